@@ -1,0 +1,48 @@
+# Development. Everything runs in .venv, which `make venv` creates; only a Python of 3.11 or later
+# (with venv), a C++ compiler, and make itself have to be there.
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint format clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+NATIVE := CMakeLists.txt $(wildcard native/*)
+# A version manager's python3.11 may exist and refuse to run, so each candidate is tried out.
+PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
+	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
+	2>/dev/null && echo $$python && break; done)
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
+
+venv: $(STAMP) ## create .venv with Stridewise (editable) and the tools
+
+$(STAMP): pyproject.toml $(NATIVE)
+	@test -n "$(PYTHON)" || { echo "No Python of 3.11 or later with venv was found;" \
+		"install one (Debian: apt install python3 python3-venv) or set PYTHON=" >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev,bench]'
+	touch $@
+
+demo: venv ## show what Stridewise does
+	$(BIN)/python examples/demo.py
+
+test: venv ## run the tests and the examples in docstrings, with coverage
+	$(BIN)/python -m pytest tests src --doctest-modules --cov --cov-report=term
+
+lint: venv ## check style, types, layers of imports and C++ format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/clang-format --dry-run -Werror native/*.cpp native/*.hpp
+	$(BIN)/lint-imports --no-cache
+
+format: venv ## rewrite sources in the house style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i native/*.cpp native/*.hpp
+
+clean: ## remove everything that is made
+	rm -rf $(VENV) build dist .coverage htmlcov .hypothesis .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

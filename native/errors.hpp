@@ -1,0 +1,28 @@
+// Exceptions of the native core. std::invalid_argument (ValueError in Python) is for what the
+// caller got wrong and NativeError is for what oneDNN refused.
+#pragma once
+
+#include <dnnl.h>
+#include <dnnl_debug.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace stridewise {
+
+// dnnl::error keeps only a pointer to its message, so it cannot carry a composed one.
+class NativeError : public std::runtime_error {
+  public:
+    NativeError(dnnl_status_t status, const std::string &what)
+        : std::runtime_error("oneDNN: " + what + " (status " + dnnl_status2str(status) + ")") {}
+};
+
+inline void check(dnnl_status_t status, const char *what) {
+    if (status != dnnl_success) throw NativeError(status, what);
+}
+
+inline void require(bool condition, const std::string &what) {
+    if (!condition) throw std::invalid_argument(what);
+}
+
+}  // namespace stridewise

@@ -1,0 +1,131 @@
+#include "measure.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#include "errors.hpp"
+#include "threads.hpp"
+
+namespace stridewise {
+namespace {
+
+// Minimal standard generator: the same data in every process, so that timings can be repeated.
+class Random {
+  public:
+    // Uniform in [-1, 1].
+    float next() {
+        state_ = static_cast<std::uint32_t>(std::uint64_t{state_} * 48271U % 2147483647U);
+        return static_cast<float>(state_) / 1073741823.5F - 1.0F;
+    }
+
+  private:
+    std::uint32_t state_ = 1;
+};
+
+template <class T>
+void fill_with(Buffer &buffer, Random &random, float scale) {
+    auto *data = reinterpret_cast<T *>(buffer.data());
+    std::generate_n(data, buffer.nbytes() / sizeof(T),
+                    [&] { return static_cast<T>(random.next() * scale); });
+}
+
+void fill_bf16(Buffer &buffer, Random &random) {
+    auto *data = reinterpret_cast<std::uint16_t *>(buffer.data());
+    std::generate_n(data, buffer.nbytes() / sizeof(std::uint16_t), [&] {
+        const float value = random.next();
+        std::uint32_t bits = 0;
+        std::memcpy(&bits, &value, sizeof bits);
+        return static_cast<std::uint16_t>(bits >> 16);
+    });
+}
+
+void fill(Buffer &buffer, const MemoryDesc &desc, Random &random) {
+    using Type = dnnl::memory::data_type;
+    switch (desc.get().get_data_type()) {
+        case Type::f32:
+            return fill_with<float>(buffer, random, 1.0F);
+        case Type::bf16:
+            return fill_bf16(buffer, random);
+        case Type::s8:
+            return fill_with<std::int8_t>(buffer, random, 63.0F);
+        case Type::s32:
+            return fill_with<std::int32_t>(buffer, random, 63.0F);
+        // Unsigned and half-precision data stay zero, which costs the same time.
+        default:
+            return;
+    }
+}
+
+void make_positive(Buffer &buffer) {
+    auto *data = reinterpret_cast<float *>(buffer.data());
+    std::transform(data, data + buffer.nbytes() / sizeof(float), data,
+                   [](float value) { return std::fabs(value) + 0.5F; });
+}
+
+struct Operands {
+    std::vector<Buffer> buffers;
+    std::vector<dnnl::memory> memories;
+    std::vector<dnnl_exec_arg_t> args;
+};
+
+Operands make_operands(const Primitive &primitive) {
+    std::vector<int> ids = primitive.args();
+    if (primitive.scratchpad_nbytes() > 0) ids.push_back(DNNL_ARG_SCRATCHPAD);
+    Operands operands;
+    Random random;
+    for (const int id : ids) {
+        const MemoryDesc desc = primitive.arg_desc(id);
+        Buffer buffer(std::max(desc.extent(), desc.nbytes()));
+        if (id != DNNL_ARG_SCRATCHPAD) fill(buffer, desc, random);
+        if (id == DNNL_ARG_VARIANCE) make_positive(buffer);
+        operands.memories.emplace_back(desc.get(), cpu_engine(), buffer.data());
+        operands.buffers.push_back(std::move(buffer));
+        operands.args.push_back({id, operands.memories.back().get()});
+    }
+    return operands;
+}
+
+void check_options(const MeasureOptions &options, const Primitive &primitive) {
+    require(options.min_runs >= 1 && options.max_runs >= options.min_runs,
+            "measure: expected 1 <= min_runs <= max_runs");
+    require(options.budget_ns >= 0, "measure: expected a budget_ns of at least 0");
+    require(options.threads == primitive.threads(),
+            "measure: expected threads=" + std::to_string(primitive.threads()) +
+                ", the number the primitive was made for, got " + std::to_string(options.threads));
+}
+
+}  // namespace
+
+std::vector<std::int64_t> measure(const Primitive &primitive, const MeasureOptions &options) {
+    using Clock = std::chrono::steady_clock;
+    check_options(options, primitive);
+    const ThreadScope scope(options.threads);
+    const Operands operands = make_operands(primitive);
+    const dnnl::stream stream(cpu_engine());
+    const auto run = [&] {
+        check(dnnl_primitive_execute(primitive.get(), stream.get(),
+                                     static_cast<int>(operands.args.size()), operands.args.data()),
+              "could not execute a primitive to measure it");
+        check(dnnl_stream_wait(stream.get()), "could not wait for a stream");
+    };
+    const auto elapsed = [](Clock::time_point from, Clock::time_point to) {
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(to - from).count();
+    };
+    run();
+    std::vector<std::int64_t> samples;
+    const auto begin = Clock::now();
+    auto before = begin;
+    for (int i = 0; i < options.max_runs; ++i) {
+        if (i >= options.min_runs && elapsed(begin, before) >= options.budget_ns) break;
+        before = Clock::now();
+        run();
+        const auto after = Clock::now();
+        samples.push_back(elapsed(before, after));
+        before = after;
+    }
+    return samples;
+}
+
+}  // namespace stridewise

@@ -1,0 +1,22 @@
+// How long one primitive takes on this machine.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "primitives.hpp"
+
+namespace stridewise {
+
+struct MeasureOptions {
+    int threads;
+    int min_runs;
+    int max_runs;
+    std::int64_t budget_ns;
+};
+
+// Runs the primitive on made-up data, once to warm up and then until `max_runs`, or until the
+// budget is used up and there are `min_runs`. Returns the duration of each timed run in ns.
+std::vector<std::int64_t> measure(const Primitive &primitive, const MeasureOptions &options);
+
+}  // namespace stridewise

@@ -1,0 +1,378 @@
+// The Python module stridewise._core. Its signatures are documented in src/stridewise/_core.pyi.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/operators.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "arrays.hpp"
+#include "errors.hpp"
+#include "measure.hpp"
+#include "memory.hpp"
+#include "primitives.hpp"
+#include "program.hpp"
+#include "threads.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace stridewise {
+namespace {
+
+using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
+
+std::size_t as_size(std::int64_t value, const char *what) {
+    require(value >= 0, std::string(what) + ": expected at least 0, got " + std::to_string(value));
+    return static_cast<std::size_t>(value);
+}
+
+std::vector<std::size_t> as_sizes(const Dims &values, const char *what) {
+    std::vector<std::size_t> sizes;
+    for (const auto value : values) sizes.push_back(as_size(value, what));
+    return sizes;
+}
+
+nb::object view_of(const std::shared_ptr<Buffer> &buffer) {
+    using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
+    return nb::cast(Bytes(buffer->data(), {buffer->nbytes()}, nb::cast(buffer)));
+}
+
+PostOp parse_post_op(const nb::tuple &entry) {
+    const auto kind = entry.size() > 0 ? nb::cast<std::string>(entry[0]) : std::string();
+    if (kind == "eltwise" && entry.size() == 4) {
+        return EltwisePostOp{nb::cast<std::string>(entry[1]), nb::cast<float>(entry[2]),
+                             nb::cast<float>(entry[3])};
+    }
+    if (kind == "sum" && entry.size() == 2) return SumPostOp{nb::cast<float>(entry[1])};
+    if (kind == "binary" && entry.size() == 3) {
+        return BinaryPostOp{nb::cast<std::string>(entry[1]), nb::cast<MemoryDesc>(entry[2])};
+    }
+    throw std::invalid_argument(
+        "post_ops: expected ('eltwise', algorithm, alpha, beta), ('sum', scale) or "
+        "('binary', algorithm, MemoryDesc), got " +
+        std::string(nb::repr(entry).c_str()));
+}
+
+PostOps parse_post_ops(const std::vector<nb::tuple> &entries) {
+    PostOps post_ops;
+    for (const auto &entry : entries) post_ops.push_back(parse_post_op(entry));
+    return post_ops;
+}
+
+using Entries = std::vector<nb::tuple>;
+using OptionalDesc = std::optional<MemoryDesc>;
+
+Ref parse_ref(const nb::tuple &ref, std::size_t first, const char *what) {
+    require(ref.size() == first + 3, std::string(what) + ": expected " + std::to_string(first + 3) +
+                                         " values, got " + std::to_string(ref.size()));
+    return {static_cast<Space>(nb::cast<int>(ref[first])),
+            as_size(nb::cast<std::int64_t>(ref[first + 1]), "index"),
+            as_size(nb::cast<std::int64_t>(ref[first + 2]), "offset_bytes")};
+}
+
+Arg parse_arg(const nb::tuple &entry) {
+    const Ref ref = parse_ref(entry, 2, "argument (id, desc, space, index, offset_bytes)");
+    return {nb::cast<int>(entry[0]), nb::cast<MemoryDesc>(entry[1]), ref};
+}
+
+std::string effective_isa() {
+    // Spelled "cpu_isa_avx2" or "cpu_avx2", depending on the release.
+    std::string isa = dnnl_cpu_isa2str(dnnl_get_effective_cpu_isa());
+    for (const std::string prefix : {"cpu_", "isa_"}) {
+        if (isa.rfind(prefix, 0) == 0) isa.erase(0, prefix.size());
+    }
+    std::transform(isa.begin(), isa.end(), isa.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    return isa;
+}
+
+std::string version() {
+    const dnnl_version_t *version = dnnl_version();
+    return std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
+           std::to_string(version->patch);
+}
+
+void bind_errors(nb::module_ &m) {
+    const nb::exception<NativeError> native_error(m, "NativeError", PyExc_RuntimeError);
+    // The module owns the class, so a bare pointer to it stays good for the translator.
+    nb::register_exception_translator(
+        [](const std::exception_ptr &pointer, void *type) {
+            try {
+                std::rethrow_exception(pointer);
+            } catch (const dnnl::error &error) {
+                const NativeError native(error.status, error.message);
+                PyErr_SetString(static_cast<PyObject *>(type), native.what());
+            }
+        },
+        native_error.ptr());
+}
+
+void bind_memory(nb::module_ &m) {
+    nb::class_<MemoryDesc>(m, "MemoryDesc")
+        .def(nb::init<const Dims &, const std::string &, const std::string &>(), "dims"_a,
+             "dtype"_a, "tag"_a)
+        .def_static("strided", &MemoryDesc::strided, "dims"_a, "dtype"_a, "strides"_a)
+        .def("submemory", &MemoryDesc::submemory, "dims"_a, "offsets"_a)
+        .def_prop_ro("dims", &MemoryDesc::dims)
+        .def_prop_ro("ndims", &MemoryDesc::ndims)
+        .def_prop_ro("dtype", &MemoryDesc::dtype)
+        .def_prop_ro("nbytes", &MemoryDesc::nbytes)
+        .def_prop_ro("extent", &MemoryDesc::extent)
+        .def_prop_ro("offset", &MemoryDesc::offset)
+        .def_prop_ro("is_any", &MemoryDesc::is_any)
+        .def(nb::self == nb::self)
+        .def("__hash__", &MemoryDesc::hash)
+        .def("__repr__", &MemoryDesc::repr);
+
+    nb::class_<Buffer>(m, "Buffer")
+        .def(
+            "__init__",
+            [](Buffer *self, std::int64_t nbytes) { new (self) Buffer(as_size(nbytes, "nbytes")); },
+            "nbytes"_a)
+        .def_static(
+            "from_array",
+            [](nb::handle array) {
+                const ArrayBytes bytes(array, PyBUF_C_CONTIGUOUS, "array");
+                const View view = bytes.view();
+                auto buffer = std::make_unique<Buffer>(view.nbytes);
+                std::copy_n(static_cast<const std::byte *>(view.data), view.nbytes, buffer->data());
+                return buffer;
+            },
+            "array"_a)
+        .def_prop_ro("nbytes", &Buffer::nbytes)
+        .def("array", &view_of);
+
+    m.def(
+        "prepack",
+        [](nb::handle array, const MemoryDesc &src, const MemoryDesc &dst, int threads) {
+            const ArrayBytes bytes(array, PyBUF_STRIDED_RO, "array");
+            const std::size_t have = bytes.extent("array");
+            require(have >= src.extent(), "array: expected at least the " +
+                                              std::to_string(src.extent()) + " bytes of " +
+                                              src.repr() + ", got " + std::to_string(have));
+            const nb::gil_scoped_release released;
+            return prepack(bytes.data(), src, dst, threads);
+        },
+        "array"_a, "src"_a, "dst"_a, "threads"_a);
+}
+
+void bind_convolution(nb::module_ &m) {
+    m.def(
+        "convolution",
+        [](const MemoryDesc &src, const MemoryDesc &weights, const OptionalDesc &bias,
+           const MemoryDesc &dst, const Dims &strides, const Dims &dilations,
+           const Dims &pads_begin, const Dims &pads_end, const Entries &entries, int threads) {
+            const PostOps post_ops = parse_post_ops(entries);
+            const Window window{strides, dilations, pads_begin, pads_end};
+            const nb::gil_scoped_release released;
+            return convolution(src, weights, bias, dst, window, post_ops, threads);
+        },
+        "src"_a, "weights"_a, "bias"_a.none(), "dst"_a, "strides"_a, "dilations"_a, "pads_begin"_a,
+        "pads_end"_a, "post_ops"_a = Entries(), nb::kw_only(), "threads"_a = 0);
+    m.def(
+        "pooling",
+        [](const std::string &alg, const MemoryDesc &src, const MemoryDesc &dst, const Dims &kernel,
+           const Dims &strides, const Dims &dilations, const Dims &pads_begin, const Dims &pads_end,
+           const Entries &entries, int threads) {
+            const PostOps post_ops = parse_post_ops(entries);
+            const Window window{strides, dilations, pads_begin, pads_end};
+            const nb::gil_scoped_release released;
+            return pooling(alg, src, dst, kernel, window, post_ops, threads);
+        },
+        "alg"_a, "src"_a, "dst"_a, "kernel"_a, "strides"_a, "dilations"_a, "pads_begin"_a,
+        "pads_end"_a, "post_ops"_a = Entries(), nb::kw_only(), "threads"_a = 0);
+}
+
+void bind_products(nb::module_ &m) {
+    using Factory = PrimitiveDesc (*)(const MemoryDesc &, const MemoryDesc &, const OptionalDesc &,
+                                      const MemoryDesc &, const PostOps &, int);
+    const auto bind = [&m](const char *name, Factory factory) {
+        m.def(
+            name,
+            [factory](const MemoryDesc &src, const MemoryDesc &weights, const OptionalDesc &bias,
+                      const MemoryDesc &dst, const Entries &entries, int threads) {
+                const PostOps post_ops = parse_post_ops(entries);
+                const nb::gil_scoped_release released;
+                return factory(src, weights, bias, dst, post_ops, threads);
+            },
+            "src"_a, "weights"_a, "bias"_a.none(), "dst"_a, "post_ops"_a = Entries(), nb::kw_only(),
+            "threads"_a = 0);
+    };
+    bind("matmul", &matmul);
+    bind("inner_product", &inner_product);
+}
+
+void bind_elementwise(nb::module_ &m) {
+    m.def(
+        "eltwise",
+        [](const std::string &alg, const MemoryDesc &src, const MemoryDesc &dst, float alpha,
+           float beta, const Entries &entries, int threads) {
+            const PostOps post_ops = parse_post_ops(entries);
+            const nb::gil_scoped_release released;
+            return eltwise(alg, src, dst, alpha, beta, post_ops, threads);
+        },
+        "alg"_a, "src"_a, "dst"_a, "alpha"_a = 0.0F, "beta"_a = 0.0F, "post_ops"_a = Entries(),
+        nb::kw_only(), "threads"_a = 0);
+    m.def(
+        "binary",
+        [](const std::string &alg, const MemoryDesc &src0, const MemoryDesc &src1,
+           const MemoryDesc &dst, const Entries &entries, int threads) {
+            const PostOps post_ops = parse_post_ops(entries);
+            const nb::gil_scoped_release released;
+            return binary(alg, src0, src1, dst, post_ops, threads);
+        },
+        "alg"_a, "src0"_a, "src1"_a, "dst"_a, "post_ops"_a = Entries(), nb::kw_only(),
+        "threads"_a = 0);
+    m.def("scale_shift", &scale_shift, "src"_a, "dst"_a, "relu"_a, nb::kw_only(), "threads"_a = 0,
+          ReleaseGil());
+    m.def("lrn", &lrn, "src"_a, "dst"_a, "alg"_a, "local_size"_a, "alpha"_a, "beta"_a, "k"_a,
+          nb::kw_only(), "threads"_a = 0, ReleaseGil());
+    m.def("softmax", &softmax, "src"_a, "dst"_a, "axis"_a, "log"_a, nb::kw_only(), "threads"_a = 0,
+          ReleaseGil());
+    m.def("reduction", &reduction, "alg"_a, "src"_a, "dst"_a, nb::kw_only(), "threads"_a = 0,
+          ReleaseGil());
+}
+
+void bind_movement(nb::module_ &m) {
+    m.def("concat", &concat, "dst"_a, "axis"_a, "srcs"_a, nb::kw_only(), "threads"_a = 0,
+          ReleaseGil());
+    m.def("reorder", &reorder, "src"_a, "dst"_a, nb::kw_only(), "threads"_a = 0, ReleaseGil());
+    m.def("shuffle", &shuffle, "src"_a, "dst"_a, "axis"_a, "group_size"_a, nb::kw_only(),
+          "threads"_a = 0, ReleaseGil());
+}
+
+void bind_primitives(nb::module_ &m) {
+    nb::class_<Primitive>(m, "Primitive")
+        .def_prop_ro("impl", &Primitive::impl)
+        .def_prop_ro("scratchpad_nbytes", &Primitive::scratchpad_nbytes)
+        .def_prop_ro("args", &Primitive::args)
+        .def_prop_ro("threads", &Primitive::threads)
+        .def("arg_desc", &Primitive::arg_desc, "arg"_a);
+    nb::class_<PrimitiveDesc>(m, "PrimitiveDesc")
+        .def_prop_ro("impl", &PrimitiveDesc::impl)
+        .def_prop_ro("scratchpad_nbytes", &PrimitiveDesc::scratchpad_nbytes)
+        .def_prop_ro("args", &PrimitiveDesc::args)
+        .def_prop_ro("threads", &PrimitiveDesc::threads)
+        .def("arg_desc", &PrimitiveDesc::arg_desc, "arg"_a)
+        .def("next", &PrimitiveDesc::next, ReleaseGil())
+        .def("create", &PrimitiveDesc::create, ReleaseGil());
+    m.def(
+        "measure",
+        [](const Primitive &primitive, int threads, int min_runs, int max_runs,
+           std::int64_t budget_ns) {
+            return measure(primitive, {threads, min_runs, max_runs, budget_ns});
+        },
+        "primitive"_a, nb::kw_only(), "threads"_a, "min_runs"_a, "max_runs"_a, "budget_ns"_a,
+        ReleaseGil());
+    m.def("post_op_arg", &post_op_arg, "index"_a);
+    m.attr("ARG_SRC") = DNNL_ARG_SRC;
+    m.attr("ARG_SRC_1") = DNNL_ARG_SRC_1;
+    m.attr("ARG_DST") = DNNL_ARG_DST;
+    m.attr("ARG_WEIGHTS") = DNNL_ARG_WEIGHTS;
+    m.attr("ARG_BIAS") = DNNL_ARG_BIAS;
+    m.attr("ARG_SCRATCHPAD") = DNNL_ARG_SCRATCHPAD;
+    m.attr("ARG_SCALE") = DNNL_ARG_SCALE;
+    m.attr("ARG_SHIFT") = DNNL_ARG_SHIFT;
+    m.attr("ARG_MEAN") = DNNL_ARG_MEAN;
+    m.attr("ARG_VARIANCE") = DNNL_ARG_VARIANCE;
+    m.attr("ARG_MULTIPLE_SRC") = DNNL_ARG_MULTIPLE_SRC;
+}
+
+void init_program(Program *self, std::int64_t arena_nbytes, const nb::sequence &constants,
+                  const Dims &input_nbytes, const Dims &output_nbytes, int threads) {
+    std::vector<Constant> held;
+    for (const nb::handle constant : constants) held.push_back(as_constant(constant, held.size()));
+    new (self) Program(as_size(arena_nbytes, "arena_nbytes"), std::move(held),
+                       as_sizes(input_nbytes, "input_nbytes"),
+                       as_sizes(output_nbytes, "output_nbytes"), threads);
+}
+
+void run_program(Program &program, nb::handle inputs, nb::handle outputs) {
+    const ArrayList in(inputs, false, "inputs");
+    const ArrayList out(outputs, true, "outputs");
+    const nb::gil_scoped_release released;
+    program.run(in.views(), out.views());
+}
+
+std::vector<std::vector<std::int64_t>> profile_program(Program &program, nb::handle inputs,
+                                                       nb::handle outputs, int runs) {
+    const ArrayList in(inputs, false, "inputs");
+    const ArrayList out(outputs, true, "outputs");
+    const nb::gil_scoped_release released;
+    return program.profile(in.views(), out.views(), runs);
+}
+
+void trace_program(Program &program, nb::handle inputs, nb::handle outputs,
+                   const nb::callable &callback) {
+    const ArrayList in(inputs, false, "inputs");
+    const ArrayList out(outputs, true, "outputs");
+    const nb::gil_scoped_release released;
+    program.trace(in.views(), out.views(),
+                  [&](std::size_t step, const std::shared_ptr<Buffer> &arena) {
+                      const nb::gil_scoped_acquire gil;
+                      callback(step, view_of(arena), outputs);
+                  });
+}
+
+void bind_program(nb::module_ &m) {
+    nb::class_<Program>(m, "Program")
+        .def("__init__", &init_program, "arena_nbytes"_a, "constants"_a, "input_nbytes"_a,
+             "output_nbytes"_a, "threads"_a)
+        .def(
+            "add_primitive",
+            [](Program &program, const Primitive &primitive, const Entries &entries) {
+                std::vector<Arg> args;
+                for (const auto &entry : entries) args.push_back(parse_arg(entry));
+                program.add_primitive(primitive, std::move(args));
+            },
+            "primitive"_a, "args"_a)
+        .def(
+            "add_copy",
+            [](Program &program, const nb::tuple &dst, const nb::tuple &src, std::int64_t nbytes) {
+                program.add_copy(parse_ref(dst, 0, "dst"), parse_ref(src, 0, "src"),
+                                 as_size(nbytes, "nbytes"));
+            },
+            "dst"_a, "src"_a, "nbytes"_a)
+        .def(
+            "add_fill",
+            [](Program &program, const nb::tuple &dst, std::int64_t count, float value) {
+                program.add_fill(parse_ref(dst, 0, "dst"), as_size(count, "count_f32"), value);
+            },
+            "dst"_a, "count_f32"_a, "value"_a)
+        .def("freeze", &Program::freeze)
+        .def("run", &run_program, "inputs"_a, "outputs"_a)
+        .def("profile", &profile_program, "inputs"_a, "outputs"_a, "runs"_a)
+        .def("trace", &trace_program, "inputs"_a, "outputs"_a, "callback"_a)
+        .def_prop_rw("poison", &Program::poison, &Program::set_poison)
+        .def_prop_ro("frozen", &Program::frozen)
+        .def_prop_ro("threads", &Program::threads)
+        .def_prop_ro("arena_nbytes", &Program::arena_nbytes)
+        .def_prop_ro("step_count", &Program::step_count)
+        .def_prop_ro("context_count", &Program::context_count);
+}
+
+}  // namespace
+}  // namespace stridewise
+
+NB_MODULE(_core, m) {
+    using namespace stridewise;
+    // A model kept in a global is alive when the interpreter ends; that is no leak to warn about.
+    nb::set_leak_warnings(false);
+    bind_errors(m);
+    bind_memory(m);
+    bind_primitives(m);
+    bind_convolution(m);
+    bind_products(m);
+    bind_elementwise(m);
+    bind_movement(m);
+    bind_program(m);
+    m.def("max_threads", [] { return omp_get_max_threads(); });
+    m.def("effective_isa", &effective_isa);
+    m.def("version", &version);
+}

@@ -1,0 +1,268 @@
+#include "program.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <stdexcept>
+
+#include "context.hpp"
+#include "errors.hpp"
+#include "threads.hpp"
+
+namespace stridewise {
+namespace {
+
+const char *name(Space space) {
+    switch (space) {
+        case Space::arena:
+            return "arena";
+        case Space::constants:
+            return "constants";
+        case Space::inputs:
+            return "inputs";
+        case Space::outputs:
+            return "outputs";
+    }
+    throw std::invalid_argument(
+        "space: expected 0 (arena), 1 (constants), 2 (inputs) or 3 "
+        "(outputs), got " +
+        std::to_string(static_cast<int>(space)));
+}
+
+std::string describe(const Ref &ref) {
+    const std::string space = name(ref.space);
+    return ref.space == Space::arena ? space : space + "[" + std::to_string(ref.index) + "]";
+}
+
+bool same_place(const Ref &a, const Ref &b) {
+    return a.space == b.space && (a.space == Space::arena || a.index == b.index);
+}
+
+bool is_written(int arg) {
+    return arg == DNNL_ARG_DST || arg == DNNL_ARG_SCRATCHPAD;
+}
+
+void check_views(const Program::Views &views, const std::vector<std::size_t> &nbytes,
+                 const char *what) {
+    require(views.size() == nbytes.size(), std::string(what) + ": expected " +
+                                               std::to_string(nbytes.size()) + " arrays, got " +
+                                               std::to_string(views.size()));
+    for (std::size_t i = 0; i < views.size(); ++i) {
+        require(views[i].nbytes == nbytes[i], std::string(what) + "[" + std::to_string(i) +
+                                                  "]: expected " + std::to_string(nbytes[i]) +
+                                                  " bytes, got " + std::to_string(views[i].nbytes));
+    }
+}
+
+bool overlap(const View &a, const View &b) {
+    const auto *a_first = static_cast<const std::byte *>(a.data);
+    const auto *b_first = static_cast<const std::byte *>(b.data);
+    const std::less<const std::byte *> before;
+    return a.nbytes > 0 && b.nbytes > 0 && before(a_first, b_first + b.nbytes) &&
+           before(b_first, a_first + a.nbytes);
+}
+
+}  // namespace
+
+// A context for the duration of one run; exceptions give it back too.
+class Program::Lease {
+  public:
+    explicit Lease(Program &program) : program_(program) {
+        {
+            const std::lock_guard lock(program_.pool_mutex_);
+            if (!program_.idle_.empty()) {
+                context_ = std::move(program_.idle_.back());
+                program_.idle_.pop_back();
+            }
+        }
+        if (context_) return;
+        context_ =
+            std::make_unique<Context>(program_.arena_nbytes_, program_.constants_, program_.steps_);
+        const std::lock_guard lock(program_.pool_mutex_);
+        // Room for every context, so that giving one back can never fail.
+        program_.idle_.reserve(program_.context_count_ + 1);
+        ++program_.context_count_;
+    }
+    ~Lease() {
+        const std::lock_guard lock(program_.pool_mutex_);
+        program_.idle_.push_back(std::move(context_));
+    }
+    Lease(const Lease &) = delete;
+    Lease &operator=(const Lease &) = delete;
+
+    Context &context() { return *context_; }
+
+  private:
+    Program &program_;
+    std::unique_ptr<Context> context_;
+};
+
+Program::Program(std::size_t arena_nbytes, std::vector<Constant> constants,
+                 std::vector<std::size_t> input_nbytes, std::vector<std::size_t> output_nbytes,
+                 int threads)
+    : arena_nbytes_(arena_nbytes),
+      constants_(std::move(constants)),
+      input_nbytes_(std::move(input_nbytes)),
+      output_nbytes_(std::move(output_nbytes)),
+      threads_(threads) {
+    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
+}
+
+Program::~Program() = default;
+
+std::size_t Program::space_nbytes(const Ref &ref) const {
+    const auto at = [&](const std::vector<std::size_t> &sizes) {
+        require(ref.index < sizes.size(), where() + ": there is no " + describe(ref));
+        return sizes[ref.index];
+    };
+    switch (ref.space) {
+        case Space::arena:
+            return arena_nbytes_;
+        case Space::constants:
+            require(ref.index < constants_.size(), where() + ": there is no " + describe(ref));
+            return constants_[ref.index].nbytes;
+        case Space::inputs:
+            return at(input_nbytes_);
+        case Space::outputs:
+            return at(output_nbytes_);
+    }
+    throw std::invalid_argument(where() + ": " + name(ref.space));
+}
+
+void Program::check_ref(const Ref &ref, std::size_t nbytes, bool written) const {
+    const std::size_t size = space_nbytes(ref);
+    require(ref.offset <= size && nbytes <= size - ref.offset,
+            where() + ": " + std::to_string(nbytes) + " bytes at offset " +
+                std::to_string(ref.offset) + " do not fit into the " + std::to_string(size) +
+                " bytes of " + describe(ref));
+    require(!written || ref.space == Space::arena || ref.space == Space::outputs,
+            where() + ": " + describe(ref) + " is read only");
+}
+
+void Program::check_building() const {
+    if (frozen_) throw std::logic_error("the program is frozen: no step can be added");
+}
+
+void Program::check_args(const Primitive &primitive, const std::vector<Arg> &args) const {
+    std::vector<int> expected = primitive.args();
+    const std::size_t scratchpad = primitive.scratchpad_nbytes();
+    if (scratchpad > 0) expected.push_back(DNNL_ARG_SCRATCHPAD);
+    for (const int id : expected) {
+        const auto given =
+            std::count_if(args.begin(), args.end(), [&](const Arg &arg) { return arg.id == id; });
+        require(given == 1, where() + " (" + primitive.impl() + "): expected argument " +
+                                std::to_string(id) + " once, got it " + std::to_string(given) +
+                                " times");
+    }
+    require(args.size() == expected.size(), where() + " (" + primitive.impl() + "): expected " +
+                                                std::to_string(expected.size()) +
+                                                " arguments, got " + std::to_string(args.size()));
+    for (const auto &arg : args) {
+        // The library does not compare descriptors when it executes; a wrong one would have it
+        // read or write out of bounds.
+        const MemoryDesc wanted = primitive.arg_desc(arg.id);
+        require(arg.desc == wanted, where() + " (" + primitive.impl() + "): argument " +
+                                        std::to_string(arg.id) + " expected " + wanted.repr() +
+                                        ", got " + arg.desc.repr());
+        check_ref(arg.ref, arg.desc.extent(), is_written(arg.id));
+    }
+}
+
+void Program::add_primitive(const Primitive &primitive, std::vector<Arg> args) {
+    check_building();
+    require(primitive.threads() == threads_,
+            where() + " (" + primitive.impl() + "): expected a primitive made for threads=" +
+                std::to_string(threads_) + ", got one for " + std::to_string(primitive.threads()));
+    check_args(primitive, args);
+    steps_.emplace_back(PrimitiveStep{primitive, std::move(args)});
+}
+
+void Program::add_copy(const Ref &dst, const Ref &src, std::size_t nbytes) {
+    check_building();
+    check_ref(dst, nbytes, true);
+    check_ref(src, nbytes, false);
+    const bool apart = dst.offset >= src.offset + nbytes || src.offset >= dst.offset + nbytes;
+    require(apart || !same_place(dst, src),
+            where() + ": a copy within " + describe(dst) + " overlaps itself");
+    steps_.emplace_back(CopyStep{dst, src, nbytes});
+}
+
+void Program::add_fill(const Ref &dst, std::size_t count, float value) {
+    check_building();
+    require(count <= SIZE_MAX / sizeof(float), where() + ": fill of too many values");
+    require(
+        dst.offset % sizeof(float) == 0,
+        where() + ": fill at offset " + std::to_string(dst.offset) + ": expected a multiple of 4");
+    check_ref(dst, count * sizeof(float), true);
+    steps_.emplace_back(FillStep{dst, count, value});
+}
+
+void Program::check_run(const Views &inputs, const Views &outputs) const {
+    if (!frozen_) throw std::logic_error("the program is not frozen: call freeze() before running");
+    check_views(inputs, input_nbytes_, "inputs");
+    check_views(outputs, output_nbytes_, "outputs");
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+        const auto clashes = [&](const View &view) { return overlap(view, outputs[i]); };
+        require(std::none_of(inputs.begin(), inputs.end(), clashes) &&
+                    std::none_of(outputs.begin(), outputs.begin() + static_cast<std::ptrdiff_t>(i),
+                                 clashes),
+                "outputs[" + std::to_string(i) + "]: shares memory with another array of the call");
+    }
+}
+
+template <class Before, class After>
+void Program::execute(const Views &inputs, const Views &outputs, const Before &before,
+                      const After &after) {
+    check_run(inputs, outputs);
+    const ThreadScope scope(threads_);
+    Lease lease(*this);
+    Context &context = lease.context();
+    context.bind(inputs, outputs);
+    if (poison_) context.poison();
+    for (std::size_t step = 0; step < context.step_count(); ++step) {
+        before();
+        context.execute(step);
+        after(step, context);
+    }
+    context.wait();
+}
+
+void Program::run(const Views &inputs, const Views &outputs) {
+    execute(inputs, outputs, [] {}, [](std::size_t, Context &) {});
+}
+
+std::vector<std::vector<std::int64_t>> Program::profile(const Views &inputs, const Views &outputs,
+                                                        int runs) {
+    using Clock = std::chrono::steady_clock;
+    require(runs >= 1, "runs: expected at least 1, got " + std::to_string(runs));
+    std::vector<std::vector<std::int64_t>> all;
+    for (int run = 0; run < runs; ++run) {
+        std::vector<std::int64_t> samples(steps_.size());
+        auto before = Clock::time_point{};
+        const auto start = [&] { before = Clock::now(); };
+        const auto stop = [&](std::size_t step, Context &context) {
+            context.wait();
+            const auto now = Clock::now();
+            samples[step] =
+                std::chrono::duration_cast<std::chrono::nanoseconds>(now - before).count();
+        };
+        execute(inputs, outputs, start, stop);
+        all.push_back(std::move(samples));
+    }
+    return all;
+}
+
+void Program::trace(const Views &inputs, const Views &outputs, const AfterStep &after_step) {
+    const auto after = [&](std::size_t step, Context &context) {
+        context.wait();
+        after_step(step, context.arena());
+    };
+    execute(inputs, outputs, [] {}, after);
+}
+
+std::size_t Program::context_count() const {
+    const std::lock_guard lock(pool_mutex_);
+    return context_count_;
+}
+
+}  // namespace stridewise

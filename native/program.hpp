@@ -1,0 +1,125 @@
+// A fixed list of steps over one arena, constants, inputs and outputs, and its execution.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "memory.hpp"
+#include "primitives.hpp"
+
+namespace stridewise {
+
+// The numbers are part of the Python interface.
+enum class Space : int { arena = 0, constants = 1, inputs = 2, outputs = 3 };
+
+// A place in one of the spaces; `index` means nothing in the arena.
+struct Ref {
+    Space space;
+    std::size_t index;
+    std::size_t offset;
+};
+
+struct Arg {
+    int id;
+    MemoryDesc desc;
+    Ref ref;
+};
+
+// Memory somebody else owns, with what keeps it alive.
+struct Constant {
+    std::shared_ptr<const void> owner;
+    const void *data;
+    std::size_t nbytes;
+};
+
+struct View {
+    void *data;
+    std::size_t nbytes;
+};
+
+struct PrimitiveStep {
+    Primitive primitive;
+    std::vector<Arg> args;
+};
+struct CopyStep {
+    Ref dst;
+    Ref src;
+    std::size_t nbytes;
+};
+struct FillStep {
+    Ref dst;
+    std::size_t count;
+    float value;
+};
+using Step = std::variant<PrimitiveStep, CopyStep, FillStep>;
+
+// All that one execution writes to. Programs keep a pool of these, one for each caller that was
+// ever running at the same time as the others.
+class Context;
+
+class Program {
+  public:
+    using Views = std::vector<View>;
+    // Called after a step with its number and the arena.
+    using AfterStep = std::function<void(std::size_t, const std::shared_ptr<Buffer> &)>;
+
+    Program(std::size_t arena_nbytes, std::vector<Constant> constants,
+            std::vector<std::size_t> input_nbytes, std::vector<std::size_t> output_nbytes,
+            int threads);
+    ~Program();
+    Program(const Program &) = delete;
+    Program &operator=(const Program &) = delete;
+
+    void add_primitive(const Primitive &primitive, std::vector<Arg> args);
+    void add_copy(const Ref &dst, const Ref &src, std::size_t nbytes);
+    void add_fill(const Ref &dst, std::size_t count, float value);
+    void freeze() { frozen_ = true; }
+
+    // Any number of threads may run a frozen program at the same time.
+    void run(const Views &inputs, const Views &outputs);
+    std::vector<std::vector<std::int64_t>> profile(const Views &inputs, const Views &outputs,
+                                                   int runs);
+    void trace(const Views &inputs, const Views &outputs, const AfterStep &after_step);
+
+    bool poison() const { return poison_; }
+    void set_poison(bool poison) { poison_ = poison; }
+    bool frozen() const { return frozen_; }
+    std::size_t arena_nbytes() const { return arena_nbytes_; }
+    std::size_t step_count() const { return steps_.size(); }
+    std::size_t context_count() const;
+    int threads() const { return threads_; }
+
+  private:
+    class Lease;
+
+    std::string where() const { return "step " + std::to_string(steps_.size()); }
+    std::size_t space_nbytes(const Ref &ref) const;
+    void check_ref(const Ref &ref, std::size_t nbytes, bool written) const;
+    void check_building() const;
+    void check_run(const Views &inputs, const Views &outputs) const;
+    void check_args(const Primitive &primitive, const std::vector<Arg> &args) const;
+    template <class Before, class After>
+    void execute(const Views &inputs, const Views &outputs, const Before &before,
+                 const After &after);
+
+    std::size_t arena_nbytes_;
+    std::vector<Constant> constants_;
+    std::vector<std::size_t> input_nbytes_;
+    std::vector<std::size_t> output_nbytes_;
+    int threads_;
+    std::vector<Step> steps_;
+    std::atomic<bool> frozen_{false};
+    std::atomic<bool> poison_{false};
+    mutable std::mutex pool_mutex_;
+    std::vector<std::unique_ptr<Context>> idle_;
+    std::size_t context_count_ = 0;
+};
+
+}  // namespace stridewise

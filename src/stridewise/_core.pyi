@@ -1,0 +1,308 @@
+"""The native core: oneDNN primitives, and the execution of a list of them.
+
+Import it through ``stridewise.runtime.library.load_core``, which loads libdnnl first.
+
+Errors: ``ValueError`` for arguments that are wrong in themselves, ``NativeError`` for what oneDNN
+refuses, ``RuntimeError`` for steps added to a frozen program or runs of one that is not frozen,
+``MemoryError`` where memory runs out.
+
+In every factory ``threads`` is the number of threads that the primitive will run with; 0 means
+the number in force on the calling thread. A program and ``measure`` take only primitives that
+were made for their own number of threads, as scratchpads are sized by it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+ARG_SRC: int
+ARG_SRC_1: int
+ARG_DST: int
+ARG_WEIGHTS: int
+ARG_BIAS: int
+ARG_SCRATCHPAD: int
+ARG_SCALE: int
+ARG_SHIFT: int
+ARG_MEAN: int
+ARG_VARIANCE: int
+ARG_MULTIPLE_SRC: int
+
+class NativeError(RuntimeError): ...
+
+@final
+class MemoryDesc:
+    """Dimensions, element type and format of a tensor; immutable.
+
+    dtype: f32, f16, bf16, s8, u8 or s32. tag: an abstract oneDNN tag (abcd, aBcd16b, any, ...).
+    """
+
+    def __init__(self, dims: Sequence[int], dtype: str, tag: str) -> None: ...
+    @staticmethod
+    def strided(dims: Sequence[int], dtype: str, strides: Sequence[int]) -> MemoryDesc: ...
+    def submemory(self, dims: Sequence[int], offsets: Sequence[int]) -> MemoryDesc:
+        """A box inside this tensor, relative to the base address of the whole."""
+
+    @property
+    def dims(self) -> list[int]: ...
+    @property
+    def ndims(self) -> int: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def nbytes(self) -> int:
+        """Size with padding; 0 for a format of any."""
+
+    @property
+    def extent(self) -> int:
+        """Bytes from the base address to just past the last byte that may be touched."""
+
+    @property
+    def offset(self) -> int:
+        """Bytes from the base address to the first element; 0 except for submemory."""
+
+    @property
+    def is_any(self) -> bool: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class Buffer:
+    """Zeroed memory, aligned to 64 bytes, or to huge pages from 2 MiB on."""
+
+    def __init__(self, nbytes: int) -> None: ...
+    @staticmethod
+    def from_array(array: NDArray[Any]) -> Buffer:
+        """A copy of the bytes of a C-contiguous array."""
+
+    @property
+    def nbytes(self) -> int: ...
+    def array(self) -> NDArray[np.uint8]:
+        """A writable view, which keeps the buffer alive."""
+
+@final
+class Primitive:
+    """An operation ready to execute, by any number of threads at a time."""
+
+    @property
+    def impl(self) -> str: ...
+    @property
+    def scratchpad_nbytes(self) -> int: ...
+    @property
+    def args(self) -> list[int]:
+        """The arguments an execution needs, without the scratchpad."""
+
+    @property
+    def threads(self) -> int: ...
+    def arg_desc(self, arg: int) -> MemoryDesc: ...
+
+@final
+class PrimitiveDesc:
+    """One implementation of an operation; not to be shared between threads."""
+
+    @property
+    def impl(self) -> str: ...
+    @property
+    def scratchpad_nbytes(self) -> int: ...
+    @property
+    def args(self) -> list[int]: ...
+    @property
+    def threads(self) -> int: ...
+    def arg_desc(self, arg: int) -> MemoryDesc: ...
+    def next(self) -> bool:
+        """Move to the next implementation; False, and nothing changed, where there is none."""
+
+    def create(self) -> Primitive: ...
+
+PostOp: TypeAlias = (
+    tuple[str, str, float, float]  # ("eltwise", alg, alpha, beta)
+    | tuple[str, float]  # ("sum", scale)
+    | tuple[str, str, MemoryDesc]  # ("binary", alg, operand)
+)
+
+def convolution(
+    src: MemoryDesc,
+    weights: MemoryDesc,
+    bias: MemoryDesc | None,
+    dst: MemoryDesc,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads_begin: Sequence[int],
+    pads_end: Sequence[int],
+    post_ops: Sequence[PostOp] = ...,
+    *,
+    threads: int = 0,
+) -> PrimitiveDesc:
+    """A dilation of 1 is dense, as in ONNX."""
+
+def pooling(
+    alg: str,
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads_begin: Sequence[int],
+    pads_end: Sequence[int],
+    post_ops: Sequence[PostOp] = ...,
+    *,
+    threads: int = 0,
+) -> PrimitiveDesc:
+    """alg: max, avg_include or avg_exclude (whether the average counts padding)."""
+
+def eltwise(
+    alg: str,
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    alpha: float = 0.0,
+    beta: float = 0.0,
+    post_ops: Sequence[PostOp] = ...,
+    *,
+    threads: int = 0,
+) -> PrimitiveDesc: ...
+def binary(
+    alg: str,
+    src0: MemoryDesc,
+    src1: MemoryDesc,
+    dst: MemoryDesc,
+    post_ops: Sequence[PostOp] = ...,
+    *,
+    threads: int = 0,
+) -> PrimitiveDesc:
+    """alg: add, sub, mul, div, max or min."""
+
+def matmul(
+    src: MemoryDesc,
+    weights: MemoryDesc,
+    bias: MemoryDesc | None,
+    dst: MemoryDesc,
+    post_ops: Sequence[PostOp] = ...,
+    *,
+    threads: int = 0,
+) -> PrimitiveDesc: ...
+def inner_product(
+    src: MemoryDesc,
+    weights: MemoryDesc,
+    bias: MemoryDesc | None,
+    dst: MemoryDesc,
+    post_ops: Sequence[PostOp] = ...,
+    *,
+    threads: int = 0,
+) -> PrimitiveDesc: ...
+def scale_shift(src: MemoryDesc, dst: MemoryDesc, relu: bool, *, threads: int = 0) -> PrimitiveDesc:
+    """Compute scale * (src - mean) / sqrt(variance) + shift per channel, then ReLU if asked for."""
+
+def lrn(
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    alg: str,
+    local_size: int,
+    alpha: float,
+    beta: float,
+    k: float,
+    *,
+    threads: int = 0,
+) -> PrimitiveDesc:
+    """alg: across or within (channels)."""
+
+def softmax(
+    src: MemoryDesc, dst: MemoryDesc, axis: int, log: bool, *, threads: int = 0
+) -> PrimitiveDesc: ...
+def reduction(alg: str, src: MemoryDesc, dst: MemoryDesc, *, threads: int = 0) -> PrimitiveDesc:
+    """Over the axes where dst has extent 1. alg: mean, sum, max, min or mul."""
+
+def concat(
+    dst: MemoryDesc, axis: int, srcs: Sequence[MemoryDesc], *, threads: int = 0
+) -> PrimitiveDesc:
+    """Source i is argument ARG_MULTIPLE_SRC + i."""
+
+def reorder(src: MemoryDesc, dst: MemoryDesc, *, threads: int = 0) -> PrimitiveDesc: ...
+def shuffle(
+    src: MemoryDesc, dst: MemoryDesc, axis: int, group_size: int, *, threads: int = 0
+) -> PrimitiveDesc:
+    """Transpose (extent / group_size, group_size) along the axis; groups of group_size elements."""
+
+def post_op_arg(index: int) -> int:
+    """The argument that carries the operand of a binary post-op, by its place in post_ops."""
+
+def measure(
+    primitive: Primitive, *, threads: int, min_runs: int, max_runs: int, budget_ns: int
+) -> list[int]:
+    """Durations in ns of single runs on made-up data, after one warm-up run."""
+
+def prepack(array: NDArray[Any], src: MemoryDesc, dst: MemoryDesc, threads: int) -> Buffer:
+    """Reorder the memory of an array, laid out as src, into a buffer laid out as dst.
+
+    Only the address and the reach of the array count: for an array that is not C-contiguous the
+    strides must be those of src.
+    """
+
+Ref: TypeAlias = tuple[int, int, int]
+"""space, index, offset in bytes.
+
+Spaces: 0 arena (whose index is ignored), 1 constants, 2 inputs, 3 outputs.
+"""
+
+Arg: TypeAlias = tuple[int, MemoryDesc, int, int, int]
+"""argument id, description, space, index, offset in bytes (to the base address of the desc)."""
+
+@final
+class Program:
+    """A list of steps. Once frozen it may run on any number of threads at the same time."""
+
+    def __init__(
+        self,
+        arena_nbytes: int,
+        constants: Sequence[Buffer | NDArray[Any]],
+        input_nbytes: Sequence[int],
+        output_nbytes: Sequence[int],
+        threads: int,
+    ) -> None: ...
+    def add_primitive(self, primitive: Primitive, args: Sequence[Arg]) -> None:
+        """Every argument in ``primitive.args`` once, and the scratchpad if it has any size."""
+
+    def add_copy(self, dst: Ref, src: Ref, nbytes: int) -> None: ...
+    def add_fill(self, dst: Ref, count_f32: int, value: float) -> None: ...
+    def freeze(self) -> None: ...
+    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
+        """Arrays must be C-contiguous, of the declared sizes, and outputs overlap nothing."""
+
+    def profile(
+        self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]], runs: int
+    ) -> list[list[int]]:
+        """Durations in ns: one list a run, one figure a step."""
+
+    def trace(
+        self,
+        inputs: Sequence[NDArray[Any]],
+        outputs: Sequence[NDArray[Any]],
+        callback: Callable[[int, NDArray[np.uint8], Sequence[NDArray[Any]]], object],
+    ) -> None:
+        """Run, and call ``callback(step, arena, outputs)`` after each step.
+
+        The arena is live memory: copy what is to be kept.
+        """
+
+    poison: bool
+    """Whether every byte of the arena is set to 0xFF (NaN) before each run; for tests."""
+
+    @property
+    def frozen(self) -> bool: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def arena_nbytes(self) -> int: ...
+    @property
+    def step_count(self) -> int: ...
+    @property
+    def context_count(self) -> int:
+        """The number of arenas: that of callers that ever ran at the same time."""
+
+def max_threads() -> int:
+    """The number of OpenMP threads in force on the calling thread."""
+
+def effective_isa() -> str:
+    """The instruction set that oneDNN generates code for, such as AVX512_CORE_BF16."""
+
+def version() -> str: ...

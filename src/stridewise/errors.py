@@ -1,0 +1,78 @@
+"""Every exception that Stridewise raises on purpose.
+
+::
+
+    StridewiseError
+    ├── FormatError      (ValueError)     a memory format is malformed, unknown or does not fit
+    ├── GraphError       (ValueError)     a graph breaks a rule of its own, or its text is wrong
+    ├── ModelError       (ValueError)     a model file is damaged, or uses something unsupported
+    ├── InputError       (ValueError)     an input of a call has the wrong name, shape or dtype
+    ├── PlanError        (RuntimeError)   no plan exists under the given constraints
+    ├── LibraryError     (ImportError)    libdnnl cannot be found, loaded or used
+    ├── DependencyError  (ImportError)    an optional extra is not installed
+    └── ExecutionError   (RuntimeError)   a compiled program failed while running
+
+A message has four parts: where it happened, what was expected, what came, and what to do next.
+:func:`describe` puts them together, so that every message reads the same.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "DependencyError",
+    "ExecutionError",
+    "FormatError",
+    "GraphError",
+    "InputError",
+    "LibraryError",
+    "ModelError",
+    "PlanError",
+    "StridewiseError",
+    "describe",
+]
+
+
+class StridewiseError(Exception):
+    """Root of all errors raised on purpose."""
+
+
+class FormatError(StridewiseError, ValueError):
+    """A memory format is malformed, unknown, or does not fit a shape."""
+
+
+class GraphError(StridewiseError, ValueError):
+    """A graph breaks one of its invariants, or its text form does not parse."""
+
+
+class ModelError(StridewiseError, ValueError):
+    """A model is damaged or uses an operator, attribute or dtype that is not supported."""
+
+
+class InputError(StridewiseError, ValueError):
+    """An input of a call has the wrong name, shape or dtype."""
+
+
+class PlanError(StridewiseError, RuntimeError):
+    """No plan exists under the given constraints."""
+
+
+class LibraryError(StridewiseError, ImportError):
+    """The oneDNN library cannot be found, loaded or used."""
+
+
+class DependencyError(StridewiseError, ImportError):
+    """An optional dependency is missing."""
+
+
+class ExecutionError(StridewiseError, RuntimeError):
+    """A compiled program failed while running."""
+
+
+def describe(where: str, *, expected: str, found: str, fix: str = "") -> str:
+    """Return a one-line message in the house form.
+
+    >>> describe("input 'x'", expected="float32", found="float64", fix="use x.astype('float32')")
+    "input 'x': expected float32, found float64; use x.astype('float32')"
+    """
+    message = f"{where}: expected {expected}, found {found}"
+    return f"{message}; {fix}" if fix else message

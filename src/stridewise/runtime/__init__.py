@@ -1,0 +1,1 @@
+"""Running plans: the native library, programs and their execution."""

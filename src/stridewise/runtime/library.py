@@ -1,0 +1,255 @@
+"""Finding and loading libdnnl, and with it the native core.
+
+The core is linked against ``libdnnl.so.3`` by name only. Loading a library of that name from the
+right file first makes the dynamic linker use it, wherever the core itself is installed. Nothing
+here runs before the first call, so ``import stridewise`` loads no native code.
+
+This is the only room that reads an environment variable for the library: ``STRIDEWISE_LIBDNNL``,
+the path of a ``libdnnl.so.3`` to use in place of the one that pip installed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import struct
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+from stridewise.errors import LibraryError, describe
+
+__all__ = ["LibraryInfo", "library_info", "load_core"]
+
+ENVIRONMENT_VARIABLE = "STRIDEWISE_LIBDNNL"
+DISTRIBUTIONS = ("onednn-cpu-gomp", "onednn-cpu-iomp")
+SONAME = "libdnnl.so.3"
+MAJOR, LEAST_MINOR = 3, 2
+FIX = f"run `pip install onednn-cpu-gomp==2023.2.0`, or set {ENVIRONMENT_VARIABLE} to a {SONAME}"
+ELF_MAGIC = b"\x7fELF"
+# Of a 64-bit file: where the table of segments is, the size of an entry, how many there are; and
+# of an entry, the offset and the length of the segment in the file.
+ELF_HEADER = struct.Struct("<32xQ14xHH")
+ELF_SEGMENT = struct.Struct("<8xQ16xQ")
+
+# Values of dnnl_version_t.cpu_runtime. The others do not obey omp_set_num_threads, and some need a
+# stream with a thread pool or a SYCL queue behind it.
+THREADING = {2: "OpenMP"}
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryInfo:
+    """The oneDNN library in use.
+
+    Attributes:
+        path: the file it was loaded from.
+        version: its version, such as ``"3.2.0"``.
+        isa: the instruction set it generates code for on this machine, under the limit that
+            ``ONEDNN_MAX_CPU_ISA`` may set, such as ``"AVX512_CORE_BF16"``.
+        threading: what runs its threads, ``"OpenMP"``.
+        max_threads: how many threads it uses where nobody asks for a number.
+    """
+
+    path: Path
+    version: str
+    isa: str
+    threading: str
+    max_threads: int
+
+
+class _Version(ctypes.Structure):
+    """The start of ``dnnl_version_t``, which is the same in every release 3.x."""
+
+    _fields_ = (
+        ("major", ctypes.c_int),
+        ("minor", ctypes.c_int),
+        ("patch", ctypes.c_int),
+        ("hash", ctypes.c_char_p),
+        ("cpu_runtime", ctypes.c_uint),
+        ("gpu_runtime", ctypes.c_uint),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """A library that passed every check."""
+
+    path: Path
+    version: str
+    threading: str
+
+
+def load_core() -> ModuleType:
+    """Return the module ``stridewise._core``, with libdnnl loaded.
+
+    Raises:
+        LibraryError: libdnnl is missing, broken, or not one that the core can use.
+
+    >>> load_core().version().split(".")[0]
+    '3'
+    """
+    return _load()[0]
+
+
+def library_info() -> LibraryInfo:
+    """Return what is known about the oneDNN library, loading it first where needed.
+
+    Raises:
+        LibraryError: as for :func:`load_core`.
+    """
+    core, loaded = _load()
+    return LibraryInfo(
+        path=loaded.path,
+        version=loaded.version,
+        isa=core.effective_isa(),
+        threading=loaded.threading,
+        max_threads=core.max_threads(),
+    )
+
+
+@cache
+def _load() -> tuple[ModuleType, _Loaded]:
+    path = _find()
+    library = _open(path)
+    loaded = _check(library, path)
+    try:
+        core = importlib.import_module("stridewise._core")
+    except ImportError as error:
+        raise LibraryError(
+            describe(
+                "stridewise._core",
+                expected="the native core that is built when Stridewise is installed",
+                found=f"{error}",
+                fix="run `pip install .` (or `pip install -e .`) in the source tree",
+            )
+        ) from error
+    return core, loaded
+
+
+def _find() -> Path:
+    """Return the file to load, without looking into it."""
+    chosen = os.environ.get(ENVIRONMENT_VARIABLE)
+    if chosen:
+        path = Path(chosen).absolute()
+        if not path.is_file():
+            raise _error(ENVIRONMENT_VARIABLE, f"the path of a {SONAME}", f"no file at {path}")
+        return path
+    for name in DISTRIBUTIONS:
+        path = _installed(name)
+        if path is not None:
+            return path
+    raise _error(
+        "libdnnl", f"{SONAME} from one of {', '.join(DISTRIBUTIONS)}", "neither is installed"
+    )
+
+
+def _installed(distribution: str) -> Path | None:
+    """Return the library that a distribution installed, if it is still there."""
+    try:
+        files = metadata.files(distribution) or []
+    except metadata.PackageNotFoundError:
+        return None
+    for file in files:
+        if file.name == SONAME:
+            path = Path(str(file.locate())).resolve()
+            if path.is_file():
+                return path
+    return None
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    """Load the library, and make sure that the core will be bound to this very copy."""
+    _check_elf(path)
+    already = _resident()
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise _unloadable(path, str(error)) from error
+    if already is not None and already != library._handle:
+        raise LibraryError(
+            describe(
+                str(path),
+                expected=f"to be the first {SONAME} in this process",
+                found="that another package has loaded a different one",
+                fix=f"set {ENVIRONMENT_VARIABLE} to that one, or load Stridewise first",
+            )
+        )
+    if _resident() != library._handle:
+        raise _error(str(path), f"a library whose SONAME is {SONAME}", "another SONAME, or none")
+    return library
+
+
+def _check_elf(path: Path) -> None:
+    """Check that the file is a whole ELF file; the dynamic linker crashes on a truncated one."""
+    with path.open("rb") as file:
+        header = file.read(ELF_HEADER.size)
+        if not header.startswith(ELF_MAGIC) or len(header) < ELF_HEADER.size:
+            raise _error(str(path), "a shared library", "a file that is not in ELF format")
+        start, size, count = ELF_HEADER.unpack(header)
+        file.seek(start)
+        table = file.read(size * count)
+    segments = [
+        ELF_SEGMENT.unpack_from(table, at)
+        for at in range(0, len(table) - ELF_SEGMENT.size + 1, size or 1)
+    ]
+    end = max((offset + length for offset, length in segments), default=0)
+    found = path.stat().st_size
+    if len(segments) < count or found < end:
+        raise _error(str(path), f"a whole library, of {end} bytes or more", f"{found} bytes")
+
+
+def _resident() -> int | None:
+    """Return the handle of the library that the core would be bound to if it loaded now."""
+    try:
+        return ctypes.CDLL(SONAME, mode=os.RTLD_NOLOAD | os.RTLD_NOW)._handle
+    except OSError:
+        return None
+
+
+def _unloadable(path: Path, reason: str) -> LibraryError:
+    """Turn what the dynamic linker says into an error that says what to do."""
+    missing, _, rest = reason.partition(": cannot open shared object file")
+    if not rest or missing == str(path):
+        return _error(str(path), "a library that can be loaded", reason)
+    package = (
+        "install the package libgomp1 (Debian, Ubuntu) or libgomp (Fedora, RHEL)"
+        if missing.startswith("libgomp")
+        else "install the package that holds it"
+    )
+    return LibraryError(
+        describe(
+            str(path),
+            expected=f"the library {missing}, which it needs",
+            found="that this system does not have it",
+            fix=package,
+        )
+    )
+
+
+def _check(library: ctypes.CDLL, path: Path) -> _Loaded:
+    """Check the version and the threading of a loaded library."""
+    try:
+        query = library.dnnl_version
+    except AttributeError as error:
+        raise _error(str(path), "oneDNN", "a library without dnnl_version()") from error
+    query.restype = ctypes.POINTER(_Version)
+    query.argtypes = ()
+    version = query().contents
+    text = f"{version.major}.{version.minor}.{version.patch}"
+    if version.major != MAJOR or version.minor < LEAST_MINOR:
+        raise _error(str(path), f"oneDNN {MAJOR}.{LEAST_MINOR} or a later {MAJOR}.x", text)
+    threading = THREADING.get(version.cpu_runtime)
+    if threading is None:
+        raise _error(
+            str(path),
+            "oneDNN built for OpenMP",
+            f"oneDNN {text} built for another CPU runtime (number {version.cpu_runtime})",
+        )
+    return _Loaded(path, text, threading)
+
+
+def _error(where: str, expected: str, found: str) -> LibraryError:
+    return LibraryError(describe(where, expected=expected, found=found, fix=FIX))

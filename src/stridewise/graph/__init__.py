@@ -1,0 +1,18 @@
+"""The graph: typed SSA nodes over named values."""
+
+from stridewise.graph.constant import Constant
+from stridewise.graph.graph import Attr, Graph, Node, PostOp, Refusal, TensorType, Value
+from stridewise.graph.text import from_text, to_text
+
+__all__ = [
+    "Attr",
+    "Constant",
+    "Graph",
+    "Node",
+    "PostOp",
+    "Refusal",
+    "TensorType",
+    "Value",
+    "from_text",
+    "to_text",
+]

@@ -1,0 +1,237 @@
+"""The typed SSA graph that every stage reads and every pass rewrites.
+
+Frozen data only: a pass takes a graph and returns another. Checks live in
+:mod:`stridewise.graph.verify`, the text form in :mod:`stridewise.graph.text`, edits in
+:mod:`stridewise.graph.rewrite`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from stridewise.dtypes import DType
+from stridewise.errors import GraphError, describe
+from stridewise.formats import Format
+from stridewise.graph.constant import Constant
+
+__all__ = ["Attr", "Graph", "Node", "PostOp", "Refusal", "TensorType", "Value"]
+
+Attr = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
+"""What an attribute may be. Booleans are stored as 0 and 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Element type and logical shape, in the user's axis order."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype.short}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One tensor of the graph, defined once.
+
+    Attributes:
+        name: unique in the graph.
+        type: element type and logical shape in the user's axis order.
+        origin: the meaning of the axes in the user's order, or None where nobody knows (ND).
+    """
+
+    name: str
+    type: TensorType
+    origin: Format | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The logical shape in the user's axis order."""
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.type.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class PostOp:
+    """Something that a kernel does to each result before it stores it.
+
+    Attributes:
+        op: the name of an elementwise operator (``"relu"``, ``"add"``).
+        alpha: its first parameter, by the operator's own meaning.
+        beta: its second parameter.
+        operand: for binary operators, which input of the node is the second operand.
+    """
+
+    op: str
+    alpha: float = 0.0
+    beta: float = 0.0
+    operand: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a fusion, a format or a kernel was not used.
+
+    Attributes:
+        rule: the pass, target or kernel that refused.
+        subject: the node or value that it refused.
+        reason: one sentence without a full stop.
+    """
+
+    rule: str
+    subject: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.subject}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operation.
+
+    Attributes:
+        name: unique in the graph, for people: the name in the model where there is one.
+        op: a key of :data:`stridewise.ops.OPS`.
+        inputs: names of values; ``""`` stands for an optional input that is absent.
+        outputs: names of the values that it defines.
+        attrs: attributes, sorted by name.
+        post_ops: applied in order to the first output.
+    """
+
+    name: str
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: tuple[tuple[str, Attr], ...] = ()
+    post_ops: tuple[PostOp, ...] = ()
+
+    def get(self, key: str) -> Attr | None:
+        """Return an attribute, or None where it is absent."""
+        for name, value in self.attrs:
+            if name == key:
+                return value
+        return None
+
+    def _typed(self, key: str, default: Attr | None) -> Attr:
+        value = self.get(key)
+        if value is None:
+            value = default
+        if value is None:
+            raise GraphError(
+                describe(
+                    f"node {self.name!r} ({self.op})", expected=f"attribute {key!r}", found="none"
+                )
+            )
+        return value
+
+    def _wrong(self, key: str, expected: str, value: Attr) -> GraphError:
+        return GraphError(
+            describe(
+                f"node {self.name!r} ({self.op}), attribute {key!r}",
+                expected=expected,
+                found=repr(value),
+            )
+        )
+
+    def int_attr(self, key: str, default: int | None = None) -> int:
+        """Return an integer attribute.
+
+        Raises:
+            GraphError: it is absent without a default, or not an integer.
+        """
+        value = self._typed(key, default)
+        if not isinstance(value, int):
+            raise self._wrong(key, "an integer", value)
+        return value
+
+    def float_attr(self, key: str, default: float | None = None) -> float:
+        """Return a float attribute; raises GraphError like :meth:`int_attr`."""
+        value = self._typed(key, default)
+        if not isinstance(value, int | float):
+            raise self._wrong(key, "a number", value)
+        return float(value)
+
+    def str_attr(self, key: str, default: str | None = None) -> str:
+        """Return a string attribute; raises GraphError like :meth:`int_attr`."""
+        value = self._typed(key, default)
+        if not isinstance(value, str):
+            raise self._wrong(key, "a string", value)
+        return value
+
+    def ints_attr(self, key: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """Return a tuple of integers; raises GraphError like :meth:`int_attr`."""
+        value = self._typed(key, default)
+        if not isinstance(value, tuple):
+            raise self._wrong(key, "a tuple of integers", value)
+        items = tuple(item for item in value if isinstance(item, int))
+        if len(items) != len(value):
+            raise self._wrong(key, "a tuple of integers", value)
+        return items
+
+
+def _no_constants() -> Mapping[str, Constant]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A typed SSA graph, its nodes in an order in which they can run.
+
+    Attributes:
+        name: for people.
+        inputs: names of the values that the caller gives.
+        outputs: names of the values that the caller gets.
+        nodes: in topological order.
+        values: every value by name: inputs, constants and results.
+        constants: the data of the constant values.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    values: Mapping[str, Value]
+    constants: Mapping[str, Constant] = field(default_factory=_no_constants)
+
+    def value(self, name: str) -> Value:
+        """Return the value of that name.
+
+        Raises:
+            GraphError: there is none.
+        """
+        found = self.values.get(name)
+        if found is None:
+            raise GraphError(
+                describe(f"graph {self.name!r}", expected="a known value", found=repr(name))
+            )
+        return found
+
+    def types(self, names: tuple[str, ...]) -> tuple[TensorType | None, ...]:
+        """Return the types of inputs of a node, None for absent ones."""
+        return tuple(self.value(name).type if name else None for name in names)
+
+    def producers(self) -> dict[str, Node]:
+        """Return the node that defines each result."""
+        return {output: node for node in self.nodes for output in node.outputs}
+
+    def consumers(self) -> dict[str, list[Node]]:
+        """Return the nodes that read each value, in order, once per reading input."""
+        found: dict[str, list[Node]] = {name: [] for name in self.values}
+        for node in self.nodes:
+            for name in node.inputs:
+                if name:
+                    found[name].append(node)
+        return found
+
+    def __str__(self) -> str:
+        from stridewise.graph.text import to_text  # noqa: PLC0415 (the printer reads this module)
+
+        return to_text(self)

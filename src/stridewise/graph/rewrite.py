@@ -1,0 +1,157 @@
+"""Editing a frozen graph: collect the edits, then build the next graph once.
+
+A pass asks a :class:`Rewriter` about uses and constants, replaces nodes and values through it,
+and calls :meth:`Rewriter.finish`, which drops everything that no output needs any more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from types import MappingProxyType
+
+from stridewise.graph.constant import Array, Constant
+from stridewise.graph.graph import Graph, Node, TensorType, Value
+
+__all__ = ["Rewriter"]
+
+
+class Rewriter:
+    """A graph being rewritten. Nodes are visited in order and may be replaced one by one."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Start from ``graph``, which is not changed."""
+        self.graph = graph
+        self._nodes: dict[str, Node] = {node.name: node for node in graph.nodes}
+        self._values = dict(graph.values)
+        self._constants = dict(graph.constants)
+        self._producers = graph.producers()
+        self._readers: dict[str, dict[str, None]] = {name: {} for name in graph.values}
+        for node in graph.nodes:
+            self._link(node)
+
+    def _link(self, node: Node) -> None:
+        for name in node.inputs:
+            if name:
+                self._readers.setdefault(name, {})[node.name] = None
+        for name in node.outputs:
+            self._producers[name] = node
+
+    def _unlink(self, node: Node) -> None:
+        for name in node.inputs:
+            if name:
+                self._readers[name].pop(node.name, None)
+        for name in node.outputs:
+            self._producers.pop(name, None)
+
+    def nodes(self) -> Iterator[Node]:
+        """Yield the nodes that still exist, in order, each in its present state."""
+        for name in list(self._nodes):
+            if name in self._nodes:
+                yield self._nodes[name]
+
+    def value(self, name: str) -> Value:
+        """Return the value of that name."""
+        return self._values[name]
+
+    def producer(self, name: str) -> Node | None:
+        """Return the node that defines a value, or None for inputs and constants."""
+        return self._producers.get(name)
+
+    def readers(self, name: str) -> tuple[Node, ...]:
+        """Return the nodes that read a value, each once."""
+        return tuple(self._nodes[reader] for reader in self._readers.get(name, ()))
+
+    def only_reader(self, name: str) -> Node | None:
+        """Return the single node that reads a value, None where others or the caller see it."""
+        readers = self.readers(name)
+        if len(readers) != 1 or self.is_output(name):
+            return None
+        return readers[0]
+
+    def is_output(self, name: str) -> bool:
+        """Return whether the caller gets this value."""
+        return name in self.graph.outputs
+
+    def constant(self, name: str) -> Array | None:
+        """Return the data of a constant value, or None for any other."""
+        found = self._constants.get(name)
+        return None if found is None else found.array
+
+    def add_constant(self, hint: str, array: Array) -> str:
+        """Add a constant under a fresh name like ``hint`` and return the name."""
+        name, number = hint, 0
+        while name in self._values:
+            number += 1
+            name = f"{hint}.{number}"
+        constant = Constant(array)
+        self._constants[name] = constant
+        self._values[name] = Value(name, TensorType(constant.dtype, constant.shape))
+        return name
+
+    def define_constant(self, name: str, array: Array) -> None:
+        """Make an existing value a constant; the node that defined it must be removed."""
+        self._constants[name] = Constant(array)
+
+    def replace(self, old: Node, new: Node) -> None:
+        """Put ``new`` where ``old`` was; it must define the same values."""
+        self._unlink(old)
+        if new.name == old.name:
+            self._nodes[new.name] = new
+        else:
+            self._nodes = {
+                (new.name if name == old.name else name): (new if name == old.name else node)
+                for name, node in self._nodes.items()
+            }
+        self._link(new)
+
+    def remove(self, node: Node) -> None:
+        """Remove a node whose results nobody reads any more, or that are defined elsewhere."""
+        self._unlink(node)
+        del self._nodes[node.name]
+
+    def bypass(self, node: Node, source: str) -> bool:
+        """Remove a node whose only result equals ``source``; return False where it must stay.
+
+        The caller knows results by name, so a node that defines an output of the graph can go only
+        where the producer of ``source`` can define that name in its place.
+        """
+        result = node.outputs[0]
+        producer = self.producer(source)
+        if not self.is_output(result):
+            self.remove(node)
+            self._rename_reads(result, source)
+            return True
+        if producer is None or self.is_output(source):
+            return False
+        self.remove(node)
+        self._rename_reads(source, result)
+        outputs = tuple(result if name == source else name for name in producer.outputs)
+        self._values[result] = Value(result, self._values[source].type, self._values[source].origin)
+        self.replace(producer, dataclasses.replace(self._nodes[producer.name], outputs=outputs))
+        return True
+
+    def _rename_reads(self, old: str, new: str) -> None:
+        for reader in self.readers(old):
+            inputs = tuple(new if name == old else name for name in reader.inputs)
+            self.replace(reader, dataclasses.replace(reader, inputs=inputs))
+
+    def finish(self) -> Graph:
+        """Return the rewritten graph without dead nodes, values and constants."""
+        needed = set(self.graph.outputs)
+        kept: list[Node] = []
+        for node in reversed(list(self._nodes.values())):
+            if needed.intersection(node.outputs):
+                kept.append(node)
+                needed.update(name for name in node.inputs if name)
+        kept.reverse()
+        needed.update(self.graph.inputs)
+        needed.update(name for node in kept for name in node.outputs)
+        return Graph(
+            self.graph.name,
+            self.graph.inputs,
+            self.graph.outputs,
+            tuple(kept),
+            MappingProxyType({k: v for k, v in self._values.items() if k in needed}),
+            MappingProxyType({k: v for k, v in self._constants.items() if k in needed}),
+        )

@@ -1,0 +1,268 @@
+"""The text form of a graph: printed and parsed back identically.
+
+::
+
+    graph "net" (%x: f32[1,3,8,8] @NCHW) {
+      const %w: f32[4,3,3,3] sha 0f3a...
+      const %b: f32[4] = [0.0, 1.0, 2.0, 3.0]
+      %y: f32[1,4,8,8] @NCHW = conv(%x, %w, %b) {pads=[1, 1, 1, 1]} post [relu(0.0, 0.0)] "conv1"
+      return %y
+    }
+
+Constants of up to eight elements are written out. Larger ones are named by their digest, and the
+parser takes them from the constants that it is given.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+import numpy as np
+
+from stridewise.dtypes import dtype_of
+from stridewise.errors import GraphError, describe
+from stridewise.formats import Format, parse
+from stridewise.graph.constant import Constant
+from stridewise.graph.graph import Attr, Graph, Node, PostOp, TensorType, Value
+
+__all__ = ["from_text", "to_text"]
+
+_INLINE_LIMIT = 8
+_PLAIN_NAME = re.compile(r"[A-Za-z_][\w./-]*")
+
+
+# --- printing -----------------------------------------------------------------------------------
+
+
+def _ref(name: str) -> str:
+    if not name:
+        return "_"
+    return f"%{name}" if _PLAIN_NAME.fullmatch(name) else f"%{json.dumps(name)}"
+
+
+def _attr_text(value: Attr) -> str:
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_attr_text(item) for item in value) + "]"
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def _value_text(value: Value) -> str:
+    origin = f" @{value.origin}" if value.origin is not None else ""
+    return f"{_ref(value.name)}: {value.type}{origin}"
+
+
+def _constant_text(constant: Constant) -> str:
+    if constant.array.size > _INLINE_LIMIT:
+        return f"sha {constant.digest}"
+    items = ", ".join(repr(item) for item in constant.array.reshape(-1).tolist())
+    return f"= [{items}]"
+
+
+def _post_text(post: PostOp) -> str:
+    operand = "" if post.operand is None else f", {post.operand}"
+    return f"{post.op}({post.alpha!r}, {post.beta!r}{operand})"
+
+
+def _node_text(graph: Graph, node: Node) -> str:
+    results = ", ".join(_value_text(graph.values[name]) for name in node.outputs)
+    text = f"{results} = {node.op}({', '.join(_ref(name) for name in node.inputs)})"
+    if node.attrs:
+        attrs = ", ".join(f"{key}={_attr_text(value)}" for key, value in node.attrs)
+        text += f" {{{attrs}}}"
+    if node.post_ops:
+        text += f" post [{', '.join(_post_text(post) for post in node.post_ops)}]"
+    return f"{text} {json.dumps(node.name)}"
+
+
+def to_text(graph: Graph) -> str:
+    """Return the text form of a graph."""
+    inputs = ", ".join(_value_text(graph.values[name]) for name in graph.inputs)
+    lines = [f"graph {json.dumps(graph.name)} ({inputs}) {{"]
+    for name, constant in graph.constants.items():
+        lines.append(f"  const {_value_text(graph.values[name])} {_constant_text(constant)}")
+    lines += [f"  {_node_text(graph, node)}" for node in graph.nodes]
+    lines.append(f"  return {', '.join(_ref(name) for name in graph.outputs)}")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+# --- parsing ------------------------------------------------------------------------------------
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<string>"(?:[^"\\]|\\.)*")
+    | (?P<ref>%(?:"(?:[^"\\]|\\.)*"|[A-Za-z_][\w./-]*))
+    | (?P<number>-?(?:inf|nan|\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?![\w]))
+    | (?P<word>\w+)
+    | (?P<mark>[()\[\]{},:=@])
+    | (?P<end>\Z)
+    )""",
+    re.VERBOSE,
+)
+
+
+class _Parser:
+    """A recursive-descent parser; each method reads one construct of the grammar above."""
+
+    def __init__(self, text: str, constants: Iterable[Constant]) -> None:
+        self.text = text
+        self.position = 0
+        self.store = {constant.digest: constant for constant in constants}
+        self.values: dict[str, Value] = {}
+
+    def fail(self, expected: str) -> GraphError:
+        line = self.text.count("\n", 0, self.position) + 1
+        rest = self.text[self.position :].strip().split("\n")[0][:30]
+        return GraphError(describe(f"graph text, line {line}", expected=expected, found=repr(rest)))
+
+    def peek(self) -> tuple[str, str]:
+        match = _TOKEN.match(self.text, self.position)
+        if match is None or match.lastgroup is None:
+            raise self.fail("a token")
+        return match.lastgroup, match[match.lastgroup]
+
+    def take(self, kind: str, exact: str | None = None) -> str:
+        found_kind, found = self.peek()
+        if found_kind != kind or (exact is not None and found != exact):
+            raise self.fail(exact or f"a {kind}")
+        match = _TOKEN.match(self.text, self.position)
+        assert match is not None  # peek() has just matched it
+        self.position = match.end()
+        return found
+
+    def maybe(self, kind: str, exact: str) -> bool:
+        if self.peek() == (kind, exact):
+            self.take(kind, exact)
+            return True
+        return False
+
+    def string(self) -> str:
+        text: str = json.loads(self.take("string"))
+        return text
+
+    def ref(self) -> str:
+        if self.maybe("word", "_"):
+            return ""
+        name = self.take("ref")[1:]
+        unquoted: str = json.loads(name) if name.startswith('"') else name
+        return unquoted
+
+    def number(self) -> int | float:
+        text = self.take("number")
+        return int(text) if re.fullmatch(r"-?\d+", text) else float(text)
+
+    def items(self, opening: str, closing: str) -> Iterable[None]:
+        """Yield once for each element of a comma-separated list; the caller reads it."""
+        self.take("mark", opening)
+        if self.maybe("mark", closing):
+            return
+        while True:
+            yield
+            if self.maybe("mark", closing):
+                return
+            self.take("mark", ",")
+
+    def define(self) -> Value:
+        name = self.ref()
+        self.take("mark", ":")
+        dtype = dtype_of(self.take("word"))
+        shape = tuple(int(self.number()) for _ in self.items("[", "]"))
+        origin: Format | None = None
+        if self.maybe("mark", "@"):
+            origin = parse(self.take("word"))
+        value = Value(name, TensorType(dtype, shape), origin)
+        if name in self.values:
+            raise self.fail(f"a new name instead of {name!r}")
+        self.values[name] = value
+        return value
+
+    def constant(self, value: Value) -> Constant:
+        if self.maybe("word", "sha"):
+            kind, _ = self.peek()
+            digest = self.take(kind)
+            if digest not in self.store:
+                raise self.fail(f"constants=... with the constant of digest {digest}")
+            return self.store[digest]
+        self.take("mark", "=")
+        items = [self.scalar() for _ in self.items("[", "]")]
+        return Constant(np.array(items, dtype=value.dtype.numpy).reshape(value.shape))
+
+    def scalar(self) -> int | float | bool:
+        if self.peek()[0] == "word":
+            return self.take("word") == "True"
+        return self.number()
+
+    def attr(self) -> Attr:
+        kind, text = self.peek()
+        if kind == "string":
+            return self.string()
+        if (kind, text) == ("mark", "["):
+            # Elements have one type; the union of tuples cannot be told apart while reading.
+            return tuple(self.attr() for _ in self.items("[", "]"))  # type: ignore[return-value]
+        return self.number()
+
+    def post_op(self) -> PostOp:
+        op = self.take("word")
+        numbers = [self.number() for _ in self.items("(", ")")]
+        operand = int(numbers[2]) if len(numbers) > 2 else None
+        return PostOp(op, float(numbers[0]), float(numbers[1]), operand)
+
+    def node(self) -> Node:
+        outputs = [self.define().name]
+        while self.maybe("mark", ","):
+            outputs.append(self.define().name)
+        self.take("mark", "=")
+        op = self.take("word")
+        inputs = tuple(self.ref() for _ in self.items("(", ")"))
+        attrs: list[tuple[str, Attr]] = []
+        if self.peek() == ("mark", "{"):
+            for _ in self.items("{", "}"):
+                key = self.take("word")
+                self.take("mark", "=")
+                attrs.append((key, self.attr()))
+        post: tuple[PostOp, ...] = ()
+        if self.maybe("word", "post"):
+            post = tuple(self.post_op() for _ in self.items("[", "]"))
+        return Node(self.string(), op, inputs, tuple(outputs), tuple(attrs), post)
+
+    def graph(self) -> Graph:
+        self.take("word", "graph")
+        name = self.string()
+        inputs = tuple(self.define().name for _ in self.items("(", ")"))
+        self.take("mark", "{")
+        constants: dict[str, Constant] = {}
+        while self.maybe("word", "const"):
+            value = self.define()
+            constants[value.name] = self.constant(value)
+        nodes: list[Node] = []
+        while self.peek()[0] == "ref":
+            nodes.append(self.node())
+        self.take("word", "return")
+        outputs = [self.ref()]
+        while self.maybe("mark", ","):
+            outputs.append(self.ref())
+        self.take("mark", "}")
+        self.take("end")
+        return Graph(
+            name,
+            inputs,
+            tuple(outputs),
+            tuple(nodes),
+            MappingProxyType(self.values),
+            MappingProxyType(constants),
+        )
+
+
+def from_text(text: str, constants: Mapping[str, Constant] | None = None) -> Graph:
+    """Return the graph that a text describes.
+
+    Args:
+        text: what :func:`to_text` printed.
+        constants: where the constants that are named by digest are found; the keys don't matter.
+
+    Raises:
+        GraphError: the text does not parse, or names a constant that is not given.
+    """
+    return _Parser(text, (constants or {}).values()).graph()

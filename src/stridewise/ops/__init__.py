@@ -1,0 +1,40 @@
+"""Operators: one room a family, each ending in its registration. This file is the list of rooms."""
+
+from stridewise.ops import (
+    activation,
+    concat,
+    conv,
+    elementwise,
+    matmul,
+    norm,
+    pad,
+    pool,
+    reduce,
+    shape,
+    shuffle,
+    slice,
+    softmax,
+)
+from stridewise.ops.builder import GraphBuilder
+from stridewise.ops.registry import OPS, OpSpec, evaluate, infer
+
+__all__ = [
+    "OPS",
+    "GraphBuilder",
+    "OpSpec",
+    "activation",
+    "concat",
+    "conv",
+    "elementwise",
+    "evaluate",
+    "infer",
+    "matmul",
+    "norm",
+    "pad",
+    "pool",
+    "reduce",
+    "shape",
+    "shuffle",
+    "slice",
+    "softmax",
+]

@@ -1,0 +1,151 @@
+"""Elementwise operators of one operand.
+
+All take the attributes ``alpha`` and ``beta``; the table says what they mean. Kernels keep
+whatever format their operand has. Operators of two operands are in ``elementwise.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops.kernels import (
+    Alias,
+    Arg,
+    Call,
+    KernelContext,
+    KernelOption,
+    KernelSpec,
+    elementwise_formats,
+    input_of,
+    output_of,
+)
+from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
+
+__all__ = ["UNARY", "Unary"]
+
+Types = tuple[TensorType | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """One elementwise function.
+
+    Attributes:
+        function: the NumPy definition, of x, alpha and beta.
+        algorithm: oneDNN's eltwise algorithm, or ``""`` where it has none.
+        arguments: oneDNN's alpha and beta from ours.
+        defaults: alpha and beta where the node has none.
+    """
+
+    function: Callable[[Array, float, float], Array]
+    algorithm: str = ""
+    arguments: Callable[[float, float], tuple[float, float]] = lambda a, b: (a, b)
+    defaults: tuple[float, float] = (0.0, 0.0)
+
+
+def _sigmoid(x: Array) -> Array:
+    # exp of a non-positive number only, so that nothing overflows
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + e), e / (1 + e))
+
+
+def _hard_sigmoid(x: Array, alpha: float, beta: float) -> Array:
+    return np.clip(alpha * x + beta, 0, 1)
+
+
+def _erf(x: Array) -> Array:
+    # Abramowitz and Stegun 7.1.26 is too coarse for a reference; math.erf is exact to rounding
+    from math import erf  # noqa: PLC0415 (only the reference needs it)
+
+    return np.vectorize(erf, otypes=[np.float64])(x.astype(np.float64))
+
+
+UNARY: dict[str, Unary] = {
+    "relu": Unary(lambda x, _a, _b: np.maximum(x, 0), "relu", lambda _a, _b: (0.0, 0.0)),
+    "leaky_relu": Unary(
+        lambda x, a, _b: np.where(x >= 0, x, a * x), "relu", lambda a, _b: (a, 0.0), (0.01, 0.0)
+    ),
+    "clip": Unary(np.clip, "clip", defaults=(float("-inf"), float("inf"))),
+    "sigmoid": Unary(lambda x, _a, _b: _sigmoid(x), "logistic"),
+    "tanh": Unary(lambda x, _a, _b: np.tanh(x), "tanh"),
+    "hard_sigmoid": Unary(_hard_sigmoid, "hardsigmoid", defaults=(0.2, 0.5)),
+    "hard_swish": Unary(
+        lambda x, a, b: x * _hard_sigmoid(x, a, b), "hardswish", defaults=(1 / 6, 0.5)
+    ),
+    "swish": Unary(lambda x, a, _b: x * _sigmoid(a * x), "swish", defaults=(1.0, 0.0)),
+    "elu": Unary(
+        lambda x, a, _b: np.where(x >= 0, x, a * np.expm1(np.minimum(x, 0))),
+        "elu",
+        defaults=(1.0, 0.0),
+    ),
+    "gelu": Unary(lambda x, _a, _b: 0.5 * x * (1 + _erf(x / np.sqrt(2.0))), "gelu_erf"),
+    "softplus": Unary(lambda x, _a, _b: np.logaddexp(x, 0), "soft_relu", lambda _a, _b: (1.0, 0.0)),
+    "exp": Unary(lambda x, _a, _b: np.exp(x), "exp"),
+    "log": Unary(lambda x, _a, _b: np.log(x), "log"),
+    "sqrt": Unary(lambda x, _a, _b: np.sqrt(x), "sqrt"),
+    "abs": Unary(lambda x, _a, _b: np.abs(x), "abs"),
+    "neg": Unary(lambda x, _a, _b: -x, "linear", lambda _a, _b: (-1.0, 0.0)),
+    "reciprocal": Unary(lambda x, _a, _b: 1 / x, "pow", lambda _a, _b: (1.0, -1.0)),
+}
+
+
+def _parameters(node: Node) -> tuple[float, float]:
+    a, b = UNARY[node.op].defaults
+    return node.float_attr("alpha", a), node.float_attr("beta", b)
+
+
+def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
+    x = tensor(node, types, 0)
+    needs(node, x.dtype.name in ("float32", "float64"), "a float tensor", x.dtype)
+    return (x,)
+
+
+def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
+    x = array(operands, 0)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        return (UNARY[node.op].function(x, *_parameters(node)).astype(x.dtype),)
+
+
+def eltwise_arguments(op: str, alpha: float, beta: float) -> tuple[str, float, float]:
+    """Return oneDNN's algorithm, alpha and beta of an operator with our parameters."""
+    unary = UNARY[op]
+    return (unary.algorithm, *unary.arguments(alpha, beta))
+
+
+def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    node = context.node
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    algorithm, alpha, beta = eltwise_arguments(node.op, *_parameters(node))
+    for fmt, result, memory in elementwise_formats(context, x, y):
+        spec = KernelSpec(
+            "eltwise",
+            (("src", memory), ("dst", memory)),
+            (("algorithm", algorithm), ("alpha", alpha), ("beta", beta)),
+            flops=float(prod(x.shape)),
+        )
+        yield KernelOption(
+            "elementwise",
+            (fmt,),
+            (result,),
+            (Call(spec, (Arg("src", input_of(0)), Arg("dst", output_of()))),),
+            (Alias(0, 0, 0, "in place"),),
+        )
+
+
+for _name in UNARY:
+    register(
+        OpSpec(
+            _name,
+            (1, 1),
+            _infer,
+            _evaluate,
+            "elementwise",
+            _kernels,
+            post_op="eltwise",
+        )
+    )

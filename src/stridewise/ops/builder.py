@@ -1,0 +1,139 @@
+"""Building a graph node by node, with types inferred as it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from stridewise.dtypes import DType, dtype_of
+from stridewise.errors import GraphError, describe
+from stridewise.graph import Attr, Constant, Graph, Node, TensorType, Value
+from stridewise.ops.registry import Array, infer
+
+__all__ = ["GraphBuilder"]
+
+
+class GraphBuilder:
+    """Collects inputs, constants and nodes; values are referred to by name.
+
+    >>> b = GraphBuilder("tiny")
+    >>> x = b.input("x", (1, 3))
+    >>> print(b.build(outputs=[b.op("relu", [x])]))
+    graph "tiny" (%x: f32[1,3]) {
+      %relu: f32[1,3] = relu(%x) "relu"
+      return %relu
+    }
+    <BLANKLINE>
+    """
+
+    def __init__(self, name: str = "graph") -> None:
+        """Start an empty graph."""
+        self.name = name
+        self._inputs: list[str] = []
+        self._nodes: dict[str, Node] = {}
+        self._values: dict[str, Value] = {}
+        self._constants: dict[str, Constant] = {}
+
+    def _define(self, name: str, tensor_type: TensorType) -> str:
+        if not name or name in self._values:
+            raise GraphError(
+                describe(f"graph {self.name!r}", expected="a new value name", found=repr(name))
+            )
+        self._values[name] = Value(name, tensor_type)
+        return name
+
+    def fresh(self, hint: str) -> str:
+        """Return a name like ``hint`` that neither a value nor a node has yet."""
+        name, number = hint, 0
+        while name in self._values or name in self._nodes:
+            number += 1
+            name = f"{hint}.{number}"
+        return name
+
+    def input(self, name: str, shape: Sequence[int], dtype: str | DType = "float32") -> str:
+        """Declare an input of the graph and return its name.
+
+        Raises:
+            GraphError: the name is taken, or an extent is not positive.
+        """
+        if any(extent < 1 for extent in shape):
+            raise GraphError(
+                describe(f"input {name!r}", expected="positive extents", found=f"{tuple(shape)}")
+            )
+        self._inputs.append(name)
+        return self._define(name, TensorType(dtype_of(dtype), tuple(shape)))
+
+    def constant(self, array: Array, name: str = "constant") -> str:
+        """Add a constant; the array is not copied and must not change any more."""
+        constant = Constant(array)
+        chosen = self.fresh(name)
+        self._constants[chosen] = constant
+        return self._define(chosen, TensorType(constant.dtype, constant.shape))
+
+    def op(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr] | None = None,
+        *,
+        name: str = "",
+        output: str = "",
+    ) -> str:
+        """Add a node with one output and return the output's name.
+
+        Args:
+            op: a key of :data:`stridewise.ops.OPS`.
+            inputs: names of values; ``""`` for an absent optional input.
+            attrs: the operator's attributes.
+            name: the node's name; by default a fresh one like the operator's.
+            output: the output's name; by default the node's.
+
+        Raises:
+            GraphError: an input is unknown, or the operator does not take these inputs.
+        """
+        node_name = self.fresh(name or op) if not name or name in self._nodes else name
+        result = output or self.fresh(node_name)
+        node = Node(node_name, op, tuple(inputs), (result,), tuple(sorted((attrs or {}).items())))
+        types = tuple(self.type(name) if name else None for name in inputs)
+        (tensor_type,) = infer(node, types)
+        self._define(result, tensor_type)
+        self._nodes[node_name] = node
+        return result
+
+    def type(self, name: str) -> TensorType:
+        """Return the type of a value.
+
+        Raises:
+            GraphError: there is no such value.
+        """
+        if name not in self._values:
+            raise GraphError(
+                describe(f"graph {self.name!r}", expected="a known value", found=repr(name))
+            )
+        return self._values[name].type
+
+    def data(self, name: str) -> Array | None:
+        """Return the data of a constant, or None for any other value."""
+        constant = self._constants.get(name)
+        return None if constant is None else constant.array
+
+    def build(self, outputs: Sequence[str]) -> Graph:
+        """Return the graph with these outputs.
+
+        Raises:
+            GraphError: an output is unknown, or there is none.
+        """
+        if not outputs:
+            raise GraphError(
+                describe(f"graph {self.name!r}", expected="at least one output", found="none")
+            )
+        for name in outputs:
+            self.type(name)
+        return Graph(
+            self.name,
+            tuple(self._inputs),
+            tuple(outputs),
+            tuple(self._nodes.values()),
+            MappingProxyType(dict(self._values)),
+            MappingProxyType(dict(self._constants)),
+        )

@@ -1,0 +1,150 @@
+"""Elementwise operators of two operands, with NumPy's broadcasting.
+
+Operators of one operand are in ``activation.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from math import prod
+
+import numpy as np
+
+from stridewise.formats import Format
+from stridewise.graph import Node, Refusal, TensorType, Value
+from stridewise.ops.kernels import (
+    Alias,
+    Arg,
+    Call,
+    KernelContext,
+    KernelOption,
+    KernelSpec,
+    MemorySpec,
+    canonical_shape,
+    input_of,
+    output_of,
+    row_major,
+    user_format,
+)
+from stridewise.ops.post_ops import BINARY_ALGORITHMS
+from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
+
+__all__ = ["BINARY"]
+
+Types = tuple[TensorType | None, ...]
+
+BINARY: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+}
+_COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
+
+
+def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
+    a, b = tensor(node, types, 0), tensor(node, types, 1)
+    needs(node, a.dtype == b.dtype, f"two operands of dtype {a.dtype}", b.dtype)
+    try:
+        shape = np.broadcast_shapes(a.shape, b.shape)
+    except ValueError:
+        needs(node, False, "shapes that broadcast", f"{a} and {b}")
+        raise
+    return (TensorType(a.dtype, shape),)
+
+
+def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
+    a, b = array(operands, 0), array(operands, 1)
+    if node.op == "div" and a.dtype.kind in "iu":
+        # ONNX divides integers as C does: towards zero.
+        return ((np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(a.dtype),)
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        return (BINARY[node.op](a, b),)
+
+
+def _aligned(operand: Value, result: Value) -> tuple[int, ...]:
+    """Return the operand's shape with leading ones, in the user's order of the result."""
+    return (1,) * (len(result.shape) - len(operand.shape)) + operand.shape
+
+
+def _permutation(result: Value, fmt: Format) -> tuple[int, ...]:
+    """Return the positions of ``fmt``'s axes in the user's order of the result."""
+    if result.origin is None:
+        return tuple(range(fmt.rank))
+    return tuple(result.origin.order.index(axis) for axis in fmt.axes)
+
+
+def _bind(
+    context: KernelContext, role: str, index: int, kind: str, fmt: Format
+) -> tuple[MemorySpec, Arg, Format | None] | None:
+    """Describe operand ``index`` beside a result stored in ``fmt``; None where it cannot be."""
+    operand = context.value(context.node.inputs[index])
+    result = context.value(context.node.outputs[0])
+    order = _permutation(result, fmt)
+    aligned = _aligned(operand, result)
+    dims = tuple(aligned[position] for position in order)
+    arg = Arg(role, input_of(index))
+    if context.is_constant(operand.name):
+        # A lone channel row takes the blocked tag too: oneDNN is fast only then.
+        memory = MemorySpec.of(fmt, dims) if prod(dims) > 1 else MemorySpec.plain(dims)
+        return memory, Arg(role, input_of(index), reshape=aligned, permute=order), None
+    if operand.origin == result.origin and len(operand.shape) == len(result.shape):
+        stored = context.formats(operand.name).get(kind)
+        if kind == "user":
+            stored = user_format(operand)
+        if stored is None:
+            return None
+        return MemorySpec.of(stored, canonical_shape(operand, stored)), arg, stored
+    strides = row_major(aligned)
+    memory = MemorySpec(dims, strides=tuple(strides[position] for position in order))
+    return memory, arg, user_format(operand)
+
+
+def _result_formats(context: KernelContext) -> Iterator[tuple[str, Format]]:
+    result = context.value(context.node.outputs[0])
+    same_rank = [
+        value
+        for value in map(context.value, context.node.inputs)
+        if len(value.shape) == len(result.shape) and not context.is_constant(value.name)
+    ]
+    if all(value.origin == result.origin for value in same_rank):
+        yield from context.formats(result.name).items()
+    else:
+        # The operands' axes disagree: only the user's own order means the same to both.
+        yield "user", user_format(result)
+
+
+def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    node = context.node
+    result = context.value(node.outputs[0])
+    first, second = 0, 1
+    if node.op in _COMMUTATIVE and context.value(node.inputs[0]).shape != result.shape:
+        # oneDNN broadcasts its second operand fast and its first one slowly.
+        first, second = 1, 0
+    for kind, fmt in _result_formats(context):
+        left = _bind(context, "src", first, kind, fmt)
+        right = _bind(context, "src1", second, kind, fmt)
+        if left is None or right is None:
+            continue
+        dst = MemorySpec.of(fmt, canonical_shape(result, fmt))
+        spec = KernelSpec(
+            "binary",
+            (("src", left[0]), ("src1", right[0]), ("dst", dst)),
+            (("algorithm", BINARY_ALGORITHMS[node.op]),),
+            flops=float(prod(result.shape)),
+        )
+        formats = (left[2], right[2]) if first == 0 else (right[2], left[2])
+        reuse = left[2] == fmt and context.value(node.inputs[first]).shape == result.shape
+        yield KernelOption(
+            f"elementwise, {kind}",
+            formats,
+            (fmt,),
+            (Call(spec, (left[1], right[1], Arg("dst", output_of()))),),
+            (Alias(first, 0, 0, "in place"),) if reuse else (),
+        )
+
+
+for _name in BINARY:
+    register(OpSpec(_name, (2, 2), _infer, _evaluate, "elementwise", _kernels, post_op="binary"))

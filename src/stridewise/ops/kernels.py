@@ -1,0 +1,362 @@
+"""Kernels as data: what an operator asks of a target, without any native code.
+
+An operator's room offers a :class:`KernelOption` for every way to compute a node: the storage
+formats that it takes and gives, and the primitive calls. The planner asks an oracle what the calls
+cost, and the runtime makes oneDNN primitives of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from stridewise.formats import Format, algebra, nd
+from stridewise.formats.dialects.onednn import abstract_tag
+from stridewise.graph import Attr, Node, Value
+
+__all__ = [
+    "Alias",
+    "Arg",
+    "Call",
+    "Fill",
+    "KernelContext",
+    "KernelOption",
+    "KernelSpec",
+    "MemorySpec",
+    "Operand",
+    "PostOpSpec",
+    "canonical_shape",
+    "copy_call",
+    "elementwise_formats",
+    "input_of",
+    "output_of",
+    "region",
+    "row_major",
+    "same_place",
+    "user_format",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySpec:
+    """Shape and format of one argument of a primitive.
+
+    Attributes:
+        dims: extents in canonical order.
+        dtype: oneDNN's short name.
+        tag: an abstract format tag, ``"any"`` where the primitive shall choose (constants only).
+        strides: instead of a tag, the stride of each dimension in elements.
+    """
+
+    dims: tuple[int, ...]
+    tag: str = ""
+    strides: tuple[int, ...] | None = None
+    dtype: str = "f32"
+
+    @classmethod
+    def of(cls, fmt: Format, canonical_shape: tuple[int, ...]) -> MemorySpec:
+        """Return the spec of a tensor of ``canonical_shape`` stored in ``fmt``."""
+        return cls(canonical_shape, abstract_tag(fmt))
+
+    @classmethod
+    def plain(cls, dims: tuple[int, ...]) -> MemorySpec:
+        """Return the spec of a row-major tensor."""
+        return cls(dims, "abcdefghijkl"[: len(dims)])
+
+    def __str__(self) -> str:
+        layout = self.tag if self.strides is None else "s" + "x".join(map(str, self.strides))
+        return f"{self.dtype}:{'x'.join(map(str, self.dims))}:{layout}"
+
+
+@dataclass(frozen=True, slots=True)
+class PostOpSpec:
+    """A post-op as oneDNN takes it.
+
+    Attributes:
+        kind: ``"eltwise"``, ``"sum"`` (add what the destination holds) or ``"binary"``.
+        algorithm: for eltwise and binary.
+        alpha: for eltwise.
+        beta: for eltwise.
+        operand: for binary, the second operand.
+    """
+
+    kind: Literal["eltwise", "sum", "binary"]
+    algorithm: str = ""
+    alpha: float = 0.0
+    beta: float = 0.0
+    operand: MemorySpec | None = None
+
+    def __str__(self) -> str:
+        if self.kind == "eltwise":
+            return f"{self.algorithm}({self.alpha!r},{self.beta!r})"
+        return "sum" if self.kind == "sum" else f"{self.algorithm}({self.operand})"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSpec:
+    """One primitive, fully described; its text is the key of the cost cache.
+
+    Attributes:
+        kind: the primitive kind, a key of the runtime's table of factories.
+        memories: the arguments by role (``src``, ``weights``, ``bias``, ``dst``, ``src1``, ...).
+        params: what else the factory needs, sorted by name.
+        post_ops: applied in order.
+        flops: arithmetic operations of one execution, for the analytic cost model.
+    """
+
+    kind: str
+    memories: tuple[tuple[str, MemorySpec], ...]
+    params: tuple[tuple[str, Attr], ...] = ()
+    post_ops: tuple[PostOpSpec, ...] = ()
+    flops: float = field(default=0.0, compare=False)
+
+    def memory(self, role: str) -> MemorySpec | None:
+        """Return the argument of that role, or None."""
+        return next((memory for name, memory in self.memories if name == role), None)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that one execution touches at least, for the analytic cost model."""
+        operands = [p.operand for p in self.post_ops if p.operand is not None]
+        total = 0
+        for memory in [*(m for _, m in self.memories), *operands]:
+            count = 1
+            for extent in memory.dims:
+                count *= extent
+            total += 4 * count
+        return total
+
+    def __str__(self) -> str:
+        memories = " ".join(f"{role}={memory}" for role, memory in self.memories)
+        params = " ".join(f"{key}={value}" for key, value in self.params)
+        post = " ".join(f"+{post}" for post in self.post_ops)
+        return " ".join(part for part in (self.kind, memories, params, post) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor of the node, or one that the runtime makes.
+
+    Attributes:
+        side: ``"in"`` and ``"out"`` for inputs and outputs; ``"fill"`` for a constant tensor whose
+            elements all are ``index``.
+        index: which input or output; the element for ``"fill"``.
+    """
+
+    side: Literal["in", "out", "fill"]
+    index: int
+
+
+def input_of(index: int) -> Operand:
+    """Return the operand that is input ``index`` of the node."""
+    return Operand("in", index)
+
+
+def output_of(index: int = 0) -> Operand:
+    """Return the operand that is output ``index`` of the node."""
+    return Operand("out", index)
+
+
+@dataclass(frozen=True, slots=True)
+class Arg:
+    """What a role of a primitive is bound to.
+
+    Attributes:
+        role: a role of the :class:`KernelSpec`, or ``post0``, ``post1``, ... for the operands of
+            binary post-ops.
+        operand: the tensor of the node.
+        offset: elements from the start of its storage.
+        reshape: for constants, the shape to give the array (in the user's order) first.
+        permute: for constants, the permutation to canonical order after that.
+    """
+
+    role: str
+    operand: Operand
+    offset: int = 0
+    reshape: tuple[int, ...] | None = None
+    permute: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One execution of a primitive on tensors of the node."""
+
+    spec: KernelSpec
+    args: tuple[Arg, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Fill an output with a value before the calls.
+
+    Attributes:
+        count: number of float32 elements.
+        value: what to store.
+    """
+
+    count: int
+    value: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Bytes shared between an input and an output, so that nothing moves.
+
+    Attributes:
+        input: index of the input.
+        output: index of the output.
+        offset: elements between the start of the smaller and of the larger tensor's storage.
+        kind: ``"view"``: the output lies inside the input. ``"place"``: the input is produced
+            inside the output. ``"accumulate"``: the output starts as the input's bytes, which are
+            overwritten (a copy is made first where somebody still needs them).
+            ``"in place"``: the output may overwrite the input where nobody needs it any more.
+    """
+
+    input: int
+    output: int
+    offset: int
+    kind: Literal["view", "place", "accumulate", "in place"]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOption:
+    """One way to compute a node.
+
+    Attributes:
+        algorithm: for people: ``"direct"``, ``"view"``, ``"in place"``, ``"copy"``, ...
+        inputs: the storage format that each input must have; None for constants and absent ones.
+        outputs: the storage format of each output.
+        calls: the primitives, in order.
+        aliases: shared bytes.
+        fill: a fill of output 0 before the calls.
+    """
+
+    algorithm: str
+    inputs: tuple[Format | None, ...]
+    outputs: tuple[Format, ...]
+    calls: tuple[Call, ...] = ()
+    aliases: tuple[Alias, ...] = ()
+    fill: Fill | None = None
+
+
+class KernelContext(Protocol):
+    """What an operator's room may ask about the node that it offers kernels for."""
+
+    @property
+    def node(self) -> Node:
+        """The node."""
+        ...
+
+    def value(self, name: str) -> Value:
+        """Return a value of the graph."""
+        ...
+
+    def is_constant(self, name: str) -> bool:
+        """Return whether a value is known before the run."""
+        ...
+
+    def formats(self, name: str) -> Mapping[str, Format]:
+        """Return the storage formats that the target offers for a value, by kind.
+
+        ``"plain"`` is always among the kinds; values whose axes nobody knows have no other.
+        """
+        ...
+
+    def may_place(self, index: int) -> bool:
+        """Return whether input ``index`` may be produced inside an output of this node."""
+        ...
+
+
+def user_format(value: Value) -> Format:
+    """Return the row-major format in the user's own axis order."""
+    return nd(len(value.shape)) if value.origin is None else value.origin
+
+
+def canonical_shape(value: Value, fmt: Format) -> tuple[int, ...]:
+    """Return the shape of a value in the canonical order of ``fmt``'s axes."""
+    if value.origin is None:
+        return value.shape
+    return tuple(value.shape[value.origin.order.index(axis)] for axis in fmt.axes)
+
+
+def region(
+    fmt: Format,
+    shape: tuple[int, ...],
+    starts: tuple[int, ...],
+    lengths: tuple[int, ...],
+    steps: tuple[int, ...] | None = None,
+) -> tuple[MemorySpec, int] | None:
+    """Describe a box inside a stored tensor as a strided tensor over its digits.
+
+    Args:
+        fmt: how the whole tensor is stored.
+        shape: its canonical shape.
+        starts: the first index of the box, per canonical axis.
+        lengths: its extents.
+        steps: distance between its indices; 1 by default.
+
+    Returns:
+        The strided memory and its offset in elements, or None where the box cuts a block.
+    """
+    steps = steps or (1,) * fmt.rank
+    box = dict(zip(fmt.axes, zip(shape, starts, lengths, steps, strict=True), strict=True))
+    for axis, (extent, start, length, step) in box.items():
+        block = fmt.multiple(axis)
+        aligned = step == 1 and start % block == 0
+        if block > 1 and not (aligned and (length % block == 0 or start + length == extent)):
+            return None
+    dims: list[int] = []
+    strides: list[int] = []
+    offset, stride = 0, 1
+    for axis, extent, unit in reversed(algebra.digits(fmt, shape)):
+        _, start, length, step = box[axis]
+        block = fmt.multiple(axis)
+        is_outer = unit == block
+        dims.insert(0, -(-length // block) if is_outer else extent)
+        strides.insert(0, stride * step if is_outer else stride)
+        offset += start // block * stride if is_outer else 0
+        stride *= extent
+    return MemorySpec(tuple(dims), strides=tuple(strides)), offset
+
+
+def copy_call(
+    source: tuple[MemorySpec, int], target: tuple[MemorySpec, int], src: Operand, dst: Operand
+) -> Call:
+    """Return the call that copies between two equally shaped strided memories."""
+    spec = KernelSpec("reorder", (("src", source[0]), ("dst", target[0])))
+    return Call(spec, (Arg("src", src, source[1]), Arg("dst", dst, target[1])))
+
+
+def same_place(a: MemorySpec, b: MemorySpec) -> bool:
+    """Return whether two equally shaped strided memories walk the same addresses."""
+    if a.dims != b.dims or a.strides is None or b.strides is None:
+        return False
+    return all(
+        extent == 1 or left == right
+        for extent, left, right in zip(a.dims, a.strides, b.strides, strict=True)
+    )
+
+
+def row_major(dims: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the strides of a dense row-major tensor."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(dims):
+        strides.insert(0, step)
+        step *= extent
+    return tuple(strides)
+
+
+def elementwise_formats(
+    context: KernelContext, x: Value, y: Value
+) -> Iterator[tuple[Format, Format, MemorySpec]]:
+    """Yield the formats of a source and a result of the same shape, and the memory of both.
+
+    Where their axes mean different things, only storage in the user's own order is the same walk.
+    """
+    if x.origin == y.origin:
+        for fmt in context.formats(x.name).values():
+            yield fmt, fmt, MemorySpec.of(fmt, canonical_shape(x, fmt))
+    else:
+        yield user_format(x), user_format(y), MemorySpec.plain(x.shape)

@@ -1,0 +1,79 @@
+"""Constant padding that no window operator could take over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from stridewise.formats import algebra
+from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops.kernels import (
+    Fill,
+    KernelContext,
+    KernelOption,
+    canonical_shape,
+    copy_call,
+    input_of,
+    output_of,
+    region,
+)
+from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
+from stridewise.ops.slice import positional, same_axes_formats
+
+__all__ = ["PAD", "pad_amounts"]
+
+Types = tuple[TensorType | None, ...]
+
+
+def pad_amounts(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return how much is added before and after each axis."""
+    pads = node.ints_attr("pads")
+    needs(node, len(pads) == 2 * rank and min(pads, default=0) >= 0, f"{2 * rank} pads", pads)
+    needs(node, node.str_attr("mode", "constant") == "constant", "mode 'constant'", node.attrs)
+    return pads[:rank], pads[rank:]
+
+
+def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
+    x = tensor(node, types, 0)
+    begins, ends = pad_amounts(node, len(x.shape))
+    shape = tuple(b + n + e for b, n, e in zip(begins, x.shape, ends, strict=True))
+    return (TensorType(x.dtype, shape),)
+
+
+def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
+    x = array(operands, 0)
+    amounts = tuple(zip(*pad_amounts(node, x.ndim), strict=True))
+    return (np.pad(x, amounts, constant_values=node.float_attr("value", 0.0)),)
+
+
+def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    node = context.node
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    begins, _ = pad_amounts(node, len(x.shape))
+    value = node.float_attr("value", 0.0)
+    named = x.origin is not None and x.origin == y.origin
+    for source, result, order in same_axes_formats(context, x, y):
+        if value and result.is_blocked:
+            yield Refusal("onednn-cpu", node.name, f"the spare lanes of {result} must stay zero")
+            continue
+        x_walk = source if named else positional(source, x.shape)
+        y_walk = result if named else positional(result, y.shape)
+        x_shape = canonical_shape(x, source) if named else x.shape
+        y_shape = canonical_shape(y, result) if named else y.shape
+        whole = region(x_walk, x_shape, (0,) * len(x_shape), x_shape)
+        box = region(y_walk, y_shape, tuple(begins[i] for i in order), x_shape)
+        if box is None or whole is None:
+            yield Refusal("onednn-cpu", node.name, f"the pad cuts a block of {result}")
+            continue
+        yield KernelOption(
+            "fill and copy",
+            (source,),
+            (result,),
+            (copy_call(whole, box, input_of(0), output_of()),),
+            (),
+            Fill(algebra.element_count(y_walk, y_shape), value),
+        )
+
+
+PAD = register(OpSpec("pad", (1, 1), _infer, _evaluate, "same", _kernels))

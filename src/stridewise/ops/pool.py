@@ -1,0 +1,128 @@
+"""Max and average pooling over spatial windows; global pooling is a window of the whole image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+import numpy as np
+
+from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops.conv import window_extent, windows
+from stridewise.ops.kernels import (
+    Arg,
+    Call,
+    KernelContext,
+    KernelOption,
+    KernelSpec,
+    MemorySpec,
+    canonical_shape,
+    input_of,
+    output_of,
+)
+from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
+
+__all__ = ["AVG_POOL", "MAX_POOL"]
+
+Types = tuple[TensorType | None, ...]
+
+
+def _geometry(node: Node, spatial: int) -> tuple[tuple[int, ...], ...]:
+    """Return kernel, strides, dilations, begins and ends of the padding."""
+    kernel = node.ints_attr("kernel")
+    strides = node.ints_attr("strides", (1,) * spatial)
+    dilations = node.ints_attr("dilations", (1,) * spatial)
+    pads = node.ints_attr("pads", (0,) * (2 * spatial))
+    fits = len(kernel) == len(strides) == len(dilations) == spatial and len(pads) == 2 * spatial
+    needs(node, fits, f"kernel, strides, dilations, pads for {spatial} spatial axes", node.attrs)
+    positive = min(kernel) > 0 and min(strides) > 0 and min(dilations) > 0 and min(pads) >= 0
+    needs(node, positive, "positive sizes, pads of 0 or more", node.attrs)
+    return kernel, strides, dilations, pads[:spatial], pads[spatial:]
+
+
+def _extents(node: Node, shape: tuple[int, ...]) -> tuple[int, ...]:
+    kernel, strides, dilations, begins, ends = _geometry(node, len(shape) - 2)
+    pads = tuple(b + e for b, e in zip(begins, ends, strict=True))
+    return tuple(
+        window_extent(*item)
+        for item in zip(shape[2:], kernel, strides, dilations, pads, strict=True)
+    )
+
+
+def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
+    x = tensor(node, types, 0)
+    needs(node, 3 <= len(x.shape) <= 5, "an input of rank 3 to 5", x)
+    spatial = _extents(node, x.shape)
+    needs(node, min(spatial) > 0, "a window that fits into the padded input", x)
+    return (TensorType(x.dtype, (*x.shape[:2], *spatial)),)
+
+
+def _stack(node: Node, x: Array, fill: float) -> Array:
+    """Return the elements that each window meets, along a new first axis."""
+    kernel, strides, dilations, begins, ends = _geometry(node, x.ndim - 2)
+    pads = ((0, 0), (0, 0), *zip(begins, ends, strict=True))
+    padded = np.pad(x.astype(np.float64), pads, constant_values=fill)
+    out = _extents(node, x.shape)
+    return np.stack([view for _, view in windows(padded, out, strides, kernel, dilations)])
+
+
+def _evaluate_max(node: Node, operands: Operands) -> tuple[Array, ...]:
+    x = array(operands, 0)
+    return (_stack(node, x, -np.inf).max(axis=0).astype(x.dtype),)
+
+
+def _evaluate_avg(node: Node, operands: Operands) -> tuple[Array, ...]:
+    x = array(operands, 0)
+    total = _stack(node, x, 0.0).sum(axis=0)
+    if node.int_attr("count_include_pad", 0):
+        return ((total / prod(node.ints_attr("kernel"))).astype(x.dtype),)
+    return ((total / _stack(node, np.ones_like(x), 0.0).sum(axis=0)).astype(x.dtype),)
+
+
+def pooling_spec(
+    algorithm: str,
+    source: MemorySpec,
+    result: MemorySpec,
+    geometry: tuple[tuple[int, ...], ...],
+) -> KernelSpec:
+    """Return the pooling primitive over ``(kernel, strides, dilations, begins, ends)``."""
+    kernel, strides, dilations, begins, ends = geometry
+    return KernelSpec(
+        "pooling",
+        (("src", source), ("dst", result)),
+        (
+            ("algorithm", algorithm),
+            ("begins", begins),
+            ("dilations", dilations),
+            ("ends", ends),
+            ("kernel", kernel),
+            ("strides", strides),
+        ),
+        flops=float(prod(result.dims) * prod(kernel)),
+    )
+
+
+def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    node = context.node
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    algorithm = "max"
+    if node.op == "avg_pool":
+        include = node.int_attr("count_include_pad", 0)
+        algorithm = "avg_include" if include else "avg_exclude"
+    geometry = _geometry(node, len(x.shape) - 2)
+    results = context.formats(y.name)
+    for kind, fmt in context.formats(x.name).items():
+        if kind not in results:
+            continue
+        spec = pooling_spec(
+            algorithm,
+            MemorySpec.of(fmt, canonical_shape(x, fmt)),
+            MemorySpec.of(results[kind], canonical_shape(y, results[kind])),
+            geometry,
+        )
+        args = (Arg("src", input_of(0)), Arg("dst", output_of()))
+        yield KernelOption(f"pooling, {kind}", (fmt,), (results[kind],), (Call(spec, args),))
+
+
+MAX_POOL = register(OpSpec("max_pool", (1, 1), _infer, _evaluate_max, "anchor", _kernels))
+AVG_POOL = register(OpSpec("avg_pool", (1, 1), _infer, _evaluate_avg, "anchor", _kernels))

@@ -1,0 +1,79 @@
+"""Post-ops of a host kernel: from the graph's form to oneDNN's.
+
+Which operators may become post-ops is decided by the pass ``fuse_post_ops``; here they are only
+translated, and the operands' formats follow the host's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stridewise.formats import Format
+from stridewise.graph import Node
+from stridewise.ops.activation import eltwise_arguments
+from stridewise.ops.kernels import Alias, Arg, MemorySpec, PostOpSpec, input_of
+
+__all__ = ["BINARY_ALGORITHMS", "Fused", "fused", "input_formats"]
+
+BINARY_ALGORITHMS = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "div": "div",
+    "maximum": "max",
+    "minimum": "min",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """The translated post-ops of one node.
+
+    Attributes:
+        specs: for the kernel.
+        args: the operands of binary post-ops.
+        aliases: the operand that the destination starts from, where one is summed in place.
+        operands: which inputs of the node are operands; they have the output's format.
+    """
+
+    specs: tuple[PostOpSpec, ...]
+    args: tuple[Arg, ...]
+    aliases: tuple[Alias, ...]
+    operands: tuple[int, ...]
+
+
+def fused(node: Node, memory: MemorySpec, *, accumulate: bool) -> Fused:
+    """Translate the post-ops of a node whose output is described by ``memory``.
+
+    Args:
+        node: the host.
+        memory: its destination.
+        accumulate: add a leading ``add`` operand in place (oneDNN's ``sum``) instead of reading
+            it from a buffer of its own (``binary_add``).
+    """
+    specs: list[PostOpSpec] = []
+    args: list[Arg] = []
+    aliases: list[Alias] = []
+    operands: list[int] = []
+    for position, post in enumerate(node.post_ops):
+        if post.operand is None:
+            specs.append(PostOpSpec("eltwise", *eltwise_arguments(post.op, post.alpha, post.beta)))
+            continue
+        operands.append(post.operand)
+        if accumulate and position == 0 and post.op == "add":
+            specs.append(PostOpSpec("sum"))
+            aliases.append(Alias(post.operand, 0, 0, "accumulate"))
+            continue
+        specs.append(PostOpSpec("binary", BINARY_ALGORITHMS[post.op], operand=memory))
+        args.append(Arg(f"post{position}", input_of(post.operand)))
+    return Fused(tuple(specs), tuple(args), tuple(aliases), tuple(operands))
+
+
+def input_formats(
+    node: Node, own: tuple[Format | None, ...], post: Fused, result: Format
+) -> tuple[Format | None, ...]:
+    """Return the formats of all inputs of a host: its own ones, then its post-ops' operands."""
+    formats = list(own) + [None] * (len(node.inputs) - len(own))
+    for index in post.operands:
+        formats[index] = result
+    return tuple(formats)

@@ -1,0 +1,144 @@
+"""The table of operators: one :class:`OpSpec` each, registered at the bottom of its room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stridewise.errors import GraphError, StridewiseError, describe
+from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops.kernels import KernelContext, KernelOption
+
+__all__ = ["OPS", "Array", "OpSpec", "Operands", "OriginRule", "evaluate", "infer", "register"]
+
+Array = NDArray[Any]
+Operands = Sequence[Array | None]
+Types = tuple[TensorType | None, ...]
+
+OriginRule = Literal["anchor", "elementwise", "same", "permute", "interrupt"]
+"""How axis names flow through an operator.
+
+- ``anchor``: input 0 and every output are N, C and spatial axes, by the operator's definition.
+- ``elementwise``: all inputs and outputs of the output's rank have the same axes.
+- ``same``: all inputs and outputs have the same axes, whatever their extents.
+- ``permute``: the output has the input's axes in another order (attribute ``perm``).
+- ``interrupt``: axes change their meaning; nothing flows.
+"""
+
+
+def _no_kernels(_context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpSpec:
+    """Everything known about one operator.
+
+    Attributes:
+        name: the key in graphs.
+        arity: least and greatest number of inputs, post-op operands not counted; None: no limit.
+        infer: types of the outputs from the node and the types of its inputs.
+        evaluate: NumPy reference: the outputs from the node and its inputs, in the user's order.
+        origin: how axis names flow.
+        kernels: the options that a target can choose from, and refusals with their reasons.
+        post_op: whether it may follow another operator as a post-op, and as which kind.
+        hosts: the post-op kinds that its kernels take.
+    """
+
+    name: str
+    arity: tuple[int, int | None]
+    infer: Callable[[Node, Types], tuple[TensorType, ...]]
+    evaluate: Callable[[Node, Operands], tuple[Array, ...]]
+    origin: OriginRule
+    kernels: Callable[[KernelContext], Iterable[KernelOption | Refusal]] = _no_kernels
+    post_op: Literal["none", "eltwise", "binary"] = "none"
+    hosts: frozenset[str] = frozenset()
+
+
+OPS: dict[str, OpSpec] = {}
+
+
+def register(spec: OpSpec) -> OpSpec:
+    """Add an operator to the table; a second one of the same name is an error in our own code."""
+    if spec.name in OPS:
+        raise GraphError(describe("operator table", expected="a new name", found=spec.name))
+    OPS[spec.name] = spec
+    return spec
+
+
+def _spec_of(node: Node) -> OpSpec:
+    spec = OPS.get(node.op)
+    if spec is None:
+        raise GraphError(
+            describe(f"node {node.name!r}", expected="a known operator", found=repr(node.op))
+        )
+    return spec
+
+
+def infer(node: Node, types: Types) -> tuple[TensorType, ...]:
+    """Return the types of a node's outputs.
+
+    Raises:
+        GraphError: the operator is unknown, or the inputs or attributes do not fit it; the
+            message names the node.
+    """
+    spec = _spec_of(node)
+    own = len(types) - sum(post.operand is not None for post in node.post_ops)
+    low, high = spec.arity
+    if own < low or (high is not None and own > high):
+        wanted = f"{low}" if low == high else f"{low} to {high if high is not None else 'any'}"
+        raise GraphError(
+            describe(f"node {node.name!r} ({node.op})", expected=f"{wanted} inputs", found=str(own))
+        )
+    return spec.infer(node, types)
+
+
+def evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
+    """Compute a node with NumPy, post-ops included.
+
+    Raises:
+        GraphError: the operator is unknown.
+    """
+    results = list(_spec_of(node).evaluate(node, operands))
+    for post in node.post_ops:
+        attrs = (("alpha", post.alpha), ("beta", post.beta))
+        step = Node(f"{node.name}+{post.op}", post.op, ("x",), ("y",), attrs)
+        inputs: list[Array | None] = [results[0]]
+        if post.operand is not None:
+            inputs.append(operands[post.operand])
+        results[0] = _spec_of(step).evaluate(step, inputs)[0]
+    return tuple(np.asarray(result) for result in results)
+
+
+def needs(node: Node, condition: bool, expected: str, found: object) -> None:
+    """Raise a GraphError that names the node unless ``condition`` holds."""
+    if not condition:
+        raise GraphError(
+            describe(f"node {node.name!r} ({node.op})", expected=expected, found=str(found))
+        )
+
+
+def tensor(node: Node, types: Types, index: int) -> TensorType:
+    """Return the type of an input that must be there.
+
+    Raises:
+        GraphError: the input is absent.
+    """
+    found = types[index] if index < len(types) else None
+    if found is None:
+        raise GraphError(
+            describe(f"node {node.name!r} ({node.op})", expected=f"input {index}", found="none")
+        )
+    return found
+
+
+def array(operands: Operands, index: int) -> Array:
+    """Return an operand that inference has already checked to be there."""
+    found = operands[index] if index < len(operands) else None
+    if found is None:
+        raise StridewiseError(f"operand {index} is absent; run shape inference first")
+    return found

@@ -1,0 +1,78 @@
+"""Let convolutions and poolings pad for themselves instead of copying into a padded tensor."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from stridewise.graph import Attr, Graph, Node, Refusal
+from stridewise.graph.rewrite import Rewriter
+from stridewise.ops.pad import pad_amounts
+
+__all__ = ["fold_pad"]
+
+_WINDOWS = ("conv", "max_pool", "avg_pool")
+_NON_NEGATIVE = frozenset({"relu", "sigmoid", "hard_sigmoid", "exp", "abs", "softplus", "softmax"})
+
+
+def _is_non_negative(rewriter: Rewriter, name: str) -> bool:
+    node = rewriter.producer(name)
+    if node is None or node.post_ops:
+        return False
+    if node.op == "clip":
+        return node.float_attr("alpha", float("-inf")) >= 0
+    return node.op in _NON_NEGATIVE
+
+
+def _neutral(rewriter: Rewriter, pad: Node, window: Node) -> str:
+    """Return why padding of this value is not what the window does by itself; "" if it is."""
+    value = pad.float_attr("value", 0.0)
+    if window.op == "max_pool":
+        if value == float("-inf"):
+            return ""
+        if value == 0 and _is_non_negative(rewriter, pad.inputs[0]):
+            return ""
+        return f"max pooling pads with -inf, not with {value}, and the input may be negative"
+    if value != 0:
+        return f"{window.op} pads with 0, not with {value}"
+    excludes = window.op == "avg_pool" and not window.int_attr("count_include_pad", 0)
+    if excludes and any(window.ints_attr("pads", (0,))):
+        return "the pooling leaves its own padding out of the mean"
+    return ""
+
+
+def _merged(rewriter: Rewriter, pad: Node, window: Node) -> Node | str:
+    rank = len(rewriter.value(pad.inputs[0]).shape)
+    begins, ends = pad_amounts(pad, rank)
+    if any(begins[:2]) or any(ends[:2]):
+        return "it pads batch or channels"
+    reason = _neutral(rewriter, pad, window)
+    if reason:
+        return reason
+    own = window.ints_attr("pads", (0,) * (2 * (rank - 2)))
+    total = tuple(a + b for a, b in zip(own, (*begins[2:], *ends[2:]), strict=True))
+    attrs: dict[str, Attr] = dict(window.attrs)
+    if window.op != "conv":
+        kernel = window.ints_attr("kernel")
+        if any(p >= k for p, k in zip(total, (*kernel, *kernel), strict=True)):
+            return "a pooling window would lie in the padding alone"
+    attrs["pads"] = total
+    if window.op == "avg_pool":
+        attrs["count_include_pad"] = 1
+    inputs = (pad.inputs[0], *window.inputs[1:])
+    return dataclasses.replace(window, inputs=inputs, attrs=tuple(sorted(attrs.items())))
+
+
+def fold_pad(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
+    """Return the graph with pads folded into the windows that read them."""
+    rewriter = Rewriter(graph)
+    refusals: list[Refusal] = []
+    for window in rewriter.nodes():
+        pad = rewriter.producer(window.inputs[0]) if window.op in _WINDOWS else None
+        if pad is None or pad.op != "pad":
+            continue
+        merged = _merged(rewriter, pad, window)
+        if isinstance(merged, str):
+            refusals.append(Refusal("fold_pad", pad.name, merged))
+        else:
+            rewriter.replace(window, merged)
+    return rewriter.finish(), tuple(refusals)

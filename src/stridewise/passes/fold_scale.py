@@ -1,0 +1,127 @@
+"""Fold per-channel scales and shifts (batch norm, bias additions) into what produces them.
+
+Three rules, each applied where the intermediate value has no other reader:
+
+- adding, subtracting, multiplying or dividing by one constant per channel is a ``scale_shift``;
+- ``scale_shift`` after ``scale_shift`` is one;
+- ``scale_shift`` after a convolution or matrix product with constant weights is other weights.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from stridewise.graph import Graph, Node, Refusal
+from stridewise.graph.constant import Array
+from stridewise.graph.rewrite import Rewriter
+
+__all__ = ["fold_scale"]
+
+_FOLDS_INTO = ("conv", "matmul", "scale_shift")
+_BIAS = 2
+
+
+def _channel_axis(host: Node, rank: int) -> int:
+    return rank - 1 if host.op == "matmul" else 1
+
+
+def _per_channel(array: Array, rank: int, axis: int, channels: int) -> Array | None:
+    """Return the constant as one number per channel, or None where it varies otherwise."""
+    if array.ndim > rank:
+        return None
+    shape = (1,) * (rank - array.ndim) + array.shape
+    if any(extent != 1 for i, extent in enumerate(shape) if i != axis):
+        return None
+    return np.broadcast_to(array.reshape(-1), (channels,)).astype(np.float64)
+
+
+def _as_scale(rewriter: Rewriter, node: Node, host: Node) -> tuple[Array, Array] | None:
+    """Return the scale and the shift that a node applies to its host's output."""
+    x = host.outputs[0]
+    shape = rewriter.value(x).shape
+    axis = _channel_axis(host, len(shape))
+    if node.op == "scale_shift" and node.inputs[0] == x and not node.post_ops:
+        scale, shift = (rewriter.constant(name) for name in node.inputs[1:])
+        if scale is None or shift is None or axis != 1:
+            return None
+        return scale.astype(np.float64), shift.astype(np.float64)
+    if node.op not in ("add", "sub", "mul", "div") or x not in node.inputs:
+        return None
+    if rewriter.value(node.outputs[0]).shape != shape or len(shape) <= axis:
+        return None
+    position = 1 - node.inputs.index(x)
+    data = rewriter.constant(node.inputs[position])
+    row = None if data is None else _per_channel(data, len(shape), axis, shape[axis])
+    if row is None or (node.op in ("sub", "div") and position == 0):
+        return None
+    one, zero = np.ones_like(row), np.zeros_like(row)
+    return {
+        "add": lambda: (one, row),
+        "sub": lambda: (one, -row),
+        "mul": lambda: (row, zero),
+        "div": lambda: (1 / row, zero),
+    }[node.op]()
+
+
+def _fold_scale_shift(rewriter: Rewriter, host: Node, scale: Array, shift: Array) -> Node | str:
+    own = [rewriter.constant(name) for name in host.inputs[1:]]
+    if own[0] is None or own[1] is None:
+        return "the scale before it is not constant"
+    merged = (own[0] * scale, own[1] * scale + shift)
+    names = tuple(
+        rewriter.add_constant(name, array.astype(np.float32))
+        for name, array in zip(host.inputs[1:], merged, strict=True)
+    )
+    return dataclasses.replace(host, inputs=(host.inputs[0], *names))
+
+
+def _fold_weights(rewriter: Rewriter, host: Node, scale: Array, shift: Array) -> Node | str:
+    weights = rewriter.constant(host.inputs[1])
+    if weights is None:
+        return "the weights are not constant"
+    bias_name = host.inputs[_BIAS] if len(host.inputs) > _BIAS else ""
+    bias = rewriter.constant(bias_name) if bias_name else np.zeros_like(shift)
+    if bias is None:
+        return "the bias is not constant"
+    if host.op == "matmul":
+        if weights.ndim != 2:
+            return "the weights are not one matrix"
+        column = (-1, 1) if host.int_attr("trans_b", 0) else (1, -1)
+    else:
+        column = (-1, *(1,) * (weights.ndim - 1))
+    names = [host.inputs[1]]
+    if not (scale == 1).all():
+        scaled = weights * scale.astype(np.float32).reshape(column)
+        names = [rewriter.add_constant(host.inputs[1], scaled)]
+    shifted = (bias * scale + shift).astype(np.float32)
+    names.append(rewriter.add_constant(bias_name or f"{host.name}.bias", shifted))
+    return dataclasses.replace(host, inputs=(host.inputs[0], *names))
+
+
+def fold_scale(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
+    """Return the graph with per-channel scales folded into their producers."""
+    rewriter = Rewriter(graph)
+    refusals: list[Refusal] = []
+    for node in rewriter.nodes():
+        for name in node.inputs:
+            host = rewriter.producer(name)
+            if host is None or host.op not in _FOLDS_INTO or host.post_ops:
+                continue
+            parameters = _as_scale(rewriter, node, host)
+            if parameters is None:
+                continue
+            if rewriter.only_reader(name) is None:
+                reason = f"{host.name!r} has other readers"
+                refusals.append(Refusal("fold_scale", node.name, reason))
+                continue
+            fold = _fold_scale_shift if host.op == "scale_shift" else _fold_weights
+            folded = fold(rewriter, host, *parameters)
+            if isinstance(folded, str):
+                refusals.append(Refusal("fold_scale", node.name, folded))
+                continue
+            rewriter.remove(host)
+            rewriter.replace(node, dataclasses.replace(folded, outputs=node.outputs))
+            break
+    return rewriter.finish(), tuple(refusals)

@@ -1,0 +1,105 @@
+"""Fuse activations and residual additions into the kernel that produces their operand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from stridewise.graph import Graph, Node, PostOp, Refusal
+from stridewise.graph.rewrite import Rewriter
+from stridewise.ops import OPS
+from stridewise.ops.activation import UNARY
+
+__all__ = ["fuse_post_ops"]
+
+LIMIT = 8
+"""Post-ops per kernel; oneDNN takes 32, and long chains cost registers."""
+
+_COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
+
+
+def _eltwise(host: Node, follower: Node) -> PostOp | str:
+    hosts = OPS[host.op].hosts
+    if "eltwise" not in hosts and not (follower.op in hosts and not host.post_ops):
+        return f"a {host.op} kernel does not take {follower.op}"
+    unary = UNARY[follower.op]
+    if not unary.algorithm:
+        return f"oneDNN has no {follower.op}"
+    alpha = follower.float_attr("alpha", unary.defaults[0])
+    beta = follower.float_attr("beta", unary.defaults[1])
+    return PostOp(follower.op, alpha, beta)
+
+
+def _own_inputs(host: Node) -> tuple[str, ...]:
+    """Return the inputs, absent optional ones included: operands of post-ops come after them."""
+    most = OPS[host.op].arity[1] or 0
+    return host.inputs + ("",) * (most - len(host.inputs))
+
+
+def _binary(rewriter: Rewriter, order: dict[str, int], host: Node, follower: Node) -> PostOp | str:
+    if "binary" not in OPS[host.op].hosts:
+        return f"a {host.op} kernel does not take {follower.op}"
+    if follower.op not in _COMMUTATIVE:
+        return f"{follower.op} is not commutative"
+    if follower.inputs[0] == follower.inputs[1]:
+        return "both operands are the same value"
+    own = follower.inputs.index(host.outputs[0])
+    other = follower.inputs[1 - own]
+    if rewriter.value(other).type != rewriter.value(host.outputs[0]).type:
+        return "the other operand has another shape"
+    if rewriter.constant(other) is not None:
+        return "the other operand is a constant"
+    rival = rewriter.producer(other)
+    if rival is not None:
+        if rival.op == "transpose":
+            return "the other operand's axes come in another order"
+        later = order.get(rival.name, -1) > order.get(host.name, -1)
+        if "binary" in OPS[rival.op].hosts and rewriter.only_reader(other) and later:
+            return f"{rival.name!r}, which runs later, takes it"
+    return PostOp(follower.op, operand=len(_own_inputs(host)))
+
+
+def _post_op(rewriter: Rewriter, order: dict[str, int], host: Node, follower: Node) -> PostOp | str:
+    if len(host.post_ops) >= LIMIT:
+        return f"{host.name!r} has {LIMIT} post-ops already"
+    kind = OPS[follower.op].post_op
+    if kind == "eltwise":
+        return _eltwise(host, follower)
+    return _binary(rewriter, order, host, follower)
+
+
+def _fused(host: Node, follower: Node, post: PostOp) -> Node:
+    inputs = host.inputs
+    if post.operand is not None:
+        own = follower.inputs.index(host.outputs[0])
+        inputs = (*_own_inputs(host), follower.inputs[1 - own])
+    return dataclasses.replace(
+        host, inputs=inputs, outputs=follower.outputs, post_ops=(*host.post_ops, post)
+    )
+
+
+def fuse_post_ops(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
+    """Return the graph with elementwise followers fused into their hosts.
+
+    The fused node stands where the follower stood, so that the other operand exists by then.
+    """
+    rewriter = Rewriter(graph)
+    refusals: list[Refusal] = []
+    order = {node.name: position for position, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        host = rewriter.producer(node.outputs[0])
+        if host is None or host.name != node.name or not OPS[host.op].hosts:
+            continue
+        while True:
+            follower = rewriter.only_reader(host.outputs[0])
+            if follower is None or OPS[follower.op].post_op == "none" or follower.post_ops:
+                break
+            post = _post_op(rewriter, order, host, follower)
+            if isinstance(post, str):
+                refusals.append(Refusal("fuse_post_ops", follower.name, post))
+                break
+            fused = _fused(host, follower, post)
+            order[host.name] = order[follower.name]
+            rewriter.remove(host)
+            rewriter.replace(follower, fused)
+            host = fused
+    return rewriter.finish(), tuple(refusals)

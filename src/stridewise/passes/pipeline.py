@@ -1,0 +1,75 @@
+"""The order of the passes, and running them.
+
+A pass is a function from a graph to a graph and the refusals that explain what it left alone. The
+order is the only thing that passes know of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from stridewise.graph import Graph, Refusal
+from stridewise.graph.verify import verify
+from stridewise.ops import infer
+from stridewise.passes.fold_constants import fold_constants
+from stridewise.passes.fold_pad import fold_pad
+from stridewise.passes.fold_scale import fold_scale
+from stridewise.passes.fuse_post_ops import fuse_post_ops
+from stridewise.passes.recognize_activations import recognize_activations
+from stridewise.passes.recognize_shuffle import recognize_shuffle
+from stridewise.passes.remove_dead import remove_dead
+from stridewise.passes.remove_no_ops import remove_no_ops
+
+__all__ = ["PASSES", "Pass", "Simplified", "simplify"]
+
+Pass = Callable[[Graph], tuple[Graph, tuple[Refusal, ...]]]
+
+PASSES: tuple[tuple[str, Pass], ...] = (
+    ("fold_constants", fold_constants),
+    ("remove_no_ops", remove_no_ops),
+    ("recognize_activations", recognize_activations),
+    ("recognize_shuffle", recognize_shuffle),
+    ("fold_scale", fold_scale),
+    ("fold_pad", fold_pad),
+    ("fuse_post_ops", fuse_post_ops),
+    ("remove_dead", remove_dead),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Simplified:
+    """The result of the pipeline.
+
+    Attributes:
+        graph: the simplified graph.
+        refusals: what the passes left alone, and why, in the order of the passes.
+        before: number of nodes before.
+    """
+
+    graph: Graph
+    refusals: tuple[Refusal, ...]
+    before: int
+
+
+def simplify(
+    graph: Graph, passes: Sequence[tuple[str, Pass]] = PASSES, *, check: bool = False
+) -> Simplified:
+    """Run passes over a graph.
+
+    Args:
+        graph: what to simplify; it is not changed.
+        passes: names and functions, in order.
+        check: verify the graph, types included, after every pass.
+
+    Raises:
+        GraphError: with ``check``, a pass broke an invariant.
+    """
+    before = len(graph.nodes)
+    refusals: list[Refusal] = []
+    for _, run in passes:
+        graph, refused = run(graph)
+        refusals += refused
+        if check:
+            verify(graph, infer)
+    return Simplified(graph, tuple(refusals), before)

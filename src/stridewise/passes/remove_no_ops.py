@@ -1,0 +1,45 @@
+"""Remove nodes that change nothing: identities, empty pads, full slices, lone concats.
+
+Chains of reshapes shrink to their last one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from stridewise.graph import Graph, Node, Refusal
+from stridewise.graph.rewrite import Rewriter
+
+__all__ = ["remove_no_ops"]
+
+
+def _is_no_op(rewriter: Rewriter, node: Node) -> bool:
+    source = rewriter.value(node.inputs[0]).type if node.inputs and node.inputs[0] else None
+    if source is None or source != rewriter.value(node.outputs[0]).type:
+        return False
+    if node.op == "transpose":
+        perm = node.ints_attr("perm")
+        return perm == tuple(range(len(perm)))
+    if node.op == "concat":
+        return len(node.inputs) == 1
+    if node.op == "slice":
+        # Of the source's own shape, with positive steps: nothing is left out.
+        return True
+    return node.op in ("identity", "reshape", "pad", "expand", "cast")
+
+
+def remove_no_ops(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
+    """Return the graph without nodes that only pass their input on."""
+    rewriter = Rewriter(graph)
+    refusals: list[Refusal] = []
+    for node in rewriter.nodes():
+        if node.op == "reshape":
+            before = rewriter.producer(node.inputs[0])
+            if before is not None and before.op == "reshape":
+                merged = dataclasses.replace(node, inputs=before.inputs)
+                rewriter.replace(node, merged)
+                node = merged  # noqa: PLW2901 (go on with the merged node)
+        if _is_no_op(rewriter, node) and not rewriter.bypass(node, node.inputs[0]):
+            reason = "the caller asks for its result by name"
+            refusals.append(Refusal("remove_no_ops", node.name, reason))
+    return rewriter.finish(), tuple(refusals)

@@ -1,0 +1,79 @@
+"""What a kernel costs: the protocol that the planner asks, and the analytic model.
+
+Measured costs come from the runtime, which implements the same protocol; the planner and its
+tests need no native code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from stridewise.graph import Refusal
+from stridewise.ops.kernels import KernelSpec
+
+__all__ = ["KernelCost", "KernelOracle", "Progress", "Roofline", "Source"]
+
+Source = Literal["measured", "cached", "model"]
+Progress = Callable[[int, int, str], None]
+"""Called with how many kernels are done, how many there are, and what is being measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCost:
+    """The time of one execution of one kernel.
+
+    Attributes:
+        cost_ns: nanoseconds.
+        implementation: the library's name of it; "" for its own first choice.
+        source: where the figure comes from.
+    """
+
+    cost_ns: float
+    implementation: str
+    source: Source
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether this is the library's naive implementation."""
+        return self.implementation.startswith("ref")
+
+
+class KernelOracle(Protocol):
+    """Knows which kernels exist and how long they take."""
+
+    def costs(
+        self, specs: Sequence[KernelSpec], progress: Progress | None = None
+    ) -> Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]:
+        """Return the implementations of each kernel, cheapest first, or why there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Roofline:
+    """The analytic cost model: arithmetic over peak rate or bytes over bandwidth, whichever binds.
+
+    Attributes:
+        peak_flops: floating-point operations per second of all threads.
+        bandwidth: bytes per second of all threads.
+        efficiency: which part of the bound a kernel reaches, a number in (0, 1].
+        overhead_ns: fixed cost of a call.
+    """
+
+    peak_flops: float
+    bandwidth: float
+    efficiency: Callable[[KernelSpec], float]
+    overhead_ns: float = 1500.0
+
+    def costs(
+        self, specs: Sequence[KernelSpec], progress: Progress | None = None
+    ) -> Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]:
+        """Return one modelled implementation of each kernel."""
+        del progress  # nothing takes long enough
+        return {spec: (self._cost(spec),) for spec in specs}
+
+    def _cost(self, spec: KernelSpec) -> KernelCost:
+        seconds = max(spec.flops / self.peak_flops, spec.nbytes / self.bandwidth)
+        cost = self.overhead_ns + 1e9 * seconds / self.efficiency(spec)
+        return KernelCost(cost, "", "model")

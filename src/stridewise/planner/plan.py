@@ -1,0 +1,283 @@
+"""A plan: which kernel computes each node, and how each tensor is stored.
+
+The choice itself is made in ``solve.py``; here the graph is put into its terms and the answer is
+kept with everything that explains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from stridewise.formats import Format
+from stridewise.graph import Graph, Refusal
+from stridewise.ops.kernels import KernelOption, user_format
+from stridewise.planner.candidates import Candidate, Candidates, Storages, enumerate_candidates
+from stridewise.planner.cost import KernelOracle, Progress
+from stridewise.planner.derive import Derived
+from stridewise.planner.solve import Choice, Problem, Solution, solve
+from stridewise.planner.targets import Machine, Target
+from stridewise.tensor import TensorDesc
+
+__all__ = ["Comparison", "Decision", "Plan", "Reorder", "make_plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reorder:
+    """One step that only moves bytes.
+
+    Attributes:
+        tensor: the value.
+        source: its storage before.
+        target: its storage after.
+        nbytes: bytes written.
+        cost_ns: predicted time.
+        implementation: the library's name of the kernel.
+    """
+
+    tensor: str
+    source: Format
+    target: Format
+    nbytes: int
+    cost_ns: float
+    implementation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What was chosen for one node.
+
+    Attributes:
+        node: the node's name.
+        chosen: its kernel.
+        rejected: the others.
+    """
+
+    node: str
+    chosen: Candidate
+    rejected: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What one way of planning would cost.
+
+    Attributes:
+        name: ``"planned"``, ``"all plain"``, ``"all channels-last"`` or ``"all blocked"``.
+        cost_ns: predicted time of the whole graph.
+        reorders: how many tensors change their format.
+    """
+
+    name: str
+    cost_ns: float
+    reorders: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that was decided about a graph.
+
+    Attributes:
+        graph: the derived graph.
+        target: what it was planned for.
+        machine: what the costs hold for.
+        decisions: one for each node, in the graph's order.
+        reorders: every step that only moves bytes.
+        cost_ns: predicted time of one run.
+        lower_bound_ns: no plan over these candidates and costs is faster.
+        refusals: formats and kernels that were not offered, and why.
+        derived: what every tensor means, and why.
+        uniform: the best plan in one format each, for comparison.
+    """
+
+    graph: Graph
+    target: Target
+    machine: Machine
+    decisions: tuple[Decision, ...]
+    reorders: tuple[Reorder, ...]
+    cost_ns: float
+    lower_bound_ns: float
+    refusals: tuple[Refusal, ...]
+    derived: Derived
+    uniform: tuple[Comparison, ...]
+    storages: Storages
+
+    @property
+    def gap(self) -> float:
+        """How far the plan may be from the optimum, as a part of its cost; 0 if proved optimal."""
+        return 0.0 if not self.cost_ns else max(0.0, 1 - self.lower_bound_ns / self.cost_ns)
+
+    def decision(self, node: str) -> Decision:
+        """Return what was decided for a node.
+
+        Raises:
+            KeyError: there is no node of that name.
+        """
+        for decision in self.decisions:
+            if decision.node == node:
+                return decision
+        raise KeyError(node)
+
+    def storage(self, value: str) -> TensorDesc:
+        """Return Origin and Storage of a value as its producer leaves it."""
+        found = self.graph.value(value)
+        fmt = user_format(found)
+        for node, decision in zip(self.graph.nodes, self.decisions, strict=True):
+            if value in node.outputs:
+                fmt = decision.chosen.option.outputs[node.outputs.index(value)]
+        return TensorDesc(found.shape, found.dtype, user_format(found), fmt)
+
+    def compare(self) -> tuple[Comparison, ...]:
+        """Return this plan beside the best uniform plans, itself first."""
+        return (Comparison("planned", self.cost_ns, len(self.reorders)), *self.uniform)
+
+    def explain(self) -> str:
+        """Return the plan as text: kernels, formats, reorders, costs and proof."""
+        from stridewise.planner.explain import explain  # noqa: PLC0415 (it reads this module)
+
+        return explain(self)
+
+    def to_json(self) -> str:
+        """Return the plan as JSON, for other tools; the schema is in ``docs/plan-json.md``."""
+        from stridewise.planner.explain import to_json  # noqa: PLC0415 (it reads this module)
+
+        return to_json(self)
+
+
+class _Terms:
+    """The graph in the solver's terms."""
+
+    def __init__(self, graph: Graph, candidates: Candidates) -> None:
+        self.graph, self.candidates = graph, candidates
+
+    def _stored(
+        self, names: tuple[str, ...], formats: tuple[Format | None, ...]
+    ) -> frozenset[tuple[str, str]]:
+        key = self.candidates.storages.key
+        return frozenset(
+            (name, key(name, fmt))
+            for name, fmt in zip(names, formats, strict=True)
+            if fmt is not None
+        )
+
+    def problem(self, allowed: Mapping[str, tuple[Candidate, ...]]) -> Problem:
+        nodes = {
+            node.name: tuple(
+                Choice(
+                    candidate.cost_ns,
+                    self._stored(node.inputs, candidate.option.inputs),
+                    self._stored(node.outputs, candidate.option.outputs),
+                )
+                for candidate in allowed[node.name]
+            )
+            for node in self.graph.nodes
+        }
+        key = self.candidates.storages.key
+        values = self.graph.values
+        return Problem(
+            nodes,
+            {stored: cost.cost_ns for stored, cost in self.candidates.reorders.items()},
+            {name: key(name, user_format(values[name])) for name in self.graph.inputs},
+            {
+                name: frozenset({key(name, user_format(values[name]))})
+                for name in self.graph.outputs
+                if name not in self.graph.constants
+            },
+        )
+
+
+def _is_uniform(
+    graph: Graph, target: Target, storages: Storages, node: str, option: KernelOption, kind: str
+) -> bool:
+    """Return whether all that an option makes is stored in one kind of format."""
+    outputs = next(n.outputs for n in graph.nodes if n.name == node)
+    for name, fmt in zip(outputs, option.outputs, strict=True):
+        wanted = target.formats(graph.values[name]).get(kind)
+        if wanted is not None and storages.key(name, fmt) != storages.key(name, wanted):
+            return False
+    return True
+
+
+def _restricted(
+    graph: Graph, target: Target, candidates: Candidates, kind: str
+) -> dict[str, tuple[Candidate, ...]]:
+    """Return the candidates of one kind of format; all, for nodes that have none of it."""
+    found: dict[str, tuple[Candidate, ...]] = {}
+    for node, group in candidates.nodes.items():
+        kept = tuple(
+            candidate
+            for candidate in group
+            if _is_uniform(graph, target, candidates.storages, node, candidate.option, kind)
+        )
+        found[node] = kept or group
+    return found
+
+
+def _reorders(graph: Graph, candidates: Candidates, solution: Solution) -> tuple[Reorder, ...]:
+    found: list[Reorder] = []
+    for name, source, goal in solution.reorders:
+        value = graph.values[name]
+        fmt = candidates.storages.format(name, goal)
+        cost = candidates.reorders[name, source, goal]
+        nbytes = TensorDesc(value.shape, value.dtype, user_format(value), fmt).nbytes
+        before = candidates.storages.format(name, source)
+        found.append(Reorder(name, before, fmt, nbytes, cost.cost_ns, cost.implementation))
+    return tuple(found)
+
+
+def make_plan(
+    derived: Derived,
+    target: Target,
+    machine: Machine,
+    oracle: KernelOracle,
+    progress: Progress | None = None,
+    refusals: tuple[Refusal, ...] = (),
+) -> Plan:
+    """Plan a derived graph.
+
+    Args:
+        derived: the graph, with the Origin of its values.
+        target: formats and kernels on offer.
+        machine: what the oracle's costs hold for; kept in the plan.
+        oracle: which kernels exist and how long they take.
+        progress: called while kernels are being measured.
+        refusals: of earlier stages, to be kept in the plan.
+
+    Raises:
+        ModelError: a node has no kernel on this target.
+        PlanError: no combination of kernels computes the graph.
+    """
+    graph = derived.graph
+    candidates = enumerate_candidates(graph, target, oracle, progress)
+    terms = _Terms(graph, candidates)
+    solution = solve(terms.problem(candidates.nodes))
+    uniform: list[Comparison] = []
+    for kind in target.kinds:
+        allowed = _restricted(graph, target, candidates, kind.name)
+        best = solve(terms.problem(allowed))
+        uniform.append(Comparison(f"all {kind.name}", best.cost, len(best.reorders)))
+    decisions = tuple(
+        Decision(
+            node.name,
+            candidates.nodes[node.name][solution.picks[node.name]],
+            tuple(
+                candidate
+                for index, candidate in enumerate(candidates.nodes[node.name])
+                if index != solution.picks[node.name]
+            ),
+        )
+        for node in graph.nodes
+    )
+    return Plan(
+        graph,
+        target,
+        machine,
+        decisions,
+        _reorders(graph, candidates, solution),
+        solution.cost,
+        solution.lower_bound,
+        (*refusals, *candidates.refusals),
+        derived,
+        tuple(uniform),
+        candidates.storages,
+    )

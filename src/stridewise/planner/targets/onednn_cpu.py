@@ -1,0 +1,96 @@
+"""The target ``onednn-cpu``: x86 CPUs through oneDNN 3.x, float32.
+
+The formats by instruction set, and the rough efficiencies that ``tune="model"`` uses. They were
+read off oneDNN 3.2 on AMD Zen 4 and Zen 5: which combinations have a JIT kernel, and which fall
+to the library's naive ``ref`` loops. ``docs/onednn.md`` lists them.
+"""
+
+from __future__ import annotations
+
+from stridewise.ops.kernels import KernelSpec, MemorySpec
+from stridewise.planner.targets.target import FormatKind, Machine, Target
+
+__all__ = ["onednn_cpu"]
+
+_REFERENCE = 0.004
+"""What the naive loops reach of the roofline."""
+
+_EFFICIENCY: dict[tuple[str, str], float] = {
+    # (primitive, storage of its destination): part of the roofline
+    ("convolution", "plain"): 0.40,
+    ("convolution", "channels-last"): 0.92,
+    ("convolution", "blocked"): 0.90,
+    ("pooling", "plain"): 0.25,
+    ("pooling", "channels-last"): 0.50,
+    ("pooling", "blocked"): 0.50,
+    ("lrn", "plain"): 0.20,
+    ("lrn", "channels-last"): 0.30,
+    ("lrn", "blocked"): 0.35,
+    ("concat", "channels-last"): 0.40,
+    ("softmax", "plain"): 0.25,
+    ("matmul", "plain"): 0.60,
+    ("inner_product", "plain"): 0.65,
+    ("shuffle", "blocked"): 0.30,
+    ("reduction", "plain"): 0.30,
+}
+_DEFAULT = 0.60
+
+
+def _storage(memory: MemorySpec | None) -> str:
+    """Return the storage kind of a tag: ``plain``, ``channels-last`` or ``blocked``."""
+    tag = memory.tag if memory is not None else ""
+    if any(letter.isdigit() for letter in tag):
+        return "blocked"
+    return "channels-last" if len(tag) > 2 and tag.endswith("b") else "plain"
+
+
+def _block(memory: MemorySpec | None) -> int:
+    digits = "".join(c for c in (memory.tag if memory else "") if c.isdigit())
+    return int(digits) if digits else 1
+
+
+def _is_naive(spec: KernelSpec, storage: str) -> bool:
+    """Return whether oneDNN is known to have nothing but ``ref`` for a kernel."""
+    dst, src, weights = (spec.memory(role) for role in ("dst", "src", "weights"))
+    block = _block(dst)
+    if spec.kind == "convolution" and storage == "blocked" and src and weights:
+        grouped = len(weights.dims) == len(src.dims) + 1
+        depthwise = grouped and weights.dims[1] == weights.dims[2] == 1
+        per_group = weights.dims[1:3] if grouped else ()
+        uneven = any(extent % block for extent in per_group)
+        shallow = src.dims[1] < block and _storage(src) == "blocked" and not grouped
+        return (grouped and not depthwise and uneven) or shallow
+    if spec.kind == "concat":
+        pieces = [memory for role, memory in spec.memories if role != "dst"]
+        return storage == "blocked" and any(piece.dims[1] % block for piece in pieces)
+    if spec.kind == "softmax":
+        return storage == "plain" and bool(dst) and len(dst.dims) > 2 and _axis(spec) == 1
+    if spec.kind == "binary" and storage == "blocked":
+        other = spec.memory("src1")
+        return other is not None and other.dims != dst.dims if dst else False
+    if spec.kind == "lrn":
+        return bool(dst) and dst.dims[1] % 16 != 0 and storage != "plain"
+    return False
+
+
+def _axis(spec: KernelSpec) -> int:
+    return next((v for k, v in spec.params if k == "axis" and isinstance(v, int)), -1)
+
+
+def efficiency(spec: KernelSpec) -> float:
+    """Return which part of the roofline a kernel reaches."""
+    storage = _storage(spec.memory("dst"))
+    if _is_naive(spec, storage):
+        return _REFERENCE
+    return _EFFICIENCY.get((spec.kind, storage), _DEFAULT)
+
+
+def onednn_cpu(machine: Machine) -> Target:
+    """Return the target for a machine: 16 channels a block with AVX-512, 8 without."""
+    block = 16 if machine.has_avx512 else 8
+    kinds = (
+        FormatKind("plain"),
+        FormatKind("channels-last", channels_last=True),
+        FormatKind("blocked", block=block),
+    )
+    return Target("onednn-cpu", kinds, efficiency)

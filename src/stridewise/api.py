@@ -1,0 +1,144 @@
+"""What users call: the stages put together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from stridewise.errors import InputError, describe
+from stridewise.graph import Graph
+from stridewise.graph.verify import verify
+from stridewise.ops import infer
+from stridewise.passes import simplify
+from stridewise.planner import Plan, derive, make_plan
+from stridewise.planner.cost import KernelOracle, Progress, Roofline
+from stridewise.planner.targets import Machine, Target, onednn_cpu
+from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.machine import this_machine
+from stridewise.runtime.oracle import MeasuringOracle
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+__all__ = ["Tune", "compile", "load", "plan"]
+
+Tune = Literal["measure", "model"]
+
+TARGETS = {"onednn-cpu": onednn_cpu}
+
+# One AVX-512 core of today does about 100 GFLOP/s in float32 and shares some 40 GB/s.
+_FLOPS_PER_CORE = {True: 1.0e11, False: 5.0e10}
+_BANDWIDTH = 4.0e10
+
+
+def load(
+    source: str | os.PathLike[str] | bytes | Graph | ModelProto,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Graph:
+    """Return the graph of a model, as the user wrote it.
+
+    Args:
+        source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
+        shapes: shapes of inputs, where the model leaves them open or others are wanted.
+
+    Raises:
+        ModelError: the model is damaged or uses something unsupported.
+        InputError: ``shapes`` names no input of the model, or does not fit it.
+        GraphError: a given graph breaks an invariant.
+    """
+    if isinstance(source, Graph):
+        if shapes:
+            raise InputError(
+                describe(
+                    "shapes",
+                    expected="none for a graph, whose shapes are fixed",
+                    found=", ".join(shapes),
+                    fix="build the graph with those shapes",
+                )
+            )
+        verify(source, infer)
+        return source
+    from stridewise.frontends.onnx import import_model  # noqa: PLC0415 (onnx takes time to load)
+
+    if isinstance(source, os.PathLike):
+        source = Path(source)
+    return import_model(source, shapes=shapes)
+
+
+def _oracle(target: Target, machine: Machine, tune: Tune, cache: Path | None) -> KernelOracle:
+    if tune == "measure":
+        return MeasuringOracle(machine, cache)
+    if tune == "model":
+        peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
+        return Roofline(peak, _BANDWIDTH, target.efficiency)
+    raise InputError(describe("tune", expected="'measure' or 'model'", found=repr(tune)))
+
+
+def plan(
+    source: str | os.PathLike[str] | bytes | Graph | ModelProto,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | None = None,
+    target: str = "onednn-cpu",
+    tune: Tune = "measure",
+    cache_dir: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """Decide how every tensor of a model is stored and which kernel computes each node.
+
+    Args:
+        source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
+        shapes: shapes of inputs, where the model leaves them open or others are wanted.
+        threads: how many threads will run the model; all CPUs of this process by default.
+        target: what to plan for; ``"onednn-cpu"``.
+        tune: ``"measure"`` times the kernels that the cost cache lacks, ``"model"`` estimates all.
+        cache_dir: folder of the cost cache; the user's cache folder by default.
+        progress: called as ``progress(done, total, kind)`` while kernels are timed.
+
+    Raises:
+        ModelError: the model is damaged or uses something unsupported.
+        InputError: an argument does not fit.
+        PlanError: no combination of kernels computes the model.
+        LibraryError: libdnnl cannot be loaded.
+    """
+    if target not in TARGETS:
+        raise InputError(
+            describe("target", expected=f"one of {', '.join(TARGETS)}", found=repr(target))
+        )
+    machine = this_machine(threads)
+    chosen = TARGETS[target](machine)
+    oracle = _oracle(chosen, machine, tune, None if cache_dir is None else Path(cache_dir))
+    simplified = simplify(load(source, shapes))
+    return make_plan(
+        derive(simplified.graph), chosen, machine, oracle, progress, simplified.refusals
+    )
+
+
+def compile(  # noqa: A001 (the public name; the built-in is never wanted beside it)
+    source: str | os.PathLike[str] | bytes | Graph | ModelProto,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | None = None,
+    target: str = "onednn-cpu",
+    tune: Tune = "measure",
+    cache_dir: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> CompiledModel:
+    """Make a model ready to run; the arguments and errors are those of :func:`plan`.
+
+    Raises:
+        ExecutionError: the library refuses a kernel that the plan counts on.
+    """
+    return CompiledModel(
+        plan(
+            source,
+            shapes=shapes,
+            threads=threads,
+            target=target,
+            tune=tune,
+            cache_dir=cache_dir,
+            progress=progress,
+        )
+    )

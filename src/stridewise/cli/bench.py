@@ -1,0 +1,173 @@
+"""``stridewise bench``: a model here and in other runtimes, interleaved in one run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+
+from stridewise import __version__, api
+from stridewise.cli.console import OUT, Request, compile_options
+from stridewise.cli.peers import PEERS, installed, open_peer
+from stridewise.cli.run import random_inputs
+from stridewise.errors import InputError, describe
+
+__all__ = ["Timing", "bench", "interleave", "print_timings"]
+
+Array = NDArray[Any]
+_PAUSE_S = 0.003
+"""Between two runs, so that the threads of the one before are asleep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Times of one runtime.
+
+    Attributes:
+        name: of the runtime.
+        version: of the runtime.
+        samples_ms: every timed run, in order.
+        error: relative difference of its first output from ours, in the Euclidean norm.
+    """
+
+    name: str
+    version: str
+    samples_ms: tuple[float, ...]
+    error: float
+
+    @property
+    def median_ms(self) -> float:
+        """Median of the samples."""
+        return median(self.samples_ms)
+
+    @property
+    def spread(self) -> float:
+        """Distance between the quartiles, as a part of the median."""
+        low, high = np.percentile(self.samples_ms, (25, 75))
+        return float(high - low) / self.median_ms
+
+
+def interleave(
+    runners: Sequence[Callable[[], Sequence[Array]]], runs: int, warmup: int = 3
+) -> list[list[float]]:
+    """Time several functions in turn and return the milliseconds of each.
+
+    Every round runs each function once; the order rotates from round to round.
+    """
+    for _ in range(warmup):
+        for run in runners:
+            run()
+    samples: list[list[float]] = [[] for _ in runners]
+    for turn in range(runs):
+        for position in range(len(runners)):
+            index = (turn + position) % len(runners)
+            time.sleep(_PAUSE_S)
+            start = time.perf_counter()
+            runners[index]()
+            samples[index].append(1e3 * (time.perf_counter() - start))
+    return samples
+
+
+def compare(
+    model: api.CompiledModel, data: bytes, peers: Sequence[str], runs: int, seed: int = 0
+) -> list[Timing]:
+    """Time a compiled model and its peers on the same random inputs, ours first.
+
+    Raises:
+        InputError: a peer is unknown.
+        DependencyError: a peer is not installed.
+    """
+    inputs = random_inputs(model, seed)
+    positional = [inputs[name] for name in model.input_names]
+
+    def ours() -> list[Array]:
+        found = model(*positional)
+        return list(found) if isinstance(found, tuple) else [found]
+
+    others = [open_peer(name, data, inputs, model.plan.machine.threads) for name in peers]
+    expected = ours()[0].astype(np.float64)
+    samples = interleave([ours, *(other.run for other in others)], runs)
+    timings = [Timing("stridewise", __version__, tuple(samples[0]), 0.0)]
+    for other, times in zip(others, samples[1:], strict=True):
+        difference = np.linalg.norm(other.run()[0] - expected)
+        error = float(difference / max(float(np.linalg.norm(expected)), 1e-30))
+        timings.append(Timing(other.name, other.version, tuple(times), error))
+    return timings
+
+
+def print_timings(timings: Sequence[Timing], title: str) -> None:
+    """Print a table of medians and ratios."""
+    table = Table(
+        "runtime",
+        "median ms",
+        "min ms",
+        "spread",
+        "its median / ours",
+        "difference",
+        title=title,
+        title_justify="left",
+    )
+    for timing in timings:
+        ratio = timing.median_ms / timings[0].median_ms
+        table.add_row(
+            f"{timing.name} {timing.version}",
+            f"{timing.median_ms:.3f}",
+            f"{min(timing.samples_ms):.3f}",
+            f"{timing.spread:.0%}",
+            f"{ratio:.2f}",
+            f"{timing.error:.1e}",
+        )
+    OUT.print(table)
+    if max(timing.spread for timing in timings) > 0.2:
+        OUT.print("the spread is large: the machine was not quiet, and the ratios are uncertain")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            describe(f"model {path}", expected="a file", found=error.strerror or "an error")
+        ) from error
+
+
+@click.command()
+@compile_options
+@click.option(
+    "--vs",
+    "peers",
+    default=None,
+    help=f"Runtimes to compare with, of {', '.join(PEERS)}; all installed ones by default.",
+)
+@click.option("--batch", type=click.IntRange(1), help="Batch size of a model that leaves it open.")
+@click.option("--runs", type=click.IntRange(1), default=30, show_default=True, help="Timed runs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with every sample.")
+def bench(request: Request, peers: str | None, batch: int | None, runs: int, as_json: bool) -> None:
+    """Time a model here and in other runtimes: one process, same threads, order rotating."""
+    if batch is not None:
+        graph = api.load(request.model, request.shapes)
+        batched = {name: (batch, *graph.values[name].shape[1:]) for name in graph.inputs}
+        request = replace(request, shapes={**batched, **request.shapes})
+    compiled = request.compile(quiet=as_json)
+    names = installed() if peers is None else tuple(filter(None, peers.split(",")))
+    timings = compare(compiled, _read(request.model), names, runs)
+    machine = compiled.plan.machine
+    if as_json:
+        document = {"machine": asdict(machine), "timings": [asdict(t) for t in timings]}
+        click.echo(json.dumps(document, indent=2))
+        return
+    shape = ", ".join(
+        f"{name} {compiled.plan.graph.values[name].shape}" for name in compiled.input_names
+    )
+    print_timings(timings, f"{request.model.name}, {shape}, {machine}")
+    if len(timings) == 1:
+        OUT.print("no other runtime is installed: pip install 'stridewise\\[bench]'")

@@ -1,0 +1,142 @@
+"""What the subcommands share: the console, progress bars, and options that several take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from stridewise import api
+from stridewise.api import Tune
+from stridewise.errors import InputError, describe
+from stridewise.runtime.executor import CompiledModel
+
+__all__ = ["OUT", "Request", "compile_options", "measuring", "parse_shapes", "split_assignments"]
+
+OUT = Console(highlight=False)
+_ERR = Console(stderr=True, highlight=False)
+
+Callback = Callable[[int, int, str], None]
+
+
+@contextmanager
+def measuring(quiet: bool = False) -> Generator[Callback | None]:
+    """Yield a callback that shows a progress bar on a terminal, or None elsewhere."""
+    if quiet or not _ERR.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("measuring kernels"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("[dim]{task.description}"),
+    )
+    with Progress(*columns, console=_ERR, transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def advance(done: int, total: int, kind: str) -> None:
+            bar.update(task, completed=done, total=total, description=kind)
+
+        yield advance
+
+
+def split_assignments(items: Sequence[str], option: str) -> dict[str, str]:
+    """Return ``NAME=VALUE`` arguments as a mapping.
+
+    Raises:
+        InputError: an argument has no ``=``, or a name comes twice.
+    """
+    found: dict[str, str] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not equals or not name or name in found:
+            raise InputError(
+                describe(option, expected="NAME=VALUE, each name once", found=repr(item))
+            )
+        found[name] = value
+    return found
+
+
+def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of ``--shape NAME=1,3,224,224`` arguments.
+
+    Raises:
+        InputError: an argument does not have that form.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for name, text in split_assignments(items, "--shape").items():
+        extents = text.split(",")
+        if not all(extent.strip().isdigit() for extent in extents):
+            raise InputError(
+                describe("--shape", expected="NAME=1,3,224,224", found=f"{name}={text}")
+            )
+        found[name] = tuple(int(extent) for extent in extents)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the options that compile a model say."""
+
+    model: Path
+    shapes: Mapping[str, tuple[int, ...]]
+    threads: int | None
+    tune: Tune
+    cache_dir: Path | None
+
+    def compile(self, *, quiet: bool) -> CompiledModel:
+        """Compile the model, with a progress bar unless ``quiet``."""
+        with measuring(quiet) as progress:
+            return api.compile(
+                self.model,
+                shapes=self.shapes,
+                threads=self.threads,
+                tune=self.tune,
+                cache_dir=self.cache_dir,
+                progress=progress,
+            )
+
+
+_OPTIONS = (
+    click.argument("model", type=click.Path(path_type=Path)),
+    click.option(
+        "--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Shape of an input."
+    ),
+    click.option("--threads", type=click.IntRange(1, 1024), help="Threads; by default all CPUs."),
+    click.option(
+        "--tune",
+        type=click.Choice(["measure", "model"]),
+        default="measure",
+        show_default=True,
+        help="Time kernels on this machine, or estimate them.",
+    ),
+    click.option("--cache-dir", type=click.Path(path_type=Path), help="Folder of the cost cache."),
+)
+
+
+def compile_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the model argument and the options of compiling; the command gets a ``Request``."""
+
+    @wraps(command)
+    def with_request(
+        model: Path,
+        shapes: tuple[str, ...],
+        threads: int | None,
+        tune: Tune,
+        cache_dir: Path | None,
+        **others: Any,
+    ) -> None:
+        command(Request(model, parse_shapes(shapes), threads, tune, cache_dir), **others)
+
+    decorated: Callable[..., None] = with_request
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated

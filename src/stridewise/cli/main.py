@@ -1,0 +1,66 @@
+"""The entry point: the group of subcommands, and what becomes of errors.
+
+Exit status: 0 done, 1 the work failed (one line on standard error), 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+import click
+
+from stridewise import __version__
+from stridewise.cli.bench import bench
+from stridewise.cli.info import info
+from stridewise.cli.plan import plan
+from stridewise.cli.run import run
+from stridewise.errors import StridewiseError
+
+__all__ = ["main"]
+
+LOG_VARIABLE = "STRIDEWISE_LOG"
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="stridewise")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def cli(debug: bool) -> None:
+    """Run convolutional networks fast on CPUs, and see how their tensors are stored."""
+    del debug  # read by main(), which handles errors
+
+
+for _command in (run, plan, bench, info):
+    cli.add_command(_command)
+
+
+def _configure_log() -> None:
+    level = os.environ.get(LOG_VARIABLE, "WARNING").upper()
+    known = level in logging.getLevelNamesMapping()
+    logging.basicConfig(level=level if known else "WARNING", format="%(levelname)s: %(message)s")
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    _configure_log()
+    debug = "--debug" in sys.argv[1:]
+    try:
+        status = cli.main(standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else 0)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; measured costs are kept", err=True)
+        sys.exit(130)
+    except (StridewiseError, OSError, MemoryError) as error:
+        if debug:
+            raise
+        message = " ".join(str(error).split()) or type(error).__name__
+        click.echo(f"error: {message}", err=True)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

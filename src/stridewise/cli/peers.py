@@ -1,0 +1,110 @@
+"""Other runtimes, to compare with. Each is imported only when it is asked for.
+
+All get the same model, the same number of threads and float32 arithmetic. Idle threads do not
+spin, so that they do not take the processor from whoever runs next.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from stridewise.errors import DependencyError, ExecutionError, InputError, describe
+
+__all__ = ["PEERS", "Peer", "installed", "open_peer"]
+
+Array = NDArray[Any]
+Runner = Callable[[], list[Array]]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A runtime that is ready to run one model on one set of inputs."""
+
+    name: str
+    version: str
+    run: Runner
+
+
+def _onnxruntime(model: bytes, inputs: Mapping[str, Array], threads: int) -> Peer:
+    module: Any = importlib.import_module("onnxruntime")
+    options = module.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = module.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    feeds = dict(inputs)
+    return Peer("onnxruntime", module.__version__, lambda: list(session.run(None, feeds)))
+
+
+def _openvino(model: bytes, inputs: Mapping[str, Array], threads: int) -> Peer:
+    module: Any = importlib.import_module("openvino")
+    config = {
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    core = module.Core()
+    compiled = core.compile_model(core.read_model(model=model), "CPU", config)
+    request = compiled.create_infer_request()
+    positions = {
+        index: inputs[name]
+        for index, port in enumerate(compiled.inputs)
+        for name in port.names
+        if name in inputs
+    }
+
+    def run() -> list[Array]:
+        results = request.infer(positions, share_inputs=True)
+        return [results[port] for port in compiled.outputs]
+
+    return Peer("openvino", module.__version__.split("-")[0], run)
+
+
+PEERS: dict[str, Callable[[bytes, Mapping[str, Array], int], Peer]] = {
+    "onnxruntime": _onnxruntime,
+    "openvino": _openvino,
+}
+
+
+def installed() -> tuple[str, ...]:
+    """Return the names of the peers that can be imported."""
+    return tuple(name for name in PEERS if importlib.util.find_spec(name) is not None)
+
+
+def open_peer(name: str, model: bytes, inputs: Mapping[str, Array], threads: int) -> Peer:
+    """Load a model into another runtime.
+
+    Raises:
+        InputError: there is no peer of that name.
+        DependencyError: it is not installed.
+        ExecutionError: it cannot load the model.
+    """
+    if name not in PEERS:
+        raise InputError(describe("--vs", expected=f"some of {', '.join(PEERS)}", found=repr(name)))
+    try:
+        return PEERS[name](model, inputs, threads)
+    except ImportError as error:
+        raise DependencyError(
+            describe(
+                f"peer {name!r}",
+                expected="the package to be installed",
+                found=str(error),
+                fix="run `pip install 'stridewise[bench]'`",
+            )
+        ) from error
+    except Exception as error:  # every runtime has exceptions of its own, most of them RuntimeError
+        raise ExecutionError(
+            describe(
+                f"peer {name!r}",
+                expected="to load the model",
+                found=str(error).strip().split("\n")[0],
+                fix="leave it out of --vs",
+            )
+        ) from error

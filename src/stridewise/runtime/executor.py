@@ -1,0 +1,389 @@
+"""Running programs: native objects, packed constants, and the compiled model that users call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stridewise.errors import ExecutionError, InputError, describe
+from stridewise.graph import Value
+from stridewise.ops.kernels import KernelSpec
+from stridewise.planner.plan import Plan
+from stridewise.runtime.library import load_core
+from stridewise.runtime.lower import lower
+from stridewise.runtime.primitives import create, role_argument
+from stridewise.runtime.program import (
+    CopyStep,
+    FillStep,
+    KernelStep,
+    PackedConstant,
+    Program,
+    Ref,
+    Written,
+)
+
+if TYPE_CHECKING:
+    from stridewise import _core
+
+__all__ = ["CompiledModel", "Memory", "Profile", "ProfileRow"]
+
+Array = NDArray[Any]
+_SPACES = {"arena": 0, "constant": 1, "input": 2, "output": 3}
+
+
+class _Kernels:
+    """Primitives, each created once."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._made: dict[tuple[KernelSpec, str], _core.Primitive] = {}
+
+    def get(self, spec: KernelSpec, implementation: str) -> _core.Primitive:
+        key = (spec, implementation)
+        if key not in self._made:
+            self._made[key] = create(spec, implementation, self._threads)
+        return self._made[key]
+
+    def scratch(self, spec: KernelSpec, implementation: str) -> int:
+        return self.get(spec, implementation).scratchpad_nbytes
+
+
+def _pack(
+    constant: PackedConstant, kernels: _Kernels, arrays: Mapping[str, Array], threads: int
+) -> _core.Buffer:
+    """Return a constant in the memory format that its kernel wants."""
+    core = load_core()
+    if constant.spec is None:
+        array = np.ascontiguousarray(arrays[constant.value], np.float32)
+        return core.Buffer.from_array(array.reshape(-1))
+    primitive = kernels.get(constant.spec, constant.implementation)
+    wanted = primitive.arg_desc(role_argument(constant.spec.kind, constant.role))
+    dims = tuple(wanted.dims)
+    if not constant.value:
+        return core.Buffer.from_array(np.full(prod(dims), constant.fill, np.float32))
+    array = arrays[constant.value]
+    if constant.reshape is not None:
+        array = array.reshape(constant.reshape)
+    if constant.permute is not None:
+        array = array.transpose(constant.permute)
+    array = np.broadcast_to(array, dims) if array.shape != dims else array
+    if array.dtype != np.float32 or min(array.strides, default=0) <= 0:
+        # Broadcast and reversed views cannot be described to the library.
+        array = np.ascontiguousarray(array, np.float32)
+    strides = [step // array.itemsize for step in array.strides]
+    return core.prepack(array, core.MemoryDesc.strided(dims, "f32", strides), wanted, threads)
+
+
+class _Native:
+    """The native program and what it was made of."""
+
+    def __init__(self, plan: Plan, program: Program, kernels: _Kernels, threads: int) -> None:
+        core = load_core()
+        arrays = {name: item.array for name, item in plan.graph.constants.items()}
+        self.buffers = [_pack(item, kernels, arrays, threads) for item in program.constants]
+        self.weights_nbytes = sum(buffer.nbytes for buffer in self.buffers)
+        values = plan.graph.values
+        self.program = core.Program(
+            program.arena_nbytes,
+            self.buffers,
+            [4 * prod(values[name].shape) for name in program.inputs],
+            [4 * prod(values[name].shape) for name in program.outputs],
+            threads,
+        )
+        for step in program.steps:
+            self._add(core, step, kernels)
+        self.program.freeze()
+
+    def _add(self, core: Any, step: KernelStep | CopyStep | FillStep, kernels: _Kernels) -> None:
+        if isinstance(step, CopyStep):
+            self.program.add_copy(_ref(step.target), _ref(step.source), step.nbytes)
+        elif isinstance(step, FillStep):
+            self.program.add_fill(_ref(step.target), step.count, step.value)
+        else:
+            primitive = kernels.get(step.spec, step.implementation)
+            args: list[_core.Arg] = []
+            for binding in step.bindings:
+                argument = role_argument(step.spec.kind, binding.role)
+                args.append((argument, primitive.arg_desc(argument), *_ref(binding.ref)))
+            if primitive.scratchpad_nbytes:
+                pad = primitive.arg_desc(core.ARG_SCRATCHPAD)
+                args.append((core.ARG_SCRATCHPAD, pad, 0, 0, step.scratch))
+            self.program.add_primitive(primitive, args)
+
+
+def _ref(ref: Ref) -> tuple[int, int, int]:
+    return _SPACES[ref.space], ref.index, ref.offset
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a compiled model occupies, in bytes.
+
+    Attributes:
+        arena: activations and scratchpads of one run; one arena for each concurrent caller.
+        arena_lower_bound: no arrangement of the same tensors needs less.
+        packed_weights: constants in the formats that kernels want.
+    """
+
+    arena: int
+    arena_lower_bound: int
+    packed_weights: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """One step: what it was for, what was predicted and what was measured, in ns."""
+
+    node: str
+    kernel: str
+    predicted_ns: float
+    measured_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Times of every step, medians over several runs."""
+
+    rows: tuple[ProfileRow, ...]
+    runs: int
+
+    @property
+    def predicted_ns(self) -> float:
+        """Predicted time of all steps."""
+        return sum(row.predicted_ns for row in self.rows)
+
+    @property
+    def measured_ns(self) -> float:
+        """Measured time of all steps."""
+        return sum(row.measured_ns for row in self.rows)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{row.measured_ns / 1e3:9.1f} us  predicted {row.predicted_ns / 1e3:9.1f} us  "
+            f"{row.kernel:<36} {row.node}"
+            for row in self.rows
+        ]
+        error = self.measured_ns / self.predicted_ns - 1 if self.predicted_ns else 0.0
+        lines.append(
+            f"{self.measured_ns / 1e3:9.1f} us  predicted {self.predicted_ns / 1e3:9.1f} us  "
+            f"in total, {error:+.1%}, medians of {self.runs} runs"
+        )
+        return "\n".join(lines) + "\n"
+
+
+class CompiledModel:
+    """A model ready to run; any number of threads may call it at the same time.
+
+    >>> import stridewise as sw
+    >>> b = sw.GraphBuilder("double")
+    >>> x = b.input("x", (1, 2))
+    >>> model = sw.compile(b.build([b.op("add", [x, x], output="y")]), tune="model")
+    >>> model(np.array([[1, 2]], np.float32))
+    array([[2., 4.]], dtype=float32)
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        """Lower a plan, create its kernels and pack its constants.
+
+        Raises:
+            ExecutionError: the library refuses a kernel that the plan counts on.
+        """
+        threads = plan.machine.threads
+        kernels = _Kernels(threads)
+        self._plan = plan
+        self.program = lower(plan, kernels.scratch)
+        self._native = _Native(plan, self.program, kernels, threads)
+        self._run = self._native.program.run
+        values = plan.graph.values
+        self._inputs = [values[name] for name in plan.graph.inputs]
+        self._input_shapes = [value.shape for value in self._inputs]
+        self._outputs = [values[name].shape for name in plan.graph.outputs]
+
+    @property
+    def plan(self) -> Plan:
+        """What was decided, and why."""
+        return self._plan
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs in the order of a call."""
+        return self._plan.graph.inputs
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs in the order of the results."""
+        return self._plan.graph.outputs
+
+    @property
+    def memory(self) -> Memory:
+        """What the model occupies."""
+        return Memory(
+            self.program.arena_nbytes,
+            self.program.lower_bound_nbytes,
+            self._native.weights_nbytes,
+        )
+
+    def __call__(self, *inputs: Any) -> Array | tuple[Array, ...]:
+        """Run the model.
+
+        Args:
+            inputs: float32 arrays in the order of ``input_names``; NumPy, or anything that offers
+                DLPack. C-contiguous ones are read where they are.
+
+        Returns:
+            One array, or a tuple in the order of ``output_names``; the caller owns them.
+
+        Raises:
+            InputError: the number of inputs, a shape or a dtype is wrong.
+        """
+        outputs = self._execute(self._checked(inputs))
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        """Run the model with inputs by name and return the outputs by name.
+
+        Raises:
+            InputError: a name, a shape or a dtype is wrong, or an input is missing.
+        """
+        return dict(zip(self.output_names, self._execute(self._named(inputs)), strict=True))
+
+    def profile(self, inputs: Mapping[str, Any], runs: int = 20) -> Profile:
+        """Time every step, and set the times beside the predicted ones.
+
+        Raises:
+            InputError: as for :meth:`run`.
+        """
+        arrays = self._named(inputs)
+        samples = self._native.program.profile(arrays, self._allocate(), runs + 1)[1:]
+        rows: list[ProfileRow] = []
+        for index, step in enumerate(self.program.steps):
+            kernel = type(step).__name__.removesuffix("Step").lower()
+            predicted = 0.0
+            if isinstance(step, KernelStep):
+                kernel = f"{step.spec.kind} [{step.implementation}]"
+                predicted = step.cost_ns
+            measured = median(sample[index] for sample in samples)
+            rows.append(ProfileRow(step.node, kernel, predicted, measured))
+        return Profile(tuple(rows), runs)
+
+    def trace(
+        self, inputs: Mapping[str, Any], callback: Callable[[Written, Array], object]
+    ) -> dict[str, Array]:
+        """Run with an arena full of NaN, and show every stored tensor as soon as it is whole.
+
+        Args:
+            inputs: arrays by name.
+            callback: called with the description of a tensor and a copy of its storage, a dense
+                array of its storage shape, padding included.
+
+        Raises:
+            InputError: as for :meth:`run`.
+        """
+        native = self._native.program
+        arrays, outputs = self._named(inputs), self._allocate()
+
+        def after(index: int, arena: NDArray[np.uint8], results: Sequence[Array]) -> None:
+            for written in self.program.steps[index].written:
+                ref = written.ref
+                if ref.space == "input":
+                    continue
+                source = arena if ref.space == "arena" else results[ref.index].view(np.uint8)
+                flat = source.reshape(-1)[ref.offset : ref.offset + written.desc.nbytes]
+                stored = np.frombuffer(flat.tobytes(), np.float32)
+                callback(written, stored.reshape(written.desc.storage_shape))
+
+        native.poison = True
+        try:
+            native.trace(arrays, outputs, after)
+        finally:
+            native.poison = False
+        return dict(zip(self.output_names, outputs, strict=True))
+
+    def _allocate(self) -> list[Array]:
+        return [np.empty(shape, np.float32) for shape in self._outputs]
+
+    def _execute(self, arrays: Sequence[Array]) -> list[Array]:
+        outputs = [np.empty(shape, np.float32) for shape in self._outputs]
+        try:
+            self._run(arrays, outputs)
+        except (RuntimeError, MemoryError) as error:
+            raise ExecutionError(
+                describe(f"model {self._plan.graph.name!r}", expected="a run", found=str(error))
+            ) from error
+        return outputs
+
+    def _checked(self, inputs: Sequence[Any]) -> list[Array]:
+        if len(inputs) != len(self._inputs):
+            raise InputError(
+                describe(
+                    f"model {self._plan.graph.name!r}",
+                    expected=f"{len(self._inputs)} inputs ({', '.join(self.input_names)})",
+                    found=f"{len(inputs)}",
+                )
+            )
+        arrays: list[Array] = []
+        for value, shape, given in zip(self._inputs, self._input_shapes, inputs, strict=True):
+            if (
+                type(given) is np.ndarray
+                and given.dtype == np.float32
+                and given.shape == shape
+                and given.flags.c_contiguous
+            ):
+                arrays.append(given)
+            else:
+                arrays.append(_as_array(value, given))
+        return arrays
+
+    def _named(self, inputs: Mapping[str, Any]) -> list[Array]:
+        unknown = [name for name in inputs if name not in self.input_names]
+        missing = [name for name in self.input_names if name not in inputs]
+        if unknown or missing:
+            raise InputError(
+                describe(
+                    f"model {self._plan.graph.name!r}",
+                    expected=f"inputs {', '.join(self.input_names)}",
+                    found=", ".join(inputs) or "none",
+                )
+            )
+        return self._checked([inputs[name] for name in self.input_names])
+
+
+def _as_array(value: Value, given: Any) -> Array:
+    """Return an input as a C-contiguous array, or say what is wrong with it."""
+    array = given
+    if not isinstance(given, np.ndarray):
+        if not hasattr(given, "__dlpack__"):
+            raise InputError(
+                describe(
+                    f"input {value.name!r}",
+                    expected="an array (NumPy, or anything with DLPack)",
+                    found=type(given).__name__,
+                    fix="use numpy.asarray(..., dtype='float32')",
+                )
+            )
+        array = np.from_dlpack(given)
+    if array.dtype != np.float32:
+        raise InputError(
+            describe(
+                f"input {value.name!r}",
+                expected="dtype float32",
+                found=str(array.dtype),
+                fix="use .astype('float32')",
+            )
+        )
+    if array.shape != value.shape:
+        raise InputError(
+            describe(
+                f"input {value.name!r}",
+                expected=f"shape {value.shape}",
+                found=str(array.shape),
+                fix=f"compile with shapes={{{value.name!r}: {array.shape}}}",
+            )
+        )
+    return np.ascontiguousarray(array)

@@ -1,0 +1,170 @@
+"""Lowering: a plan becomes a program with addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from stridewise.ops.kernels import KernelSpec
+from stridewise.planner.plan import Plan
+from stridewise.runtime.memory import Life, arrange, lower_bound
+from stridewise.runtime.program import (
+    Binding,
+    CopyStep,
+    FillStep,
+    KernelStep,
+    PackedConstant,
+    Program,
+    Ref,
+    Step,
+    Written,
+)
+from stridewise.runtime.schedule import (
+    Action,
+    ConstantArg,
+    Place,
+    Schedule,
+    Stored,
+    make_schedule,
+)
+
+__all__ = ["lower"]
+
+ScratchSize = Callable[[KernelSpec, str], int]
+"""Bytes of scratchpad that an implementation of a kernel needs."""
+
+
+class _Addresses:
+    """Where every stored tensor and every scratchpad lies."""
+
+    def __init__(self, schedule: Schedule, scratch: ScratchSize) -> None:
+        self._root_offset: dict[int, int] = {}
+        self.scratch: dict[int, int] = {}
+        lives: list[Life] = []
+        roots: list[Stored] = []
+        for root, first, last in _families(schedule):
+            roots.append(root)
+            lives.append(Life(root.desc.nbytes, first, last))
+        owners: list[int] = []
+        for position, action in enumerate(schedule.actions):
+            if action.spec is None or action.cost is None:
+                continue
+            nbytes = scratch(action.spec, action.cost.implementation)
+            if nbytes:
+                owners.append(position)
+                lives.append(Life(nbytes, position, position))
+        offsets, self.total = arrange(lives)
+        self.bound = lower_bound(lives)
+        for root, offset in zip(roots, offsets, strict=False):
+            self._root_offset[id(root)] = offset
+        self.scratch = dict(zip(owners, offsets[len(roots) :], strict=True))
+
+    def ref(self, place: Place) -> Ref:
+        root, offset = place.stored.root()
+        offset += place.offset
+        if root.space == "arena":
+            return Ref("arena", 0, offset + self._root_offset[id(root)])
+        return Ref(root.space, root.index, offset)
+
+
+def _families(schedule: Schedule) -> list[tuple[Stored, int, int]]:
+    """Return the roots in the arena and the actions between which their families live."""
+    spans: dict[int, tuple[Stored, int, int]] = {}
+    for stored in schedule.stored:
+        root, _ = stored.root()
+        if root.space != "arena":
+            continue
+        _, first, last = spans.get(id(root), (root, len(schedule.actions), -1))
+        if stored.first >= 0:
+            first = min(first, stored.first)
+        spans[id(root)] = (root, first, max(last, stored.last, first))
+    return list(spans.values())
+
+
+class _Constants:
+    """The constants to pack, each once for all kernels that want it alike."""
+
+    def __init__(self) -> None:
+        self.packed: list[PackedConstant] = []
+        self._known: dict[PackedConstant, int] = {}
+
+    def ref(self, constant: PackedConstant) -> Ref:
+        if constant not in self._known:
+            self._known[constant] = len(self.packed)
+            self.packed.append(constant)
+        return Ref("constant", self._known[constant], 0)
+
+
+def _kernel_step(
+    action: Action, position: int, addresses: _Addresses, constants: _Constants
+) -> KernelStep:
+    assert action.spec is not None  # of kind "kernel"
+    assert action.cost is not None
+    bindings: list[Binding] = []
+    for role, operand in action.args:
+        if isinstance(operand, Place):
+            bindings.append(Binding(role, addresses.ref(operand)))
+            continue
+        constant = PackedConstant(
+            operand.value, operand.fill, operand.reshape, operand.permute,
+            action.spec, action.cost.implementation, role,
+        )  # fmt: skip
+        bindings.append(Binding(role, constants.ref(constant)))
+    return KernelStep(
+        action.node,
+        action.spec,
+        action.cost.implementation,
+        tuple(bindings),
+        addresses.scratch.get(position, 0),
+        action.cost.cost_ns,
+        _written(action, addresses),
+    )
+
+
+def _written(action: Action, addresses: _Addresses) -> tuple[Written, ...]:
+    return tuple(
+        Written(stored.value, addresses.ref(Place(stored)), stored.desc)
+        for stored in action.completes
+    )
+
+
+def _step(action: Action, position: int, addresses: _Addresses, constants: _Constants) -> Step:
+    if action.kind == "kernel":
+        return _kernel_step(action, position, addresses, constants)
+    assert action.target is not None  # fills and copies have one
+    target = addresses.ref(action.target)
+    written = _written(action, addresses)
+    if action.kind == "fill":
+        return FillStep(action.node, target, action.count, action.value, written)
+    if isinstance(action.source, ConstantArg):
+        plain = PackedConstant(action.source.value, 0.0, None, None, None, "", "")
+        return CopyStep(action.node, constants.ref(plain), target, action.nbytes, written)
+    assert action.source is not None
+    return CopyStep(action.node, addresses.ref(action.source), target, action.nbytes, written)
+
+
+def lower(plan: Plan, scratch: ScratchSize) -> Program:
+    """Return the program of a plan.
+
+    Args:
+        plan: what was decided.
+        scratch: how much scratchpad each kernel needs.
+
+    Raises:
+        PlanError: the plan contradicts itself.
+    """
+    schedule = make_schedule(plan)
+    addresses = _Addresses(schedule, scratch)
+    constants = _Constants()
+    steps = tuple(
+        _step(action, position, addresses, constants)
+        for position, action in enumerate(schedule.actions)
+        if not action.dropped
+    )
+    return Program(
+        plan.graph.inputs,
+        plan.graph.outputs,
+        steps,
+        addresses.total,
+        addresses.bound,
+        tuple(constants.packed),
+    )

@@ -1,0 +1,89 @@
+"""The oracle that measures: kernels are timed on this machine, once, and remembered on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+from stridewise.graph import Refusal
+from stridewise.ops.kernels import KernelSpec
+from stridewise.planner.cost import KernelCost, Progress
+from stridewise.planner.targets import Machine
+from stridewise.runtime.cache import CostCache, Entry
+from stridewise.runtime.library import load_core
+from stridewise.runtime.primitives import create, implementations
+
+__all__ = ["MeasuringOracle"]
+
+_MIN_RUNS, _MAX_RUNS, _BUDGET_NS = 3, 25, 12_000_000
+_SAVE_EVERY = 50
+
+
+class MeasuringOracle:
+    """Times kernels; what any process of this user has measured before is taken from the cache."""
+
+    def __init__(self, machine: Machine, cache_folder: Path | None = None) -> None:
+        """Measure for ``machine``; the cache is read when costs are first asked for."""
+        self._machine = machine
+        self._cache = CostCache(machine, cache_folder)
+
+    def costs(
+        self, specs: Sequence[KernelSpec], progress: Progress | None = None
+    ) -> Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]:
+        """Return the implementations of each kernel, cheapest first, or why there is none.
+
+        What was measured before an interruption is kept.
+        """
+        cached = self._cache.load()
+        missing = [spec for spec in specs if str(spec) not in cached]
+        fresh: dict[str, tuple[Entry, ...]] = {}
+        measured: set[str] = set()
+        try:
+            for done, spec in enumerate(missing):
+                if progress is not None:
+                    progress(done, len(missing), spec.kind)
+                fresh[str(spec)] = self._measure(spec)
+                measured.add(str(spec))
+                if len(fresh) >= _SAVE_EVERY:
+                    self._cache.store(fresh)
+                    cached |= fresh
+                    fresh = {}
+        finally:
+            self._cache.store(fresh)
+        cached |= fresh
+        if progress is not None and missing:
+            progress(len(missing), len(missing), "")
+        return {spec: self._known(spec, cached[str(spec)], str(spec) in measured) for spec in specs}
+
+    def _known(
+        self, spec: KernelSpec, entries: Sequence[Entry], fresh: bool
+    ) -> tuple[KernelCost, ...] | Refusal:
+        if not entries:
+            return Refusal("onednn", str(spec), "the library has no kernel for it")
+        costs = [KernelCost(cost, name, "cached") for name, cost in entries]
+        if fresh:
+            costs = [replace(cost, source="measured") for cost in costs]
+        return tuple(sorted(costs, key=lambda cost: cost.cost_ns))
+
+    def _measure(self, spec: KernelSpec) -> tuple[Entry, ...]:
+        core = load_core()
+        threads = self._machine.threads
+        found: list[Entry] = []
+        try:
+            for name in implementations(spec, threads):
+                primitive = create(spec, name, threads)
+                # Naive loops take seconds on real shapes; one run tells enough about them.
+                slow = name.startswith("ref")
+                samples = core.measure(
+                    primitive,
+                    threads=threads,
+                    min_runs=1 if slow else _MIN_RUNS,
+                    max_runs=1 if slow else _MAX_RUNS,
+                    budget_ns=_BUDGET_NS,
+                )
+                found.append((name, float(median(samples))))
+        except core.NativeError:
+            return tuple(found)
+        return tuple(found)

@@ -1,0 +1,234 @@
+"""From a :class:`KernelSpec` to a oneDNN primitive: one table line a primitive kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, cast
+
+from stridewise.errors import ExecutionError, describe
+from stridewise.graph import Attr
+from stridewise.ops.kernels import KernelSpec, MemorySpec
+from stridewise.runtime.library import load_core
+
+if TYPE_CHECKING:
+    from stridewise import _core
+
+__all__ = ["Factory", "create", "implementations", "role_argument"]
+
+Factory = Callable[["_Spec"], "_core.PrimitiveDesc"]
+
+
+class _Spec:
+    """A spec in native terms, for the factories below."""
+
+    def __init__(self, spec: KernelSpec, threads: int) -> None:
+        self.core = load_core()
+        self.spec, self.threads = spec, threads
+        self._params = dict(spec.params)
+
+    def describe(self, memory: MemorySpec) -> _core.MemoryDesc:
+        if memory.strides is not None:
+            return self.core.MemoryDesc.strided(memory.dims, memory.dtype, memory.strides)
+        return self.core.MemoryDesc(memory.dims, memory.dtype, memory.tag)
+
+    def memory(self, role: str) -> _core.MemoryDesc:
+        found = self.spec.memory(role)
+        if found is None:
+            raise ExecutionError(describe(str(self.spec), expected=role, found="none"))
+        return self.describe(found)
+
+    def optional(self, role: str) -> _core.MemoryDesc | None:
+        found = self.spec.memory(role)
+        return None if found is None else self.describe(found)
+
+    def param(self, key: str) -> Attr:
+        return self._params[key]
+
+    def ints(self, key: str) -> tuple[int, ...]:
+        return cast("tuple[int, ...]", self._params[key])
+
+    def number(self, key: str) -> float:
+        return float(cast("float", self._params[key]))
+
+    def integer(self, key: str) -> int:
+        return cast("int", self._params[key])
+
+    def text(self, key: str) -> str:
+        return str(self._params[key])
+
+    def post_ops(self) -> list[_core.PostOp]:
+        found: list[_core.PostOp] = []
+        for post in self.spec.post_ops:
+            if post.kind == "sum":
+                found.append(("sum", 1.0))
+            elif post.operand is not None:
+                found.append(("binary", post.algorithm, self.describe(post.operand)))
+            else:
+                found.append(("eltwise", post.algorithm, post.alpha, post.beta))
+        return found
+
+
+def _convolution(s: _Spec) -> _core.PrimitiveDesc:
+    return s.core.convolution(
+        s.memory("src"), s.memory("weights"), s.optional("bias"), s.memory("dst"),
+        s.ints("strides"), s.ints("dilations"), s.ints("begins"), s.ints("ends"),
+        s.post_ops(), threads=s.threads,
+    )  # fmt: skip
+
+
+def _pooling(s: _Spec) -> _core.PrimitiveDesc:
+    return s.core.pooling(
+        s.text("algorithm"), s.memory("src"), s.memory("dst"), s.ints("kernel"),
+        s.ints("strides"), s.ints("dilations"), s.ints("begins"), s.ints("ends"),
+        s.post_ops(), threads=s.threads,
+    )  # fmt: skip
+
+
+def _eltwise(s: _Spec) -> _core.PrimitiveDesc:
+    return s.core.eltwise(
+        s.text("algorithm"), s.memory("src"), s.memory("dst"), s.number("alpha"),
+        s.number("beta"), s.post_ops(), threads=s.threads,
+    )  # fmt: skip
+
+
+def _binary(s: _Spec) -> _core.PrimitiveDesc:
+    return s.core.binary(
+        s.text("algorithm"), s.memory("src"), s.memory("src1"), s.memory("dst"),
+        s.post_ops(), threads=s.threads,
+    )  # fmt: skip
+
+
+def _matmul(s: _Spec) -> _core.PrimitiveDesc:
+    return s.core.matmul(
+        s.memory("src"), s.memory("weights"), s.optional("bias"), s.memory("dst"),
+        s.post_ops(), threads=s.threads,
+    )  # fmt: skip
+
+
+def _inner_product(s: _Spec) -> _core.PrimitiveDesc:
+    return s.core.inner_product(
+        s.memory("src"), s.memory("weights"), s.optional("bias"), s.memory("dst"),
+        s.post_ops(), threads=s.threads,
+    )  # fmt: skip
+
+
+def _concat(s: _Spec) -> _core.PrimitiveDesc:
+    sources = [s.describe(memory) for role, memory in s.spec.memories if role != "dst"]
+    return s.core.concat(s.memory("dst"), s.integer("axis"), sources, threads=s.threads)
+
+
+def _lrn(s: _Spec) -> _core.PrimitiveDesc:
+    return s.core.lrn(
+        s.memory("src"), s.memory("dst"), "across", s.integer("size"), s.number("alpha"),
+        s.number("beta"), s.number("k"), threads=s.threads,
+    )  # fmt: skip
+
+
+FACTORIES: dict[str, Factory] = {
+    "binary": _binary,
+    "concat": _concat,
+    "convolution": _convolution,
+    "eltwise": _eltwise,
+    "inner_product": _inner_product,
+    "lrn": _lrn,
+    "matmul": _matmul,
+    "pooling": _pooling,
+    "reduction": lambda s: s.core.reduction(
+        s.text("algorithm"), s.memory("src"), s.memory("dst"), threads=s.threads
+    ),
+    "reorder": lambda s: s.core.reorder(s.memory("src"), s.memory("dst"), threads=s.threads),
+    "scale_shift": lambda s: s.core.scale_shift(
+        s.memory("src"), s.memory("dst"), bool(s.integer("relu")), threads=s.threads
+    ),
+    "shuffle": lambda s: s.core.shuffle(
+        s.memory("src"), s.memory("dst"), s.integer("axis"), s.integer("group_size"),
+        threads=s.threads,
+    ),
+    "softmax": lambda s: s.core.softmax(
+        s.memory("src"), s.memory("dst"), s.integer("axis"), bool(s.integer("log")),
+        threads=s.threads,
+    ),
+}  # fmt: skip
+
+_ROLES = {
+    "src": "ARG_SRC",
+    "src1": "ARG_SRC_1",
+    "dst": "ARG_DST",
+    "weights": "ARG_WEIGHTS",
+    "bias": "ARG_BIAS",
+    "mean": "ARG_MEAN",
+    "variance": "ARG_VARIANCE",
+    "scale": "ARG_SCALE",
+    "shift": "ARG_SHIFT",
+}
+
+
+def role_argument(kind: str, role: str) -> int:
+    """Return the library's number for a role of a primitive kind."""
+    core = load_core()
+    if role.startswith("post"):
+        return core.post_op_arg(int(role.removeprefix("post")))
+    if kind == "concat" and role != "dst":
+        return core.ARG_MULTIPLE_SRC + int(role.removeprefix("src"))
+    number: int = getattr(core, _ROLES[role])
+    return number
+
+
+def _descriptors(spec: KernelSpec, threads: int) -> Iterator[_core.PrimitiveDesc]:
+    """Yield the descriptor at each implementation in turn; it is one object that moves on."""
+    descriptor = FACTORIES[spec.kind](_Spec(spec, threads))
+    yield descriptor
+    while descriptor.next():
+        yield descriptor
+
+
+def _instruction_set(implementation: str) -> str:
+    return implementation.rpartition(":")[2]
+
+
+def implementations(spec: KernelSpec, threads: int, limit: int = 3) -> tuple[str, ...]:
+    """Return the implementations worth measuring, in the library's order.
+
+    Those are the ones for the same instruction set as the library's first choice, and the naive
+    ``ref`` loops only where there is nothing else.
+
+    Raises:
+        NativeError: the library has none at all.
+    """
+    found: list[str] = []
+    for descriptor in _descriptors(spec, threads):
+        name = descriptor.impl
+        if found and (
+            name.startswith("ref") or _instruction_set(name) != _instruction_set(found[0])
+        ):
+            continue
+        if name not in found:
+            found.append(name)
+        if len(found) == limit or name.startswith("ref"):
+            break
+    return tuple(found)
+
+
+def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primitive:
+    """Return the primitive; the library's first choice where no implementation is named.
+
+    Raises:
+        ExecutionError: the library no longer has that implementation.
+    """
+    core = load_core()
+    try:
+        for descriptor in _descriptors(spec, threads):
+            if implementation in ("", descriptor.impl):
+                return descriptor.create()
+    except core.NativeError as error:
+        found = str(error)
+    else:
+        found = "none of that name"
+    raise ExecutionError(
+        describe(
+            f"kernel {spec}",
+            expected=f"the implementation {implementation or 'of the library'}",
+            found=found,
+            fix="clear the cost cache (`stridewise info` shows where it is) and compile again",
+        )
+    )

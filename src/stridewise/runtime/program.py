@@ -1,0 +1,166 @@
+"""A program: ordered steps, where every byte lies, and which constants are packed how.
+
+Plain, printable data. :mod:`stridewise.runtime.executor` makes native objects of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from stridewise.ops.kernels import KernelSpec
+from stridewise.tensor import TensorDesc
+
+__all__ = [
+    "Binding",
+    "CopyStep",
+    "FillStep",
+    "KernelStep",
+    "PackedConstant",
+    "Program",
+    "Ref",
+    "Step",
+    "Written",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A place in memory.
+
+    Attributes:
+        space: the arena of one run, the packed constants, or the caller's arrays.
+        index: which constant, input or output; 0 for the arena.
+        offset: bytes from its start.
+    """
+
+    space: Literal["arena", "constant", "input", "output"]
+    index: int
+    offset: int
+
+    def __str__(self) -> str:
+        number = "" if self.space == "arena" else f" {self.index}"
+        return f"{self.space}{number}+{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A role of a kernel and the memory it works on."""
+
+    role: str
+    ref: Ref
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A tensor that is complete after a step."""
+
+    value: str
+    ref: Ref
+    desc: TensorDesc
+
+
+@dataclass(frozen=True, slots=True)
+class KernelStep:
+    """Execute a primitive.
+
+    Attributes:
+        node: the node or tensor that it is for.
+        spec: what to execute.
+        implementation: the library's name of it, "" for its own choice.
+        bindings: the arguments.
+        scratch: offset of the scratchpad in the arena.
+        cost_ns: predicted time.
+        written: tensors that are complete afterwards.
+    """
+
+    node: str
+    spec: KernelSpec
+    implementation: str
+    bindings: tuple[Binding, ...]
+    scratch: int
+    cost_ns: float
+    written: tuple[Written, ...] = ()
+
+    def __str__(self) -> str:
+        args = " ".join(f"{binding.role}={binding.ref}" for binding in self.bindings)
+        return f"{self.node}: {self.spec.kind} [{self.implementation}] {args}"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStep:
+    """Copy bytes."""
+
+    node: str
+    source: Ref
+    target: Ref
+    nbytes: int
+    written: tuple[Written, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.node}: copy {self.nbytes} bytes from {self.source} to {self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class FillStep:
+    """Fill float32 elements with one value."""
+
+    node: str
+    target: Ref
+    count: int
+    value: float
+    written: tuple[Written, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.node}: fill {self.count} at {self.target} with {self.value}"
+
+
+Step = KernelStep | CopyStep | FillStep
+
+
+@dataclass(frozen=True, slots=True)
+class PackedConstant:
+    """A constant in the memory format that a kernel wants.
+
+    Attributes:
+        value: the constant of the graph; "" for one that has ``fill`` everywhere.
+        fill: the element of made-up constants.
+        reshape: shape to give the array first, None for its own.
+        permute: permutation after that, None for none.
+        spec: the kernel that asks for the format; None for the array's own row-major bytes.
+        implementation: the implementation that asks.
+        role: the role of that kernel.
+    """
+
+    value: str
+    fill: float
+    reshape: tuple[int, ...] | None
+    permute: tuple[int, ...] | None
+    spec: KernelSpec | None
+    implementation: str
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Everything needed to run.
+
+    Attributes:
+        inputs: names of the inputs, in order.
+        outputs: names of the outputs, in order.
+        steps: in order of execution.
+        arena_nbytes: size of the arena of one run.
+        lower_bound_nbytes: no arrangement of these tensors needs less.
+        constants: what is packed once, before the first run.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    steps: tuple[Step, ...]
+    arena_nbytes: int
+    lower_bound_nbytes: int
+    constants: tuple[PackedConstant, ...]
+
+    def __str__(self) -> str:
+        lines = [f"arena {self.arena_nbytes} bytes, {len(self.constants)} constants"]
+        return "\n".join([*lines, *map(str, self.steps)]) + "\n"

@@ -13,6 +13,8 @@ struct MeasureOptions {
     int min_runs;
     int max_runs;
     std::int64_t budget_ns;
+    // Arguments that are not in any cache when a run begins, as the weights of a large network.
+    std::vector<int> cold;
 };
 
 // Runs the primitive on made-up data, once to warm up and then until `max_runs`, or until the

@@ -214,19 +214,28 @@ std::size_t MemoryDesc::hash() const {
 
 Buffer::Buffer(std::size_t nbytes) : nbytes_(nbytes), data_(allocate(nbytes)) {}
 
-std::unique_ptr<Buffer> prepack(const void *bytes, const MemoryDesc &src, const MemoryDesc &dst,
-                                int threads) {
+void prepack_into(const void *bytes, const MemoryDesc &src, const MemoryDesc &dst, Buffer &buffer,
+                  std::size_t offset, int threads) {
     require(!dst.is_any() && !src.is_any(), "prepack: expected formats that are not 'any'");
     require(dst.offset() == 0, "prepack: expected a destination that is not a submemory");
     const ThreadScope scope(threads);
-    auto packed = std::make_unique<Buffer>(std::max(dst.nbytes(), dst.extent()));
+    const std::size_t reach = std::max(dst.nbytes(), dst.extent());
+    require(offset <= buffer.nbytes() && reach <= buffer.nbytes() - offset,
+            "prepack: expected " + std::to_string(reach) + " bytes from offset " +
+                std::to_string(offset) + " on, got a buffer of " + std::to_string(buffer.nbytes()));
     // The library takes void* for sources too, and never writes to them.
     memory from(src.get(), cpu_engine(), const_cast<void *>(bytes));
-    memory to(dst.get(), cpu_engine(), packed->data());
+    memory to(dst.get(), cpu_engine(), buffer.data() + offset);
     const dnnl::reorder reorder(from, to);
     dnnl::stream stream(cpu_engine());
     reorder.execute(stream, from, to);
     stream.wait();
+}
+
+std::unique_ptr<Buffer> prepack(const void *bytes, const MemoryDesc &src, const MemoryDesc &dst,
+                                int threads) {
+    auto packed = std::make_unique<Buffer>(std::max(dst.nbytes(), dst.extent()));
+    prepack_into(bytes, src, dst, *packed, 0, threads);
     return packed;
 }
 

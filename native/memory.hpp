@@ -63,6 +63,10 @@ class Buffer {
     std::unique_ptr<std::byte, Free> data_;
 };
 
+// Reorders `bytes` (laid out as `src`) into a buffer from an offset in bytes on, laid out as `dst`.
+void prepack_into(const void *bytes, const MemoryDesc &src, const MemoryDesc &dst, Buffer &buffer,
+                  std::size_t offset, int threads);
+
 // Reorders `bytes` (laid out as `src`) into a new buffer laid out as `dst`.
 std::unique_ptr<Buffer> prepack(const void *bytes, const MemoryDesc &src, const MemoryDesc &dst,
                                 int threads);

@@ -113,6 +113,16 @@ void bind_errors(nb::module_ &m) {
         native_error.ptr());
 }
 
+// The memory of an array that holds a tensor laid out as `desc`.
+ArrayBytes bytes_of(nb::handle array, const MemoryDesc &desc) {
+    ArrayBytes bytes(array, PyBUF_STRIDED_RO, "array");
+    const std::size_t have = bytes.extent("array");
+    require(have >= desc.extent(), "array: expected at least the " +
+                                       std::to_string(desc.extent()) + " bytes of " + desc.repr() +
+                                       ", got " + std::to_string(have));
+    return bytes;
+}
+
 void bind_memory(nb::module_ &m) {
     nb::class_<MemoryDesc>(m, "MemoryDesc")
         .def(nb::init<const Dims &, const std::string &, const std::string &>(), "dims"_a,
@@ -151,15 +161,21 @@ void bind_memory(nb::module_ &m) {
     m.def(
         "prepack",
         [](nb::handle array, const MemoryDesc &src, const MemoryDesc &dst, int threads) {
-            const ArrayBytes bytes(array, PyBUF_STRIDED_RO, "array");
-            const std::size_t have = bytes.extent("array");
-            require(have >= src.extent(), "array: expected at least the " +
-                                              std::to_string(src.extent()) + " bytes of " +
-                                              src.repr() + ", got " + std::to_string(have));
+            const ArrayBytes bytes = bytes_of(array, src);
             const nb::gil_scoped_release released;
             return prepack(bytes.data(), src, dst, threads);
         },
         "array"_a, "src"_a, "dst"_a, "threads"_a);
+    m.def(
+        "prepack_into",
+        [](nb::handle array, const MemoryDesc &src, const MemoryDesc &dst, Buffer &buffer,
+           std::int64_t offset, int threads) {
+            const ArrayBytes bytes = bytes_of(array, src);
+            const std::size_t from = as_size(offset, "offset");
+            const nb::gil_scoped_release released;
+            prepack_into(bytes.data(), src, dst, buffer, from, threads);
+        },
+        "array"_a, "src"_a, "dst"_a, "buffer"_a, "offset"_a, "threads"_a);
 }
 
 void bind_convolution(nb::module_ &m) {
@@ -265,11 +281,11 @@ void bind_primitives(nb::module_ &m) {
     m.def(
         "measure",
         [](const Primitive &primitive, int threads, int min_runs, int max_runs,
-           std::int64_t budget_ns) {
-            return measure(primitive, {threads, min_runs, max_runs, budget_ns});
+           std::int64_t budget_ns, const std::vector<int> &cold) {
+            return measure(primitive, {threads, min_runs, max_runs, budget_ns, cold});
         },
         "primitive"_a, nb::kw_only(), "threads"_a, "min_runs"_a, "max_runs"_a, "budget_ns"_a,
-        ReleaseGil());
+        "cold"_a = std::vector<int>(), ReleaseGil());
     m.def("post_op_arg", &post_op_arg, "index"_a);
     m.attr("ARG_SRC") = DNNL_ARG_SRC;
     m.attr("ARG_SRC_1") = DNNL_ARG_SRC_1;

@@ -227,9 +227,18 @@ def post_op_arg(index: int) -> int:
     """The argument that carries the operand of a binary post-op, by its place in post_ops."""
 
 def measure(
-    primitive: Primitive, *, threads: int, min_runs: int, max_runs: int, budget_ns: int
+    primitive: Primitive,
+    *,
+    threads: int,
+    min_runs: int,
+    max_runs: int,
+    budget_ns: int,
+    cold: Sequence[int] = ...,
 ) -> list[int]:
-    """Durations in ns of single runs on made-up data, after one warm-up run."""
+    """Durations in ns of single runs on made-up data, after one warm-up run.
+
+    The arguments in ``cold`` are thrown out of all caches before each run.
+    """
 
 def prepack(array: NDArray[Any], src: MemoryDesc, dst: MemoryDesc, threads: int) -> Buffer:
     """Reorder the memory of an array, laid out as src, into a buffer laid out as dst.
@@ -246,6 +255,11 @@ Spaces: 0 arena (whose index is ignored), 1 constants, 2 inputs, 3 outputs.
 
 Arg: TypeAlias = tuple[int, MemoryDesc, int, int, int]
 """argument id, description, space, index, offset in bytes (to the base address of the desc)."""
+
+def prepack_into(
+    array: NDArray[Any], src: MemoryDesc, dst: MemoryDesc, buffer: Buffer, offset: int, threads: int
+) -> None:
+    """Like ``prepack``, into an existing buffer from an offset in bytes on."""
 
 @final
 class Program:

@@ -16,7 +16,7 @@ from stridewise.planner import Plan, derive, make_plan
 from stridewise.planner.cost import KernelOracle, Progress, Roofline
 from stridewise.planner.targets import Machine, Target, onednn_cpu
 from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.machine import this_machine
+from stridewise.runtime.machine import last_level_cache_nbytes, this_machine
 from stridewise.runtime.oracle import MeasuringOracle
 
 if TYPE_CHECKING:
@@ -67,9 +67,13 @@ def load(
     return import_model(source, shapes=shapes)
 
 
-def _oracle(target: Target, machine: Machine, tune: Tune, cache: Path | None) -> KernelOracle:
+def _oracle(
+    graph: Graph, target: Target, machine: Machine, tune: Tune, cache: Path | None
+) -> KernelOracle:
     if tune == "measure":
-        return MeasuringOracle(machine, cache)
+        weights = sum(constant.array.nbytes for constant in graph.constants.values())
+        cold = weights > last_level_cache_nbytes() // 2
+        return MeasuringOracle(machine, cache, cold_weights=cold)
     if tune == "model":
         peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
         return Roofline(peak, _BANDWIDTH, target.efficiency)
@@ -109,8 +113,9 @@ def plan(
         )
     machine = this_machine(threads)
     chosen = TARGETS[target](machine)
-    oracle = _oracle(chosen, machine, tune, None if cache_dir is None else Path(cache_dir))
     simplified = simplify(load(source, shapes))
+    cache = None if cache_dir is None else Path(cache_dir)
+    oracle = _oracle(simplified.graph, chosen, machine, tune, cache)
     return make_plan(
         derive(simplified.graph), chosen, machine, oracle, progress, simplified.refusals
     )

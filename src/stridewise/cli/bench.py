@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from stridewise import __version__, api
+from stridewise import __version__
 from stridewise.cli.console import OUT, Request, compile_options
 from stridewise.cli.peers import PEERS, installed, open_peer
 from stridewise.cli.run import random_inputs
-from stridewise.errors import InputError, describe
+from stridewise.runtime.executor import CompiledModel
 
-__all__ = ["Timing", "bench", "interleave", "print_timings"]
+__all__ = ["Timing", "bench", "compare", "interleave", "print_timings"]
 
 Array = NDArray[Any]
 _PAUSE_S = 0.003
@@ -78,7 +78,7 @@ def interleave(
 
 
 def compare(
-    model: api.CompiledModel, data: bytes, peers: Sequence[str], runs: int, seed: int = 0
+    model: CompiledModel, source: Path | bytes, peers: Sequence[str], runs: int, seed: int = 0
 ) -> list[Timing]:
     """Time a compiled model and its peers on the same random inputs, ours first.
 
@@ -93,7 +93,7 @@ def compare(
         found = model(*positional)
         return list(found) if isinstance(found, tuple) else [found]
 
-    others = [open_peer(name, data, inputs, model.plan.machine.threads) for name in peers]
+    others = [open_peer(name, source, inputs, model.plan.machine.threads) for name in peers]
     expected = ours()[0].astype(np.float64)
     samples = interleave([ours, *(other.run for other in others)], runs)
     timings = [Timing("stridewise", __version__, tuple(samples[0]), 0.0)]
@@ -106,16 +106,8 @@ def compare(
 
 def print_timings(timings: Sequence[Timing], title: str) -> None:
     """Print a table of medians and ratios."""
-    table = Table(
-        "runtime",
-        "median ms",
-        "min ms",
-        "spread",
-        "its median / ours",
-        "difference",
-        title=title,
-        title_justify="left",
-    )
+    OUT.print(title, soft_wrap=True)
+    table = Table("runtime", "median ms", "min ms", "spread", "/ ours", "difference")
     for timing in timings:
         ratio = timing.median_ms / timings[0].median_ms
         table.add_row(
@@ -127,17 +119,26 @@ def print_timings(timings: Sequence[Timing], title: str) -> None:
             f"{timing.error:.1e}",
         )
     OUT.print(table)
-    if max(timing.spread for timing in timings) > 0.2:
+    if max(timing.spread for timing in timings) > 0.3:
         OUT.print("the spread is large: the machine was not quiet, and the ratios are uncertain")
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(
-            describe(f"model {path}", expected="a file", found=error.strerror or "an error")
-        ) from error
+def _source(path: Path, batch: int | None, *, random_weights: bool) -> Path | bytes:
+    """Return the model that everybody gets: the file itself, or a changed copy."""
+    if batch is None and not random_weights:
+        return path
+    from stridewise.frontends.onnx import (  # noqa: PLC0415 (onnx takes time to load)
+        randomize,
+        read_model,
+        rebatch,
+    )
+
+    model = read_model(path)
+    if batch is not None:
+        model = rebatch(model, batch)
+    if random_weights:
+        model = randomize(model)
+    return model.SerializeToString()
 
 
 @click.command()
@@ -148,18 +149,23 @@ def _read(path: Path) -> bytes:
     default=None,
     help=f"Runtimes to compare with, of {', '.join(PEERS)}; all installed ones by default.",
 )
-@click.option("--batch", type=click.IntRange(1), help="Batch size of a model that leaves it open.")
+@click.option("--batch", type=click.IntRange(1), help="Batch size, in place of the model's own.")
+@click.option("--random-weights", is_flag=True, help="Replace all weights by seeded random ones.")
 @click.option("--runs", type=click.IntRange(1), default=30, show_default=True, help="Timed runs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with every sample.")
-def bench(request: Request, peers: str | None, batch: int | None, runs: int, as_json: bool) -> None:
+def bench(
+    request: Request,
+    peers: str | None,
+    batch: int | None,
+    random_weights: bool,
+    runs: int,
+    as_json: bool,
+) -> None:
     """Time a model here and in other runtimes: one process, same threads, order rotating."""
-    if batch is not None:
-        graph = api.load(request.model, request.shapes)
-        batched = {name: (batch, *graph.values[name].shape[1:]) for name in graph.inputs}
-        request = replace(request, shapes={**batched, **request.shapes})
-    compiled = request.compile(quiet=as_json)
+    source = _source(request.model, batch, random_weights=random_weights)
+    compiled = request.compile(quiet=as_json, source=source)
     names = installed() if peers is None else tuple(filter(None, peers.split(",")))
-    timings = compare(compiled, _read(request.model), names, runs)
+    timings = compare(compiled, source, names, runs)
     machine = compiled.plan.machine
     if as_json:
         document = {"machine": asdict(machine), "timings": [asdict(t) for t in timings]}

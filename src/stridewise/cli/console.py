@@ -92,11 +92,11 @@ class Request:
     tune: Tune
     cache_dir: Path | None
 
-    def compile(self, *, quiet: bool) -> CompiledModel:
-        """Compile the model, with a progress bar unless ``quiet``."""
+    def compile(self, *, quiet: bool, source: Path | bytes | None = None) -> CompiledModel:
+        """Compile the model, or ``source`` in its place, with a progress bar unless ``quiet``."""
         with measuring(quiet) as progress:
             return api.compile(
-                self.model,
+                source or self.model,
                 shapes=self.shapes,
                 threads=self.threads,
                 tune=self.tune,

@@ -10,6 +10,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from stridewise.errors import DependencyError, ExecutionError, InputError, descr
 __all__ = ["PEERS", "Peer", "installed", "open_peer"]
 
 Array = NDArray[Any]
+Model = Path | bytes
 Runner = Callable[[], list[Array]]
 
 
@@ -31,7 +33,7 @@ class Peer:
     run: Runner
 
 
-def _onnxruntime(model: bytes, inputs: Mapping[str, Array], threads: int) -> Peer:
+def _onnxruntime(model: Model, inputs: Mapping[str, Array], threads: int) -> Peer:
     module: Any = importlib.import_module("onnxruntime")
     options = module.SessionOptions()
     options.intra_op_num_threads = threads
@@ -42,7 +44,7 @@ def _onnxruntime(model: bytes, inputs: Mapping[str, Array], threads: int) -> Pee
     return Peer("onnxruntime", module.__version__, lambda: list(session.run(None, feeds)))
 
 
-def _openvino(model: bytes, inputs: Mapping[str, Array], threads: int) -> Peer:
+def _openvino(model: Model, inputs: Mapping[str, Array], threads: int) -> Peer:
     module: Any = importlib.import_module("openvino")
     config = {
         "INFERENCE_NUM_THREADS": threads,
@@ -67,7 +69,7 @@ def _openvino(model: bytes, inputs: Mapping[str, Array], threads: int) -> Peer:
     return Peer("openvino", module.__version__.split("-")[0], run)
 
 
-PEERS: dict[str, Callable[[bytes, Mapping[str, Array], int], Peer]] = {
+PEERS: dict[str, Callable[[Model, Mapping[str, Array], int], Peer]] = {
     "onnxruntime": _onnxruntime,
     "openvino": _openvino,
 }
@@ -78,7 +80,7 @@ def installed() -> tuple[str, ...]:
     return tuple(name for name in PEERS if importlib.util.find_spec(name) is not None)
 
 
-def open_peer(name: str, model: bytes, inputs: Mapping[str, Array], threads: int) -> Peer:
+def open_peer(name: str, model: Model, inputs: Mapping[str, Array], threads: int) -> Peer:
     """Load a model into another runtime.
 
     Raises:

@@ -50,8 +50,8 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     needs(node, a.dtype == b.dtype, f"two operands of dtype {a.dtype}", b.dtype)
     left, right = _operand_shapes(node, a.shape, b.shape) if matrices else (a.shape, b.shape)
     rows = left[-2:-1]
-    columns = right[-1:] if len(right) > 1 else ()
     inner = right[-2:][0]
+    columns = right[-1:] if len(right) > 1 else ()
     needs(node, left[-1] == inner, "equal inner extents", f"{a} and {b}")
     try:
         batch = np.broadcast_shapes(left[:-2], right[:-2])

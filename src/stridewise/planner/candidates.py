@@ -64,14 +64,23 @@ class Storages:
         self._graph = graph
         self._target = target
         self._known: dict[str, dict[str, Format]] = {}
+        self._keys: dict[tuple[str, Format], str] = {}
 
     def key(self, name: str, fmt: Format) -> str:
         """Return the name under which a format of a value counts; like ones share a name."""
+        found = self._keys.get((name, fmt))
+        if found is None:
+            found = self._keys[name, fmt] = self._find(name, fmt)
+        return found
+
+    def _find(self, name: str, fmt: Format) -> str:
         value = self._graph.values[name]
-        known = self._known.setdefault(name, self._offered(value))
+        if name not in self._known:
+            self._known[name] = self._offered(value)
+        known = self._known[name]
         shape = canonical_shape(value, fmt)
         for key, other in known.items():
-            if key == fmt.name or same_bytes(fmt, other, shape):
+            if same_bytes(fmt, other, shape):
                 return key
         known[fmt.name] = fmt
         return fmt.name

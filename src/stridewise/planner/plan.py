@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stridewise.formats import Format
-from stridewise.graph import Graph, Refusal
+from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops.kernels import KernelOption, user_format
 from stridewise.planner.candidates import Candidate, Candidates, Storages, enumerate_candidates
 from stridewise.planner.cost import KernelOracle, Progress
@@ -187,11 +187,10 @@ class _Terms:
 
 
 def _is_uniform(
-    graph: Graph, target: Target, storages: Storages, node: str, option: KernelOption, kind: str
+    graph: Graph, target: Target, storages: Storages, node: Node, option: KernelOption, kind: str
 ) -> bool:
     """Return whether all that an option makes is stored in one kind of format."""
-    outputs = next(n.outputs for n in graph.nodes if n.name == node)
-    for name, fmt in zip(outputs, option.outputs, strict=True):
+    for name, fmt in zip(node.outputs, option.outputs, strict=True):
         wanted = target.formats(graph.values[name]).get(kind)
         if wanted is not None and storages.key(name, fmt) != storages.key(name, wanted):
             return False
@@ -203,13 +202,14 @@ def _restricted(
 ) -> dict[str, tuple[Candidate, ...]]:
     """Return the candidates of one kind of format; all, for nodes that have none of it."""
     found: dict[str, tuple[Candidate, ...]] = {}
-    for node, group in candidates.nodes.items():
+    for node in graph.nodes:
+        group = candidates.nodes[node.name]
         kept = tuple(
             candidate
             for candidate in group
             if _is_uniform(graph, target, candidates.storages, node, candidate.option, kind)
         )
-        found[node] = kept or group
+        found[node.name] = kept or group
     return found
 
 

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError, InputError, describe
 from stridewise.graph import Value
-from stridewise.ops.kernels import KernelSpec
+from stridewise.ops.kernels import KernelSpec, row_major
 from stridewise.planner.plan import Plan
 from stridewise.runtime.library import load_core
 from stridewise.runtime.lower import lower
+from stridewise.runtime.memory import ALIGNMENT
 from stridewise.runtime.primitives import create, role_argument
 from stridewise.runtime.program import (
     CopyStep,
@@ -54,30 +55,56 @@ class _Kernels:
         return self.get(spec, implementation).scratchpad_nbytes
 
 
-def _pack(
-    constant: PackedConstant, kernels: _Kernels, arrays: Mapping[str, Array], threads: int
-) -> _core.Buffer:
-    """Return a constant in the memory format that its kernel wants."""
-    core = load_core()
-    if constant.spec is None:
-        array = np.ascontiguousarray(arrays[constant.value], np.float32)
-        return core.Buffer.from_array(array.reshape(-1))
-    primitive = kernels.get(constant.spec, constant.implementation)
-    wanted = primitive.arg_desc(role_argument(constant.spec.kind, constant.role))
-    dims = tuple(wanted.dims)
+def _source(constant: PackedConstant, dims: tuple[int, ...], arrays: Mapping[str, Array]) -> Array:
+    """Return the elements of a constant in the order of the kernel's dimensions."""
     if not constant.value:
-        return core.Buffer.from_array(np.full(prod(dims), constant.fill, np.float32))
+        return np.full(dims, constant.fill, np.float32)
     array = arrays[constant.value]
     if constant.reshape is not None:
         array = array.reshape(constant.reshape)
     if constant.permute is not None:
         array = array.transpose(constant.permute)
     array = np.broadcast_to(array, dims) if array.shape != dims else array
-    if array.dtype != np.float32 or min(array.strides, default=0) <= 0:
-        # Broadcast and reversed views cannot be described to the library.
+    if array.dtype != np.float32 or min(array.strides, default=1) <= 0:
+        # The library cannot describe broadcast and reversed views.
         array = np.ascontiguousarray(array, np.float32)
-    strides = [step // array.itemsize for step in array.strides]
-    return core.prepack(array, core.MemoryDesc.strided(dims, "f32", strides), wanted, threads)
+    return array
+
+
+class _Weights:
+    """All packed constants in one block of memory, which huge pages make cheap to walk."""
+
+    def __init__(
+        self,
+        constants: Sequence[PackedConstant],
+        kernels: _Kernels,
+        arrays: Mapping[str, Array],
+        threads: int,
+    ) -> None:
+        core = load_core()
+        wanted = [self._wanted(core, constant, kernels, arrays) for constant in constants]
+        self.offsets: list[int] = []
+        end = 0
+        for desc in wanted:
+            self.offsets.append(end)
+            end += -(-max(desc.nbytes, desc.extent) // ALIGNMENT) * ALIGNMENT
+        self.buffer: _core.Buffer = core.Buffer(end)
+        for constant, desc, offset in zip(constants, wanted, self.offsets, strict=True):
+            array = _source(constant, tuple(desc.dims), arrays)
+            strides = [step // array.itemsize for step in array.strides]
+            source = core.MemoryDesc.strided(desc.dims, "f32", strides)
+            core.prepack_into(array, source, desc, self.buffer, offset, threads)
+
+    @staticmethod
+    def _wanted(
+        core: Any, constant: PackedConstant, kernels: _Kernels, arrays: Mapping[str, Array]
+    ) -> _core.MemoryDesc:
+        if constant.spec is None:
+            dims = arrays[constant.value].shape or (1,)
+            desc: _core.MemoryDesc = core.MemoryDesc.strided(dims, "f32", row_major(dims))
+            return desc
+        primitive = kernels.get(constant.spec, constant.implementation)
+        return primitive.arg_desc(role_argument(constant.spec.kind, constant.role))
 
 
 class _Native:
@@ -86,12 +113,11 @@ class _Native:
     def __init__(self, plan: Plan, program: Program, kernels: _Kernels, threads: int) -> None:
         core = load_core()
         arrays = {name: item.array for name, item in plan.graph.constants.items()}
-        self.buffers = [_pack(item, kernels, arrays, threads) for item in program.constants]
-        self.weights_nbytes = sum(buffer.nbytes for buffer in self.buffers)
+        self.weights = _Weights(program.constants, kernels, arrays, threads)
         values = plan.graph.values
         self.program = core.Program(
             program.arena_nbytes,
-            self.buffers,
+            [self.weights.buffer],
             [4 * prod(values[name].shape) for name in program.inputs],
             [4 * prod(values[name].shape) for name in program.outputs],
             threads,
@@ -102,23 +128,24 @@ class _Native:
 
     def _add(self, core: Any, step: KernelStep | CopyStep | FillStep, kernels: _Kernels) -> None:
         if isinstance(step, CopyStep):
-            self.program.add_copy(_ref(step.target), _ref(step.source), step.nbytes)
+            self.program.add_copy(self._ref(step.target), self._ref(step.source), step.nbytes)
         elif isinstance(step, FillStep):
-            self.program.add_fill(_ref(step.target), step.count, step.value)
+            self.program.add_fill(self._ref(step.target), step.count, step.value)
         else:
             primitive = kernels.get(step.spec, step.implementation)
             args: list[_core.Arg] = []
             for binding in step.bindings:
                 argument = role_argument(step.spec.kind, binding.role)
-                args.append((argument, primitive.arg_desc(argument), *_ref(binding.ref)))
+                args.append((argument, primitive.arg_desc(argument), *self._ref(binding.ref)))
             if primitive.scratchpad_nbytes:
                 pad = primitive.arg_desc(core.ARG_SCRATCHPAD)
                 args.append((core.ARG_SCRATCHPAD, pad, 0, 0, step.scratch))
             self.program.add_primitive(primitive, args)
 
-
-def _ref(ref: Ref) -> tuple[int, int, int]:
-    return _SPACES[ref.space], ref.index, ref.offset
+    def _ref(self, ref: Ref) -> tuple[int, int, int]:
+        if ref.space == "constant":
+            return _SPACES[ref.space], 0, self.weights.offsets[ref.index] + ref.offset
+        return _SPACES[ref.space], ref.index, ref.offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +253,7 @@ class CompiledModel:
         return Memory(
             self.program.arena_nbytes,
             self.program.lower_bound_nbytes,
-            self._native.weights_nbytes,
+            self._native.weights.buffer.nbytes,
         )
 
     def __call__(self, *inputs: Any) -> Array | tuple[Array, ...]:

@@ -10,7 +10,7 @@ from stridewise.errors import InputError, describe
 from stridewise.planner.targets import Machine
 from stridewise.runtime.library import library_info
 
-__all__ = ["available_cpus", "this_machine"]
+__all__ = ["available_cpus", "last_level_cache_nbytes", "this_machine"]
 
 _CPU_FIELDS = ("model name", "cpu family", "model", "stepping")
 
@@ -18,6 +18,20 @@ _CPU_FIELDS = ("model name", "cpu family", "model", "stepping")
 def available_cpus() -> int:
     """Return how many CPUs this process may use, which is the default number of threads."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def last_level_cache_nbytes() -> int:
+    """Return the size of the largest cache of the first CPU; 32 MiB where nobody tells."""
+    sizes: list[int] = []
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        try:
+            text = path.read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        number, unit = text.rstrip("KMG"), text[-1:]
+        if number.isdigit():
+            sizes.append(int(number) << {"K": 10, "M": 20, "G": 30}.get(unit, 0))
+    return max(sizes, default=32 << 20)
 
 
 def _cpu_name() -> str:

@@ -1,4 +1,9 @@
-"""The oracle that measures: kernels are timed on this machine, once, and remembered on disk."""
+"""The oracle that measures: kernels are timed on this machine, once, and remembered on disk.
+
+A network whose weights do not fit into the last-level cache reads them from memory in every run,
+so its kernels are timed with their weights thrown out of the caches; those of smaller networks
+with warm weights.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +29,12 @@ _SAVE_EVERY = 50
 class MeasuringOracle:
     """Times kernels; what any process of this user has measured before is taken from the cache."""
 
-    def __init__(self, machine: Machine, cache_folder: Path | None = None) -> None:
+    def __init__(
+        self, machine: Machine, cache_folder: Path | None = None, *, cold_weights: bool = False
+    ) -> None:
         """Measure for ``machine``; the cache is read when costs are first asked for."""
         self._machine = machine
+        self._cold = cold_weights
         self._cache = CostCache(machine, cache_folder)
 
     def costs(
@@ -37,15 +45,15 @@ class MeasuringOracle:
         What was measured before an interruption is kept.
         """
         cached = self._cache.load()
-        missing = [spec for spec in specs if str(spec) not in cached]
+        missing = [spec for spec in specs if self._key(spec) not in cached]
         fresh: dict[str, tuple[Entry, ...]] = {}
         measured: set[str] = set()
         try:
             for done, spec in enumerate(missing):
                 if progress is not None:
                     progress(done, len(missing), spec.kind)
-                fresh[str(spec)] = self._measure(spec)
-                measured.add(str(spec))
+                fresh[self._key(spec)] = self._measure(spec)
+                measured.add(self._key(spec))
                 if len(fresh) >= _SAVE_EVERY:
                     self._cache.store(fresh)
                     cached |= fresh
@@ -55,10 +63,20 @@ class MeasuringOracle:
         cached |= fresh
         if progress is not None and missing:
             progress(len(missing), len(missing), "")
-        return {spec: self._known(spec, cached[str(spec)], str(spec) in measured) for spec in specs}
+        keys = {spec: self._key(spec) for spec in specs}
+        return {
+            spec: self._known(spec, cached[key], fresh=key in measured)
+            for spec, key in keys.items()
+        }
+
+    def _is_cold(self, spec: KernelSpec) -> bool:
+        return self._cold and spec.memory("weights") is not None
+
+    def _key(self, spec: KernelSpec) -> str:
+        return f"{spec} cold" if self._is_cold(spec) else str(spec)
 
     def _known(
-        self, spec: KernelSpec, entries: Sequence[Entry], fresh: bool
+        self, spec: KernelSpec, entries: Sequence[Entry], *, fresh: bool
     ) -> tuple[KernelCost, ...] | Refusal:
         if not entries:
             return Refusal("onednn", str(spec), "the library has no kernel for it")
@@ -82,6 +100,7 @@ class MeasuringOracle:
                     min_runs=1 if slow else _MIN_RUNS,
                     max_runs=1 if slow else _MAX_RUNS,
                     budget_ns=_BUDGET_NS,
+                    cold=[core.ARG_WEIGHTS] if self._is_cold(spec) else [],
                 )
                 found.append((name, float(median(samples))))
         except core.NativeError:

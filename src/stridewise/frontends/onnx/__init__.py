@@ -1,0 +1,11 @@
+"""The ONNX frontend: from an ONNX model to a :class:`~stridewise.graph.Graph`.
+
+One room a family of operators, each ending in a table from ONNX names to handlers; ``table.py``
+is the list of rooms. Only this folder knows the ``onnx`` package.
+"""
+
+from stridewise.frontends.onnx.edit import randomize, read_model, rebatch
+from stridewise.frontends.onnx.model import import_model
+from stridewise.frontends.onnx.proto import OPSETS
+
+__all__ = ["OPSETS", "import_model", "randomize", "read_model", "rebatch"]

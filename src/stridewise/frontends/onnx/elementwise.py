@@ -1,0 +1,67 @@
+"""Elementwise operators of two and more operands."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from stridewise.frontends.onnx.importer import Handler, Importer, scalar
+from stridewise.frontends.onnx.proto import OnnxNode
+
+__all__ = ["HANDLERS"]
+
+
+def _binary(imp: Importer, node: OnnxNode, op: str) -> None:
+    imp.emit(node, op, [node.required(0), node.required(1)])
+
+
+def _chain(imp: Importer, node: OnnxNode, op: str) -> None:
+    """Emit an operator of any number of operands as a chain, from the left."""
+    names = [node.required(index) for index in range(max(len(node.inputs), 1))]
+    if len(names) == 1:
+        imp.alias(node.outputs[0], names[0])
+        return
+    total = names[0]
+    for number, name in enumerate(names[1:-1], start=1):
+        total = imp.step(node, f"{op}{number}", op, [total, name])
+    imp.emit(node, op, [total, names[-1]])
+
+
+def _mean(imp: Importer, node: OnnxNode) -> None:
+    names = [node.required(index) for index in range(max(len(node.inputs), 1))]
+    total = names[0]
+    for number, name in enumerate(names[1:], start=1):
+        total = imp.step(node, f"add{number}", "add", [total, name])
+    factor = scalar(imp, node, "factor", 1 / len(names), total)
+    imp.emit(node, "mul", [total, factor])
+
+
+def _power(imp: Importer, node: OnnxNode) -> None:
+    x = node.required(0)
+    exponent = imp.require_const(node, 1, "the exponent")
+    value = float(exponent.reshape(-1)[0]) if exponent.size == 1 else None
+    if value is None or exponent.ndim > len(imp.shape(x)):
+        raise node.error("a scalar exponent", f"one of shape {list(exponent.shape)}")
+    if value == 1:
+        imp.alias(node.outputs[0], x)
+    elif value == 2:
+        imp.emit(node, "mul", [x, x])
+    elif value in _POWERS:
+        imp.emit(node, _POWERS[value], [x])
+    else:
+        raise node.error("an exponent of -1, 0.5, 1 or 2", value)
+
+
+_POWERS = {0.5: "sqrt", -1.0: "reciprocal"}
+
+HANDLERS: dict[str, Handler] = {
+    "Add": partial(_binary, op="add"),
+    "Div": partial(_binary, op="div"),
+    "Equal": partial(_binary, op="equal"),
+    "Max": partial(_chain, op="maximum"),
+    "Mean": _mean,
+    "Min": partial(_chain, op="minimum"),
+    "Mul": partial(_binary, op="mul"),
+    "Pow": _power,
+    "Sub": partial(_binary, op="sub"),
+    "Sum": partial(_chain, op="add"),
+}

@@ -1,0 +1,291 @@
+"""The state of one import: which ONNX name is which value, and what is known already.
+
+Handlers see an :class:`OnnxNode` and an :class:`Importer`. They refer to values by ONNX names, or
+by names that the importer gave them for intermediate results. A name is one of three things: a
+constant (kept out of the graph until a node reads it), another spelling of an earlier value, or a
+value of the graph. Nodes whose operands are all constants are computed at once, so shape
+arithmetic never reaches the graph.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from onnx import ModelProto, TensorProto
+
+from stridewise.dtypes import dtype_of
+from stridewise.errors import GraphError, ModelError, describe
+from stridewise.frontends.onnx.proto import OnnxNode
+from stridewise.frontends.onnx.tensors import TensorReader
+from stridewise.graph import Attr, Graph, Node, TensorType
+from stridewise.ops import GraphBuilder, evaluate, infer
+from stridewise.ops.registry import Array
+
+__all__ = ["Handler", "Importer", "scalar", "tensor_type"]
+
+_UNSORTED = "sort the nodes so that each comes after the ones it reads; a cycle cannot be imported"
+
+
+def tensor_type(array: Array) -> TensorType:
+    """Return the type of an array."""
+    return TensorType(dtype_of(array.dtype), array.shape)
+
+
+class Importer:
+    """Collects the graph; the methods are what handlers may do.
+
+    Attributes:
+        builder: the graph so far.
+        rebatched: pairs of the batch that the model was written for and the one asked for.
+    """
+
+    def __init__(self, name: str, model: ModelProto, reader: TensorReader) -> None:
+        """Start from the initializers and names of a model; its inputs are added next."""
+        graph = model.graph
+        self.builder = GraphBuilder(name)
+        self.rebatched: set[tuple[int, int]] = set()
+        self._reader = reader
+        self._initializers: dict[str, TensorProto] = {item.name: item for item in graph.initializer}
+        self._constants: dict[str, Array] = {}
+        self._spellings: dict[str, str] = {}
+        self._values: dict[str, str] = {}
+        self._outputs = tuple(item.name for item in graph.output)
+        self._reads = {name for node in graph.node for name in node.input} | set(self._outputs)
+        self._node_names = Counter(node.name for node in graph.node)
+        self._reserved = self._reads.union(self._initializers)
+        for node in graph.node:
+            self._reserved.update(node.output)
+
+    # --- asking ---------------------------------------------------------------------------------
+
+    def _resolve(self, name: str) -> str:
+        return self._spellings.get(name, name)
+
+    def const(self, name: str) -> Array | None:
+        """Return the data of a constant, None for any other value.
+
+        Raises:
+            ModelError: the data cannot be read.
+        """
+        name = self._resolve(name)
+        found = self._constants.get(name)
+        if found is None and name in self._initializers:
+            found = self._reader.read(self._initializers[name], f"initializer {name!r}")
+            self._constants[name] = found
+        return found
+
+    def require_const(self, node: OnnxNode, index: int, what: str) -> Array:
+        """Return the data of an input that must be a constant.
+
+        Raises:
+            ModelError: it is absent, or computed from the inputs of the model.
+        """
+        name = node.required(index)
+        found = self.const(name)
+        if found is None:
+            raise node.error(
+                f"{what} to be constant",
+                f"{name!r}, which depends on the model's inputs",
+                "export the model with fixed shapes and parameters",
+            )
+        return found
+
+    def integers(self, node: OnnxNode, index: int, what: str) -> tuple[int, ...]:
+        """Return a constant input that is a list of integers, like axes or a shape.
+
+        Raises:
+            ModelError: it is not a constant, or not integers.
+        """
+        data = self.require_const(node, index, what)
+        if data.dtype.kind not in "iu":
+            raise node.error(f"{what} to be integers", data.dtype)
+        return tuple(int(item) for item in data.reshape(-1))
+
+    def type(self, name: str) -> TensorType:
+        """Return the type of a value."""
+        data = self.const(name)
+        if data is not None:
+            return tensor_type(data)
+        return self.builder.type(self._values[self._resolve(name)])
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a value."""
+        return self.type(name).shape
+
+    def known(self, name: str) -> bool:
+        """Return whether something has defined the name."""
+        resolved = self._resolve(name)
+        return any(resolved in table for table in (self._values, self._constants)) or (
+            resolved in self._initializers
+        )
+
+    def used(self, name: str) -> bool:
+        """Return whether a node reads the value, or the caller gets it."""
+        return bool(name) and name in self._reads
+
+    def all_constant(self, node: OnnxNode) -> bool:
+        """Return whether a node has inputs, and all of them are constants."""
+        names = [name for name in node.inputs if name]
+        return bool(names) and all(
+            self._resolve(name) in self._constants or self._resolve(name) in self._initializers
+            for name in names
+        )
+
+    def axis(self, node: OnnxNode, axis: int, rank: int) -> int:
+        """Return an axis counted from the front.
+
+        Raises:
+            ModelError: there is no such axis.
+        """
+        if not -rank <= axis < rank:
+            raise node.error(f"an axis from {-rank} to {rank - 1}", axis)
+        return axis + rank if axis < 0 else axis
+
+    def check_inputs(self, node: OnnxNode) -> None:
+        """Check that a node reads only values that are there.
+
+        Raises:
+            ModelError: an input is defined later, or nowhere.
+        """
+        for name in node.inputs:
+            if name and not self.known(name):
+                raise node.error("inputs that are defined before it", repr(name), _UNSORTED)
+
+    def only_first_output(self, node: OnnxNode, why: str) -> None:
+        """Check that nobody reads any output but the first.
+
+        Raises:
+            ModelError: somebody does.
+        """
+        for name in node.outputs[1:]:
+            if self.used(name):
+                raise node.error(f"no use of output {name!r}", "one", why)
+
+    # --- defining -------------------------------------------------------------------------------
+
+    def _claim(self, name: str) -> str:
+        if not name or self.known(name):
+            raise ModelError(
+                describe(
+                    "model",
+                    expected="each value to be defined once",
+                    found=f"another definition of {name!r}" if name else "a result without a name",
+                )
+            )
+        return name
+
+    def _fresh(self, hint: str) -> str:
+        name, number = hint, 0
+        while name in self._reserved or self.known(name):
+            number += 1
+            name = f"{hint}.{number}"
+        return name
+
+    def add_input(self, name: str, type_: TensorType) -> None:
+        """Declare an input of the graph."""
+        self._claim(name)
+        self._values[name] = self.builder.input(name, type_.shape, type_.dtype)
+
+    def define(self, name: str, data: Array) -> str:
+        """Give a result a constant value; a result that nobody wants is dropped."""
+        if name:
+            tensor_type(data)  # refuses dtypes that we don't know
+            self._constants[self._claim(name)] = data
+        return name
+
+    def constant(self, hint: str, data: Array) -> str:
+        """Add a constant of our own and return its name."""
+        return self.define(self._fresh(hint), data)
+
+    def alias(self, name: str, source: str) -> None:
+        """Make a result another name of an earlier value; no node is needed."""
+        if name:
+            self._spellings[self._claim(name)] = self._resolve(source)
+
+    def step(
+        self,
+        node: OnnxNode,
+        role: str,
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr] | None = None,
+    ) -> str:
+        """Add an intermediate operation of a node and return the name of its result."""
+        base = next(name for name in node.outputs if name)
+        name = self._fresh(f"{base}/{role}")
+        return self._add(name, name, op, inputs, attrs or {})
+
+    def emit(
+        self,
+        node: OnnxNode,
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr] | None = None,
+        output: int = 0,
+    ) -> None:
+        """Add the operation that gives an output of a node, unless nobody wants it."""
+        result = node.outputs[output] if output < len(node.outputs) else ""
+        if not result:
+            return
+        own = node.name if output == 0 and self._node_names[node.name] == 1 else ""
+        self._add(own or result, result, op, inputs, attrs or {})
+
+    def _add(
+        self, name: str, result: str, op: str, inputs: Sequence[str], attrs: Mapping[str, Attr]
+    ) -> str:
+        operands = [self.const(item) if item else None for item in inputs]
+        present = [item for item in inputs if item]
+        if present and all(self.const(item) is not None for item in present):
+            node = Node(name, op, tuple(inputs), (result,), tuple(sorted(attrs.items())))
+            infer(node, tuple(None if item is None else tensor_type(item) for item in operands))
+            return self.define(result, evaluate(node, operands)[0])
+        self._claim(result)
+        names = [self._materialize(item) if item else "" for item in inputs]
+        self._values[result] = self.builder.op(op, names, attrs, name=name, output=result)
+        return result
+
+    def _materialize(self, name: str) -> str:
+        """Return the graph's name of a value, adding a constant when it is first read."""
+        name = self._resolve(name)
+        found = self._values.get(name)
+        if found is None:
+            data = self.const(name)
+            if data is None:
+                raise GraphError(f"value {name!r} is not defined")
+            # The name of an output stays free for the node that gives the output.
+            hint = f"{name}/value" if name in self._outputs else name
+            hint = hint if hint == name else self._fresh(hint)
+            found = self._values[name] = self.builder.constant(data, hint)
+        return found
+
+    def finish(self) -> Graph:
+        """Return the graph with the model's outputs.
+
+        An output that is another name of a value, or a constant, gets a node ``identity``.
+
+        Raises:
+            ModelError: an output is defined nowhere.
+        """
+        for name in self._outputs:
+            if not self.known(name):
+                raise ModelError(
+                    describe(f"output {name!r}", expected="a node that gives it", found="none")
+                )
+            if name in self._spellings or self.const(name) is not None:
+                self.builder.op("identity", [self._materialize(name)], name=name, output=name)
+        return self.builder.build(self._outputs)
+
+
+Handler = Callable[[Importer, OnnxNode], None]
+"""Adds what one ONNX node means to the graph.
+
+Raises ModelError for what is not supported; a GraphError of the builder is turned into one.
+"""
+
+
+def scalar(imp: Importer, node: OnnxNode, role: str, value: float, like: str) -> str:
+    """Add a constant scalar of the dtype of another value and return its name."""
+    dtype = imp.type(like).dtype.numpy
+    return imp.constant(f"{node.outputs[0]}/{role}", np.array(value, dtype))

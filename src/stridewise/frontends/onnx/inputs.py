@@ -1,0 +1,149 @@
+"""Inputs of a model: which ones the caller gives, and their shapes once every extent is known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from onnx import ModelProto, ValueInfoProto
+
+from stridewise.dtypes import DType
+from stridewise.errors import InputError, ModelError, describe
+from stridewise.frontends.onnx.tensors import dtype_of_code
+
+__all__ = ["ModelInput", "model_inputs", "resolve_shapes"]
+
+Shapes = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInput:
+    """An input as the model declares it.
+
+    Attributes:
+        name: the caller's name of it.
+        dtype: element type.
+        dims: an extent, or the symbol of an unknown one (``""`` where it has none); None where
+            not even the rank is known.
+    """
+
+    name: str
+    dtype: DType
+    dims: tuple[int | str, ...] | None
+
+    @property
+    def where(self) -> str:
+        """How messages name the input."""
+        return f"input {self.name!r}"
+
+
+def model_inputs(model: ModelProto) -> tuple[ModelInput, ...]:
+    """Return the inputs that the caller gives; initializers that are listed too are not inputs.
+
+    Raises:
+        ModelError: an input is not a tensor, or has a dtype that is not supported.
+    """
+    initializers = {item.name for item in model.graph.initializer}
+    return tuple(_input(item) for item in model.graph.input if item.name not in initializers)
+
+
+def _input(info: ValueInfoProto) -> ModelInput:
+    where = f"input {info.name!r}"
+    if not info.type.HasField("tensor_type"):
+        kind = info.type.WhichOneof("value") or "no type"
+        raise ModelError(describe(where, expected="a tensor", found=str(kind)))
+    tensor = info.type.tensor_type
+    dtype = dtype_of_code(tensor.elem_type, where)
+    if not tensor.HasField("shape"):
+        return ModelInput(info.name, dtype, None)
+    dims = tuple(
+        int(dim.dim_value) if dim.dim_value > 0 else dim.dim_param for dim in tensor.shape.dim
+    )
+    return ModelInput(info.name, dtype, dims)
+
+
+def resolve_shapes(inputs: Sequence[ModelInput], shapes: Shapes) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every input, the caller's where it is given.
+
+    An unknown first extent, the batch, is 1. A symbol that the caller has fixed for one input
+    holds for the others.
+
+    Raises:
+        InputError: a given shape names no input, has another rank, or contradicts another.
+        ModelError: an extent is not known.
+    """
+    symbols = _check_given(inputs, shapes)
+    result: dict[str, tuple[int, ...]] = {}
+    for item in inputs:
+        if item.name in shapes:
+            result[item.name] = tuple(int(extent) for extent in shapes[item.name])
+            continue
+        dims = [symbols.get(dim, dim) if isinstance(dim, str) else dim for dim in item.dims or ()]
+        if dims and isinstance(dims[0], str):
+            dims[0] = 1
+        known = tuple(dim for dim in dims if isinstance(dim, int))
+        if item.dims is None or len(known) != len(dims):
+            raise _unknown(item)
+        result[item.name] = known
+    return result
+
+
+def _check_given(inputs: Sequence[ModelInput], shapes: Shapes) -> dict[str, int]:
+    """Check the caller's shapes and return what they say about symbols."""
+    by_name = {item.name: item for item in inputs}
+    symbols: dict[str, int] = {}
+    for name, shape in shapes.items():
+        item = by_name.get(name)
+        if item is None:
+            names = ", ".join(map(repr, by_name)) or "none"
+            raise InputError(
+                describe("shapes", expected=f"names of inputs ({names})", found=repr(name))
+            )
+        if any(extent < 1 for extent in shape):
+            raise InputError(
+                describe(item.where, expected="positive extents", found=str(tuple(shape)))
+            )
+        if item.dims is None:
+            continue
+        if len(shape) != len(item.dims):
+            raise InputError(
+                describe(
+                    item.where,
+                    expected=f"a shape of rank {len(item.dims)}, like {_dims_text(item)}",
+                    found=str(tuple(shape)),
+                )
+            )
+        for dim, extent in zip(item.dims, shape, strict=True):
+            if isinstance(dim, str) and dim and symbols.setdefault(dim, extent) != extent:
+                raise InputError(
+                    describe(
+                        item.where,
+                        expected=f"{dim} = {symbols[dim]} as elsewhere",
+                        found=str(extent),
+                    )
+                )
+    return symbols
+
+
+def _dims_text(item: ModelInput) -> str:
+    if item.dims is None:
+        return "of unknown rank"
+    return "(" + ", ".join(str(dim) if dim else "?" for dim in item.dims) + ")"
+
+
+def _unknown(item: ModelInput) -> ModelError:
+    dims = item.dims if item.dims is not None else ("", "", "", "")
+    guesses = (1, 3, 224, 224) if len(dims) == 4 else (1,) * len(dims)
+    example = [
+        dim if isinstance(dim, int) else guess for dim, guess in zip(dims, guesses, strict=True)
+    ]
+    spelled = ",".join(map(str, example))
+    return ModelError(
+        describe(
+            item.where,
+            expected="every extent to be known",
+            found=f"shape {_dims_text(item)}",
+            fix=f"give it: shapes={{{item.name!r}: {tuple(example)}}}, "
+            f"or on the command line --shape {item.name}={spelled}",
+        )
+    )

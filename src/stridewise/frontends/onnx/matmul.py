@@ -1,0 +1,56 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stridewise.frontends.onnx.importer import Handler, Importer, scalar
+from stridewise.frontends.onnx.proto import OnnxNode
+
+__all__ = ["HANDLERS"]
+
+_MATRIX = 2
+
+
+def _matmul(imp: Importer, node: OnnxNode) -> None:
+    imp.emit(node, "matmul", [node.required(0), node.required(1)])
+
+
+def _scaled(imp: Importer, node: OnnxNode, name: str, factor: float, role: str) -> str:
+    """Return ``factor`` times a value: another constant, or the result of a node."""
+    if factor == 1:
+        return name
+    return imp.step(node, role, "mul", [name, scalar(imp, node, f"{role}.factor", factor, name)])
+
+
+def _bias(imp: Importer, node: OnnxNode, name: str, columns: int) -> str:
+    """Return a constant addend as a row of one element a column, or ``""`` where it isn't one."""
+    data = imp.const(name)
+    if data is None or data.shape not in {(), (1,), (1, 1), (columns,), (1, columns)}:
+        return ""
+    row = np.broadcast_to(data.reshape(-1), (columns,))
+    return name if data.shape == row.shape else imp.constant(f"{node.outputs[0]}/bias", row)
+
+
+def _gemm(imp: Importer, node: OnnxNode) -> None:
+    """Source: ONNX, Gemm: y = alpha * a' * b' + beta * c, where ' may transpose."""
+    a, b, c = node.required(0), node.required(1), node.input(2)
+    for name in (a, b):
+        if len(imp.shape(name)) != _MATRIX:
+            raise node.error("matrices", f"{name!r} of shape {list(imp.shape(name))}")
+    trans_b = int(bool(node.integer("transB", 0)))
+    attrs = {"trans_a": int(bool(node.integer("transA", 0))), "trans_b": trans_b}
+    b = _scaled(imp, node, b, node.number("alpha", 1.0), "alpha")
+    beta = node.number("beta", 1.0)
+    if not c or beta == 0:
+        imp.emit(node, "matmul", [a, b], attrs)
+        return
+    c = _scaled(imp, node, c, beta, "beta")
+    bias = _bias(imp, node, c, imp.shape(b)[0 if trans_b else 1])
+    if bias:
+        imp.emit(node, "matmul", [a, b, bias], attrs)
+        return
+    imp.emit(node, "add", [imp.step(node, "matmul", "matmul", [a, b], attrs), c])
+
+
+HANDLERS: dict[str, Handler] = {"Gemm": _gemm, "MatMul": _matmul}

@@ -1,0 +1,34 @@
+"""Softmax along one axis, and its older form over all axes from one on."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import prod
+
+from stridewise.frontends.onnx.importer import Handler, Importer
+from stridewise.frontends.onnx.proto import OnnxNode
+
+__all__ = ["HANDLERS"]
+
+_ONE_AXIS = 13
+"""Since this opset, softmax runs along one axis; before, over all from ``axis`` on."""
+
+
+def _softmax(imp: Importer, node: OnnxNode, op: str) -> None:
+    x = node.required(0)
+    shape = imp.shape(x)
+    old = node.opset < _ONE_AXIS
+    axis = imp.axis(node, node.integer("axis", 1 if old else -1), len(shape))
+    if not old or prod(shape[axis + 1 :]) == 1:
+        imp.emit(node, op, [x], {"axis": axis})
+        return
+    flat = (prod(shape[:axis]), prod(shape[axis:]))
+    rows = imp.step(node, "rows", "reshape", [x], {"shape": flat})
+    result = imp.step(node, op, op, [rows], {"axis": 1})
+    imp.emit(node, "reshape", [result], {"shape": shape})
+
+
+HANDLERS: dict[str, Handler] = {
+    "LogSoftmax": partial(_softmax, op="log_softmax"),
+    "Softmax": partial(_softmax, op="softmax"),
+}

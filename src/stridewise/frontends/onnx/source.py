@@ -1,0 +1,131 @@
+"""Reading a model: from a path, bytes or a loaded model to a checked ``ModelProto``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import inliner
+
+from stridewise.errors import ModelError, describe
+
+__all__ = ["Source", "folder_of", "read_model"]
+
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto
+"""A path, the content of a file, or a model that is already loaded."""
+
+_DAMAGED = "export or download the model again"
+
+
+def folder_of(source: Source) -> Path | None:
+    """Return where the external data of a model are, None where nobody knows."""
+    return Path(source).parent if isinstance(source, str | os.PathLike) else None
+
+
+def read_model(source: Source) -> onnx.ModelProto:
+    """Return the model, its local functions inlined.
+
+    Raises:
+        ModelError: there is no such file, it is not an ONNX model or damaged, or it has parts
+            that are not supported.
+    """
+    if isinstance(source, onnx.ModelProto):
+        model, where = source, "model"
+    else:
+        where = "model" if isinstance(source, bytes) else f"model {str(source)!r}"
+        content = source if isinstance(source, bytes) else _read_file(Path(source), where)
+        model = _parse(content, where)
+    _check_graph(model, where)
+    return _inline(model, where) if model.functions else model
+
+
+def _read_file(path: Path, where: str) -> bytes:
+    if path.is_dir():
+        raise ModelError(
+            describe(where, expected="a file", found="a directory", fix="name the .onnx file in it")
+        )
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ModelError(
+            describe(where, expected="an ONNX file", found="no such file", fix="check the path")
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ModelError(describe(where, expected="a readable file", found=str(error))) from error
+
+
+def _parse(content: bytes, where: str) -> onnx.ModelProto:
+    if not content:
+        raise ModelError(
+            describe(where, expected="an ONNX model", found="an empty file", fix=_DAMAGED)
+        )
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+    except DecodeError:
+        raise ModelError(
+            describe(
+                where,
+                expected="an ONNX model",
+                found=f"{_describe_content(content)} that do not parse as one",
+                fix=f"the file is truncated or not ONNX; {_DAMAGED}",
+            )
+        ) from None
+    return model
+
+
+def _describe_content(content: bytes) -> str:
+    if content.startswith(b"version https://git-lfs"):
+        return "a Git LFS pointer, lines of text"
+    start = content[:256]
+    text = all(32 <= byte < 127 or byte in b"\t\r\n" for byte in start)
+    return "lines of text" if text else f"{len(content)} bytes"
+
+
+def _check_graph(model: onnx.ModelProto, where: str) -> None:
+    """Refuse what parses as a model, because nearly any short file does, but isn't one."""
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise ModelError(
+            describe(
+                where,
+                expected="an ONNX model with a graph",
+                found="none",
+                fix=f"the file is truncated or not ONNX; {_DAMAGED}",
+            )
+        )
+    if model.graph.sparse_initializer:
+        name = model.graph.sparse_initializer[0].values.name
+        raise ModelError(
+            describe(
+                where,
+                expected="dense initializers",
+                found=f"sparse initializer {name!r}",
+                fix="store it as a dense tensor",
+            )
+        )
+
+
+def _inline(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    """Return the model without local functions."""
+    try:
+        result = inliner.inline_local_functions(model)
+    except Exception as error:  # the inliner is native code; what it raises is not documented
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise _not_inlined(model, where, text) from error
+    if result.functions:
+        raise _not_inlined(result, where, "the inliner left them, as for another opset")
+    return result
+
+
+def _not_inlined(model: onnx.ModelProto, where: str, reason: str) -> ModelError:
+    functions = ", ".join(function.name for function in model.functions)
+    return ModelError(
+        describe(
+            where,
+            expected="local functions that can be inlined",
+            found=f"{functions} ({reason})",
+            fix="inline the functions before, with onnx.inliner",
+        )
+    )

@@ -1,0 +1,196 @@
+"""Tensors of a model: from ``TensorProto`` to arrays, without a copy more than needed.
+
+Raw bytes are wrapped, external data are mapped into memory, and only values written out one by
+one are converted. Nothing here knows nodes or graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from onnx import TensorProto
+
+from stridewise.dtypes import DType, dtype_of
+from stridewise.errors import ModelError, describe
+from stridewise.ops.registry import Array
+
+__all__ = ["TensorReader", "dtype_of_code"]
+
+_DTYPES = {
+    TensorProto.FLOAT: "float32",
+    TensorProto.DOUBLE: "float64",
+    TensorProto.INT8: "int8",
+    TensorProto.INT16: "int16",
+    TensorProto.INT32: "int32",
+    TensorProto.INT64: "int64",
+    TensorProto.UINT8: "uint8",
+    TensorProto.UINT16: "uint16",
+    TensorProto.UINT32: "uint32",
+    TensorProto.UINT64: "uint64",
+    TensorProto.BOOL: "bool",
+}
+_FIELDS = {
+    "float32": "float_data",
+    "float64": "double_data",
+    "int64": "int64_data",
+    "uint32": "uint64_data",
+    "uint64": "uint64_data",
+}
+_CODES: dict[int, str] = {code: name for name, code in TensorProto.DataType.items()}
+
+
+def dtype_of_code(code: int, where: str) -> DType:
+    """Return our dtype for ONNX's number of an element type.
+
+    Raises:
+        ModelError: it is not supported; the message has its ONNX name.
+    """
+    name = _DTYPES.get(cast("TensorProto.DataType", code))
+    if name is None:
+        found = _CODES.get(code, f"element type {code}").lower()
+        raise ModelError(
+            describe(
+                where,
+                expected=f"an element type of {', '.join(_DTYPES.values())}",
+                found=found,
+                fix="convert the model to float32",
+            )
+        )
+    return dtype_of(name)
+
+
+class TensorReader:
+    """Reads the tensors of one model.
+
+    Args:
+        folder: where external data are found; None where the model did not come from a file.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        """Remember the folder; files are opened when a tensor needs them."""
+        self._folder = folder
+        self._files: dict[Path, Array] = {}
+
+    def read(self, tensor: TensorProto, where: str) -> Array:
+        """Return the elements of a tensor; the array is read-only wherever it is not a copy.
+
+        Raises:
+            ModelError: the element type is not supported, the data do not fit the shape, or a
+                file of external data is missing, too short or outside of the model's folder.
+        """
+        dtype = dtype_of_code(tensor.data_type, where)
+        shape = tuple(int(extent) for extent in tensor.dims)
+        if any(extent < 0 for extent in shape):
+            raise ModelError(
+                describe(where, expected="extents of 0 or more", found=f"shape {list(shape)}")
+            )
+        if tensor.HasField("segment"):
+            raise ModelError(describe(where, expected="a whole tensor", found="a segment of one"))
+        little_endian = dtype.numpy.newbyteorder("<")
+        if tensor.data_location == TensorProto.EXTERNAL:
+            data = self._external(tensor, prod(shape) * dtype.itemsize, where).view(little_endian)
+        elif tensor.HasField("raw_data"):
+            data = _raw(tensor.raw_data, prod(shape) * dtype.itemsize, where).view(little_endian)
+        else:
+            data = _listed(tensor, dtype, prod(shape), where)
+        return data.astype(dtype.numpy, copy=False).reshape(shape)
+
+    def _external(self, tensor: TensorProto, nbytes: int, where: str) -> Array:
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        path = self._locate(entries.get("location", ""), where)
+        try:
+            offset = int(entries.get("offset", "0"))
+            length = int(entries.get("length", nbytes))
+        except ValueError:
+            raise ModelError(
+                describe(where, expected="numbers as offset and length", found=str(entries))
+            ) from None
+        if length != nbytes:
+            raise _short(where, nbytes, f"external data of {length} bytes")
+        content = self._map(path, where)
+        if offset < 0 or offset + length > content.size:
+            found = f"{content.size} bytes in {path.name!r}, read from byte {offset} on"
+            raise _short(where, nbytes, found)
+        return content[offset : offset + length]
+
+    def _locate(self, location: str, where: str) -> Path:
+        if self._folder is None:
+            raise ModelError(
+                describe(
+                    where,
+                    expected="data inside of the model",
+                    found=f"external data in {location!r}",
+                    fix="import the model by its path, or load it with its external data",
+                )
+            )
+        folder = self._folder.resolve()
+        path = (folder / location).resolve()
+        if not location or Path(location).is_absolute() or not path.is_relative_to(folder):
+            raise ModelError(
+                describe(
+                    where,
+                    expected="external data inside of the model's folder",
+                    found=repr(location),
+                    fix="move the data beside the model",
+                )
+            )
+        return path
+
+    def _map(self, path: Path, where: str) -> Array:
+        if path not in self._files:
+            if not path.is_file():
+                raise ModelError(
+                    describe(
+                        where,
+                        expected=f"external data in {path.name!r}",
+                        found="no such file",
+                        fix="put the data file beside the model",
+                    )
+                )
+            try:
+                empty = path.stat().st_size == 0
+                mapped = np.zeros(0, np.uint8) if empty else np.memmap(path, np.uint8, "r")
+            except OSError as error:
+                raise ModelError(
+                    describe(
+                        where, expected=f"a readable {path.name!r}", found=error.strerror or "none"
+                    )
+                ) from error
+            self._files[path] = np.asarray(mapped)
+        return self._files[path]
+
+
+def _short(where: str, nbytes: int, found: str) -> ModelError:
+    return ModelError(
+        describe(
+            where,
+            expected=f"{nbytes} bytes of data",
+            found=found,
+            fix="the model is damaged; export or download it again",
+        )
+    )
+
+
+def _raw(content: bytes, nbytes: int, where: str) -> Array:
+    if len(content) != nbytes:
+        raise _short(where, nbytes, str(len(content)))
+    return np.frombuffer(content, np.uint8)
+
+
+def _listed(tensor: TensorProto, dtype: DType, count: int, where: str) -> Array:
+    """Return elements that are written out one by one; which field has them is ONNX's rule."""
+    field = _FIELDS.get(dtype.name, "int32_data")
+    items = cast("Iterable[float]", getattr(tensor, field))
+    try:
+        data = np.array(items, dtype=dtype.numpy).reshape(-1)
+    except OverflowError as error:
+        raise ModelError(
+            describe(where, expected=f"values of {dtype}", found=str(error))
+        ) from error
+    if data.size != count:
+        raise _short(where, count * dtype.itemsize, f"{data.size} elements")
+    return data

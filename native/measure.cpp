@@ -107,6 +107,17 @@ Operands make_operands(const Primitive &primitive, const std::vector<int> &cold)
     return operands;
 }
 
+std::vector<Operands> make_copies(const Primitive &primitive, const MeasureOptions &options) {
+    constexpr std::size_t most = 64;
+    std::vector<Operands> copies;
+    std::size_t nbytes = 0;
+    do {
+        copies.push_back(make_operands(primitive, options.cold));
+        for (const Buffer &buffer : copies.back().buffers) nbytes += buffer.nbytes();
+    } while (nbytes < options.spread_nbytes && copies.size() < most);
+    return copies;
+}
+
 void check_options(const MeasureOptions &options, const Primitive &primitive) {
     require(options.min_runs >= 1 && options.max_runs >= options.min_runs,
             "measure: expected 1 <= min_runs <= max_runs");
@@ -122,9 +133,9 @@ std::vector<std::int64_t> measure(const Primitive &primitive, const MeasureOptio
     using Clock = std::chrono::steady_clock;
     check_options(options, primitive);
     const ThreadScope scope(options.threads);
-    const Operands operands = make_operands(primitive, options.cold);
+    const std::vector<Operands> copies = make_copies(primitive, options);
     const dnnl::stream stream(cpu_engine());
-    const auto run = [&] {
+    const auto run = [&](const Operands &operands) {
         check(dnnl_primitive_execute(primitive.get(), stream.get(),
                                      static_cast<int>(operands.args.size()), operands.args.data()),
               "could not execute a primitive to measure it");
@@ -133,14 +144,15 @@ std::vector<std::int64_t> measure(const Primitive &primitive, const MeasureOptio
     const auto elapsed = [](Clock::time_point from, Clock::time_point to) {
         return std::chrono::duration_cast<std::chrono::nanoseconds>(to - from).count();
     };
-    run();
+    for (const Operands &operands : copies) run(operands);
     std::vector<std::int64_t> samples;
     const auto begin = Clock::now();
     for (int i = 0; i < options.max_runs; ++i) {
         if (i >= options.min_runs && elapsed(begin, Clock::now()) >= options.budget_ns) break;
+        const Operands &operands = copies[static_cast<std::size_t>(i) % copies.size()];
         for (const std::size_t index : operands.cold) evict(operands.buffers[index]);
         const auto before = Clock::now();
-        run();
+        run(operands);
         samples.push_back(elapsed(before, Clock::now()));
     }
     return samples;

@@ -15,6 +15,9 @@ struct MeasureOptions {
     std::int64_t budget_ns;
     // Arguments that are not in any cache when a run begins, as the weights of a large network.
     std::vector<int> cold;
+    // Runs take turns on copies of all operands that together have at least this many bytes, so
+    // that small operands come from an outer cache, as they do between the layers of a network.
+    std::size_t spread_nbytes;
 };
 
 // Runs the primitive on made-up data, once to warm up and then until `max_runs`, or until the

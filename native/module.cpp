@@ -117,9 +117,9 @@ void bind_errors(nb::module_ &m) {
 ArrayBytes bytes_of(nb::handle array, const MemoryDesc &desc) {
     ArrayBytes bytes(array, PyBUF_STRIDED_RO, "array");
     const std::size_t have = bytes.extent("array");
-    require(have >= desc.extent(), "array: expected at least the " +
-                                       std::to_string(desc.extent()) + " bytes of " + desc.repr() +
-                                       ", got " + std::to_string(have));
+    require(have >= desc.extent(), "array: expected at least the " + std::to_string(desc.extent()) +
+                                       " bytes of " + desc.repr() + ", got " +
+                                       std::to_string(have));
     return bytes;
 }
 
@@ -281,11 +281,12 @@ void bind_primitives(nb::module_ &m) {
     m.def(
         "measure",
         [](const Primitive &primitive, int threads, int min_runs, int max_runs,
-           std::int64_t budget_ns, const std::vector<int> &cold) {
-            return measure(primitive, {threads, min_runs, max_runs, budget_ns, cold});
+           std::int64_t budget_ns, const std::vector<int> &cold, std::int64_t spread_nbytes) {
+            return measure(primitive, {threads, min_runs, max_runs, budget_ns, cold,
+                                       as_size(spread_nbytes, "spread_nbytes")});
         },
         "primitive"_a, nb::kw_only(), "threads"_a, "min_runs"_a, "max_runs"_a, "budget_ns"_a,
-        "cold"_a = std::vector<int>(), ReleaseGil());
+        "cold"_a = std::vector<int>(), "spread_nbytes"_a = 0, ReleaseGil());
     m.def("post_op_arg", &post_op_arg, "index"_a);
     m.attr("ARG_SRC") = DNNL_ARG_SRC;
     m.attr("ARG_SRC_1") = DNNL_ARG_SRC_1;

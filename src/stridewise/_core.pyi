@@ -234,10 +234,12 @@ def measure(
     max_runs: int,
     budget_ns: int,
     cold: Sequence[int] = ...,
+    spread_nbytes: int = 0,
 ) -> list[int]:
-    """Durations in ns of single runs on made-up data, after one warm-up run.
+    """Durations in ns of single runs on made-up data, after a warm-up run.
 
-    The arguments in ``cold`` are thrown out of all caches before each run.
+    The arguments in ``cold`` are thrown out of all caches before each run. Runs take turns on
+    copies of the operands that have ``spread_nbytes`` or more together (at most 64 copies).
     """
 
 def prepack(array: NDArray[Any], src: MemoryDesc, dst: MemoryDesc, threads: int) -> Buffer:

@@ -288,6 +288,24 @@ class TestReorder:
         with pytest.raises(ValueError, match="expected formats that are not 'any'"):
             core.prepack(np.zeros(64, F32), d, desc((1, 4, 4, 4), "any"), THREADS)
 
+    def test_prepack_into_fills_just_its_part_of_a_buffer(self):
+        x = np.arange(20, dtype=F32).reshape(1, 20, 1, 1)
+        target = desc(x.shape, "aBcd16b")
+        buffer = core.Buffer(64 + target.nbytes + 64)
+        buffer.array().view(F32)[:] = -1
+        core.prepack_into(x, desc(x.shape), target, buffer, 64, THREADS)
+        found = buffer.array().view(F32)
+        assert (found[:16] == -1).all()
+        assert (found[16:36] == np.arange(20)).all()
+        assert (found[36:48] == 0).all()
+        assert (found[48:] == -1).all()
+
+    def test_prepack_into_stays_inside_the_buffer(self):
+        d = desc((1, 16, 1, 1))
+        buffer = core.Buffer(d.nbytes)
+        with pytest.raises(ValueError, match="expected 64 bytes from offset 64 on"):
+            core.prepack_into(np.zeros(16, F32), d, d, buffer, 64, THREADS)
+
 
 class TestConvolution:
     @pytest.mark.parametrize("tag", ["abcd", "acdb", "blocked"])
@@ -667,6 +685,21 @@ class TestMeasure:
         usual = {"threads": THREADS, "min_runs": 1, "max_runs": 1, "budget_ns": 0}
         with pytest.raises(ValueError, match=message):
             core.measure(self.relu(), **(usual | options))
+
+    def test_weights_can_be_cold_and_operands_spread(self):
+        x, w = desc((1, 16, 8, 8)), core.MemoryDesc((16, 16, 1, 1), "f32", "any")
+        pd = core.convolution(x, w, None, x, [1, 1], [1, 1], [0, 0], [0, 0], threads=THREADS)
+        samples = core.measure(
+            pd.create(),
+            threads=THREADS,
+            min_runs=5,
+            max_runs=5,
+            budget_ns=0,
+            cold=[core.ARG_WEIGHTS],
+            spread_nbytes=100_000,
+        )
+        assert len(samples) == 5
+        assert min(samples) > 0
 
 
 class TestProgram:

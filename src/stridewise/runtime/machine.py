@@ -10,7 +10,7 @@ from stridewise.errors import InputError, describe
 from stridewise.planner.targets import Machine
 from stridewise.runtime.library import library_info
 
-__all__ = ["available_cpus", "last_level_cache_nbytes", "this_machine"]
+__all__ = ["available_cpus", "cache_nbytes", "last_level_cache_nbytes", "this_machine"]
 
 _CPU_FIELDS = ("model name", "cpu family", "model", "stepping")
 
@@ -20,18 +20,23 @@ def available_cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def last_level_cache_nbytes() -> int:
-    """Return the size of the largest cache of the first CPU; 32 MiB where nobody tells."""
-    sizes: list[int] = []
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+def cache_nbytes(level: int) -> int:
+    """Return the size of a cache of the first CPU, 0 where the system does not tell."""
+    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:
-            text = path.read_text(encoding="ascii").strip()
+            found = (index / "level").read_text(encoding="ascii").strip()
+            text = (index / "size").read_text(encoding="ascii").strip()
         except OSError:
             continue
-        number, unit = text.rstrip("KMG"), text[-1:]
-        if number.isdigit():
-            sizes.append(int(number) << {"K": 10, "M": 20, "G": 30}.get(unit, 0))
-    return max(sizes, default=32 << 20)
+        number = text.rstrip("KMG")
+        if found == str(level) and number.isdigit():
+            return int(number) << {"K": 10, "M": 20, "G": 30}.get(text[-1], 0)
+    return 0
+
+
+def last_level_cache_nbytes() -> int:
+    """Return the size of the largest cache that the first CPU sees; 32 MiB where nobody tells."""
+    return cache_nbytes(3) or cache_nbytes(2) or 32 << 20
 
 
 def _cpu_name() -> str:

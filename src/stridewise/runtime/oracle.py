@@ -2,7 +2,8 @@
 
 A network whose weights do not fit into the last-level cache reads them from memory in every run,
 so its kernels are timed with their weights thrown out of the caches; those of smaller networks
-with warm weights.
+with warm weights. Kernels without weights only stream activations, which the caches nearest to
+the cores have lost by the time that they are read; they are timed on many copies in turn.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from stridewise.planner.cost import KernelCost, Progress
 from stridewise.planner.targets import Machine
 from stridewise.runtime.cache import CostCache, Entry
 from stridewise.runtime.library import load_core
+from stridewise.runtime.machine import cache_nbytes
 from stridewise.runtime.primitives import create, implementations
 
 __all__ = ["MeasuringOracle"]
@@ -35,6 +37,7 @@ class MeasuringOracle:
         """Measure for ``machine``; the cache is read when costs are first asked for."""
         self._machine = machine
         self._cold = cold_weights
+        self._spread_nbytes = 2 * machine.threads * (cache_nbytes(2) or 1 << 20)
         self._cache = CostCache(machine, cache_folder)
 
     def costs(
@@ -101,6 +104,7 @@ class MeasuringOracle:
                     max_runs=1 if slow else _MAX_RUNS,
                     budget_ns=_BUDGET_NS,
                     cold=[core.ARG_WEIGHTS] if self._is_cold(spec) else [],
+                    spread_nbytes=0 if spec.memory("weights") else self._spread_nbytes,
                 )
                 found.append((name, float(median(samples))))
         except core.NativeError:

@@ -1,11 +1,11 @@
 // The execution state of a Program: everything one run writes to, allocated once.
 #pragma once
 
-#include <dnnl.hpp>
 #include <memory>
 #include <variant>
 #include <vector>
 
+#include "onednn.hpp"
 #include "program.hpp"
 
 namespace stridewise {

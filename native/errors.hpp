@@ -2,11 +2,10 @@
 // caller got wrong and NativeError is for what oneDNN refused.
 #pragma once
 
-#include <dnnl.h>
-#include <dnnl_debug.h>
-
 #include <stdexcept>
 #include <string>
+
+#include "onednn.hpp"
 
 namespace stridewise {
 

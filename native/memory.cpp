@@ -1,6 +1,5 @@
 #include "memory.hpp"
 
-#include <dnnl_debug.h>
 #include <sys/mman.h>
 
 #include <algorithm>

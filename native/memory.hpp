@@ -4,10 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <dnnl.hpp>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "onednn.hpp"
 
 namespace stridewise {
 

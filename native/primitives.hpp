@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <dnnl.hpp>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "memory.hpp"
+#include "onednn.hpp"
 
 namespace stridewise {
 

@@ -188,9 +188,8 @@ def test_nothing_installed(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize(
     ("major", "minor", "runtime", "found"),
     [
-        (2, 7, 2, "expected oneDNN 3.2 or a later 3.x, found 2.7.0; "),
-        (3, 1, 2, "expected oneDNN 3.2 or a later 3.x, found 3.1.0; "),
-        (4, 0, 2, "expected oneDNN 3.2 or a later 3.x, found 4.0.0; "),
+        (2, 7, 2, "expected oneDNN 3.x, found 2.7.0; "),
+        (4, 0, 2, "expected oneDNN 3.x, found 4.0.0; "),
         (3, 9, 1, "found oneDNN 3.9.0 built for another CPU runtime (number 1); "),
         (3, 9, 4, "found oneDNN 3.9.0 built for another CPU runtime (number 4); "),
         (3, 9, 512, "found oneDNN 3.9.0 built for another CPU runtime (number 512); "),

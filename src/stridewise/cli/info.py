@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 
 import click
-from rich.table import Table
 
 from stridewise import __version__
-from stridewise.cli.console import OUT
 from stridewise.runtime.cache import cache_path
 from stridewise.runtime.library import library_info
 from stridewise.runtime.machine import this_machine
@@ -36,7 +34,5 @@ def info(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(facts, indent=2))
         return
-    table = Table(show_header=False, box=None)
     for key, value in facts.items():
-        table.add_row(key, str(value), end_section=False)
-    OUT.print(table, soft_wrap=True)
+        click.echo(f"{key:<18}{value}")

@@ -27,7 +27,7 @@ __all__ = ["LibraryInfo", "library_info", "load_core"]
 ENVIRONMENT_VARIABLE = "STRIDEWISE_LIBDNNL"
 DISTRIBUTIONS = ("onednn-cpu-gomp", "onednn-cpu-iomp")
 SONAME = "libdnnl.so.3"
-MAJOR, LEAST_MINOR = 3, 2
+MAJOR = 3
 FIX = f"run `pip install onednn-cpu-gomp==2023.2.0`, or set {ENVIRONMENT_VARIABLE} to a {SONAME}"
 ELF_MAGIC = b"\x7fELF"
 # Of a 64-bit file: where the table of segments is, the size of an entry, how many there are; and
@@ -239,8 +239,8 @@ def _check(library: ctypes.CDLL, path: Path) -> _Loaded:
     query.argtypes = ()
     version = query().contents
     text = f"{version.major}.{version.minor}.{version.patch}"
-    if version.major != MAJOR or version.minor < LEAST_MINOR:
-        raise _error(str(path), f"oneDNN {MAJOR}.{LEAST_MINOR} or a later {MAJOR}.x", text)
+    if version.major != MAJOR:
+        raise _error(str(path), f"oneDNN {MAJOR}.x", text)
     threading = THREADING.get(version.cpu_runtime)
     if threading is None:
         raise _error(

@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 
 from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops.geometry import elementwise_formats
 from stridewise.ops.kernels import (
     Alias,
     Arg,
@@ -20,7 +21,6 @@ from stridewise.ops.kernels import (
     KernelContext,
     KernelOption,
     KernelSpec,
-    elementwise_formats,
     input_of,
     output_of,
 )

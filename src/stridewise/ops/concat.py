@@ -9,6 +9,7 @@ import numpy as np
 
 from stridewise.formats import Format, algebra
 from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops.geometry import copy_call, region, user_format
 from stridewise.ops.kernels import (
     Alias,
     Arg,
@@ -17,11 +18,8 @@ from stridewise.ops.kernels import (
     KernelOption,
     KernelSpec,
     MemorySpec,
-    copy_call,
     input_of,
     output_of,
-    region,
-    user_format,
 )
 from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from stridewise.formats import Format, nd
 from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.ops.kernels import (
     Arg,
     Call,
@@ -17,10 +18,8 @@ from stridewise.ops.kernels import (
     KernelOption,
     KernelSpec,
     MemorySpec,
-    canonical_shape,
     input_of,
     output_of,
-    user_format,
 )
 from stridewise.ops.post_ops import fused, input_formats
 from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor

@@ -12,6 +12,7 @@ import numpy as np
 
 from stridewise.formats import Format
 from stridewise.graph import Node, Refusal, TensorType, Value
+from stridewise.ops.geometry import canonical_shape, row_major, user_format
 from stridewise.ops.kernels import (
     Alias,
     Arg,
@@ -20,11 +21,8 @@ from stridewise.ops.kernels import (
     KernelOption,
     KernelSpec,
     MemorySpec,
-    canonical_shape,
     input_of,
     output_of,
-    row_major,
-    user_format,
 )
 from stridewise.ops.post_ops import BINARY_ALGORITHMS
 from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor

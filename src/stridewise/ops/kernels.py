@@ -7,11 +7,11 @@ cost, and the runtime makes oneDNN primitives of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from stridewise.formats import Format, algebra, nd
+from stridewise.formats import Format
 from stridewise.formats.dialects.onednn import abstract_tag
 from stridewise.graph import Attr, Node, Value
 
@@ -26,15 +26,8 @@ __all__ = [
     "MemorySpec",
     "Operand",
     "PostOpSpec",
-    "canonical_shape",
-    "copy_call",
-    "elementwise_formats",
     "input_of",
     "output_of",
-    "region",
-    "row_major",
-    "same_place",
-    "user_format",
 ]
 
 
@@ -266,97 +259,3 @@ class KernelContext(Protocol):
     def may_place(self, index: int) -> bool:
         """Return whether input ``index`` may be produced inside an output of this node."""
         ...
-
-
-def user_format(value: Value) -> Format:
-    """Return the row-major format in the user's own axis order."""
-    return nd(len(value.shape)) if value.origin is None else value.origin
-
-
-def canonical_shape(value: Value, fmt: Format) -> tuple[int, ...]:
-    """Return the shape of a value in the canonical order of ``fmt``'s axes."""
-    if value.origin is None:
-        return value.shape
-    return tuple(value.shape[value.origin.order.index(axis)] for axis in fmt.axes)
-
-
-def region(
-    fmt: Format,
-    shape: tuple[int, ...],
-    starts: tuple[int, ...],
-    lengths: tuple[int, ...],
-    steps: tuple[int, ...] | None = None,
-) -> tuple[MemorySpec, int] | None:
-    """Describe a box inside a stored tensor as a strided tensor over its digits.
-
-    Args:
-        fmt: how the whole tensor is stored.
-        shape: its canonical shape.
-        starts: the first index of the box, per canonical axis.
-        lengths: its extents.
-        steps: distance between its indices; 1 by default.
-
-    Returns:
-        The strided memory and its offset in elements, or None where the box cuts a block.
-    """
-    steps = steps or (1,) * fmt.rank
-    box = dict(zip(fmt.axes, zip(shape, starts, lengths, steps, strict=True), strict=True))
-    for axis, (extent, start, length, step) in box.items():
-        block = fmt.multiple(axis)
-        aligned = step == 1 and start % block == 0
-        if block > 1 and not (aligned and (length % block == 0 or start + length == extent)):
-            return None
-    dims: list[int] = []
-    strides: list[int] = []
-    offset, stride = 0, 1
-    for axis, extent, unit in reversed(algebra.digits(fmt, shape)):
-        _, start, length, step = box[axis]
-        block = fmt.multiple(axis)
-        is_outer = unit == block
-        dims.insert(0, -(-length // block) if is_outer else extent)
-        strides.insert(0, stride * step if is_outer else stride)
-        offset += start // block * stride if is_outer else 0
-        stride *= extent
-    return MemorySpec(tuple(dims), strides=tuple(strides)), offset
-
-
-def copy_call(
-    source: tuple[MemorySpec, int], target: tuple[MemorySpec, int], src: Operand, dst: Operand
-) -> Call:
-    """Return the call that copies between two equally shaped strided memories."""
-    spec = KernelSpec("reorder", (("src", source[0]), ("dst", target[0])))
-    return Call(spec, (Arg("src", src, source[1]), Arg("dst", dst, target[1])))
-
-
-def same_place(a: MemorySpec, b: MemorySpec) -> bool:
-    """Return whether two equally shaped strided memories walk the same addresses."""
-    if a.dims != b.dims or a.strides is None or b.strides is None:
-        return False
-    return all(
-        extent == 1 or left == right
-        for extent, left, right in zip(a.dims, a.strides, b.strides, strict=True)
-    )
-
-
-def row_major(dims: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the strides of a dense row-major tensor."""
-    strides: list[int] = []
-    step = 1
-    for extent in reversed(dims):
-        strides.insert(0, step)
-        step *= extent
-    return tuple(strides)
-
-
-def elementwise_formats(
-    context: KernelContext, x: Value, y: Value
-) -> Iterator[tuple[Format, Format, MemorySpec]]:
-    """Yield the formats of a source and a result of the same shape, and the memory of both.
-
-    Where their axes mean different things, only storage in the user's own order is the same walk.
-    """
-    if x.origin == y.origin:
-        for fmt in context.formats(x.name).values():
-            yield fmt, fmt, MemorySpec.of(fmt, canonical_shape(x, fmt))
-    else:
-        yield user_format(x), user_format(y), MemorySpec.plain(x.shape)

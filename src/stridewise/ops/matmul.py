@@ -9,6 +9,7 @@ import numpy as np
 
 from stridewise.formats import Format, nd
 from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops.geometry import row_major, user_format
 from stridewise.ops.kernels import (
     Arg,
     Call,
@@ -18,8 +19,6 @@ from stridewise.ops.kernels import (
     MemorySpec,
     input_of,
     output_of,
-    row_major,
-    user_format,
 )
 from stridewise.ops.post_ops import Fused, fused, input_formats
 from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor

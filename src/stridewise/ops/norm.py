@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 
 from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops.geometry import canonical_shape
 from stridewise.ops.kernels import (
     Alias,
     Arg,
@@ -21,7 +22,6 @@ from stridewise.ops.kernels import (
     KernelSpec,
     MemorySpec,
     Operand,
-    canonical_shape,
     input_of,
     output_of,
 )

@@ -8,18 +8,9 @@ import numpy as np
 
 from stridewise.formats import algebra
 from stridewise.graph import Node, Refusal, TensorType
-from stridewise.ops.kernels import (
-    Fill,
-    KernelContext,
-    KernelOption,
-    canonical_shape,
-    copy_call,
-    input_of,
-    output_of,
-    region,
-)
+from stridewise.ops.geometry import copy_call, region, walks
+from stridewise.ops.kernels import Fill, KernelContext, KernelOption, input_of, output_of
 from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
-from stridewise.ops.slice import positional, same_axes_formats
 
 __all__ = ["PAD", "pad_amounts"]
 
@@ -52,27 +43,22 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     begins, _ = pad_amounts(node, len(x.shape))
     value = node.float_attr("value", 0.0)
-    named = x.origin is not None and x.origin == y.origin
-    for source, result, order in same_axes_formats(context, x, y):
-        if value and result.is_blocked:
-            yield Refusal("onednn-cpu", node.name, f"the spare lanes of {result} must stay zero")
+    for source, result in walks(context, x, y):
+        if value and result.fmt.is_blocked:
+            reason = f"the spare lanes of {result.fmt} must stay zero"
+            yield Refusal("onednn-cpu", node.name, reason)
             continue
-        x_walk = source if named else positional(source, x.shape)
-        y_walk = result if named else positional(result, y.shape)
-        x_shape = canonical_shape(x, source) if named else x.shape
-        y_shape = canonical_shape(y, result) if named else y.shape
-        whole = region(x_walk, x_shape, (0,) * len(x_shape), x_shape)
-        box = region(y_walk, y_shape, tuple(begins[i] for i in order), x_shape)
-        if box is None or whole is None:
-            yield Refusal("onednn-cpu", node.name, f"the pad cuts a block of {result}")
+        box = region(result.axes, result.shape, result.pick(begins), source.shape)
+        if box is None:
+            yield Refusal("onednn-cpu", node.name, f"the pad cuts a block of {result.fmt}")
             continue
         yield KernelOption(
             "fill and copy",
-            (source,),
-            (result,),
-            (copy_call(whole, box, input_of(0), output_of()),),
+            (source.fmt,),
+            (result.fmt,),
+            (copy_call(source.whole(), box, input_of(0), output_of()),),
             (),
-            Fill(algebra.element_count(y_walk, y_shape), value),
+            Fill(algebra.element_count(result.axes, result.shape), value),
         )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from stridewise.graph import Node, Refusal, TensorType
 from stridewise.ops.conv import window_extent, windows
+from stridewise.ops.geometry import canonical_shape
 from stridewise.ops.kernels import (
     Arg,
     Call,
@@ -16,7 +17,6 @@ from stridewise.ops.kernels import (
     KernelOption,
     KernelSpec,
     MemorySpec,
-    canonical_shape,
     input_of,
     output_of,
 )

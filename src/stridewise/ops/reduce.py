@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.ops.kernels import (
     Arg,
     Call,
@@ -16,10 +17,8 @@ from stridewise.ops.kernels import (
     KernelOption,
     KernelSpec,
     MemorySpec,
-    canonical_shape,
     input_of,
     output_of,
-    user_format,
 )
 from stridewise.ops.pool import pooling_spec
 from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor

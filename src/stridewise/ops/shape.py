@@ -14,18 +14,20 @@ import numpy as np
 from stridewise.dtypes import dtype_of
 from stridewise.formats import Format
 from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops.geometry import (
+    copy_call,
+    elementwise_formats,
+    row_major,
+    same_place,
+    user_format,
+)
 from stridewise.ops.kernels import (
     Alias,
     KernelContext,
     KernelOption,
     MemorySpec,
-    copy_call,
-    elementwise_formats,
     input_of,
     output_of,
-    row_major,
-    same_place,
-    user_format,
 )
 from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
 

@@ -11,6 +11,7 @@ from math import prod
 
 from stridewise.formats import Format
 from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops.geometry import canonical_shape, copy_call, row_major
 from stridewise.ops.kernels import (
     Arg,
     Call,
@@ -18,11 +19,8 @@ from stridewise.ops.kernels import (
     KernelOption,
     KernelSpec,
     MemorySpec,
-    canonical_shape,
-    copy_call,
     input_of,
     output_of,
-    row_major,
 )
 from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
 

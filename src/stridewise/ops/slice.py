@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from stridewise.formats import Format
-from stridewise.graph import Node, Refusal, TensorType, Value
-from stridewise.ops.kernels import (
-    Alias,
-    KernelContext,
-    KernelOption,
-    canonical_shape,
-    copy_call,
-    input_of,
-    output_of,
-    region,
-    same_place,
-    user_format,
-)
+from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops.geometry import copy_call, region, same_place, walks
+from stridewise.ops.kernels import Alias, KernelContext, KernelOption, input_of, output_of
 from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
 
-__all__ = ["SLICE", "same_axes_formats"]
+__all__ = ["SLICE"]
 
 Types = tuple[TensorType | None, ...]
 
@@ -51,56 +40,22 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (x[tuple(slice(*key) for key in keys)],)
 
 
-def same_axes_formats(
-    context: KernelContext, x: Value, y: Value
-) -> Iterator[tuple[Format, Format, tuple[int, ...]]]:
-    """Yield formats of two values of the same axes, and the user's position of each axis.
-
-    Where the axes mean different things only the user's own order is offered.
-    """
-    if x.origin is not None and x.origin == y.origin:
-        results = context.formats(y.name)
-        for kind, fmt in context.formats(x.name).items():
-            if kind in results:
-                yield fmt, results[kind], tuple(x.origin.order.index(axis) for axis in fmt.axes)
-    else:
-        x_user, y_user = user_format(x), user_format(y)
-        yield x_user, y_user, tuple(range(len(x.shape)))
-
-
-def positional(fmt: Format, shape: tuple[int, ...]) -> Format:
-    """Return the row-major format over the positions of ``shape``, for user-order storage."""
-    axes = tuple(f"{index}" for index in range(len(shape)))
-    return fmt if len(fmt.axes) != len(shape) else Format(axes, axes)
-
-
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
-    starts, lengths, steps = _bounds(node, x.shape)
-    named = x.origin is not None and x.origin == y.origin
-    for source, result, order in same_axes_formats(context, x, y):
-        x_walk = source if named else positional(source, x.shape)
-        y_walk = result if named else positional(result, y.shape)
-        x_shape = canonical_shape(x, source) if named else x.shape
-        y_shape = canonical_shape(y, result) if named else y.shape
-        box = region(
-            x_walk,
-            x_shape,
-            tuple(starts[i] for i in order),
-            tuple(lengths[i] for i in order),
-            tuple(steps[i] for i in order),
-        )
-        whole = region(y_walk, y_shape, (0,) * len(y_shape), y_shape)
-        if box is None or whole is None:
-            yield Refusal("onednn-cpu", node.name, f"the slice cuts a block of {source}")
+    bounds = _bounds(node, x.shape)
+    for source, result in walks(context, x, y):
+        box = region(source.axes, source.shape, *(source.pick(bound) for bound in bounds))
+        if box is None:
+            yield Refusal("onednn-cpu", node.name, f"the slice cuts a block of {source.fmt}")
             continue
+        whole = result.whole()
         if same_place(box[0], whole[0]):
             alias = Alias(0, 0, box[1], "view")
-            yield KernelOption("view", (source,), (result,), (), (alias,))
+            yield KernelOption("view", (source.fmt,), (result.fmt,), (), (alias,))
             continue
         call = copy_call(box, whole, input_of(0), output_of())
-        yield KernelOption("copy", (source,), (result,), (call,))
+        yield KernelOption("copy", (source.fmt,), (result.fmt,), (call,))
 
 
 SLICE = register(OpSpec("slice", (1, 1), _infer, _evaluate, "same", _kernels))

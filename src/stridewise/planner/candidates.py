@@ -15,13 +15,8 @@ from stridewise.errors import ModelError, describe
 from stridewise.formats import Format, same_bytes
 from stridewise.graph import Graph, Node, Refusal, Value
 from stridewise.ops import OPS
-from stridewise.ops.kernels import (
-    KernelOption,
-    KernelSpec,
-    MemorySpec,
-    canonical_shape,
-    user_format,
-)
+from stridewise.ops.geometry import canonical_shape, user_format
+from stridewise.ops.kernels import KernelOption, KernelSpec, MemorySpec
 from stridewise.planner.cost import KernelCost, KernelOracle, Progress
 from stridewise.planner.targets import Target
 

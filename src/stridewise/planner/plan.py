@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal
-from stridewise.ops.kernels import KernelOption, user_format
+from stridewise.ops.geometry import user_format
+from stridewise.ops.kernels import KernelOption
 from stridewise.planner.candidates import Candidate, Candidates, Storages, enumerate_candidates
 from stridewise.planner.cost import KernelOracle, Progress
 from stridewise.planner.derive import Derived

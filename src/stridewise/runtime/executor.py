@@ -1,151 +1,25 @@
-"""Running programs: native objects, packed constants, and the compiled model that users call."""
+"""The compiled model that users call: checked inputs in, outputs out, times and traces."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError, InputError, describe
 from stridewise.graph import Value
-from stridewise.ops.kernels import KernelSpec, row_major
 from stridewise.planner.plan import Plan
-from stridewise.runtime.library import load_core
 from stridewise.runtime.lower import lower
-from stridewise.runtime.memory import ALIGNMENT
-from stridewise.runtime.primitives import create, role_argument
-from stridewise.runtime.program import (
-    CopyStep,
-    FillStep,
-    KernelStep,
-    PackedConstant,
-    Program,
-    Ref,
-    Written,
-)
-
-if TYPE_CHECKING:
-    from stridewise import _core
+from stridewise.runtime.native import Kernels, NativeProgram
+from stridewise.runtime.program import KernelStep, Written
 
 __all__ = ["CompiledModel", "Memory", "Profile", "ProfileRow"]
 
 Array = NDArray[Any]
-_SPACES = {"arena": 0, "constant": 1, "input": 2, "output": 3}
-
-
-class _Kernels:
-    """Primitives, each created once."""
-
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
-        self._made: dict[tuple[KernelSpec, str], _core.Primitive] = {}
-
-    def get(self, spec: KernelSpec, implementation: str) -> _core.Primitive:
-        key = (spec, implementation)
-        if key not in self._made:
-            self._made[key] = create(spec, implementation, self._threads)
-        return self._made[key]
-
-    def scratch(self, spec: KernelSpec, implementation: str) -> int:
-        return self.get(spec, implementation).scratchpad_nbytes
-
-
-def _source(constant: PackedConstant, dims: tuple[int, ...], arrays: Mapping[str, Array]) -> Array:
-    """Return the elements of a constant in the order of the kernel's dimensions."""
-    if not constant.value:
-        return np.full(dims, constant.fill, np.float32)
-    array = arrays[constant.value]
-    if constant.reshape is not None:
-        array = array.reshape(constant.reshape)
-    if constant.permute is not None:
-        array = array.transpose(constant.permute)
-    array = np.broadcast_to(array, dims) if array.shape != dims else array
-    if array.dtype != np.float32 or min(array.strides, default=1) <= 0:
-        # The library cannot describe broadcast and reversed views.
-        array = np.ascontiguousarray(array, np.float32)
-    return array
-
-
-class _Weights:
-    """All packed constants in one block of memory, which huge pages make cheap to walk."""
-
-    def __init__(
-        self,
-        constants: Sequence[PackedConstant],
-        kernels: _Kernels,
-        arrays: Mapping[str, Array],
-        threads: int,
-    ) -> None:
-        core = load_core()
-        wanted = [self._wanted(core, constant, kernels, arrays) for constant in constants]
-        self.offsets: list[int] = []
-        end = 0
-        for desc in wanted:
-            self.offsets.append(end)
-            end += -(-max(desc.nbytes, desc.extent) // ALIGNMENT) * ALIGNMENT
-        self.buffer: _core.Buffer = core.Buffer(end)
-        for constant, desc, offset in zip(constants, wanted, self.offsets, strict=True):
-            array = _source(constant, tuple(desc.dims), arrays)
-            strides = [step // array.itemsize for step in array.strides]
-            source = core.MemoryDesc.strided(desc.dims, "f32", strides)
-            core.prepack_into(array, source, desc, self.buffer, offset, threads)
-
-    @staticmethod
-    def _wanted(
-        core: Any, constant: PackedConstant, kernels: _Kernels, arrays: Mapping[str, Array]
-    ) -> _core.MemoryDesc:
-        if constant.spec is None:
-            dims = arrays[constant.value].shape or (1,)
-            desc: _core.MemoryDesc = core.MemoryDesc.strided(dims, "f32", row_major(dims))
-            return desc
-        primitive = kernels.get(constant.spec, constant.implementation)
-        return primitive.arg_desc(role_argument(constant.spec.kind, constant.role))
-
-
-class _Native:
-    """The native program and what it was made of."""
-
-    def __init__(self, plan: Plan, program: Program, kernels: _Kernels, threads: int) -> None:
-        core = load_core()
-        arrays = {name: item.array for name, item in plan.graph.constants.items()}
-        self.weights = _Weights(program.constants, kernels, arrays, threads)
-        values = plan.graph.values
-        self.program = core.Program(
-            program.arena_nbytes,
-            [self.weights.buffer],
-            [4 * prod(values[name].shape) for name in program.inputs],
-            [4 * prod(values[name].shape) for name in program.outputs],
-            threads,
-        )
-        for step in program.steps:
-            self._add(core, step, kernels)
-        self.program.freeze()
-
-    def _add(self, core: Any, step: KernelStep | CopyStep | FillStep, kernels: _Kernels) -> None:
-        if isinstance(step, CopyStep):
-            self.program.add_copy(self._ref(step.target), self._ref(step.source), step.nbytes)
-        elif isinstance(step, FillStep):
-            self.program.add_fill(self._ref(step.target), step.count, step.value)
-        else:
-            primitive = kernels.get(step.spec, step.implementation)
-            args: list[_core.Arg] = []
-            for binding in step.bindings:
-                argument = role_argument(step.spec.kind, binding.role)
-                args.append((argument, primitive.arg_desc(argument), *self._ref(binding.ref)))
-            if primitive.scratchpad_nbytes:
-                pad = primitive.arg_desc(core.ARG_SCRATCHPAD)
-                args.append((core.ARG_SCRATCHPAD, pad, 0, 0, step.scratch))
-            self.program.add_primitive(primitive, args)
-
-    def _ref(self, ref: Ref) -> tuple[int, int, int]:
-        if ref.space == "constant":
-            return _SPACES[ref.space], 0, self.weights.offsets[ref.index] + ref.offset
-        return _SPACES[ref.space], ref.index, ref.offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,10 +96,10 @@ class CompiledModel:
             ExecutionError: the library refuses a kernel that the plan counts on.
         """
         threads = plan.machine.threads
-        kernels = _Kernels(threads)
+        kernels = Kernels(threads)
         self._plan = plan
         self.program = lower(plan, kernels.scratch)
-        self._native = _Native(plan, self.program, kernels, threads)
+        self._native = NativeProgram(plan.graph, self.program, kernels, threads)
         self._run = self._native.program.run
         values = plan.graph.values
         self._inputs = [values[name] for name in plan.graph.inputs]

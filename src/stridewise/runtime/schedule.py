@@ -14,7 +14,8 @@ from typing import Literal
 from stridewise.errors import PlanError, describe
 from stridewise.formats import Format
 from stridewise.graph import Node
-from stridewise.ops.kernels import Alias, Arg, KernelSpec, user_format
+from stridewise.ops.geometry import user_format
+from stridewise.ops.kernels import Alias, Arg, KernelSpec
 from stridewise.planner.candidates import Candidate, reorder_spec
 from stridewise.planner.cost import KernelCost
 from stridewise.planner.plan import Plan, Reorder

@@ -66,7 +66,7 @@ def _draw(
 
 
 def _residual_norms(model: ModelProto) -> set[str]:
-    """Return the scales and shifts of norms on residual branches; they are small, as after training.
+    """Return scales and shifts of norms on residual branches, which are small after training.
 
     Where all operands of a sum are norms, the last one is the shortcut.
     """

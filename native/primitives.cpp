@@ -316,9 +316,12 @@ PrimitiveDesc scale_shift(const MemoryDesc &src, const MemoryDesc &dst, bool rel
     if (relu) flags |= normalization_flags::fuse_norm_relu;
     const int resolved = resolve_threads(threads);
     const ThreadScope scope(resolved);
-    dnnl::batch_normalization_forward::primitive_desc desc(cpu_engine(),
-                                                           prop_kind::forward_inference, src.get(),
-                                                           dst.get(), 0.0F, flags, make_attr({}));
+    // With zero statistics the divisor is exactly 1, in the spare lanes of blocked formats too,
+    // where statistics are read as zero.
+    constexpr float epsilon = 1.0F;
+    dnnl::batch_normalization_forward::primitive_desc desc(
+        cpu_engine(), prop_kind::forward_inference, src.get(), dst.get(), epsilon, flags,
+        make_attr({}));
     return PrimitiveDesc(std::move(desc),
                          {DNNL_ARG_SRC, DNNL_ARG_DST, DNNL_ARG_SCALE, DNNL_ARG_SHIFT, DNNL_ARG_MEAN,
                           DNNL_ARG_VARIANCE},

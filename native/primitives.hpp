@@ -99,6 +99,7 @@ PrimitiveDesc matmul(const MemoryDesc &src, const MemoryDesc &weights,
 PrimitiveDesc inner_product(const MemoryDesc &src, const MemoryDesc &weights,
                             const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
                             const PostOps &post_ops, int threads);
+// A batch norm with an epsilon of 1: with zero statistics it is exactly a scale and a shift.
 PrimitiveDesc scale_shift(const MemoryDesc &src, const MemoryDesc &dst, bool relu, int threads);
 PrimitiveDesc lrn(const MemoryDesc &src, const MemoryDesc &dst, const std::string &algorithm,
                   std::int64_t local_size, float alpha, float beta, float k, int threads);

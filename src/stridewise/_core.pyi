@@ -191,7 +191,10 @@ def inner_product(
     threads: int = 0,
 ) -> PrimitiveDesc: ...
 def scale_shift(src: MemoryDesc, dst: MemoryDesc, relu: bool, *, threads: int = 0) -> PrimitiveDesc:
-    """Compute scale * (src - mean) / sqrt(variance) + shift per channel, then ReLU if asked for."""
+    """Compute scale * (src - mean) / sqrt(variance + 1) + shift per channel, then ReLU if asked.
+
+    With a mean and a variance of zero that is a scale and a shift, exactly.
+    """
 
 def lrn(
     src: MemoryDesc,

@@ -569,7 +569,7 @@ class TestOtherPrimitives:
             core.ARG_SCALE: scale,
             core.ARG_SHIFT: shift,
             core.ARG_MEAN: np.zeros(20, F32),
-            core.ARG_VARIANCE: np.ones(20, F32),
+            core.ARG_VARIANCE: np.zeros(20, F32),
         }
         assert sorted(pd.args) == sorted([*arrays, core.ARG_DST])
         want = x * scale.reshape(1, -1, 1, 1) + shift.reshape(1, -1, 1, 1)

@@ -75,7 +75,7 @@ def test_all_executors_agree(case, how):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("case", ["chain_17_3", "concats_1", "norms", "post_ops", "nhwc"])
+@pytest.mark.parametrize("case", ["chain_17_3", "concats_1", "dense", "post_ops", "nhwc"])
 def test_unsimplified_graphs_give_the_same(case, kind):
     graph = CASES[case]()
     agree(graph, CompiledModel(forced_plan(graph, kind, simplified=False)))
@@ -105,7 +105,10 @@ def every_candidate(graph: Graph) -> list[tuple[str, Candidate]]:
 
 def test_the_cases_offer_all_kinds_of_algorithms():
     names = {
-        candidate.algorithm for make in CASES.values() for _, candidate in every_candidate(make())
+        candidate.algorithm
+        for case in CASES
+        if case != "reversed"
+        for _, candidate in every_candidate(CASES[case]())
     }
     words = {"direct, plain", "direct, channels-last", "direct, blocked, sum in place", "view"}
     words |= {"first layer to blocked", "in place, blocked", "copy, blocked", "fill and copy"}

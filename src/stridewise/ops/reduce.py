@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from stridewise.formats import Format
 from stridewise.graph import Node, Refusal, TensorType
 from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.ops.kernels import (
@@ -63,6 +64,10 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (np.asarray(result).astype(x.dtype),)
 
 
+def _n_before_c(origin: Format) -> bool:
+    return origin.order.index("N") < origin.order.index("C")
+
+
 def _pooled(context: KernelContext) -> Iterable[KernelOption]:
     """Yield pooling over the whole image, which is a reduction over all spatial axes."""
     node = context.node
@@ -77,12 +82,12 @@ def _pooled(context: KernelContext) -> Iterable[KernelOption]:
     for kind, fmt in context.formats(x.name).items():
         shape = canonical_shape(x, fmt)
         pooled = (*shape[:2], *(1,) * len(spatial))
-        if node.int_attr("keepdims", 1):
-            result = results.get(kind)
-        else:
+        if y.origin == x.origin:
+            result = results[kind]
+        elif shape[1] % fmt.multiple("C") == 0 and _n_before_c(x.origin):
             # Without its spatial axes the result is the matrix [N, C], row-major.
-            result = None if fmt.is_blocked and shape[1] % fmt.multiple("C") else user_format(y)
-        if result is None:
+            result = user_format(y)
+        else:
             continue
         ones, zeros = (1,) * len(spatial), (0,) * len(spatial)
         spec = pooling_spec(
@@ -112,4 +117,4 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
 
 
 for _name in REDUCTIONS:
-    register(OpSpec(_name, (1, 1), _infer, _evaluate, "interrupt", _kernels))
+    register(OpSpec(_name, (1, 1), _infer, _evaluate, "keepdims", _kernels))

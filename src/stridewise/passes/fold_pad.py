@@ -40,6 +40,22 @@ def _neutral(rewriter: Rewriter, pad: Node, window: Node) -> str:
     return ""
 
 
+def _sees_nothing(rewriter: Rewriter, pad: Node, window: Node, pads: tuple[int, ...]) -> bool:
+    """Return whether some window would meet no element of the input."""
+    extents = rewriter.value(pad.inputs[0]).shape[2:]
+    results = rewriter.value(window.outputs[0]).shape[2:]
+    ones = (1,) * len(extents)
+    kernel = window.ints_attr("kernel")
+    strides, dilations = window.ints_attr("strides", ones), window.ints_attr("dilations", ones)
+    return any(
+        not any(0 <= o * stride - begin + tap * dilation < extent for tap in range(taps))
+        for extent, count, taps, stride, dilation, begin in zip(
+            extents, results, kernel, strides, dilations, pads[: len(extents)], strict=True
+        )
+        for o in range(count)
+    )
+
+
 def _merged(rewriter: Rewriter, pad: Node, window: Node) -> Node | str:
     rank = len(rewriter.value(pad.inputs[0]).shape)
     begins, ends = pad_amounts(pad, rank)
@@ -51,10 +67,8 @@ def _merged(rewriter: Rewriter, pad: Node, window: Node) -> Node | str:
     own = window.ints_attr("pads", (0,) * (2 * (rank - 2)))
     total = tuple(a + b for a, b in zip(own, (*begins[2:], *ends[2:]), strict=True))
     attrs: dict[str, Attr] = dict(window.attrs)
-    if window.op != "conv":
-        kernel = window.ints_attr("kernel")
-        if any(p >= k for p, k in zip(total, (*kernel, *kernel), strict=True)):
-            return "a pooling window would lie in the padding alone"
+    if window.op != "conv" and _sees_nothing(rewriter, pad, window, total):
+        return "a pooling window would lie in the padding alone"
     attrs["pads"] = total
     if window.op == "avg_pool":
         attrs["count_include_pad"] = 1

@@ -49,7 +49,7 @@ def _as_scale(rewriter: Rewriter, node: Node, host: Node) -> tuple[Array, Array]
         return scale.astype(np.float64), shift.astype(np.float64)
     if node.op not in ("add", "sub", "mul", "div") or x not in node.inputs:
         return None
-    if rewriter.value(node.outputs[0]).shape != shape or len(shape) <= axis:
+    if rewriter.value(node.outputs[0]).shape != shape or not 0 <= axis < len(shape):
         return None
     position = 1 - node.inputs.index(x)
     data = rewriter.constant(node.inputs[position])

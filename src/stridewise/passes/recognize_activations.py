@@ -68,6 +68,8 @@ def _hard_sigmoid(rewriter: Rewriter, node: Node) -> Node | None:
     if divided is None or matched is None or not _close(matched[2], divided[1]):
         return None
     x, shift, limit = matched
+    if not _same_shape(rewriter, x, node.outputs[0]):
+        return None
     attrs = (("alpha", 1 / limit), ("beta", shift / limit))
     return Node(node.name, "hard_sigmoid", (x,), node.outputs, attrs)
 
@@ -99,7 +101,8 @@ def _hard_swish(rewriter: Rewriter, node: Node) -> Node | None:
         return None
     for x, gate in (product.inputs, product.inputs[::-1]):
         matched = _relu_c(rewriter, gate)
-        if matched is not None and matched[0] == x and _close(matched[2], divided[1]):
+        same = _same_shape(rewriter, x, node.outputs[0])
+        if same and matched is not None and matched[0] == x and _close(matched[2], divided[1]):
             attrs = (("alpha", 1 / matched[2]), ("beta", matched[1] / matched[2]))
             return Node(node.name, "hard_swish", (x,), node.outputs, attrs)
     return None

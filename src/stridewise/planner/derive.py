@@ -19,6 +19,7 @@ from types import MappingProxyType
 from stridewise.formats import Format, parse
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops import OPS
+from stridewise.ops.registry import OriginRule
 
 __all__ = ["Derived", "Provenance", "derive"]
 
@@ -66,6 +67,14 @@ def _permuted(origin: Format, perm: tuple[int, ...]) -> Format:
     return Format(origin.axes, tuple(origin.order[axis] for axis in perm))
 
 
+def _rule(node: Node) -> OriginRule:
+    """Return how names flow through a node, its attributes considered."""
+    rule = OPS[node.op].origin
+    if rule == "keepdims":
+        return "same" if node.int_attr("keepdims", 1) else "interrupt"
+    return rule
+
+
 class _Flow:
     """The fixpoint: origins found so far, and values whose news has to be passed on."""
 
@@ -111,7 +120,7 @@ class _Flow:
     def linked(self, node: Node, name: str) -> Iterator[tuple[str, Format]]:
         """Yield the values of a node that get axes from ``name``, with their origins."""
         origin = self.origins[name]
-        rule = OPS[node.op].origin
+        rule = _rule(node)
         tied = {post.operand for post in node.post_ops if post.operand is not None}
         group = [node.outputs[0], *(node.inputs[index] for index in tied)]
         if rule == "permute":
@@ -142,7 +151,7 @@ class _Flow:
 
 def _why_unknown(name: str, producers: Mapping[str, Node]) -> str:
     node = producers.get(name)
-    if node is not None and OPS[node.op].origin == "interrupt":
+    if node is not None and _rule(node) == "interrupt":
         return f"{node.op} {node.name!r} interrupts"
     return "no operator around it names axes"
 

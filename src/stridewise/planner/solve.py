@@ -159,6 +159,16 @@ class _Program:
             self.rows.add(total, 1.0 - constant, infinity)
 
 
+def _nothing_to_do(problem: Problem) -> Solution:
+    """Return the empty solution of a problem without nodes and reorders, if it is one."""
+    for tensor, formats in problem.demanded.items():
+        given = problem.given.get(tensor)
+        if given not in formats:
+            expected = f"one of the formats {', '.join(sorted(formats))}"
+            raise PlanError(describe(f"tensor {tensor!r}", expected=expected, found=str(given)))
+    return Solution({}, (), 0.0, 0.0)
+
+
 def solve(problem: Problem, time_limit: float = 60.0) -> Solution:
     """Solve a problem exactly, or as well as the time allows, with the gap said.
 
@@ -177,7 +187,7 @@ def solve(problem: Problem, time_limit: float = 60.0) -> Solution:
     program = _Program(problem)
     columns, rows = len(program.costs), program.rows
     if not columns:
-        return Solution({}, (), 0.0, 0.0)
+        return _nothing_to_do(problem)
     model = highspy.HighsLp()
     model.num_col_, model.num_row_ = columns, len(rows.entries)
     model.col_cost_ = np.array(program.costs)

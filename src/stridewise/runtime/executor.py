@@ -194,7 +194,7 @@ class CompiledModel:
                 ref = written.ref
                 if ref.space == "input":
                     continue
-                source = arena if ref.space == "arena" else results[ref.index].view(np.uint8)
+                source = arena if ref.space == "arena" else results[ref.index].reshape(-1).view(np.uint8)
                 flat = source.reshape(-1)[ref.offset : ref.offset + written.desc.nbytes]
                 stored = np.frombuffer(flat.tobytes(), np.float32)
                 callback(written, stored.reshape(written.desc.storage_shape))

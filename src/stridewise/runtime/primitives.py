@@ -18,6 +18,17 @@ __all__ = ["Factory", "create", "implementations", "role_argument"]
 Factory = Callable[["_Spec"], "_core.PrimitiveDesc"]
 
 
+def _permuted_strides(dims: tuple[int, ...], tag: str) -> list[int]:
+    """Return the strides that a tag without blocks stands for."""
+    strides = [1] * len(dims)
+    step = 1
+    for letter in reversed(tag):
+        axis = ord(letter) - ord("a")
+        strides[axis] = step
+        step *= dims[axis]
+    return strides
+
+
 class _Spec:
     """A spec in native terms, for the factories below."""
 
@@ -29,6 +40,10 @@ class _Spec:
     def describe(self, memory: MemorySpec) -> _core.MemoryDesc:
         if memory.strides is not None:
             return self.core.MemoryDesc.strided(memory.dims, memory.dtype, memory.strides)
+        if memory.tag != "any" and memory.tag.isalpha() and memory.tag.islower():
+            # The library names only some of the permutations; by strides it takes all of them.
+            strides = _permuted_strides(memory.dims, memory.tag)
+            return self.core.MemoryDesc.strided(memory.dims, memory.dtype, strides)
         return self.core.MemoryDesc(memory.dims, memory.dtype, memory.tag)
 
     def memory(self, role: str) -> _core.MemoryDesc:

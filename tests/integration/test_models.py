@@ -1,0 +1,156 @@
+"""Whole models: against their shipped outputs, and against ONNX Runtime."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import stridewise as sw
+from stridewise.runtime.executor import CompiledModel
+
+from .models import (
+    LIGHT_ATOL,
+    LIGHT_RTOL,
+    light_inputs,
+    light_models,
+    light_output,
+    random_inputs,
+    randomize,
+    rebatch,
+    relative_error,
+    run_onnxruntime,
+    run_reference,
+    small_models,
+    torch_models,
+)
+
+TOLERANCE = 1e-5
+# Probabilities differ by as much as logits do absolutely. The logits of vgg19 are sums of 25088
+# products between -6 and 6, where AVX2 kernels round by up to 2e-5 and the others by 4e-6.
+TOLERANCE_VGG19_AVX2 = 2e-5
+LIGHT, TORCH, SMALL = light_models(), torch_models(), small_models()
+OLD_ISA = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def compiled(source: Any) -> CompiledModel:
+    return sw.compile(source, tune="model", threads=2)
+
+
+def agree(
+    model: CompiledModel,
+    expected: dict[str, Array],
+    feeds: dict[str, Array],
+    tolerance: float = TOLERANCE,
+) -> None:
+    found = model.run(feeds)
+    assert list(found) == list(dict.fromkeys(expected))
+    for name, wanted in expected.items():
+        assert found[name].shape == wanted.shape
+        assert not np.isnan(found[name]).any()
+        assert relative_error(found[name], wanted) < tolerance, name
+
+
+@cache
+def randomized(name: str) -> onnx.ModelProto:
+    return randomize(onnx.load(LIGHT[name]))
+
+
+def against_onnxruntime(proto: onnx.ModelProto, tolerance: float = TOLERANCE) -> None:
+    model = compiled(proto)
+    feeds = random_inputs(model.plan.graph)
+    agree(model, run_onnxruntime(proto, feeds), feeds, tolerance)
+
+
+def test_all_nine_light_models_are_there():
+    assert len(LIGHT) == 9
+    assert len(TORCH) == 8
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_light_models_give_their_shipped_outputs(name):
+    model = compiled(LIGHT[name])
+    found = model(*light_inputs(LIGHT[name]).values())
+    wanted = light_output(LIGHT[name])
+    np.testing.assert_allclose(found, wanted, rtol=LIGHT_RTOL, atol=LIGHT_ATOL)
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_light_models_with_random_weights_agree_with_onnxruntime(name):
+    coarse = (name, OLD_ISA) == ("vgg19", "AVX2")
+    against_onnxruntime(randomized(name), TOLERANCE_VGG19_AVX2 if coarse else TOLERANCE)
+
+
+@pytest.mark.skipif(bool(OLD_ISA), reason="one batch is enough on older instruction sets")
+@pytest.mark.parametrize("name", [name for name in LIGHT if name != "vgg19"])
+def test_light_models_at_batch_three_agree_with_onnxruntime(name):
+    against_onnxruntime(rebatch(randomized(name), 3))
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_models_of_torch_agree_with_onnxruntime(name):
+    model = compiled(TORCH[name])
+    feeds = random_inputs(model.plan.graph)
+    agree(model, run_onnxruntime(TORCH[name], feeds), feeds)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_models_agree_with_onnxruntime_and_with_the_reference(name):
+    model = compiled(SMALL[name])
+    feeds = random_inputs(model.plan.graph)
+    expected = run_onnxruntime(SMALL[name], feeds)
+    agree(model, expected, feeds)
+    agree(model, run_reference(sw.load(SMALL[name]), feeds), feeds)
+
+
+@pytest.mark.skipif(bool(OLD_ISA), reason="the number of callers has nothing to do with the ISA")
+@pytest.mark.parametrize("name", [name for name in LIGHT if name != "vgg19"])
+def test_eight_threads_at_once_get_the_very_same_bits(name):
+    model = compiled(randomized(name))
+    feeds = [random_inputs(model.plan.graph, seed) for seed in range(2)]
+    alone = [model.run(feed) for feed in feeds]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda index: model.run(feeds[index % 2]), range(8)))
+    for index, found in enumerate(together):
+        for key, wanted in alone[index % 2].items():
+            np.testing.assert_array_equal(found[key], wanted)
+
+
+@pytest.mark.skipif(bool(OLD_ISA), reason="measuring takes its time")
+def test_a_measured_plan_agrees_with_onnxruntime_and_is_no_worse_than_uniform_ones(tmp_path):
+    model = sw.compile(randomized("squeezenet"), threads=2, cache_dir=tmp_path)
+    feeds = random_inputs(model.plan.graph)
+    agree(model, run_onnxruntime(randomized("squeezenet"), feeds), feeds)
+    planned, *uniform = model.plan.compare()
+    assert all(planned.cost_ns <= other.cost_ns + 1e-6 for other in uniform)
+    assert model.plan.gap <= 1e-9
+    costs = [cost for d in model.plan.decisions for cost in d.chosen.costs]
+    assert {cost.source for cost in costs} == {"measured"}
+    assert not [cost for cost in costs if cost.is_reference]
+
+
+@pytest.mark.skipif(bool(OLD_ISA), reason="this is what starts the runs on older sets")
+@pytest.mark.parametrize("isa", ["AVX2", "SSE41"])
+def test_models_agree_on_older_instruction_sets(isa):
+    here = Path(__file__)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short"]
+    command += [str(here), "-k", "shipped_outputs or random_weights or of_torch"]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": isa},
+        cwd=here.parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert " passed" in done.stdout

@@ -1,0 +1,609 @@
+"""Every pass by golden text and by its refusals; all together by the law that results stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stridewise.errors import GraphError
+from stridewise.graph import Graph, Refusal
+from stridewise.graph.verify import verify
+from stridewise.ops import GraphBuilder, infer
+from stridewise.passes import PASSES, simplify
+from stridewise.runtime.reference import run_reference
+
+F32 = np.float32
+BY_NAME = dict(PASSES)
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+class Net(GraphBuilder):
+    """A builder with short names for what these tests need."""
+
+    def const(self, *values: float, shape: tuple[int, ...] | None = None) -> str:
+        data = np.array(values, F32)
+        return self.constant(data if shape is None else data.reshape(shape), "c")
+
+    def conv(
+        self, x: str, outputs: int, kernel: int = 1, *, bias: bool = False, **attrs: Any
+    ) -> str:
+        shape = (outputs, self.type(x).shape[1], kernel, kernel)
+        data = (np.arange(np.prod(shape)) % 7 - 3).astype(F32).reshape(shape) / F32(4)
+        inputs = [x, self.constant(data, "w")]
+        if bias:
+            inputs.append(self.constant(np.arange(outputs).astype(F32), "b"))
+        return self.op("conv", inputs, attrs)
+
+    def scale(self, x: str) -> str:
+        channels = self.type(x).shape[1]
+        scale = self.constant(np.arange(1, channels + 1).astype(F32) / F32(2), "scale")
+        shift = self.constant(np.arange(channels).astype(F32), "shift")
+        return self.op("scale_shift", [x, scale, shift])
+
+
+def net(*shape: int) -> tuple[Net, str]:
+    b = Net("g")
+    return b, b.input("x", shape or (1, 4, 5, 5))
+
+
+def run(name: str, graph: Graph) -> tuple[Graph, list[str]]:
+    """Run one pass, verify its result, compare values, and return the reasons of refusals."""
+    verify(graph, infer)
+    after, refusals = BY_NAME[name](graph)
+    verify(after, infer)
+    same_results(graph, after)
+    assert all(refusal.rule == name for refusal in refusals)
+    return after, [f"{refusal.subject}: {refusal.reason}" for refusal in refusals]
+
+
+def same_results(before: Graph, after: Graph) -> None:
+    assert before.inputs == after.inputs
+    assert before.outputs == after.outputs
+    draw = rng()
+    feeds = {name: draw.normal(size=before.value(name).shape).astype(F32) for name in before.inputs}
+    expected, found = run_reference(before, feeds), run_reference(after, feeds)
+    for name in before.outputs:
+        assert found[name].dtype == expected[name].dtype
+        finite = np.abs(expected[name][np.isfinite(expected[name])])
+        scale = max(float(finite.max(initial=0)), 1e-3)
+        np.testing.assert_allclose(found[name], expected[name], rtol=0, atol=2e-5 * scale)
+
+
+# --- golden texts ---------------------------------------------------------------------------------
+
+
+def _fold_constants() -> Graph:
+    b, x = net(1, 2)
+    a = b.op("add", [b.const(1, 2), b.const(3)])
+    return b.build([b.op("mul", [x, b.op("neg", [a])])])
+
+
+def _remove_no_ops() -> Graph:
+    b, x = net(1, 2, 3)
+    y = b.op("identity", [x])
+    y = b.op("transpose", [y], {"perm": (0, 1, 2)})
+    y = b.op("pad", [y], {"pads": (0,) * 6})
+    y = b.op("slice", [y], {"starts": (0, 0, 0), "stops": (1, 2, 3), "steps": (1, 1, 1)})
+    y = b.op("concat", [y], {"axis": 1})
+    y = b.op("relu", [y])
+    y = b.op("reshape", [b.op("reshape", [y], {"shape": (6,)})], {"shape": (3, 2)})
+    return b.build([b.op("identity", [y], name="y")])
+
+
+def _recognize_activations() -> Graph:
+    b, x = net(1, 3)
+    gate = b.op("clip", [b.op("add", [x, b.const(3)])], {"alpha": 0.0, "beta": 6.0})
+    swish = b.op("mul", [b.op("sigmoid", [x]), x], name="swish")
+    sigmoid = b.op("div", [gate, b.const(6)], name="hard_sigmoid")
+    gated = b.op("mul", [x, sigmoid], name="gated")
+    late = b.op("mul", [b.op("mul", [x, gate]), b.const(1 / 6)], name="late")
+    return b.build([swish, gated, late])
+
+
+def _recognize_shuffle() -> Graph:
+    b, x = net(2, 6, 3, 3)
+    y = b.op("reshape", [x], {"shape": (2, 2, 3, 3, 3)})
+    y = b.op("transpose", [y], {"perm": (0, 2, 1, 3, 4)})
+    return b.build([b.op("reshape", [y], {"shape": (2, 6, 3, 3)}, name="shuffle")])
+
+
+def _fold_scale() -> Graph:
+    b, x = net(1, 2, 1, 1)
+    y = b.op("add", [b.conv(x, 2), b.const(1, 2, shape=(2, 1, 1))])
+    y = b.scale(b.op("relu", [b.op("mul", [b.scale(y), b.const(2)])]))
+    y = b.op("reshape", [b.op("sub", [y, b.const(1)])], {"shape": (1, 2)})
+    y = b.op("matmul", [y, b.const(1, 2, 3, 4, shape=(2, 2))])
+    return b.build([b.op("div", [b.op("add", [b.const(1, 2), y]), b.const(2, 4)])])
+
+
+def _fold_pad() -> Graph:
+    b, x = net(1, 1, 4, 4)
+    around = {"pads": (0, 0, 1, 1, 0, 0, 1, 2)}
+    y = b.op("conv", [b.op("pad", [x], around), b.const(*range(4), shape=(1, 1, 2, 2))])
+    y = b.op("pad", [b.op("relu", [y])], around)
+    y = b.op("max_pool", [y], {"kernel": (3, 3), "strides": (2, 2)})
+    return b.build([b.op("avg_pool", [b.op("pad", [y], around)], {"kernel": (3, 3)})])
+
+
+def _fuse_post_ops() -> Graph:
+    b, x = net(1, 1, 2, 2)
+    weights = b.const(2, shape=(1, 1, 1, 1))
+    left = b.op("relu", [b.op("conv", [x, weights], name="left")])
+    right = b.op("conv", [left, weights], name="right")
+    y = b.op("clip", [b.op("add", [x, right])], {"alpha": 0.0, "beta": 6.0})
+    return b.build([b.op("relu", [b.op("mul", [y, left])])])
+
+
+def _remove_dead() -> Graph:
+    b, x = net(1, 2)
+    b.op("exp", [b.op("neg", [x])])
+    return b.build([b.op("relu", [x])])
+
+
+GOLDEN = {
+    "fold_constants": _fold_constants,
+    "remove_no_ops": _remove_no_ops,
+    "recognize_activations": _recognize_activations,
+    "recognize_shuffle": _recognize_shuffle,
+    "fold_scale": _fold_scale,
+    "fold_pad": _fold_pad,
+    "fuse_post_ops": _fuse_post_ops,
+    "remove_dead": _remove_dead,
+}
+
+
+def test_every_pass_has_a_golden_text():
+    assert tuple(GOLDEN) == tuple(name for name, _ in PASSES)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_pass_writes_its_golden_text(name, golden):
+    graph = GOLDEN[name]()
+    after, _ = run(name, graph)
+    assert after != graph
+    golden(f"pass_{name}", f"{graph}\n--- {name} --->\n\n{after}")
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+def test_outputs_that_depend_on_constants_alone_become_constants():
+    b, x = net(1, 2)
+    graph = b.build([b.op("neg", [b.const(1)], name="out"), b.op("relu", [x])])
+    after, reasons = run("fold_constants", graph)
+    assert reasons == []
+    assert after.outputs == graph.outputs
+    assert after.constants["out"].array == -1
+
+
+def test_constants_that_would_grow_without_bound_stay_nodes():
+    b, x = net(1, 2)
+    big = b.op("expand", [b.const(1)], {"shape": (1 << 14, (1 << 12) + 1)}, name="big")
+    graph = b.build([b.op("reduce_sum", [big], {"axes": (0,)}), b.op("relu", [x])])
+    # The results are not compared: nobody wants to compute them.
+    _, refusals = BY_NAME["fold_constants"](graph)
+    assert refusals[0] == Refusal(
+        "fold_constants", "big", f"it has {(1 << 26) + (1 << 14)} elements"
+    )
+
+
+def test_no_ops_whose_result_the_caller_asks_for_stay():
+    b, x = net(1, 2)
+    y = b.op("relu", [x])
+    graph = b.build([b.op("identity", [x], name="same"), y, b.op("identity", [y], name="copy")])
+    after, reasons = run("remove_no_ops", graph)
+    assert reasons == [
+        "same: the caller asks for its result by name",
+        "copy: the caller asks for its result by name",
+    ]
+    assert after == graph
+
+
+NOT_SPLIT = "the first reshape does not split the channels in two"
+NOT_SWAPPED = "the transpose does not swap the two halves of the channels"
+
+
+@pytest.mark.parametrize(
+    ("first", "perm", "last", "reason"),
+    [
+        (
+            (2, 2, 3, 3, 3),
+            (0, 2, 1, 3, 4),
+            (2, 54),
+            "the shape after it differs from the one before",
+        ),
+        ((2, 6, 3, 3, 1), (0, 1, 3, 2, 4), (2, 6, 3, 3), NOT_SPLIT),
+        ((2, 6, 9, 1), (0, 1, 3, 2), (2, 6, 3, 3), NOT_SPLIT),
+        ((2, 3, 2, 9, 1), (0, 2, 1, 3, 4), (2, 6, 3, 3), NOT_SPLIT),
+        ((2, 2, 3, 3, 3), (0, 2, 1, 4, 3), (2, 6, 3, 3), NOT_SWAPPED),
+    ],
+)
+def test_what_is_no_channel_shuffle_is_refused(first, perm, last, reason):
+    b, x = net(2, 6, 3, 3)
+    y = b.op("transpose", [b.op("reshape", [x], {"shape": first})], {"perm": perm})
+    graph = b.build([b.op("reshape", [y], {"shape": last}, name="last")])
+    after, reasons = run("recognize_shuffle", graph)
+    assert reasons == [f"last: {reason}"]
+    assert after == graph
+
+
+def test_scales_are_not_folded_where_the_value_before_has_other_readers():
+    b, x = net()
+    y = b.conv(x, 3)
+    graph = b.build([b.scale(y), b.op("relu", [y])])
+    after, reasons = run("fold_scale", graph)
+    assert reasons == ["scale_shift: 'conv' has other readers"]
+    assert after == graph
+
+
+def test_scales_are_not_folded_into_what_is_not_constant():
+    b = Net("g")
+    x, w, v = b.input("x", (1, 2, 1, 1)), b.input("w", (2, 2, 1, 1)), b.input("v", (2,))
+    batch = b.input("batch", (2, 2, 2))
+    weights = b.scale(b.op("conv", [x, w], name="conv_w"))
+    fixed = b.const(1, 2, 3, 4, shape=(2, 2, 1, 1))
+    bias = b.op("mul", [b.op("conv", [x, fixed, v]), b.const(2)], name="bias")
+    scale = b.op("scale_shift", [x, v, b.const(1, 2)], name="host")
+    scale = b.op("mul", [scale, b.const(3)], name="scale")
+    stack = b.const(*range(8), shape=(2, 2, 2))
+    matrix = b.op("add", [b.op("matmul", [batch, stack]), b.const(1, 2)], name="matrix")
+    after, reasons = run("fold_scale", b.build([weights, bias, scale, matrix]))
+    assert sorted(reasons) == [
+        "bias: the bias is not constant",
+        "matrix: the weights are not one matrix",
+        "scale: the scale before it is not constant",
+        "scale_shift: the weights are not constant",
+    ]
+    assert len(after.nodes) == 8
+
+
+@pytest.mark.parametrize("op", ["sub", "div"])
+def test_scales_that_are_no_per_channel_constants_are_left_alone(op):
+    b, x = net(1, 2, 2, 2)
+    y = b.op(op, [b.const(5, 6, shape=(2, 1, 1)), b.conv(x, 2, bias=True)])
+    z = b.op("mul", [b.conv(x, 2), b.const(1, 2)], name="columns")
+    graph = b.build([y, z])
+    after, reasons = run("fold_scale", graph)
+    assert (after, reasons) == (graph, [])
+
+
+PADS = (0, 0, 1, 1, 0, 0, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("window", "attrs", "pad", "reason"),
+    [
+        ("conv", {}, {"pads": (0, 1, 0, 0, 0, 1, 0, 0)}, "it pads batch or channels"),
+        ("conv", {}, {"pads": PADS, "value": 0.5}, "conv pads with 0, not with 0.5"),
+        (
+            "max_pool",
+            {"kernel": (2, 2)},
+            {"pads": PADS},
+            "max pooling pads with -inf, not with 0.0, and the input may be negative",
+        ),
+        (
+            "max_pool",
+            {"kernel": (1, 1)},
+            {"pads": PADS, "value": float("-inf")},
+            "a pooling window would lie in the padding alone",
+        ),
+        (
+            "avg_pool",
+            {"kernel": (2, 2)},
+            {"pads": PADS, "value": 1.0},
+            "avg_pool pads with 0, not with 1.0",
+        ),
+        (
+            "avg_pool",
+            {"kernel": (3, 3), "pads": (1, 0, 0, 0)},
+            {"pads": PADS},
+            "the pooling leaves its own padding out of the mean",
+        ),
+    ],
+)
+def test_pads_that_a_window_does_not_do_by_itself_are_refused(window, attrs, pad, reason):
+    b, x = net()
+    y = b.op("pad", [x], pad)
+    y = b.conv(y, 2, 3) if window == "conv" else b.op(window, [y], attrs)
+    graph = b.build([y])
+    after, reasons = run("fold_pad", graph)
+    assert reasons == [f"pad: {reason}"]
+    assert after == graph
+
+
+def test_pads_with_minus_infinity_are_those_of_max_pooling():
+    b, x = net()
+    y = b.op("pad", [x], {"pads": PADS, "value": float("-inf")})
+    after, reasons = run("fold_pad", b.build([b.op("max_pool", [y], {"kernel": (2, 2)})]))
+    assert reasons == []
+    assert [node.op for node in after.nodes] == ["max_pool"]
+
+
+def test_pads_are_not_folded_into_windows_that_would_see_nothing_else():
+    b, x = net(1, 1, 1, 1)
+    y = b.op("pad", [b.op("abs", [x])], {"pads": PADS})
+    window = b.op("max_pool", [y], {"kernel": (2, 2), "dilations": (2, 2)})
+    _, reasons = run("fold_pad", b.build([window]))
+    assert reasons == ["pad: a pooling window would lie in the padding alone"]
+
+
+def _refused_fusion(build: Any) -> tuple[Graph, Graph, list[str]]:
+    b, x = net(1, 4, 3, 3)
+    graph = b.build(build(b, x))
+    return graph, *run("fuse_post_ops", graph)
+
+
+@pytest.mark.parametrize(
+    ("build", "reason"),
+    [
+        (
+            lambda b, x: [b.op("sigmoid", [b.scale(x)], name="f")],
+            "f: a scale_shift kernel does not take sigmoid",
+        ),
+        (
+            lambda b, x: [b.op("add", [b.scale(x), x], name="f")],
+            "f: a scale_shift kernel does not take add",
+        ),
+        (lambda b, x: [b.op("sub", [b.conv(x, 4), x], name="f")], "f: sub is not commutative"),
+        (
+            lambda b, x: [b.op("mul", [b.conv(x, 4), "conv"], name="f")],
+            "f: both operands are the same value",
+        ),
+        (
+            lambda b, x: [b.op("add", [b.conv(x, 4), b.const(1)], name="f")],
+            "f: the other operand has another shape",
+        ),
+        (
+            lambda b, x: [
+                b.op("add", [b.conv(x, 1), b.const(*range(9), shape=(1, 1, 3, 3))], name="f")
+            ],
+            "f: the other operand is a constant",
+        ),
+        (
+            lambda b, x: [
+                b.op(
+                    "add",
+                    [b.conv(x, 4), b.op("transpose", [x], {"perm": (0, 1, 3, 2)})],
+                    name="f",
+                )
+            ],
+            "f: the other operand's axes come in another order",
+        ),
+    ],
+)
+def test_followers_that_no_kernel_takes_are_refused(build, reason):
+    graph, after, reasons = _refused_fusion(build)
+    assert reasons == [reason]
+    assert after == graph
+
+
+def test_of_two_hosts_the_later_one_takes_the_sum():
+    b, x = net(1, 4, 3, 3)
+    first, second = b.conv(x, 4), b.conv(x, 4)
+    after, reasons = run("fuse_post_ops", b.build([b.op("add", [first, second], name="f")]))
+    assert reasons == ["f: 'conv.1', which runs later, takes it"]
+    assert [(node.name, node.inputs[3:]) for node in after.nodes] == [
+        ("conv", ()),
+        ("conv.1", ("conv",)),
+    ]
+
+
+def test_a_host_takes_eight_post_ops_and_no_more():
+    b, x = net(1, 4, 3, 3)
+    y = b.conv(x, 4)
+    for _ in range(9):
+        y = b.op("tanh", [y])
+    after, reasons = run("fuse_post_ops", b.build([y]))
+    assert reasons == ["tanh.8: 'conv' has 8 post-ops already"]
+    assert [len(node.post_ops) for node in after.nodes] == [8, 0]
+
+
+def test_values_that_the_caller_sees_are_not_fused_away():
+    b, x = net(1, 4, 3, 3)
+    y = b.conv(x, 4)
+    graph = b.build([y, b.op("relu", [y])])
+    after, _ = run("fuse_post_ops", graph)
+    assert after == graph
+
+
+# --- what is easily got wrong ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1, 1), (2, 1, 1, 1, 1), (1, 1)])
+def test_activations_with_a_divisor_of_higher_rank_keep_their_type(shape):
+    b, x = net(1, 3, 2, 2)
+    gate = b.op("clip", [b.op("add", [x, b.const(3)])], {"alpha": 0.0, "beta": 6.0})
+    divisor = b.const(*[6] * shape[0], shape=shape)
+    graph = b.build([b.op("div", [gate, divisor], name="y")])
+    after, _ = run("recognize_activations", graph)
+    assert after.value("y").shape == np.broadcast_shapes(shape, (1, 3, 2, 2))
+
+
+def test_a_product_of_two_vectors_may_be_scaled():
+    b, x = net(3)
+    y = b.op("mul", [b.op("matmul", [x, b.const(1, 2, 3)]), b.const(2, shape=())])
+    run("fold_scale", b.build([y]))
+
+
+def test_simplify_reports_the_refusals_of_all_passes_in_order():
+    b, x = net(1, 4, 3, 3)
+    y = b.op("pad", [x], {"pads": PADS, "value": 1.0})
+    y = b.conv(y, 4, 3)
+    graph = b.build([b.op("sub", [y, x], name="f"), b.op("identity", [x], name="i")])
+    simplified = simplify(graph, check=True)
+    assert [str(refusal) for refusal in simplified.refusals] == [
+        "remove_no_ops: i: the caller asks for its result by name",
+        "fold_pad: pad: conv pads with 0, not with 1.0",
+        "fuse_post_ops: f: sub is not commutative",
+    ]
+    assert simplified.before == 4
+
+
+def test_with_check_a_pass_that_breaks_the_graph_is_caught():
+    b, x = net(1, 2)
+    graph = b.build([b.op("relu", [x])])
+    broken = [("bad", lambda g: (Graph(g.name, g.inputs, ("no",), g.nodes, g.values), ()))]
+    assert simplify(graph, broken).graph.outputs == ("no",)
+    with pytest.raises(GraphError, match="outputs: expected defined values, found 'no'"):
+        simplify(graph, broken, check=True)
+
+
+# --- the law --------------------------------------------------------------------------------------
+
+
+class Random:
+    """Grows a random small network; every choice is hypothesis's."""
+
+    def __init__(self, draw: Any) -> None:
+        self.draw = draw
+        self.b = Net("random")
+        shape = (draw(st.sampled_from([1, 2])), draw(st.sampled_from([1, 4, 6])), 5, 4)
+        self.values = [self.b.input("x", shape)]
+        self.rng = rng(draw(st.integers(0, 1000)))
+
+    def pick(self, *options: Any) -> Any:
+        return self.draw(st.sampled_from(options))
+
+    def any(self) -> str:
+        return self.pick(*self.values[-3:])
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.b.type(name).shape
+
+    def data(self, *shape: int) -> str:
+        values = self.rng.uniform(0.5, 1.5, shape) * self.rng.choice([-1, 1], shape)
+        return self.b.constant(values.astype(F32), "k")
+
+    def step(self) -> str:
+        kinds = [self.conv, self.scale, self.binary_constant, self.residual, self.activation]
+        kinds += [self.pad, self.pool, self.shuffle, self.gate, self.identity, self.reshapes]
+        kinds += [self.transposes, self.constants, self.concat]
+        return self.pick(*kinds)(self.any())
+
+    def conv(self, x: str) -> str:
+        channels = self.shape(x)[1]
+        groups = self.pick(1, 1, channels)
+        outputs = groups * self.pick(1, 2) if groups > 1 else self.pick(1, 4, 6)
+        kernel = self.pick(1, 3) if min(self.shape(x)[2:]) > 2 else 1
+        inputs = [x, self.data(outputs, channels // groups, kernel, kernel)]
+        inputs += [self.data(outputs)] if self.pick(True, False) else []
+        pads = self.pick((0,) * 4, (kernel // 2,) * 4)
+        return self.b.op("conv", inputs, {"groups": groups, "pads": pads})
+
+    def scale(self, x: str) -> str:
+        channels = self.shape(x)[1]
+        return self.b.op("scale_shift", [x, self.data(channels), self.data(channels)])
+
+    def binary_constant(self, x: str) -> str:
+        channels = self.shape(x)[1]
+        other = self.data(*self.pick((channels, 1, 1), (1, channels, 1, 1), (1,), ()))
+        pair = self.pick((x, other), (other, x))
+        op = self.pick("add", "sub", "mul", "maximum", "div")
+        return self.b.op(op, (x, other) if op == "div" else pair)
+
+    def residual(self, x: str) -> str:
+        like = [v for v in self.values if self.shape(v) == self.shape(x)]
+        pair = self.pick((x, self.pick(*like)), (self.pick(*like), x))
+        return self.b.op(self.pick("add", "mul", "sub", "minimum"), pair)
+
+    def activation(self, x: str) -> str:
+        op = self.pick("relu", "clip", "sigmoid", "hard_swish", "leaky_relu", "abs")
+        return self.b.op(op, [x], {"alpha": 0.0, "beta": 6.0} if op == "clip" else {})
+
+    def pad(self, x: str) -> str:
+        pads = (0, self.pick(0, 0, 1), self.pick(0, 1), 1, 0, 0, 0, self.pick(0, 2))
+        value = self.pick(0.0, 0.0, 0.5, float("-inf"))
+        if value == float("-inf"):
+            # Infinities are for max pooling only; elsewhere they turn into NaN.
+            y = self.b.op("pad", [x], {"pads": pads, "value": value})
+            fits = min(self.shape(y)[2:]) >= 3 and not pads[1]
+            return self.b.op("max_pool", [y], {"kernel": (3, 3)}) if fits else x
+        return self.b.op("pad", [x], {"pads": pads, "value": value})
+
+    def pool(self, x: str) -> str:
+        if min(self.shape(x)[2:]) < 2:
+            return x
+        op = self.pick("max_pool", "avg_pool")
+        attrs: dict[str, Any] = {"kernel": (2, 2), "pads": self.pick((0,) * 4, (1, 0, 0, 1))}
+        if op == "avg_pool":
+            attrs["count_include_pad"] = self.pick(0, 1)
+        return self.b.op(op, [x], attrs)
+
+    def shuffle(self, x: str) -> str:
+        n, c, h, w = self.shape(x)
+        groups = self.pick(*[g for g in (1, 2, 3) if c % g == 0])
+        y = self.b.op("reshape", [x], {"shape": (n, groups, c // groups, h, w)})
+        y = self.b.op("transpose", [y], {"perm": self.pick((0, 2, 1, 3, 4), (0, 1, 2, 3, 4))})
+        return self.b.op("reshape", [y], {"shape": (n, c, h, w)})
+
+    def gate(self, x: str) -> str:
+        b = self.b
+        if self.pick(True, False):
+            return b.op("mul", [x, b.op("sigmoid", [x])])
+        gate = b.op("clip", [b.op("add", [x, b.const(3)])], {"alpha": 0.0, "beta": 6.0})
+        if self.pick(True, False):
+            return b.op("div", [b.op("mul", [gate, x]), b.const(6)])
+        gate = b.op("mul", [gate, b.const(1 / 6)])
+        return self.pick(gate, b.op("mul", [x, gate]))
+
+    def identity(self, x: str) -> str:
+        return self.b.op("identity", [x])
+
+    def reshapes(self, x: str) -> str:
+        y = self.b.op("reshape", [x], {"shape": (int(np.prod(self.shape(x))),)})
+        return self.b.op("reshape", [y], {"shape": self.shape(x)})
+
+    def transposes(self, x: str) -> str:
+        y = self.b.op("transpose", [x], {"perm": (0, 2, 3, 1)})
+        y = self.b.op(self.pick("relu", "identity"), [y])
+        return self.b.op("transpose", [y], {"perm": (0, 3, 1, 2)})
+
+    def constants(self, x: str) -> str:
+        channels = self.shape(x)[1]
+        data = self.b.op("neg", [self.data(channels, 1, 1)])
+        data = self.b.op("reshape", [data], {"shape": (1, channels, 1, 1)})
+        return self.b.op("add", [data, x])
+
+    def concat(self, x: str) -> str:
+        if self.shape(x)[1] > 12:
+            return x
+        return self.b.op("concat", [x, *self.pick((), (x,))], {"axis": 1})
+
+    def graph(self) -> Graph:
+        for _ in range(self.draw(st.integers(2, 9))):
+            self.values.append(self.step())
+        asked = [self.values[-1], *self.draw(st.lists(st.sampled_from(self.values), max_size=2))]
+        return self.b.build(asked)
+
+
+@st.composite
+def networks(draw: Any) -> Graph:
+    return Random(draw).graph()
+
+
+@given(networks())
+def test_simplify_keeps_all_results(graph):
+    verify(graph, infer)
+    simplified = simplify(graph, check=True)
+    same_results(graph, simplified.graph)
+    assert len(simplified.graph.nodes) <= simplified.before
+    # Refusals are about nodes that are there.
+    known = {node.name for node in graph.nodes}
+    assert {refusal.subject for refusal in simplified.refusals} <= known
+
+
+def test_simplify_shares_the_weights_that_it_does_not_change():
+    b, x = net()
+    y = b.op("relu", [b.conv(x, 3, 3, bias=True)])
+    graph = b.build([b.op("add", [b.conv(y, 2), b.const(1)])])
+    after = simplify(graph, check=True).graph
+    assert [node.op for node in after.nodes] == ["conv", "conv"]
+    for name in ("w", "b", "w.1"):
+        assert after.constants[name].array is graph.constants[name].array

@@ -1,0 +1,396 @@
+"""Planning with made-up costs: what is chosen, what is refused, what is reported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stridewise.errors import ModelError
+from stridewise.graph import Graph, Refusal
+from stridewise.ops import GraphBuilder
+from stridewise.ops.kernels import KernelSpec
+from stridewise.passes import simplify
+from stridewise.planner import Plan, derive, make_plan
+from stridewise.planner.cost import KernelCost, Roofline
+from stridewise.planner.targets import Machine, onednn_cpu
+
+F32 = np.float32
+MACHINE = Machine("some CPU", "AVX512_CORE", 2, "oneDNN 0")
+TARGET = onednn_cpu(MACHINE)
+KINDS = ("plain", "channels-last", "blocked")
+
+
+def kind_of(spec: KernelSpec) -> str:
+    """Return the storage kind of a kernel's destination."""
+    memory = spec.memory("dst")
+    tag = memory.tag if memory is not None else ""
+    if any(letter.isdigit() for letter in tag):
+        return "blocked"
+    return "channels-last" if len(tag) > 2 and tag.endswith("b") else "plain"
+
+
+class Oracle:
+    """Costs by a function of the kernel; it keeps what it was asked."""
+
+    def __init__(self, price: Callable[[KernelSpec], float | Refusal | tuple[KernelCost, ...]]):
+        self.price = price
+        self.asked: list[KernelSpec] = []
+
+    def costs(
+        self, specs: Sequence[KernelSpec], progress: Any = None
+    ) -> Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]:
+        assert progress is None or callable(progress)
+        self.asked += specs
+        found: dict[KernelSpec, tuple[KernelCost, ...] | Refusal] = {}
+        for spec in specs:
+            price = self.price(spec)
+            if isinstance(price, float | int):
+                price = (KernelCost(float(price), "jit", "model"),)
+            found[spec] = price
+        return found
+
+
+def cheap(kind: str, reorder: float = 1.0) -> Oracle:
+    """Make every kernel of one storage kind cheap."""
+
+    def price(spec: KernelSpec) -> float:
+        if spec.kind == "reorder":
+            return reorder
+        return 1.0 if kind_of(spec) == kind else 100.0
+
+    return Oracle(price)
+
+
+def random_costs(seed: int) -> Oracle:
+    draw = np.random.default_rng(seed)
+    prices: dict[KernelSpec, float] = {}
+    return Oracle(lambda spec: prices.setdefault(spec, float(draw.integers(1, 20))))
+
+
+def planned(graph: Graph, oracle: Any) -> Plan:
+    return make_plan(derive(simplify(graph).graph), TARGET, MACHINE, oracle)
+
+
+def net(*shape: int) -> tuple[GraphBuilder, str]:
+    b = GraphBuilder("g")
+    return b, b.input("x", shape or (1, 32, 6, 6))
+
+
+def conv(b: GraphBuilder, x: str, outputs: int = 32, kernel: int = 3, **attrs: Any) -> str:
+    w = b.constant(np.ones((outputs, b.type(x).shape[1], kernel, kernel), F32), "w")
+    return b.op("conv", [x, w], {"pads": (kernel // 2,) * 4, **attrs})
+
+
+def residual() -> Graph:
+    """Return convolutions with a residual sum, a pooling and a classifier."""
+    b, x = net(1, 3, 12, 12)
+    y = b.op("relu", [conv(b, x)])
+    y = b.op("relu", [b.op("add", [conv(b, b.op("relu", [conv(b, y)])), y])])
+    y = b.op("max_pool", [y], {"kernel": (2, 2), "strides": (2, 2)})
+    y = b.op("concat", [conv(b, y, 16), y], {"axis": 1})
+    y = b.op("reduce_mean", [y], {"axes": (2, 3), "keepdims": 0})
+    return b.build([b.op("matmul", [y, b.constant(np.ones((48, 10), F32))])])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_plan_follows_the_cheap_kind_and_reorders_only_at_the_ends(kind):
+    b, x = net()
+    graph = b.build([conv(b, conv(b, x))])
+    plan = planned(graph, cheap(kind))
+    assert [kind_of(d.chosen.option.calls[0].spec) for d in plan.decisions] == [kind] * 2
+    assert len(plan.reorders) == (0 if kind == "plain" else 2)
+    assert plan.cost_ns == 2 + len(plan.reorders)
+    assert {str(d.chosen.option.outputs[0]) for d in plan.decisions} == {
+        {"plain": "NCHW", "channels-last": "NHWC", "blocked": "nChw16c"}[kind]
+    }
+    assert str(plan.storage("conv")).endswith(f"in {plan.decisions[0].chosen.option.outputs[0]}")
+
+
+def test_reorders_that_cost_more_than_they_save_are_not_made():
+    b, x = net()
+    plan = planned(b.build([conv(b, x)]), cheap("blocked", reorder=60.0))
+    assert plan.reorders == ()
+    assert plan.cost_ns == 100
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10_000))
+def test_a_plan_is_never_costlier_than_a_uniform_one_and_is_proved(seed):
+    plan = planned(residual(), random_costs(seed))
+    assert [c.name for c in plan.compare()] == [
+        "planned",
+        "all plain",
+        "all channels-last",
+        "all blocked",
+    ]
+    assert all(plan.cost_ns <= other.cost_ns + 1e-6 for other in plan.compare())
+    assert plan.lower_bound_ns == pytest.approx(plan.cost_ns)
+    assert plan.gap <= 1e-9
+    assert plan.cost_ns == pytest.approx(
+        sum(d.chosen.cost_ns for d in plan.decisions) + sum(r.cost_ns for r in plan.reorders)
+    )
+    for decision, node in zip(plan.decisions, plan.graph.nodes, strict=True):
+        assert decision.node == node.name
+        assert decision.chosen not in decision.rejected
+        assert plan.decision(node.name) is decision
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 10_000))
+def test_every_tensor_is_there_in_the_format_that_its_reader_takes(seed):
+    plan = planned(residual(), random_costs(seed))
+    key = plan.storages.key
+    there = {(name, key(name, plan.storage(name).storage)) for name in plan.graph.values}
+    for reorder in plan.reorders:
+        assert (reorder.tensor, key(reorder.tensor, reorder.source)) in there
+    there |= {(r.tensor, key(r.tensor, r.target)) for r in plan.reorders}
+    for node, decision in zip(plan.graph.nodes, plan.decisions, strict=True):
+        for name, fmt in zip(node.inputs, decision.chosen.option.inputs, strict=True):
+            assert fmt is None or (name, key(name, fmt)) in there
+    for name in plan.graph.outputs:
+        origin = plan.graph.values[name].origin
+        assert origin is None or (name, key(name, origin)) in there
+
+
+def test_a_reorder_that_two_nodes_need_is_made_and_counted_once():
+    b, x = net()
+    graph = b.build([conv(b, x), conv(b, x, 16)])
+    plan = planned(graph, cheap("blocked", reorder=30.0))
+    assert sorted(r.tensor for r in plan.reorders) == ["conv", "conv.1", "x"]
+    assert plan.cost_ns == 2 * 1 + 3 * 30
+    (shared,) = (r for r in plan.reorders if r.tensor == "x")
+    assert (str(shared.source), str(shared.target), shared.nbytes) == (
+        "NCHW",
+        "nChw16c",
+        4 * 32 * 36,
+    )
+
+
+def test_each_kernel_is_asked_for_once():
+    oracle = cheap("plain")
+    b, x = net()
+    y = x
+    for _ in range(4):
+        y = conv(b, y)
+    planned(b.build([y]), oracle)
+    assert len(oracle.asked) == len(set(oracle.asked))
+
+
+def test_transposes_between_named_axes_cost_nothing():
+    b, x = net(1, 6, 6, 32)
+    y = conv(b, b.op("transpose", [x], {"perm": (0, 3, 1, 2)}))
+    plan = planned(
+        b.build([b.op("transpose", [y], {"perm": (0, 2, 3, 1)})]), cheap("channels-last")
+    )
+    assert plan.reorders == ()
+    assert plan.cost_ns == 1
+    assert [d.chosen.algorithm for d in plan.decisions] == ["view", "direct, channels-last", "view"]
+    assert plan.decisions[0].chosen.implementation == "no work"
+
+
+def test_naive_kernels_are_chosen_only_where_nothing_else_exists():
+    def price(spec: KernelSpec) -> Any:
+        if kind_of(spec) == "plain":
+            return (KernelCost(1.0, "ref:any", "model"),)
+        return (KernelCost(500.0, "jit:some", "model"),)
+
+    b, x = net()
+    plan = planned(b.build([conv(b, x)]), Oracle(price))
+    assert plan.decisions[0].chosen.implementation == "jit:some"
+    assert (
+        Refusal("onednn", "conv", "direct, plain: the library has only its naive reference loops")
+        in plan.refusals
+    )
+    everything = Oracle(lambda _: (KernelCost(1.0, "ref:any", "model"),))
+    plan = planned(b.build([conv(b, x)]), everything)
+    assert plan.decisions[0].chosen.implementation == "ref:any"
+    assert plan.refusals == ()
+
+
+def test_the_cheapest_implementation_is_the_one_that_counts():
+    pair = (KernelCost(3.0, "first", "measured"), KernelCost(7.0, "second", "measured"))
+    b, x = net()
+    plan = planned(b.build([conv(b, x)]), Oracle(lambda _: pair))
+    assert plan.decisions[0].chosen.costs == (pair[0],)
+
+
+def test_kernels_that_the_library_lacks_are_refused_with_their_reason():
+    def price(spec: KernelSpec) -> Any:
+        if spec.kind == "convolution" and kind_of(spec) == "blocked":
+            return Refusal("onednn", str(spec), "the library has no kernel for it")
+        return 1.0
+
+    b, x = net()
+    plan = planned(b.build([conv(b, x)]), Oracle(price))
+    assert Refusal("onednn", "conv", "direct, blocked: the library has no such kernel") in (
+        plan.refusals
+    )
+    assert all(kind_of(c.option.calls[0].spec) != "blocked" for c in plan.decisions[0].rejected)
+
+
+def test_a_node_without_any_kernel_is_a_model_error():
+    b, x = net()
+    nothing = Oracle(lambda spec: Refusal("onednn", str(spec), "none"))
+    with pytest.raises(ModelError) as caught:
+        planned(b.build([conv(b, x)]), nothing)
+    assert str(caught.value).startswith(
+        "node 'conv' (conv): expected a kernel of the library for these shapes, "
+        "found none in any format; "
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda b, x: b.op("lrn", [x], {"size": 4}, name="n"),
+            "node 'n' (lrn): expected an operator that target onednn-cpu has a kernel for, found "
+            "the window is not centered for an even size; ",
+        ),
+        (
+            lambda b, x: b.op("expand", [x], {"shape": (2, 32, 6, 6)}, name="n"),
+            "node 'n' (expand): expected an operator that target onednn-cpu has a kernel for, "
+            "found none; replace the operator, or fold it into a constant",
+        ),
+        (
+            lambda b, x: b.op(
+                "scale_shift", [x, b.input("s", (32,)), b.input("t", (32,))], name="n"
+            ),
+            "node 'n' (scale_shift): expected an operator that target onednn-cpu has a kernel for, "
+            "found scale and shift are not constants; ",
+        ),
+    ],
+)
+def test_operators_without_kernels_are_named_with_the_reason(build, message):
+    b, x = net()
+    with pytest.raises(ModelError) as caught:
+        planned(b.build([build(b, x)]), cheap("plain"))
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64"])
+def test_other_dtypes_than_float32_are_refused(dtype):
+    b = GraphBuilder("g")
+    x = b.input("x", (1, 3), dtype)
+    with pytest.raises(ModelError) as caught:
+        planned(b.build([b.op("add", [x, x], name="n")]), cheap("plain"))
+    assert str(caught.value) == (
+        f"node 'n' (add), tensor 'x': expected dtype float32, found {dtype}; "
+        "export the model in float32"
+    )
+
+
+@pytest.mark.parametrize("kind", ["plain", "blocked"])
+def test_pads_with_a_value_keep_the_spare_lanes_zero(kind):
+    b, x = net(1, 17, 6, 6)
+    y = b.op("pad", [conv(b, x, 17)], {"pads": (0, 0, 1, 1, 0, 0, 1, 1), "value": 0.5}, name="p")
+    plan = planned(b.build([conv(b, y, 17)]), cheap(kind))
+    refusal = Refusal("onednn-cpu", "p", "the spare lanes of nChw16c must stay zero")
+    assert refusal in plan.refusals
+    assert not plan.decision("p").chosen.option.outputs[0].is_blocked
+
+
+def test_slices_that_cut_a_block_are_refused():
+    b, x = net()
+    cut = {"starts": (0, 3, 0, 0), "stops": (1, 19, 6, 6), "steps": (1, 1, 1, 1)}
+    y = b.op("slice", [conv(b, x)], cut, name="s")
+    plan = planned(b.build([conv(b, y)]), cheap("blocked"))
+    assert Refusal("onednn-cpu", "s", "the slice cuts a block of nChw16c") in plan.refusals
+
+
+def test_pieces_are_produced_inside_of_a_concat_where_they_lie_in_one_run():
+    b, x = net()
+    y = b.op("concat", [conv(b, x), conv(b, x, 16)], {"axis": 1}, name="cat")
+    plan = planned(b.build([conv(b, y)]), cheap("blocked"))
+    assert plan.decision("cat").chosen.algorithm == "in place, blocked"
+    assert plan.decision("cat").chosen.cost_ns == 0
+    # With a batch of two the pieces lie apart.
+    b, x = net(2, 32, 6, 6)
+    y = b.op("concat", [conv(b, x), conv(b, x, 16)], {"axis": 1}, name="cat")
+    plan = planned(b.build([conv(b, y)]), cheap("blocked"))
+    assert plan.decision("cat").chosen.algorithm == "copy, blocked"
+
+
+def test_refusals_of_earlier_stages_are_kept():
+    early = (Refusal("fold_pad", "p", "because"),)
+    b, x = net()
+    graph = derive(b.build([conv(b, x)]))
+    plan = make_plan(graph, TARGET, MACHINE, cheap("plain"), None, early)
+    assert plan.refusals[0] == early[0]
+
+
+def test_the_plan_as_json_says_what_was_decided():
+    plan = planned(residual(), cheap("blocked"))
+    document = json.loads(plan.to_json())
+    assert document["version"] == 1
+    assert document["cost_ns"] == plan.cost_ns
+    assert document["lower_bound_ns"] == plan.lower_bound_ns
+    assert document["machine"] == "some CPU, AVX512_CORE, 2 threads, oneDNN 0"
+    assert [node["name"] for node in document["nodes"]] == [n.name for n in plan.graph.nodes]
+    assert [node["cost_ns"] for node in document["nodes"]] == [
+        d.chosen.cost_ns for d in plan.decisions
+    ]
+    assert len(document["reorders"]) == len(plan.reorders)
+    assert [u["name"] for u in document["uniform"]] == [f"all {kind}" for kind in KINDS]
+    assert len(document["refusals"]) == len(plan.refusals)
+
+
+def test_the_explanation_names_every_node_reorder_total_and_proof():
+    plan = planned(residual(), cheap("blocked"))
+    text = plan.explain()
+    assert text.startswith("plan of 'g' for onednn-cpu (some CPU, AVX512_CORE, 2 threads")
+    for node in plan.graph.nodes:
+        assert f"  {node.name}\n" in text
+    for reorder in plan.reorders:
+        assert f"reorder {reorder.tensor}: {reorder.source} -> {reorder.target}" in text
+    assert f"{len(plan.reorders)} reorders left:" in text
+    assert f"total {plan.cost_ns / 1e6:.3f} ms" in text
+    assert "proved optimal" in text
+    for kind in KINDS:
+        assert f"all {kind}" in text
+
+
+def test_conflicts_are_part_of_the_explanation():
+    b, x = net(1, 32, 32, 32)
+    y = b.op("transpose", [conv(b, x)], {"perm": (0, 2, 3, 1)})
+    plan = planned(b.build([conv(b, b.op("relu", [y]))]), cheap("blocked"))
+    assert "conflict: derive: " in plan.explain()
+    assert json.loads(plan.to_json())["conflicts"]
+
+
+# --- the analytic model ---------------------------------------------------------------------------
+
+
+def test_the_roofline_is_arithmetic_or_bytes_whichever_takes_longer():
+    b, x = net()
+    plan = planned(b.build([conv(b, x)]), Oracle(lambda _: 1.0))
+    spec = plan.decisions[0].chosen.option.calls[0].spec
+    assert spec.flops == 2 * 32 * 36 * 32 * 9
+    assert spec.nbytes == 4 * (2 * 32 * 36 + 32 * 32 * 9)
+    by_flops = Roofline(1e9, 1e15, lambda _: 0.5, overhead_ns=100.0).costs([spec])[spec]
+    assert by_flops == (KernelCost(100 + 2 * spec.flops, "", "model"),)
+    by_bytes = Roofline(1e15, 1e9, lambda _: 1.0, overhead_ns=0.0).costs([spec])[spec]
+    assert by_bytes[0].cost_ns == pytest.approx(spec.nbytes)
+
+
+@pytest.mark.parametrize("isa", ["AVX512_CORE", "AVX2", "SSE41"])
+def test_the_model_prefers_blocks_or_channels_last_to_plain_and_avoids_naive_loops(isa):
+    machine = Machine("some CPU", isa, 1, "oneDNN 0")
+    target = onednn_cpu(machine)
+    b, x = net(1, 32, 28, 28)
+    for _ in range(3):
+        x = conv(b, x)
+    oracle = Roofline(1e11, 4e10, target.efficiency)
+    plan = make_plan(derive(b.build([x])), target, machine, oracle)
+    assert {kind_of(d.chosen.option.calls[0].spec) for d in plan.decisions} <= {
+        "blocked",
+        "channels-last",
+    }
+    assert all(cost.source == "model" for d in plan.decisions for cost in d.chosen.costs)
+    assert [kind.block for kind in target.kinds] == [0, 0, 16 if isa == "AVX512_CORE" else 8]

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from stridewise import __version__
 from stridewise.cli.console import OUT, Request, compile_options
-from stridewise.cli.peers import PEERS, installed, open_peer
+from stridewise.cli.peers import PEERS, check_peers, installed, open_peer
 from stridewise.cli.run import random_inputs
 from stridewise.runtime.executor import CompiledModel
 
@@ -86,13 +86,14 @@ def compare(
         InputError: a peer is unknown.
         DependencyError: a peer is not installed.
     """
-    inputs = random_inputs(model, seed)
+    inputs = random_inputs(model.plan.graph, seed)
     positional = [inputs[name] for name in model.input_names]
 
     def ours() -> list[Array]:
         found = model(*positional)
         return list(found) if isinstance(found, tuple) else [found]
 
+    check_peers(peers)
     others = [open_peer(name, source, inputs, model.plan.machine.threads) for name in peers]
     expected = ours()[0].astype(np.float64)
     samples = interleave([ours, *(other.run for other in others)], runs)
@@ -162,9 +163,10 @@ def bench(
     as_json: bool,
 ) -> None:
     """Time a model here and in other runtimes: one process, same threads, order rotating."""
+    names = installed() if peers is None else tuple(filter(None, peers.split(",")))
+    check_peers(names)
     source = _source(request.model, batch, random_weights=random_weights)
     compiled = request.compile(quiet=as_json, source=source)
-    names = installed() if peers is None else tuple(filter(None, peers.split(",")))
     timings = compare(compiled, source, names, runs)
     machine = compiled.plan.machine
     if as_json:
@@ -175,5 +177,5 @@ def bench(
         f"{name} {compiled.plan.graph.values[name].shape}" for name in compiled.input_names
     )
     print_timings(timings, f"{request.model.name}, {shape}, {machine}")
-    if len(timings) == 1:
+    if peers is None and not names:
         OUT.print("no other runtime is installed: pip install 'stridewise\\[bench]'")

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from stridewise import api
 from stridewise.api import Tune
 from stridewise.errors import InputError, describe
+from stridewise.graph import Graph
 from stridewise.runtime.executor import CompiledModel
 
 __all__ = ["OUT", "Request", "compile_options", "measuring", "parse_shapes", "split_assignments"]
@@ -74,7 +75,7 @@ def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
     found: dict[str, tuple[int, ...]] = {}
     for name, text in split_assignments(items, "--shape").items():
         extents = text.split(",")
-        if not all(extent.strip().isdigit() for extent in extents):
+        if not all(extent.strip().isdecimal() for extent in extents):
             raise InputError(
                 describe("--shape", expected="NAME=1,3,224,224", found=f"{name}={text}")
             )
@@ -92,12 +93,16 @@ class Request:
     tune: Tune
     cache_dir: Path | None
 
-    def compile(self, *, quiet: bool, source: Path | bytes | None = None) -> CompiledModel:
+    def load(self) -> Graph:
+        """Return the graph of the model, with the shapes asked for."""
+        return api.load(self.model, self.shapes)
+
+    def compile(self, *, quiet: bool, source: Path | bytes | Graph | None = None) -> CompiledModel:
         """Compile the model, or ``source`` in its place, with a progress bar unless ``quiet``."""
         with measuring(quiet) as progress:
             return api.compile(
                 source or self.model,
-                shapes=self.shapes,
+                shapes=None if isinstance(source, Graph) else self.shapes,
                 threads=self.threads,
                 tune=self.tune,
                 cache_dir=self.cache_dir,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from stridewise.errors import DependencyError, ExecutionError, InputError, describe
 
-__all__ = ["PEERS", "Peer", "installed", "open_peer"]
+__all__ = ["PEERS", "Peer", "check_peers", "installed", "open_peer"]
 
 Array = NDArray[Any]
 Model = Path | bytes
@@ -80,16 +80,29 @@ def installed() -> tuple[str, ...]:
     return tuple(name for name in PEERS if importlib.util.find_spec(name) is not None)
 
 
+def check_peers(names: Sequence[str]) -> None:
+    """Check that there are peers of these names, before any work is done for them.
+
+    Raises:
+        InputError: there is no peer of some name, or a name comes twice.
+    """
+    for name in names:
+        if name not in PEERS or names.count(name) > 1:
+            raise InputError(
+                describe(
+                    "--vs", expected=f"some of {', '.join(PEERS)}, each once", found=repr(name)
+                )
+            )
+
+
 def open_peer(name: str, model: Model, inputs: Mapping[str, Array], threads: int) -> Peer:
     """Load a model into another runtime.
 
     Raises:
-        InputError: there is no peer of that name.
+        KeyError: there is no peer of that name.
         DependencyError: it is not installed.
         ExecutionError: it cannot load the model.
     """
-    if name not in PEERS:
-        raise InputError(describe("--vs", expected=f"some of {', '.join(PEERS)}", found=repr(name)))
     try:
         return PEERS[name](model, inputs, threads)
     except ImportError as error:

@@ -35,8 +35,10 @@ def plan(request: Request, target: str, as_json: bool, origins: bool, refusals: 
     if origins:
         click.echo("what every tensor means:")
         for name, provenance in found.derived.provenance.items():
-            origin = found.graph.values[name].origin or "ND"
-            click.echo(f"  {name}: {origin} {provenance}")
+            origin = found.graph.values[name].origin
+            click.echo(
+                f"  {name}: {provenance}" if origin is None else f"  {name}: {origin} {provenance}"
+            )
     if refusals:
         click.echo("what was not done:")
         for refusal in found.refusals:

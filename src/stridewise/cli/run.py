@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zipfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +15,28 @@ from rich.table import Table
 
 from stridewise.cli.console import OUT, Request, compile_options, split_assignments
 from stridewise.errors import InputError, describe
-from stridewise.runtime.executor import CompiledModel
+from stridewise.graph import Graph
+from stridewise.runtime.inputs import as_array
 
 __all__ = ["random_inputs", "run"]
 
 Array = NDArray[Any]
 
 
-def random_inputs(model: CompiledModel, seed: int) -> dict[str, Array]:
-    """Return standard normal inputs for a model."""
+def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
+    """Return standard normal inputs for a graph."""
     rng = np.random.default_rng(seed)
-    values = model.plan.graph.values
-    return {name: rng.standard_normal(values[name].shape, np.float32) for name in model.input_names}
+    return {
+        name: rng.standard_normal(graph.values[name].shape, np.float32) for name in graph.inputs
+    }
 
 
 def _load(name: str, path: Path) -> Array:
     where = f"input {name!r} from {path}"
     try:
-        loaded: Any = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        with path.open("rb") as file:
+            loaded: Any = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         found = "no such file" if isinstance(error, FileNotFoundError) else str(error)
         raise InputError(describe(where, expected="a .npy file", found=found)) from error
     if not hasattr(loaded, "dtype"):
@@ -41,25 +46,37 @@ def _load(name: str, path: Path) -> Array:
     return loaded
 
 
-def _gather(
-    model: CompiledModel, given: tuple[str, ...], random: bool, seed: int
-) -> dict[str, Array]:
-    if len(given) == 1 and "=" not in given[0] and len(model.input_names) == 1:
-        given = (f"{model.input_names[0]}={given[0]}",)
-    inputs: dict[str, Array] = random_inputs(model, seed) if random else {}
-    for name, path in split_assignments(given, "--input").items():
-        inputs[name] = _load(name, Path(path))
-    missing = [name for name in model.input_names if name not in inputs]
-    if missing:
+def _given(graph: Graph, given: tuple[str, ...], *, random: bool) -> dict[str, Array]:
+    """Return the inputs from files, checked before any time is spent on the model."""
+    if len(given) == 1 and "=" not in given[0] and len(graph.inputs) == 1:
+        given = (f"{graph.inputs[0]}={given[0]}",)
+    paths = split_assignments(given, "--input")
+    missing = [] if random else [name for name in graph.inputs if name not in paths]
+    if missing or not set(paths) <= set(graph.inputs):
         raise InputError(
             describe(
-                f"model {model.plan.graph.name!r}",
-                expected=f"inputs {', '.join(model.input_names)}",
-                found=f"no {', '.join(missing)}",
-                fix=f"give --input {missing[0]}=FILE.npy, or --random",
+                f"model {graph.name!r}",
+                expected=f"inputs {', '.join(graph.inputs)}",
+                found=", ".join(paths) or "none",
+                fix=f"give --input {graph.inputs[0]}=FILE.npy, or --random",
             )
         )
-    return inputs
+    return {
+        name: as_array(graph.values[name], _load(name, Path(path))) for name, path in paths.items()
+    }
+
+
+def _save(path: Path, outputs: dict[str, Array]) -> None:
+    """Write what ``numpy.savez`` would, which has no place for an output named ``file``."""
+    try:
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, array in outputs.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, array, allow_pickle=False)
+    except OSError as error:
+        raise InputError(
+            describe("--output", expected="a file that can be written", found=str(error))
+        ) from error
 
 
 def _summary(outputs: dict[str, Array]) -> list[dict[str, Any]]:
@@ -81,7 +98,9 @@ def _summary(outputs: dict[str, Array]) -> list[dict[str, Any]]:
 @compile_options
 @click.option("--input", "given", multiple=True, metavar="NAME=FILE.npy", help="An input.")
 @click.option("--random", is_flag=True, help="Standard normal inputs where none are given.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random inputs."
+)
 @click.option("--output", type=click.Path(path_type=Path), help="Save all outputs as .npz.")
 @click.option("--profile", is_flag=True, help="Also print the time of every step.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -95,15 +114,19 @@ def run(
     as_json: bool,
 ) -> None:
     """Compile a model, run it once, and show what its outputs look like."""
-    compiled = request.compile(quiet=as_json)
-    inputs = _gather(compiled, given, random, seed)
+    graph = request.load()
+    loaded = _given(graph, given, random=random)
+    compiled = request.compile(quiet=as_json, source=graph)
+    inputs = {**random_inputs(graph, seed), **loaded} if random else loaded
     outputs = compiled.run(inputs)
     if output is not None:
-        with output.open("wb") as file:
-            np.savez(file, allow_pickle=False, **outputs)
+        _save(output, outputs)
     rows = _summary(outputs)
     if as_json:
-        click.echo(json.dumps({"outputs": rows}, indent=2))
+        document: dict[str, Any] = {"outputs": rows}
+        if profile:
+            document["profile"] = [asdict(row) for row in compiled.profile(inputs).rows]
+        click.echo(json.dumps(document, indent=2))
         return
     table = Table("output", "shape", "dtype", "min", "max", "mean", "argmax")
     for row in rows:

@@ -100,9 +100,7 @@ class Format:
         if not self.blocks:
             return "".join(self.order)
         blocked = {block.axis for block in self.blocks}
-        outer = "".join(
-            axis.upper() if axis in blocked else axis.lower() for axis in self.order
-        )
+        outer = "".join(axis.upper() if axis in blocked else axis.lower() for axis in self.order)
         return outer + "".join(str(block) for block in self.blocks)
 
     def __str__(self) -> str:

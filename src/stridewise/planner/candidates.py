@@ -22,6 +22,9 @@ from stridewise.planner.targets import Target
 
 __all__ = ["Candidate", "Candidates", "enumerate_candidates"]
 
+_MOST_BYTES = 1 << 47
+"""More than any x86-64 process can map."""
+
 _COPY_BYTES_PER_NS = 10.0
 """What fills and whole-tensor copies reach; they are too rare to be measured one by one."""
 
@@ -165,7 +168,7 @@ def reorder_spec(value: Value, source: Format, target: Format) -> KernelSpec:
     return KernelSpec("reorder", memories)
 
 
-def _check_dtypes(graph: Graph, target: Target) -> None:
+def _check_tensors(graph: Graph, target: Target) -> None:
     for node in graph.nodes:
         for name in (*node.inputs, *node.outputs):
             if not name or name in graph.constants:
@@ -178,6 +181,15 @@ def _check_dtypes(graph: Graph, target: Target) -> None:
                         expected=f"dtype {' or '.join(sorted(target.dtypes))}",
                         found=value.dtype.name,
                         fix="export the model in float32",
+                    )
+                )
+            if prod(value.shape) * value.dtype.itemsize > _MOST_BYTES:
+                raise ModelError(
+                    describe(
+                        f"node {node.name!r} ({node.op}), tensor {name!r}",
+                        expected="a tensor that fits into the address space",
+                        found=str(value.type),
+                        fix="give smaller shapes",
                     )
                 )
 
@@ -297,7 +309,7 @@ def enumerate_candidates(
     Raises:
         ModelError: a node has no kernel on this target, or a dtype that it does not compute in.
     """
-    _check_dtypes(graph, target)
+    _check_tensors(graph, target)
     refusals: list[Refusal] = []
     storages = Storages(graph, target)
     options = _options(graph, target, refusals)

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError, InputError, describe
-from stridewise.graph import Value
 from stridewise.planner.plan import Plan
+from stridewise.runtime.inputs import as_array, in_order
+from stridewise.runtime.library import forbid_forked_threads
 from stridewise.runtime.lower import lower
 from stridewise.runtime.native import Kernels, NativeProgram
 from stridewise.runtime.program import KernelStep, Written
@@ -142,6 +143,7 @@ class CompiledModel:
 
         Raises:
             InputError: the number of inputs, a shape or a dtype is wrong.
+            ExecutionError: the process was forked from one that had used several threads.
         """
         outputs = self._execute(self._checked(inputs))
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -158,8 +160,10 @@ class CompiledModel:
         """Time every step, and set the times beside the predicted ones.
 
         Raises:
-            InputError: as for :meth:`run`.
+            InputError: as for :meth:`run`, or ``runs`` is below 1.
         """
+        if runs < 1:
+            raise InputError(describe("runs", expected="1 or more", found=str(runs)))
         arrays = self._named(inputs)
         samples = self._native.program.profile(arrays, self._allocate(), runs + 1)[1:]
         rows: list[ProfileRow] = []
@@ -194,7 +198,9 @@ class CompiledModel:
                 ref = written.ref
                 if ref.space == "input":
                     continue
-                source = arena if ref.space == "arena" else results[ref.index].reshape(-1).view(np.uint8)
+                source = (
+                    arena if ref.space == "arena" else results[ref.index].reshape(-1).view(np.uint8)
+                )
                 flat = source.reshape(-1)[ref.offset : ref.offset + written.desc.nbytes]
                 stored = np.frombuffer(flat.tobytes(), np.float32)
                 callback(written, stored.reshape(written.desc.storage_shape))
@@ -210,6 +216,7 @@ class CompiledModel:
         return [np.empty(shape, np.float32) for shape in self._outputs]
 
     def _execute(self, arrays: Sequence[Array]) -> list[Array]:
+        forbid_forked_threads(self._plan.machine.threads)
         outputs = [np.empty(shape, np.float32) for shape in self._outputs]
         try:
             self._run(arrays, outputs)
@@ -238,53 +245,8 @@ class CompiledModel:
             ):
                 arrays.append(given)
             else:
-                arrays.append(_as_array(value, given))
+                arrays.append(as_array(value, given))
         return arrays
 
     def _named(self, inputs: Mapping[str, Any]) -> list[Array]:
-        unknown = [name for name in inputs if name not in self.input_names]
-        missing = [name for name in self.input_names if name not in inputs]
-        if unknown or missing:
-            raise InputError(
-                describe(
-                    f"model {self._plan.graph.name!r}",
-                    expected=f"inputs {', '.join(self.input_names)}",
-                    found=", ".join(inputs) or "none",
-                )
-            )
-        return self._checked([inputs[name] for name in self.input_names])
-
-
-def _as_array(value: Value, given: Any) -> Array:
-    """Return an input as a C-contiguous array, or say what is wrong with it."""
-    array = given
-    if not isinstance(given, np.ndarray):
-        if not hasattr(given, "__dlpack__"):
-            raise InputError(
-                describe(
-                    f"input {value.name!r}",
-                    expected="an array (NumPy, or anything with DLPack)",
-                    found=type(given).__name__,
-                    fix="use numpy.asarray(..., dtype='float32')",
-                )
-            )
-        array = np.from_dlpack(given)
-    if array.dtype != np.float32:
-        raise InputError(
-            describe(
-                f"input {value.name!r}",
-                expected="dtype float32",
-                found=str(array.dtype),
-                fix="use .astype('float32')",
-            )
-        )
-    if array.shape != value.shape:
-        raise InputError(
-            describe(
-                f"input {value.name!r}",
-                expected=f"shape {value.shape}",
-                found=str(array.shape),
-                fix=f"compile with shapes={{{value.name!r}: {array.shape}}}",
-            )
-        )
-    return np.ascontiguousarray(array)
+        return in_order(self._plan.graph, inputs)

@@ -20,9 +20,9 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
-from stridewise.errors import LibraryError, describe
+from stridewise.errors import ExecutionError, LibraryError, describe
 
-__all__ = ["LibraryInfo", "library_info", "load_core"]
+__all__ = ["LibraryInfo", "forbid_forked_threads", "library_info", "load_core"]
 
 ENVIRONMENT_VARIABLE = "STRIDEWISE_LIBDNNL"
 DISTRIBUTIONS = ("onednn-cpu-gomp", "onednn-cpu-iomp")
@@ -108,6 +108,33 @@ def library_info() -> LibraryInfo:
         threading=loaded.threading,
         max_threads=core.max_threads(),
     )
+
+
+def forbid_forked_threads(threads: int) -> None:
+    """Raise unless ``threads`` OpenMP threads can run in this process.
+
+    GNU's OpenMP keeps its pool of threads over a fork, but the threads themselves are gone, and
+    the child would wait for them for ever.
+
+    Raises:
+        ExecutionError: the library was loaded before this process was forked off.
+    """
+    if threads > 1 and _load_pid() != os.getpid():
+        raise ExecutionError(
+            describe(
+                "threads",
+                expected="a process of its own, or one thread",
+                found=f"{threads} threads in a fork of a process that had loaded oneDNN",
+                fix="start processes with 'spawn', fork before the first use, or use threads=1",
+            )
+        )
+
+
+@cache
+def _load_pid() -> int:
+    """Return the process that loaded the library; a fork inherits the cached answer."""
+    _load()
+    return os.getpid()
 
 
 @cache

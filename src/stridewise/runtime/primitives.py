@@ -38,6 +38,8 @@ class _Spec:
         self._params = dict(spec.params)
 
     def describe(self, memory: MemorySpec) -> _core.MemoryDesc:
+        if not memory.dims:  # the library has no scalars
+            return self.core.MemoryDesc((1,), memory.dtype, "a")
         if memory.strides is not None:
             return self.core.MemoryDesc.strided(memory.dims, memory.dtype, memory.strides)
         if memory.tag != "any" and memory.tag.isalpha() and memory.tag.islower():

@@ -7,36 +7,35 @@ whose batch size is fixed cannot be compared at another one; both are mended her
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from stridewise.errors import ModelError, describe
 
-__all__ = ["randomize", "read_model", "rebatch"]
+__all__ = ["randomize", "rebatch"]
 
 Array = NDArray[Any]
 F32 = np.float32
 
 
-def read_model(path: Path) -> ModelProto:
-    """Return the model of a file, external data included, to be changed.
-
-    Raises:
-        ModelError: the file is missing or damaged.
-    """
-    try:
-        return onnx.load(path)
-    except (OSError, DecodeError, ValueError) as error:
-        found = "no such file" if isinstance(error, FileNotFoundError) else str(error)
-        raise ModelError(
-            describe(f"model {str(path)!r}", expected="an ONNX file", found=found)
-        ) from error
+def _copied(model: ModelProto) -> ModelProto:
+    """Return a copy that may be changed, if all its data are in it."""
+    for tensor in model.graph.initializer:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            raise ModelError(
+                describe(
+                    f"initializer {tensor.name!r}",
+                    expected="data inside of the model, to change it",
+                    found="external data",
+                    fix="load it with onnx.load(path), which reads them",
+                )
+            )
+    result = ModelProto()
+    result.CopyFrom(model)
+    return result
 
 
 def _trace(model: ModelProto) -> dict[str, tuple[NodeProto, int]]:
@@ -90,9 +89,11 @@ def randomize(model: ModelProto, seed: int = 0) -> ModelProto:
     Args:
         model: what to copy; constants made by ConstantOfShape are replaced too.
         seed: of the generator; equal seeds give equal weights.
+
+    Raises:
+        ModelError: the model has external data.
     """
-    result = ModelProto()
-    result.CopyFrom(model)
+    result = _copied(model)
     graph = result.graph
     arrays = {item.name: numpy_helper.to_array(item) for item in graph.initializer}
     drawn = {name: data.shape for name, data in arrays.items() if data.dtype == F32}
@@ -138,21 +139,20 @@ def rebatch(model: ModelProto, n: int) -> ModelProto:
     """Return a copy for batch ``n``: inputs, outputs, and constant targets of Reshape are changed.
 
     Raises:
-        ModelError: the model has no input.
+        ModelError: the model has no input with a batch, or external data.
     """
-    result = ModelProto()
-    result.CopyFrom(model)
+    result = _copied(model)
     graph = result.graph
     constants = {item.name: numpy_helper.to_array(item) for item in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and node.attribute[0].name == "value":
             constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
     info = next((item for item in graph.input if item.name not in constants), None)
-    if info is None:
+    if info is None or not info.type.tensor_type.shape.dim:
         raise ModelError(describe("model", expected="an input with a batch", found="none"))
     old = info.type.tensor_type.shape.dim[0].dim_value
     for item in (*graph.input, *graph.output):
-        if item.name not in constants:
+        if item.name not in constants and item.type.tensor_type.shape.dim:
             item.type.tensor_type.shape.dim[0].dim_value = n
     for number, node in enumerate(graph.node):
         if node.op_type != "Reshape" or node.input[0] in constants:

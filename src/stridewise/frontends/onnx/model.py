@@ -91,7 +91,9 @@ def _import_node(importer: Importer, node: OnnxNode) -> None:
     except ModelError as error:
         raise error if node.where in str(error) else ModelError(f"{node.where}: {error}") from error
     except StridewiseError as error:
-        raise ModelError(f"{node.where}: {error}") from error
+        # Our own operators name the node too, in their own terms.
+        _, own_name, rest = str(error).partition("): ")
+        raise ModelError(f"{node.where}: {rest if own_name else error}") from error
     except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as error:
         # What handlers and NumPy raise for attributes and data that make no sense.
         text = " ".join(str(error).split()) or type(error).__name__

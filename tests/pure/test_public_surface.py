@@ -1,0 +1,148 @@
+"""The public names: which they are, and that each says what it does and what it raises."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import pkgutil
+from collections.abc import Iterator
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import stridewise as sw
+from stridewise import errors
+
+PUBLIC = {
+    "CompiledModel",
+    "DependencyError",
+    "ExecutionError",
+    "FormatError",
+    "Graph",
+    "GraphBuilder",
+    "GraphError",
+    "InputError",
+    "LibraryError",
+    "ModelError",
+    "Plan",
+    "PlanError",
+    "StridewiseError",
+    "TensorDesc",
+    "compile",
+    "errors",
+    "formats",
+    "load",
+    "plan",
+}
+
+
+def modules() -> list[ModuleType]:
+    """Every module in Python, without the native core."""
+    names = [item.name for item in pkgutil.walk_packages(sw.__path__, "stridewise.")]
+    return [sw, *(import_module(name) for name in names if not name.endswith("._core"))]
+
+
+def exported() -> Iterator[tuple[str, Any]]:
+    """The classes and functions that some module lists in ``__all__``, each once."""
+    found: dict[str, Any] = {}
+    for module in modules():
+        for name in getattr(module, "__all__", ()):
+            item = getattr(module, name)
+            ours = str(getattr(item, "__module__", "")).startswith("stridewise")
+            if (inspect.isclass(item) or inspect.isfunction(item)) and ours:
+                found[f"{item.__module__}.{item.__qualname__}"] = item
+    yield from found.items()
+
+
+def members(item: Any) -> Iterator[tuple[str, Any]]:
+    """A function itself, or the public functions that a class defines."""
+    if inspect.isfunction(item):
+        yield item.__qualname__, item
+        return
+    for name, attribute in vars(item).items():
+        function = attribute.fget if isinstance(attribute, property) else attribute
+        function = getattr(function, "__func__", function)
+        public = not name.startswith("_") or name == "__call__"
+        own = getattr(function, "__qualname__", "").startswith(item.__qualname__)
+        if public and own and inspect.isfunction(function):
+            yield function.__qualname__, function
+
+
+EXPORTED = dict(exported())
+every_export = pytest.mark.parametrize("name", sorted(EXPORTED))
+
+
+def test_the_public_names():
+    assert set(sw.__all__) == PUBLIC
+    assert sw.__all__ == sorted(sw.__all__)
+    visible = {
+        name
+        for name, item in vars(sw).items()
+        if not name.startswith("_") and not inspect.ismodule(item)
+    }
+    assert visible == PUBLIC - {"errors", "formats"}
+    assert sw.__version__.count(".") == 2
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda module: module.__name__)
+def test_what_a_module_exports_is_there(module: ModuleType):
+    assert module.__doc__
+    names = getattr(module, "__all__", ())
+    assert len(set(names)) == len(names)
+    for name in names:
+        assert hasattr(module, name), name
+
+
+def test_every_error_is_public_and_under_the_root():
+    tree = {name for name in errors.__all__ if name != "describe"}
+    assert {name for name in PUBLIC if name.endswith("Error")} == tree
+    drawn = errors.__doc__ or ""
+    for name in tree:
+        error = getattr(errors, name)
+        assert issubclass(error, sw.StridewiseError)
+        assert name in drawn
+        built_in = next(base for base in error.__mro__ if base.__module__ == "builtins")
+        assert built_in is Exception or f"({built_in.__name__})" in drawn
+
+
+@every_export
+def test_every_export_says_what_it_is(name: str):
+    assert inspect.getdoc(EXPORTED[name]), name
+    for where, function in members(EXPORTED[name]):
+        assert function.__doc__, where
+
+
+def raised(function: Any) -> set[str]:
+    """The classes of our own errors that the body of a function names after ``raise``."""
+    tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(function)))
+    found: set[str] = set()
+    for item in ast.walk(tree):
+        if not isinstance(item, ast.Raise) or item.exc is None:
+            continue
+        error = item.exc.func if isinstance(item.exc, ast.Call) else item.exc
+        if isinstance(error, ast.Name) and error.id in errors.__all__:
+            found.add(error.id)
+    return found
+
+
+@every_export
+def test_what_is_raised_is_documented(name: str):
+    whole = inspect.getdoc(EXPORTED[name]) or ""
+    for where, function in members(EXPORTED[name]):
+        text = function.__doc__ or whole
+        for error in raised(function):
+            if "error in our own code" in text:
+                continue
+            assert error in text, f"{where} raises {error} and does not say so"
+
+
+def test_the_functions_that_users_call_say_what_they_raise():
+    calls = (
+        sw.load, sw.plan, sw.compile, sw.CompiledModel.__init__, sw.CompiledModel.__call__,
+        sw.CompiledModel.run, sw.CompiledModel.profile, sw.GraphBuilder.op, sw.GraphBuilder.build,
+        sw.Plan.decision, sw.Graph.value, sw.TensorDesc, sw.formats.parse, sw.formats.Format,
+    )  # fmt: skip
+    for call in calls:
+        assert "Raises:" in (call.__doc__ or ""), call

@@ -218,8 +218,8 @@ def test_a_plan_explains_itself(graph: sw.Graph) -> None:
 def test_the_json_of_a_plan_has_the_documented_fields(graph: sw.Graph) -> None:
     found = json.loads(sw.plan(graph, threads=1, tune="model").to_json())
     assert list(found) == [
-        "version", "graph", "target", "machine", "cost_ns", "lower_bound_ns", "nodes", "reorders",
-        "uniform", "refusals", "conflicts",
+        "version", "graph", "plan", "target", "machine", "cost_ns", "lower_bound_ns", "nodes",
+        "reorders", "comparisons", "refusals", "conflicts",
     ]  # fmt: skip
     assert list(found["nodes"][0]) == [
         "name", "op", "post_ops", "inputs", "outputs", "input_formats", "output_formats",

@@ -337,7 +337,9 @@ def test_the_plan_as_json_says_what_was_decided():
         d.chosen.cost_ns for d in plan.decisions
     ]
     assert len(document["reorders"]) == len(plan.reorders)
-    assert [u["name"] for u in document["uniform"]] == [f"all {kind}" for kind in KINDS]
+    assert document["plan"] == "planned"
+    names = [item["name"] for item in document["comparisons"]]
+    assert names == ["planned", *(f"all {kind}" for kind in KINDS)]
     assert len(document["refusals"]) == len(plan.refusals)
 
 

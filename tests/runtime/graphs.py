@@ -90,8 +90,8 @@ class ForcingOracle:
     The naive loops count like any other kernel: what they compute matters here, not how fast.
     """
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, far: float = 100.0) -> None:
+        self.kind, self.far = kind, far
 
     def costs(
         self, specs: Sequence[KernelSpec], progress: Any = None
@@ -105,7 +105,7 @@ class ForcingOracle:
             implementations(spec, THREADS, limit=1)
         except core.NativeError as found:
             return Refusal("onednn", str(spec), str(found))
-        prices = {True: 100.0, False: 10_000.0}
+        prices = {True: 100.0, False: 100.0 * self.far}
         cost = 1.0 if spec.kind == "reorder" else prices[_kind(spec) == self.kind]
         # Sums in place are a little cheaper than reading the operand from elsewhere.
         cost -= any(post.kind == "sum" for post in spec.post_ops)

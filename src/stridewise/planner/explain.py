@@ -53,11 +53,13 @@ def explain(plan: Plan) -> str:
         f"total {plan.cost_ns / 1e6:.3f} ms, lower bound {plan.lower_bound_ns / 1e6:.3f} ms: "
         f"{proof} for these candidates and costs",
     ]
-    for other in plan.uniform:
+    for other in plan.compare():
         ratio = other.cost_ns / plan.cost_ns if plan.cost_ns else 1.0
+        measured = "" if other.measured_ns is None else f", {other.measured_ns / 1e6:.3f} ms run"
+        used = ", used" if other.name == plan.name else ""
         lines.append(
             f"  {other.name:<18} {other.cost_ns / 1e6:9.3f} ms  {ratio:5.2f} x  "
-            f"{other.reorders} reorders"
+            f"{other.reorders} reorders{measured}{used}"
         )
     lines += [f"conflict: {conflict}" for conflict in plan.derived.conflicts]
     return "\n".join(lines) + "\n"
@@ -96,14 +98,21 @@ def to_json(plan: Plan) -> str:
     document = {
         "version": 1,
         "graph": plan.graph.name,
+        "plan": plan.name,
         "target": plan.target.name,
         "machine": str(plan.machine),
         "cost_ns": plan.cost_ns,
         "lower_bound_ns": plan.lower_bound_ns,
         "nodes": nodes,
         "reorders": reorders,
-        "uniform": [
-            {"name": u.name, "cost_ns": u.cost_ns, "reorders": u.reorders} for u in plan.uniform
+        "comparisons": [
+            {
+                "name": item.name,
+                "cost_ns": item.cost_ns,
+                "reorders": item.reorders,
+                "measured_ns": item.measured_ns,
+            }
+            for item in plan.compare()
         ],
         "refusals": [
             {"rule": r.rule, "subject": r.subject, "reason": r.reason} for r in plan.refusals

@@ -20,7 +20,7 @@ from stridewise.planner.solve import Choice, Problem, Solution, solve
 from stridewise.planner.targets import Machine, Target
 from stridewise.tensor import TensorDesc
 
-__all__ = ["Comparison", "Decision", "Plan", "Reorder", "make_plan"]
+__all__ = ["Comparison", "Decision", "Plan", "Reorder", "make_plan", "make_plans"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,13 @@ class Comparison:
         name: ``"planned"``, ``"all plain"``, ``"all channels-last"`` or ``"all blocked"``.
         cost_ns: predicted time of the whole graph.
         reorders: how many tensors change their format.
+        measured_ns: median time of the whole program, where it was run; else None.
     """
 
     name: str
     cost_ns: float
     reorders: int
+    measured_ns: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,7 @@ class Plan:
     """Everything that was decided about a graph.
 
     Attributes:
+        name: ``"planned"`` for the cheapest plan, or that of a uniform one.
         graph: the derived graph.
         target: what it was planned for.
         machine: what the costs hold for.
@@ -88,9 +91,11 @@ class Plan:
         lower_bound_ns: no plan over these candidates and costs is faster.
         refusals: formats and kernels that were not offered, and why.
         derived: what every tensor means, and why.
-        uniform: the best plan in one format each, for comparison.
+        comparisons: the cheapest plan, and the cheapest in one format each.
+        storages: names of formats of equal bytes.
     """
 
+    name: str
     graph: Graph
     target: Target
     machine: Machine
@@ -100,7 +105,7 @@ class Plan:
     lower_bound_ns: float
     refusals: tuple[Refusal, ...]
     derived: Derived
-    uniform: tuple[Comparison, ...]
+    comparisons: tuple[Comparison, ...]
     storages: Storages
 
     @property
@@ -129,8 +134,8 @@ class Plan:
         return TensorDesc(found.shape, found.dtype, user_format(found), fmt)
 
     def compare(self) -> tuple[Comparison, ...]:
-        """Return this plan beside the best uniform plans, itself first."""
-        return (Comparison("planned", self.cost_ns, len(self.reorders)), *self.uniform)
+        """Return the cheapest plan beside the cheapest uniform ones, itself first."""
+        return self.comparisons
 
     def explain(self) -> str:
         """Return the plan as text: kernels, formats, reorders, costs and proof."""
@@ -226,15 +231,29 @@ def _reorders(graph: Graph, candidates: Candidates, solution: Solution) -> tuple
     return tuple(found)
 
 
-def make_plan(
+def _decisions(
+    graph: Graph,
+    candidates: Candidates,
+    allowed: Mapping[str, tuple[Candidate, ...]],
+    solution: Solution,
+) -> tuple[Decision, ...]:
+    found: list[Decision] = []
+    for node in graph.nodes:
+        chosen = allowed[node.name][solution.picks[node.name]]
+        others = tuple(c for c in candidates.nodes[node.name] if c is not chosen)
+        found.append(Decision(node.name, chosen, others))
+    return tuple(found)
+
+
+def make_plans(
     derived: Derived,
     target: Target,
     machine: Machine,
     oracle: KernelOracle,
     progress: Progress | None = None,
     refusals: tuple[Refusal, ...] = (),
-) -> Plan:
-    """Plan a derived graph.
+) -> tuple[Plan, ...]:
+    """Plan a derived graph, and again with every tensor in one kind of format.
 
     Args:
         derived: the graph, with the Origin of its values.
@@ -244,6 +263,9 @@ def make_plan(
         progress: called while kernels are being measured.
         refusals: of earlier stages, to be kept in the plan.
 
+    Returns:
+        The cheapest plan, then the cheapest plan of each kind of format of the target.
+
     Raises:
         ModelError: a node has no kernel on this target.
         PlanError: no combination of kernels computes the graph.
@@ -251,34 +273,45 @@ def make_plan(
     graph = derived.graph
     candidates = enumerate_candidates(graph, target, oracle, progress)
     terms = _Terms(graph, candidates)
-    solution = solve(terms.problem(candidates.nodes))
-    uniform: list[Comparison] = []
+    choices = {"planned": dict(candidates.nodes)}
     for kind in target.kinds:
-        allowed = _restricted(graph, target, candidates, kind.name)
-        best = solve(terms.problem(allowed))
-        uniform.append(Comparison(f"all {kind.name}", best.cost, len(best.reorders)))
-    decisions = tuple(
-        Decision(
-            node.name,
-            candidates.nodes[node.name][solution.picks[node.name]],
-            tuple(
-                candidate
-                for index, candidate in enumerate(candidates.nodes[node.name])
-                if index != solution.picks[node.name]
-            ),
+        choices[f"all {kind.name}"] = _restricted(graph, target, candidates, kind.name)
+    solutions = {name: solve(terms.problem(allowed)) for name, allowed in choices.items()}
+    comparisons = tuple(
+        Comparison(name, solution.cost, len(solution.reorders))
+        for name, solution in solutions.items()
+    )
+    return tuple(
+        Plan(
+            name,
+            graph,
+            target,
+            machine,
+            _decisions(graph, candidates, choices[name], solution),
+            _reorders(graph, candidates, solution),
+            solution.cost,
+            solutions["planned"].lower_bound,
+            (*refusals, *candidates.refusals),
+            derived,
+            comparisons,
+            candidates.storages,
         )
-        for node in graph.nodes
+        for name, solution in solutions.items()
     )
-    return Plan(
-        graph,
-        target,
-        machine,
-        decisions,
-        _reorders(graph, candidates, solution),
-        solution.cost,
-        solution.lower_bound,
-        (*refusals, *candidates.refusals),
-        derived,
-        tuple(uniform),
-        candidates.storages,
-    )
+
+
+def make_plan(
+    derived: Derived,
+    target: Target,
+    machine: Machine,
+    oracle: KernelOracle,
+    progress: Progress | None = None,
+    refusals: tuple[Refusal, ...] = (),
+) -> Plan:
+    """Return the cheapest plan of a derived graph; see :func:`make_plans`.
+
+    Raises:
+        ModelError: a node has no kernel on this target.
+        PlanError: no combination of kernels computes the graph.
+    """
+    return make_plans(derived, target, machine, oracle, progress, refusals)[0]

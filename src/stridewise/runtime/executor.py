@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -106,6 +107,12 @@ class CompiledModel:
         self._inputs = [values[name] for name in plan.graph.inputs]
         self._input_shapes = [value.shape for value in self._inputs]
         self._outputs = [values[name].shape for name in plan.graph.outputs]
+
+    def with_plan(self, plan: Plan) -> CompiledModel:
+        """Return this model with another account of the same decisions."""
+        model = copy.copy(self)
+        model._plan = plan
+        return model
 
     @property
     def plan(self) -> Plan:

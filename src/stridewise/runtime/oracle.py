@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 
 from stridewise.graph import Refusal
@@ -31,14 +30,12 @@ _SAVE_EVERY = 50
 class MeasuringOracle:
     """Times kernels; what any process of this user has measured before is taken from the cache."""
 
-    def __init__(
-        self, machine: Machine, cache_folder: Path | None = None, *, cold_weights: bool = False
-    ) -> None:
+    def __init__(self, machine: Machine, cache: CostCache, *, cold_weights: bool = False) -> None:
         """Measure for ``machine``; the cache is read when costs are first asked for."""
         self._machine = machine
         self._cold = cold_weights
         self._spread_nbytes = 2 * machine.threads * (cache_nbytes(2) or 1 << 20)
-        self._cache = CostCache(machine, cache_folder)
+        self._cache = cache
 
     def costs(
         self, specs: Sequence[KernelSpec], progress: Progress | None = None

@@ -91,7 +91,7 @@ def test_light_models_with_random_weights_agree_with_onnxruntime(name):
 
 
 @pytest.mark.skipif(bool(OLD_ISA), reason="one batch is enough on older instruction sets")
-@pytest.mark.parametrize("name", [name for name in LIGHT if name != "vgg19"])
+@pytest.mark.parametrize("name", LIGHT)
 def test_light_models_at_batch_three_agree_with_onnxruntime(name):
     against_onnxruntime(rebatch(randomized(name), 3))
 
@@ -113,7 +113,7 @@ def test_small_models_agree_with_onnxruntime_and_with_the_reference(name):
 
 
 @pytest.mark.skipif(bool(OLD_ISA), reason="the number of callers has nothing to do with the ISA")
-@pytest.mark.parametrize("name", [name for name in LIGHT if name != "vgg19"])
+@pytest.mark.parametrize("name", LIGHT)
 def test_eight_threads_at_once_get_the_very_same_bits(name):
     model = compiled(randomized(name))
     feeds = [random_inputs(model.plan.graph, seed) for seed in range(2)]

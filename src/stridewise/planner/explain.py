@@ -20,6 +20,10 @@ def _formats(decision: Decision) -> str:
     return f"{', '.join(sorted(sources))} -> {', '.join(sorted(results))}"
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def _node_lines(plan: Plan) -> list[str]:
     lines: list[str] = []
     for node, decision in zip(plan.graph.nodes, plan.decisions, strict=True):
@@ -48,7 +52,7 @@ def explain(plan: Plan) -> str:
     lines = [
         f"plan of {plan.graph.name!r} for {plan.target.name} ({plan.machine})",
         *_node_lines(plan),
-        f"{len(plan.reorders)} reorders left:",
+        f"{_count(len(plan.reorders), 'reorder')} left:",
         *_reorder_lines(plan),
         f"total {plan.cost_ns / 1e6:.3f} ms, lower bound {plan.lower_bound_ns / 1e6:.3f} ms: "
         f"{proof} for these candidates and costs",
@@ -59,7 +63,7 @@ def explain(plan: Plan) -> str:
         used = ", used" if other.name == plan.name else ""
         lines.append(
             f"  {other.name:<18} {other.cost_ns / 1e6:9.3f} ms  {ratio:5.2f} x  "
-            f"{other.reorders} reorders{measured}{used}"
+            f"{_count(other.reorders, 'reorder')}{measured}{used}"
         )
     lines += [f"conflict: {conflict}" for conflict in plan.derived.conflicts]
     return "\n".join(lines) + "\n"

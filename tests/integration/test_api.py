@@ -405,3 +405,18 @@ os.waitpid(child, 0)
     assert first.startswith("threads: expected a process of its own, or one thread, found 2")
     assert "start processes with 'spawn'" in first
     assert third == "one thread runs: 65536.0"
+
+
+def test_objects_print_what_a_reader_wants(model: sw.CompiledModel) -> None:
+    graph = model.plan.graph
+    assert repr(model).startswith(f"CompiledModel({graph.name!r}, ")
+    assert " -> " in repr(model)
+    assert repr(graph) == f"Graph({graph.name!r}, {len(graph.nodes)} nodes)"
+    assert repr(model.plan).startswith(f"Plan({graph.name!r}, planned, ")
+    assert str(model.plan) == model.plan.explain()
+
+
+def test_the_package_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "stridewise", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("stridewise, version ")

@@ -181,7 +181,7 @@ def _no_constants() -> Mapping[str, Constant]:
     return MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Graph:
     """A typed SSA graph, its nodes in an order in which they can run.
 
@@ -230,6 +230,9 @@ class Graph:
                 if name:
                     found[name].append(node)
         return found
+
+    def __repr__(self) -> str:
+        return f"Graph({self.name!r}, {len(self.nodes)} nodes)"
 
     def __str__(self) -> str:
         from stridewise.graph.text import to_text  # noqa: PLC0415 (the printer reads this module)

@@ -76,7 +76,7 @@ class Comparison:
     measured_ns: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Plan:
     """Everything that was decided about a graph.
 
@@ -112,6 +112,15 @@ class Plan:
     def gap(self) -> float:
         """How far the plan may be from the optimum, as a part of its cost; 0 if proved optimal."""
         return 0.0 if not self.cost_ns else max(0.0, 1 - self.lower_bound_ns / self.cost_ns)
+
+    def __repr__(self) -> str:
+        return (
+            f"Plan({self.graph.name!r}, {self.name}, {len(self.decisions)} nodes, "
+            f"{len(self.reorders)} reorders, {self.cost_ns / 1e6:.3f} ms)"
+        )
+
+    def __str__(self) -> str:
+        return self.explain()
 
     def decision(self, node: str) -> Decision:
         """Return what was decided for a node.

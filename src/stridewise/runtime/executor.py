@@ -108,6 +108,14 @@ class CompiledModel:
         self._input_shapes = [value.shape for value in self._inputs]
         self._outputs = [values[name].shape for name in plan.graph.outputs]
 
+    def __repr__(self) -> str:
+        values = self._plan.graph.values
+        inputs, outputs = (
+            ", ".join(f"{name}: {values[name].type}" for name in names)
+            for names in (self.input_names, self.output_names)
+        )
+        return f"CompiledModel({self._plan.graph.name!r}, {inputs} -> {outputs})"
+
     def with_plan(self, plan: Plan) -> CompiledModel:
         """Return this model with another account of the same decisions."""
         model = copy.copy(self)

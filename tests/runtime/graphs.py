@@ -255,6 +255,9 @@ def _slices() -> Graph:
         ((0, 3, 1, 2), (2, 20, 5, 7), (1, 1, 1, 1)),
         ((0, 0, 0, 1), (3, 40, 6, 7), (2, 1, 3, 2)),
         ((0, 1, 0, 0), (3, 39, 6, 7), (1, 3, 1, 1)),
+        # length * step reaches beyond the extent, which looks like overlapping strides
+        ((0, 0, 0, 0), (3, 40, 6, 7), (2, 3, 5, 2)),
+        ((0, 0, 1, 0), (3, 40, 6, 7), (1, 1, 4, 3)),
     ]
     keys = ("starts", "stops", "steps")
     parts = [b.op("slice", [y], dict(zip(keys, cut, strict=True))) for cut in cuts]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import product
 
 from stridewise.graph import Node, Refusal, TensorType
-from stridewise.ops.geometry import copy_call, region, same_place, walks
-from stridewise.ops.kernels import Alias, KernelContext, KernelOption, input_of, output_of
+from stridewise.ops.geometry import Walk, copy_call, region, same_place, walks
+from stridewise.ops.kernels import Alias, Call, KernelContext, KernelOption, input_of, output_of
 from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
 
 __all__ = ["SLICE"]
@@ -40,22 +41,51 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (x[tuple(slice(*key) for key in keys)],)
 
 
+def _parts(extent: int, start: int, length: int, step: int) -> list[tuple[int, int, int, int]]:
+    """Return one axis of the slice as (source, result, length, step), in one part or two.
+
+    The library takes no strides with length * step > extent, which it believes to overlap; the last
+    index of such an axis is copied by itself.
+    """
+    if length == 1:
+        return [(start, 0, 1, 1)]
+    if length * step <= extent:
+        return [(start, 0, length, step)]
+    last = start + (length - 1) * step
+    head = _parts(extent, start, length - 1, step)
+    return [*head, (last, length - 1, 1, 1)]
+
+
+def _copies(source: Walk, result: Walk, bounds: tuple[tuple[int, ...], ...]) -> list[Call] | None:
+    """Return the strided copies that make up the slice, or None where a block is cut."""
+    starts, lengths, steps = (source.pick(bound) for bound in bounds)
+    axes = [_parts(*axis) for axis in zip(source.shape, starts, lengths, steps, strict=True)]
+    calls: list[Call] = []
+    for part in product(*axes):
+        begins, places, extents, strides = zip(*part, strict=True)
+        box = region(source.axes, source.shape, begins, extents, strides)
+        place = region(result.axes, result.shape, places, extents)
+        if box is None or place is None:
+            return None
+        calls.append(copy_call(box, place, input_of(0), output_of()))
+    return calls
+
+
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     bounds = _bounds(node, x.shape)
     for source, result in walks(context, x, y):
         box = region(source.axes, source.shape, *(source.pick(bound) for bound in bounds))
-        if box is None:
-            yield Refusal("onednn-cpu", node.name, f"the slice cuts a block of {source.fmt}")
-            continue
-        whole = result.whole()
-        if same_place(box[0], whole[0]):
+        if box is not None and same_place(box[0], result.whole()[0]):
             alias = Alias(0, 0, box[1], "view")
             yield KernelOption("view", (source.fmt,), (result.fmt,), (), (alias,))
             continue
-        call = copy_call(box, whole, input_of(0), output_of())
-        yield KernelOption("copy", (source.fmt,), (result.fmt,), (call,))
+        calls = _copies(source, result, bounds)
+        if calls is None:
+            yield Refusal("onednn-cpu", node.name, f"the slice cuts a block of {source.fmt}")
+            continue
+        yield KernelOption("copy", (source.fmt,), (result.fmt,), tuple(calls))
 
 
 SLICE = register(OpSpec("slice", (1, 1), _infer, _evaluate, "same", _kernels))

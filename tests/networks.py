@@ -70,6 +70,7 @@ class Random:
         kinds = [self.conv, self.scale, self.binary_constant, self.residual, self.activation]
         kinds += [self.pad, self.pool, self.shuffle, self.gate, self.identity, self.reshapes]
         kinds += [self.transposes, self.constants, self.concat, self.concat, self.slice]
+        kinds += [self.excite, self.normalize]
         return self.pick(*kinds)(self.any())
 
     def conv(self, x: str) -> str:
@@ -171,6 +172,18 @@ class Random:
         steps[axis] = self.pick(1, 1, 2)
         attrs = {"starts": tuple(starts), "stops": tuple(stops), "steps": tuple(steps)}
         return self.b.op("slice", [x], attrs)
+
+    def excite(self, x: str) -> str:
+        op, axes = self.pick("reduce_mean", "reduce_max"), self.pick((2, 3), (1,), (3,))
+        squeezed = self.b.op(op, [x], {"axes": axes, "keepdims": 1})
+        gate = self.b.op("sigmoid", [squeezed])
+        pair = self.pick((x, gate), (gate, x))
+        return self.b.op(self.pick("mul", "add", "sub"), pair)
+
+    def normalize(self, x: str) -> str:
+        if self.pick(True, False):
+            return self.b.op("lrn", [x], {"size": self.pick(1, 3, 5), "alpha": 0.5})
+        return self.b.op("softmax", [x], {"axis": self.pick(0, 1, 2, 3)})
 
     def graph(self) -> Graph:
         for _ in range(self.draw(st.integers(2, 9))):

@@ -245,6 +245,15 @@ def _reductions(*shape: int) -> Graph:
     return b.build([*results, b.named(b.op("mul", [y, gate]))])
 
 
+def _lone_reductions() -> Graph:
+    """Return reductions over axes of one element, known and unknown, kept and dropped."""
+    b = Net(2, 1, 5, 1)
+    y = b.named(b.x)
+    attrs = [{"axes": axes, "keepdims": keep} for axes in ((1,), (1, 3)) for keep in (0, 1)]
+    raw = [b.op("reduce_max", [b.x], each) for each in attrs]
+    return b.build([*raw, *(b.op("exp", [b.op("reduce_mean", [y], each)]) for each in attrs)])
+
+
 def _slices() -> Graph:
     b = Net(3, 40, 6, 7)
     y = b.named(b.x)
@@ -462,6 +471,7 @@ CASES: dict[str, Callable[[], Graph]] = {
     "reductions_2d": lambda: _reductions(3, 17, 4, 5),
     "reductions_1d": lambda: _reductions(1, 24, 5),
     "slices": _slices,
+    "lone_reductions": _lone_reductions,
     "pads": _pads,
     "softmaxes_2d": lambda: _softmaxes(3, 17, 4, 5),
     "softmaxes_rows": lambda: _softmaxes(5, 7),

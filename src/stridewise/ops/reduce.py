@@ -10,8 +10,9 @@ import numpy as np
 
 from stridewise.formats import Format
 from stridewise.graph import Node, Refusal, TensorType
-from stridewise.ops.geometry import canonical_shape, user_format
+from stridewise.ops.geometry import canonical_shape, elementwise_formats, user_format
 from stridewise.ops.kernels import (
+    Alias,
     Arg,
     Call,
     KernelContext,
@@ -102,9 +103,17 @@ def _pooled(context: KernelContext) -> Iterable[KernelOption]:
 
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
-    yield from _pooled(context)
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     axes = _axes(node, len(x.shape))
+    if all(x.shape[axis] == 1 for axis in axes):
+        # One element is its own mean, sum and maximum; the library has no such reduction.
+        pairs = [(user_format(x), user_format(y))]
+        if node.int_attr("keepdims", 1):
+            pairs = [(source, result) for source, result, _ in elementwise_formats(context, x, y)]
+        for source, result in pairs:
+            yield KernelOption("view", (source,), (result,), (), (Alias(0, 0, 0, "view"),))
+        return
+    yield from _pooled(context)
     kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(x.shape))
     spec = KernelSpec(
         "reduction",

@@ -9,6 +9,7 @@ import dataclasses
 
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.graph.rewrite import Rewriter
+from stridewise.ops.reduce import REDUCTIONS
 
 __all__ = ["remove_no_ops"]
 
@@ -25,7 +26,8 @@ def _is_no_op(rewriter: Rewriter, node: Node) -> bool:
     if node.op == "slice":
         # Of the source's own shape, with positive steps: nothing is left out.
         return True
-    return node.op in ("identity", "reshape", "pad", "expand", "cast")
+    # One element is its own mean, sum and maximum.
+    return node.op in ("identity", "reshape", "pad", "expand", "cast", *REDUCTIONS)
 
 
 def remove_no_ops(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:

@@ -139,7 +139,10 @@ def mobilenet_v3(width: int) -> ModelProto:
 def efficientnet(width: int) -> ModelProto:
     """x * sigmoid(x), a gate by ReduceMean, and softmax."""
     net = Net(18)
-    swish = lambda x: net.node("Mul", x, net.node("Sigmoid", x))  # noqa: E731
+
+    def swish(x: str) -> str:
+        return net.node("Mul", x, net.node("Sigmoid", x))
+
     x = swish(net.conv_norm("x", 3, width, 3, strides=[2, 2]))
     inner = swish(net.conv_norm(x, width, width, 3, groups=width))
     gate = swish(net.conv(net.mean(inner, 2, 3), width, max(width // 4, 1), bias=True))
@@ -256,7 +259,10 @@ def products() -> ModelProto:
     """Gemm and MatMul in all their forms."""
     net = Net(13)
     net.shape = (6, 8)
-    net_weight = lambda *shape: net.weight(net.rng.normal(size=shape))  # noqa: E731
+
+    def net_weight(*shape: int) -> str:
+        return net.weight(net.rng.normal(size=shape))
+
     x = net.gemm("x", 8, 6, alpha=0.5, beta=2.0)
     y = net.node("Gemm", x, net_weight(6, 5), transA=1)
     z = net.node("Gemm", x, "x", net_weight(6, 1), alpha=0.5, beta=0.25)

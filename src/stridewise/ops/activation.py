@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import prod
+from math import erf, prod
 
 import numpy as np
 
@@ -24,11 +24,9 @@ from stridewise.ops.kernels import (
     input_of,
     output_of,
 )
-from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
+from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
 __all__ = ["UNARY", "Unary"]
-
-Types = tuple[TensorType | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +57,7 @@ def _hard_sigmoid(x: Array, alpha: float, beta: float) -> Array:
 
 
 def _erf(x: Array) -> Array:
-    # Abramowitz and Stegun 7.1.26 is too coarse for a reference; math.erf is exact to rounding
-    from math import erf  # noqa: PLC0415 (only the reference needs it)
-
+    # NumPy has no erf, and the usual approximations are too coarse for a reference.
     return np.vectorize(erf, otypes=[np.float64])(x.astype(np.float64))
 
 

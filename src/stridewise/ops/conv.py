@@ -22,11 +22,10 @@ from stridewise.ops.kernels import (
     output_of,
 )
 from stridewise.ops.post_ops import fused, input_formats
-from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
+from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
 __all__ = ["CONV", "window_extent"]
 
-Types = tuple[TensorType | None, ...]
 
 FIRST_LAYER_CHANNELS = 3
 """Up to this many channels oneDNN reads NCHW and writes blocked channels in one fast kernel."""

@@ -25,11 +25,10 @@ from stridewise.ops.kernels import (
     output_of,
 )
 from stridewise.ops.post_ops import BINARY_ALGORITHMS
-from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
+from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
 __all__ = ["BINARY"]
 
-Types = tuple[TensorType | None, ...]
 
 BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add,

@@ -21,11 +21,10 @@ from stridewise.ops.kernels import (
     output_of,
 )
 from stridewise.ops.post_ops import Fused, fused, input_formats
-from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
+from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
 __all__ = ["MATMUL"]
 
-Types = tuple[TensorType | None, ...]
 _BIAS = 2
 _MATRIX = 2  # rank of a matrix
 

@@ -25,11 +25,9 @@ from stridewise.ops.kernels import (
     input_of,
     output_of,
 )
-from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
+from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
 __all__ = ["LRN", "SCALE_SHIFT"]
-
-Types = tuple[TensorType | None, ...]
 
 
 def _infer_scale_shift(node: Node, types: Types) -> tuple[TensorType, ...]:

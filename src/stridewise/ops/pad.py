@@ -10,11 +10,9 @@ from stridewise.formats import algebra
 from stridewise.graph import Node, Refusal, TensorType
 from stridewise.ops.geometry import copy_call, region, walks
 from stridewise.ops.kernels import Fill, KernelContext, KernelOption, input_of, output_of
-from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
+from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
 __all__ = ["PAD", "pad_amounts"]
-
-Types = tuple[TensorType | None, ...]
 
 
 def pad_amounts(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -20,11 +20,9 @@ from stridewise.ops.kernels import (
     input_of,
     output_of,
 )
-from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
+from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
 __all__ = ["AVG_POOL", "MAX_POOL"]
-
-Types = tuple[TensorType | None, ...]
 
 
 def _geometry(node: Node, spatial: int) -> tuple[tuple[int, ...], ...]:

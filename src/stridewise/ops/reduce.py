@@ -23,11 +23,10 @@ from stridewise.ops.kernels import (
     output_of,
 )
 from stridewise.ops.pool import pooling_spec
-from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
+from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
 __all__ = ["REDUCTIONS"]
 
-Types = tuple[TensorType | None, ...]
 
 REDUCTIONS: dict[str, Callable[..., Any]] = {
     "reduce_mean": np.mean,

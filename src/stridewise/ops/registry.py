@@ -13,11 +13,25 @@ from stridewise.errors import GraphError, StridewiseError, describe
 from stridewise.graph import Node, Refusal, TensorType
 from stridewise.ops.kernels import KernelContext, KernelOption
 
-__all__ = ["OPS", "Array", "OpSpec", "Operands", "OriginRule", "evaluate", "infer", "register"]
+__all__ = [
+    "OPS",
+    "Array",
+    "OpSpec",
+    "Operands",
+    "OriginRule",
+    "Types",
+    "array",
+    "evaluate",
+    "infer",
+    "needs",
+    "register",
+    "tensor",
+]
 
 Array = NDArray[Any]
 Operands = Sequence[Array | None]
 Types = tuple[TensorType | None, ...]
+"""Types of the inputs of a node, None for absent ones."""
 
 OriginRule = Literal["anchor", "elementwise", "same", "permute", "keepdims", "interrupt"]
 """How axis names flow through an operator.

@@ -8,11 +8,9 @@ from itertools import product
 from stridewise.graph import Node, Refusal, TensorType
 from stridewise.ops.geometry import Walk, copy_call, region, same_place, walks
 from stridewise.ops.kernels import Alias, Call, KernelContext, KernelOption, input_of, output_of
-from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
+from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
 __all__ = ["SLICE"]
-
-Types = tuple[TensorType | None, ...]
 
 
 def _bounds(node: Node, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:

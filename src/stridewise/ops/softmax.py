@@ -19,11 +19,9 @@ from stridewise.ops.kernels import (
     input_of,
     output_of,
 )
-from stridewise.ops.registry import Array, Operands, OpSpec, array, needs, register, tensor
+from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
 __all__ = ["LOG_SOFTMAX", "SOFTMAX"]
-
-Types = tuple[TensorType | None, ...]
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:

@@ -107,11 +107,10 @@ class _Concat:
 
     def boxes(self) -> list[tuple[MemorySpec, int]] | None:
         """Return where each piece lies in the result, or None where a block is cut."""
-        plain = Format(self.fmt.axes, self.fmt.axes) if self.user else self.fmt
         found: list[tuple[MemorySpec, int]] = []
         for start, piece in zip(self.starts, self.pieces, strict=True):
             origin = tuple(start if i == self.axis else 0 for i in range(len(piece)))
-            box = region(plain, self.shape, origin, piece)
+            box = region(self.fmt, self.shape, origin, piece)
             if box is None:
                 return None
             found.append(box)

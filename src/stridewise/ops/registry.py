@@ -152,7 +152,11 @@ def tensor(node: Node, types: Types, index: int) -> TensorType:
 
 
 def array(operands: Operands, index: int) -> Array:
-    """Return an operand that inference has already checked to be there."""
+    """Return an operand that inference has already checked to be there.
+
+    Raises:
+        StridewiseError: it is not.
+    """
     found = operands[index] if index < len(operands) else None
     if found is None:
         raise StridewiseError(f"operand {index} is absent; run shape inference first")

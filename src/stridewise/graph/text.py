@@ -9,8 +9,8 @@
       return %y
     }
 
-Constants of up to eight elements are written out. Larger ones are named by their digest, and the
-parser takes them from the constants that it is given.
+Constants of up to eight elements are written out. Larger ones, and those with NaN, are named by
+their digest, and the parser takes them from the constants that it is given.
 """
 
 from __future__ import annotations
@@ -55,9 +55,11 @@ def _value_text(value: Value) -> str:
 
 
 def _constant_text(constant: Constant) -> str:
-    if constant.array.size > _INLINE_LIMIT:
+    array = constant.array
+    # "nan" would lose the sign and the payload of a NaN.
+    if array.size > _INLINE_LIMIT or (array.dtype.kind == "f" and np.isnan(array).any()):
         return f"sha {constant.digest}"
-    items = ", ".join(repr(item) for item in constant.array.reshape(-1).tolist())
+    items = ", ".join(repr(item) for item in array.reshape(-1).tolist())
     return f"= [{items}]"
 
 

@@ -222,15 +222,6 @@ class Graph:
         """Return the node that defines each result."""
         return {output: node for node in self.nodes for output in node.outputs}
 
-    def consumers(self) -> dict[str, list[Node]]:
-        """Return the nodes that read each value, in order, once per reading input."""
-        found: dict[str, list[Node]] = {name: [] for name in self.values}
-        for node in self.nodes:
-            for name in node.inputs:
-                if name:
-                    found[name].append(node)
-        return found
-
     def __repr__(self) -> str:
         return f"Graph({self.name!r}, {len(self.nodes)} nodes)"
 

@@ -16,10 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from stridewise.errors import PlanError, describe
+
+if TYPE_CHECKING:
+    import highspy
 
 __all__ = ["Choice", "Problem", "Solution", "solve"]
 
@@ -169,6 +173,25 @@ def _nothing_to_do(problem: Problem) -> Solution:
     return Solution({}, (), 0.0, 0.0)
 
 
+def _model(program: _Program) -> highspy.HighsLp:
+    """Return the integer program in the solver's terms: columns in [0, 1], rows sparse."""
+    import highspy  # noqa: PLC0415 (a tenth of a second that only planning pays)
+
+    columns, rows = len(program.costs), program.rows
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = columns, len(rows.entries)
+    model.col_cost_ = np.array(program.costs)
+    model.col_lower_, model.col_upper_ = np.zeros(columns), np.ones(columns)
+    model.integrality_ = [highspy.HighsVarType.kInteger] * columns
+    model.row_lower_, model.row_upper_ = np.array(rows.lower), np.array(rows.upper)
+    starts = np.cumsum([0, *(len(entries) for entries in rows.entries)])
+    model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    model.a_matrix_.start_ = starts
+    model.a_matrix_.index_ = np.array([c for entries in rows.entries for c in entries], np.int32)
+    model.a_matrix_.value_ = np.array([v for entries in rows.entries for v in entries.values()])
+    return model
+
+
 def solve(problem: Problem, time_limit: float = 60.0) -> Solution:
     """Solve a problem exactly, or as well as the time allows, with the gap said.
 
@@ -185,27 +208,15 @@ def solve(problem: Problem, time_limit: float = 60.0) -> Solution:
         if not choices:
             raise PlanError(describe(f"node {node!r}", expected="a kernel", found="none"))
     program = _Program(problem)
-    columns, rows = len(program.costs), program.rows
-    if not columns:
+    if not program.costs:
         return _nothing_to_do(problem)
-    model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = columns, len(rows.entries)
-    model.col_cost_ = np.array(program.costs)
-    model.col_lower_, model.col_upper_ = np.zeros(columns), np.ones(columns)
-    model.integrality_ = [highspy.HighsVarType.kInteger] * columns
-    model.row_lower_, model.row_upper_ = np.array(rows.lower), np.array(rows.upper)
-    starts = np.cumsum([0, *(len(entries) for entries in rows.entries)])
-    model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    model.a_matrix_.start_ = starts
-    model.a_matrix_.index_ = np.array([c for entries in rows.entries for c in entries], np.int32)
-    model.a_matrix_.value_ = np.array([v for entries in rows.entries for v in entries.values()])
     highs = highspy.Highs()
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("threads", 1)
     highs.setOptionValue("mip_rel_gap", 0.0)
     highs.setOptionValue("mip_abs_gap", 0.0)
     highs.setOptionValue("time_limit", time_limit)
-    highs.passModel(model)
+    highs.passModel(_model(program))
     highs.run()
     status = highs.getModelStatus()
     info = highs.getInfo()

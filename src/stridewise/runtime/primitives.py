@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, cast
 
 from stridewise.errors import ExecutionError, describe
-from stridewise.graph import Attr
 from stridewise.ops.kernels import KernelSpec, MemorySpec
 from stridewise.runtime.library import load_core
 
@@ -57,9 +56,6 @@ class _Spec:
     def optional(self, role: str) -> _core.MemoryDesc | None:
         found = self.spec.memory(role)
         return None if found is None else self.describe(found)
-
-    def param(self, key: str) -> Attr:
-        return self._params[key]
 
     def ints(self, key: str) -> tuple[int, ...]:
         return cast("tuple[int, ...]", self._params[key])

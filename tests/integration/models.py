@@ -111,6 +111,7 @@ def random_inputs(graph: Graph, seed: int = 0) -> dict[str, Array]:
 
 
 def relative_error(found: Array, expected: Array) -> float:
-    """The greatest difference over the greatest magnitude."""
-    scale = max(float(np.abs(expected).max(initial=0)), 1e-30)
-    return float(np.abs(found.astype(np.float64) - expected).max(initial=0)) / scale
+    """The length of the difference over the length of what is expected."""
+    wanted = expected.astype(np.float64)
+    scale = max(float(np.linalg.norm(wanted)), 1e-30)
+    return float(np.linalg.norm(found.astype(np.float64) - wanted)) / scale

@@ -34,9 +34,6 @@ from .models import (
 )
 
 TOLERANCE = 1e-5
-# Probabilities differ by as much as logits do absolutely. The logits of vgg19 are sums of 25088
-# products between -6 and 6, where AVX2 kernels round by up to 2e-5 and the others by 4e-6.
-TOLERANCE_VGG19_AVX2 = 2e-5
 LIGHT, TORCH, SMALL = light_models(), torch_models(), small_models()
 OLD_ISA = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -46,18 +43,13 @@ def compiled(source: Any) -> CompiledModel:
     return sw.compile(source, tune="model", threads=2)
 
 
-def agree(
-    model: CompiledModel,
-    expected: dict[str, Array],
-    feeds: dict[str, Array],
-    tolerance: float = TOLERANCE,
-) -> None:
+def agree(model: CompiledModel, expected: dict[str, Array], feeds: dict[str, Array]) -> None:
     found = model.run(feeds)
     assert list(found) == list(dict.fromkeys(expected))
     for name, wanted in expected.items():
         assert found[name].shape == wanted.shape
         assert not np.isnan(found[name]).any()
-        assert relative_error(found[name], wanted) < tolerance, name
+        assert relative_error(found[name], wanted) < TOLERANCE, name
 
 
 @cache
@@ -65,10 +57,10 @@ def randomized(name: str) -> onnx.ModelProto:
     return randomize(onnx.load(LIGHT[name]))
 
 
-def against_onnxruntime(proto: onnx.ModelProto, tolerance: float = TOLERANCE) -> None:
+def against_onnxruntime(proto: onnx.ModelProto) -> None:
     model = compiled(proto)
     feeds = random_inputs(model.plan.graph)
-    agree(model, run_onnxruntime(proto, feeds), feeds, tolerance)
+    agree(model, run_onnxruntime(proto, feeds), feeds)
 
 
 def test_all_nine_light_models_are_there():
@@ -86,8 +78,7 @@ def test_light_models_give_their_shipped_outputs(name):
 
 @pytest.mark.parametrize("name", LIGHT)
 def test_light_models_with_random_weights_agree_with_onnxruntime(name):
-    coarse = (name, OLD_ISA) == ("vgg19", "AVX2")
-    against_onnxruntime(randomized(name), TOLERANCE_VGG19_AVX2 if coarse else TOLERANCE)
+    against_onnxruntime(randomized(name))
 
 
 @pytest.mark.skipif(bool(OLD_ISA), reason="one batch is enough on older instruction sets")

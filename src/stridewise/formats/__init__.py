@@ -1,30 +1,45 @@
 """Memory formats: what they are, their arithmetic, and the spellings of other systems."""
 
 from stridewise.formats.algebra import (
-    digits,
+    Loop,
     element_count,
+    index,
     is_dense,
+    loops,
     offset,
+    offsets,
     padded_shape,
     same_bytes,
     storage_shape,
     strides,
+    sub_tensor,
 )
-from stridewise.formats.dialects import dialects, parse
-from stridewise.formats.format import Block, Format, nd
+from stridewise.formats.dialects import Parameters, dialects, names, parse, spell
+from stridewise.formats.format import Block, Format, Fuse, Pad, Pitch, Split, nd
 
 __all__ = [
     "Block",
     "Format",
+    "Fuse",
+    "Loop",
+    "Pad",
+    "Parameters",
+    "Pitch",
+    "Split",
     "dialects",
-    "digits",
     "element_count",
+    "index",
     "is_dense",
+    "loops",
+    "names",
     "nd",
     "offset",
+    "offsets",
     "padded_shape",
     "parse",
     "same_bytes",
+    "spell",
     "storage_shape",
     "strides",
+    "sub_tensor",
 ]

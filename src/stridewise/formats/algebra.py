@@ -1,31 +1,56 @@
 """Arithmetic of formats: free functions over a :class:`Format` and a shape.
 
 Shapes and indices are in the canonical order of ``format.axes``. Offsets and strides count
-elements.
+elements. Everything rests on :func:`loops`: the offset of an index is the sum, over the loops, of
+``stride * (index of the axis // step % extent)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stridewise.errors import FormatError, describe
-from stridewise.formats.format import Format
+from stridewise.formats.format import Block, Format, Fuse, Pitch
 
 __all__ = [
-    "Digit",
-    "digits",
+    "Loop",
+    "axis_offsets",
     "element_count",
+    "index",
     "is_dense",
+    "loops",
     "offset",
+    "offsets",
     "padded_shape",
     "same_bytes",
     "storage_shape",
     "strides",
+    "sub_tensor",
+    "walked_extents",
 ]
 
-Digit = tuple[str, int, int]
-"""``(axis, extent, step)``: one loop of the memory walk; its index counts ``step`` of the axis."""
+_LARGEST = 2**63 - 1
+
+
+class Loop(NamedTuple):
+    """One digit of the memory walk.
+
+    Attributes:
+        axis: the axis that it counts.
+        extent: how many values it has.
+        step: indices of the axis from one value to the next.
+        stride: elements of memory from one value to the next.
+    """
+
+    axis: str
+    extent: int
+    step: int
+    stride: int
 
 
 def _checked(fmt: Format, shape: Sequence[int]) -> tuple[int, ...]:
@@ -33,69 +58,183 @@ def _checked(fmt: Format, shape: Sequence[int]) -> tuple[int, ...]:
         raise FormatError(
             describe(
                 f"format {fmt}",
-                expected=f"{fmt.rank} non-negative extents over {''.join(fmt.axes)}",
+                expected=f"{fmt.rank} non-negative extents over {_listed(fmt.axes)}",
                 found=f"shape {tuple(shape)}",
             )
         )
     return tuple(shape)
 
 
+def _listed(axes: Sequence[str]) -> str:
+    return ("" if all(len(axis) == 1 for axis in axes) else ",").join(axes)
+
+
+def _round_up(extent: int, multiple: int) -> int:
+    return -(-extent // multiple) * multiple
+
+
+def _padded(fmt: Format, axis: str, extent: int) -> int:
+    multiple = fmt.multiple(axis)
+    if extent % multiple and fmt.policy(axis) == "divide":
+        raise FormatError(
+            describe(
+                f"format {fmt}",
+                expected=f"a multiple of {multiple} along {axis}, as it does not pad",
+                found=f"{extent}",
+            )
+        )
+    return _round_up(extent, multiple)
+
+
+def walked_extents(fmt: Format, shape: Sequence[int]) -> dict[str, int]:
+    """Return the extent of every axis that the digits name, before it is padded.
+
+    Raises:
+        FormatError: the rank is wrong, or an extent does not divide where it must.
+    """
+    extents = dict(zip(fmt.axes, _checked(fmt, shape), strict=True))
+    for step in fmt.steps:
+        if isinstance(step, Fuse):
+            parts = [_padded(fmt, axis, extents.pop(axis)) for axis in step.axes]
+            extents[step.into] = prod(parts)
+            continue
+        extent = extents.pop(step.axis)
+        if extent % step.size:
+            raise FormatError(
+                describe(
+                    f"format {fmt}",
+                    expected=f"a multiple of {step.size} along {step.axis}, which is split",
+                    found=f"{extent}",
+                )
+            )
+        extents[step.outer], extents[step.inner] = extent // step.size, step.size
+    for axis, extent in extents.items():
+        if axis not in fmt.order and extent != fmt.multiple(axis):
+            raise FormatError(
+                describe(
+                    f"format {fmt}",
+                    expected=f"{fmt.multiple(axis)} along {axis}, which the format fixes",
+                    found=f"{extent}",
+                )
+            )
+    return extents
+
+
+def _walk(fmt: Format, shape: Sequence[int]) -> tuple[list[Loop], int, int | None]:
+    """Return the loops, the size of memory, and how many loops the outermost gap follows."""
+    extents = walked_extents(fmt, shape)
+    found: list[Loop] = []
+    size = 1
+    inside: int | None = None
+    blocks = iter(reversed(fmt.blocks))
+    for item in reversed(fmt.digits):
+        if isinstance(item, Pitch):
+            rounded = _round_up(size, item.multiple)
+            inside = len(found) if rounded != size else inside
+            size = rounded
+            continue
+        if isinstance(item, Block):
+            block = next(blocks)
+            axis, extent, step = block.axis, block.size, block.step or 1
+        else:
+            unit = prod(block.size for block in fmt.blocks if block.axis == item)
+            axis, extent, step = item, _padded(fmt, item, extents[item]) // unit, unit
+        found.append(Loop(axis, extent, step, size))
+        size *= extent
+    if size > _LARGEST:
+        raise FormatError(
+            describe(
+                f"format {fmt}",
+                expected=f"fewer than 2**63 elements in shape {tuple(shape)}",
+                found=f"{size}",
+            )
+        )
+    found.reverse()
+    return found, size, inside
+
+
+def loops(fmt: Format, shape: Sequence[int]) -> tuple[Loop, ...]:
+    """Return the loops of the memory walk, outermost to innermost: the strides per block.
+
+    >>> from stridewise.formats import parse
+    >>> for loop in loops(parse("nChw16c"), (1, 32, 2, 3))[1:]:
+    ...     print(*loop)
+    C 2 16 96
+    H 2 1 48
+    W 3 1 16
+    C 16 1 1
+    """
+    return tuple(_walk(fmt, shape)[0])
+
+
 def padded_shape(fmt: Format, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the canonical shape with every blocked axis rounded up to its multiple."""
-    shape = _checked(fmt, shape)
-    return tuple(
-        -(-extent // fmt.multiple(axis)) * fmt.multiple(axis)
-        for axis, extent in zip(fmt.axes, shape, strict=True)
-    )
+    """Return the canonical shape with every padded axis rounded up to its multiple.
+
+    Axes that are flattened or split are rounded up for themselves only; :func:`walked_extents`
+    and :func:`storage_shape` show what becomes of them.
+    """
+    walked_extents(fmt, shape)
+    return tuple(_padded(fmt, axis, extent) for axis, extent in zip(fmt.axes, shape, strict=True))
 
 
 def storage_shape(fmt: Format, shape: Sequence[int]) -> tuple[int, ...]:
     """Return the extents of the dense array that holds the bytes, outermost first.
 
-    >>> from stridewise.formats.dialects import parse
+    Digits inside of a pitch that leaves a gap make one extent together, gap included.
+
+    >>> from stridewise.formats import parse
     >>> storage_shape(parse("nChw16c"), (8, 3, 224, 224))
     (8, 1, 224, 224, 16)
     """
-    return tuple(extent for _, extent, _ in digits(fmt, shape))
-
-
-def digits(fmt: Format, shape: Sequence[int]) -> tuple[Digit, ...]:
-    """Return the loops of the memory walk, outermost to innermost, with their extents."""
-    padded = dict(zip(fmt.axes, padded_shape(fmt, shape), strict=True))
-    outer = [(axis, padded[axis] // fmt.multiple(axis), fmt.multiple(axis)) for axis in fmt.order]
-    inner: list[Digit] = []
-    for position, block in enumerate(fmt.blocks):
-        later = (b.size for b in fmt.blocks[position + 1 :] if b.axis == block.axis)
-        inner.append((block.axis, block.size, prod(later)))
-    return (*outer, *inner)
+    walk, size, inside = _walk(fmt, shape)
+    if inside is None:
+        return tuple(loop.extent for loop in walk)
+    outer = walk[: len(walk) - inside]
+    return (*(loop.extent for loop in outer), outer[-1].stride if outer else size)
 
 
 def element_count(fmt: Format, shape: Sequence[int]) -> int:
     """Return the number of stored elements, padding included."""
-    return prod(padded_shape(fmt, shape))
+    return _walk(fmt, shape)[1]
+
+
+def is_dense(fmt: Format, shape: Sequence[int]) -> bool:
+    """Return whether the format stores this shape without padding."""
+    return element_count(fmt, shape) == prod(shape)
 
 
 def strides(fmt: Format, shape: Sequence[int]) -> tuple[int, ...]:
     """Return the stride of every canonical axis.
 
     Raises:
-        FormatError: an axis is blocked, so that it has no single stride.
+        FormatError: an axis is blocked, flattened or split, so that it has no single stride.
     """
-    if fmt.is_blocked:
+    if fmt.is_blocked or fmt.steps:
         raise FormatError(
             describe(
                 f"strides of {fmt}",
                 expected="a format without blocks",
-                found="blocked axes, which have one stride per block",
-                fix="use digits()",
+                found="axes which have one stride per block",
+                fix="use loops()",
             )
         )
-    step = 1
-    found: dict[str, int] = {}
-    for axis, extent, _ in reversed(digits(fmt, shape)):
-        found[axis] = step
-        step *= extent
+    found = {loop.axis: loop.stride for loop in loops(fmt, shape)}
     return tuple(found[axis] for axis in fmt.axes)
+
+
+def _walked_index(fmt: Format, position: Mapping[str, int], shape: Sequence[int]) -> dict[str, int]:
+    """Return an index of the canonical axes as an index of the axes that the digits name."""
+    extents = dict(zip(fmt.axes, shape, strict=True))
+    found = dict(position)
+    for step in fmt.steps:
+        if isinstance(step, Fuse):
+            flat = 0
+            for axis in step.axes:
+                flat = flat * _padded(fmt, axis, extents[axis]) + found.pop(axis)
+            found[step.into] = flat
+        else:
+            found[step.outer], found[step.inner] = divmod(found.pop(step.axis), step.size)
+    return found
 
 
 def offset(fmt: Format, index: Sequence[int], shape: Sequence[int]) -> int:
@@ -109,38 +248,112 @@ def offset(fmt: Format, index: Sequence[int], shape: Sequence[int]) -> int:
         raise FormatError(
             describe(f"format {fmt}", expected=f"an index into {shape}", found=f"{tuple(index)}")
         )
-    position = dict(zip(fmt.axes, index, strict=True))
-    total = 0
-    for axis, extent, step in digits(fmt, shape):
-        total = total * extent + position[axis] // step % extent
+    walk = loops(fmt, shape)
+    position = _walked_index(fmt, dict(zip(fmt.axes, index, strict=True)), shape)
+    return sum(position[axis] // step % extent * stride for axis, extent, step, stride in walk)
+
+
+def index(fmt: Format, offset: int, shape: Sequence[int]) -> tuple[int, ...] | None:
+    """Return the canonical index of the element at ``offset``, or None where padding lies.
+
+    Raises:
+        FormatError: the offset lies outside of the storage.
+    """
+    walk, size, _ = _walk(fmt, shape)
+    if not 0 <= offset < size:
+        raise FormatError(
+            describe(f"format {fmt}", expected=f"an offset below {size}", found=f"{offset}")
+        )
+    extents = walked_extents(fmt, shape)
+    position = dict.fromkeys(extents, 0)
+    rest = offset
+    for loop in walk:
+        digit, rest = divmod(rest, loop.stride)
+        if digit >= loop.extent:
+            return None
+        position[loop.axis] += digit * loop.step
+    if rest or any(position[axis] >= extent for axis, extent in extents.items()):
+        return None
+    canonical = dict(zip(fmt.axes, shape, strict=True))
+    for step in reversed(fmt.steps):
+        if isinstance(step, Fuse):
+            flat = position.pop(step.into)
+            for axis in reversed(step.axes):
+                flat, position[axis] = divmod(flat, _padded(fmt, axis, canonical[axis]))
+        else:
+            position[step.axis] = position.pop(step.outer) * step.size + position.pop(step.inner)
+    if any(position[axis] >= extent for axis, extent in canonical.items()):
+        return None
+    return tuple(position[axis] for axis in fmt.axes)
+
+
+def axis_offsets(fmt: Format, shape: Sequence[int]) -> dict[str, NDArray[np.int64]]:
+    """Return, for every axis that the digits name, the part that each of its indices adds.
+
+    An offset is a sum of such parts, one an axis; extents here are those before padding.
+    """
+    extents = walked_extents(fmt, shape)
+    found = {axis: np.zeros(extent, np.int64) for axis, extent in extents.items()}
+    for axis, extent, step, stride in loops(fmt, shape):
+        found[axis] += np.arange(extents[axis]) // step % max(extent, 1) * stride
+    return found
+
+
+def offsets(fmt: Format, shape: Sequence[int]) -> NDArray[np.int64]:
+    """Return the offset of every element, as an array of the canonical shape.
+
+    >>> from stridewise.formats import parse
+    >>> offsets(parse("NHWC"), (1, 2, 1, 3)).ravel()
+    array([0, 2, 4, 1, 3, 5])
+    """
+    shape = _checked(fmt, shape)
+    parts = axis_offsets(fmt, shape)
+    grid = {
+        axis: np.arange(extent).reshape([-1 if a == axis else 1 for a in fmt.axes])
+        for axis, extent in zip(fmt.axes, shape, strict=True)
+    }
+    extents = dict(zip(fmt.axes, shape, strict=True))
+    for step in fmt.steps:
+        if isinstance(step, Fuse):
+            flat = np.zeros((1,) * fmt.rank, np.int64)
+            for axis in step.axes:
+                flat = flat * _padded(fmt, axis, extents[axis]) + grid.pop(axis)
+            grid[step.into] = flat
+        else:
+            whole = grid.pop(step.axis)
+            grid[step.outer], grid[step.inner] = whole // step.size, whole % step.size
+    total = np.zeros(shape, np.int64)
+    for axis, positions in grid.items():
+        total += parts[axis][positions]
     return total
 
 
-def is_dense(fmt: Format, shape: Sequence[int]) -> bool:
-    """Return whether the format stores this shape without padding."""
-    return padded_shape(fmt, shape) == tuple(shape)
-
-
-def _walk(fmt: Format, shape: Sequence[int]) -> tuple[Digit, ...]:
-    """Return the digits without those of extent 1, neighbours of one axis merged."""
-    walk: list[Digit] = []
-    for axis, extent, step in digits(fmt, shape):
-        if extent == 1:
+def _merged(walk: Sequence[Loop]) -> tuple[Loop, ...]:
+    """Return the loops without those of extent 1, neighbors of one axis merged."""
+    found: list[Loop] = []
+    for loop in walk:
+        if loop.extent == 1:
             continue
-        if walk and walk[-1][0] == axis and walk[-1][2] == extent * step:
-            walk[-1] = (axis, walk[-1][1] * extent, step)
+        last = found[-1] if found else None
+        if (
+            last is not None
+            and last.axis == loop.axis
+            and last.step == loop.extent * loop.step
+            and last.stride == loop.extent * loop.stride
+        ):
+            found[-1] = Loop(loop.axis, last.extent * loop.extent, loop.step, loop.stride)
         else:
-            walk.append((axis, extent, step))
-    return tuple(walk)
+            found.append(loop)
+    return tuple(found)
 
 
 def same_bytes(f: Format, g: Format, shape: Sequence[int]) -> bool:
     """Return whether both formats put the same elements of ``shape`` at the same offsets.
 
     This is equality for one shape: NCHW and NHWC agree when C = 1 or H = W = 1, and nChw16c agrees
-    with both when moreover C is a multiple of 16.
+    with both when moreover C is a multiple of 16. Storage must be of the same size, too.
 
-    >>> from stridewise.formats.dialects import parse
+    >>> from stridewise.formats import parse
     >>> same_bytes(parse("NCHW"), parse("NHWC"), (1, 3, 1, 1))
     True
     >>> same_bytes(parse("NCHW"), parse("nChw16c"), (1, 3, 1, 1))
@@ -151,4 +364,89 @@ def same_bytes(f: Format, g: Format, shape: Sequence[int]) -> bool:
     in_g = tuple(shape[f.axes.index(axis)] for axis in g.axes)
     if 0 in shape:
         return True
-    return _walk(f, shape) == _walk(g, in_g)
+    walk_f, size_f, _ = _walk(f, shape)
+    walk_g, size_g, _ = _walk(g, in_g)
+    if size_f != size_g:
+        return False
+    if not f.steps and not g.steps:
+        if _merged(walk_f) == _merged(walk_g):
+            return True
+        # An offset is a sum of one part an axis, so the axes can be compared one by one.
+        parts = axis_offsets(g, in_g)
+        found = axis_offsets(f, shape)
+        return all(np.array_equal(part, parts[axis]) for axis, part in found.items())
+    turned = offsets(g, in_g).transpose([g.axes.index(axis) for axis in f.axes])
+    return bool(np.array_equal(offsets(f, shape), turned))
+
+
+def sub_tensor(
+    fmt: Format,
+    shape: Sequence[int],
+    starts: Sequence[int],
+    lengths: Sequence[int],
+    steps: Sequence[int] | None = None,
+) -> tuple[tuple[Loop, ...], int] | None:
+    """Describe a box inside a stored tensor as a view, if it is one.
+
+    Args:
+        fmt: how the whole tensor is stored.
+        shape: its canonical shape.
+        starts: the first index of the box, per canonical axis.
+        lengths: its extents.
+        steps: distance between its indices; 1 by default.
+
+    Returns:
+        The loops over the box in the memory of the whole tensor and the offset of its first
+        element, or None where the box cuts a block or a flattened axis, so that it is no view.
+
+    Raises:
+        FormatError: the box does not lie in the shape.
+
+    >>> from stridewise.formats import parse
+    >>> walk, start = sub_tensor(parse("nChw16c"), (1, 64, 2, 2), (0, 16, 0, 0), (1, 32, 2, 2))
+    >>> start, [loop.extent for loop in walk]
+    (64, [1, 2, 2, 2, 16])
+    >>> sub_tensor(parse("nChw16c"), (1, 64, 2, 2), (0, 8, 0, 0), (1, 32, 2, 2)) is None
+    True
+    """
+    shape = _checked(fmt, shape)
+    steps = tuple(steps or (1,) * fmt.rank)
+    if not len(starts) == len(lengths) == len(steps) == fmt.rank or not all(
+        start >= 0 and length >= 0 and step >= 1 and start + max(length - 1, 0) * step < max(n, 1)
+        for n, start, length, step in zip(shape, starts, lengths, steps, strict=True)
+    ):
+        raise FormatError(
+            describe(
+                f"format {fmt}",
+                expected=f"a box inside of {shape}",
+                found=f"starts {tuple(starts)}, lengths {tuple(lengths)}, steps {steps}",
+            )
+        )
+    box = dict(zip(fmt.axes, zip(shape, starts, lengths, steps, strict=True), strict=True))
+    changed = {
+        axis
+        for step in fmt.steps
+        for axis in (step.axes if isinstance(step, Fuse) else (step.axis,))
+    }
+    for axis, (extent, start, length, step) in box.items():
+        block = prod(b.size for b in fmt.blocks if b.axis == axis)
+        whole = start == 0 and length == extent
+        aligned = step == 1 and start % block == 0
+        if axis in changed and not whole:
+            return None
+        if block > 1 and not (aligned and (length % block == 0 or start + length == extent)):
+            return None
+    found: list[Loop] = []
+    first = 0
+    for loop in loops(fmt, shape):
+        if loop.axis in changed or loop.axis not in box:
+            found.append(loop)
+            continue
+        _, start, length, step = box[loop.axis]
+        if loop.step != prod(b.size for b in fmt.blocks if b.axis == loop.axis):
+            found.append(loop)
+            continue
+        first += start // loop.step * loop.stride
+        extent = -(-length // loop.step) if length else 0
+        found.append(Loop(loop.axis, extent, loop.step * step, loop.stride * step))
+    return tuple(found), first

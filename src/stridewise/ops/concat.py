@@ -119,8 +119,8 @@ class _Concat:
     def in_place(self, kind: str) -> KernelOption | None:
         """Return the option that produces the pieces inside the result, if they are contiguous."""
         axis = self.fmt.axes[self.axis]
-        walk = [digit for digit in algebra.digits(self.fmt, self.shape) if digit[1] > 1]
-        if self.user or not walk or walk[0][0] != axis:
+        walk = [loop for loop in algebra.loops(self.fmt, self.shape) if loop.extent > 1]
+        if self.user or not walk or walk[0].axis != axis:
             return None
         boxes = self.boxes()
         if boxes is None:

@@ -56,25 +56,12 @@ def region(
     Returns:
         The strided memory and its offset in elements, or None where the box cuts a block.
     """
-    steps = steps or (1,) * fmt.rank
-    box = dict(zip(fmt.axes, zip(shape, starts, lengths, steps, strict=True), strict=True))
-    for axis, (extent, start, length, step) in box.items():
-        block = fmt.multiple(axis)
-        aligned = step == 1 and start % block == 0
-        if block > 1 and not (aligned and (length % block == 0 or start + length == extent)):
-            return None
-    dims: list[int] = []
-    strides: list[int] = []
-    offset, stride = 0, 1
-    for axis, extent, unit in reversed(algebra.digits(fmt, shape)):
-        _, start, length, step = box[axis]
-        block = fmt.multiple(axis)
-        is_outer = unit == block
-        dims.insert(0, -(-length // block) if is_outer else extent)
-        strides.insert(0, stride * step if is_outer else stride)
-        offset += start // block * stride if is_outer else 0
-        stride *= extent
-    return MemorySpec(tuple(dims), strides=tuple(strides)), offset
+    found = algebra.sub_tensor(fmt, shape, starts, lengths, steps)
+    if found is None:
+        return None
+    walk, offset = found
+    dims = tuple(loop.extent for loop in walk)
+    return MemorySpec(dims, strides=tuple(loop.stride for loop in walk)), offset
 
 
 def copy_call(

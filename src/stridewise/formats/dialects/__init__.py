@@ -1,33 +1,71 @@
 """Foreign spellings of formats. One file a system; this file is the table of them.
 
-A dialect offers ``parse(text) -> Format`` and ``spell(format) -> str``; both raise
-:class:`~stridewise.errors.FormatError` for what the system has no word for.
+See :mod:`stridewise.formats.dialects.dialect` for what a dialect is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from difflib import get_close_matches
+from functools import lru_cache
 
 from stridewise.errors import FormatError, describe
-from stridewise.formats.dialects import onednn
+from stridewise.formats.dialects import (
+    acl,
+    ascend,
+    cudnn,
+    cute,
+    cutlass,
+    mindspore,
+    mindspore_lite,
+    miopen,
+    mnn,
+    native,
+    ncnn,
+    onednn,
+    onnxruntime,
+    openvino,
+    paddle,
+    pytorch,
+    tensorflow,
+    tensorrt,
+    tvm,
+    xla,
+    xnnpack,
+)
+from stridewise.formats.dialects.dialect import Dialect, Parameters
 from stridewise.formats.format import Format
 
-__all__ = ["DIALECTS", "Dialect", "dialects", "parse", "spell"]
+__all__ = ["DIALECTS", "Dialect", "Parameters", "dialects", "names", "parse", "readings", "spell"]
 
+_TABLE = (
+    native.DIALECT,
+    onednn.DIALECT,
+    openvino.DIALECT,
+    ascend.DIALECT,
+    pytorch.DIALECT,
+    paddle.DIALECT,
+    tvm.DIALECT,
+    tensorflow.DIALECT,
+    xla.DIALECT,
+    cudnn.DIALECT,
+    cutlass.DIALECT,
+    cute.DIALECT,
+    tensorrt.DIALECT,
+    miopen.DIALECT,
+    onnxruntime.DIALECT,
+    ncnn.DIALECT,
+    mnn.DIALECT,
+    mindspore.DIALECT,
+    mindspore_lite.DIALECT,
+    acl.DIALECT,
+    xnnpack.DIALECT,
+)
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """How one system writes formats."""
+_PARAMETER = re.compile(r"\b\w+=")
 
-    name: str
-    parse: Callable[[str], Format]
-    spell: Callable[[Format], str]
-
-
-DIALECTS: dict[str, Dialect] = {
-    "onednn": Dialect("onednn", onednn.parse, onednn.spell),
-}
+DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in _TABLE}
+_BY_ALIAS = {alias: dialect for dialect in _TABLE for alias in (dialect.name, *dialect.aliases)}
 
 
 def dialects() -> tuple[str, ...]:
@@ -36,29 +74,129 @@ def dialects() -> tuple[str, ...]:
 
 
 def _dialect(name: str) -> Dialect:
-    if name not in DIALECTS:
+    if name not in _BY_ALIAS:
         raise FormatError(
             describe("dialect", expected=f"one of {', '.join(DIALECTS)}", found=repr(name))
         )
-    return DIALECTS[name]
+    return _BY_ALIAS[name]
 
 
-def parse(text: str, dialect: str = "onednn") -> Format:
-    """Return the format that ``text`` names in a dialect.
+def names(dialect: str) -> tuple[str, ...]:
+    """Return every name of a system, those included that the algebra cannot express.
 
     Raises:
-        FormatError: the dialect is unknown, or has no format of that name.
+        FormatError: the dialect is unknown.
+    """
+    return _dialect(dialect).names()
+
+
+def _unknown(text: str, candidates: tuple[str, ...], where: str) -> FormatError:
+    close = get_close_matches(text, candidates, 3, 0.6)
+    return FormatError(
+        describe(
+            where,
+            expected="a name of a memory format",
+            found=repr(text),
+            fix=f"did you mean {' or '.join(close)}?" if close else "see `stridewise formats list`",
+        )
+    )
+
+
+def readings(
+    text: str, parameters: Parameters | None = None
+) -> tuple[dict[str, Format], dict[str, FormatError]]:
+    """Return what a spelling means in each dialect that knows it, and who refuses it and why."""
+    meant: dict[str, Format] = {}
+    refused: dict[str, FormatError] = {}
+    for name, dialect in DIALECTS.items():
+        try:
+            found = dialect.parse(text, parameters or Parameters())
+        except FormatError as error:
+            refused[name] = error
+        else:
+            if found is not None:
+                meant[name] = found
+    return meant, refused
+
+
+@lru_cache(maxsize=1024)
+def parse(text: str, dialect: str | None = None, parameters: Parameters | None = None) -> Format:
+    """Return the format that ``text`` names in a dialect, or in the only one that knows it.
+
+    Raises:
+        FormatError: the dialect is unknown; nobody has a format of that name; dialects disagree
+            and none was given; or the format cannot be expressed.
 
     >>> parse("NHWC").order
     ('N', 'H', 'W', 'C')
     """
-    return _dialect(dialect).parse(text)
+    if dialect is not None:
+        system = _dialect(dialect)
+        found = system.parse(text, parameters or Parameters())
+        if found is None:
+            raise _unknown(text, system.names(), f"{system.title} format")
+        return found
+    meant, refused = readings(text, parameters)
+    different = dict.fromkeys(meant.values())
+    if len(different) > 1:
+        lines = ", ".join(f"{name}: {fmt.text}" for name, fmt in meant.items())
+        raise FormatError(
+            describe(
+                f"format {text!r}",
+                expected="a name with one meaning",
+                found=f"several ({lines})",
+                fix=f"say which with dialect={next(iter(meant))!r}",
+            )
+        )
+    if different:
+        return next(iter(different))
+    if refused:
+        raise next(iter(refused.values()))
+    every = tuple(name for dialect in DIALECTS.values() for name in dialect.names())
+    raise _unknown(text, every, "format")
 
 
-def spell(fmt: Format, dialect: str = "onednn") -> str:
+@lru_cache(maxsize=256)
+def _spellings(dialect: str, parameters: Parameters) -> tuple[dict[Format, str], str]:
+    """Return the first name of each format, and a hint at parameters that names lacked."""
+    found: dict[Format, str] = {}
+    lacked: dict[str, None] = {}
+    system = DIALECTS[dialect]
+    for name in system.names():
+        try:
+            fmt = system.parse(name, parameters)
+        except FormatError as error:
+            lacked.update(dict.fromkeys(_PARAMETER.findall(str(error).partition("; give ")[2])))
+            continue
+        if fmt is not None:
+            found.setdefault(fmt, name)
+    hint = f"give {' or '.join(lacked)}, which some names depend on" if lacked else ""
+    return found, hint
+
+
+def spell(fmt: Format, dialect: str = "onednn", parameters: Parameters | None = None) -> str:
     """Return the name of a format in a dialect.
 
     Raises:
         FormatError: the dialect is unknown, or has no name for the format.
+
+    >>> spell(parse("NHWC"))
+    'nhwc'
     """
-    return _dialect(dialect).spell(fmt)
+    system = _dialect(dialect)
+    given = parameters or Parameters()
+    if system.spell is not None:
+        name, hint = system.spell(fmt, given), ""
+    else:
+        table, hint = _spellings(system.name, given)
+        name = table.get(fmt)
+    if name is None:
+        raise FormatError(
+            describe(
+                f"format {fmt}",
+                expected=f"one that {system.title} has a name for",
+                found="none",
+                fix=hint,
+            )
+        )
+    return name

@@ -1,39 +1,65 @@
 """oneDNN's format tags, named (``nChw16c``) and abstract (``aBcd16b``).
 
-Source: ``dnnl_format_tag_t`` in oneDNN's ``dnnl_types.h``. The grammar: one letter an axis in
-memory order, a capital where the axis is blocked, then ``<size><axis>`` a block. Without any
-block, capitals and lower case mean the same, so that the usual ``NHWC`` parses too.
+Source: ``dnnl_format_tag_t`` in oneDNN's ``dnnl_types.h``, commit 3f27bec; ``onednn_tags.txt``
+lists its names. The grammar: one letter an axis in memory order, a capital where the axis is
+blocked, then ``<size><axis>`` a block. Without any block, capitals and lower case mean the same,
+so that the usual ``NHWC`` parses too. Any tag of that grammar parses, but only names that oneDNN
+has are printed.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from importlib.resources import files
 
 from stridewise.errors import FormatError, describe
+from stridewise.formats.axes import POSITIONAL, canonical
+from stridewise.formats.dialects.dialect import Dialect, Parameters, refuse
 from stridewise.formats.format import Block, Format
 
-__all__ = ["abstract_tag", "parse", "spell"]
+__all__ = ["DIALECT", "abstract_tag"]
 
-# Canonical axis order by set of axes: oneDNN's logical order, whatever the memory order.
-_CANONICAL = (
-    "NC",
-    "NCW",
-    "NCHW",
-    "NCDHW",
-    "OI",
-    "OIW",
-    "OIHW",
-    "OIDHW",
-    "GOIW",
-    "GOIHW",
-    "GOIDHW",
-)
-_CANONICAL_BY_SET = {frozenset(axes): tuple(axes) for axes in _CANONICAL}
 _TAG = re.compile(r"(?P<outer>[A-Za-z]+)(?P<blocks>(?:\d+[a-z])*)")
-_BLOCK = re.compile(r"(\d+)([a-z])")
+_BLOCK = re.compile(r"(\d{1,9})([a-z])")
+_PREFIXES = ("dnnl::memory::format_tag::", "dnnl_")
+
+# Names whose letters say something else than the value that the enumeration gives them.
+_MISLEADING = {
+    "OhwI24o": "Ohwi24o",
+    "OhwI32o": "Ohwi32o",
+    "gOhwI24o": "gOhwi24o",
+    "gOhwI32o": "gOhwi32o",
+    "gIOhw2i8o16i2o": "gOIhw2i8o16i2o",
+    "gIOdhw2i8o16i2o": "gOIdhw2i8o16i2o",
+}
+
+_REFUSED = {
+    "any": "a request that the library choose",
+    "undef": "no format",
+    "format_kind_host_scalar": "a scalar on the host",
+    "format_kind_opaque(cublaslt_blocked)": "a vendor's private format",
+    "format_kind_opaque(rnn_packed)": "weights packed by the GEMM of the library, format private",
+    "format_kind_opaque(wino: wino_wei_aaOio, wino_wei_aaOBiOo, wino_wei_OBaaIBOIio)": (
+        "Winograd-transformed weights, whose values are computed, not moved"
+    ),
+    "format_kind_opaque(zen_packed)": "a vendor's private format",
+    "format_kind_sparse(coo)": "a sparse tensor: values and one index buffer an axis",
+    "format_kind_sparse(csr)": "a sparse tensor: values, indices and pointers",
+    "format_kind_sparse(grouped)": "a sparse tensor: values and offsets",
+    "format_kind_sparse(packed)": "a sparse tensor: compressed values, offsets and a bitmask",
+    "memory_extra_flags(compensation/scale_adjust)": (
+        "rows of compensation behind the data of a tag, which are computed, not moved"
+    ),
+}
 
 
-def _reject(text: str, why: str) -> FormatError:
+def _axes_of(letters: str) -> tuple[str, ...] | None:
+    """Return the canonical axes that the outer letters of a tag stand for."""
+    return canonical(letters.upper()) or canonical(letters.lower())
+
+
+def _malformed(text: str, why: str) -> FormatError:
     return FormatError(
         describe(
             f"oneDNN format {text!r}",
@@ -43,60 +69,57 @@ def _reject(text: str, why: str) -> FormatError:
     )
 
 
-def _axes_of(text: str, letters: str) -> tuple[str, ...]:
-    """Return the canonical axes that the outer letters of a tag stand for."""
-    upper = letters.upper()
-    if len(set(upper)) != len(upper):
-        raise _reject(text, "a repeated axis")
-    named = _CANONICAL_BY_SET.get(frozenset(upper))
-    if named is not None:
-        return named
-    positional = tuple("abcdefghijkl"[: len(letters)])
-    if set(letters.lower()) == set(positional):
-        return positional
-    raise _reject(text, f"axes {upper!r}, which no tag has")
-
-
-def parse(text: str) -> Format:
-    """Return the format of a named or abstract tag.
-
-    Raises:
-        FormatError: the text is no tag.
-
-    >>> parse("aBcd16b").blocks
-    (Block(axis='b', size=16),)
-    """
-    match = _TAG.fullmatch(text)
+def _parse(text: str, parameters: Parameters) -> Format | None:
+    del parameters
+    name = next((text[len(p) :] for p in _PREFIXES if text.startswith(p)), text)
+    if name in _REFUSED:
+        raise refuse("oneDNN", name, _REFUSED[name])
+    match = _TAG.fullmatch(_MISLEADING.get(name, name))
     if match is None:
-        raise _reject(text, "something else")
+        return None
     letters = match["outer"]
-    axes = _axes_of(text, letters)
+    axes = _axes_of(letters)
+    if axes is None or len(set(letters.lower())) != len(letters):
+        return None
     by_letter = {axis.lower(): axis for axis in axes}
     found = [(int(size), letter) for size, letter in _BLOCK.findall(match["blocks"])]
-    unknown = [letter for _, letter in found if letter not in by_letter]
-    if unknown:
-        raise _reject(text, f"a block of the unknown axis {unknown[0]!r}")
     if found:
-        capitals = {letter.lower() for letter in letters if letter.isupper()}
-        blocked = {letter for _, letter in found}
-        if capitals != blocked:
-            raise _reject(text, "capitals that do not mark the blocked axes")
+        # NCHW16c is how TVM writes it; oneDNN has capitals exactly where there are blocks.
+        if letters.isupper() and {letter for _, letter in found} != set(letters.lower()):
+            return None
+        unknown = [letter for _, letter in found if letter not in by_letter]
+        if unknown:
+            raise _malformed(text, f"a block of the unknown axis {unknown[0]!r}")
+        if {c.lower() for c in letters if c.isupper()} != {letter for _, letter in found}:
+            raise _malformed(text, "capitals that do not mark the blocked axes")
     blocks = tuple(Block(by_letter[letter], size) for size, letter in found)
-    return Format(axes, tuple(by_letter[letter.lower()] for letter in letters), blocks)
+    return Format(axes, (*(by_letter[letter.lower()] for letter in letters), *blocks))
 
 
-def spell(fmt: Format) -> str:
-    """Return the tag of a format, in oneDNN's lower case (``nhwc``, ``nChw16c``)."""
-    return fmt.name if fmt.is_blocked else fmt.name.lower()
+@lru_cache(maxsize=1)
+def _names() -> tuple[str, ...]:
+    text = files(__package__ or "").joinpath("onednn_tags.txt").read_text(encoding="ascii")
+    return (*text.split(), *_REFUSED)
 
 
 def abstract_tag(fmt: Format) -> str:
     """Return the abstract tag: axes become ``a``, ``b``, ... by canonical position.
 
+    Raises:
+        FormatError: the format is more than a permutation with blocks innermost.
+
+    >>> from stridewise.formats import parse
     >>> abstract_tag(parse("nhwc")), abstract_tag(parse("nChw16c"))
     ('acdb', 'aBcd16b')
     """
-    letter = {axis: "abcdefghijkl"[position] for position, axis in enumerate(fmt.axes)}
+    if not fmt.is_simple:
+        raise FormatError(
+            describe(f"format {fmt}", expected="a permutation with inner blocks", found="more")
+        )
+    letter = {axis: POSITIONAL[position] for position, axis in enumerate(fmt.axes)}
     blocked = {block.axis for block in fmt.blocks}
     outer = "".join(letter[a].upper() if a in blocked else letter[a] for a in fmt.order)
     return outer + "".join(f"{block.size}{letter[block.axis]}" for block in fmt.blocks)
+
+
+DIALECT = Dialect("onednn", "oneDNN", _parse, _names, aliases=("dnnl",), example="nChw16c")

@@ -30,7 +30,7 @@ class FormatKind:
         """Return the format of this kind over ``axes``."""
         order = (axes[0], *axes[2:], axes[1]) if self.channels_last else axes
         blocks = (Block(axes[1], self.block),) if self.block else ()
-        return Format(axes, order, blocks)
+        return Format(axes, (*order, *blocks))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,79 @@
+"""The notation of Stridewise itself, read; the tables of the dialects are written in it, too."""
+
+from __future__ import annotations
+
+import re
+
+from stridewise.errors import FormatError, describe
+from stridewise.formats.axes import canonical
+from stridewise.formats.format import Block, Digit, Format, Fuse, Pad, Pitch, Policy, Split
+
+__all__ = ["read", "walk"]
+
+_BLOCK = re.compile(r"(?P<size>\d{1,18})\*(?P<axis>[^@\s]+?)(?:@(?P<step>\d{1,18}))?")
+_NUMBER = re.compile(r"\d{1,18}", re.ASCII)
+_POLICIES: dict[str, Policy] = {"zero": "zero", "unspecified": "unspecified", "divide": "divide"}
+
+
+def _is_number(word: str) -> bool:
+    return _NUMBER.fullmatch(word) is not None
+
+
+def _digit(word: str) -> Digit:
+    if word.startswith("|") and _is_number(word[1:]):
+        return Pitch(int(word[1:]))
+    block = _BLOCK.fullmatch(word)
+    if block is None:
+        return word
+    step = None if block["step"] is None else int(block["step"])
+    return Block(block["axis"], int(block["size"]), step)
+
+
+def read(axes: tuple[str, ...] | None, clauses: str) -> Format:
+    """Return the format of clauses such as ``walk N C 16*C; pad C 4``, outermost digit first.
+
+    Without ``axes``, those are meant that the walk names, in canonical order.
+
+    Raises:
+        FormatError: a clause is not one, or the format is malformed.
+    """
+    digits: tuple[Digit, ...] | None = None
+    pads: list[Pad] = []
+    steps: list[Fuse | Split] = []
+    for clause in clauses.split("; "):
+        match clause.split():
+            case ["walk", *words] if digits is None:
+                digits = tuple(map(_digit, words))
+            case ["pad", axis, multiple] if _is_number(multiple):
+                pads.append(Pad(axis, int(multiple)))
+            case ["pad", axis, multiple, policy] if _is_number(multiple) and policy in _POLICIES:
+                pads.append(Pad(axis, int(multiple), _POLICIES[policy]))
+            case ["fuse", into, "=", *parts]:
+                steps.append(Fuse(tuple(parts), into))
+            case ["split", axis, "=", outer, inner, size] if _is_number(size):
+                steps.append(Split(axis, outer, inner, int(size)))
+            case _:
+                raise FormatError(
+                    describe(
+                        f"format {clauses!r}",
+                        expected="clauses such as 'walk N C 16*C', 'pad C 4', 'fuse K = H W'",
+                        found=repr(clause),
+                    )
+                )
+    found = digits or ()
+    if axes is None:
+        named = tuple(digit for digit in found if isinstance(digit, str))
+        axes = canonical(named) or named
+    return Format(axes, found, tuple(pads), tuple(steps))
+
+
+def walk(text: str) -> Format:
+    """Return the format of an entry of a table: ``[axes: ]digits[; clauses]``.
+
+    >>> walk("N H W C; pad C 8").text
+    'N,C,H,W: walk N H W C; pad C 8'
+    >>> walk("C,N: C N 16*N").axes
+    ('C', 'N')
+    """
+    axes, colon, digits = text.rpartition(": ")
+    return read(tuple(axes.split(",")) if colon else None, f"walk {digits}")

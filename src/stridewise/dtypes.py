@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stridewise.errors import ModelError, describe
+from stridewise.errors import DTypeError, describe
 
 __all__ = ["DTYPES", "DType", "dtype_of"]
 
@@ -19,7 +19,7 @@ class DType:
     """An element type.
 
     Attributes:
-        name: NumPy's spelling, which is also ours (``"float32"``).
+        name: the spelling of NumPy and of its extension ml_dtypes, also ours (``"float32"``).
         short: the spelling of the graph text and of oneDNN (``"f32"``).
         itemsize: bytes of one element.
     """
@@ -30,7 +30,16 @@ class DType:
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
-        """The NumPy dtype."""
+        """The NumPy dtype. NumPy has no bfloat16; that one is of ``ml_dtypes``, as in ``onnx``.
+
+        >>> dtype_of("bf16").numpy
+        dtype(bfloat16)
+        """
+        if self.name == "bfloat16":
+            # Loading it takes time, and few models need it.
+            import ml_dtypes  # noqa: PLC0415
+
+            return np.dtype(ml_dtypes.bfloat16)
         return np.dtype(self.name)
 
     def __str__(self) -> str:
@@ -41,6 +50,7 @@ _TABLE = (
     DType("float64", "f64", 8),
     DType("float32", "f32", 4),
     DType("float16", "f16", 2),
+    DType("bfloat16", "bf16", 2),
     DType("int64", "s64", 8),
     DType("int32", "s32", 4),
     DType("int16", "s16", 2),
@@ -56,23 +66,19 @@ DTYPES: dict[str, DType] = {d.name: d for d in _TABLE}
 _BY_SHORT: dict[str, DType] = {d.short: d for d in _TABLE}
 
 
-def dtype_of(spelling: str | np.dtype[np.generic] | DType) -> DType:
-    """Return the :class:`DType` for a name, a short name or a NumPy dtype.
+def dtype_of(spelling: str | np.dtype[np.generic] | type[np.generic] | DType) -> DType:
+    """Return the :class:`DType` for a name, a short name, or a NumPy dtype or scalar type.
 
     Raises:
-        ModelError: the dtype is not one that Stridewise knows.
+        DTypeError: the dtype is not one that Stridewise knows.
 
     >>> dtype_of("f32").name, dtype_of(np.dtype("int64")).short
     ('float32', 's64')
     """
     if isinstance(spelling, DType):
         return spelling
-    name = spelling if isinstance(spelling, str) else spelling.name
+    name = spelling if isinstance(spelling, str) else np.dtype(spelling).name
     found = DTYPES.get(name) or _BY_SHORT.get(name)
     if found is None:
-        raise ModelError(
-            describe(
-                "dtype", expected=f"one of {', '.join(DTYPES)}", found=name, fix="convert the model"
-            )
-        )
+        raise DTypeError(describe("dtype", expected=f"one of {', '.join(DTYPES)}", found=name))
     return found

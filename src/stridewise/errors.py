@@ -4,6 +4,7 @@
 
     StridewiseError
     ├── FormatError      (ValueError)     a memory format is malformed, unknown or does not fit
+    │   └── DTypeError   (ModelError)     an element type is unknown, of a tensor or of a model
     ├── GraphError       (ValueError)     a graph breaks a rule of its own, or its text is wrong
     ├── ModelError       (ValueError)     a model file is damaged, or uses something unsupported
     ├── InputError       (ValueError)     an input of a call has the wrong name, shape or dtype
@@ -19,6 +20,7 @@ A message has four parts: where it happened, what was expected, what came, and w
 from __future__ import annotations
 
 __all__ = [
+    "DTypeError",
     "DependencyError",
     "ExecutionError",
     "FormatError",
@@ -46,6 +48,10 @@ class GraphError(StridewiseError, ValueError):
 
 class ModelError(StridewiseError, ValueError):
     """A model is damaged or uses an operator, attribute or dtype that is not supported."""
+
+
+class DTypeError(ModelError, FormatError):
+    """An element type is unknown, whether a model or a caller names it."""
 
 
 class InputError(StridewiseError, ValueError):

@@ -211,7 +211,7 @@ def test_a_plan_explains_itself(graph: sw.Graph) -> None:
     # The planner may always choose a uniform plan, so none of them is cheaper.
     assert all(own.cost_ns <= item.cost_ns + 1e-6 for item in uniform)
     assert plan.explain().splitlines()[-1].strip().startswith("all blocked")
-    assert plan.storage("x").storage.name == "NCHW"
+    assert plan.storage("x").storage.format.name == "NCHW"
     assert plan.storage("y").canonical_shape == (1, 5, 9, 9)
 
 

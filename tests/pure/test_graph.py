@@ -87,6 +87,8 @@ def constants(draw: Any, value: Value) -> Constant:
         elements = st.floats(width=8 * dtype.itemsize)
     elif dtype.kind == "b":
         elements = st.booleans()
+    elif dtype.kind == "V":  # bfloat16
+        elements = st.floats(width=32)
     else:
         limits = np.iinfo(dtype)
         elements = st.integers(int(limits.min), int(limits.max))

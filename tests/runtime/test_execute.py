@@ -11,7 +11,7 @@ import pytest
 
 import stridewise as sw
 from stridewise.errors import InputError
-from stridewise.formats import digits
+from stridewise.formats import loops
 from stridewise.graph import Graph
 from stridewise.ops import OPS
 from stridewise.planner.candidates import Candidate
@@ -32,14 +32,14 @@ def compiled(graph: Graph, how: str) -> CompiledModel:
 
 
 def padding(written: Written) -> np.ndarray[Any, Any]:
-    """Return which places of a storage hold no element, found digit by digit."""
-    fmt, shape = written.desc.storage, written.desc.canonical_shape
-    walk = digits(fmt, shape)
-    grids = np.indices([extent for _, extent, _ in walk])
+    """Return which places of a storage hold no element, found loop by loop."""
+    fmt, shape = written.desc.storage.format, written.desc.canonical_shape
+    walk = loops(fmt, shape)
+    grids = np.indices([loop.extent for loop in walk])
     inside = np.ones(grids.shape[1:], bool)
     for axis, extent in zip(fmt.axes, shape, strict=True):
         index = sum(
-            grid * step for grid, (name, _, step) in zip(grids, walk, strict=True) if name == axis
+            grid * loop.step for grid, loop in zip(grids, walk, strict=True) if loop.axis == axis
         )
         inside &= index < extent
     return ~inside
@@ -60,7 +60,8 @@ def agree(graph: Graph, model: CompiledModel) -> None:
         spare = stored[padding(written)]
         padded += spare.size
         assert not np.isnan(stored).any(), f"{written.value} is not written everywhere"
-        assert (spare == 0).all(), f"spare lanes of {written.value} in {written.desc.storage}"
+        where = f"{written.value} in {written.desc.storage.format}"
+        assert (spare == 0).all(), f"spare lanes of {where}"
 
     traced = model.trace(feeds, check)
     for name, wanted in found.items():
@@ -263,7 +264,7 @@ def test_names_profile_and_memory_are_those_of_the_program():
     assert len(lines) == 1 + len(model.program.steps)
 
 
-def test_padding_is_found_by_digits():
+def test_padding_is_found_by_loops():
     model = compiled(CASES["conv_2d_17"](), "blocked")
     seen: list[tuple[int, int]] = []
 

@@ -57,7 +57,7 @@ def _value_text(value: Value) -> str:
 def _constant_text(constant: Constant) -> str:
     array = constant.array
     # "nan" would lose the sign and the payload of a NaN.
-    if array.size > _INLINE_LIMIT or (array.dtype.kind == "f" and np.isnan(array).any()):
+    if array.size > _INLINE_LIMIT or (array.dtype.kind not in "biu" and np.isnan(array).any()):
         return f"sha {constant.digest}"
     items = ", ".join(repr(item) for item in array.reshape(-1).tolist())
     return f"= [{items}]"

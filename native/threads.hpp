@@ -8,6 +8,11 @@
 extern "C" {
 int omp_get_max_threads();
 void omp_set_num_threads(int threads);
+int omp_get_thread_num();
+int omp_get_num_threads();
+// What compilers make of `#pragma omp parallel`; libiomp5 has it, too. Called by hand, the core
+// needs no compiler support for OpenMP, and no runtime but that of libdnnl.
+void GOMP_parallel(void (*function)(void *), void *data, unsigned threads, unsigned flags);
 }
 
 namespace stridewise {
@@ -31,5 +36,17 @@ class ThreadScope {
     int previous_;
     bool changed_;
 };
+
+// Calls `body(part, parts)` once for each of up to `threads` parts, at the same time. The body must
+// not throw.
+template <typename Body>
+void in_parallel(int threads, const Body &body) {
+    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
+    if (threads == 1) return body(0, 1);
+    const auto enter = [](void *data) {
+        (*static_cast<const Body *>(data))(omp_get_thread_num(), omp_get_num_threads());
+    };
+    GOMP_parallel(enter, const_cast<Body *>(&body), static_cast<unsigned>(threads), 0);
+}
 
 }  // namespace stridewise

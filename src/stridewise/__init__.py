@@ -4,6 +4,7 @@ from stridewise import errors, formats
 from stridewise.api import compile, load, plan  # noqa: A004 (the public name)
 from stridewise.errors import (
     DependencyError,
+    DTypeError,
     ExecutionError,
     FormatError,
     GraphError,
@@ -13,16 +14,20 @@ from stridewise.errors import (
     PlanError,
     StridewiseError,
 )
+from stridewise.formats import Format
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
 from stridewise.planner import Plan
 from stridewise.runtime.executor import CompiledModel
-from stridewise.tensor import TensorDesc
+from stridewise.runtime.reorder import Reorder, reorder
+from stridewise.tensor import Quantization, TensorDesc
 
 __all__ = [
     "CompiledModel",
+    "DTypeError",
     "DependencyError",
     "ExecutionError",
+    "Format",
     "FormatError",
     "Graph",
     "GraphBuilder",
@@ -32,6 +37,8 @@ __all__ = [
     "ModelError",
     "Plan",
     "PlanError",
+    "Quantization",
+    "Reorder",
     "StridewiseError",
     "TensorDesc",
     "compile",
@@ -39,6 +46,7 @@ __all__ = [
     "formats",
     "load",
     "plan",
+    "reorder",
 ]
 
 __version__ = "0.1.0"

@@ -221,6 +221,42 @@ def concat(
     """Source i is argument ARG_MULTIPLE_SRC + i."""
 
 def reorder(src: MemoryDesc, dst: MemoryDesc, *, threads: int = 0) -> PrimitiveDesc: ...
+
+@final
+class Reorder:
+    """A reorder in loops and tiles, planned by stridewise.tensor.tiles."""
+
+    def __init__(
+        self,
+        groups: Sequence[tuple[Sequence[tuple[int, int, int, int]], Sequence[dict[str, Any]]]],
+        *,
+        src_itemsize: int,
+        dst_itemsize: int,
+        conversion: tuple[str, str] | None,
+        scales: Sequence[Sequence[float]],
+        src_nbytes: int,
+        dst_nbytes: int,
+        fill_nbytes: int,
+        isa: str,
+    ) -> None:
+        """ValueError where a loop would leave the given sizes.
+
+        scales: none, or zero points and scales of the source, scales and zero points of the
+        destination.
+        """
+
+    def run(
+        self, src: NDArray[Any], dst: NDArray[Any], threads: int, stream: bool, apart: bool
+    ) -> bool:
+        """Only the addresses and the reach of the arrays count. stream: past the caches.
+
+        Returns whether it was done: not where the ranges of memory overlap, unless ``apart`` says
+        that their elements do not.
+        """
+
+def reorder_isas() -> list[str]:
+    """The instruction sets that the reorder's kernels have here, best first."""
+
 def shuffle(
     src: MemoryDesc, dst: MemoryDesc, axis: int, group_size: int, *, threads: int = 0
 ) -> PrimitiveDesc:

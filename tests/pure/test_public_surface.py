@@ -17,8 +17,10 @@ from stridewise import errors
 
 PUBLIC = {
     "CompiledModel",
+    "DTypeError",
     "DependencyError",
     "ExecutionError",
+    "Format",
     "FormatError",
     "Graph",
     "GraphBuilder",
@@ -28,6 +30,8 @@ PUBLIC = {
     "ModelError",
     "Plan",
     "PlanError",
+    "Quantization",
+    "Reorder",
     "StridewiseError",
     "TensorDesc",
     "compile",
@@ -35,6 +39,7 @@ PUBLIC = {
     "formats",
     "load",
     "plan",
+    "reorder",
 }
 
 

@@ -1,5 +1,9 @@
-"""Tensors: what they mean (Origin) and how they are stored (Storage)."""
+"""Tensors: what they mean (Origin) and how they are stored (Storage); strides as PyTorch has them.
 
-from stridewise.tensor.desc import TensorDesc
+:mod:`stridewise.tensor.strided` has PyTorch's rules.
+"""
 
-__all__ = ["TensorDesc"]
+from stridewise.tensor.desc import TensorDesc, View
+from stridewise.tensor.quantization import Quantization
+
+__all__ = ["Quantization", "TensorDesc", "View"]

@@ -1,0 +1,360 @@
+#include "reorder.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <memory>
+
+#include "errors.hpp"
+#include "threads.hpp"
+
+namespace stridewise {
+namespace {
+
+constexpr std::int64_t kLine = 64;
+
+std::int64_t checked_product(std::int64_t a, std::int64_t b) {
+    std::int64_t result = 0;
+    require(!__builtin_mul_overflow(a, b, &result), "reorder: an offset is out of range");
+    return result;
+}
+
+std::int64_t checked_sum(std::int64_t a, std::int64_t b) {
+    std::int64_t result = 0;
+    require(!__builtin_add_overflow(a, b, &result), "reorder: an offset is out of range");
+    return result;
+}
+
+// The least and the largest offset that loops and tables reach.
+struct Reach {
+    std::int64_t least, most;
+
+    void add(std::int64_t rounds, std::int64_t stride) {
+        std::int64_t &end = stride < 0 ? least : most;
+        end = checked_sum(end, checked_product(rounds - 1, stride));
+    }
+    void add(const std::vector<std::int64_t> &offsets) {
+        if (offsets.empty()) return;
+        const auto [low, high] = std::minmax_element(offsets.begin(), offsets.end());
+        least = checked_sum(least, *low);
+        most = checked_sum(most, *high);
+    }
+    // Whether `span` elements from each offset on lie within `nbytes`.
+    bool fits(std::int64_t span, std::int64_t itemsize, std::int64_t nbytes) const {
+        return least >= 0 && checked_product(checked_sum(most, span), itemsize) <= nbytes;
+    }
+};
+
+void scale_all(std::vector<std::int64_t> &offsets, std::int64_t itemsize) {
+    for (auto &offset : offsets) offset = checked_product(offset, itemsize);
+}
+
+bool all_aligned(const std::vector<std::int64_t> &offsets) {
+    return std::all_of(offsets.begin(), offsets.end(),
+                       [](std::int64_t offset) { return offset % kLine == 0; });
+}
+
+// Which of the kernels for elements of 1, 2, 4, 8 and 16 bytes.
+int width_index(std::int64_t nbytes) {
+    for (int index = 0; index < kWidths; ++index) {
+        if (nbytes == std::int64_t{1} << index) return index;
+    }
+    return -1;
+}
+
+std::int64_t rounds(const std::vector<ReorderLoop> &loops) {
+    std::int64_t found = 1;
+    for (const auto &loop : loops) found = checked_product(found, loop.extent);
+    return found;
+}
+
+// Where the loops stand; `at` counts all rounds, the last loop fastest.
+class Odometer {
+  public:
+    Odometer(const std::vector<ReorderLoop> &loops, std::int64_t at)
+        : loops_(loops), index_(loops.size()) {
+        for (std::size_t i = loops.size(); i-- > 0;) {
+            index_[i] = at % loops[i].extent;
+            at /= loops[i].extent;
+            src += index_[i] * loops[i].src;
+            dst += index_[i] * loops[i].dst;
+            scale += index_[i] * loops[i].scale;
+        }
+    }
+    void next() {
+        for (std::size_t i = loops_.size(); i-- > 0;) {
+            const ReorderLoop &loop = loops_[i];
+            src += loop.src;
+            dst += loop.dst;
+            scale += loop.scale;
+            if (++index_[i] < loop.extent) return;
+            index_[i] = 0;
+            src -= loop.extent * loop.src;
+            dst -= loop.extent * loop.dst;
+            scale -= loop.extent * loop.scale;
+        }
+    }
+    std::int64_t src = 0, dst = 0, scale = 0;
+
+  private:
+    const std::vector<ReorderLoop> &loops_;
+    std::vector<std::int64_t> index_;
+};
+
+// Works out what a transposing tile, offsets in bytes, needs to know at each of its rounds.
+void prepare(ReorderTile &tile, std::int64_t width) {
+    const auto rows = static_cast<std::int64_t>(tile.rows.size());
+    const auto columns = static_cast<std::int64_t>(tile.columns.size());
+    tile.is_aligned = (rows + tile.zeros) * width % kLine == 0 && all_aligned(tile.columns);
+    // The side that is scattered in memory is touched in the longer stretches.
+    tile.by_columns = rows < 2 || (columns > 1 && tile.columns[1] > tile.rows[1]);
+    for (std::int64_t r = 0; r < rows; ++r) tile.converted_rows.push_back(r * columns * width);
+}
+
+const ReorderKernels *kernels_for(const std::string &isa) {
+    if (isa == "portable") return &portable_reorder_kernels();
+#ifdef STRIDEWISE_AVX2
+    if (isa == "avx2" && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
+        return &avx2_reorder_kernels();
+    }
+#endif
+    throw std::invalid_argument("isa: expected one that reorder_isas() lists, got '" + isa + "'");
+}
+
+}  // namespace
+
+// What one thread does with one tile.
+struct Reorder::Worker {
+    const Reorder &self;
+    const std::byte *src;
+    std::byte *dst;
+    bool stream;
+    std::byte *scratch;
+
+    Quantization scales_at(std::int64_t index) const {
+        const ReorderScales &s = self.scales_;
+        const std::int64_t at = s.src_zero.size() > 1 ? index : 0;
+        return {s.src_zero.data() + at, s.src_scale.data() + at, s.dst_scale.data() + at,
+                s.dst_zero.data() + at};
+    }
+
+    void convert(const std::byte *from, std::byte *to, std::int64_t count, std::int64_t scale,
+                 std::int64_t step) const {
+        const auto [src_type, dst_type] = *self.types_.conversion;
+        const Convert kernel =
+            self.kernels_->convert[static_cast<int>(src_type)][static_cast<int>(dst_type)];
+        if (self.scales_.src_zero.empty()) return kernel(from, to, count, nullptr, 0);
+        const Quantization scales = scales_at(scale);
+        kernel(from, to, count, &scales, self.scales_.src_zero.size() > 1 ? step : 0);
+    }
+
+    void zero(const ReorderTile &tile, std::int64_t to) const {
+        const auto nbytes = static_cast<std::size_t>(tile.width * self.types_.dst_itemsize);
+        for (const auto column : tile.columns) std::memset(dst + to + column, 0, nbytes);
+    }
+
+    void runs(const ReorderTile &tile, std::int64_t from, std::int64_t to, std::int64_t scale,
+              std::int64_t next) const {
+        const std::int64_t nbytes = tile.width * self.types_.dst_itemsize;
+        if (!self.types_.conversion) {
+            const auto count = static_cast<std::int64_t>(tile.rows.size());
+            // Zeros behind a run share its cache line, which must then stay in the cache.
+            self.kernels_->copy({src + from, src + next, dst + to, tile.rows.data(),
+                                 tile.columns.data(), count, nbytes, stream && tile.zeros == 0});
+        } else {
+            for (std::size_t i = 0; i < tile.rows.size(); ++i) {
+                convert(src + from + tile.rows[i], dst + to + tile.columns[i], tile.width,
+                        scale + tile.row_scales[i], tile.width_scale);
+            }
+        }
+        if (tile.zeros == 0) return;
+        const auto zeros = static_cast<std::size_t>(tile.zeros * self.types_.dst_itemsize);
+        for (const auto column : tile.columns) std::memset(dst + to + column + nbytes, 0, zeros);
+    }
+
+    void transposition(const ReorderTile &tile, std::int64_t from, std::int64_t to,
+                       std::int64_t scale, std::int64_t next) const {
+        const std::int64_t width = tile.width * self.types_.dst_itemsize;
+        const auto row_count = static_cast<std::int64_t>(tile.rows.size());
+        const auto column_count = static_cast<std::int64_t>(tile.columns.size());
+        Transposition t{src + from, src + next,   dst + to,   tile.rows.data(), tile.columns.data(),
+                        row_count,  column_count, tile.zeros, tile.by_columns,  false};
+        t.stream =
+            stream && reinterpret_cast<std::uintptr_t>(t.dst) % kLine == 0 && tile.is_aligned;
+        if (self.types_.conversion) {
+            convert_rows(tile, from, scale, width);
+            t.src = scratch;
+            t.rows = tile.converted_rows.data();
+        }
+        self.kernels_->transpose[width_index(width)](t);
+    }
+
+    // Converts the rows of a tile into the scratch, where they follow one another.
+    void convert_rows(const ReorderTile &tile, std::int64_t from, std::int64_t scale,
+                      std::int64_t width) const {
+        const auto columns = static_cast<std::int64_t>(tile.columns.size());
+        for (std::size_t r = 0; r < tile.rows.size(); ++r) {
+            std::byte *target = scratch + tile.converted_rows[r];
+            const std::byte *row = src + from + tile.rows[r];
+            const std::int64_t at = scale + tile.row_scales[r];
+            if (tile.column_scales.empty()) {
+                convert(row, target, columns * tile.width, at, tile.width_scale);
+                continue;
+            }
+            for (std::int64_t c = 0; c < columns; ++c) {
+                convert(row + c * tile.width * self.types_.src_itemsize, target + c * width,
+                        tile.width, at + tile.column_scales[static_cast<std::size_t>(c)], 0);
+            }
+        }
+    }
+
+    void run(const ReorderTile &tile, std::int64_t from, std::int64_t to, std::int64_t scale,
+             std::int64_t next) const {
+        if (tile.is_zero) return zero(tile, to);
+        if (tile.is_runs) return runs(tile, from, to, scale, next);
+        transposition(tile, from, to, scale, next);
+    }
+};
+
+Reorder::Reorder(std::vector<ReorderGroup> groups, const ReorderTypes &types, ReorderScales scales,
+                 std::int64_t src_nbytes, std::int64_t dst_nbytes, std::int64_t fill_nbytes,
+                 const std::string &isa)
+    : groups_(std::move(groups)),
+      types_(types),
+      scales_(std::move(scales)),
+      src_nbytes_(src_nbytes),
+      dst_nbytes_(dst_nbytes),
+      fill_nbytes_(fill_nbytes),
+      kernels_(kernels_for(isa)) {
+    require(src_nbytes >= 0 && dst_nbytes >= 0 && fill_nbytes >= 0 && fill_nbytes <= dst_nbytes,
+            "reorder: expected sizes of at least 0");
+    require(types_.conversion || types_.src_itemsize == types_.dst_itemsize,
+            "reorder: expected one itemsize where nothing is converted");
+    require(types_.src_itemsize >= 1 && types_.dst_itemsize >= 1, "reorder: expected an itemsize");
+    const std::size_t count = scales_.src_zero.size();
+    require(scales_.src_scale.size() == count && scales_.dst_scale.size() == count &&
+                scales_.dst_zero.size() == count && (types_.conversion || count == 0),
+            "reorder: expected scales and zero points of one size");
+    for (auto &group : groups_) {
+        for (auto &tile : group.tiles) {
+            check(tile, group.loops);
+            scale_all(tile.rows, types_.src_itemsize);
+            scale_all(tile.columns, types_.dst_itemsize);
+            const std::int64_t width = checked_product(tile.width, types_.dst_itemsize);
+            if (!tile.is_zero && !tile.is_runs) {
+                require(width_index(width) >= 0, "reorder: no kernel for this width");
+                const auto cells =
+                    static_cast<std::int64_t>(tile.rows.size() * tile.columns.size());
+                scratch_nbytes_ = std::max(scratch_nbytes_,
+                                           static_cast<std::size_t>(checked_product(cells, width)));
+                prepare(tile, width);
+            }
+            tile.src = checked_product(tile.src, types_.src_itemsize);
+            tile.dst = checked_product(tile.dst, types_.dst_itemsize);
+            for (auto &loop : tile.loops) {
+                loop.src = checked_product(loop.src, types_.src_itemsize);
+                loop.dst = checked_product(loop.dst, types_.dst_itemsize);
+            }
+        }
+        for (auto &loop : group.loops) {
+            loop.src = checked_product(loop.src, types_.src_itemsize);
+            loop.dst = checked_product(loop.dst, types_.dst_itemsize);
+        }
+    }
+    if (!types_.conversion) scratch_nbytes_ = 0;
+}
+
+// Memory safety rests on this: the furthest that loops and tables reach, against the sizes.
+void Reorder::check(const ReorderTile &tile, const std::vector<ReorderLoop> &around) const {
+    Reach src{tile.src, tile.src}, dst{tile.dst, tile.dst}, scale{tile.scale, tile.scale};
+    const auto add = [&](const std::vector<ReorderLoop> &loops) {
+        for (const auto &loop : loops) {
+            require(loop.extent >= 1, "reorder: expected loops of at least one round");
+            src.add(loop.extent, loop.src);
+            dst.add(loop.extent, loop.dst);
+            scale.add(loop.extent, loop.scale);
+        }
+    };
+    add(around);
+    add(tile.loops);
+    src.add(tile.rows);
+    dst.add(tile.columns);
+    scale.add(tile.row_scales);
+    scale.add(tile.column_scales);
+    const auto rows = static_cast<std::int64_t>(tile.rows.size());
+    const auto columns = static_cast<std::int64_t>(tile.columns.size());
+    require(rows >= 1 && columns >= 1 && (!tile.is_runs || rows == columns),
+            "reorder: expected rows and columns");
+    require(tile.row_scales.size() == tile.rows.size() &&
+                (tile.column_scales.empty() || tile.column_scales.size() == tile.columns.size()),
+            "reorder: expected one scale for each row and column");
+    require(tile.width >= 1 && tile.zeros >= 0, "reorder: expected runs of at least one element");
+    const std::int64_t src_span = tile.is_runs ? tile.width : checked_product(columns, tile.width);
+    const std::int64_t dst_span = tile.is_runs ? checked_sum(tile.width, tile.zeros)
+                                               : checked_product(rows + tile.zeros, tile.width);
+    scale.add(src_span, tile.width_scale);
+    require(tile.is_zero || src.fits(src_span, types_.src_itemsize, src_nbytes_),
+            "reorder: a loop leaves the source");
+    require(dst.fits(dst_span, types_.dst_itemsize, dst_nbytes_),
+            "reorder: a loop leaves the destination");
+    const auto scales = static_cast<std::int64_t>(scales_.src_zero.size());
+    require(scales <= 1 || scale.fits(1, 1, scales), "reorder: a loop leaves the scales");
+}
+
+void Reorder::run_part(const std::byte *src, std::byte *dst, int part, int parts,
+                       bool stream) const {
+    // Without initialization: a conversion writes its scratch before it reads it.
+    const std::unique_ptr<std::byte[]> scratch(new std::byte[scratch_nbytes_ + 1]);
+    const Worker worker{*this, src, dst, stream, scratch.get()};
+    for (const auto &group : groups_) {
+        const std::int64_t total = rounds(group.loops);
+        const std::int64_t first = total * part / parts, last = total * (part + 1) / parts;
+        Odometer outer(group.loops, first);
+        for (std::int64_t round = first; round < last; ++round) {
+            const std::int64_t src_at = outer.src, dst_at = outer.dst, scale_at = outer.scale;
+            outer.next();
+            for (const auto &tile : group.tiles) {
+                const std::int64_t own = rounds(tile.loops);
+                Odometer inner(tile.loops, 0);
+                for (std::int64_t i = 0; i < own; ++i) {
+                    const std::int64_t from = src_at + inner.src + tile.src,
+                                       to = dst_at + inner.dst + tile.dst,
+                                       scale = scale_at + inner.scale + tile.scale;
+                    inner.next();
+                    const std::int64_t next =
+                        i + 1 < own
+                            ? src_at + inner.src + tile.src
+                            : (round + 1 < last && group.tiles.size() == 1 ? outer.src + tile.src
+                                                                           : from);
+                    worker.run(tile, from, to, scale, next);
+                }
+            }
+        }
+    }
+    if (stream) kernels_->fence();
+}
+
+void Reorder::run(const void *src, void *dst, int threads, bool stream) const {
+    const auto *from = static_cast<const std::byte *>(src);
+    auto *to = static_cast<std::byte *>(dst);
+    if (fill_nbytes_ != 0) {
+        in_parallel(threads, [&](int part, int parts) {
+            const std::int64_t first = fill_nbytes_ * part / parts;
+            const std::int64_t last = fill_nbytes_ * (part + 1) / parts;
+            std::memset(to + first, 0, static_cast<std::size_t>(last - first));
+        });
+    }
+    in_parallel(threads, [&](int part, int parts) { run_part(from, to, part, parts, stream); });
+}
+
+std::vector<std::string> reorder_isas() {
+    std::vector<std::string> found{"portable"};
+#ifdef STRIDEWISE_AVX2
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) {
+        found.insert(found.begin(), "avx2");
+    }
+#endif
+    return found;
+}
+
+}  // namespace stridewise

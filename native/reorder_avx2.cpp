@@ -1,0 +1,489 @@
+// The inner loops of a reorder for processors with AVX2 and F16C.
+#include <immintrin.h>
+
+#include "reorder_elements.hpp"
+
+namespace stridewise {
+namespace {
+
+constexpr std::int64_t kLine = 64;
+
+inline std::int64_t least(std::int64_t a, std::int64_t b) {
+    return a < b ? a : b;
+}
+
+inline void prefetch(const std::byte *p) {
+    _mm_prefetch(reinterpret_cast<const char *>(p), _MM_HINT_T0);
+}
+
+struct Ymm {
+    using Vector = __m256i;
+    static __m256i load(const std::byte *p) {
+        return _mm256_loadu_si256(reinterpret_cast<const __m256i *>(p));
+    }
+    static void store(std::byte *p, __m256i v) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), v);
+    }
+    static void stream(std::byte *p, __m256i v) {
+        _mm256_stream_si256(reinterpret_cast<__m256i *>(p), v);
+    }
+    static __m256i zero() { return _mm256_setzero_si256(); }
+};
+
+struct Xmm {
+    using Vector = __m128i;
+    static __m128i load(const std::byte *p) {
+        return _mm_loadu_si128(reinterpret_cast<const __m128i *>(p));
+    }
+    static void store(std::byte *p, __m128i v) {
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(p), v);
+    }
+    static void stream(std::byte *p, __m128i v) {
+        _mm_stream_si128(reinterpret_cast<__m128i *>(p), v);
+    }
+    static __m128i zero() { return _mm_setzero_si128(); }
+};
+
+// Copies up to 32 bytes, both ends by moves that may overlap.
+inline void copy_short(const std::byte *src, std::byte *dst, std::int64_t nbytes) {
+    const auto ends = [&](auto sample) {
+        const auto last = nbytes - static_cast<std::int64_t>(sizeof sample);
+        auto tail = sample;
+        std::memcpy(&sample, src, sizeof sample);
+        std::memcpy(&tail, src + last, sizeof tail);
+        std::memcpy(dst, &sample, sizeof sample);
+        std::memcpy(dst + last, &tail, sizeof tail);
+    };
+    if (nbytes >= 16) return ends(__m128i());
+    if (nbytes >= 8) return ends(std::uint64_t());
+    if (nbytes >= 4) return ends(std::uint32_t());
+    if (nbytes >= 2) return ends(std::uint16_t());
+    if (nbytes == 1) *dst = *src;
+}
+
+template <bool kStream>
+inline void copy_vectors(const std::byte *src, std::byte *dst, std::int64_t nbytes) {
+    for (std::int64_t i = 0; i < nbytes; i += 32) {
+        if (kStream) {
+            Ymm::stream(dst + i, Ymm::load(src + i));
+        } else {
+            Ymm::store(dst + i, Ymm::load(src + i));
+        }
+    }
+}
+
+template <bool kStream>
+inline void copy_runs(const Runs &runs) {
+    const std::int64_t vectors = runs.nbytes / 32 * 32, rest = runs.nbytes - vectors;
+    // Long runs are a stream that the hardware prefetches by itself.
+    const std::int64_t ahead = least(runs.nbytes, 2 * kLine);
+    for (std::int64_t i = 0; i < runs.count; ++i) {
+        const std::byte *src = runs.src + runs.from[i];
+        std::byte *dst = runs.dst + runs.to[i];
+        for (std::int64_t at = 0; at < ahead; at += kLine) prefetch(runs.next + runs.from[i] + at);
+        if (vectors == 32) {
+            copy_vectors<kStream>(src, dst, 32);
+        } else if (vectors == 64) {
+            copy_vectors<kStream>(src, dst, 64);
+        } else {
+            copy_vectors<kStream>(src, dst, vectors);
+        }
+        if (rest != 0) copy_short(src + vectors, dst + vectors, rest);
+    }
+}
+
+void copy(const Runs &runs) {
+    bool aligned = reinterpret_cast<std::uintptr_t>(runs.dst) % 32 == 0;
+    for (std::int64_t i = 0; runs.stream && i < runs.count; ++i) {
+        aligned = aligned && runs.to[i] % 32 == 0;
+    }
+    if (runs.stream && aligned) {
+        copy_runs<true>(runs);
+    } else {
+        copy_runs<false>(runs);
+    }
+}
+
+void fence() {
+    _mm_sfence();
+}
+
+// A square of vectors: kSide of them with kSide elements of kWidth bytes each.
+struct Square1 {
+    using Register = Xmm;
+    using Vector = __m128i;
+    static constexpr std::int64_t kWidth = 1, kSide = 16;
+    static void transpose(Vector (&v)[16]) {
+        Vector a[16];
+        for (int i = 0; i < 8; ++i) {
+            a[2 * i] = _mm_unpacklo_epi8(v[i], v[i + 8]);
+            a[2 * i + 1] = _mm_unpackhi_epi8(v[i], v[i + 8]);
+        }
+        for (int i = 0; i < 8; ++i) {
+            v[2 * i] = _mm_unpacklo_epi8(a[i], a[i + 8]);
+            v[2 * i + 1] = _mm_unpackhi_epi8(a[i], a[i + 8]);
+        }
+        for (int i = 0; i < 8; ++i) {
+            a[2 * i] = _mm_unpacklo_epi8(v[i], v[i + 8]);
+            a[2 * i + 1] = _mm_unpackhi_epi8(v[i], v[i + 8]);
+        }
+        for (int i = 0; i < 8; ++i) {
+            v[2 * i] = _mm_unpacklo_epi8(a[i], a[i + 8]);
+            v[2 * i + 1] = _mm_unpackhi_epi8(a[i], a[i + 8]);
+        }
+    }
+};
+
+struct Square2 {
+    using Register = Xmm;
+    using Vector = __m128i;
+    static constexpr std::int64_t kWidth = 2, kSide = 8;
+    static void transpose(Vector (&v)[8]) {
+        Vector a[8];
+        for (int i = 0; i < 4; ++i) {
+            a[2 * i] = _mm_unpacklo_epi16(v[i], v[i + 4]);
+            a[2 * i + 1] = _mm_unpackhi_epi16(v[i], v[i + 4]);
+        }
+        for (int i = 0; i < 4; ++i) {
+            v[2 * i] = _mm_unpacklo_epi16(a[i], a[i + 4]);
+            v[2 * i + 1] = _mm_unpackhi_epi16(a[i], a[i + 4]);
+        }
+        for (int i = 0; i < 4; ++i) {
+            a[2 * i] = _mm_unpacklo_epi16(v[i], v[i + 4]);
+            a[2 * i + 1] = _mm_unpackhi_epi16(v[i], v[i + 4]);
+        }
+        for (int i = 0; i < 8; ++i) v[i] = a[i];
+    }
+};
+
+struct Square4 {
+    using Register = Ymm;
+    using Vector = __m256i;
+    static constexpr std::int64_t kWidth = 4, kSide = 8;
+    static void transpose(Vector (&v)[8]) {
+        Vector a[8], b[8];
+        for (int i = 0; i < 4; ++i) {
+            a[2 * i] = _mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]);
+            a[2 * i + 1] = _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]);
+        }
+        for (int i = 0; i < 2; ++i) {
+            b[4 * i] = _mm256_unpacklo_epi64(a[4 * i], a[4 * i + 2]);
+            b[4 * i + 1] = _mm256_unpackhi_epi64(a[4 * i], a[4 * i + 2]);
+            b[4 * i + 2] = _mm256_unpacklo_epi64(a[4 * i + 1], a[4 * i + 3]);
+            b[4 * i + 3] = _mm256_unpackhi_epi64(a[4 * i + 1], a[4 * i + 3]);
+        }
+        for (int i = 0; i < 4; ++i) {
+            v[i] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x20);
+            v[i + 4] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x31);
+        }
+    }
+};
+
+struct Square8 {
+    using Register = Ymm;
+    using Vector = __m256i;
+    static constexpr std::int64_t kWidth = 8, kSide = 4;
+    static void transpose(Vector (&v)[4]) {
+        const Vector a = _mm256_unpacklo_epi64(v[0], v[1]), b = _mm256_unpackhi_epi64(v[0], v[1]);
+        const Vector c = _mm256_unpacklo_epi64(v[2], v[3]), d = _mm256_unpackhi_epi64(v[2], v[3]);
+        v[0] = _mm256_permute2x128_si256(a, c, 0x20);
+        v[1] = _mm256_permute2x128_si256(b, d, 0x20);
+        v[2] = _mm256_permute2x128_si256(a, c, 0x31);
+        v[3] = _mm256_permute2x128_si256(b, d, 0x31);
+    }
+};
+
+struct Square16 {
+    using Register = Ymm;
+    using Vector = __m256i;
+    static constexpr std::int64_t kWidth = 16, kSide = 2;
+    static void transpose(Vector (&v)[2]) {
+        const Vector a = v[0], b = v[1];
+        v[0] = _mm256_permute2x128_si256(a, b, 0x20);
+        v[1] = _mm256_permute2x128_si256(a, b, 0x31);
+    }
+};
+
+// The first `nbytes` (fewer than 8) bytes, by reads that may overlap but stay inside.
+inline std::uint64_t load_few(const std::byte *src, std::int64_t nbytes) {
+    const auto both = [&](auto low) {
+        const auto size = static_cast<std::int64_t>(sizeof low);
+        auto high = low;
+        std::memcpy(&low, src, sizeof low);
+        std::memcpy(&high, src + nbytes - size, sizeof high);
+        return low | static_cast<std::uint64_t>(high) << (8 * (nbytes - size));
+    };
+    if (nbytes >= 4) return both(std::uint32_t());
+    if (nbytes >= 2) return both(std::uint16_t());
+    return nbytes == 1 ? std::to_integer<std::uint64_t>(*src) : 0;
+}
+
+inline __m128i load_sixteen(const std::byte *src, std::int64_t nbytes) {
+    if (nbytes >= 16) return Xmm::load(src);
+    if (nbytes < 8) return _mm_cvtsi64_si128(static_cast<long long>(load_few(src, nbytes)));
+    std::uint64_t low;
+    std::memcpy(&low, src, sizeof low);
+    return _mm_set_epi64x(static_cast<long long>(load_few(src + 8, nbytes - 8)),
+                          static_cast<long long>(low));
+}
+
+// The first `nbytes` bytes of a vector, zeros behind.
+inline void load_part(const std::byte *src, std::int64_t nbytes, __m128i &v) {
+    v = load_sixteen(src, nbytes);
+}
+
+inline void load_part(const std::byte *src, std::int64_t nbytes, __m256i &v) {
+    // Elements of this width are at least four bytes, so whole lanes of four are left out.
+    const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(nbytes / 4)), lanes);
+    v = _mm256_maskload_epi32(reinterpret_cast<const int *>(src), mask);
+}
+
+// Loads and transposes the square whose first row is r and first column c, of which `rows` and
+// `columns` exist.
+template <typename S>
+inline void load_square(const Transposition &t, std::int64_t r, std::int64_t c, std::int64_t rows,
+                        std::int64_t columns, typename S::Vector (&v)[S::kSide]) {
+    const std::byte *src = t.src + c * S::kWidth;
+    if (rows >= S::kSide && columns >= S::kSide) {
+        for (std::int64_t i = 0; i < S::kSide; ++i) v[i] = S::Register::load(src + t.rows[r + i]);
+    } else {
+        const std::int64_t nbytes = least(columns, S::kSide) * S::kWidth;
+        for (std::int64_t i = 0; i < S::kSide; ++i) {
+            if (i < rows) {
+                load_part(src + t.rows[r + i], nbytes, v[i]);
+            } else {
+                v[i] = S::Register::zero();
+            }
+        }
+    }
+    S::transpose(v);
+}
+
+// A block that is one cache line wide and high: each line of the source is read at once, as rows
+// far apart often fall into one set of the caches and push each other out; each line of the
+// destination is written at once, as streaming stores demand.
+template <typename S>
+inline void transpose_block(const Transposition &t, std::int64_t r, std::int64_t c) {
+    constexpr std::int64_t kBytes = S::kSide * S::kWidth;
+    constexpr std::int64_t kParts = kLine / kBytes;
+    typename S::Vector lines[kParts * S::kSide][kParts];
+    for (std::int64_t p = 0; p < kParts; ++p) {
+        for (std::int64_t q = 0; q < kParts; ++q) {
+            const std::byte *src = t.src + (c + q * S::kSide) * S::kWidth;
+            const std::int64_t *rows = t.rows + r + p * S::kSide;
+            typename S::Vector v[S::kSide];
+            for (std::int64_t i = 0; i < S::kSide; ++i) {
+                v[i] = S::Register::load(src + rows[i]);
+                if (q == 0) prefetch(src - t.src + t.next + rows[i]);
+            }
+            S::transpose(v);
+            for (std::int64_t j = 0; j < S::kSide; ++j) lines[q * S::kSide + j][p] = v[j];
+        }
+    }
+    for (std::int64_t j = 0; j < kParts * S::kSide; ++j) {
+        std::byte *dst = t.dst + t.columns[c + j] + r * S::kWidth;
+        for (std::int64_t p = 0; p < kParts; ++p) {
+            if (t.stream) {
+                S::Register::stream(dst + p * kBytes, lines[j][p]);
+            } else {
+                S::Register::store(dst + p * kBytes, lines[j][p]);
+            }
+        }
+    }
+}
+
+// The same where rows or columns end, one square after the other.
+template <typename S>
+void transpose_edge(const Transposition &t, std::int64_t first_row, std::int64_t first_column,
+                    std::int64_t rows, std::int64_t columns) {
+    for (std::int64_t c = first_column; c < first_column + columns; c += S::kSide) {
+        for (std::int64_t r = first_row; r < first_row + rows; r += S::kSide) {
+            typename S::Vector v[S::kSide];
+            load_square<S>(t, r, c, t.row_count - r, t.column_count - c, v);
+            const std::int64_t stored = least(S::kSide, first_row + rows - r);
+            for (std::int64_t j = 0; j < least(S::kSide, first_column + columns - c); ++j) {
+                std::byte *dst = t.dst + t.columns[c + j] + r * S::kWidth;
+                if (stored == S::kSide) {
+                    S::Register::store(dst, v[j]);
+                } else {
+                    alignas(32) std::byte last[S::kSide * S::kWidth];
+                    S::Register::store(last, v[j]);
+                    copy_short(last, dst, stored * S::kWidth);
+                }
+            }
+        }
+    }
+}
+
+template <typename S>
+void transpose(const Transposition &t) {
+    constexpr std::int64_t kSide = kLine / S::kWidth;
+    const std::int64_t rows = t.row_count + t.zero_rows;
+    const auto block = [&](std::int64_t r, std::int64_t c) {
+        if (r + kSide <= t.row_count && c + kSide <= t.column_count) {
+            transpose_block<S>(t, r, c);
+        } else {
+            transpose_edge<S>(t, r, c, least(kSide, rows - r), least(kSide, t.column_count - c));
+        }
+    };
+    if (t.by_columns) {
+        for (std::int64_t c = 0; c < t.column_count; c += kSide) {
+            for (std::int64_t r = 0; r < rows; r += kSide) block(r, c);
+        }
+    } else {
+        for (std::int64_t r = 0; r < rows; r += kSide) {
+            for (std::int64_t c = 0; c < t.column_count; c += kSide) block(r, c);
+        }
+    }
+}
+
+// Eight elements as float32 and back.
+template <typename E>
+struct Eight;
+
+template <>
+struct Eight<F32> {
+    static __m256 load(const std::byte *p) {
+        return _mm256_loadu_ps(reinterpret_cast<const float *>(p));
+    }
+    static void store(std::byte *p, __m256 x) { _mm256_storeu_ps(reinterpret_cast<float *>(p), x); }
+};
+
+template <>
+struct Eight<F16> {
+    static __m256 load(const std::byte *p) {
+        return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)));
+    }
+    static void store(std::byte *p, __m256 x) {
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(p),
+                         _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    }
+};
+
+template <>
+struct Eight<Bf16> {
+    static __m256 load(const std::byte *p) {
+        const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i *>(p));
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+    }
+    static void store(std::byte *p, __m256 x) {
+        const __m256i bits = _mm256_castps_si256(x);
+        const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+        const __m256i rounded =
+            _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
+        const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+        const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+        const __m256i high = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+        const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(high, high), 0x08);
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(p), _mm256_castsi256_si128(packed));
+    }
+};
+
+// NaN becomes 0, as in Whole::store.
+inline __m256 without_nan(__m256 x) {
+    return _mm256_and_ps(x, _mm256_cmp_ps(x, x, _CMP_ORD_Q));
+}
+
+inline __m256i rounded(__m256 x, float low, float high) {
+    const __m256 bounded =
+        _mm256_min_ps(_mm256_max_ps(without_nan(x), _mm256_set1_ps(low)), _mm256_set1_ps(high));
+    return _mm256_cvtps_epi32(bounded);
+}
+
+inline void store_bytes(std::byte *p, __m128i words) {
+    std::memcpy(p, &words, 8);
+}
+
+template <>
+struct Eight<S8> {
+    static __m256 load(const std::byte *p) {
+        const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(p));
+        return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+    }
+    static void store(std::byte *p, __m256 x) {
+        const __m256i whole = rounded(x, -128.0F, 127.0F);
+        const __m128i words =
+            _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+        store_bytes(p, _mm_packs_epi16(words, words));
+    }
+};
+
+template <>
+struct Eight<U8> {
+    static __m256 load(const std::byte *p) {
+        const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(p));
+        return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+    }
+    static void store(std::byte *p, __m256 x) {
+        const __m256i whole = rounded(x, 0.0F, 255.0F);
+        const __m128i words =
+            _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
+        store_bytes(p, _mm_packus_epi16(words, words));
+    }
+};
+
+template <>
+struct Eight<S32> {
+    static __m256 load(const std::byte *p) {
+        return _mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
+    }
+    static void store(std::byte *p, __m256 x) {
+        // Out of range the conversion gives the lowest number, which is wrong above only.
+        const __m256 known = without_nan(x);
+        const __m256i above =
+            _mm256_castps_si256(_mm256_cmp_ps(known, _mm256_set1_ps(2147483648.0F), _CMP_GE_OQ));
+        const __m256i whole = _mm256_cvtps_epi32(known);
+        _mm256_storeu_si256(reinterpret_cast<__m256i *>(p),
+                            _mm256_blendv_epi8(whole, _mm256_set1_epi32(2147483647), above));
+    }
+};
+
+template <typename From, typename To>
+struct Each {
+    static __m256 parameter(const float *values, std::int64_t i, std::int64_t step) {
+        return step == 0 ? _mm256_set1_ps(values[0]) : _mm256_loadu_ps(values + i);
+    }
+    static void run(const std::byte *src, std::byte *dst, std::int64_t count,
+                    const Quantization *quantization, std::int64_t step) {
+        constexpr auto from = static_cast<std::int64_t>(sizeof(typename From::Type));
+        constexpr auto to = static_cast<std::int64_t>(sizeof(typename To::Type));
+        std::int64_t i = 0;
+        for (; i + 8 <= count; i += 8) {
+            __m256 x = Eight<From>::load(src + i * from);
+            if (quantization != nullptr) {
+                x = _mm256_mul_ps(_mm256_sub_ps(x, parameter(quantization->src_zero, i, step)),
+                                  parameter(quantization->src_scale, i, step));
+                x = _mm256_div_ps(x, parameter(quantization->dst_scale, i, step));
+                if (To::kWhole) {
+                    x = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+                }
+                x = _mm256_add_ps(x, parameter(quantization->dst_zero, i, step));
+            }
+            Eight<To>::store(dst + i * to, x);
+        }
+        for (; i < count; ++i) convert_one<From, To>(src, dst, i, quantization, step);
+    }
+};
+
+ReorderKernels make() {
+    ReorderKernels kernels{};
+    kernels.transpose[0] = &transpose<Square1>;
+    kernels.transpose[1] = &transpose<Square2>;
+    kernels.transpose[2] = &transpose<Square4>;
+    kernels.transpose[3] = &transpose<Square8>;
+    kernels.transpose[4] = &transpose<Square16>;
+    kernels.copy = &copy;
+    kernels.fence = &fence;
+    fill_conversions<Each>(kernels.convert);
+    return kernels;
+}
+
+}  // namespace
+
+const ReorderKernels &avx2_reorder_kernels() {
+    static const ReorderKernels kernels = make();
+    return kernels;
+}
+
+}  // namespace stridewise

@@ -1,0 +1,147 @@
+"""Values of one element type as values of another, scales and zero points considered.
+
+The arithmetic is that of ONNX's QuantizeLinear and DequantizeLinear, in float32: a stored value
+``q`` stands for ``(q - zero_point) * scale``, and a real value ``x`` is stored as
+``round(x / scale) + zero_point``, rounded half to even and saturated. Without scales, integers
+stand for themselves. NaN is stored as 0 where the type is an integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stridewise.dtypes import DType
+from stridewise.errors import FormatError, describe
+
+__all__ = ["CONVERTIBLE", "Quantization", "Scales", "convert", "scales_of"]
+
+CONVERTIBLE = ("f32", "f16", "bf16", "s8", "u8", "s32")
+"""Short names of the element types that can be converted into each other."""
+
+_RANGES = {"s8": (-128, 127), "u8": (0, 255), "s32": (-(2**31), 2**31 - 1)}
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Quantization:
+    """What stored values stand for: ``real = (stored - zero_point) * scale``.
+
+    Args:
+        scale: one number, or one for each index along ``axis``; positive.
+        zero_point: the stored value of 0, likewise.
+        axis: the axis along which they vary, by its name (``"C"``, ``"O"``).
+
+    Raises:
+        FormatError: a scale is not positive and finite, a zero point is not a whole number below
+            2**24, or there are several and no axis.
+
+    >>> Quantization([0.5, 0.25], axis="O")
+    Quantization(scales=(0.5, 0.25), zero_points=(0,), axis='O')
+    """
+
+    scales: tuple[float, ...]
+    zero_points: tuple[int, ...]
+    axis: str | None
+
+    def __init__(
+        self,
+        scale: float | Sequence[float] | NDArray[np.generic] = 1.0,
+        zero_point: int | Sequence[int] | NDArray[np.generic] = 0,
+        axis: str | None = None,
+    ) -> None:
+        scales = tuple(map(float, np.ravel(np.asarray(scale)).tolist()))
+        zeros = np.ravel(np.asarray(zero_point)).tolist()
+        for value in scales:
+            if not (isfinite(np.float32(value)) and np.float32(value) > 0):
+                raise _refuse("positive, finite float32 scales", f"{value}")
+        for value in zeros:
+            if value != int(value) or abs(value) >= 2**24:
+                raise _refuse("whole zero points below 2**24", f"{value}")
+        if axis is None and (len(scales) != 1 or len(zeros) != 1):
+            raise _refuse("an axis for scales that vary", f"{max(len(scales), len(zeros))} of them")
+        object.__setattr__(self, "scales", scales)
+        object.__setattr__(self, "zero_points", tuple(map(int, zeros)))
+        object.__setattr__(self, "axis", axis)
+
+
+def _refuse(expected: str, found: str) -> FormatError:
+    return FormatError(describe("quantization", expected=expected, found=found))
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """Both sides' scales and zero points, one for each index along an axis, or one alone."""
+
+    axis: str | None
+    src_zero: tuple[float, ...]
+    src_scale: tuple[float, ...]
+    dst_scale: tuple[float, ...]
+    dst_zero: tuple[float, ...]
+
+
+def scales_of(
+    src: Quantization | None, dst: Quantization | None, axes: Sequence[str], shape: Sequence[int]
+) -> Scales | None:
+    """Return the scales of a conversion, or None where there are none.
+
+    Raises:
+        FormatError: the sides vary along different axes, an axis is unknown, or the number of
+            scales is not the extent of their axis.
+    """
+    if src is None and dst is None:
+        return None
+    sides = (src or Quantization(), dst or Quantization())
+    varying = {side.axis for side in sides if side.axis is not None}
+    if len(varying) > 1:
+        raise _refuse("scales that vary along one axis", f"{' and '.join(sorted(varying))}")
+    axis = next(iter(varying), None)
+    if axis is not None and axis not in axes:
+        raise _refuse(f"one of the axes {', '.join(axes)}", f"axis {axis!r}")
+    count = 1 if axis is None else shape[list(axes).index(axis)]
+
+    def spread(values: Sequence[float]) -> tuple[float, ...]:
+        if len(values) not in (1, count):
+            raise _refuse(f"1 or {count} values along {axis}", f"{len(values)}")
+        return tuple(map(float, values)) * (count if len(values) == 1 else 1)
+
+    return Scales(
+        axis,
+        spread(sides[0].zero_points),
+        spread(sides[0].scales),
+        spread(sides[1].scales),
+        spread(sides[1].zero_points),
+    )
+
+
+def convert(
+    values: NDArray[np.generic],
+    src: DType,
+    dst: DType,
+    scales: Scales | None,
+    axes: Sequence[str],
+) -> NDArray[np.generic]:
+    """Return values, whose dimensions are ``axes``, as another element type; the reference."""
+    if src == dst and scales is None:
+        return values
+    real = values.astype(np.float32)
+    if scales is not None:
+        at = [-1 if axis == scales.axis else 1 for axis in axes]
+
+        def along(numbers: tuple[float, ...]) -> NDArray[np.float32]:
+            return np.asarray(numbers, np.float32).reshape(at if scales.axis else ())
+
+        with np.errstate(invalid="ignore", over="ignore"):
+            real = (real - along(scales.src_zero)) * along(scales.src_scale)
+            real = real / along(scales.dst_scale)
+            real = np.rint(real) if dst.short in _RANGES else real
+            real = real + along(scales.dst_zero)
+    if dst.short in _RANGES:
+        low, high = _RANGES[dst.short]
+        whole = np.rint(np.nan_to_num(real.astype(np.float64), nan=0.0, posinf=high, neginf=low))
+        return np.clip(whole, low, high).astype(dst.numpy)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return real.astype(dst.numpy)

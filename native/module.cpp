@@ -290,6 +290,7 @@ ReorderTile parse_tile(const nb::dict &entry) {
             numbers("column_scales"),
             false,
             false,
+            {},
             {}};
 }
 

@@ -12,6 +12,8 @@ namespace stridewise {
 namespace {
 
 constexpr std::int64_t kLine = 64;
+// Runs of more bytes are converted in place of being copied from the scratch.
+constexpr std::int64_t kLongRun = 1024;
 
 std::int64_t checked_product(std::int64_t a, std::int64_t b) {
     std::int64_t result = 0;
@@ -68,6 +70,15 @@ std::int64_t rounds(const std::vector<ReorderLoop> &loops) {
     return found;
 }
 
+// Offsets in source, destination (in bytes) and scales.
+struct Place {
+    std::int64_t src, dst, scale;
+
+    Place plus(const Place &other) const {
+        return {src + other.src, dst + other.dst, scale + other.scale};
+    }
+};
+
 // Where the loops stand; `at` counts all rounds, the last loop fastest.
 class Odometer {
   public:
@@ -76,39 +87,55 @@ class Odometer {
         for (std::size_t i = loops.size(); i-- > 0;) {
             index_[i] = at % loops[i].extent;
             at /= loops[i].extent;
-            src += index_[i] * loops[i].src;
-            dst += index_[i] * loops[i].dst;
-            scale += index_[i] * loops[i].scale;
+            move(loops[i], index_[i]);
         }
     }
+    const Place &place() const { return place_; }
     void next() {
         for (std::size_t i = loops_.size(); i-- > 0;) {
-            const ReorderLoop &loop = loops_[i];
-            src += loop.src;
-            dst += loop.dst;
-            scale += loop.scale;
-            if (++index_[i] < loop.extent) return;
+            move(loops_[i], 1);
+            if (++index_[i] < loops_[i].extent) return;
             index_[i] = 0;
-            src -= loop.extent * loop.src;
-            dst -= loop.extent * loop.dst;
-            scale -= loop.extent * loop.scale;
+            move(loops_[i], -loops_[i].extent);
         }
     }
-    std::int64_t src = 0, dst = 0, scale = 0;
 
   private:
+    void move(const ReorderLoop &loop, std::int64_t rounds) {
+        place_.src += rounds * loop.src;
+        place_.dst += rounds * loop.dst;
+        place_.scale += rounds * loop.scale;
+    }
+
     const std::vector<ReorderLoop> &loops_;
     std::vector<std::int64_t> index_;
+    Place place_{0, 0, 0};
 };
 
-// Works out what a transposing tile, offsets in bytes, needs to know at each of its rounds.
-void prepare(ReorderTile &tile, std::int64_t width) {
+// Works out what a tile, offsets in bytes, needs to know at each of its rounds; returns the bytes
+// of scratch that it converts into.
+std::int64_t prepare(ReorderTile &tile, const ReorderTypes &types, bool is_scaled) {
     const auto rows = static_cast<std::int64_t>(tile.rows.size());
     const auto columns = static_cast<std::int64_t>(tile.columns.size());
-    tile.is_aligned = (rows + tile.zeros) * width % kLine == 0 && all_aligned(tile.columns);
-    // The side that is scattered in memory is touched in the longer stretches.
-    tile.by_columns = rows < 2 || (columns > 1 && tile.columns[1] > tile.rows[1]);
-    for (std::int64_t r = 0; r < rows; ++r) tile.converted_rows.push_back(r * columns * width);
+    const std::int64_t width = tile.width * types.dst_itemsize;
+    const std::int64_t row = tile.is_runs ? width : columns * width;
+    if (!tile.is_runs) {
+        tile.is_aligned = (rows + tile.zeros) * width % kLine == 0 && all_aligned(tile.columns);
+        // The side that is scattered in memory is touched in the longer stretches.
+        tile.by_columns = rows < 2 || (columns > 1 && tile.columns[1] > tile.rows[1]);
+    }
+    if (!types.conversion || (tile.is_runs && row > kLongRun)) return 0;
+    const std::int64_t pitch = columns * tile.width * types.src_itemsize;
+    for (std::size_t r = 0; r < tile.rows.size(); ++r) {
+        tile.converted_rows.push_back(static_cast<std::int64_t>(r) * row);
+        const bool follows = r > 0 && !is_scaled && tile.rows[r] == tile.rows[r - 1] + pitch;
+        if (follows) {
+            ++tile.spans.back().second;
+        } else {
+            tile.spans.emplace_back(r, 1);
+        }
+    }
+    return checked_product(rows, row);
 }
 
 const ReorderKernels *kernels_for(const std::string &isa) {
@@ -148,71 +175,116 @@ struct Reorder::Worker {
         kernel(from, to, count, &scales, self.scales_.src_zero.size() > 1 ? step : 0);
     }
 
-    void zero(const ReorderTile &tile, std::int64_t to) const {
+    void zero(const ReorderTile &tile, const Place &at) const {
         const auto nbytes = static_cast<std::size_t>(tile.width * self.types_.dst_itemsize);
-        for (const auto column : tile.columns) std::memset(dst + to + column, 0, nbytes);
+        for (const auto column : tile.columns) std::memset(dst + at.dst + column, 0, nbytes);
     }
 
-    void runs(const ReorderTile &tile, std::int64_t from, std::int64_t to, std::int64_t scale,
-              std::int64_t next) const {
+    // `next` is where the source of the tile to come lies, here and below.
+    void runs(const ReorderTile &tile, const Place &at, std::int64_t next) const {
         const std::int64_t nbytes = tile.width * self.types_.dst_itemsize;
+        // Zeros behind a run share its cache line, which must then stay in the cache.
+        const bool past_caches = stream && tile.zeros == 0;
+        const auto count = static_cast<std::int64_t>(tile.rows.size());
+        Runs copied{src + at.src,        src + next, dst + at.dst, tile.rows.data(),
+                    tile.columns.data(), count,      nbytes,       past_caches};
         if (!self.types_.conversion) {
-            const auto count = static_cast<std::int64_t>(tile.rows.size());
-            // Zeros behind a run share its cache line, which must then stay in the cache.
-            self.kernels_->copy({src + from, src + next, dst + to, tile.rows.data(),
-                                 tile.columns.data(), count, nbytes, stream && tile.zeros == 0});
+            self.kernels_->copy(copied);
+        } else if (past_caches && !tile.converted_rows.empty()) {
+            convert_runs(tile, at, next,
+                         [&](std::size_t i) { return scratch + tile.converted_rows[i]; });
+            copied.src = copied.next = scratch;
+            copied.from = tile.converted_rows.data();
+            self.kernels_->copy(copied);
         } else {
-            for (std::size_t i = 0; i < tile.rows.size(); ++i) {
-                convert(src + from + tile.rows[i], dst + to + tile.columns[i], tile.width,
-                        scale + tile.row_scales[i], tile.width_scale);
-            }
+            convert_runs(tile, at, next,
+                         [&](std::size_t i) { return dst + at.dst + tile.columns[i]; });
         }
         if (tile.zeros == 0) return;
         const auto zeros = static_cast<std::size_t>(tile.zeros * self.types_.dst_itemsize);
-        for (const auto column : tile.columns) std::memset(dst + to + column + nbytes, 0, zeros);
+        for (const auto column : tile.columns)
+            std::memset(dst + at.dst + column + nbytes, 0, zeros);
     }
 
-    void transposition(const ReorderTile &tile, std::int64_t from, std::int64_t to,
-                       std::int64_t scale, std::int64_t next) const {
+    template <typename Target>
+    void convert_runs(const ReorderTile &tile, const Place &at, std::int64_t next,
+                      const Target &target) const {
+        const std::int64_t nbytes = tile.width * self.types_.src_itemsize;
+        for (std::size_t i = 0; i < tile.rows.size(); ++i) {
+            prefetch(src + next + tile.rows[i], nbytes);
+            convert(src + at.src + tile.rows[i], target(i), tile.width,
+                    at.scale + tile.row_scales[i], tile.width_scale);
+        }
+    }
+
+    void transposition(const ReorderTile &tile, const Place &at, std::int64_t next) const {
         const std::int64_t width = tile.width * self.types_.dst_itemsize;
-        const auto row_count = static_cast<std::int64_t>(tile.rows.size());
-        const auto column_count = static_cast<std::int64_t>(tile.columns.size());
-        Transposition t{src + from, src + next,   dst + to,   tile.rows.data(), tile.columns.data(),
-                        row_count,  column_count, tile.zeros, tile.by_columns,  false};
+        Transposition t{};
+        t.src = src + at.src;
+        t.next = src + next;
+        t.dst = dst + at.dst;
+        t.rows = tile.rows.data();
+        t.columns = tile.columns.data();
+        t.row_count = static_cast<std::int64_t>(tile.rows.size());
+        t.column_count = static_cast<std::int64_t>(tile.columns.size());
+        t.zero_rows = tile.zeros;
+        t.by_columns = tile.by_columns;
         t.stream =
-            stream && reinterpret_cast<std::uintptr_t>(t.dst) % kLine == 0 && tile.is_aligned;
+            stream && tile.is_aligned && reinterpret_cast<std::uintptr_t>(t.dst) % kLine == 0;
         if (self.types_.conversion) {
-            convert_rows(tile, from, scale, width);
-            t.src = scratch;
+            convert_rows(tile, at, next, width);
+            t.src = t.next = scratch;
             t.rows = tile.converted_rows.data();
         }
         self.kernels_->transpose[width_index(width)](t);
     }
 
     // Converts the rows of a tile into the scratch, where they follow one another.
-    void convert_rows(const ReorderTile &tile, std::int64_t from, std::int64_t scale,
+    void convert_rows(const ReorderTile &tile, const Place &at, std::int64_t next,
                       std::int64_t width) const {
         const auto columns = static_cast<std::int64_t>(tile.columns.size());
-        for (std::size_t r = 0; r < tile.rows.size(); ++r) {
+        for (const auto &[r, rows] : tile.spans) {
             std::byte *target = scratch + tile.converted_rows[r];
-            const std::byte *row = src + from + tile.rows[r];
-            const std::int64_t at = scale + tile.row_scales[r];
+            const std::byte *row = src + at.src + tile.rows[r];
+            const std::int64_t scale = at.scale + tile.row_scales[r];
+            const std::int64_t count = rows * columns * tile.width;
+            prefetch(src + next + tile.rows[r], count * self.types_.src_itemsize);
             if (tile.column_scales.empty()) {
-                convert(row, target, columns * tile.width, at, tile.width_scale);
+                convert(row, target, count, scale, tile.width_scale);
                 continue;
             }
             for (std::int64_t c = 0; c < columns; ++c) {
                 convert(row + c * tile.width * self.types_.src_itemsize, target + c * width,
-                        tile.width, at + tile.column_scales[static_cast<std::size_t>(c)], 0);
+                        tile.width, scale + tile.column_scales[static_cast<std::size_t>(c)], 0);
             }
         }
     }
 
-    void run(const ReorderTile &tile, std::int64_t from, std::int64_t to, std::int64_t scale,
-             std::int64_t next) const {
-        if (tile.is_zero) return zero(tile, to);
-        if (tile.is_runs) return runs(tile, from, to, scale, next);
-        transposition(tile, from, to, scale, next);
+    // Long stretches are left to the hardware, which sees where they go.
+    static void prefetch(const std::byte *from, std::int64_t nbytes) {
+        for (std::int64_t at = 0; at < std::min<std::int64_t>(nbytes, 16 * kLine); at += kLine) {
+            __builtin_prefetch(from + at);
+        }
+    }
+
+    void run(const ReorderTile &tile, const Place &at, std::int64_t next) const {
+        if (tile.is_zero) return zero(tile, at);
+        if (tile.is_runs) return runs(tile, at, next);
+        transposition(tile, at, next);
+    }
+
+    // Runs a tile through its own loops, from `here` on; then comes the same tile at `ahead`.
+    void run_all(const ReorderTile &tile, const Place &here, const Place &ahead) const {
+        const Place start{tile.src, tile.dst, tile.scale};
+        const std::int64_t count = rounds(tile.loops);
+        Odometer own(tile.loops, 0);
+        for (std::int64_t i = 0; i < count; ++i) {
+            const Place at = own.place().plus(start).plus(here);
+            own.next();
+            // After its last round the loops are back where they began.
+            const Place &base = i + 1 < count ? here : ahead;
+            run(tile, at, own.place().src + tile.src + base.src);
+        }
     }
 };
 
@@ -241,14 +313,11 @@ Reorder::Reorder(std::vector<ReorderGroup> groups, const ReorderTypes &types, Re
             scale_all(tile.rows, types_.src_itemsize);
             scale_all(tile.columns, types_.dst_itemsize);
             const std::int64_t width = checked_product(tile.width, types_.dst_itemsize);
-            if (!tile.is_zero && !tile.is_runs) {
-                require(width_index(width) >= 0, "reorder: no kernel for this width");
-                const auto cells =
-                    static_cast<std::int64_t>(tile.rows.size() * tile.columns.size());
-                scratch_nbytes_ = std::max(scratch_nbytes_,
-                                           static_cast<std::size_t>(checked_product(cells, width)));
-                prepare(tile, width);
-            }
+            require(tile.is_zero || tile.is_runs || width_index(width) >= 0,
+                    "reorder: no kernel for this width");
+            const std::int64_t scratch =
+                tile.is_zero ? 0 : prepare(tile, types_, !scales_.src_zero.empty());
+            scratch_nbytes_ = std::max(scratch_nbytes_, static_cast<std::size_t>(scratch));
             tile.src = checked_product(tile.src, types_.src_itemsize);
             tile.dst = checked_product(tile.dst, types_.dst_itemsize);
             for (auto &loop : tile.loops) {
@@ -261,7 +330,6 @@ Reorder::Reorder(std::vector<ReorderGroup> groups, const ReorderTypes &types, Re
             loop.dst = checked_product(loop.dst, types_.dst_itemsize);
         }
     }
-    if (!types_.conversion) scratch_nbytes_ = 0;
 }
 
 // Memory safety rests on this: the furthest that loops and tables reach, against the sizes.
@@ -309,26 +377,17 @@ void Reorder::run_part(const std::byte *src, std::byte *dst, int part, int parts
     for (const auto &group : groups_) {
         const std::int64_t total = rounds(group.loops);
         const std::int64_t first = total * part / parts, last = total * (part + 1) / parts;
+        if (first == last) continue;
         Odometer outer(group.loops, first);
         for (std::int64_t round = first; round < last; ++round) {
-            const std::int64_t src_at = outer.src, dst_at = outer.dst, scale_at = outer.scale;
+            const Place here = outer.place();
             outer.next();
-            for (const auto &tile : group.tiles) {
-                const std::int64_t own = rounds(tile.loops);
-                Odometer inner(tile.loops, 0);
-                for (std::int64_t i = 0; i < own; ++i) {
-                    const std::int64_t from = src_at + inner.src + tile.src,
-                                       to = dst_at + inner.dst + tile.dst,
-                                       scale = scale_at + inner.scale + tile.scale;
-                    inner.next();
-                    const std::int64_t next =
-                        i + 1 < own
-                            ? src_at + inner.src + tile.src
-                            : (round + 1 < last && group.tiles.size() == 1 ? outer.src + tile.src
-                                                                           : from);
-                    worker.run(tile, from, to, scale, next);
-                }
+            // The last round has nothing to look ahead to but itself.
+            const Place ahead = round + 1 < last ? outer.place() : here;
+            for (std::size_t i = 0; i + 1 < group.tiles.size(); ++i) {
+                worker.run_all(group.tiles[i], here, here);
             }
+            worker.run_all(group.tiles.back(), here, ahead);
         }
     }
     if (stream) kernels_->fence();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "reorder_kernels.hpp"
@@ -23,9 +24,11 @@ struct ReorderTile {
     std::vector<ReorderLoop> loops;
     std::int64_t width, zeros, width_scale;
     std::vector<std::int64_t> rows, row_scales, columns, column_scales;
-    bool by_columns = false;
-    bool is_aligned = false;                   // whether its columns may be streamed
+    // Worked out from the above.
+    bool by_columns = false;                   // whether columns are finished one by one
+    bool is_aligned = false;                   // whether columns may be streamed
     std::vector<std::int64_t> converted_rows;  // where rows begin in the scratch, in bytes
+    std::vector<std::pair<std::size_t, std::int64_t>> spans;  // rows that follow one another
 };
 
 // Tiles that share their outermost loops.

@@ -293,6 +293,52 @@ inline void transpose_block(const Transposition &t, std::int64_t r, std::int64_t
     }
 }
 
+// Gathers rows of a column, element by element.
+template <typename S>
+inline void gather(const Transposition &t, std::int64_t r, std::int64_t c, std::int64_t count,
+                   std::byte *to) {
+    const std::byte *src = t.src + c * S::kWidth;
+    for (std::int64_t i = 0; i < count; ++i) {
+        std::memcpy(to + i * S::kWidth, src + t.rows[r + i], S::kWidth);
+    }
+}
+
+// Some columns, and kDepth whole lines of each. Streaming stores that are far apart cost DRAM a
+// new row each, so that a column had better get several lines in a row.
+template <typename S, std::int64_t kDepth>
+inline void transpose_lines(const Transposition &t, std::int64_t r, std::int64_t c,
+                            std::int64_t columns) {
+    constexpr std::int64_t kBytes = S::kSide * S::kWidth;
+    constexpr std::int64_t kRows = kDepth * kLine / S::kWidth;
+    constexpr std::int64_t kFew = 2;  // columns that are not worth a square of their own
+    alignas(kLine) std::byte lines[kLine / S::kWidth][kDepth * kLine];
+    for (std::int64_t i = 0; i < kRows; ++i) prefetch(t.next + t.rows[r + i] + c * S::kWidth);
+    std::int64_t done = 0;
+    while (columns - done > kFew) {
+        const std::int64_t count = least(S::kSide, columns - done);
+        for (std::int64_t at = 0; at < kRows; at += S::kSide) {
+            typename S::Vector v[S::kSide];
+            load_square<S>(t, r + at, c + done, S::kSide, count, v);
+            for (std::int64_t j = 0; j < count; ++j) {
+                S::Register::store(lines[done + j] + at * S::kWidth, v[j]);
+            }
+        }
+        done += count;
+    }
+    for (; done < columns; ++done) gather<S>(t, r, c + done, kRows, lines[done]);
+    for (std::int64_t j = 0; j < columns; ++j) {
+        std::byte *dst = t.dst + t.columns[c + j] + r * S::kWidth;
+        for (std::int64_t at = 0; at < kDepth * kLine; at += kBytes) {
+            const auto v = S::Register::load(lines[j] + at);
+            if (t.stream) {
+                S::Register::stream(dst + at, v);
+            } else {
+                S::Register::store(dst + at, v);
+            }
+        }
+    }
+}
+
 // The same where rows or columns end, one square after the other.
 template <typename S>
 void transpose_edge(const Transposition &t, std::int64_t first_row, std::int64_t first_column,
@@ -316,6 +362,31 @@ void transpose_edge(const Transposition &t, std::int64_t first_row, std::int64_t
     }
 }
 
+// A block of a few columns and four lines of each: streaming stores that are far apart cost DRAM
+// a new row each, so a column gets as many in a row as the stack holds.
+template <typename S>
+inline void transpose_tall(const Transposition &t, std::int64_t r, std::int64_t c) {
+    constexpr std::int64_t kBytes = S::kSide * S::kWidth;
+    constexpr std::int64_t kParts = 4 * kLine / kBytes;
+    typename S::Vector lines[S::kSide][kParts];
+    const std::byte *src = t.src + c * S::kWidth;
+    for (std::int64_t p = 0; p < kParts; ++p) {
+        const std::int64_t *rows = t.rows + r + p * S::kSide;
+        typename S::Vector v[S::kSide];
+        for (std::int64_t i = 0; i < S::kSide; ++i) {
+            v[i] = S::Register::load(src + rows[i]);
+            prefetch(src - t.src + t.next + rows[i]);
+        }
+        S::transpose(v);
+        for (std::int64_t j = 0; j < S::kSide; ++j) lines[j][p] = v[j];
+    }
+    for (std::int64_t j = 0; j < S::kSide; ++j) {
+        std::byte *dst = t.dst + t.columns[c + j] + r * S::kWidth;
+        for (std::int64_t p = 0; p < kParts; ++p)
+            S::Register::stream(dst + p * kBytes, lines[j][p]);
+    }
+}
+
 template <typename S>
 void transpose(const Transposition &t) {
     constexpr std::int64_t kSide = kLine / S::kWidth;
@@ -323,60 +394,83 @@ void transpose(const Transposition &t) {
     const auto block = [&](std::int64_t r, std::int64_t c) {
         if (r + kSide <= t.row_count && c + kSide <= t.column_count) {
             transpose_block<S>(t, r, c);
+        } else if (r + kSide <= t.row_count) {
+            transpose_lines<S, 1>(t, r, c, t.column_count - c);
         } else {
             transpose_edge<S>(t, r, c, least(kSide, rows - r), least(kSide, t.column_count - c));
         }
     };
-    if (t.by_columns) {
-        for (std::int64_t c = 0; c < t.column_count; c += kSide) {
-            for (std::int64_t r = 0; r < rows; r += kSide) block(r, c);
-        }
-    } else {
+    if (!t.by_columns) {
         for (std::int64_t r = 0; r < rows; r += kSide) {
             for (std::int64_t c = 0; c < t.column_count; c += kSide) block(r, c);
         }
+        return;
+    }
+    for (std::int64_t c = 0; c < t.column_count; c += kSide) {
+        const std::int64_t columns = least(kSide, t.column_count - c);
+        std::int64_t r = 0;
+        for (; t.stream && r + 4 * kSide <= t.row_count; r += 4 * kSide) {
+            if (columns < kSide) {
+                transpose_lines<S, 4>(t, r, c, columns);
+                continue;
+            }
+            for (std::int64_t q = 0; q < kSide; q += S::kSide) transpose_tall<S>(t, r, c + q);
+        }
+        for (; r < rows; r += kSide) block(r, c);
     }
 }
 
-// Eight elements as float32 and back.
+// Eight elements as float32, and sixteen back.
 template <typename E>
-struct Eight;
+struct Lanes;
 
 template <>
-struct Eight<F32> {
+struct Lanes<F32> {
     static __m256 load(const std::byte *p) {
         return _mm256_loadu_ps(reinterpret_cast<const float *>(p));
     }
-    static void store(std::byte *p, __m256 x) { _mm256_storeu_ps(reinterpret_cast<float *>(p), x); }
-};
-
-template <>
-struct Eight<F16> {
-    static __m256 load(const std::byte *p) {
-        return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)));
-    }
-    static void store(std::byte *p, __m256 x) {
-        _mm_storeu_si128(reinterpret_cast<__m128i *>(p),
-                         _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    static void store(std::byte *p, __m256 low, __m256 high) {
+        _mm256_storeu_ps(reinterpret_cast<float *>(p), low);
+        _mm256_storeu_ps(reinterpret_cast<float *>(p) + 8, high);
     }
 };
 
 template <>
-struct Eight<Bf16> {
-    static __m256 load(const std::byte *p) {
-        const __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i *>(p));
-        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+struct Lanes<F16> {
+    static __m256 load(const std::byte *p) { return _mm256_cvtph_ps(Xmm::load(p)); }
+    static void store(std::byte *p, __m256 low, __m256 high) {
+        constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+        Xmm::store(p, _mm256_cvtps_ph(low, kNearest));
+        Xmm::store(p + 16, _mm256_cvtps_ph(high, kNearest));
     }
-    static void store(std::byte *p, __m256 x) {
+};
+
+template <>
+struct Lanes<Bf16> {
+    static __m256 load(const std::byte *p) {
+        return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(Xmm::load(p)), 16));
+    }
+    static __m256i rounded(__m256 x) {
         const __m256i bits = _mm256_castps_si256(x);
-        const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-        const __m256i rounded =
-            _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
-        const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+        const __m256i odd = _mm256_srli_epi32(_mm256_slli_epi32(bits, 15), 31);
+        const __m256i half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF));
+        return _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
+    }
+    // The carry of rounding would make infinity of some NaNs.
+    static __m256i quieted(__m256 x, __m256i result) {
+        const __m256i bits = _mm256_castps_si256(x);
+        const __m256i quiet =
+            _mm256_srli_epi32(_mm256_or_si256(bits, _mm256_set1_epi32(0x400000)), 16);
         const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-        const __m256i high = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
-        const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(high, high), 0x08);
-        _mm_storeu_si128(reinterpret_cast<__m128i *>(p), _mm256_castsi256_si128(packed));
+        return _mm256_blendv_epi8(result, quiet, nan);
+    }
+    static void store(std::byte *p, __m256 low, __m256 high) {
+        __m256i a = rounded(low), b = rounded(high);
+        if (_mm256_movemask_ps(_mm256_cmp_ps(low, high, _CMP_UNORD_Q)) != 0) {
+            a = quieted(low, a);
+            b = quieted(high, b);
+        }
+        Ymm::store(p, _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xD8));
     }
 };
 
@@ -385,84 +479,95 @@ inline __m256 without_nan(__m256 x) {
     return _mm256_and_ps(x, _mm256_cmp_ps(x, x, _CMP_ORD_Q));
 }
 
-inline __m256i rounded(__m256 x, float low, float high) {
-    const __m256 bounded =
-        _mm256_min_ps(_mm256_max_ps(without_nan(x), _mm256_set1_ps(low)), _mm256_set1_ps(high));
-    return _mm256_cvtps_epi32(bounded);
-}
-
-inline void store_bytes(std::byte *p, __m128i words) {
-    std::memcpy(p, &words, 8);
+// Sixteen words of sixteen bits that are right for values between `low` and `high`.
+inline __m256i words(__m256 a, __m256 b, float low, float high) {
+    const auto whole = [&](__m256 x) {
+        const __m256 known = _mm256_max_ps(without_nan(x), _mm256_set1_ps(low));
+        return _mm256_cvtps_epi32(_mm256_min_ps(known, _mm256_set1_ps(high)));
+    };
+    return _mm256_permute4x64_epi64(_mm256_packs_epi32(whole(a), whole(b)), 0xD8);
 }
 
 template <>
-struct Eight<S8> {
+struct Lanes<S8> {
     static __m256 load(const std::byte *p) {
         const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(p));
         return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
     }
-    static void store(std::byte *p, __m256 x) {
-        const __m256i whole = rounded(x, -128.0F, 127.0F);
-        const __m128i words =
-            _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
-        store_bytes(p, _mm_packs_epi16(words, words));
+    static void store(std::byte *p, __m256 low, __m256 high) {
+        const __m256i both = words(low, high, -128.0F, 127.0F);
+        Xmm::store(
+            p, _mm_packs_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)));
     }
 };
 
 template <>
-struct Eight<U8> {
+struct Lanes<U8> {
     static __m256 load(const std::byte *p) {
         const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(p));
         return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
     }
-    static void store(std::byte *p, __m256 x) {
-        const __m256i whole = rounded(x, 0.0F, 255.0F);
-        const __m128i words =
-            _mm_packs_epi32(_mm256_castsi256_si128(whole), _mm256_extracti128_si256(whole, 1));
-        store_bytes(p, _mm_packus_epi16(words, words));
+    static void store(std::byte *p, __m256 low, __m256 high) {
+        const __m256i both = words(low, high, 0.0F, 255.0F);
+        Xmm::store(
+            p, _mm_packus_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)));
     }
 };
 
 template <>
-struct Eight<S32> {
-    static __m256 load(const std::byte *p) {
-        return _mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)));
-    }
-    static void store(std::byte *p, __m256 x) {
+struct Lanes<S32> {
+    static __m256 load(const std::byte *p) { return _mm256_cvtepi32_ps(Ymm::load(p)); }
+    static __m256i whole(__m256 x) {
         // Out of range the conversion gives the lowest number, which is wrong above only.
         const __m256 known = without_nan(x);
         const __m256i above =
             _mm256_castps_si256(_mm256_cmp_ps(known, _mm256_set1_ps(2147483648.0F), _CMP_GE_OQ));
-        const __m256i whole = _mm256_cvtps_epi32(known);
-        _mm256_storeu_si256(reinterpret_cast<__m256i *>(p),
-                            _mm256_blendv_epi8(whole, _mm256_set1_epi32(2147483647), above));
+        return _mm256_blendv_epi8(_mm256_cvtps_epi32(known), _mm256_set1_epi32(2147483647), above);
+    }
+    static void store(std::byte *p, __m256 low, __m256 high) {
+        Ymm::store(p, whole(low));
+        Ymm::store(p + 32, whole(high));
     }
 };
 
 template <typename From, typename To>
 struct Each {
+    static constexpr std::int64_t kStep = 16;
+    static constexpr auto kFrom = static_cast<std::int64_t>(sizeof(typename From::Type));
+    static constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
+
     static __m256 parameter(const float *values, std::int64_t i, std::int64_t step) {
         return step == 0 ? _mm256_set1_ps(values[0]) : _mm256_loadu_ps(values + i);
     }
+    static __m256 scaled(__m256 x, const Quantization &q, std::int64_t i, std::int64_t step) {
+        x = _mm256_mul_ps(_mm256_sub_ps(x, parameter(q.src_zero, i, step)),
+                          parameter(q.src_scale, i, step));
+        x = _mm256_div_ps(x, parameter(q.dst_scale, i, step));
+        if (To::kWhole) x = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+        return _mm256_add_ps(x, parameter(q.dst_zero, i, step));
+    }
+    static void sixteen(const std::byte *src, std::byte *dst, std::int64_t i,
+                        const Quantization *quantization, std::int64_t step) {
+        __m256 low = Lanes<From>::load(src + i * kFrom);
+        __m256 high = Lanes<From>::load(src + (i + 8) * kFrom);
+        if (quantization != nullptr) {
+            low = scaled(low, *quantization, i, step);
+            high = scaled(high, *quantization, i + 8, step);
+        }
+        Lanes<To>::store(dst + i * kTo, low, high);
+    }
     static void run(const std::byte *src, std::byte *dst, std::int64_t count,
                     const Quantization *quantization, std::int64_t step) {
-        constexpr auto from = static_cast<std::int64_t>(sizeof(typename From::Type));
-        constexpr auto to = static_cast<std::int64_t>(sizeof(typename To::Type));
-        std::int64_t i = 0;
-        for (; i + 8 <= count; i += 8) {
-            __m256 x = Eight<From>::load(src + i * from);
-            if (quantization != nullptr) {
-                x = _mm256_mul_ps(_mm256_sub_ps(x, parameter(quantization->src_zero, i, step)),
-                                  parameter(quantization->src_scale, i, step));
-                x = _mm256_div_ps(x, parameter(quantization->dst_scale, i, step));
-                if (To::kWhole) {
-                    x = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-                }
-                x = _mm256_add_ps(x, parameter(quantization->dst_zero, i, step));
+        if (count < kStep) {
+            for (std::int64_t i = 0; i < count; ++i) {
+                convert_one<From, To>(src, dst, i, quantization, step);
             }
-            Eight<To>::store(dst + i * to, x);
+            return;
         }
-        for (; i < count; ++i) convert_one<From, To>(src, dst, i, quantization, step);
+        std::int64_t i = 0;
+        for (; i + kStep <= count; i += kStep) sixteen(src, dst, i, quantization, step);
+        // The last ones overlap those before them.
+        if (i < count) sixteen(src, dst, count - kStep, quantization, step);
     }
 };
 

@@ -13,8 +13,10 @@ import click
 
 from stridewise import __version__
 from stridewise.cli.bench import bench
+from stridewise.cli.formats import formats
 from stridewise.cli.info import info
 from stridewise.cli.plan import plan
+from stridewise.cli.reorder import reorder
 from stridewise.cli.run import run
 from stridewise.errors import StridewiseError
 
@@ -31,7 +33,7 @@ def cli(debug: bool) -> None:
     del debug  # read by main(), which handles errors
 
 
-for _command in (run, plan, bench, info):
+for _command in (run, plan, bench, info, formats, reorder):
     cli.add_command(_command)
 
 

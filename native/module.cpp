@@ -290,6 +290,7 @@ ReorderTile parse_tile(const nb::dict &entry) {
             numbers("column_scales"),
             false,
             false,
+            false,
             {},
             {}};
 }
@@ -309,7 +310,7 @@ void init_reorder(Reorder *self,
                   std::int64_t dst_nbytes, std::int64_t fill_nbytes, const std::string &isa) {
     std::vector<ReorderGroup> parsed;
     for (const auto &[loops, tiles] : groups) {
-        ReorderGroup group{parse_loops(loops), {}};
+        ReorderGroup group{parse_loops(loops), {}, 1};
         for (const auto &tile : tiles) group.tiles.push_back(parse_tile(tile));
         parsed.push_back(std::move(group));
     }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <numeric>
 
 #include "errors.hpp"
 #include "threads.hpp"
@@ -12,6 +13,7 @@ namespace stridewise {
 namespace {
 
 constexpr std::int64_t kLine = 64;
+constexpr std::int64_t kVector = 16;
 // Runs of more bytes are converted in place of being copied from the scratch.
 constexpr std::int64_t kLongRun = 1024;
 
@@ -112,6 +114,16 @@ class Odometer {
     Place place_{0, 0, 0};
 };
 
+// Whether offsets, taken `size` at a time, advance by `step`.
+bool in_chunks(const std::vector<std::int64_t> &offsets, std::int64_t size, std::int64_t step) {
+    if (size < 2 || offsets.size() % static_cast<std::size_t>(size) != 0) return false;
+    for (std::size_t i = 0; i < offsets.size(); ++i) {
+        const auto place = static_cast<std::int64_t>(i) % size;
+        if (place != 0 && offsets[i] != offsets[i - 1] + step) return false;
+    }
+    return true;
+}
+
 // Works out what a tile, offsets in bytes, needs to know at each of its rounds; returns the bytes
 // of scratch that it converts into.
 std::int64_t prepare(ReorderTile &tile, const ReorderTypes &types, bool is_scaled) {
@@ -122,20 +134,39 @@ std::int64_t prepare(ReorderTile &tile, const ReorderTypes &types, bool is_scale
     if (!tile.is_runs) {
         tile.is_aligned = (rows + tile.zeros) * width % kLine == 0 && all_aligned(tile.columns);
         // The side that is scattered in memory is touched in the longer stretches.
+        tile.is_interleaved = (rows == 2 || rows == 4) && tile.zeros == 0 &&
+                              in_chunks(tile.columns, kVector / width, rows * width);
         tile.by_columns = rows < 2 || (columns > 1 && tile.columns[1] > tile.rows[1]);
     }
     if (!types.conversion || (tile.is_runs && row > kLongRun)) return 0;
+    // In the order of the source, in which neighbors are converted together.
+    std::vector<std::size_t> order(tile.rows.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    if (!tile.is_runs) {
+        std::stable_sort(order.begin(), order.end(),
+                         [&](std::size_t a, std::size_t b) { return tile.rows[a] < tile.rows[b]; });
+    }
     const std::int64_t pitch = columns * tile.width * types.src_itemsize;
-    for (std::size_t r = 0; r < tile.rows.size(); ++r) {
-        tile.converted_rows.push_back(static_cast<std::int64_t>(r) * row);
-        const bool follows = r > 0 && !is_scaled && tile.rows[r] == tile.rows[r - 1] + pitch;
-        if (follows) {
+    tile.converted_rows.resize(order.size());
+    for (std::size_t k = 0; k < order.size(); ++k) {
+        const std::int64_t from = tile.rows[order[k]];
+        tile.converted_rows[order[k]] = static_cast<std::int64_t>(k) * row;
+        if (k > 0 && !is_scaled && from == tile.rows[order[k - 1]] + pitch) {
             ++tile.spans.back().second;
         } else {
-            tile.spans.emplace_back(r, 1);
+            tile.spans.emplace_back(order[k], 1);
         }
     }
     return checked_product(rows, row);
+}
+
+// How many rounds ahead of a tile its source is to be fetched.
+std::int64_t lookahead(const ReorderTile &tile, std::int64_t itemsize) {
+    constexpr std::int64_t kInFlight = 4096;
+    const auto columns = static_cast<std::int64_t>(tile.is_runs ? 1 : tile.columns.size());
+    const auto rows = static_cast<std::int64_t>(tile.rows.size());
+    const std::int64_t nbytes = checked_product(rows * columns, tile.width * itemsize);
+    return std::max<std::int64_t>(1, std::min<std::int64_t>(32, kInFlight / nbytes));
 }
 
 const ReorderKernels *kernels_for(const std::string &isa) {
@@ -236,7 +267,12 @@ struct Reorder::Worker {
             t.src = t.next = scratch;
             t.rows = tile.converted_rows.data();
         }
-        self.kernels_->transpose[width_index(width)](t);
+        const int kernel = width_index(width);
+        if (tile.is_interleaved && self.kernels_->interleave[kernel] != nullptr) {
+            self.kernels_->interleave[kernel](t);
+        } else {
+            self.kernels_->transpose[kernel](t);
+        }
     }
 
     // Converts the rows of a tile into the scratch, where they follow one another.
@@ -273,7 +309,7 @@ struct Reorder::Worker {
         transposition(tile, at, next);
     }
 
-    // Runs a tile through its own loops, from `here` on; then comes the same tile at `ahead`.
+    // Runs a tile through its own loops, from `here` on, and fetches what is used at `ahead`.
     void run_all(const ReorderTile &tile, const Place &here, const Place &ahead) const {
         const Place start{tile.src, tile.dst, tile.scale};
         const std::int64_t count = rounds(tile.loops);
@@ -318,6 +354,7 @@ Reorder::Reorder(std::vector<ReorderGroup> groups, const ReorderTypes &types, Re
             const std::int64_t scratch =
                 tile.is_zero ? 0 : prepare(tile, types_, !scales_.src_zero.empty());
             scratch_nbytes_ = std::max(scratch_nbytes_, static_cast<std::size_t>(scratch));
+            if (group.tiles.size() == 1) group.lookahead = lookahead(tile, types_.src_itemsize);
             tile.src = checked_product(tile.src, types_.src_itemsize);
             tile.dst = checked_product(tile.dst, types_.dst_itemsize);
             for (auto &loop : tile.loops) {
@@ -379,15 +416,12 @@ void Reorder::run_part(const std::byte *src, std::byte *dst, int part, int parts
         const std::int64_t first = total * part / parts, last = total * (part + 1) / parts;
         if (first == last) continue;
         Odometer outer(group.loops, first);
-        for (std::int64_t round = first; round < last; ++round) {
-            const Place here = outer.place();
-            outer.next();
-            // The last round has nothing to look ahead to but itself.
-            const Place ahead = round + 1 < last ? outer.place() : here;
-            for (std::size_t i = 0; i + 1 < group.tiles.size(); ++i) {
-                worker.run_all(group.tiles[i], here, here);
+        // Memory takes as long to answer as many a small tile takes to move.
+        Odometer scout(group.loops, first + group.lookahead);
+        for (std::int64_t round = first; round < last; ++round, outer.next(), scout.next()) {
+            for (const auto &tile : group.tiles) {
+                worker.run_all(tile, outer.place(), scout.place());
             }
-            worker.run_all(group.tiles.back(), here, ahead);
         }
     }
     if (stream) kernels_->fence();

@@ -26,6 +26,7 @@ struct ReorderTile {
     std::vector<std::int64_t> rows, row_scales, columns, column_scales;
     // Worked out from the above.
     bool by_columns = false;                   // whether columns are finished one by one
+    bool is_interleaved = false;               // whether columns follow one another, in chunks
     bool is_aligned = false;                   // whether columns may be streamed
     std::vector<std::int64_t> converted_rows;  // where rows begin in the scratch, in bytes
     std::vector<std::pair<std::size_t, std::int64_t>> spans;  // rows that follow one another
@@ -35,6 +36,7 @@ struct ReorderTile {
 struct ReorderGroup {
     std::vector<ReorderLoop> loops;
     std::vector<ReorderTile> tiles;
+    std::int64_t lookahead = 1;  // rounds; worked out from the tiles
 };
 
 // Element types, or, where values stay what they are, their size alone.

@@ -24,6 +24,9 @@ struct Ymm {
     static void store(std::byte *p, __m256i v) {
         _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), v);
     }
+    static void store_half(std::byte *p, __m256i v) {
+        _mm_storeu_si128(reinterpret_cast<__m128i *>(p), _mm256_castsi256_si128(v));
+    }
     static void stream(std::byte *p, __m256i v) {
         _mm256_stream_si256(reinterpret_cast<__m256i *>(p), v);
     }
@@ -37,6 +40,9 @@ struct Xmm {
     }
     static void store(std::byte *p, __m128i v) {
         _mm_storeu_si128(reinterpret_cast<__m128i *>(p), v);
+    }
+    static void store_half(std::byte *p, __m128i v) {
+        _mm_storel_epi64(reinterpret_cast<__m128i *>(p), v);
     }
     static void stream(std::byte *p, __m128i v) {
         _mm_stream_si128(reinterpret_cast<__m128i *>(p), v);
@@ -345,6 +351,9 @@ void transpose_edge(const Transposition &t, std::int64_t first_row, std::int64_t
                     std::int64_t rows, std::int64_t columns) {
     for (std::int64_t c = first_column; c < first_column + columns; c += S::kSide) {
         for (std::int64_t r = first_row; r < first_row + rows; r += S::kSide) {
+            for (std::int64_t i = r; i < least(r + S::kSide, t.row_count); ++i) {
+                prefetch(t.next + t.rows[i] + c * S::kWidth);
+            }
             typename S::Vector v[S::kSide];
             load_square<S>(t, r, c, t.row_count - r, t.column_count - c, v);
             const std::int64_t stored = least(S::kSide, first_row + rows - r);
@@ -352,6 +361,8 @@ void transpose_edge(const Transposition &t, std::int64_t first_row, std::int64_t
                 std::byte *dst = t.dst + t.columns[c + j] + r * S::kWidth;
                 if (stored == S::kSide) {
                     S::Register::store(dst, v[j]);
+                } else if (2 * stored == S::kSide) {
+                    S::Register::store_half(dst, v[j]);
                 } else {
                     alignas(32) std::byte last[S::kSide * S::kWidth];
                     S::Register::store(last, v[j]);
@@ -417,6 +428,44 @@ void transpose(const Transposition &t) {
             for (std::int64_t q = 0; q < kSide; q += S::kSide) transpose_tall<S>(t, r, c + q);
         }
         for (; r < rows; r += kSide) block(r, c);
+    }
+}
+
+// Elements of two vectors in turn.
+template <std::int64_t kWidth>
+inline void shuffle(__m128i a, __m128i b, __m128i &low, __m128i &high) {
+    if constexpr (kWidth == 1) {
+        low = _mm_unpacklo_epi8(a, b), high = _mm_unpackhi_epi8(a, b);
+    } else if constexpr (kWidth == 2) {
+        low = _mm_unpacklo_epi16(a, b), high = _mm_unpackhi_epi16(a, b);
+    } else if constexpr (kWidth == 4) {
+        low = _mm_unpacklo_epi32(a, b), high = _mm_unpackhi_epi32(a, b);
+    } else {
+        low = _mm_unpacklo_epi64(a, b), high = _mm_unpackhi_epi64(a, b);
+    }
+}
+
+template <std::int64_t kWidth>
+void interleave(const Transposition &t) {
+    constexpr std::int64_t kColumns = 16 / kWidth;
+    for (std::int64_t c = 0; c < t.column_count; c += kColumns) {
+        const std::byte *src = t.src + c * kWidth;
+        std::byte *dst = t.dst + t.columns[c];
+        for (std::int64_t i = 0; i < t.row_count; ++i) prefetch(src - t.src + t.next + t.rows[i]);
+        const __m128i a = Xmm::load(src + t.rows[0]), b = Xmm::load(src + t.rows[1]);
+        if (t.row_count == 2) {
+            __m128i low, high;
+            shuffle<kWidth>(a, b, low, high);
+            Xmm::store(dst, low);
+            Xmm::store(dst + 16, high);
+            continue;
+        }
+        __m128i even[2], odd[2], lines[4];
+        shuffle<kWidth>(a, Xmm::load(src + t.rows[2]), even[0], even[1]);
+        shuffle<kWidth>(b, Xmm::load(src + t.rows[3]), odd[0], odd[1]);
+        shuffle<kWidth>(even[0], odd[0], lines[0], lines[1]);
+        shuffle<kWidth>(even[1], odd[1], lines[2], lines[3]);
+        for (int i = 0; i < 4; ++i) Xmm::store(dst + 16 * i, lines[i]);
     }
 }
 
@@ -578,6 +627,10 @@ ReorderKernels make() {
     kernels.transpose[2] = &transpose<Square4>;
     kernels.transpose[3] = &transpose<Square8>;
     kernels.transpose[4] = &transpose<Square16>;
+    kernels.interleave[0] = &interleave<1>;
+    kernels.interleave[1] = &interleave<2>;
+    kernels.interleave[2] = &interleave<4>;
+    kernels.interleave[3] = &interleave<8>;
     kernels.copy = &copy;
     kernels.fence = &fence;
     fill_conversions<Each>(kernels.convert);

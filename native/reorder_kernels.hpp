@@ -55,6 +55,9 @@ constexpr int kElements = 6;
 
 struct ReorderKernels {
     void (*transpose[kWidths])(const Transposition &);
+    // Two or four rows, and columns that follow one another for sixteen bytes of each row; null
+    // where there is nothing better than the above.
+    void (*interleave[kWidths])(const Transposition &);
     void (*copy)(const Runs &);
     void (*fence)();  // makes streamed bytes visible to other threads
     Convert convert[kElements][kElements];

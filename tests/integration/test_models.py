@@ -121,10 +121,12 @@ def test_a_measured_plan_agrees_with_onnxruntime_and_is_no_worse_than_uniform_on
     model = sw.compile(randomized("squeezenet"), threads=2, cache_dir=tmp_path)
     feeds = random_inputs(model.plan.graph)
     agree(model, run_onnxruntime(randomized("squeezenet"), feeds), feeds)
-    planned, *uniform = model.plan.compare()
+    # On the clock a uniform plan may have won; what was planned is cheapest by the costs.
+    plan = sw.plan(randomized("squeezenet"), threads=2, cache_dir=tmp_path)
+    planned, *uniform = plan.compare()
     assert all(planned.cost_ns <= other.cost_ns + 1e-6 for other in uniform)
-    assert model.plan.gap <= 1e-9
-    costs = [cost for d in model.plan.decisions for cost in d.chosen.costs]
+    assert plan.gap <= 1e-9
+    costs = [cost for d in plan.decisions for cost in d.chosen.costs]
     assert {cost.source for cost in costs} == {"measured"}
     assert not [cost for cost in costs if cost.is_reference]
 

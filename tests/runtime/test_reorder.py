@@ -175,6 +175,7 @@ REAL = [
     ("nChw16c", "N,C,H,W: walk N C H W 24*C", (2, 100, 4, 4)),
     ("NCHW", "N,C,H,W: walk N C H |16 W", (2, 3, 9, 21)),
     ("NCHW", "N,C,H,W: walk W H C N", (5, 70, 12, 90)),
+    ("NCHW", "NCHW", (1, 3, 101, 170)),
 ]
 
 

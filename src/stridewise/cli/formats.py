@@ -17,7 +17,7 @@ from stridewise.errors import FormatError, InputError, describe
 from stridewise.formats import Block, Format, Parameters, algebra, parse
 from stridewise.formats import names as names_of
 from stridewise.formats.axes import canonical
-from stridewise.formats.dialects import DIALECTS, readings
+from stridewise.formats.dialects import DIALECTS, find, readings
 from stridewise.formats.dialects.equivalents import (
     Equivalent,
     equivalent,
@@ -75,8 +75,7 @@ class _Asked:
     def letters(self) -> Mapping[str, str]:
         """What the dialect calls the axes, where the name is that of one dialect."""
         known = [self.dialect] if self.dialect else list(readings(self.name, self.parameters)[0])
-        system = next((d for d in DIALECTS.values() if known[0] in (d.name, *d.aliases)), None)
-        return _LETTERS.get(system.name, {}) if system is not None and len(known) == 1 else {}
+        return _LETTERS.get(find(known[0]).name, {}) if len(known) == 1 else {}
 
 
 def _named(fmt: Format, text: str) -> Format:

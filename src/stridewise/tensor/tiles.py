@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 
 from stridewise.tensor.moves import Move, Moves, Nest
 
@@ -20,10 +21,14 @@ __all__ = ["Group", "Tile", "groups"]
 # Bytes that a tile aims to touch in one piece on either side. Below 256 the hardware's prefetchers
 # and the pages of DRAM are badly used, far above it the tile leaves the first-level cache.
 _STRETCH = 512
+_LINE = 64
+_PAGE = 4096
 # Widest element that the transposition moves as one.
 _WIDEST = 16
 # Runs a tile at most, however short they are.
 _MOST_RUNS = 512
+# Elements of a run at most, so that threads can share what is contiguous on both sides.
+_LONGEST_RUN = 8192
 # Fewer rounds than this of common loops do not keep threads busy.
 _FEW_ROUNDS = 16
 
@@ -78,7 +83,7 @@ def groups(moves: Moves, src_itemsize: int, dst_itemsize: int) -> tuple[Group, .
     several = sum(nest.src is not None for nest in moves.nests) > 1
     together: dict[tuple[Move, ...], list[Tile]] = {}
     for nest in moves.nests:
-        for tile, common in _tiles(nest, src_itemsize, dst_itemsize):
+        for tile, common in _tiles(_Job.of(nest, (src_itemsize, dst_itemsize))):
             if several and nest.src is not None and _rounds(common) >= _FEW_ROUNDS:
                 together.setdefault(common, []).append(tile)
             else:
@@ -87,10 +92,7 @@ def groups(moves: Moves, src_itemsize: int, dst_itemsize: int) -> tuple[Group, .
 
 
 def _rounds(loops: Sequence[Move]) -> int:
-    rounds = 1
-    for loop in loops:
-        rounds *= loop.extent
-    return rounds
+    return prod(loop.extent for loop in loops)
 
 
 def _merged(loops: Sequence[Move]) -> list[Move]:
@@ -146,25 +148,42 @@ class _Cut:
         return part
 
 
-def _stretch(cut: _Cut, side: str, width: int, wanted: int) -> list[Move]:
-    """Take loops that continue one another on a side until the stretch is long enough.
+def _stretch(cut: _Cut, taken: Sequence[Move], side: str, width: int, wanted: int) -> list[Move]:
+    """Return loops that continue one another on a side, more taken until there are enough.
 
-    Columns are taken first and leave alone what rows begin with.
+    Columns leave alone what rows begin with.
     """
-    taken: list[Move] = []
-    length = 1
+    found = list(taken)
+    length = _rounds(found)
     while length < wanted:
         loop = next((o for o in cut.remaining if getattr(o, side) == length * width), None)
-        if loop is not None and side == "src" and loop.dst == width:
-            break
-        if loop is None:
+        if loop is None or (side == "src" and loop.dst == width):
             break
         part = cut.take(loop, max(1, wanted // length))
-        taken.append(part)
+        found.append(part)
         length *= part.extent
         if part.extent < loop.extent:
             break
-    return taken
+    return found
+
+
+def _sides(cut: _Cut, width: int, itemsizes: tuple[int, int]) -> tuple[list[Move], list[Move]]:
+    """Return the loops of columns and of rows.
+
+    Both want the same loops, at times. Columns come first, unless their first loop fills a cache
+    line and that of the rows does not.
+    """
+    wanted = [max(1, _STRETCH // (width * itemsize)) for itemsize in itemsizes]
+    lines = [max(1, _LINE // (width * itemsize)) for itemsize in itemsizes]
+    first = next((loop.extent for loop in cut.remaining if loop.dst == width), 0)
+    if 0 < first < lines[1]:
+        columns = _stretch(cut, [], "src", width, min(lines[0], wanted[0]))
+        rows = _stretch(cut, [], "dst", width, wanted[1])
+        # A loop that was cut has no continuation.
+        whole = not any(part[0].src == columns[-1].src for part in cut.parts) if columns else False
+        return (_stretch(cut, columns, "src", width, wanted[0]) if whole else columns), rows
+    columns = _stretch(cut, [], "src", width, wanted[0])
+    return columns, _stretch(cut, [], "dst", width, wanted[1])
 
 
 def _table(loops: Sequence[Move], side: str) -> tuple[tuple[int, int], ...]:
@@ -196,152 +215,238 @@ def _pairs(loops: Sequence[Move]) -> tuple[tuple[int, int, int], ...]:
     return tuple(found)
 
 
-def _tiles(nest: Nest, src_itemsize: int, dst_itemsize: int) -> list[tuple[Tile, tuple[Move, ...]]]:
-    """Return the tiles of a nest, each with the loops that it may share with other nests."""
-    tail = nest.tail
-    zeros = tail.zeros if tail else 0
-    if tail is None:
-        loops = _merged(nest.loops)
-    else:
-        behind = next(loop for loop in nest.loops if loop.dst == 1 and loop.extent == tail.run)
-        rest = list(nest.loops)
-        rest.remove(behind)
-        loops = [behind, *_merged(rest)]
-    shared = {(loop.src, loop.dst) for loop in nest.shared}
-    unit = next((o for o in loops if o.dst == 1 and (o.src == 1 or nest.src is None)), None)
-    width = unit.extent if unit else 1
-    narrow = width * dst_itemsize <= _WIDEST and width & (width - 1) == 0 and not zeros
-    if nest.src is None or (unit is not None and not narrow) or (unit and zeros):
-        return _run_tiles(nest, loops, unit, shared, dst_itemsize, zeros)
-    if unit is not None:
-        loops.remove(unit)
-    return _transposing(nest, loops, unit, shared, (src_itemsize, dst_itemsize), zeros)
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A nest whose loops are to be cut into tiles.
+
+    Attributes:
+        nest: the nest.
+        loops: its loops, merged, without ``unit``.
+        unit: the loop that is contiguous on both sides, if any.
+        behind: the loop that zeros follow, if any; it is then not among the others.
+        itemsizes: bytes of an element of the source and of the destination.
+    """
+
+    nest: Nest
+    loops: tuple[Move, ...]
+    unit: Move | None
+    behind: Move | None
+    itemsizes: tuple[int, int]
+
+    @classmethod
+    def of(cls, nest: Nest, itemsizes: tuple[int, int]) -> _Job:
+        loops, behind = list(nest.loops), None
+        if nest.tail is not None:
+            run = nest.tail.run
+            behind = next(loop for loop in loops if loop.dst == 1 and loop.extent == run)
+            loops.remove(behind)
+        loops = _merged(loops)
+        candidates = loops if behind is None else [behind]
+        both = (o for o in candidates if o.dst == 1 and (o.src == 1 or nest.src is None))
+        unit = next(both, None)
+        if unit is not None and behind is None:
+            loops.remove(unit)
+        return cls(nest, tuple(loops), unit, behind, itemsizes)
+
+    @property
+    def width(self) -> int:
+        return self.unit.extent if self.unit else 1
+
+    @property
+    def zeros(self) -> int:
+        return self.nest.tail.zeros if self.nest.tail else 0
+
+    @property
+    def is_runs(self) -> bool:
+        """Whether there is nothing to transpose, or runs are too long to be moved as elements."""
+        nbytes = self.width * self.itemsizes[1]
+        narrow = nbytes <= _WIDEST and nbytes & (nbytes - 1) == 0 and not self.zeros
+        return self.nest.src is None or (self.unit is not None and not narrow)
+
+    def shifted(self, rounds: Move, unit: Move) -> _Job:
+        """Return what is left of the runs after some rounds of shorter ones."""
+        nest = self.nest
+        moved = replace(
+            nest,
+            src=None if nest.src is None else nest.src + rounds.src * rounds.extent,
+            dst=nest.dst + rounds.dst * rounds.extent,
+            scale=nest.scale + rounds.scale * rounds.extent,
+        )
+        return replace(self, nest=moved, unit=unit)
 
 
-def _transposing(
-    nest: Nest,
-    loops: list[Move],
-    unit: Move | None,
-    shared: set[tuple[int, int]],
-    itemsizes: tuple[int, int],
-    zeros: int,
-) -> list[tuple[Tile, tuple[Move, ...]]]:
-    width = unit.extent if unit else 1
-    if unit is not None and unit.scale:
+Placed = tuple[Tile, tuple[Move, ...]]
+"""A tile, and the loops around it that other nests may have, too."""
+
+
+def _tiles(job: _Job) -> list[Placed]:
+    if not job.is_runs:
+        return _transposing(job)
+    if job.unit is None or job.zeros or job.unit.extent <= _LONGEST_RUN:
+        return _run_tiles(job)
+    # What is contiguous on both sides is cut, so that threads can share it.
+    size = _LONGEST_RUN
+    count, rest = divmod(job.unit.extent, size)
+    unit = job.unit
+    rounds = Move(count, unit.src * size, unit.dst * size, unit.scale * size)
+    short = replace(job, loops=(*job.loops, rounds), unit=replace(unit, extent=size))
+    tiles = _run_tiles(short)
+    return tiles + (_run_tiles(job.shifted(rounds, replace(unit, extent=rest))) if rest else [])
+
+
+def _transposing(job: _Job) -> list[Placed]:
+    loops, width = list(job.loops), job.width
+    if job.unit is not None and job.unit.scale:
         # Scales that vary inside of what is moved together are rare: single elements will do.
-        loops = [*loops, unit]
-        width = 1
+        loops, width = [*loops, job.unit], 1
     cut = _Cut(loops, [])
-    if zeros:
-        behind = loops.pop(0)
-        rows = [behind]
+    if job.behind is not None:
+        rows = [job.behind]
+        columns = _stretch(cut, [], "src", width, _STRETCH // (width * job.itemsizes[0]))
     else:
-        rows = []
-    columns = _stretch(cut, "src", width, max(1, _STRETCH // (width * itemsizes[0])))
-    rows = rows or _stretch(cut, "dst", width, max(1, _STRETCH // (width * itemsizes[1])))
-    tiles: list[tuple[Tile, tuple[Move, ...]]] = []
-    for around, bounds, base in _around(nest, cut, shared):
-        table = _table(_bounded(columns, bounds), "dst")
+        columns, rows = _sides(cut, width, job.itemsizes)
+    tiles: list[Placed] = []
+    for around in _around(job, cut):
+        table = _table(around.bounded(columns), "dst")
         one_by_one = width == 1 and [scale for _, scale in table] == list(range(len(table)))
         if one_by_one:
             table = tuple((at, 0) for at, _ in table)
-        tile = Tile(
-            base[0],
-            base[1],
-            base[2],
-            around[1],
-            width,
-            _table(_bounded(rows, bounds), "src"),
-            table,
-            is_runs=False,
-            zeros=zeros,
-            step=int(one_by_one),
+        tile = around.tile(
+            width, _table(around.bounded(rows), "src"), table, zeros=job.zeros, step=int(one_by_one)
         )
-        tiles.append((tile, around[0]))
+        tiles.append((tile, around.common))
     return tiles
 
 
-def _run_tiles(
-    nest: Nest,
-    loops: list[Move],
-    unit: Move | None,
-    shared: set[tuple[int, int]],
-    itemsize: int,
-    zeros: int,
-) -> list[tuple[Tile, tuple[Move, ...]]]:
-    loops = [loop for loop in loops if loop is not unit]
-    width = unit.extent if unit else 1
-    cut = _Cut(loops, [])
+def _run_tiles(job: _Job) -> list[Placed]:
+    cut = _Cut(list(job.loops), [])
     taken: list[Move] = []
+    itemsize = max(job.itemsizes)
     for side in ("src", "dst"):
-        length = width * itemsize
+        length = job.width * itemsize
         for loop in sorted(cut.remaining, key=lambda loop: getattr(loop, side)):
-            if length >= 2 * _STRETCH or getattr(loop, side) * itemsize >= 4096:
+            if length >= 2 * _STRETCH or getattr(loop, side) * itemsize >= _PAGE:
                 break
-            part = cut.take(loop, max(1, 2 * _STRETCH // length))
-            if _rounds([*taken, part]) > _MOST_RUNS:
-                cut.remaining.append(loop)
-                cut.parts = [p for p in cut.parts if p[0] is not loop]
+            wanted = max(1, 2 * _STRETCH // length)
+            if _rounds(taken) * min(wanted, loop.extent) > _MOST_RUNS:
                 break
+            part = cut.take(loop, wanted)
             taken.append(part)
             length *= part.extent
             if part.extent < loop.extent:
                 break
-    tiles: list[tuple[Tile, tuple[Move, ...]]] = []
-    for around, bounds, base in _around(nest, cut, shared):
-        pairs = _pairs(_bounded(taken, bounds))
-        tile = Tile(
-            base[0],
-            base[1],
-            base[2],
-            around[1],
-            width,
-            tuple((pair[0], pair[2]) for pair in pairs),
-            tuple((pair[1], pair[2]) for pair in pairs),
+    tiles: list[Placed] = []
+    for around in _around(job, cut):
+        pairs = _pairs(around.bounded(taken))
+        tile = around.tile(
+            job.width,
+            tuple((src, scale) for src, _, scale in pairs),
+            tuple((dst, scale) for _, dst, scale in pairs),
             is_runs=True,
-            zeros=zeros,
-            step=unit.scale if unit else 0,
+            zeros=job.zeros,
+            step=job.unit.scale if job.unit else 0,
         )
-        tiles.append((tile, around[0]))
+        tiles.append((tile, around.common))
     return tiles
 
 
-Bounds = dict[tuple[int, int], int]
-Around = tuple[tuple[Move, ...], tuple[Move, ...]]
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What stands around a tile, full or one that a loop leaves over.
 
-
-def _bounded(loops: Sequence[Move], bounds: Bounds) -> list[Move]:
-    return [
-        replace(loop, extent=min(loop.extent, bounds.get((loop.src, loop.dst), loop.extent)))
-        for loop in loops
-    ]
-
-
-def _around(
-    nest: Nest, cut: _Cut, shared: set[tuple[int, int]]
-) -> list[tuple[Around, Bounds, tuple[int | None, int, int]]]:
-    """Return, for the full tile and for what loops leave over, the loops around and the base.
-
-    The loops around are those that come from axes that all nests share, then the others.
+    Attributes:
+        common: loops of axes that all nests share, in the order of the destination.
+        own: the other loops, in that order, and last those that stay near, see :func:`_near`.
+        bounds: extents of cut loops that are left over, by their strides.
+        src: where the tile starts in the source.
+        dst: where it starts in the destination.
+        scale: where it starts among the scales.
     """
-    found: list[tuple[Around, Bounds, tuple[int | None, int, int]]] = []
+
+    common: tuple[Move, ...]
+    own: tuple[Move, ...]
+    bounds: dict[tuple[int, int], int]
+    src: int | None
+    dst: int
+    scale: int
+
+    def bounded(self, loops: Sequence[Move]) -> list[Move]:
+        """Return the loops of a tile as far as they go here."""
+        return [
+            replace(loop, extent=min(loop.extent, self.bounds.get(_strides(loop), loop.extent)))
+            for loop in loops
+        ]
+
+    def tile(
+        self,
+        width: int,
+        rows: tuple[tuple[int, int], ...],
+        columns: tuple[tuple[int, int], ...],
+        *,
+        is_runs: bool = False,
+        zeros: int,
+        step: int,
+    ) -> Tile:
+        return Tile(
+            self.src, self.dst, self.scale, self.own, width, rows, columns, is_runs, zeros, step
+        )
+
+
+def _strides(loop: Move) -> tuple[int, int]:
+    return (loop.src, loop.dst)
+
+
+def _near(loop: Move, itemsizes: tuple[int, int]) -> tuple[Move, Move]:
+    """Split a loop in two, the inner of which stays within a stretch of memory on some side.
+
+    Where a tile is smaller than a stretch, these rounds should come together.
+    """
+    steps = [loop.src * itemsizes[0], loop.dst * itemsizes[1]]
+    wanted = max((_STRETCH // step for step in steps if 0 < step < _STRETCH), default=1)
+    size = next(size for size in range(min(wanted, loop.extent), 0, -1) if loop.extent % size == 0)
+    outer = Move(loop.extent // size, loop.src * size, loop.dst * size, loop.scale * size)
+    return outer, replace(loop, extent=size)
+
+
+def _around(job: _Job, cut: _Cut) -> list[_Around]:
+    """Return what stands around the full tile, and around those that cut loops leave over."""
+    shared = {_strides(loop) for loop in job.nest.shared}
+    found: list[_Around] = []
     choices = [(True, False) if loop.extent % size else (True,) for loop, size in cut.parts]
     for chosen in product(*choices):
-        around = [(loop, (loop.src, loop.dst) in shared) for loop in cut.remaining]
-        bounds: Bounds = {}
-        src, dst, scale = nest.src, nest.dst, nest.scale
+        loops = [(loop, _strides(loop) in shared) for loop in cut.remaining]
+        bounds: dict[tuple[int, int], int] = {}
+        src, dst, scale = job.nest.src, job.nest.dst, job.nest.scale
         for is_full, (loop, size) in zip(chosen, cut.parts, strict=True):
             count = loop.extent // size
+            stepped = Move(count, loop.src * size, loop.dst * size, loop.scale * size)
             if is_full:
-                stepped = Move(count, loop.src * size, loop.dst * size, loop.scale * size)
-                around.append((stepped, (loop.src, loop.dst) in shared))
+                loops.append((stepped, _strides(loop) in shared))
                 continue
-            bounds[(loop.src, loop.dst)] = loop.extent - count * size
-            src = None if src is None else src + loop.src * size * count
-            dst += loop.dst * size * count
-            scale += loop.scale * size * count
-        around.sort(key=lambda pair: (-pair[0].dst, -pair[0].src))
-        common = tuple(loop for loop, is_common in around if is_common)
-        own = tuple(loop for loop, is_common in around if not is_common)
-        found.append(((common, own), bounds, (src, dst, scale)))
+            bounds[_strides(loop)] = loop.extent - count * size
+            src = None if src is None else src + stepped.src * count
+            dst += stepped.dst * count
+            scale += stepped.scale * count
+        common, own = _ordered(loops, job.itemsizes)
+        found.append(_Around(common, own, bounds, src, dst, scale))
     return found
+
+
+def _ordered(
+    loops: Sequence[tuple[Move, bool]], itemsizes: tuple[int, int]
+) -> tuple[tuple[Move, ...], tuple[Move, ...]]:
+    """Return the loops that are common and those that are not, outermost first."""
+
+    def outermost(loop: Move) -> tuple[int, int]:
+        return (-loop.dst, -loop.src)
+
+    near: list[Move] = []
+    far: list[tuple[Move, bool]] = []
+    for loop, is_common in loops:
+        outer, inner = _near(loop, itemsizes)
+        near += [inner] if inner.extent > 1 else []
+        far += [(outer, is_common)] if outer.extent > 1 else []
+    far.sort(key=lambda pair: outermost(pair[0]))
+    common = tuple(loop for loop, is_common in far if is_common)
+    own = tuple(loop for loop, is_common in far if not is_common)
+    return common, (*own, *sorted(near, key=outermost))

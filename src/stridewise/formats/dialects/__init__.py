@@ -36,7 +36,17 @@ from stridewise.formats.dialects import (
 from stridewise.formats.dialects.dialect import Dialect, Parameters
 from stridewise.formats.format import Format
 
-__all__ = ["DIALECTS", "Dialect", "Parameters", "dialects", "names", "parse", "readings", "spell"]
+__all__ = [
+    "DIALECTS",
+    "Dialect",
+    "Parameters",
+    "dialects",
+    "find",
+    "names",
+    "parse",
+    "readings",
+    "spell",
+]
 
 _TABLE = (
     native.DIALECT,
@@ -68,12 +78,21 @@ DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in _TABLE}
 _BY_ALIAS = {alias: dialect for dialect in _TABLE for alias in (dialect.name, *dialect.aliases)}
 
 
+# Of a name in an error message; that of XNNPACK with its parameters has 35 letters.
+_LONGEST_NAME = 80
+
+
 def dialects() -> tuple[str, ...]:
     """Return the names of the known dialects."""
     return tuple(DIALECTS)
 
 
-def _dialect(name: str) -> Dialect:
+def find(name: str) -> Dialect:
+    """Return the dialect of a name or an alias.
+
+    Raises:
+        FormatError: there is none.
+    """
     if name not in _BY_ALIAS:
         raise FormatError(
             describe("dialect", expected=f"one of {', '.join(DIALECTS)}", found=repr(name))
@@ -87,16 +106,17 @@ def names(dialect: str) -> tuple[str, ...]:
     Raises:
         FormatError: the dialect is unknown.
     """
-    return _dialect(dialect).names()
+    return find(dialect).names()
 
 
 def _unknown(text: str, candidates: tuple[str, ...], where: str) -> FormatError:
-    close = get_close_matches(text, candidates, 3, 0.6)
+    shown = text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
+    close = get_close_matches(shown, candidates, 3, 0.6)
     return FormatError(
         describe(
             where,
             expected="a name of a memory format",
-            found=repr(text),
+            found=repr(shown),
             fix=f"did you mean {' or '.join(close)}?" if close else "see `stridewise formats list`",
         )
     )
@@ -131,7 +151,7 @@ def parse(text: str, dialect: str | None = None, parameters: Parameters | None =
     ('N', 'H', 'W', 'C')
     """
     if dialect is not None:
-        system = _dialect(dialect)
+        system = find(dialect)
         found = system.parse(text, parameters or Parameters())
         if found is None:
             raise _unknown(text, system.names(), f"{system.title} format")
@@ -183,7 +203,7 @@ def spell(fmt: Format, dialect: str = "onednn", parameters: Parameters | None = 
     >>> spell(parse("NHWC"))
     'nhwc'
     """
-    system = _dialect(dialect)
+    system = find(dialect)
     given = parameters or Parameters()
     if system.spell is not None:
         name, hint = system.spell(fmt, given), ""

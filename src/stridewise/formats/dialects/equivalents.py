@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from stridewise.errors import FormatError
 from stridewise.formats.axes import POSITIONAL
-from stridewise.formats.dialects import DIALECTS, Dialect, Parameters, names, spell
+from stridewise.formats.dialects import DIALECTS, Dialect, Parameters, find, spell
 from stridewise.formats.format import Format, Pad, Pitch, Policy
 
 __all__ = ["Equivalent", "equivalent", "equivalents", "padding_rule", "with_policy"]
@@ -109,13 +109,6 @@ def _tried(fmt: Format, dialect: Dialect) -> Iterable[Format]:
             yield from (with_policy(renamed, policy) for policy in _POLICIES)
 
 
-def _system(name: str) -> Dialect:
-    found = [d for d in DIALECTS.values() if name in (d.name, *d.aliases)]
-    if not found:
-        names(name)  # says which dialects there are
-    return found[0]
-
-
 def equivalent(fmt: Format, dialect: str, parameters: Parameters | None = None) -> Equivalent:
     """Return what one system calls a format.
 
@@ -128,7 +121,7 @@ def equivalent(fmt: Format, dialect: str, parameters: Parameters | None = None) 
     ('NCHW_VECT_C', False, 'does not pad: C must be a multiple of 4')
     """
     given = parameters or Parameters()
-    system = _system(dialect)
+    system = find(dialect)
     why = ""
     for wanted in _tried(fmt, system):
         try:

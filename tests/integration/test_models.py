@@ -126,7 +126,7 @@ def test_a_measured_plan_agrees_with_onnxruntime_and_is_no_worse_than_uniform_on
     planned, *uniform = plan.compare()
     assert all(planned.cost_ns <= other.cost_ns + 1e-6 for other in uniform)
     assert plan.gap <= 1e-9
-    costs = [cost for d in plan.decisions for cost in d.chosen.costs]
+    costs = [cost for d in model.plan.decisions for cost in d.chosen.costs]
     assert {cost.source for cost in costs} == {"measured"}
     assert not [cost for cost in costs if cost.is_reference]
 

@@ -21,7 +21,6 @@ __all__ = ["Group", "Tile", "groups"]
 # Bytes that a tile aims to touch in one piece on either side. Below 256 the hardware's prefetchers
 # and the pages of DRAM are badly used, far above it the tile leaves the first-level cache.
 _STRETCH = 512
-_LINE = 64
 _PAGE = 4096
 # Widest element that the transposition moves as one.
 _WIDEST = 16
@@ -148,13 +147,13 @@ class _Cut:
         return part
 
 
-def _stretch(cut: _Cut, taken: Sequence[Move], side: str, width: int, wanted: int) -> list[Move]:
-    """Return loops that continue one another on a side, more taken until there are enough.
+def _stretch(cut: _Cut, side: str, width: int, wanted: int) -> list[Move]:
+    """Take loops that continue one another on a side until the stretch is long enough.
 
     Columns leave alone what rows begin with.
     """
-    found = list(taken)
-    length = _rounds(found)
+    found: list[Move] = []
+    length = 1
     while length < wanted:
         loop = next((o for o in cut.remaining if getattr(o, side) == length * width), None)
         if loop is None or (side == "src" and loop.dst == width):
@@ -168,22 +167,10 @@ def _stretch(cut: _Cut, taken: Sequence[Move], side: str, width: int, wanted: in
 
 
 def _sides(cut: _Cut, width: int, itemsizes: tuple[int, int]) -> tuple[list[Move], list[Move]]:
-    """Return the loops of columns and of rows.
-
-    Both want the same loops, at times. Columns come first, unless their first loop fills a cache
-    line and that of the rows does not.
-    """
+    """Return the loops of columns, which come first where both want the same ones, and of rows."""
     wanted = [max(1, _STRETCH // (width * itemsize)) for itemsize in itemsizes]
-    lines = [max(1, _LINE // (width * itemsize)) for itemsize in itemsizes]
-    first = next((loop.extent for loop in cut.remaining if loop.dst == width), 0)
-    if 0 < first < lines[1]:
-        columns = _stretch(cut, [], "src", width, min(lines[0], wanted[0]))
-        rows = _stretch(cut, [], "dst", width, wanted[1])
-        # A loop that was cut has no continuation.
-        whole = not any(part[0].src == columns[-1].src for part in cut.parts) if columns else False
-        return (_stretch(cut, columns, "src", width, wanted[0]) if whole else columns), rows
-    columns = _stretch(cut, [], "src", width, wanted[0])
-    return columns, _stretch(cut, [], "dst", width, wanted[1])
+    columns = _stretch(cut, "src", width, wanted[0])
+    return columns, _stretch(cut, "dst", width, wanted[1])
 
 
 def _table(loops: Sequence[Move], side: str) -> tuple[tuple[int, int], ...]:
@@ -302,7 +289,7 @@ def _transposing(job: _Job) -> list[Placed]:
     cut = _Cut(loops, [])
     if job.behind is not None:
         rows = [job.behind]
-        columns = _stretch(cut, [], "src", width, _STRETCH // (width * job.itemsizes[0]))
+        columns = _stretch(cut, "src", width, _STRETCH // (width * job.itemsizes[0]))
     else:
         columns, rows = _sides(cut, width, job.itemsizes)
     tiles: list[Placed] = []

@@ -223,7 +223,8 @@ def table(results: Sequence[Result]) -> list[str]:
             f"{median(result.samples[name]) / ours:.2f}" if name in result.samples else ""
             for name in ("numpy", "torch", "onednn")
         ]
-        cells = [case.src, case.dst, case.dtype, "x".join(map(str, case.shape))]
+        cells = [name.replace("|", "\\|") for name in (case.src, case.dst)]
+        cells += [case.dtype, "x".join(map(str, case.shape))]
         cells += [f"{result.copied_nbytes / 2e6:.0f}", result.engine, f"{ours / 1e6:.2f}"]
         cells += [f"**{result.fraction('ours'):.2f}**", *ratios]
         lines.append("| " + " | ".join(cells) + " |")

@@ -53,11 +53,6 @@ void scale_all(std::vector<std::int64_t> &offsets, std::int64_t itemsize) {
     for (auto &offset : offsets) offset = checked_product(offset, itemsize);
 }
 
-bool all_aligned(const std::vector<std::int64_t> &offsets) {
-    return std::all_of(offsets.begin(), offsets.end(),
-                       [](std::int64_t offset) { return offset % kLine == 0; });
-}
-
 // Which of the kernels for elements of 1, 2, 4, 8 and 16 bytes.
 int width_index(std::int64_t nbytes) {
     for (int index = 0; index < kWidths; ++index) {
@@ -124,6 +119,18 @@ bool in_chunks(const std::vector<std::int64_t> &offsets, std::int64_t size, std:
     return true;
 }
 
+// Whether columns of `nbytes` fill whole cache lines, alone or with their neighbors.
+bool fills_lines(const std::vector<std::int64_t> &columns, std::int64_t nbytes) {
+    const bool alone = nbytes % kLine == 0;
+    if (!alone && nbytes != kVector && nbytes != 2 * kVector) return false;
+    const std::int64_t together = alone ? 1 : kLine / nbytes;
+    if (!alone && !in_chunks(columns, together, nbytes)) return false;
+    for (std::size_t i = 0; i < columns.size(); i += static_cast<std::size_t>(together)) {
+        if (columns[i] % kLine != 0) return false;
+    }
+    return true;
+}
+
 // Works out what a tile, offsets in bytes, needs to know at each of its rounds; returns the bytes
 // of scratch that it converts into.
 std::int64_t prepare(ReorderTile &tile, const ReorderTypes &types, bool is_scaled) {
@@ -132,7 +139,7 @@ std::int64_t prepare(ReorderTile &tile, const ReorderTypes &types, bool is_scale
     const std::int64_t width = tile.width * types.dst_itemsize;
     const std::int64_t row = tile.is_runs ? width : columns * width;
     if (!tile.is_runs) {
-        tile.is_aligned = (rows + tile.zeros) * width % kLine == 0 && all_aligned(tile.columns);
+        tile.is_aligned = fills_lines(tile.columns, (rows + tile.zeros) * width);
         // The side that is scattered in memory is touched in the longer stretches.
         tile.is_interleaved = (rows == 2 || rows == 4) && tile.zeros == 0 &&
                               in_chunks(tile.columns, kVector / width, rows * width);
@@ -198,12 +205,14 @@ struct Reorder::Worker {
 
     void convert(const std::byte *from, std::byte *to, std::int64_t count, std::int64_t scale,
                  std::int64_t step) const {
-        const auto [src_type, dst_type] = *self.types_.conversion;
-        const Convert kernel =
-            self.kernels_->convert[static_cast<int>(src_type)][static_cast<int>(dst_type)];
-        if (self.scales_.src_zero.empty()) return kernel(from, to, count, nullptr, 0);
+        if (self.scales_.src_zero.empty()) return kernel()(from, to, count, nullptr, 0);
         const Quantization scales = scales_at(scale);
-        kernel(from, to, count, &scales, self.scales_.src_zero.size() > 1 ? step : 0);
+        kernel()(from, to, count, &scales, self.scales_.src_zero.size() > 1 ? step : 0);
+    }
+
+    Convert kernel() const {
+        const auto [from, to] = *self.types_.conversion;
+        return self.kernels_->convert[static_cast<int>(from)][static_cast<int>(to)];
     }
 
     void zero(const ReorderTile &tile, const Place &at) const {
@@ -241,8 +250,13 @@ struct Reorder::Worker {
     void convert_runs(const ReorderTile &tile, const Place &at, std::int64_t next,
                       const Target &target) const {
         const std::int64_t nbytes = tile.width * self.types_.src_itemsize;
+        const Convert plain = self.scales_.src_zero.empty() ? kernel() : nullptr;
         for (std::size_t i = 0; i < tile.rows.size(); ++i) {
             prefetch(src + next + tile.rows[i], nbytes);
+            if (plain != nullptr) {
+                plain(src + at.src + tile.rows[i], target(i), tile.width, nullptr, 0);
+                continue;
+            }
             convert(src + at.src + tile.rows[i], target(i), tile.width,
                     at.scale + tile.row_scales[i], tile.width_scale);
         }
@@ -264,7 +278,8 @@ struct Reorder::Worker {
             stream && tile.is_aligned && reinterpret_cast<std::uintptr_t>(t.dst) % kLine == 0;
         if (self.types_.conversion) {
             convert_rows(tile, at, next, width);
-            t.src = t.next = scratch;
+            t.src = scratch;
+            t.next = nullptr;
             t.rows = tile.converted_rows.data();
         }
         const int kernel = width_index(width);

@@ -67,6 +67,11 @@ inline void copy_short(const std::byte *src, std::byte *dst, std::int64_t nbytes
     if (nbytes == 1) *dst = *src;
 }
 
+// Fetches what the transposition to come reads at an offset; what is converted lies there already.
+inline void fetch_next(const Transposition &t, std::int64_t offset) {
+    if (t.next != nullptr) prefetch(t.next + offset);
+}
+
 template <bool kStream>
 inline void copy_vectors(const std::byte *src, std::byte *dst, std::int64_t nbytes) {
     for (std::int64_t i = 0; i < nbytes; i += 32) {
@@ -281,7 +286,7 @@ inline void transpose_block(const Transposition &t, std::int64_t r, std::int64_t
             typename S::Vector v[S::kSide];
             for (std::int64_t i = 0; i < S::kSide; ++i) {
                 v[i] = S::Register::load(src + rows[i]);
-                if (q == 0) prefetch(src - t.src + t.next + rows[i]);
+                if (q == 0) fetch_next(t, rows[i] + (src - t.src));
             }
             S::transpose(v);
             for (std::int64_t j = 0; j < S::kSide; ++j) lines[q * S::kSide + j][p] = v[j];
@@ -318,7 +323,7 @@ inline void transpose_lines(const Transposition &t, std::int64_t r, std::int64_t
     constexpr std::int64_t kRows = kDepth * kLine / S::kWidth;
     constexpr std::int64_t kFew = 2;  // columns that are not worth a square of their own
     alignas(kLine) std::byte lines[kLine / S::kWidth][kDepth * kLine];
-    for (std::int64_t i = 0; i < kRows; ++i) prefetch(t.next + t.rows[r + i] + c * S::kWidth);
+    for (std::int64_t i = 0; i < kRows; ++i) fetch_next(t, t.rows[r + i] + c * S::kWidth);
     std::int64_t done = 0;
     while (columns - done > kFew) {
         const std::int64_t count = least(S::kSide, columns - done);
@@ -352,14 +357,16 @@ void transpose_edge(const Transposition &t, std::int64_t first_row, std::int64_t
     for (std::int64_t c = first_column; c < first_column + columns; c += S::kSide) {
         for (std::int64_t r = first_row; r < first_row + rows; r += S::kSide) {
             for (std::int64_t i = r; i < least(r + S::kSide, t.row_count); ++i) {
-                prefetch(t.next + t.rows[i] + c * S::kWidth);
+                fetch_next(t, t.rows[i] + c * S::kWidth);
             }
             typename S::Vector v[S::kSide];
             load_square<S>(t, r, c, t.row_count - r, t.column_count - c, v);
             const std::int64_t stored = least(S::kSide, first_row + rows - r);
             for (std::int64_t j = 0; j < least(S::kSide, first_column + columns - c); ++j) {
                 std::byte *dst = t.dst + t.columns[c + j] + r * S::kWidth;
-                if (stored == S::kSide) {
+                if (stored == S::kSide && t.stream) {
+                    S::Register::stream(dst, v[j]);
+                } else if (stored == S::kSide) {
                     S::Register::store(dst, v[j]);
                 } else if (2 * stored == S::kSide) {
                     S::Register::store_half(dst, v[j]);
@@ -386,7 +393,7 @@ inline void transpose_tall(const Transposition &t, std::int64_t r, std::int64_t 
         typename S::Vector v[S::kSide];
         for (std::int64_t i = 0; i < S::kSide; ++i) {
             v[i] = S::Register::load(src + rows[i]);
-            prefetch(src - t.src + t.next + rows[i]);
+            fetch_next(t, rows[i] + (src - t.src));
         }
         S::transpose(v);
         for (std::int64_t j = 0; j < S::kSide; ++j) lines[j][p] = v[j];
@@ -451,7 +458,7 @@ void interleave(const Transposition &t) {
     for (std::int64_t c = 0; c < t.column_count; c += kColumns) {
         const std::byte *src = t.src + c * kWidth;
         std::byte *dst = t.dst + t.columns[c];
-        for (std::int64_t i = 0; i < t.row_count; ++i) prefetch(src - t.src + t.next + t.rows[i]);
+        for (std::int64_t i = 0; i < t.row_count; ++i) fetch_next(t, t.rows[i] + (src - t.src));
         const __m128i a = Xmm::load(src + t.rows[0]), b = Xmm::load(src + t.rows[1]);
         if (t.row_count == 2) {
             __m128i low, high;

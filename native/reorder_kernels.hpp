@@ -12,7 +12,7 @@ namespace stridewise {
 // are in bytes.
 struct Transposition {
     const std::byte *src;
-    const std::byte *next;  // the source of the transposition to come, to be prefetched
+    const std::byte *next;  // the source of the one to come, to be prefetched; or null
     std::byte *dst;
     const std::int64_t *rows;     // per row: where it starts in the source
     const std::int64_t *columns;  // per column: where it starts in the destination

@@ -276,6 +276,10 @@ struct Reorder::Worker {
         t.by_columns = tile.by_columns;
         t.stream =
             stream && tile.is_aligned && reinterpret_cast<std::uintptr_t>(t.dst) % kLine == 0;
+        if (self.types_.conversion && !stream && in_registers(tile)) {
+            return self.kernels_->transpose_f32[static_cast<int>(self.types_.conversion->second)](
+                t);
+        }
         if (self.types_.conversion) {
             convert_rows(tile, at, next, width);
             t.src = scratch;
@@ -288,6 +292,14 @@ struct Reorder::Worker {
         } else {
             self.kernels_->transpose[kernel](t);
         }
+    }
+
+    // Whether a kernel converts the tile without a scratch.
+    bool in_registers(const ReorderTile &tile) const {
+        const auto [from, to] = *self.types_.conversion;
+        return from == Element::f32 && tile.width == 1 && tile.zeros == 0 &&
+               tile.rows.size() % 16 == 0 && self.scales_.src_zero.empty() &&
+               self.kernels_->transpose_f32[static_cast<int>(to)] != nullptr;
     }
 
     // Converts the rows of a tile into the scratch, where they follow one another.

@@ -627,6 +627,39 @@ struct Each {
     }
 };
 
+// Sixteen rows and eight columns of float32, which stay in registers until they are converted.
+template <typename To>
+inline void convert_block(const Transposition &t, std::int64_t r, std::int64_t c,
+                          std::int64_t columns) {
+    constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
+    __m256i low[8], high[8];
+    if (c % (kLine / 4) == 0) {
+        for (std::int64_t i = 0; i < 16; ++i) fetch_next(t, t.rows[r + i] + 4 * c);
+    }
+    load_square<Square4>(t, r, c, 8, columns, low);
+    load_square<Square4>(t, r + 8, c, 8, columns, high);
+    for (std::int64_t j = 0; j < columns; ++j) {
+        Lanes<To>::store(t.dst + t.columns[c + j] + r * kTo, _mm256_castsi256_ps(low[j]),
+                         _mm256_castsi256_ps(high[j]));
+    }
+}
+
+template <typename To>
+void transpose_f32(const Transposition &t) {
+    const auto block = [&](std::int64_t r, std::int64_t c) {
+        convert_block<To>(t, r, c, least(8, t.column_count - c));
+    };
+    if (t.by_columns) {
+        for (std::int64_t c = 0; c < t.column_count; c += 8) {
+            for (std::int64_t r = 0; r < t.row_count; r += 16) block(r, c);
+        }
+    } else {
+        for (std::int64_t r = 0; r < t.row_count; r += 16) {
+            for (std::int64_t c = 0; c < t.column_count; c += 8) block(r, c);
+        }
+    }
+}
+
 ReorderKernels make() {
     ReorderKernels kernels{};
     kernels.transpose[0] = &transpose<Square1>;
@@ -641,6 +674,11 @@ ReorderKernels make() {
     kernels.copy = &copy;
     kernels.fence = &fence;
     fill_conversions<Each>(kernels.convert);
+    kernels.transpose_f32[static_cast<int>(Element::f16)] = &transpose_f32<F16>;
+    kernels.transpose_f32[static_cast<int>(Element::bf16)] = &transpose_f32<Bf16>;
+    kernels.transpose_f32[static_cast<int>(Element::s8)] = &transpose_f32<S8>;
+    kernels.transpose_f32[static_cast<int>(Element::u8)] = &transpose_f32<U8>;
+    kernels.transpose_f32[static_cast<int>(Element::s32)] = &transpose_f32<S32>;
     return kernels;
 }
 

@@ -61,6 +61,10 @@ struct ReorderKernels {
     void (*copy)(const Runs &);
     void (*fence)();  // makes streamed bytes visible to other threads
     Convert convert[kElements][kElements];
+    // Transpositions of single float32 elements that are converted on the way, by the type that
+    // they become; rows in multiples of sixteen, no zeros, nothing streamed. Null where there are
+    // none.
+    void (*transpose_f32[kElements])(const Transposition &);
 };
 
 const ReorderKernels &portable_reorder_kernels();

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.formats_strategies import formats, shapes
+from tests.formats_strategies import formats, shapes, simple_formats
 
 import stridewise as sw
 from stridewise.dtypes import DType, dtype_of
@@ -309,6 +309,31 @@ def test_quantize_linear_of_onnx_gives_the_same():
 
 
 # --- what others say ------------------------------------------------------------------------------
+
+
+@given(st.data())
+def test_blocks_are_what_pad_reshape_and_transpose_of_numpy_make(data):
+    fmt = data.draw(simple_formats())
+    shape = data.draw(shapes(fmt))
+    x = np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
+    parts: list[int] = []
+    place: dict[tuple[str, int], int] = {}  # (axis, which of its digits) to dimension
+    for axis, extent in zip(fmt.axes, shape, strict=True):
+        sizes = [block.size for block in fmt.blocks if block.axis == axis]
+        count = -(-extent // int(np.prod(sizes)))
+        for digit, size in enumerate([count, *sizes]):
+            place[(axis, digit)] = len(parts)
+            parts.append(size)
+    padded = fmt.padded_shape(shape)
+    whole = np.pad(x, [(0, p - n) for p, n in zip(padded, shape, strict=True)]).reshape(parts)
+    seen: dict[str, int] = {}
+    order = []
+    for axis in (*fmt.order, *(block.axis for block in fmt.blocks)):
+        order.append(place[(axis, seen.get(axis, 0))])
+        seen[axis] = seen.get(axis, 0) + 1
+    np.testing.assert_array_equal(
+        sw.reorder(x, Format(fmt.axes, fmt.axes), fmt), whole.transpose(order)
+    )
 
 
 def test_onednn_agrees_on_size_and_offsets_of_every_tag_that_it_knows():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -11,15 +12,15 @@ from stridewise.errors import InputError, describe
 from stridewise.graph import Graph
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
-from stridewise.passes import simplify
+from stridewise.passes import Simplified, simplify
 from stridewise.planner import Plan, derive, make_plans
 from stridewise.planner.cost import KernelOracle, Progress, Roofline
-from stridewise.planner.targets import Machine, onednn_cpu
+from stridewise.planner.targets import Machine, Target, onednn_cpu
 from stridewise.runtime.cache import CostCache
-from stridewise.runtime.contest import fastest
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.machine import last_level_cache_nbytes, this_machine
 from stridewise.runtime.oracle import MeasuringOracle
+from stridewise.runtime.tuning import compile_tuned, remembered
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -69,7 +70,29 @@ def load(
     return import_model(source, shapes=shapes)
 
 
-def _plans(
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A model on its way to a plan: what is planned, for what, and by whose costs."""
+
+    simplified: Simplified
+    target: Target
+    machine: Machine
+    oracle: KernelOracle
+    progress: Progress | None
+
+    def plans(self, oracle: KernelOracle) -> tuple[Plan, ...]:
+        """Return the cheapest plan by the costs of an oracle, and the uniform ones."""
+        return make_plans(
+            derive(self.simplified.graph),
+            self.target,
+            self.machine,
+            oracle,
+            self.progress,
+            self.simplified.refusals,
+        )
+
+
+def _work(
     source: str | os.PathLike[str] | bytes | Graph | ModelProto,
     shapes: Mapping[str, Sequence[int]] | None,
     target: str,
@@ -77,8 +100,7 @@ def _plans(
     tune: Tune,
     cache: CostCache,
     progress: Progress | None,
-) -> tuple[Plan, ...]:
-    """Return the cheapest plan, and the cheapest in each kind of format."""
+) -> _Work:
     if target not in TARGETS:
         raise InputError(
             describe("target", expected=f"one of {', '.join(TARGETS)}", found=repr(target))
@@ -95,9 +117,7 @@ def _plans(
     else:
         peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
         oracle = Roofline(peak, _BANDWIDTH, chosen.efficiency)
-    return make_plans(
-        derive(simplified.graph), chosen, machine, oracle, progress, simplified.refusals
-    )
+    return _Work(simplified, chosen, machine, oracle, progress)
 
 
 def plan(
@@ -117,7 +137,8 @@ def plan(
         shapes: shapes of inputs, where the model leaves them open or others are wanted.
         threads: how many threads will run the model; all CPUs of this process by default.
         target: what to plan for; ``"onednn-cpu"``.
-        tune: ``"measure"`` times the kernels that the cost cache lacks, ``"model"`` estimates all.
+        tune: ``"measure"`` times the kernels that the cost cache lacks, and returns the plan that
+            :func:`compile` settled on where it has run this model; ``"model"`` estimates all.
         cache_dir: folder of the cost cache; the user's cache folder by default.
         progress: called as ``progress(done, total, kind)`` while kernels are timed.
 
@@ -129,7 +150,10 @@ def plan(
     """
     machine = this_machine(threads)
     cache = CostCache(machine, None if cache_dir is None else Path(cache_dir))
-    return _plans(source, shapes, target, machine, tune, cache, progress)[0]
+    work = _work(source, shapes, target, machine, tune, cache, progress)
+    if tune == "measure":
+        return remembered(work.plans, work.oracle, cache)
+    return work.plans(work.oracle)[0]
 
 
 def compile(  # noqa: A001 (the public name; the built-in is never wanted beside it)
@@ -144,8 +168,10 @@ def compile(  # noqa: A001 (the public name; the built-in is never wanted beside
 ) -> CompiledModel:
     """Make a model ready to run; the arguments are those of :func:`plan`.
 
-    With ``tune="measure"`` the plan is run against the uniform ones that promise to come near it,
-    and gives way to one that is clearly faster on the clock. The outcome is kept in the cache.
+    With ``tune="measure"`` the plan is run, its costs are corrected by what kernels take in place,
+    and the graph is planned again until the plan stays. Uniform plans that promise to come near it
+    run against it, and it gives way to one that is clearly faster on the clock. The outcome is kept
+    in the cache.
 
     Raises:
         ModelError: the model is damaged or uses something unsupported.
@@ -156,5 +182,7 @@ def compile(  # noqa: A001 (the public name; the built-in is never wanted beside
     """
     machine = this_machine(threads)
     cache = CostCache(machine, None if cache_dir is None else Path(cache_dir))
-    plans = _plans(source, shapes, target, machine, tune, cache, progress)
-    return fastest(plans, cache) if tune == "measure" else CompiledModel(plans[0])
+    work = _work(source, shapes, target, machine, tune, cache, progress)
+    if tune == "measure":
+        return compile_tuned(work.plans, work.oracle, cache)
+    return CompiledModel(work.plans(work.oracle)[0])

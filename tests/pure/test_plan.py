@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from stridewise.errors import ModelError
 from stridewise.graph import Graph, Refusal
 from stridewise.ops import GraphBuilder
-from stridewise.ops.kernels import KernelSpec
+from stridewise.ops.kernels import KernelSpec, MemorySpec
 from stridewise.passes import simplify
 from stridewise.planner import Plan, derive, make_plan
-from stridewise.planner.cost import KernelCost, Roofline
+from stridewise.planner.cost import Corrected, KernelCost, Roofline
 from stridewise.planner.targets import Machine, onednn_cpu
 
 F32 = np.float32
@@ -396,3 +396,39 @@ def test_the_model_prefers_blocks_or_channels_last_to_plain_and_avoids_naive_loo
     }
     assert all(cost.source == "model" for d in plan.decisions for cost in d.chosen.costs)
     assert [kind.block for kind in target.kinds] == [0, 0, 16 if isa == "AVX512_CORE" else 8]
+
+
+def test_costs_are_corrected_by_what_ran_and_by_its_kind() -> None:
+    """What ran costs what it took; the rest of its kind is scaled alike; other kinds stay."""
+
+    def spec(kind: str, extent: int) -> KernelSpec:
+        return KernelSpec(kind, (("dst", MemorySpec((extent,), "a")),))
+
+    ran, unseen, other = spec("convolution", 1), spec("convolution", 2), spec("pooling", 3)
+    known = (KernelCost(10.0, "jit", "cached"), KernelCost(12.0, "gemm", "cached"))
+    alone = Oracle(lambda asked: 5.0 if asked.kind == "pooling" else known)
+    corrected = Corrected(
+        alone, lambda asked, name: 30.0 if (asked, name) == (ran, "jit") else None
+    )
+    found = corrected.costs((ran, unseen, other))
+    assert found[ran] == (KernelCost(30.0, "jit", "in place"), KernelCost(36.0, "gemm", "scaled"))
+    assert found[unseen] == (
+        KernelCost(30.0, "jit", "scaled"), KernelCost(36.0, "gemm", "scaled"),
+    )  # fmt: skip
+    assert found[other] == (KernelCost(5.0, "jit", "model"),)
+
+
+def test_the_order_of_implementations_follows_their_corrected_costs() -> None:
+    spec = KernelSpec("pooling", (("dst", MemorySpec((1,), "a")),))
+    known = (KernelCost(10.0, "jit", "cached"), KernelCost(12.0, "simple", "cached"))
+    seen = {"jit": 40.0, "simple": 20.0}
+    found = Corrected(Oracle(lambda _: known), lambda _, name: seen[name]).costs((spec,))[spec]
+    assert isinstance(found, tuple)
+    assert [cost.implementation for cost in found] == ["simple", "jit"]
+
+
+def test_what_the_library_refuses_stays_refused() -> None:
+    spec = KernelSpec("pooling", (("dst", MemorySpec((1,), "a")),))
+    refusal = Refusal("onednn", "pooling", "none")
+    found = Corrected(Oracle(lambda _: refusal), lambda *_: 1.0).costs((spec,))
+    assert found == {spec: refusal}

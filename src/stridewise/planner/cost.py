@@ -7,15 +7,15 @@ tests need no native code.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from stridewise.graph import Refusal
 from stridewise.ops.kernels import KernelSpec
 
-__all__ = ["KernelCost", "KernelOracle", "Progress", "Roofline", "Source"]
+__all__ = ["Corrected", "KernelCost", "KernelOracle", "Progress", "Roofline", "Source"]
 
-Source = Literal["measured", "cached", "model"]
+Source = Literal["measured", "cached", "model", "in place", "scaled"]
 Progress = Callable[[int, int, str], None]
 """Called with how many kernels are done, how many there are, and what is being measured."""
 
@@ -27,7 +27,9 @@ class KernelCost:
     Attributes:
         cost_ns: nanoseconds.
         implementation: the library's name of it; "" for its own first choice.
-        source: where the figure comes from.
+        source: where the figure comes from: the kernel alone, timed now (``"measured"``) or before
+            (``"cached"``); the analytic ``"model"``; timed inside this model (``"in place"``); or
+            alone, scaled by what kernels of its kind took more or less in place (``"scaled"``).
     """
 
     cost_ns: float
@@ -48,6 +50,62 @@ class KernelOracle(Protocol):
     ) -> Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]:
         """Return the implementations of each kernel, cheapest first, or why there is none."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """Costs of another oracle, corrected by what kernels took inside a running model.
+
+    A kernel that ran costs what it took there. One that did not is scaled by the factor between
+    both times of all kernels of its kind that ran: else what never ran would look better than what
+    did, only because nobody saw it in place.
+
+    Attributes:
+        oracle: knows the times of isolated kernels.
+        observed: returns the nanoseconds that an implementation took in place, or None.
+    """
+
+    oracle: KernelOracle
+    observed: Callable[[KernelSpec, str], float | None]
+
+    def costs(
+        self, specs: Sequence[KernelSpec], progress: Progress | None = None
+    ) -> Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]:
+        """Return the implementations of each kernel, cheapest first, or why there is none."""
+        alone = self.oracle.costs(specs, progress)
+        factors = self._factors(alone)
+        return {
+            spec: known if isinstance(known, Refusal) else self._corrected(spec, known, factors)
+            for spec, known in alone.items()
+        }
+
+    def _factors(
+        self, alone: Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]
+    ) -> dict[str, float]:
+        isolated: dict[str, float] = {}
+        in_place: dict[str, float] = {}
+        for spec, known in alone.items():
+            for cost in () if isinstance(known, Refusal) else known:
+                seen = self.observed(spec, cost.implementation)
+                if seen is not None:
+                    isolated[spec.kind] = isolated.get(spec.kind, 0.0) + cost.cost_ns
+                    in_place[spec.kind] = in_place.get(spec.kind, 0.0) + seen
+        return {kind: in_place[kind] / total for kind, total in isolated.items() if total > 0}
+
+    def _corrected(
+        self, spec: KernelSpec, known: tuple[KernelCost, ...], factors: Mapping[str, float]
+    ) -> tuple[KernelCost, ...]:
+        found: list[KernelCost] = []
+        for cost in known:
+            seen = self.observed(spec, cost.implementation)
+            if seen is not None:
+                found.append(replace(cost, cost_ns=seen, source="in place"))
+            elif spec.kind in factors:
+                scaled = cost.cost_ns * factors[spec.kind]
+                found.append(replace(cost, cost_ns=scaled, source="scaled"))
+            else:
+                found.append(cost)
+        return tuple(sorted(found, key=lambda cost: cost.cost_ns))
 
 
 @dataclass(frozen=True, slots=True)

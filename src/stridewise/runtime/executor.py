@@ -179,8 +179,7 @@ class CompiledModel:
         """
         if runs < 1:
             raise InputError(describe("runs", expected="1 or more", found=str(runs)))
-        arrays = self._named(inputs)
-        samples = self._native.program.profile(arrays, self._allocate(), runs + 1)[1:]
+        samples = self.step_times(self._named(inputs), runs + 1)[1:]
         rows: list[ProfileRow] = []
         for index, step in enumerate(self.program.steps):
             kernel = type(step).__name__.removesuffix("Step").lower()
@@ -191,6 +190,18 @@ class CompiledModel:
             measured = median(sample[index] for sample in samples)
             rows.append(ProfileRow(step.node, kernel, predicted, measured))
         return Profile(tuple(rows), runs)
+
+    def step_times(self, inputs: Sequence[Any], runs: int) -> list[list[int]]:
+        """Run the model and return the nanoseconds of every step, for each run.
+
+        Args:
+            inputs: arrays in the order of ``input_names``.
+            runs: how often.
+
+        Raises:
+            InputError: the number of inputs, a shape or a dtype is wrong.
+        """
+        return self._native.program.profile(self._checked(inputs), self._allocate(), runs)
 
     def trace(
         self, inputs: Mapping[str, Any], callback: Callable[[Written, Array], object]

@@ -1,0 +1,199 @@
+"""From isolated timings to what happens in place: plans are run, corrected and made again.
+
+Costs are those of isolated kernels, and in place the caches hold other things. So the cheapest plan
+and the uniform plans that come near it are run. What each kernel took inside them replaces its
+isolated time, kernels that did not run are scaled like those of their kind that did, and the graph
+is planned again, until the plan stays. Of all plans that ran the clock then picks one; this keeps
+the promise that none of the uniform plans is faster. The outcome is kept in the cost cache, so that
+it is decided once a model and machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+
+from stridewise.ops.kernels import KernelSpec
+from stridewise.planner.cost import Corrected, KernelOracle
+from stridewise.planner.plan import Comparison, Plan
+from stridewise.runtime.cache import CostCache
+from stridewise.runtime.contest import run_in_turn
+from stridewise.runtime.executor import CompiledModel
+
+__all__ = ["MakePlans", "compile_tuned", "remembered"]
+
+MakePlans = Callable[[KernelOracle], tuple[Plan, ...]]
+"""Plans a graph by the costs of an oracle: the cheapest plan, then the uniform ones."""
+
+_NEAR = 1.25
+"""Uniform plans that cost more than this many times the cheapest do not take part."""
+_MARGIN = 0.98
+"""Another plan wins below this part of the corrected plan's time; above, it may be noise."""
+_CORRECTIONS = 3
+PLANNED, UNCORRECTED = "planned", "planned alone"
+
+
+def _choices(plan: Plan) -> list[object]:
+    """Return what makes a plan run as it does: kernels and formats, without their costs."""
+    found: list[object] = [
+        (
+            decision.node,
+            decision.chosen.option,
+            [cost.implementation for cost in decision.chosen.costs],
+        )
+        for decision in plan.decisions
+    ]
+    return [*found, *((r.tensor, r.source, r.target, r.implementation) for r in plan.reorders)]
+
+
+def _digest(plans: Sequence[Plan]) -> str:
+    """Return what identifies a model here: nodes and types, kernels and formats, not weights."""
+    digest = hashlib.sha256()
+    graph = plans[0].graph
+    for node in graph.nodes:
+        types = [str(graph.values[name].type) for name in (*node.inputs, *node.outputs) if name]
+        digest.update(repr((node.op, node.inputs, node.outputs, node.attrs, types)).encode())
+    for plan in plans:
+        for decision in plan.decisions:
+            calls = [str(call.spec) for call in decision.chosen.option.calls]
+            digest.update(repr((decision.chosen.algorithm, calls)).encode())
+        digest.update(repr([(r.tensor, str(r.target)) for r in plan.reorders]).encode())
+    return digest.hexdigest()
+
+
+class _Record:
+    """What is kept of one model: the time of each plan, and of each kernel in place."""
+
+    def __init__(self, cache: CostCache, digest: str) -> None:
+        self._cache = cache
+        self._times, self._kernels = f"tuned {digest}", f"in place {digest}"
+
+    def read(self) -> tuple[dict[str, float], dict[str, float]] | None:
+        known = self._cache.load()
+        if self._times not in known or self._kernels not in known:
+            return None
+        return dict(known[self._times]), dict(known[self._kernels])
+
+    def write(self, times: Mapping[str, float], kernels: Mapping[str, float]) -> None:
+        self._cache.store(
+            {self._times: tuple(times.items()), self._kernels: tuple(kernels.items())}
+        )
+
+
+def _name(spec: KernelSpec, implementation: str) -> str:
+    return f"{implementation} | {spec}"
+
+
+def _corrected(make: MakePlans, oracle: KernelOracle, kernels: Mapping[str, float]) -> list[Plan]:
+    """Return the plans by corrected costs; implementations named as in the record."""
+
+    def observed(spec: KernelSpec, implementation: str) -> float | None:
+        return kernels.get(_name(spec, implementation))
+
+    return list(make(Corrected(oracle, observed)))
+
+
+def _near(plans: Sequence[Plan]) -> list[Plan]:
+    """Return the uniform plans worth running, each different."""
+    cheapest = plans[0]
+    found = [cheapest]
+    for plan in plans[1:]:
+        known = [_choices(other) for other in found]
+        if plan.cost_ns <= _NEAR * cheapest.cost_ns and _choices(plan) not in known:
+            found.append(plan)
+    return found[1:]
+
+
+def _winner(times: Mapping[str, float]) -> str:
+    best = min(times, key=lambda label: times[label])
+    return best if times[best] < _MARGIN * times[PLANNED] else PLANNED
+
+
+def _by_label(alone: Sequence[Plan], corrected: Sequence[Plan], times: Mapping[str, float]) -> Plan:
+    """Return the plan that won, with all measured times in its comparisons."""
+    label = _winner(times)
+    comparisons: list[Comparison] = [
+        dataclasses.replace(item, measured_ns=times.get(item.name))
+        for item in corrected[0].comparisons
+    ]
+    if UNCORRECTED in times:
+        before = alone[0].comparisons[0]
+        comparisons.insert(
+            1, dataclasses.replace(before, name=UNCORRECTED, measured_ns=times[UNCORRECTED])
+        )
+    if label == PLANNED:
+        plan = corrected[0]
+    elif label == UNCORRECTED:
+        plan = dataclasses.replace(alone[0], name=UNCORRECTED)
+    else:
+        plan = next(plan for plan in alone if plan.name == label)
+    return dataclasses.replace(plan, comparisons=tuple(comparisons))
+
+
+def remembered(make: MakePlans, oracle: KernelOracle, cache: CostCache) -> Plan:
+    """Return the plan that :func:`compile_tuned` uses, where it has run before.
+
+    Elsewhere the plan is the cheapest by the costs of isolated kernels.
+    """
+    alone = make(oracle)
+    record = _Record(cache, _digest(alone)).read()
+    if record is None:
+        return alone[0]
+    times, kernels = record
+    return _by_label(alone, _corrected(make, oracle, kernels), times)
+
+
+class _Tuning:
+    """One model being tuned: the plans that run, and what their kernels take."""
+
+    def __init__(self, make: MakePlans, oracle: KernelOracle, alone: Sequence[Plan]) -> None:
+        self._make, self._oracle = make, oracle
+        self.models = {
+            UNCORRECTED: CompiledModel(alone[0]),
+            **{plan.name: CompiledModel(plan) for plan in _near(alone)},
+        }
+        self.kernels: dict[str, float] = {}
+        self.corrected: list[Plan] = []
+        self.times = self._correct(alone[0])
+
+    def _correct(self, latest: Plan) -> Mapping[str, float]:
+        """Run, correct and plan again until the plan stays; return the times of all plans."""
+        outcome = run_in_turn(self.models)
+        observed = outcome.observed
+        for _ in range(_CORRECTIONS):
+            self.kernels = {_name(*kernel): cost for kernel, cost in observed.items()}
+            self.corrected = _corrected(self._make, self._oracle, self.kernels)
+            if _choices(self.corrected[0]) == _choices(latest):
+                break
+            latest = self.corrected[0]
+            self.models[PLANNED] = CompiledModel(latest)
+            observed |= run_in_turn({PLANNED: self.models[PLANNED]}).observed
+        if PLANNED in self.models:
+            return run_in_turn(self.models).times
+        self.models[PLANNED] = self.models.pop(UNCORRECTED)
+        times = dict(outcome.times)
+        return {PLANNED: times.pop(UNCORRECTED), **times}
+
+
+def compile_tuned(make: MakePlans, oracle: KernelOracle, cache: CostCache) -> CompiledModel:
+    """Return the model of the plan that is fastest when run.
+
+    Args:
+        make: plans the graph by the costs of an oracle.
+        oracle: knows the times of isolated kernels.
+        cache: where outcomes are kept.
+
+    Raises:
+        ExecutionError: the library refuses a kernel that a plan counts on.
+    """
+    alone = make(oracle)
+    record = _Record(cache, _digest(alone))
+    known = record.read()
+    if known is not None:
+        times, kernels = known
+        return CompiledModel(_by_label(alone, _corrected(make, oracle, kernels), times))
+    tuning = _Tuning(make, oracle, alone)
+    record.write(tuning.times, tuning.kernels)
+    plan = _by_label(alone, tuning.corrected, tuning.times)
+    return tuning.models[_winner(tuning.times)].with_plan(plan)

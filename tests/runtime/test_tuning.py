@@ -1,0 +1,188 @@
+"""Plans are run, corrected by what kernels take in place, made again, and picked by the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stridewise.graph import Graph
+from stridewise.ops.kernels import KernelSpec
+from stridewise.planner import Plan, derive, make_plans
+from stridewise.planner.cost import KernelOracle
+from stridewise.planner.targets import onednn_cpu
+from stridewise.runtime import tuning
+from stridewise.runtime.cache import CostCache
+from stridewise.runtime.contest import Outcome, run_in_turn
+from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.machine import this_machine
+from stridewise.runtime.program import KernelStep
+from stridewise.runtime.reference import run_reference
+
+from .graphs import THREADS, ForcingOracle, Net, error
+
+MACHINE = this_machine(THREADS)
+X = np.random.default_rng(0).standard_normal((1, 32, 9, 9), np.float32)
+
+
+def graph() -> Graph:
+    b = Net(1, 32, 9, 9)
+    pooled = b.op("max_pool", [b.conv(b.x, 32)], {"kernel": (2, 2)})
+    return b.build([b.op("relu", [b.conv(pooled, 32)])])
+
+
+def plans(oracle: KernelOracle) -> tuple[Plan, ...]:
+    return make_plans(derive(graph()), onednn_cpu(MACHINE), MACHINE, oracle)
+
+
+def near(factor: float = 1.05) -> KernelOracle:
+    """Return costs by which the blocked plan is the cheapest, and others are not far."""
+    return ForcingOracle("blocked", far=factor)
+
+
+def storage(spec: KernelSpec) -> str:
+    memory = spec.memory("dst")
+    tag = memory.tag if memory is not None else ""
+    return "blocked" if any(letter.isdigit() for letter in tag) else "other"
+
+
+class Clock:
+    """Stands in for running: how long plans and kernels take; counts how often it is asked."""
+
+    def __init__(
+        self, times: Mapping[str, float], kernel: Callable[[KernelSpec], float | None]
+    ) -> None:
+        self.times, self.kernel = times, kernel
+        self.asked: list[set[str]] = []
+
+    def __call__(self, models: Mapping[str, CompiledModel]) -> Outcome:
+        self.asked.append(set(models))
+        observed = {
+            (step.spec, step.implementation): seen
+            for model in models.values()
+            for step in model.program.steps
+            if isinstance(step, KernelStep) and (seen := self.kernel(step.spec)) is not None
+        }
+        return Outcome({label: self.times.get(label, 1e9) for label in models}, observed)
+
+
+def nothing(_spec: KernelSpec) -> None:
+    return None
+
+
+def tuned(
+    folder: Path, patch: pytest.MonkeyPatch, clock: Clock, oracle: KernelOracle
+) -> CompiledModel:
+    patch.setattr(tuning, "run_in_turn", clock)
+    model = tuning.compile_tuned(plans, oracle, CostCache(MACHINE, folder))
+    (name,) = graph().outputs
+    expected = run_reference(graph(), {graph().inputs[0]: X})[name]
+    assert error(model(X), expected) < 1e-5
+    return model
+
+
+@pytest.mark.parametrize(
+    ("uniform_ns", "winner"), [(50.0, "all plain"), (97.0, "all plain"), (99.0, "planned")]
+)
+def test_a_uniform_plan_wins_only_by_a_clear_margin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uniform_ns: float, winner: str
+) -> None:
+    clock = Clock({"planned alone": 100.0, "all plain": uniform_ns}, nothing)
+    model = tuned(tmp_path, monkeypatch, clock, near())
+    assert model.plan.name == winner
+    measured = {item.name: item.measured_ns for item in model.plan.compare()}
+    assert measured["planned"] == 100.0
+    assert measured["all plain"] == uniform_ns
+    assert ", used" in model.plan.explain()
+
+
+def test_the_outcome_is_remembered_by_compile_and_by_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock({"planned alone": 100.0, "all plain": 50.0}, nothing)
+    first = tuned(tmp_path, monkeypatch, clock, near()).plan
+    second = tuned(tmp_path, monkeypatch, clock, near()).plan
+    third = tuning.remembered(plans, near(), CostCache(MACHINE, tmp_path))
+    assert len(clock.asked) == 1
+    assert first.name == second.name == third.name == "all plain"
+    assert first.compare() == second.compare() == third.compare()
+
+
+def test_without_a_record_the_plan_is_that_of_isolated_kernels(tmp_path: Path) -> None:
+    plan = tuning.remembered(plans, near(), CostCache(MACHINE, tmp_path))
+    assert plan.cost_ns == plans(near())[0].cost_ns
+    assert {cost.source for d in plan.decisions for cost in d.chosen.costs} == {"model"}
+
+
+def test_plans_that_promise_much_less_do_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock({"planned alone": 100.0}, nothing)
+    model = tuned(tmp_path, monkeypatch, clock, near(100.0))
+    assert clock.asked == [{"planned alone"}]
+    measured = {item.name: item.measured_ns for item in model.plan.compare()}
+    assert measured["all plain"] is None
+
+
+def slow_when_blocked(spec: KernelSpec) -> float | None:
+    return 1e6 if spec.kind == "convolution" and storage(spec) == "blocked" else 1.0
+
+
+def test_kernels_that_are_slow_in_place_are_planned_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocked convolutions are cheap alone and slow in place; all plain ran beside them."""
+    times = {"planned alone": 200.0, "all plain": 190.0, "planned": 100.0}
+    clock = Clock(times, slow_when_blocked)
+    before = plans(near())[0]
+    assert any(d.chosen.option.outputs[0].is_blocked for d in before.decisions)
+    model = tuned(tmp_path, monkeypatch, clock, near())
+    assert model.plan.name == "planned"
+    for decision in model.plan.decisions:
+        assert not decision.chosen.option.outputs[0].is_blocked
+    assert {"planned"} in clock.asked
+    assert clock.asked[-1] >= {"planned", "planned alone"}
+    measured = {item.name: item.measured_ns for item in model.plan.compare()}
+    assert measured["planned"] == 100.0
+    assert measured["planned alone"] == 200.0
+    again = tuned(tmp_path, monkeypatch, Clock({}, nothing), near()).plan
+    assert again.cost_ns == model.plan.cost_ns
+    assert again.compare() == model.plan.compare()
+
+
+def test_a_correction_that_made_it_worse_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock({"planned alone": 100.0, "planned": 110.0}, slow_when_blocked)
+    model = tuned(tmp_path, monkeypatch, clock, near())
+    assert model.plan.name == "planned alone"
+    assert any(d.chosen.option.outputs[0].is_blocked for d in model.plan.decisions)
+    assert tuning.remembered(plans, near(), CostCache(MACHINE, tmp_path)).name == "planned alone"
+
+
+def test_a_plan_that_stays_costs_what_its_kernels_took_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock({"planned alone": 100.0}, lambda spec: 2.0 * spec.flops + 7.0)
+    plan = tuned(tmp_path, monkeypatch, clock, near(100.0)).plan
+    costs = [(call.spec, cost) for d in plan.decisions
+             for call, cost in zip(d.chosen.option.calls, d.chosen.costs, strict=True)]  # fmt: skip
+    assert {cost.source for _, cost in costs} == {"in place"}
+    assert all(cost.cost_ns == 2.0 * spec.flops + 7.0 for spec, cost in costs)
+
+
+def test_running_in_turn_times_every_model_and_every_kernel() -> None:
+    models = {plan.name: CompiledModel(plan) for plan in plans(near())[:2]}
+    outcome = run_in_turn(models)
+    assert set(outcome.times) == set(models)
+    assert all(time > 0 for time in outcome.times.values())
+    kernels = {
+        (step.spec, step.implementation)
+        for model in models.values()
+        for step in model.program.steps
+        if isinstance(step, KernelStep)
+    }
+    assert set(outcome.observed) == kernels
+    assert all(time > 0 for time in outcome.observed.values())

@@ -11,17 +11,27 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
 from stridewise.errors import DependencyError, ExecutionError, InputError, describe
 
-__all__ = ["PEERS", "Peer", "check_peers", "installed", "open_peer"]
+__all__ = [
+    "MOVING",
+    "PEERS",
+    "Peer",
+    "check_peers",
+    "installed",
+    "moves_of_onnxruntime",
+    "open_peer",
+]
 
 Array = NDArray[Any]
 Model = Path | bytes
 Runner = Callable[[], list[Array]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,63 @@ def _openvino(model: Model, inputs: Mapping[str, Array], threads: int) -> Peer:
     return Peer("openvino", module.__version__.split("-")[0], run)
 
 
+def _guarded(name: str, load: Callable[[], T]) -> T:
+    """Do what loads a model into another runtime, and give its errors our own types."""
+    try:
+        return load()
+    except ImportError as error:
+        raise DependencyError(
+            describe(
+                f"peer {name!r}",
+                expected="the package to be installed",
+                found=str(error),
+                fix="run `pip install 'stridewise[bench]'`",
+            )
+        ) from error
+    except Exception as error:  # every runtime has exceptions of its own, most of them RuntimeError
+        raise ExecutionError(
+            describe(
+                f"peer {name!r}",
+                expected="to load the model",
+                found=str(error).strip().split("\n")[0],
+                fix="leave it out of --vs",
+            )
+        ) from error
+
+
+MOVING = ("ReorderInput", "ReorderOutput", "Transpose", "Concat", "Split", "Slice")
+"""Operators of ONNX Runtime's optimized graphs that only move bytes. Its Reshapes move none."""
+
+
+def moves_of_onnxruntime(model: Model, threads: int) -> dict[str, int]:
+    """Return how many steps of each kind only move bytes in the graph that ONNX Runtime runs.
+
+    The graph is the one that it writes itself when a session is made, with all its optimizations
+    for this machine.
+
+    Raises:
+        DependencyError: it is not installed.
+        ExecutionError: it cannot load the model.
+    """
+    from stridewise.frontends.onnx import count_operators  # noqa: PLC0415 (onnx loads slowly)
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "optimized.onnx"
+
+        def load() -> None:
+            module: Any = importlib.import_module("onnxruntime")
+            options = module.SessionOptions()
+            options.intra_op_num_threads = threads
+            options.log_severity_level = 3
+            options.optimized_model_filepath = str(path)
+            source = str(model) if isinstance(model, Path) else model
+            module.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+        _guarded("onnxruntime", load)
+        counts = count_operators(path)
+    return {op: counts[op] for op in MOVING if op in counts}
+
+
 PEERS: dict[str, Callable[[Model, Mapping[str, Array], int], Peer]] = {
     "onnxruntime": _onnxruntime,
     "openvino": _openvino,
@@ -103,23 +170,4 @@ def open_peer(name: str, model: Model, inputs: Mapping[str, Array], threads: int
         DependencyError: it is not installed.
         ExecutionError: it cannot load the model.
     """
-    try:
-        return PEERS[name](model, inputs, threads)
-    except ImportError as error:
-        raise DependencyError(
-            describe(
-                f"peer {name!r}",
-                expected="the package to be installed",
-                found=str(error),
-                fix="run `pip install 'stridewise[bench]'`",
-            )
-        ) from error
-    except Exception as error:  # every runtime has exceptions of its own, most of them RuntimeError
-        raise ExecutionError(
-            describe(
-                f"peer {name!r}",
-                expected="to load the model",
-                found=str(error).strip().split("\n")[0],
-                fix="leave it out of --vs",
-            )
-        ) from error
+    return _guarded(name, lambda: PEERS[name](model, inputs, threads))

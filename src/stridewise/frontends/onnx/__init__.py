@@ -4,9 +4,17 @@ One room a family of operators, each ending in a table from ONNX names to handle
 is the list of rooms. Only this folder knows the ``onnx`` package.
 """
 
+from stridewise.frontends.onnx.census import count_operators
 from stridewise.frontends.onnx.edit import randomize, rebatch
 from stridewise.frontends.onnx.model import import_model
 from stridewise.frontends.onnx.proto import OPSETS
 from stridewise.frontends.onnx.source import read_model
 
-__all__ = ["OPSETS", "import_model", "randomize", "read_model", "rebatch"]
+__all__ = [
+    "OPSETS",
+    "count_operators",
+    "import_model",
+    "randomize",
+    "read_model",
+    "rebatch",
+]

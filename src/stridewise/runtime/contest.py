@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean, median
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from stridewise.ops.kernels import KernelSpec
 from stridewise.planner.plan import Plan
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.program import KernelStep
+from stridewise.runtime.timing import undisturbed
 
 __all__ = ["Observed", "Outcome", "run_in_turn"]
 
@@ -29,8 +30,8 @@ class Outcome:
     """What running several plans has shown.
 
     Attributes:
-        times: median nanoseconds of a whole run, by label.
-        observed: mean over all places of the median time that each kernel took there.
+        times: undisturbed nanoseconds of a whole run, by label.
+        observed: mean over all places of the undisturbed time that each kernel took there.
     """
 
     times: Mapping[str, float]
@@ -46,7 +47,7 @@ def _random_inputs(plan: Plan) -> list[NDArray[Any]]:
 def _observe(model: CompiledModel, samples: Sequence[Sequence[int]], into: dict[Any, Any]) -> None:
     for index, step in enumerate(model.program.steps):
         if isinstance(step, KernelStep):
-            taken = median(sample[index] for sample in samples)
+            taken = undisturbed([sample[index] for sample in samples])
             into.setdefault((step.spec, step.implementation), []).append(taken)
 
 
@@ -73,6 +74,6 @@ def run_in_turn(models: Mapping[str, CompiledModel]) -> Outcome:
     for label, model in models.items():
         _observe(model, steps[label], places)
     return Outcome(
-        {label: float(median(times)) for label, times in whole.items()},
+        {label: undisturbed(times) for label, times in whole.items()},
         {kernel: mean(times) for kernel, times in places.items()},
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import median
 
 from stridewise.graph import Refusal
 from stridewise.ops.kernels import KernelSpec
@@ -20,6 +19,7 @@ from stridewise.runtime.cache import CostCache, Entry
 from stridewise.runtime.library import load_core
 from stridewise.runtime.machine import cache_nbytes
 from stridewise.runtime.primitives import create, implementations
+from stridewise.runtime.timing import undisturbed
 
 __all__ = ["MeasuringOracle"]
 
@@ -103,7 +103,7 @@ class MeasuringOracle:
                     cold=[core.ARG_WEIGHTS] if self._is_cold(spec) else [],
                     spread_nbytes=0 if spec.memory("weights") else self._spread_nbytes,
                 )
-                found.append((name, float(median(samples))))
+                found.append((name, undisturbed(samples)))
         except core.NativeError:
             return tuple(found)
         return tuple(found)

@@ -1,240 +1,336 @@
-"""The exact choice: one kernel a node, one or more formats a tensor, the fewest milliseconds.
+"""The exact choice: one kernel a node, one or more formats a tensor, the fewest nanoseconds.
 
-This module knows no graphs. Tensors and formats are names; a *choice* needs some tensors in some
-formats and makes others. The integer program (solved by HiGHS):
+A problem is put as a sum of tables over two sorts of variables, which ``eliminate.py`` minimizes:
 
-- ``x[n,k]`` in {0,1}: node n uses choice k; exactly one a node;
-- ``conv[t,g,f]`` in {0,1}: tensor t is reordered from g to f, paid once however many use it;
-- ``made[t,f]``: sum of ``x`` over the choices that make t in f; ``conv[t,g,f] <= made[t,g]``;
-- for each consumer n and format f of t: sum of ``x`` over its choices that need (t, f) is at most
-  ``made[t,f] + sum over g of conv[t,g,f]``;
-- a demanded tensor is there in one of the formats that are acceptable;
-- minimize the cost of choices and reorders.
+- for each node, which choice it uses; for each tensor given in several formats, in which;
+- for each tensor with several readers, the *set* of formats that it exists in.
+
+A table over the maker of a tensor and its set holds the cost of the reorders from what is made to
+the rest of the set, each paid once; a table over a reader and the set forbids what is not there.
+Where there is one reader, the set is what that reader needs, and one table over maker and reader
+is enough. Sets of formats are bit masks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
 
 import numpy as np
 
 from stridewise.errors import PlanError, describe
+from stridewise.planner.eliminate import Contradiction, Table, minimize
+from stridewise.planner.integer import solve_program
+from stridewise.planner.problem import Choice, Move, Problem, Solution
 
-if TYPE_CHECKING:
-    import highspy
+__all__ = ["Choice", "Method", "Problem", "Solution", "solve"]
 
-__all__ = ["Choice", "Problem", "Solution", "solve"]
+Method = Literal["eliminate", "milp"]
 
-Stored = tuple[str, str]
-"""A tensor and a format that it is stored in."""
+_INFINITY = float("inf")
 
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One way to compute a node.
-
-    Attributes:
-        cost: in any unit, not negative.
-        needs: inputs with the formats that they must be in.
-        makes: outputs with the formats that they come in.
-    """
-
-    cost: float
-    needs: frozenset[Stored]
-    makes: frozenset[Stored]
+_RELAX = "relax the constraints"
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """What to decide.
+class _Side:
+    """A variable that makes or reads a tensor: a set of formats for each of its values."""
 
-    Attributes:
-        nodes: for each node, its choices.
-        reorders: the cost of storing a tensor in another format: (tensor, from, to) to cost.
-        given: tensors that exist before, in one format each.
-        demanded: tensors that must exist afterwards, in one of the formats.
-    """
-
-    nodes: Mapping[str, tuple[Choice, ...]]
-    reorders: Mapping[tuple[str, str, str], float]
-    given: Mapping[str, str]
-    demanded: Mapping[str, frozenset[str]]
+    variable: int
+    sets: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """A decision and its proof.
-
-    Attributes:
-        picks: the index of the chosen choice of each node.
-        reorders: the reorders that are made.
-        cost: what all of it costs.
-        lower_bound: no solution is cheaper than this.
-    """
-
-    picks: Mapping[str, int]
-    reorders: tuple[tuple[str, str, str], ...]
-    cost: float
-    lower_bound: float
-
-    @property
-    def gap(self) -> float:
-        """How far the cost may be from the optimum, as a part of the cost."""
-        return 0.0 if self.cost <= 0 else max(0.0, self.cost - self.lower_bound) / self.cost
-
-
-@dataclass(slots=True)
-class _Rows:
-    """Constraints under construction: coefficients by column, and bounds."""
-
-    entries: list[dict[int, float]] = field(default_factory=list[dict[int, float]])
-    lower: list[float] = field(default_factory=list[float])
-    upper: list[float] = field(default_factory=list[float])
-
-    def add(self, entries: dict[int, float], lower: float, upper: float) -> None:
-        self.entries.append(entries)
-        self.lower.append(lower)
-        self.upper.append(upper)
-
-
-class _Program:
-    """The integer program: columns are choices, then reorders."""
+class _Formats:
+    """Names of formats as bits, in alphabetic order."""
 
     def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.costs: list[float] = []
-        self.choice_column: dict[tuple[str, int], int] = {}
-        for node, choices in problem.nodes.items():
-            for index, choice in enumerate(choices):
-                self.choice_column[node, index] = len(self.costs)
-                self.costs.append(choice.cost)
-        self.reorder_column: dict[tuple[str, str, str], int] = {}
-        for key, cost in problem.reorders.items():
-            self.reorder_column[key] = len(self.costs)
-            self.costs.append(cost)
-        self.rows = _Rows()
-        self._made = self._makers()
-        self._reordered: dict[Stored, list[int]] = {}
-        for (tensor, _, target), column in self.reorder_column.items():
-            self._reordered.setdefault((tensor, target), []).append(column)
-        self._build()
+        names = {
+            fmt
+            for choices in problem.nodes.values()
+            for choice in choices
+            for stored in (choice.needs, choice.makes)
+            for _, fmt in stored
+        }
+        names.update(*problem.given.values(), *problem.demanded.values())
+        for _, source, target in problem.reorders:
+            names.add(source)
+            names.add(target)
+        self.names = sorted(names)
+        self.bits = {name: 1 << index for index, name in enumerate(self.names)}
 
-    def _makers(self) -> dict[Stored, list[int]]:
-        found: dict[Stored, list[int]] = {}
-        for node, choices in self.problem.nodes.items():
-            for index, choice in enumerate(choices):
-                for stored in choice.makes:
-                    found.setdefault(stored, []).append(self.choice_column[node, index])
+    def mask(self, names: Iterable[str]) -> int:
+        found = 0
+        for name in names:
+            found |= self.bits[name]
         return found
 
-    def _have(self, stored: Stored) -> tuple[dict[int, float], float]:
-        """Return the columns that make a tensor be there in a format, and a constant part."""
-        columns = [*self._made.get(stored, ()), *self._reordered.get(stored, ())]
-        return dict.fromkeys(columns, 1.0), float(self.problem.given.get(stored[0]) == stored[1])
-
-    def _build(self) -> None:
-        infinity = float("inf")
-        for node, choices in self.problem.nodes.items():
-            columns = [self.choice_column[node, index] for index in range(len(choices))]
-            self.rows.add(dict.fromkeys(columns, 1.0), 1.0, 1.0)
-            needed: dict[Stored, list[int]] = {}
-            for column, choice in zip(columns, choices, strict=True):
-                for stored in choice.needs:
-                    needed.setdefault(stored, []).append(column)
-            for stored, users in needed.items():
-                entries, present = self._have(stored)
-                for column in users:
-                    entries[column] = entries.get(column, 0.0) - 1.0
-                self.rows.add(entries, -present, infinity)
-        for (tensor, source, _), column in self.reorder_column.items():
-            made = dict.fromkeys(self._made.get((tensor, source), ()), 1.0)
-            present = float(self.problem.given.get(tensor) == source)
-            made[column] = -1.0
-            self.rows.add(made, -present, infinity)
-        for tensor, formats in self.problem.demanded.items():
-            total: dict[int, float] = {}
-            constant = 0.0
-            for fmt in sorted(formats):
-                entries, present = self._have((tensor, fmt))
-                total.update(entries)
-                constant += present
-            self.rows.add(total, 1.0 - constant, infinity)
+    def split(self, mask: int) -> list[str]:
+        return [name for name in self.names if self.bits[name] & mask]
 
 
-def _nothing_to_do(problem: Problem) -> Solution:
-    """Return the empty solution of a problem without nodes and reorders, if it is one."""
-    for tensor, formats in problem.demanded.items():
-        given = problem.given.get(tensor)
-        if given not in formats:
-            expected = f"one of the formats {', '.join(sorted(formats))}"
-            raise PlanError(describe(f"tensor {tensor!r}", expected=expected, found=str(given)))
-    return Solution({}, (), 0.0, 0.0)
+class _Moves:
+    """The reorders of one tensor: the cheapest way to add formats to those that are made."""
+
+    def __init__(self, formats: _Formats) -> None:
+        self._formats = formats
+        self.sources: dict[int, list[tuple[float, int]]] = {}
+        """For each format, what it can be made from, the cheapest first."""
+
+    def best(self, made: int, target: int) -> tuple[float, int]:
+        """Return the cost of one format, and what it is made from; 0 for nothing."""
+        for cost, source in self.sources.get(target, ()):
+            if source & made:
+                return cost, source
+        return _INFINITY, 0
+
+    def add(self, made: int, wanted: int) -> float:
+        """Return the cost of having all of ``wanted`` beside what is made."""
+        missing = wanted & ~made
+        total = 0.0
+        while missing:
+            target = missing & -missing
+            missing ^= target
+            total += self.best(made, target)[0]
+        return total
+
+    def any_of(self, made: int, there: int, demanded: int) -> tuple[float, int]:
+        """Return the cost of having one of ``demanded``, and which it is."""
+        if have := demanded & (made | there):
+            first = demanded & made or have
+            return 0.0, first & -first
+        goals = [self._formats.bits[name] for name in self._formats.split(demanded)]
+        return min(((self.best(made, goal)[0], goal) for goal in goals), default=(_INFINITY, 0))
 
 
-def _model(program: _Program) -> highspy.HighsLp:
-    """Return the integer program in the solver's terms: columns in [0, 1], rows sparse."""
-    import highspy  # noqa: PLC0415 (a tenth of a second that only planning pays)
-
-    columns, rows = len(program.costs), program.rows
-    model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = columns, len(rows.entries)
-    model.col_cost_ = np.array(program.costs)
-    model.col_lower_, model.col_upper_ = np.zeros(columns), np.ones(columns)
-    model.integrality_ = [highspy.HighsVarType.kInteger] * columns
-    model.row_lower_, model.row_upper_ = np.array(rows.lower), np.array(rows.upper)
-    starts = np.cumsum([0, *(len(entries) for entries in rows.entries)])
-    model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-    model.a_matrix_.start_ = starts
-    model.a_matrix_.index_ = np.array([c for entries in rows.entries for c in entries], np.int32)
-    model.a_matrix_.value_ = np.array([v for entries in rows.entries for v in entries.values()])
-    return model
+def _worthwhile(choices: Sequence[Choice]) -> list[int]:
+    """Return which choices are not the same as a cheaper one."""
+    best: dict[tuple[frozenset[tuple[str, str]], frozenset[tuple[str, str]]], int] = {}
+    for index, choice in enumerate(choices):
+        key = choice.needs, choice.makes
+        known = best.get(key)
+        if known is None or choice.cost < choices[known].cost:
+            best[key] = index
+    return sorted(best.values())
 
 
-def solve(problem: Problem, time_limit: float = 60.0) -> Solution:
+def _moves(problem: Problem, formats: _Formats) -> dict[str, _Moves]:
+    tensors = (*problem.given, *problem.demanded, *(tensor for tensor, _, _ in problem.reorders))
+    found = {tensor: _Moves(formats) for tensor in tensors}
+    for choices in problem.nodes.values():
+        for choice in choices:
+            for tensor, _ in choice.needs:
+                if tensor not in found:
+                    found[tensor] = _Moves(formats)
+    for (tensor, source, target), cost in problem.reorders.items():
+        sources = found[tensor].sources.setdefault(formats.bits[target], [])
+        sources.append((cost, formats.bits[source]))
+    for moves in found.values():
+        for sources in moves.sources.values():
+            sources.sort()
+    return found
+
+
+class _Tables:
+    """A problem as tables."""
+
+    def __init__(self, problem: Problem, formats: _Formats) -> None:
+        self.problem, self.formats = problem, formats
+        self.sizes: list[int] = []
+        self.owners: list[str] = []
+        """What each variable decides about, for messages."""
+        self.tables: list[Table] = []
+        self.makers: dict[str, list[_Side]] = {}
+        self.readers: dict[str, list[_Side]] = {}
+        self.kept: dict[str, tuple[int, list[int]]] = {}
+        self.given: dict[str, tuple[int, list[str]]] = {}
+        self.moves = _moves(problem, self.formats)
+        for tensor in problem.given:
+            self._add_given(tensor)
+        for node in problem.nodes:
+            self._add_node(node)
+        for tensor in dict.fromkeys((*self.readers, *problem.demanded)):
+            self._add_tensor(tensor)
+
+    def _variable(self, owner: str, size: int) -> int:
+        self.owners.append(owner)
+        self.sizes.append(size)
+        return len(self.sizes) - 1
+
+    def _add_given(self, tensor: str) -> None:
+        formats = sorted(self.problem.given[tensor])
+        if not formats:
+            raise PlanError(
+                describe(f"tensor {tensor!r}", expected="a format that it is given in", found="none")
+            )
+        variable = self._variable(f"given tensor {tensor!r}", len(formats))
+        self.given[tensor] = variable, formats
+        sets = [self.formats.bits[fmt] for fmt in formats]
+        self.makers.setdefault(tensor, []).append(_Side(variable, sets))
+
+    def _add_node(self, node: str) -> None:
+        choices = self.problem.nodes[node]
+        kept = _worthwhile(choices)
+        variable = self._variable(f"node {node!r}", len(kept))
+        self.kept[node] = variable, kept
+        self.tables.append(
+            Table((variable,), np.array([choices[index].cost for index in kept], np.float64))
+        )
+        needs: dict[str, list[int]] = {}
+        makes: dict[str, list[int]] = {}
+        bits, blank = self.formats.bits, [0] * len(kept)
+        for value, index in enumerate(kept):
+            for found, stored in ((needs, choices[index].needs), (makes, choices[index].makes)):
+                for tensor, fmt in stored:
+                    found.setdefault(tensor, blank.copy())[value] |= bits[fmt]
+        for found, sides in ((needs, self.readers), (makes, self.makers)):
+            for tensor in sorted(found):
+                sides.setdefault(tensor, []).append(_Side(variable, found[tensor]))
+
+    def _add_tensor(self, tensor: str) -> None:
+        makers, readers = self.makers.get(tensor, []), self.readers.get(tensor, [])
+        self._check(tensor, makers, readers)
+        if len(readers) == 1 and readers[0].variable not in {side.variable for side in makers}:
+            self._add_table(tensor, makers, readers)
+            return
+        if not readers:
+            self._add_table(tensor, makers, [])
+            return
+        sets = [0]
+        for side in readers:
+            sets = sorted({known | need for known in sets for need in side.sets})
+        exists = _Side(self._variable(f"tensor {tensor!r}", len(sets)), sets)
+        self._add_table(tensor, makers, [exists])
+        for side in readers:
+            costs = [[_INFINITY if need & ~known else 0.0 for known in sets] for need in side.sets]
+            self.tables.append(Table((side.variable, exists.variable), np.array(costs)))
+
+    def _add_table(self, tensor: str, makers: list[_Side], wanted: list[_Side]) -> None:
+        """Add what it costs to get from what is made to what is wanted and demanded."""
+        moves = self.moves[tensor]
+        names = self.problem.demanded.get(tensor)
+        demanded = None if names is None else self.formats.mask(names)
+        known: dict[tuple[int, int], float] = {}
+
+        def price(made: int, want: int) -> float:
+            if (made, want) not in known:
+                asked = 0.0 if demanded is None else moves.any_of(made, want, demanded)[0]
+                known[made, want] = asked + moves.add(made, want)
+            return known[made, want]
+
+        goals = wanted[0].sets if wanted else [0]
+        costs: list[float] = []
+        for combination in product(*(side.sets for side in makers)):
+            made = 0
+            for one in combination:
+                made |= one
+            costs += [price(made, want) for want in goals]
+        sides = [*makers, *wanted]
+        shape = [len(side.sets) for side in sides]
+        scope = tuple(side.variable for side in sides)
+        self.tables.append(Table(scope, np.array(costs, np.float64).reshape(shape)))
+
+    def _check(self, tensor: str, makers: list[_Side], readers: list[_Side]) -> None:
+        """Refuse what no combination can mend, and say where it is."""
+        made = 0
+        for side in makers:
+            for one in side.sets:
+                made |= one
+        moves = self.moves[tensor]
+        possible = made
+        for target in moves.sources:
+            possible |= target if moves.best(made, target)[1] else 0
+        found = ", ".join(self.formats.split(possible)) or "none"
+        demanded = self.problem.demanded.get(tensor)
+        if demanded is not None and not self.formats.mask(demanded) & possible:
+            expected = f"one of the formats {', '.join(sorted(demanded)) or '(none)'}"
+            raise PlanError(
+                describe(f"tensor {tensor!r}", expected=expected, found=found, fix=_RELAX)
+            )
+        for side in readers:
+            if all(need & ~possible for need in side.sets):
+                sets = {", ".join(self.formats.split(need)) for need in side.sets}
+                where = f"{self.owners[side.variable]}, tensor {tensor!r}"
+                expected = f"one of the formats {' or '.join(sorted(sets))}"
+                raise PlanError(describe(where, expected=expected, found=found, fix=_RELAX))
+
+    def solve(self, time_limit: float) -> tuple[dict[str, int], dict[str, str], float]:
+        """Return the choices of nodes, the formats of given tensors, and the slack."""
+        found = minimize(self.sizes, self.tables, time_limit)
+        if isinstance(found, Contradiction):
+            first, *others = [self.owners[variable] for variable in found.variables]
+            beside = f" beside {', '.join(others[:3])}" if others else ""
+            raise PlanError(
+                describe(
+                    first,
+                    expected=f"a combination of kernels{beside}",
+                    found="none",
+                    fix=_RELAX,
+                )
+            )
+        picks = {node: kept[found.values[v]] for node, (v, kept) in self.kept.items()}
+        given = {tensor: names[found.values[v]] for tensor, (v, names) in self.given.items()}
+        return picks, given, found.slack
+
+
+def _finish(
+    problem: Problem, formats: _Formats, picks: dict[str, int], given: dict[str, str], slack: float
+) -> Solution:
+    """Add the reorders that choices need, how demands are met, and the cost of all."""
+    moves = _moves(problem, formats)
+    made = {tensor: formats.bits[fmt] for tensor, fmt in given.items()}
+    needed: dict[str, int] = {}
+    for node, index in picks.items():
+        choice = problem.nodes[node][index]
+        for tensor, fmt in choice.makes:
+            made[tensor] = made.get(tensor, 0) | formats.bits[fmt]
+        for tensor, fmt in choice.needs:
+            needed[tensor] = needed.get(tensor, 0) | formats.bits[fmt]
+    met: dict[str, str] = {}
+    for tensor, names in problem.demanded.items():
+        there, want = made.get(tensor, 0), needed.get(tensor, 0)
+        _, goal = moves[tensor].any_of(there, want, formats.mask(names))
+        needed[tensor] = want | goal
+        met[tensor] = formats.split(goal)[0]
+    used: set[Move] = set()
+    for tensor, want in needed.items():
+        there = made.get(tensor, 0)
+        for target in formats.split(want & ~there):
+            _, source = moves[tensor].best(there, formats.bits[target])
+            used.add((tensor, formats.split(source)[0], target))
+    reorders = tuple(move for move in problem.reorders if move in used)
+    cost = sum(problem.nodes[node][index].cost for node, index in picks.items())
+    cost += sum(problem.reorders[move] for move in reorders)
+    return Solution(picks, reorders, given, met, cost, cost - slack)
+
+
+def solve(
+    problem: Problem, time_limit: float = 60.0, *, method: Method = "eliminate"
+) -> Solution:
     """Solve a problem exactly, or as well as the time allows, with the gap said.
+
+    The same problem has always the same solution. By elimination alone it is proved optimal up to
+    the rounding of sums; where an integer program had to help, the bound is that of HiGHS.
 
     Args:
         problem: what to decide.
-        time_limit: seconds after which the best solution so far is returned.
+        time_limit: seconds after which an integer program gives the best solution so far.
+        method: ``"eliminate"``, or ``"milp"`` for the integer program of the whole problem.
 
     Raises:
-        PlanError: a node has no choice, or no combination satisfies all needs.
+        PlanError: a node has no choice, or no combination satisfies all needs, or none was found
+            in time.
     """
-    import highspy  # noqa: PLC0415 (a tenth of a second that only planning pays)
-
     for node, choices in problem.nodes.items():
         if not choices:
             raise PlanError(describe(f"node {node!r}", expected="a kernel", found="none"))
-    program = _Program(problem)
-    if not program.costs:
-        return _nothing_to_do(problem)
-    highs = highspy.Highs()
-    highs.setOptionValue("output_flag", False)
-    highs.setOptionValue("threads", 1)
-    highs.setOptionValue("mip_rel_gap", 0.0)
-    highs.setOptionValue("mip_abs_gap", 0.0)
-    highs.setOptionValue("time_limit", time_limit)
-    highs.passModel(_model(program))
-    highs.run()
-    status = highs.getModelStatus()
-    info = highs.getInfo()
-    if status not in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kTimeLimit) or (
-        info.primal_solution_status != highspy.SolutionStatus.kSolutionStatusFeasible
-    ):
-        raise PlanError(
-            describe(
-                "plan",
-                expected="a combination of kernels",
-                found=str(status),
-                fix="relax the constraints",
+    formats = _Formats(problem)
+    if method == "milp":
+        found = solve_program(problem, time_limit)
+        if found is None:
+            raise PlanError(
+                describe("plan", expected="a combination of kernels", found="none", fix=_RELAX)
             )
-        )
-    picked = np.asarray(highs.getSolution().col_value) > 0.5
-    return Solution(
-        {node: index for (node, index), column in program.choice_column.items() if picked[column]},
-        tuple(key for key, column in program.reorder_column.items() if picked[column]),
-        float(np.dot(picked, program.costs)),
-        min(float(info.mip_dual_bound), float(np.dot(picked, program.costs))),
-    )
+        return _finish(problem, formats, found.picks, found.given, found.slack)
+    return _finish(problem, formats, *_Tables(problem, formats).solve(time_limit))

@@ -1,0 +1,324 @@
+"""Minimizing a sum of tables exactly, one variable after the other.
+
+Variables have a few values each; a *table* gives a cost to every combination of values of the
+variables in its scope, infinite for what cannot be combined. Wanted is the cheapest combination of
+all. Three exact reductions, cheapest first:
+
+- **Elimination.** All tables of a variable are added up, and the minimum over its values is a table
+  over its neighbors; which value it was is kept for later. With up to two neighbors these are the
+  reductions R0, RI and RII of partitioned boolean quadratic programming (Scholz and Eckstein,
+  LCTES 2002), with any number they are bucket elimination (Dechter, Artificial Intelligence 113,
+  1999). Variables with the smallest tables go first, so chains, trees and series-parallel graphs
+  take time in proportion to their length, and components and articulation points need no search.
+- **Dead ends.** A value that another one beats whatever the neighbors do is dropped (Desmet et al.,
+  Nature 356, 1992; Goldstein, Biophysical Journal 66, 1994).
+- **Integer programming** for components whose tables would grow too large for elimination.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Contradiction", "Minimum", "Table", "minimize"]
+
+_SMALL = 1 << 10
+"""Entries of the tables that elimination makes without looking further."""
+
+_LARGE = 1 << 20
+"""Entries of the largest table that it makes where nothing else helps ..."""
+
+_TOTAL = 1 << 24
+"""... and of all tables of such a component together, which take about a second."""
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """A cost for every combination of values of some variables.
+
+    Attributes:
+        scope: the variables, each once.
+        costs: one axis a variable; infinity for what cannot be combined.
+    """
+
+    scope: tuple[int, ...]
+    costs: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Minimum:
+    """The cheapest combination.
+
+    Attributes:
+        values: one for each variable.
+        slack: how much cheaper the true minimum may be; 0 unless time ran out.
+    """
+
+    values: tuple[int, ...]
+    slack: float
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """There is no combination of finite cost.
+
+    Attributes:
+        variables: some for which none was left, the first of them for sure.
+    """
+
+    variables: tuple[int, ...]
+
+
+class _ContradictionError(Exception):
+    """Ends a search that has nothing left to find."""
+
+    def __init__(self, *variables: int) -> None:
+        super().__init__(variables)
+        self.variables = variables
+
+
+class _Step(NamedTuple):
+    """A variable that was taken out: its best value, by the values that its neighbors had then."""
+
+    variable: int
+    scope: tuple[int, ...]
+    grid: tuple[NDArray[np.intp], ...]
+    best: NDArray[np.intp]
+
+
+class _Elimination:
+    """Variables and tables that are left, and how to find the values of those that are gone."""
+
+    def __init__(self, sizes: Sequence[int], tables: Sequence[Table]) -> None:
+        self.sizes = list(sizes)
+        self.values = [np.arange(size, dtype=np.intp) for size in sizes]
+        """The original values that are left of each variable."""
+        self.tables: list[dict[tuple[int, ...], Array]] = [{} for _ in sizes]
+        """For each variable, its tables by their scopes in ascending order."""
+        self.near: list[set[int]] = [set() for _ in sizes]
+        self.alive = [True] * len(self.sizes)
+        self.trail: list[_Step] = []
+        self.slack = 0.0
+        for table in tables:
+            order = sorted(range(len(table.scope)), key=table.scope.__getitem__)
+            self.add(tuple(table.scope[axis] for axis in order), table.costs.transpose(order))
+
+    def add(self, scope: tuple[int, ...], costs: Array) -> None:
+        """Add a table; the scope ascends."""
+        if not scope:
+            return
+        known = self.tables[scope[0]].get(scope)
+        total = costs if known is None else known + costs
+        for variable in scope:
+            self.tables[variable][scope] = total
+            if len(scope) > 1:
+                self.near[variable].update(scope)
+                self.near[variable].discard(variable)
+
+    def weight(self, variable: int) -> int:
+        """Return the entries of the table that eliminating a variable makes on the way."""
+        if self.sizes[variable] == 1:
+            return 0  # its tables only lose an axis, and are not joined
+        return self.sizes[variable] * prod([self.sizes[other] for other in self.near[variable]])
+
+    def _take_out(self, variable: int) -> dict[tuple[int, ...], Array]:
+        tables = self.tables[variable]
+        for scope in tables:
+            for other in scope:
+                if other != variable:
+                    del self.tables[other][scope]
+        for other in self.near[variable]:
+            self.near[other].discard(variable)
+        self.tables[variable] = {}
+        self.alive[variable] = False
+        return tables
+
+    def fix(self, variable: int) -> None:
+        """Take out a variable that has one value left: its tables lose that axis."""
+        rest = tuple[int, ...]()
+        for scope, costs in self._take_out(variable).items():
+            axis = scope.index(variable)
+            rest = scope[:axis] + scope[axis + 1 :]
+            left = costs.take(0, axis)
+            if np.isinf(left.min()):
+                raise _ContradictionError(variable, *rest)
+            self.add(rest, left)
+        self.trail.append(_Step(variable, (), (), self.values[variable][0]))
+
+    def eliminate(self, variable: int) -> None:
+        """Take out a variable, and leave a table over its neighbors."""
+        if self.sizes[variable] == 1:
+            self.fix(variable)
+            return
+        scope = tuple(sorted(self.near[variable]))
+        axes = {other: axis for axis, other in enumerate((*scope, variable))}
+        total: Array | float = 0.0
+        for own, costs in self._take_out(variable).items():
+            shape = [1] * len(axes)
+            for other, extent in zip(own, costs.shape, strict=True):
+                shape[axes[other]] = extent
+            if own[-1] != variable:
+                costs = np.moveaxis(costs, own.index(variable), -1)  # noqa: PLW2901
+            total = total + costs.reshape(shape)
+        joint = np.broadcast_to(
+            total, (*(self.sizes[other] for other in scope), self.sizes[variable])
+        )
+        best = joint.min(-1)
+        if np.isinf(best.min()):
+            raise _ContradictionError(variable, *scope)
+        grid = tuple([self.values[other] for other in scope])
+        self.trail.append(_Step(variable, scope, grid, self.values[variable][joint.argmin(-1)]))
+        self.add(scope, best)
+
+    def sweep(self, variables: Sequence[int], limit: float) -> list[int]:
+        """Eliminate variables, the smallest tables first, and return those beyond the limit."""
+        heap = [(self.weight(variable), variable) for variable in variables]
+        heapq.heapify(heap)
+        while heap:
+            weight, variable = heapq.heappop(heap)
+            if not self.alive[variable] or weight != self.weight(variable):
+                continue
+            if weight > limit:
+                break
+            touched = sorted(self.near[variable])
+            self.eliminate(variable)
+            for other in touched:
+                heapq.heappush(heap, (self.weight(other), other))
+        return [variable for variable in variables if self.alive[variable]]
+
+    def keep(self, variable: int, values: NDArray[np.bool_]) -> None:
+        """Drop all but some values of a variable."""
+        if not values.any():
+            raise _ContradictionError(variable)
+        self.values[variable] = self.values[variable][values]
+        self.sizes[variable] = int(values.sum())
+        for scope, costs in list(self.tables[variable].items()):
+            left = costs.compress(values, scope.index(variable))
+            for other in scope:
+                self.tables[other][scope] = left
+
+    def prune(self, variable: int) -> bool:
+        """Drop values that cannot be had, or that another beats whatever the others do.
+
+        ``worse[a, b]`` is the most by which value a can cost more than b, summed over the tables.
+        """
+        size = self.sizes[variable]
+        worse = np.zeros((size, size))
+        possible = np.ones(size, np.bool_)
+        for scope, costs in self.tables[variable].items():
+            rows = np.moveaxis(costs, scope.index(variable), 0).reshape(size, -1)
+            finite = np.isfinite(rows)
+            possible &= finite.any(1)
+            for b in range(size):
+                ahead = rows[:, finite[b]] - rows[b, finite[b]]
+                worse[:, b] += ahead.max(1) if ahead.shape[1] else 0.0
+        for b in range(size):
+            rivals = possible & (worse[:, b] <= 0.0)
+            rivals[b] = False
+            possible[b] &= not rivals.any()
+        if possible.all():
+            return False
+        self.keep(variable, possible)
+        return True
+
+    def components(self, variables: Sequence[int]) -> list[list[int]]:
+        """Return the variables in groups that have no table in common."""
+        seen: set[int] = set()
+        found: list[list[int]] = []
+        for start in variables:
+            if start in seen:
+                continue
+            seen.add(start)
+            group = [start]
+            for variable in group:
+                fresh = sorted(self.near[variable] - seen)
+                seen.update(fresh)
+                group += fresh
+            found.append(sorted(group))
+        return found
+
+    def affordable(self, group: Sequence[int]) -> bool:
+        """Return whether elimination of a component keeps within its limits, by trying it dry."""
+        near = {variable: set(self.near[variable]) for variable in group}
+        total = 0
+        while near:
+            weights = {v: prod([self.sizes[v], *(self.sizes[o] for o in near[v])]) for v in near}
+            variable = min(weights, key=lambda v: (weights[v], v))
+            total += weights[variable]
+            if weights[variable] > _LARGE or total > _TOTAL:
+                return False
+            neighbors = near.pop(variable)
+            for other in neighbors:
+                near[other] |= neighbors
+                near[other] -= {other, variable}
+        return True
+
+    def program(self, group: Sequence[int], time_limit: float) -> None:
+        """Decide a component by integer programming."""
+        from stridewise.planner.integer import minimize_tables  # noqa: PLC0415 (it reads Table)
+
+        number = {variable: index for index, variable in enumerate(group)}
+        scopes = {scope: costs for v in group for scope, costs in self.tables[v].items()}
+        tables = [
+            Table(tuple(number[variable] for variable in scope), costs)
+            for scope, costs in scopes.items()
+        ]
+        found = minimize_tables([self.sizes[v] for v in group], tables, time_limit)
+        if found is None:
+            raise _ContradictionError(*group)
+        self.slack += found.slack
+        for variable, value in zip(group, found.values, strict=True):
+            self.keep(variable, np.arange(self.sizes[variable]) == value)
+
+    def run(self, time_limit: float) -> None:
+        """Take out every variable."""
+        left = self.sweep(range(len(self.sizes)), _SMALL)
+        while left and any([self.prune(variable) for variable in left]):
+            left = self.sweep(left, _SMALL)
+        for group in self.components(left):
+            if not self.affordable(group):
+                self.program(group, time_limit)
+            self.sweep(group, float("inf"))
+
+    def read(self) -> tuple[int, ...]:
+        """Return the values of all variables, the last eliminated first."""
+        chosen = [0] * len(self.sizes)
+        for variable, scope, grid, best in reversed(self.trail):
+            at = [
+                int(values.searchsorted(chosen[other]))
+                for other, values in zip(scope, grid, strict=True)
+            ]
+            chosen[variable] = int(best[tuple(at)])
+        return tuple(chosen)
+
+
+def minimize(
+    sizes: Sequence[int], tables: Sequence[Table], time_limit: float = 60.0
+) -> Minimum | Contradiction:
+    """Return the combination of values for which the tables add up to the least.
+
+    Among several the choice is always the same. Sums are floating-point sums, so minima that differ
+    by their rounding count as one.
+
+    Args:
+        sizes: how many values each variable has, 1 or more.
+        tables: what combinations cost.
+        time_limit: seconds for each integer program, if any is needed.
+
+    Raises:
+        PlanError: the time was not enough to find any combination.
+    """
+    search = _Elimination(sizes, tables)
+    try:
+        search.run(time_limit)
+    except _ContradictionError as error:
+        return Contradiction(error.variables)
+    return Minimum(search.read(), search.slack)

@@ -1,0 +1,230 @@
+"""Integer programs, solved by HiGHS: of tables that elimination cannot take, and of whole problems.
+
+A program over tables is the local polytope (Wainwright and Jordan, Foundations and Trends in
+Machine Learning 1, 2008): a column for every value of a variable and for every combination of
+finite cost of a table; combinations add up to the values that they contain. It is a tight program,
+so there is little left to branch on.
+
+The program of a whole problem is written down from its definition. The planner does not need it;
+tests compare the two ways:
+
+- ``x[n,k]`` in {0,1}: node n uses choice k; exactly one a node; alike for the formats that a given
+  tensor may come in;
+- ``conv[t,g,f]`` in {0,1}: tensor t is reordered from g to f, paid once however many use it;
+- ``made[t,f]``: sum of ``x`` over the choices that make t in f; ``conv[t,g,f] <= made[t,g]``;
+- for each consumer n and format f of t: sum of ``x`` over its choices that need (t, f) is at most
+  ``made[t,f] + sum over g of conv[t,g,f]``;
+- a demanded tensor is there in one of the formats that are acceptable;
+- minimize the cost of choices and reorders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stridewise.errors import PlanError, describe
+from stridewise.planner.eliminate import Minimum, Table
+from stridewise.planner.problem import Move, Problem, Stored
+
+__all__ = ["Picked", "minimize_tables", "solve_program"]
+
+
+@dataclass(slots=True)
+class _Program:
+    """Columns in [0, 1] with costs, and rows with bounds, under construction."""
+
+    costs: list[float] = field(default_factory=list[float])
+    integral: list[bool] = field(default_factory=list[bool])
+    entries: list[Mapping[int, float]] = field(default_factory=list[Mapping[int, float]])
+    lower: list[float] = field(default_factory=list[float])
+    upper: list[float] = field(default_factory=list[float])
+
+    def column(self, cost: float, *, integral: bool = True) -> int:
+        self.costs.append(cost)
+        self.integral.append(integral)
+        return len(self.costs) - 1
+
+    def row(self, entries: Mapping[int, float], lower: float, upper: float) -> None:
+        self.entries.append(entries)
+        self.lower.append(lower)
+        self.upper.append(upper)
+
+    def one_of(self, columns: Sequence[int]) -> None:
+        self.row(dict.fromkeys(columns, 1.0), 1.0, 1.0)
+
+    def run(self, time_limit: float) -> tuple[NDArray[np.bool_], float] | None:
+        """Return the columns at one, and the lower bound; None where nothing satisfies all rows.
+
+        Raises:
+            PlanError: the time was not enough.
+        """
+        import highspy  # noqa: PLC0415 (a tenth of a second that few plans pay)
+
+        model = highspy.HighsLp()
+        count, kinds = len(self.costs), highspy.HighsVarType
+        model.num_col_, model.num_row_ = count, len(self.entries)
+        model.col_cost_ = np.array(self.costs)
+        model.col_lower_, model.col_upper_ = np.zeros(count), np.ones(count)
+        model.integrality_ = [kinds.kInteger if i else kinds.kContinuous for i in self.integral]
+        model.row_lower_, model.row_upper_ = np.array(self.lower), np.array(self.upper)
+        matrix = model.a_matrix_
+        matrix.format_ = highspy.MatrixFormat.kRowwise
+        matrix.start_ = np.cumsum([0, *(len(row) for row in self.entries)])
+        matrix.index_ = np.array([c for row in self.entries for c in row], np.int32)
+        matrix.value_ = np.array([v for row in self.entries for v in row.values()])
+        highs = highspy.Highs()
+        highs.setOptionValue("output_flag", False)
+        highs.setOptionValue("threads", 1)
+        highs.setOptionValue("mip_rel_gap", 0.0)
+        highs.setOptionValue("mip_abs_gap", 0.0)
+        highs.setOptionValue("time_limit", time_limit)
+        highs.passModel(model)
+        highs.run()
+        info, status = highs.getInfo(), highs.getModelStatus()
+        if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
+            return np.asarray(highs.getSolution().col_value) > 0.5, float(info.mip_dual_bound)
+        if status == highspy.HighsModelStatus.kInfeasible:
+            return None
+        raise PlanError(
+            describe(
+                "plan",
+                expected="a combination of kernels",
+                found=f"none in {time_limit:g} seconds ({status})",
+                fix="allow more time",
+            )
+        )
+
+
+def minimize_tables(
+    sizes: Sequence[int], tables: Sequence[Table], time_limit: float
+) -> Minimum | None:
+    """Return the combination for which the tables add up to the least; None if there is none.
+
+    Args:
+        sizes: how many values each variable has.
+        tables: costs of combinations; scopes in any order.
+        time_limit: seconds after which the best so far is returned, with its slack.
+
+    Raises:
+        PlanError: the time was not enough to find any combination.
+    """
+    program = _Program()
+    values = [[program.column(0.0) for _ in range(size)] for size in sizes]
+    for columns in values:
+        program.one_of(columns)
+    for table in tables:
+        # Sums of a value are rows: its combinations add up to it.
+        sums = [{column: -1.0} for variable in table.scope for column in values[variable]]
+        starts = np.cumsum([0, *table.costs.shape])
+        for position in np.argwhere(np.isfinite(table.costs)):
+            column = program.column(float(table.costs[tuple(position)]), integral=False)
+            for axis, value in enumerate(position):
+                sums[starts[axis] + value][column] = 1.0
+        for row in sums:
+            program.row(row, 0.0, 0.0)
+    found = program.run(time_limit)
+    if found is None:
+        return None
+    picked, bound = found
+    chosen = tuple(int(np.argmax(picked[columns])) for columns in values)
+    cost = sum(float(t.costs[tuple(chosen[variable] for variable in t.scope)]) for t in tables)
+    return Minimum(chosen, max(0.0, cost - bound))
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """What a program of a whole problem chose.
+
+    Attributes:
+        picks: the index of the choice of each node.
+        given: the format of each given tensor.
+        slack: how much cheaper the optimum may be.
+    """
+
+    picks: dict[str, int]
+    given: dict[str, str]
+    slack: float
+
+
+class _Whole:
+    """The program of a whole problem, by its definition."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.program = _Program()
+        column = self.program.column
+        self.choices = {
+            node: [column(choice.cost) for choice in choices]
+            for node, choices in problem.nodes.items()
+        }
+        self.formats = {
+            tensor: {fmt: column(0.0) for fmt in sorted(formats)}
+            for tensor, formats in problem.given.items()
+        }
+        self.moves: dict[Move, int] = {key: column(c) for key, c in problem.reorders.items()}
+        self.made: dict[Stored, list[int]] = {}
+        self.there: dict[Stored, list[int]] = {}
+        self._find_makers()
+        self._write()
+
+    def _find_makers(self) -> None:
+        for node, choices in self.problem.nodes.items():
+            for used, choice in zip(self.choices[node], choices, strict=True):
+                for stored in choice.makes:
+                    self.made.setdefault(stored, []).append(used)
+        for tensor, formats in self.formats.items():
+            for fmt, used in formats.items():
+                self.made.setdefault((tensor, fmt), []).append(used)
+        self.there = {stored: list(columns) for stored, columns in self.made.items()}
+        for (tensor, _, target), used in self.moves.items():
+            self.there.setdefault((tensor, target), []).append(used)
+
+    def _write(self) -> None:
+        infinity, program = float("inf"), self.program
+        for columns in self.choices.values():
+            program.one_of(columns)
+        for formats in self.formats.values():
+            program.one_of(tuple(formats.values()))
+        for node, choices in self.problem.nodes.items():
+            needed: dict[Stored, list[int]] = {}
+            for used, choice in zip(self.choices[node], choices, strict=True):
+                for stored in sorted(choice.needs):
+                    needed.setdefault(stored, []).append(used)
+            for stored, users in needed.items():
+                entries = dict.fromkeys(self.there.get(stored, ()), 1.0)
+                for used in users:
+                    entries[used] = entries.get(used, 0.0) - 1.0
+                program.row(entries, 0.0, infinity)
+        for (tensor, source, _), used in self.moves.items():
+            entries = dict.fromkeys(self.made.get((tensor, source), ()), 1.0)
+            program.row({**entries, used: -1.0}, 0.0, infinity)
+        for tensor, formats in self.problem.demanded.items():
+            columns = [c for fmt in sorted(formats) for c in self.there.get((tensor, fmt), ())]
+            program.row(dict.fromkeys(columns, 1.0), 1.0, infinity)
+
+
+def solve_program(problem: Problem, time_limit: float) -> Picked | None:
+    """Return what the integer program of a whole problem chooses; None where nothing fits.
+
+    Raises:
+        PlanError: the time was not enough to find any solution.
+    """
+    whole = _Whole(problem)
+    if not whole.program.costs:
+        return None if problem.demanded else Picked({}, {}, 0.0)
+    found = whole.program.run(time_limit)
+    if found is None:
+        return None
+    picked, bound = found
+    return Picked(
+        {node: int(np.argmax(picked[columns])) for node, columns in whole.choices.items()},
+        {
+            tensor: next(fmt for fmt, column in columns.items() if picked[column])
+            for tensor, columns in whole.formats.items()
+        },
+        max(0.0, float(np.dot(picked, whole.program.costs)) - bound),
+    )

@@ -14,6 +14,7 @@ from stridewise.graph.verify import verify
 from stridewise.ops import infer
 from stridewise.passes import Simplified, simplify
 from stridewise.planner import Plan, derive, make_plans
+from stridewise.planner.boundary import Wanted, boundary
 from stridewise.planner.cost import KernelOracle, Progress, Roofline
 from stridewise.planner.targets import Machine, Target, onednn_cpu
 from stridewise.runtime.cache import CostCache
@@ -71,56 +72,73 @@ def load(
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """A model on its way to a plan: what is planned, for what, and by whose costs."""
+class _Request:
+    """A model and how it is wanted; the arguments of :func:`plan`, checked."""
 
+    source: str | os.PathLike[str] | bytes | Graph | ModelProto
+    shapes: Mapping[str, Sequence[int]] | None
+    threads: int | None
+    target: str
+    tune: Tune
+    cache_dir: str | os.PathLike[str] | None
+    input_formats: Wanted | None
+    output_formats: Wanted | None
+    progress: Progress | None
+
+    def __post_init__(self) -> None:
+        if self.target not in TARGETS:
+            known = ", ".join(TARGETS)
+            raise InputError(
+                describe("target", expected=f"one of {known}", found=f"{self.target!r}")
+            )
+        if self.tune not in ("measure", "model"):
+            expected = "'measure' or 'model'"
+            raise InputError(describe("tune", expected=expected, found=repr(self.tune)))
+
+    def work(self) -> _Work:
+        """Import and simplify the model, and prepare what knows its costs."""
+        machine = this_machine(self.threads)
+        cache = CostCache(machine, None if self.cache_dir is None else Path(self.cache_dir))
+        target = TARGETS[self.target](machine)
+        simplified = simplify(load(self.source, self.shapes))
+        oracle: KernelOracle
+        if self.tune == "measure":
+            weights = sum(item.array.nbytes for item in simplified.graph.constants.values())
+            cold = weights > last_level_cache_nbytes() // 2
+            oracle = MeasuringOracle(machine, cache, cold_weights=cold)
+        else:
+            peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
+            oracle = Roofline(peak, _BANDWIDTH, target.efficiency)
+        return _Work(self, simplified, target, machine, cache, oracle)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A model on its way to a plan."""
+
+    request: _Request
     simplified: Simplified
     target: Target
     machine: Machine
+    cache: CostCache
     oracle: KernelOracle
-    progress: Progress | None
 
     def plans(self, oracle: KernelOracle) -> tuple[Plan, ...]:
         """Return the cheapest plan by the costs of an oracle, and the uniform ones."""
+        derived = derive(self.simplified.graph)
+        request = self.request
         return make_plans(
-            derive(self.simplified.graph),
+            derived,
             self.target,
             self.machine,
             oracle,
-            self.progress,
+            request.progress,
             self.simplified.refusals,
+            boundary(derived.graph, request.input_formats, request.output_formats),
         )
 
 
-def _work(
-    source: str | os.PathLike[str] | bytes | Graph | ModelProto,
-    shapes: Mapping[str, Sequence[int]] | None,
-    target: str,
-    machine: Machine,
-    tune: Tune,
-    cache: CostCache,
-    progress: Progress | None,
-) -> _Work:
-    if target not in TARGETS:
-        raise InputError(
-            describe("target", expected=f"one of {', '.join(TARGETS)}", found=repr(target))
-        )
-    if tune not in ("measure", "model"):
-        raise InputError(describe("tune", expected="'measure' or 'model'", found=repr(tune)))
-    chosen = TARGETS[target](machine)
-    simplified = simplify(load(source, shapes))
-    oracle: KernelOracle
-    if tune == "measure":
-        weights = sum(item.array.nbytes for item in simplified.graph.constants.values())
-        cold = weights > last_level_cache_nbytes() // 2
-        oracle = MeasuringOracle(machine, cache, cold_weights=cold)
-    else:
-        peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
-        oracle = Roofline(peak, _BANDWIDTH, chosen.efficiency)
-    return _Work(simplified, chosen, machine, oracle, progress)
-
-
-def plan(
+def plan(  # noqa: PLR0913 (keyword arguments of the public interface)
     source: str | os.PathLike[str] | bytes | Graph | ModelProto,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -128,6 +146,8 @@ def plan(
     target: str = "onednn-cpu",
     tune: Tune = "measure",
     cache_dir: str | os.PathLike[str] | None = None,
+    input_formats: Wanted | None = None,
+    output_formats: Wanted | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """Decide how every tensor of a model is stored and which kernel computes each node.
@@ -140,23 +160,28 @@ def plan(
         tune: ``"measure"`` times the kernels that the cost cache lacks, and returns the plan that
             :func:`compile` settled on where it has run this model; ``"model"`` estimates all.
         cache_dir: folder of the cost cache; the user's cache folder by default.
+        input_formats: for some inputs, the formats that the caller can give them in, by any name:
+            ``{"x": ["NCHW", "NHWC"]}``. The plan picks one, ``Plan.input_formats`` says which, and
+            arrays then have its storage shape. By default inputs come in the model's own order.
+        output_formats: likewise, the formats that the caller can use outputs in.
         progress: called as ``progress(done, total, kind)`` while kernels are timed.
 
     Raises:
         ModelError: the model is damaged or uses something unsupported.
         InputError: an argument does not fit.
+        FormatError: a format of an input or output is unknown, or does not suit it.
         PlanError: no combination of kernels computes the model.
         LibraryError: libdnnl cannot be loaded.
     """
-    machine = this_machine(threads)
-    cache = CostCache(machine, None if cache_dir is None else Path(cache_dir))
-    work = _work(source, shapes, target, machine, tune, cache, progress)
+    work = _Request(
+        source, shapes, threads, target, tune, cache_dir, input_formats, output_formats, progress
+    ).work()
     if tune == "measure":
-        return remembered(work.plans, work.oracle, cache)
+        return remembered(work.plans, work.oracle, work.cache)
     return work.plans(work.oracle)[0]
 
 
-def compile(  # noqa: A001 (the public name; the built-in is never wanted beside it)
+def compile(  # noqa: A001, PLR0913 (the public name; keyword arguments as above)
     source: str | os.PathLike[str] | bytes | Graph | ModelProto,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -164,6 +189,8 @@ def compile(  # noqa: A001 (the public name; the built-in is never wanted beside
     target: str = "onednn-cpu",
     tune: Tune = "measure",
     cache_dir: str | os.PathLike[str] | None = None,
+    input_formats: Wanted | None = None,
+    output_formats: Wanted | None = None,
     progress: Progress | None = None,
 ) -> CompiledModel:
     """Make a model ready to run; the arguments are those of :func:`plan`.
@@ -176,13 +203,14 @@ def compile(  # noqa: A001 (the public name; the built-in is never wanted beside
     Raises:
         ModelError: the model is damaged or uses something unsupported.
         InputError: an argument does not fit.
+        FormatError: a format of an input or output is unknown, or does not suit it.
         PlanError: no combination of kernels computes the model.
         LibraryError: libdnnl cannot be loaded.
         ExecutionError: the library refuses a kernel that the plan counts on.
     """
-    machine = this_machine(threads)
-    cache = CostCache(machine, None if cache_dir is None else Path(cache_dir))
-    work = _work(source, shapes, target, machine, tune, cache, progress)
+    work = _Request(
+        source, shapes, threads, target, tune, cache_dir, input_formats, output_formats, progress
+    ).work()
     if tune == "measure":
-        return compile_tuned(work.plans, work.oracle, cache)
+        return compile_tuned(work.plans, work.oracle, work.cache)
     return CompiledModel(work.plans(work.oracle)[0])

@@ -20,6 +20,7 @@ __all__ = [
     "region",
     "row_major",
     "same_place",
+    "storage_shape",
     "user_format",
     "walks",
 ]
@@ -35,6 +36,11 @@ def canonical_shape(value: Value, fmt: Format) -> tuple[int, ...]:
     if value.origin is None:
         return value.shape
     return tuple(value.shape[value.origin.order.index(axis)] for axis in fmt.axes)
+
+
+def storage_shape(value: Value, fmt: Format) -> tuple[int, ...]:
+    """Return the shape of the array that stores a value in a format."""
+    return fmt.storage_shape(canonical_shape(value, fmt))
 
 
 def region(

@@ -17,6 +17,7 @@ from stridewise.graph import Graph, Node, Refusal, Value
 from stridewise.ops import OPS
 from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.ops.kernels import KernelOption, KernelSpec, MemorySpec
+from stridewise.planner.boundary import Boundary
 from stridewise.planner.cost import KernelCost, KernelOracle, Progress
 from stridewise.planner.targets import Target
 
@@ -238,15 +239,15 @@ def _dies(graph: Graph, node: Node, name: str) -> bool:
 
 
 def _wanted_reorders(
-    graph: Graph, storages: Storages, options: Mapping[str, list[KernelOption]]
+    graph: Graph, storages: Storages, options: Mapping[str, list[KernelOption]], edge: Boundary
 ) -> list[tuple[str, str, str]]:
     """Return every (value, from, to) that some option yields and another one needs."""
     made: dict[str, dict[str, None]] = {}
     needed: dict[str, dict[str, None]] = {}
-    for name in graph.inputs:
-        made.setdefault(name, {})[storages.key(name, user_format(graph.values[name]))] = None
-    for name in graph.outputs:
-        needed.setdefault(name, {})[storages.key(name, user_format(graph.values[name]))] = None
+    for name, formats in edge.inputs.items():
+        made.setdefault(name, {}).update({storages.key(name, fmt): None for fmt in formats})
+    for name, formats in edge.outputs.items():
+        needed.setdefault(name, {}).update({storages.key(name, fmt): None for fmt in formats})
     for node in graph.nodes:
         for option in options[node.name]:
             for name, fmt in zip(node.outputs, option.outputs, strict=True):
@@ -302,9 +303,20 @@ def _price(
 
 
 def enumerate_candidates(
-    graph: Graph, target: Target, oracle: KernelOracle, progress: Progress | None = None
+    graph: Graph,
+    target: Target,
+    oracle: KernelOracle,
+    edge: Boundary,
+    progress: Progress | None = None,
 ) -> Candidates:
     """Return every candidate of every node of a derived graph, with costs.
+
+    Args:
+        graph: its values know their Origin.
+        target: formats and kernels on offer.
+        oracle: which kernels exist and how long they take.
+        edge: formats in which the caller gives inputs and takes outputs.
+        progress: called while kernels are being measured.
 
     Raises:
         ModelError: a node has no kernel on this target, or a dtype that it does not compute in.
@@ -317,7 +329,7 @@ def enumerate_candidates(
         (name, source, goal): reorder_spec(
             graph.values[name], storages.format(name, source), storages.format(name, goal)
         )
-        for name, source, goal in _wanted_reorders(graph, storages, options)
+        for name, source, goal in _wanted_reorders(graph, storages, options, edge)
     }
     specs = [call.spec for group in options.values() for option in group for call in option.calls]
     known = oracle.costs(tuple(dict.fromkeys((*specs, *reorders.values()))), progress)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops.geometry import user_format
 from stridewise.ops.kernels import KernelOption
+from stridewise.planner.boundary import Boundary, boundary
 from stridewise.planner.candidates import Candidate, Candidates, Storages, enumerate_candidates
 from stridewise.planner.cost import KernelOracle, Progress
 from stridewise.planner.derive import Derived
@@ -93,6 +95,8 @@ class Plan:
         derived: what every tensor means, and why.
         comparisons: the cheapest plan, and the cheapest in one format each.
         storages: names of formats of equal bytes.
+        input_formats: the format that the caller gives each input in.
+        output_formats: the format that the caller gets each output in.
     """
 
     name: str
@@ -107,6 +111,8 @@ class Plan:
     derived: Derived
     comparisons: tuple[Comparison, ...]
     storages: Storages
+    input_formats: Mapping[str, Format]
+    output_formats: Mapping[str, Format]
 
     @property
     def gap(self) -> float:
@@ -136,7 +142,7 @@ class Plan:
     def storage(self, value: str) -> TensorDesc:
         """Return Origin and Storage of a value as its producer leaves it."""
         found = self.graph.value(value)
-        fmt = user_format(found)
+        fmt = self.input_formats.get(value, user_format(found))
         for node, decision in zip(self.graph.nodes, self.decisions, strict=True):
             if value in node.outputs:
                 fmt = decision.chosen.option.outputs[node.outputs.index(value)]
@@ -162,8 +168,8 @@ class Plan:
 class _Terms:
     """The graph in the solver's terms."""
 
-    def __init__(self, graph: Graph, candidates: Candidates) -> None:
-        self.graph, self.candidates = graph, candidates
+    def __init__(self, graph: Graph, candidates: Candidates, edge: Boundary) -> None:
+        self.graph, self.candidates, self.edge = graph, candidates, edge
 
     def _stored(
         self, names: tuple[str, ...], formats: tuple[Format | None, ...]
@@ -187,20 +193,31 @@ class _Terms:
             )
             for node in self.graph.nodes
         }
-        key = self.candidates.storages.key
-        values = self.graph.values
         return Problem(
             nodes,
             {stored: cost.cost_ns for stored, cost in self.candidates.reorders.items()},
+            self._acceptable(self.edge.inputs),
             {
-                name: frozenset({key(name, user_format(values[name]))})
-                for name in self.graph.inputs
-            },
-            {
-                name: frozenset({key(name, user_format(values[name]))})
-                for name in self.graph.outputs
+                name: keys
+                for name, keys in self._acceptable(self.edge.outputs).items()
                 if name not in self.graph.constants
             },
+        )
+
+    def _acceptable(self, formats: Mapping[str, tuple[Format, ...]]) -> dict[str, frozenset[str]]:
+        key = self.candidates.storages.key
+        return {name: frozenset(key(name, fmt) for fmt in group) for name, group in formats.items()}
+
+    def chosen(
+        self, formats: Mapping[str, tuple[Format, ...]], keys: Mapping[str, str]
+    ) -> Mapping[str, Format]:
+        """Return which of the acceptable formats was chosen, the first of those of equal bytes."""
+        key = self.candidates.storages.key
+        return MappingProxyType(
+            {
+                name: next(fmt for fmt in group if keys.get(name, key(name, fmt)) == key(name, fmt))
+                for name, group in formats.items()
+            }
         )
 
 
@@ -264,6 +281,7 @@ def make_plans(
     oracle: KernelOracle,
     progress: Progress | None = None,
     refusals: tuple[Refusal, ...] = (),
+    edge: Boundary | None = None,
 ) -> tuple[Plan, ...]:
     """Plan a derived graph, and again with every tensor in one kind of format.
 
@@ -274,6 +292,7 @@ def make_plans(
         oracle: which kernels exist and how long they take.
         progress: called while kernels are being measured.
         refusals: of earlier stages, to be kept in the plan.
+        edge: acceptable formats of inputs and outputs; by default the user's own axis orders.
 
     Returns:
         The cheapest plan, then the cheapest plan of each kind of format of the target.
@@ -283,8 +302,9 @@ def make_plans(
         PlanError: no combination of kernels computes the graph.
     """
     graph = derived.graph
-    candidates = enumerate_candidates(graph, target, oracle, progress)
-    terms = _Terms(graph, candidates)
+    edge = edge or boundary(graph)
+    candidates = enumerate_candidates(graph, target, oracle, edge, progress)
+    terms = _Terms(graph, candidates, edge)
     choices = {"planned": dict(candidates.nodes)}
     for kind in target.kinds:
         choices[f"all {kind.name}"] = _restricted(graph, target, candidates, kind.name)
@@ -307,6 +327,8 @@ def make_plans(
             derived,
             comparisons,
             candidates.storages,
+            terms.chosen(edge.inputs, solution.given),
+            terms.chosen(edge.outputs, solution.demanded),
         )
         for name, solution in solutions.items()
     )
@@ -319,6 +341,7 @@ def make_plan(
     oracle: KernelOracle,
     progress: Progress | None = None,
     refusals: tuple[Refusal, ...] = (),
+    edge: Boundary | None = None,
 ) -> Plan:
     """Return the cheapest plan of a derived graph; see :func:`make_plans`.
 
@@ -326,4 +349,4 @@ def make_plan(
         ModelError: a node has no kernel on this target.
         PlanError: no combination of kernels computes the graph.
     """
-    return make_plans(derived, target, machine, oracle, progress, refusals)[0]
+    return make_plans(derived, target, machine, oracle, progress, refusals, edge)[0]

@@ -162,7 +162,9 @@ class _Tables:
         formats = sorted(self.problem.given[tensor])
         if not formats:
             raise PlanError(
-                describe(f"tensor {tensor!r}", expected="a format that it is given in", found="none")
+                describe(
+                    f"tensor {tensor!r}", expected="a format that it is given in", found="none"
+                )
             )
         variable = self._variable(f"given tensor {tensor!r}", len(formats))
         self.given[tensor] = variable, formats
@@ -305,9 +307,7 @@ def _finish(
     return Solution(picks, reorders, given, met, cost, cost - slack)
 
 
-def solve(
-    problem: Problem, time_limit: float = 60.0, *, method: Method = "eliminate"
-) -> Solution:
+def solve(problem: Problem, time_limit: float = 60.0, *, method: Method = "eliminate") -> Solution:
     """Solve a problem exactly, or as well as the time allows, with the gap said.
 
     The same problem has always the same solution. By elimination alone it is proved optimal up to

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stridewise.ops.geometry import storage_shape
 from stridewise.ops.kernels import KernelSpec
 from stridewise.planner.plan import Plan
 from stridewise.runtime.executor import CompiledModel
@@ -40,8 +41,11 @@ class Outcome:
 
 def _random_inputs(plan: Plan) -> list[NDArray[Any]]:
     rng = np.random.default_rng(0)
-    shapes = [plan.graph.values[name].shape for name in plan.graph.inputs]
-    return [rng.standard_normal(shape, np.float32) for shape in shapes]
+    found: list[NDArray[Any]] = []
+    for name, fmt in plan.input_formats.items():
+        shape = storage_shape(plan.graph.values[name], fmt)
+        found.append(rng.standard_normal(shape, np.float32))
+    return found
 
 
 def _observe(model: CompiledModel, samples: Sequence[Sequence[int]], into: dict[Any, Any]) -> None:

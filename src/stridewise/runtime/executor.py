@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError, InputError, describe
+from stridewise.ops.geometry import storage_shape
 from stridewise.planner.plan import Plan
 from stridewise.runtime.inputs import as_array, in_order
 from stridewise.runtime.library import forbid_forked_threads
@@ -105,8 +106,14 @@ class CompiledModel:
         self._run = self._native.program.run
         values = plan.graph.values
         self._inputs = [values[name] for name in plan.graph.inputs]
-        self._input_shapes = [value.shape for value in self._inputs]
-        self._outputs = [values[name].shape for name in plan.graph.outputs]
+        self._input_formats = [plan.input_formats[name] for name in plan.graph.inputs]
+        self._input_shapes = [
+            storage_shape(value, fmt)
+            for value, fmt in zip(self._inputs, self._input_formats, strict=True)
+        ]
+        self._outputs = [
+            storage_shape(values[name], plan.output_formats[name]) for name in plan.graph.outputs
+        ]
 
     def __repr__(self) -> str:
         values = self._plan.graph.values
@@ -262,7 +269,9 @@ class CompiledModel:
                 )
             )
         arrays: list[Array] = []
-        for value, shape, given in zip(self._inputs, self._input_shapes, inputs, strict=True):
+        for value, fmt, shape, given in zip(
+            self._inputs, self._input_formats, self._input_shapes, inputs, strict=True
+        ):
             if (
                 type(given) is np.ndarray
                 and given.dtype == np.float32
@@ -271,8 +280,8 @@ class CompiledModel:
             ):
                 arrays.append(given)
             else:
-                arrays.append(as_array(value, given))
+                arrays.append(as_array(value, given, fmt))
         return arrays
 
     def _named(self, inputs: Mapping[str, Any]) -> list[Array]:
-        return in_order(self._plan.graph, inputs)
+        return in_order(self._plan.graph, inputs, self._plan.input_formats)

@@ -9,19 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.errors import InputError, describe
+from stridewise.formats import Format
 from stridewise.graph import Graph, Value
+from stridewise.ops.geometry import storage_shape, user_format
 
 __all__ = ["as_array", "in_order"]
 
 Array = NDArray[Any]
 
 
-def in_order(graph: Graph, inputs: Mapping[str, Any]) -> list[Array]:
+def in_order(
+    graph: Graph, inputs: Mapping[str, Any], formats: Mapping[str, Format] | None = None
+) -> list[Array]:
     """Return the inputs of a graph in its own order.
 
     Args:
         graph: what will be run.
         inputs: arrays by name; NumPy, or anything that offers DLPack.
+        formats: the format that each input is wanted in; the user's own order by default.
 
     Raises:
         InputError: a name, a shape or a dtype is wrong, or an input is missing.
@@ -36,11 +41,19 @@ def in_order(graph: Graph, inputs: Mapping[str, Any]) -> list[Array]:
                 found=", ".join(inputs) or "none",
             )
         )
-    return [as_array(graph.values[name], inputs[name]) for name in graph.inputs]
+    wanted = formats or {}
+    return [as_array(graph.values[name], inputs[name], wanted.get(name)) for name in graph.inputs]
 
 
-def as_array(value: Value, given: Any) -> Array:
+def as_array(value: Value, given: Any, fmt: Format | None = None) -> Array:
     """Return an input as a C-contiguous array, without a copy where it is one already.
+
+    Args:
+        value: the input.
+        given: NumPy, or anything that offers DLPack.
+        fmt: the format that it is wanted in; the user's own order by default. An array of its
+            storage shape is taken as it is. One of the user's shape is transposed, where the format
+            is a permutation; that moves nothing if its strides are those of the format.
 
     Raises:
         InputError: it is no array, or its dtype or shape is wrong.
@@ -66,7 +79,9 @@ def as_array(value: Value, given: Any) -> Array:
                 fix="use .astype('float32')",
             )
         )
-    if array.shape != value.shape:
+    if fmt is None or fmt == user_format(value):
+        if array.shape == value.shape:
+            return np.ascontiguousarray(array)
         raise InputError(
             describe(
                 f"input {value.name!r}",
@@ -75,4 +90,22 @@ def as_array(value: Value, given: Any) -> Array:
                 fix=f"compile with shapes={{{value.name!r}: {array.shape}}}",
             )
         )
-    return np.ascontiguousarray(array)
+    return _stored(value, array, fmt)
+
+
+def _stored(value: Value, array: Array, fmt: Format) -> Array:
+    """Return an array in a format that is not the user's own order."""
+    shape = storage_shape(value, fmt)
+    if array.shape == shape:
+        return np.ascontiguousarray(array)
+    if array.shape == value.shape and len(shape) == len(value.shape):
+        order = user_format(value).order
+        return np.ascontiguousarray(array.transpose([order.index(axis) for axis in fmt.order]))
+    raise InputError(
+        describe(
+            f"input {value.name!r}",
+            expected=f"shape {shape}, which is {value.shape} stored as {fmt}",
+            found=str(array.shape),
+            fix="store it with stridewise.reorder, or compile without input_formats",
+        )
+    )

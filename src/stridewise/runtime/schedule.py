@@ -271,15 +271,15 @@ class _Scheduler:
 
     def caller_inputs(self) -> None:
         for index, name in enumerate(self.graph.inputs):
-            stored = self.new(name, user_format(self.graph.value(name)))
+            stored = self.new(name, self.plan.input_formats[name])
             stored.space, stored.index = "input", index
 
     def caller_outputs(self) -> None:
         """Let outputs be produced in the caller's memory; copy where they cannot be."""
         for index, name in enumerate(self.graph.outputs):
             value = self.graph.value(name)
-            fmt = user_format(value)
-            desc = TensorDesc(value.shape, value.dtype, fmt, fmt)
+            fmt = self.plan.output_formats[name]
+            desc = TensorDesc(value.shape, value.dtype, user_format(value), fmt)
             target = Stored(name, desc, space="output", index=index)
             if name in self.graph.constants:
                 source = ConstantArg(name)

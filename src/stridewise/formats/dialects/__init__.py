@@ -111,7 +111,7 @@ def names(dialect: str) -> tuple[str, ...]:
 
 def _unknown(text: str, candidates: tuple[str, ...], where: str) -> FormatError:
     shown = text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
-    close = get_close_matches(shown, candidates, 3, 0.6)
+    close = get_close_matches(shown, dict.fromkeys(candidates), 3, 0.6)
     return FormatError(
         describe(
             where,

@@ -1,0 +1,111 @@
+"""In which formats the caller hands tensors over, and takes them.
+
+By default these are the user's own axis orders. Where the caller lists others, the planner picks
+one of them for each input and output: images that a decoder leaves as NHWC need no reorder then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from stridewise.errors import FormatError, InputError, describe
+from stridewise.formats import Format, is_dense, parse
+from stridewise.graph import Graph, Value
+from stridewise.ops.geometry import canonical_shape, storage_shape, user_format
+
+__all__ = ["Boundary", "Wanted", "boundary"]
+
+Wanted = Mapping[str, str | Format | Sequence[str | Format]]
+"""For some inputs or outputs, the format or the formats that are acceptable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Acceptable formats of every input and output, most welcome first where costs are equal.
+
+    Attributes:
+        inputs: by name.
+        outputs: by name; constants have the user's own order.
+    """
+
+    inputs: Mapping[str, tuple[Format, ...]]
+    outputs: Mapping[str, tuple[Format, ...]]
+
+
+def _refused(value: Value, side: str, expected: str, found: object, fix: str = "") -> FormatError:
+    where = f"{side} {value.name!r} of shape {value.shape}"
+    return FormatError(describe(where, expected=expected, found=str(found), fix=fix))
+
+
+def _format(value: Value, side: str, wanted: str | Format) -> Format:
+    """Return an acceptable format over the axes of a value."""
+    fmt = wanted if isinstance(wanted, Format) else parse(wanted)
+    own = user_format(value)
+    if fmt == own:
+        return fmt
+    if value.origin is None:
+        raise _refused(
+            value,
+            side,
+            "no format, as nothing in the model says what its axes mean",
+            fmt,
+            "leave it out",
+        )
+    if fmt.axes != own.axes:
+        raise _refused(value, side, f"a format over the axes {', '.join(own.axes)}", fmt)
+    if not is_dense(fmt, canonical_shape(value, fmt)):
+        raise _refused(
+            value,
+            side,
+            "a format without padding, which callers would have to keep at zero",
+            f"{fmt}, stored as {storage_shape(value, fmt)}",
+        )
+    return fmt
+
+
+def _formats(
+    value: Value, side: str, wanted: str | Format | Sequence[str | Format]
+) -> list[Format]:
+    items = [wanted] if isinstance(wanted, str | Format) else list(wanted)
+    if not items:
+        raise _refused(value, side, "one format or more", "none")
+    return list(dict.fromkeys(_format(value, side, item) for item in items))
+
+
+def _side(
+    graph: Graph, names: tuple[str, ...], side: str, wanted: Wanted
+) -> Mapping[str, tuple[Format, ...]]:
+    unknown = [name for name in wanted if name not in names]
+    if unknown:
+        expected = f"names of {side}s ({', '.join(names)})"
+        where = f"{side}_formats of model {graph.name!r}"
+        raise InputError(describe(where, expected=expected, found=", ".join(unknown)))
+    return MappingProxyType(
+        {
+            name: tuple(_formats(graph.values[name], side, wanted[name]))
+            if name in wanted
+            else (user_format(graph.values[name]),)
+            for name in names
+        }
+    )
+
+
+def boundary(graph: Graph, inputs: Wanted | None = None, outputs: Wanted | None = None) -> Boundary:
+    """Return the acceptable formats of all inputs and outputs of a derived graph.
+
+    Args:
+        graph: its values know their Origin.
+        inputs: for some inputs, acceptable formats: spellings of any system, or formats. They must
+            be over the axes of the input, and pad nothing for its shape.
+        outputs: likewise for outputs.
+
+    Raises:
+        InputError: there is no input or output of some name.
+        FormatError: a format is unknown, or does not suit its tensor.
+    """
+    return Boundary(
+        _side(graph, graph.inputs, "input", inputs or {}),
+        _side(graph, graph.outputs, "output", outputs or {}),
+    )

@@ -72,7 +72,7 @@ class Network(GraphBuilder):
     def node(self, op: str, *inputs: str, **attrs: int | tuple[int, ...]) -> str:
         """Add a node."""
         self.made += 1
-        return self.op(op, inputs, attrs)
+        return self.op(op, inputs, attrs, name=f"{op}{self.made}")
 
     def width(self, x: str) -> int:
         """Return how many channels a value has."""

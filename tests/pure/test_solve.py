@@ -159,6 +159,7 @@ def test_every_way_through_the_solver_finds_the_same(problem, limits):
     # Limits decide what is eliminated, pruned, or left to an integer program.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(eliminate, "_SMALL", limits[0])
+        patch.setattr(eliminate, "_TINY", limits[0])
         patch.setattr(eliminate, "_LARGE", limits[1])
         both(problem)
 
@@ -189,6 +190,7 @@ def test_the_minimum_of_a_sum_of_tables_is_found(problem, limits):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(eliminate, "_SMALL", limits[0])
+        patch.setattr(eliminate, "_TINY", limits[0])
         patch.setattr(eliminate, "_LARGE", limits[1])
         found = minimize(sizes, tables)
     best = min(map(total, product(*map(range, sizes))))

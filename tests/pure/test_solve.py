@@ -159,6 +159,7 @@ def test_every_way_through_the_solver_finds_the_same(problem, limits):
     # Limits decide what is eliminated, pruned, or left to an integer program.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(eliminate, "_SMALL", limits[0])
+        patch.setattr(eliminate, "_TINY", limits[0])
         patch.setattr(eliminate, "_LARGE", limits[1])
         both(problem)
 
@@ -189,6 +190,7 @@ def test_the_minimum_of_a_sum_of_tables_is_found(problem, limits):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(eliminate, "_SMALL", limits[0])
+        patch.setattr(eliminate, "_TINY", limits[0])
         patch.setattr(eliminate, "_LARGE", limits[1])
         found = minimize(sizes, tables)
     best = min(map(total, product(*map(range, sizes))))
@@ -230,10 +232,7 @@ def test_reorders_do_not_feed_reorders():
 
 def test_a_tensor_that_is_demanded_as_it_is_given_costs_nothing():
     problem = Problem(
-        {"a": (Choice(2, need("xp"), need("ap")),)},
-        {},
-        {"x": frozenset("p")},
-        {"x": frozenset("pq")},
+        {"a": (Choice(2, need("xp"), need("ap")),)}, {}, {"x": frozenset("p")}, {"x": frozenset("pq")}
     )
     assert solve(problem).cost == 2
 

@@ -3,17 +3,20 @@
 The rooms in ``ops`` describe kernels, the target says which storage formats there are, and the
 oracle knows the times. Formats that put the same bytes in the same places of a tensor count as
 one, so that free changes of format never look like work.
+
+Networks repeat themselves, so whatever does not depend on names is worked out once: formats for
+values of the same type and Origin, options for nodes of the same signature.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 from stridewise.errors import ModelError, describe
 from stridewise.formats import Format, same_bytes
-from stridewise.graph import Graph, Node, Refusal, Value
+from stridewise.graph import Graph, Node, Refusal, TensorType, Value
 from stridewise.ops import OPS
 from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.ops.kernels import KernelOption, KernelSpec, MemorySpec
@@ -62,21 +65,42 @@ class Storages:
     def __init__(self, graph: Graph, target: Target) -> None:
         self._graph = graph
         self._target = target
-        self._known: dict[str, dict[str, Format]] = {}
-        self._keys: dict[tuple[str, Format], str] = {}
+        self._alike: dict[tuple[TensorType, Format | None], int] = {}
+        self._groups: dict[str, int] = {}
+        self._offers: dict[int, Mapping[str, Format]] = {}
+        self._known: dict[int, dict[str, Format]] = {}
+        self._keys: dict[tuple[int, Format], str] = {}
+
+    def group(self, name: str) -> int:
+        """Return a number that values of the same type and Origin share, and no others."""
+        found = self._groups.get(name)
+        if found is None:
+            value = self._graph.values[name]
+            found = self._alike.setdefault((value.type, value.origin), len(self._alike))
+            self._groups[name] = found
+        return found
+
+    def formats(self, name: str) -> Mapping[str, Format]:
+        """Return the formats that the target offers for a value, by kind."""
+        group = self.group(name)
+        found = self._offers.get(group)
+        if found is None:
+            found = self._offers[group] = self._target.formats(self._graph.values[name])
+        return found
 
     def key(self, name: str, fmt: Format) -> str:
         """Return the name under which a format of a value counts; like ones share a name."""
-        found = self._keys.get((name, fmt))
+        group = self.group(name)
+        found = self._keys.get((group, fmt))
         if found is None:
-            found = self._keys[name, fmt] = self._find(name, fmt)
+            found = self._keys[group, fmt] = self._find(name, fmt)
         return found
 
     def _find(self, name: str, fmt: Format) -> str:
-        value = self._graph.values[name]
-        if name not in self._known:
-            self._known[name] = self._offered(value)
-        known = self._known[name]
+        group, value = self.group(name), self._graph.values[name]
+        if group not in self._known:
+            self._known[group] = self._distinct(value)
+        known = self._known[group]
         shape = canonical_shape(value, fmt)
         for key, other in known.items():
             if same_bytes(fmt, other, shape):
@@ -86,11 +110,11 @@ class Storages:
 
     def format(self, name: str, key: str) -> Format:
         """Return a format of that name."""
-        return self._known[name][key]
+        return self._known[self.group(name)][key]
 
-    def _offered(self, value: Value) -> dict[str, Format]:
+    def _distinct(self, value: Value) -> dict[str, Format]:
         distinct: dict[str, Format] = {}
-        for fmt in (user_format(value), *self._target.formats(value).values()):
+        for fmt in (user_format(value), *self.formats(value.name).values()):
             shape = canonical_shape(value, fmt)
             if not any(same_bytes(fmt, other, shape) for other in distinct.values()):
                 distinct[fmt.name] = fmt
@@ -101,9 +125,9 @@ class _Context:
     """What an operator's room may ask; see :class:`stridewise.ops.kernels.KernelContext`."""
 
     def __init__(
-        self, graph: Graph, target: Target, node: Node, placing: Mapping[str, str]
+        self, graph: Graph, storages: Storages, node: Node, placing: Mapping[str, str]
     ) -> None:
-        self._graph, self._target, self._node = graph, target, node
+        self._graph, self._storages, self._node = graph, storages, node
         self._placing = placing
 
     @property
@@ -117,11 +141,28 @@ class _Context:
         return name in self._graph.constants
 
     def formats(self, name: str) -> Mapping[str, Format]:
-        return self._target.formats(self._graph.value(name))
+        return self._storages.formats(name)
 
     def may_place(self, index: int) -> bool:
         name = self._node.inputs[index]
         return self._placing.get(name) == self._node.name
+
+    def signature(self) -> Hashable:
+        """Return all that a room may learn here, names aside.
+
+        Nodes of one signature have the same options, so whatever else a context may tell one day
+        belongs in here.
+        """
+        node = self._node
+        names = (*node.inputs, *node.outputs)
+        first: dict[str, int] = {}
+        return (
+            (node.op, node.attrs, node.post_ops, len(node.inputs)),
+            tuple([first.setdefault(name, index) for index, name in enumerate(names)]),
+            tuple([self._storages.group(name) if name else -1 for name in names]),
+            tuple([self.is_constant(name) for name in node.inputs]),
+            tuple([self.may_place(index) for index in range(len(node.inputs))]),
+        )
 
 
 def _placing(graph: Graph) -> dict[str, str]:
@@ -129,14 +170,14 @@ def _placing(graph: Graph) -> dict[str, str]:
 
     Inputs of the graph lie in the caller's memory, and outputs must.
     """
-    producers = graph.producers()
+    producers, outputs = graph.producers(), frozenset(graph.outputs)
     found: dict[str, str] = {}
     for node in graph.nodes:
         if node.op != "concat":
             continue
         for name in node.inputs:
             producer = producers.get(name)
-            movable = producer is not None and name not in graph.outputs
+            movable = producer is not None and name not in outputs
             if movable and node.inputs.count(name) == 1:
                 found.setdefault(name, node.name)
     return found
@@ -196,24 +237,29 @@ def _check_tensors(graph: Graph, target: Target) -> None:
 
 
 def _options(
-    graph: Graph, target: Target, refusals: list[Refusal]
-) -> dict[str, list[KernelOption]]:
+    graph: Graph, target: Target, storages: Storages, refusals: list[Refusal]
+) -> dict[str, tuple[KernelOption, ...]]:
+    """Return the options of each node; nodes of one signature share the tuple."""
     placing = _placing(graph)
-    found: dict[str, list[KernelOption]] = {}
+    found: dict[str, tuple[KernelOption, ...]] = {}
+    known: dict[Hashable, tuple[tuple[KernelOption, ...], tuple[Refusal, ...]]] = {}
     for node in graph.nodes:
-        options: list[KernelOption] = []
-        for item in OPS[node.op].kernels(_Context(graph, target, node, placing)):
-            if isinstance(item, Refusal):
-                refusals.append(item)
-            else:
-                options.append(item)
+        context = _Context(graph, storages, node, placing)
+        signature = context.signature()
+        if signature not in known:
+            items = tuple(OPS[node.op].kernels(context))
+            known[signature] = (
+                tuple(item for item in items if not isinstance(item, Refusal)),
+                tuple(item for item in items if isinstance(item, Refusal)),
+            )
+        options, against = known[signature]
+        refusals += (replace(refusal, subject=node.name) for refusal in against)
         if not options:
-            reasons = [refusal.reason for refusal in refusals if refusal.subject == node.name]
             raise ModelError(
                 describe(
                     f"node {node.name!r} ({node.op})",
                     expected=f"an operator that target {target.name} has a kernel for",
-                    found="; ".join(reasons) or "none",
+                    found="; ".join(refusal.reason for refusal in against) or "none",
                     fix="replace the operator, or fold it into a constant",
                 )
             )
@@ -221,40 +267,34 @@ def _options(
     return found
 
 
-def _extra_ns(graph: Graph, node: Node, option: KernelOption) -> float:
-    """Return the cost of what is no kernel: fills, and copies of operands still needed."""
-    nbytes = 4.0 * option.fill.count if option.fill else 0.0
-    for alias in option.aliases:
-        if alias.kind == "accumulate" and not _dies(graph, node, node.inputs[alias.input]):
-            nbytes += 8.0 * prod(graph.values[node.inputs[alias.input]].shape)
-    return nbytes / _COPY_BYTES_PER_NS
-
-
-def _dies(graph: Graph, node: Node, name: str) -> bool:
-    """Return whether nobody reads a value after a node, and the node reads it only once."""
-    if name in graph.inputs or name in graph.outputs or node.inputs.count(name) > 1:
-        return False
-    readers = [reader for reader in graph.nodes if name in reader.inputs]
-    return readers[-1].name == node.name
-
-
 def _wanted_reorders(
-    graph: Graph, storages: Storages, options: Mapping[str, list[KernelOption]], edge: Boundary
+    graph: Graph,
+    storages: Storages,
+    options: Mapping[str, tuple[KernelOption, ...]],
+    edge: Boundary,
 ) -> list[tuple[str, str, str]]:
     """Return every (value, from, to) that some option yields and another one needs."""
     made: dict[str, dict[str, None]] = {}
     needed: dict[str, dict[str, None]] = {}
+
+    def note(
+        found: dict[str, dict[str, None]], name: str, formats: Iterable[Format | None]
+    ) -> None:
+        keys = found.setdefault(name, {})
+        for fmt in formats:
+            if fmt is not None:
+                keys[storages.key(name, fmt)] = None
+
     for name, formats in edge.inputs.items():
-        made.setdefault(name, {}).update({storages.key(name, fmt): None for fmt in formats})
+        note(made, name, formats)
     for name, formats in edge.outputs.items():
-        needed.setdefault(name, {}).update({storages.key(name, fmt): None for fmt in formats})
+        note(needed, name, formats)
     for node in graph.nodes:
-        for option in options[node.name]:
-            for name, fmt in zip(node.outputs, option.outputs, strict=True):
-                made.setdefault(name, {})[storages.key(name, fmt)] = None
-            for name, fmt in zip(node.inputs, option.inputs, strict=True):
-                if fmt is not None:
-                    needed.setdefault(name, {})[storages.key(name, fmt)] = None
+        for position, name in enumerate(node.outputs):
+            note(made, name, [option.outputs[position] for option in options[node.name]])
+        for position, name in enumerate(node.inputs):
+            if name:
+                note(needed, name, [option.inputs[position] for option in options[node.name]])
     return [
         (name, source, target)
         for name, targets in needed.items()
@@ -268,38 +308,77 @@ def _best(known: tuple[KernelCost, ...] | Refusal | None) -> KernelCost | None:
     return known[0] if isinstance(known, tuple) and known else None
 
 
-def _price(
-    graph: Graph,
-    node: Node,
-    options: Iterable[KernelOption],
-    known: Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal],
-    refusals: list[Refusal],
-) -> tuple[Candidate, ...]:
-    found: list[Candidate] = []
-    for option in options:
-        costs = [_best(known.get(call.spec)) for call in option.calls]
-        complete = tuple(cost for cost in costs if cost is not None)
-        if len(complete) != len(costs):
-            reason = f"{option.algorithm}: the library has no such kernel"
-            refusals.append(Refusal("onednn", node.name, reason))
-            continue
-        total = sum(cost.cost_ns for cost in complete) + _extra_ns(graph, node, option)
-        found.append(Candidate(option, complete, total))
-    fast = [c for c in found if not any(cost.is_reference for cost in c.costs)]
-    for slow in found if fast else ():
-        if slow not in fast:
-            reason = f"{slow.algorithm}: the library has only its naive reference loops"
-            refusals.append(Refusal("onednn", node.name, reason))
-    if not found:
-        raise ModelError(
-            describe(
-                f"node {node.name!r} ({node.op})",
-                expected="a kernel of the library for these shapes",
-                found="none in any format",
-                fix="run `stridewise info` and check the library's version",
+class _Prices:
+    """Turns options into candidates; nodes of the same options and costs share them."""
+
+    def __init__(
+        self, graph: Graph, known: Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]
+    ) -> None:
+        self._graph, self._costs = graph, known
+        self._kept = frozenset((*graph.inputs, *graph.outputs))
+        self._last = {name: node.name for node in graph.nodes for name in node.inputs}
+        self._known: dict[Hashable, tuple[tuple[Candidate, ...], tuple[Refusal, ...]]] = {}
+
+    def candidates(
+        self, node: Node, options: tuple[KernelOption, ...], refusals: list[Refusal]
+    ) -> tuple[Candidate, ...]:
+        """Return the options of a node with their costs."""
+        extra = tuple([self._extra_ns(node, option) for option in options])
+        key = id(options), extra
+        if key not in self._known:
+            against: list[Refusal] = []
+            self._known[key] = self._price(node, options, extra, against), tuple(against)
+        found, against = self._known[key]
+        refusals += (replace(refusal, subject=node.name) for refusal in against)
+        return found
+
+    def _dies(self, node: Node, name: str) -> bool:
+        """Return whether nobody reads a value after a node, and the node reads it only once."""
+        if name in self._kept or node.inputs.count(name) > 1:
+            return False
+        return self._last[name] == node.name
+
+    def _extra_ns(self, node: Node, option: KernelOption) -> float:
+        """Return the cost of what is no kernel: fills, and copies of operands still needed."""
+        nbytes = 4.0 * option.fill.count if option.fill else 0.0
+        for alias in option.aliases:
+            name = node.inputs[alias.input]
+            if alias.kind == "accumulate" and not self._dies(node, name):
+                nbytes += 8.0 * prod(self._graph.values[name].shape)
+        return nbytes / _COPY_BYTES_PER_NS
+
+    def _price(
+        self,
+        node: Node,
+        options: Sequence[KernelOption],
+        extra: Sequence[float],
+        refusals: list[Refusal],
+    ) -> tuple[Candidate, ...]:
+        found: list[Candidate] = []
+        for option, extra_ns in zip(options, extra, strict=True):
+            costs = [_best(self._costs.get(call.spec)) for call in option.calls]
+            complete = tuple(cost for cost in costs if cost is not None)
+            if len(complete) != len(costs):
+                reason = f"{option.algorithm}: the library has no such kernel"
+                refusals.append(Refusal("onednn", node.name, reason))
+                continue
+            total = sum(cost.cost_ns for cost in complete) + extra_ns
+            found.append(Candidate(option, complete, total))
+        fast = [c for c in found if not any(cost.is_reference for cost in c.costs)]
+        for slow in found if fast else ():
+            if slow not in fast:
+                reason = f"{slow.algorithm}: the library has only its naive reference loops"
+                refusals.append(Refusal("onednn", node.name, reason))
+        if not found:
+            raise ModelError(
+                describe(
+                    f"node {node.name!r} ({node.op})",
+                    expected="a kernel of the library for these shapes",
+                    found="none in any format",
+                    fix="run `stridewise info` and check the library's version",
+                )
             )
-        )
-    return tuple(fast or found)
+        return tuple(fast or found)
 
 
 def enumerate_candidates(
@@ -324,22 +403,30 @@ def enumerate_candidates(
     _check_tensors(graph, target)
     refusals: list[Refusal] = []
     storages = Storages(graph, target)
-    options = _options(graph, target, refusals)
+    options = _options(graph, target, storages, refusals)
+    wanted = [
+        ((name, source, goal), (storages.group(name), source, goal))
+        for name, source, goal in _wanted_reorders(graph, storages, options, edge)
+    ]
+    # Values of one group are reordered by one kernel.
     reorders = {
-        (name, source, goal): reorder_spec(
+        group: reorder_spec(
             graph.values[name], storages.format(name, source), storages.format(name, goal)
         )
-        for name, source, goal in _wanted_reorders(graph, storages, options, edge)
+        for group, (name, source, goal) in {group: key for key, group in wanted}.items()
     }
-    specs = [call.spec for group in options.values() for option in group for call in option.calls]
+    distinct = {id(group): group for group in options.values()}.values()
+    specs = [call.spec for group in distinct for option in group for call in option.calls]
     known = oracle.costs(tuple(dict.fromkeys((*specs, *reorders.values()))), progress)
+    prices = _Prices(graph, known)
     nodes = {
-        node.name: _price(graph, node, options[node.name], known, refusals) for node in graph.nodes
+        node.name: prices.candidates(node, options[node.name], refusals) for node in graph.nodes
     }
-    priced = {key: _best(known.get(spec)) for key, spec in reorders.items()}
+    priced = {group: _best(known.get(spec)) for group, spec in reorders.items()}
+    costs = {key: priced[group] for key, group in wanted}
     return Candidates(
         storages,
         nodes,
-        {key: cost for key, cost in priced.items() if cost is not None},
+        {key: cost for key, cost in costs.items() if cost is not None},
         tuple(refusals),
     )

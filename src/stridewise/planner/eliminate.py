@@ -18,7 +18,8 @@ all. Three exact reductions, cheapest first:
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
@@ -28,8 +29,11 @@ from numpy.typing import NDArray
 
 __all__ = ["Contradiction", "Minimum", "Table", "minimize"]
 
-_SMALL = 1 << 10
+_TINY = 1 << 6
 """Entries of the tables that elimination makes without looking further."""
+
+_SMALL = 1 << 10
+"""Entries of those that it makes once no value can be dropped any more."""
 
 _LARGE = 1 << 20
 """Entries of the largest table that it makes where nothing else helps ..."""
@@ -105,6 +109,11 @@ class _Elimination:
         """For each variable, its tables by their scopes in ascending order."""
         self.near: list[set[int]] = [set() for _ in sizes]
         self.alive = [True] * len(self.sizes)
+        self.heap: list[tuple[int, int]] = []
+        """Variables by the size of the tables that their elimination makes; some entries are old."""
+        self.stale: deque[int] = deque()
+        """Variables that may have values to drop, as one of their tables is new."""
+        self.is_stale = [False] * len(self.sizes)
         self.trail: list[_Step] = []
         self.slack = 0.0
         for table in tables:
@@ -117,11 +126,18 @@ class _Elimination:
             return
         known = self.tables[scope[0]].get(scope)
         total = costs if known is None else known + costs
+        self._touch(scope)
         for variable in scope:
             self.tables[variable][scope] = total
             if len(scope) > 1:
                 self.near[variable].update(scope)
                 self.near[variable].discard(variable)
+
+    def _touch(self, scope: tuple[int, ...]) -> None:
+        for variable in scope:
+            if not self.is_stale[variable]:
+                self.is_stale[variable] = True
+                self.stale.append(variable)
 
     def weight(self, variable: int) -> int:
         """Return the entries of the table that eliminating a variable makes on the way."""
@@ -178,21 +194,23 @@ class _Elimination:
         self.trail.append(_Step(variable, scope, grid, self.values[variable][joint.argmin(-1)]))
         self.add(scope, best)
 
-    def sweep(self, variables: Sequence[int], limit: float) -> list[int]:
-        """Eliminate variables, the smallest tables first, and return those beyond the limit."""
-        heap = [(self.weight(variable), variable) for variable in variables]
-        heapq.heapify(heap)
-        while heap:
-            weight, variable = heapq.heappop(heap)
+    def push(self, variables: Iterable[int]) -> None:
+        """Note that the tables of variables may have become smaller or larger."""
+        for variable in variables:
+            heapq.heappush(self.heap, (self.weight(variable), variable))
+
+    def sweep(self, limit: float) -> None:
+        """Eliminate variables, the smallest tables first, while tables keep within the limit."""
+        while self.heap:
+            weight, variable = heapq.heappop(self.heap)
             if not self.alive[variable] or weight != self.weight(variable):
                 continue
             if weight > limit:
-                break
+                heapq.heappush(self.heap, (weight, variable))
+                return
             touched = sorted(self.near[variable])
             self.eliminate(variable)
-            for other in touched:
-                heapq.heappush(heap, (self.weight(other), other))
-        return [variable for variable in variables if self.alive[variable]]
+            self.push(touched)
 
     def keep(self, variable: int, values: NDArray[np.bool_]) -> None:
         """Drop all but some values of a variable."""
@@ -202,6 +220,7 @@ class _Elimination:
         self.sizes[variable] = int(values.sum())
         for scope, costs in list(self.tables[variable].items()):
             left = costs.compress(values, scope.index(variable))
+            self._touch(scope)
             for other in scope:
                 self.tables[other][scope] = left
 
@@ -209,17 +228,15 @@ class _Elimination:
         """Drop values that cannot be had, or that another beats whatever the others do.
 
         ``worse[a, b]`` is the most by which value a can cost more than b, summed over the tables.
+        Where b cannot be had the difference is minus infinity, or no number, which fmax ignores.
         """
         size = self.sizes[variable]
         worse = np.zeros((size, size))
         possible = np.ones(size, np.bool_)
         for scope, costs in self.tables[variable].items():
-            rows = np.moveaxis(costs, scope.index(variable), 0).reshape(size, -1)
-            finite = np.isfinite(rows)
-            possible &= finite.any(1)
-            for b in range(size):
-                ahead = rows[:, finite[b]] - rows[b, finite[b]]
-                worse[:, b] += ahead.max(1) if ahead.shape[1] else 0.0
+            rows = costs.swapaxes(0, scope.index(variable)).reshape(size, -1)
+            possible &= rows.min(1) < np.inf
+            worse += np.fmax.reduce(rows[:, None] - rows, axis=2, initial=-np.inf)
         for b in range(size):
             rivals = possible & (worse[:, b] <= 0.0)
             rivals[b] = False
@@ -228,6 +245,16 @@ class _Elimination:
             return False
         self.keep(variable, possible)
         return True
+
+    def reduce(self, limit: int) -> None:
+        """Eliminate, and drop values, until neither is possible any more."""
+        self.sweep(limit)
+        while self.stale:
+            variable = self.stale.popleft()
+            self.is_stale[variable] = False
+            if self.alive[variable] and self.prune(variable):
+                self.push((variable, *sorted(self.near[variable])))
+                self.sweep(limit)
 
     def components(self, variables: Sequence[int]) -> list[list[int]]:
         """Return the variables in groups that have no table in common."""
@@ -280,13 +307,16 @@ class _Elimination:
 
     def run(self, time_limit: float) -> None:
         """Take out every variable."""
-        left = self.sweep(range(len(self.sizes)), _SMALL)
-        while left and any([self.prune(variable) for variable in left]):
-            left = self.sweep(left, _SMALL)
-        for group in self.components(left):
+        self.push(range(len(self.sizes)))
+        with np.errstate(invalid="ignore"):
+            for limit in (_TINY, _SMALL):
+                self.reduce(limit)
+        for group in self.components([v for v, alive in enumerate(self.alive) if alive]):
             if not self.affordable(group):
                 self.program(group, time_limit)
-            self.sweep(group, float("inf"))
+            self.heap.clear()
+            self.push(group)
+            self.sweep(float("inf"))
 
     def read(self) -> tuple[int, ...]:
         """Return the values of all variables, the last eliminated first."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from stridewise.formats import Block, Format, nd
 from stridewise.graph import Value
@@ -28,9 +29,14 @@ class FormatKind:
 
     def of(self, axes: tuple[str, ...]) -> Format:
         """Return the format of this kind over ``axes``."""
-        order = (axes[0], *axes[2:], axes[1]) if self.channels_last else axes
-        blocks = (Block(axes[1], self.block),) if self.block else ()
-        return Format(axes, (*order, *blocks))
+        return _format(axes, self.channels_last, self.block)
+
+
+@cache
+def _format(axes: tuple[str, ...], channels_last: bool, block: int) -> Format:
+    order = (axes[0], *axes[2:], axes[1]) if channels_last else axes
+    blocks = (Block(axes[1], block),) if block else ()
+    return Format(axes, (*order, *blocks))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,198 @@
+"""How long planning takes: generated networks of 100, 1,000 and 10,000 nodes, and ResNet-50.
+
+Run it on a quiet machine::
+
+    .venv/bin/python benchmarks/planning.py
+
+Costs are those of the roofline model, so they are known at once and what is timed is planning
+itself: derivation, enumeration of candidates with their costs, and the exact solution of the
+problem. Nodes are planned as they are generated, without fusion. ``make_plans`` is timed as a
+whole, too; it solves the problem of all formats and those of one format each. Every stage is run
+several times; medians count. Raw samples go to ``benchmarks/results/planning.json``, the table made
+of them to ``planning.md`` beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import onnx
+from rich.console import Console
+from rich.progress import track
+
+import stridewise as sw
+from stridewise.graph import Graph
+from stridewise.ops import GraphBuilder
+from stridewise.passes import simplify
+from stridewise.planner import derive, make_plans
+from stridewise.planner.candidates import enumerate_candidates
+from stridewise.planner.cost import Roofline
+from stridewise.planner.targets import Machine, onednn_cpu
+from stridewise.runtime.machine import this_machine
+
+THREADS = 2
+SIZES = (100, 1000, 10000)
+CHANNELS = (16, 24, 32, 40, 64, 96, 128)
+RESULTS = Path(__file__).parent / "results" / "planning.json"
+TABLE = RESULTS.with_suffix(".md")
+LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
+
+# What the networks are planned for is fixed, so that figures of all machines are of one problem.
+PLANNED_FOR = Machine("any", "AVX512_CORE", THREADS, "roofline")
+TARGET = onednn_cpu(PLANNED_FOR)
+ORACLE = Roofline(2e11, 4e10, TARGET.efficiency)
+
+
+class Network(GraphBuilder):
+    """A network in the making: convolutions of random widths, all images of one size."""
+
+    def __init__(self, name: str, nodes: int) -> None:
+        """Start a network that shall have so many nodes, more or less."""
+        super().__init__(name)
+        self.wanted, self.made = nodes, 0
+        self.rng = np.random.default_rng(nodes)
+        self.x = self.input("x", (1, 16, 28, 28))
+        self._weights: dict[tuple[int, ...], str] = {}
+
+    @property
+    def left(self) -> int:
+        """How many nodes are still to be made."""
+        return self.wanted - self.made
+
+    def node(self, op: str, *inputs: str, **attrs: int | tuple[int, ...]) -> str:
+        """Add a node."""
+        self.made += 1
+        return self.op(op, inputs, attrs, name=f"{op}{self.made}")
+
+    def width(self, x: str) -> int:
+        """Return how many channels a value has."""
+        return self.type(x).shape[1]
+
+    def conv(self, x: str, channels: int | None = None, kernel: int = 3) -> str:
+        """Add a convolution; weights of the same shape are shared, as 10,000 of them are large."""
+        width = int(self.rng.choice(CHANNELS)) if channels is None else channels
+        shape = (width, self.width(x), kernel, kernel)
+        if shape not in self._weights:
+            self._weights[shape] = self.constant(np.zeros(shape, np.float32), "weights")
+        return self.node("conv", x, self._weights[shape], pads=(kernel // 2,) * 4)
+
+    def layer(self, x: str, channels: int | None = None) -> str:
+        """Add a convolution and an activation."""
+        return self.node("relu", self.conv(x, channels))
+
+
+def chain(nodes: int) -> Graph:
+    """Return a chain of convolutions and activations."""
+    b = Network("chain", nodes)
+    y = b.x
+    while b.left > 0:
+        y = b.layer(y)
+    return b.build([y])
+
+
+def dense(nodes: int, layers: int = 12, growth: int = 16) -> Graph:
+    """Return blocks in which each layer reads all before it, as in DenseNet."""
+    b = Network("dense", nodes)
+    y = b.x
+    while b.left > 0:
+        pieces = [y]
+        for _ in range(layers):
+            y = b.node("concat", *pieces, axis=1) if len(pieces) > 1 else pieces[0]
+            y = b.node("relu", b.conv(y, 4 * growth, kernel=1))
+            pieces.append(b.conv(y, growth))
+        y = b.node("concat", *pieces, axis=1)
+        y = b.conv(y, 2 * growth, kernel=1)
+        y = b.node("avg_pool", y, kernel=(3, 3), pads=(1, 1, 1, 1))
+    return b.build([y])
+
+
+def unet(nodes: int) -> Graph:
+    """Return one network whose second half reads the first half in reverse, as in U-Net."""
+    b = Network("unet", nodes)
+    y = b.x
+    skips: list[str] = []
+    while b.made < nodes // 2:
+        y = b.layer(y)
+        skips.append(y)
+        y = b.layer(y)
+    for skip in reversed(skips):
+        y = b.layer(b.node("concat", y, skip, axis=1))
+    return b.build([y])
+
+
+def series_parallel(nodes: int) -> Graph:
+    """Return branches in branches at random, joined by sums and concatenations."""
+    b = Network("series-parallel", nodes)
+
+    def part(x: str, size: int) -> str:
+        if size <= 3:
+            return b.layer(x)
+        first = int(b.rng.integers(1, size - 1))
+        if b.rng.random() < 0.5:
+            return part(part(x, first), size - first)
+        left, right = part(x, first), part(x, size - first - 1)
+        if b.rng.random() < 0.3:
+            y = b.node("concat", left, right, axis=1)
+            return b.conv(y, 64, kernel=1)
+        if b.width(left) != b.width(right):
+            right = b.conv(right, b.width(left), kernel=1)
+        return b.node("add", left, right)
+
+    y = b.x
+    while b.left > 0:
+        y = part(y, min(b.left, 500))
+    return b.build([y])
+
+
+NETWORKS: dict[str, Callable[[int], Graph]] = {
+    "chain": chain,
+    "DenseNet-like": dense,
+    "U-Net-like": unet,
+    "series-parallel": series_parallel,
+}
+
+
+@dataclass
+class Result:
+    """Samples in nanoseconds, by stage."""
+
+    network: str
+    nodes: int
+    gap: float = 0.0
+    reorders: int = 0
+    samples: dict[str, list[int]] = field(default_factory=dict)
+
+    def seconds(self, stage: str) -> float:
+        """Return the median time of a stage."""
+        return median(self.samples[stage]) / 1e9
+
+
+def run(name: str, graph: Graph, rounds: int) -> Result:
+    """Plan a graph several times and keep what each stage took."""
+    result = Result(name, len(graph.nodes))
+
+    def timed(stage: str, work: Callable[[], Any]) -> Any:
+        gc.collect()
+        start = time.perf_counter_ns()
+        found = work()
+        result.samples.setdefault(stage, []).append(time.perf_counter_ns() - start)
+        return found
+
+    for _ in range(rounds):
+        derived = timed("derive", lambda: derive(graph))
+        timed(
+            "enumerate", lambda: enumerate_candidates(derived.graph, TARGET, ORACLE)
+        )
+        plan, *_ = timed("make_plans", lambda: make_plans(derived, TARGET, PLANNED_FOR, ORACLE))
+        result.gap, result.reorders = plan.gap, len(plan.reorders)
+    return result

@@ -166,7 +166,7 @@ def test_plan_prints_kernels_reorders_and_the_proof(run: Run, model: Path) -> No
 def test_plan_as_json_is_the_plan_of_the_api(run: Run, model: Path) -> None:
     found = run("plan", model, "--tune", "model", "--threads", 1, "--json").json
     assert found == json.loads(sw.plan(model, tune="model", threads=1).to_json())
-    assert found["version"] == 1
+    assert found["version"] == 2
     assert [step["name"] for step in found["nodes"]] == ["conv1"]
     assert found["nodes"][0]["post_ops"] == ["relu"]
     assert found["lower_bound_ns"] <= found["cost_ns"]

@@ -16,7 +16,7 @@ from stridewise.planner.cost import KernelCost
 from stridewise.planner.targets import Machine, onednn_cpu
 
 __all__ = [
-    "KINDS", "MACHINE", "TARGET", "Oracle", "cheap", "conv", "kind_of", "net", "planned",
+    "F32", "KINDS", "MACHINE", "TARGET", "Oracle", "cheap", "conv", "kind_of", "net", "planned",
     "random_costs", "residual",
 ]  # fmt: skip
 

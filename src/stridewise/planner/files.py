@@ -149,11 +149,11 @@ def differences(made_for: Machine, here: Machine) -> tuple[str, ...]:
 
 
 def _check_graph(record: PlanRecord, graph: Graph, where: str) -> None:
-    """Raise PlanError, naming the first part that differs, unless the plan is of this graph."""
+    """Raise PlanError, naming the first node that differs, unless the plan is of this graph."""
     if record.fingerprint == fingerprint(graph):
         return
     planned, found = record.parts, signatures(graph)
-    for key in dict.fromkeys((*found, *planned)):
+    for key in sorted({**found, **planned}, key=lambda key: not key.startswith("node ")):
         if planned.get(key) != found.get(key):
             raise PlanError(
                 describe(
@@ -202,12 +202,12 @@ def _decision(node: Node, found: NodeRecord, group: tuple[Candidate, ...], where
     names = found.implementations
     matching = [c for c in matching if tuple(k.implementation for k in c.costs) == names]
     if not matching:
-        formats = ", ".join(map(str, found.input_formats))
+        sources = ", ".join(fmt for fmt in found.input_formats if fmt) or "nothing"
         raise PlanError(
             describe(
                 f"{where}, node {node.name!r} ({node.op})",
                 expected="one of " + ", ".join(sorted({repr(c.algorithm) for c in group})),
-                found=f"{found.algorithm!r} from {formats} to {', '.join(found.output_formats)}, "
+                found=f"{found.algorithm!r} from {sources} to {', '.join(found.output_formats)}, "
                 "which does not exist here",
                 fix=_AGAIN,
             )

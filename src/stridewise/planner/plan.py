@@ -13,9 +13,11 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from stridewise.errors import PlanError
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops.geometry import user_format
@@ -385,7 +387,7 @@ def make_plans(
         refusals: of earlier stages, to be kept in the plan.
 
     Returns:
-        The cheapest plan, then the cheapest plan of each kind of format of the target.
+        The cheapest plan, then the cheapest plan of each kind of format of the target that has one.
 
     Raises:
         ModelError: a node has no kernel on this target.
@@ -394,10 +396,10 @@ def make_plans(
     graph = derived.graph
     candidates = enumerate_candidates(graph, target, oracle, progress)
     terms = Terms(graph, candidates)
-    choices: dict[str, Only] = {"planned": FREE}
+    solutions = {"planned": terms.solve()}
     for kind in target.kinds:
-        choices[f"all {kind.name}"] = _uniform(terms, target, kind.name)
-    solutions = {name: terms.solve(only) for name, only in choices.items()}
+        with suppress(PlanError):  # some graphs cannot do without other formats
+            solutions[f"all {kind.name}"] = terms.solve(_uniform(terms, target, kind.name))
     comparisons = tuple(
         Comparison(name, solution.cost, len(solution.reorders))
         for name, solution in solutions.items()

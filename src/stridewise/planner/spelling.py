@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from stridewise.errors import FormatError, PlanError, describe
-from stridewise.formats import Format, same_bytes
+from stridewise.formats import Format, nd, same_bytes
 from stridewise.formats.dialects import Parameters, readings
 from stridewise.graph import Value
 from stridewise.ops.geometry import canonical_shape, user_format
@@ -132,6 +132,9 @@ def _is_named(offer: Offer, spelled: str | Format) -> bool:
 
 
 def _same(fmt: Format, other: Format, shape: tuple[int, ...]) -> bool:
+    """Return whether both are the same bytes; positional axes are meant in canonical order."""
+    if other.axes == nd(other.rank).axes and other.rank == fmt.rank:
+        other = other.renamed(dict(zip(other.axes, fmt.axes, strict=True)))
     try:
         return same_bytes(fmt, other, shape)
     except FormatError:  # some formats fit a few extents only

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 
 from stridewise.errors import PlanError
 from stridewise.graph import Graph
+from stridewise.ops import GraphBuilder
 from stridewise.passes import simplify
-from stridewise.planner import Plan, derive, files
+from stridewise.planner import Plan, derive, files, make_plan
+from stridewise.planner.cost import Roofline
 from stridewise.planner.document import PlanRecord, fingerprint
 from stridewise.planner.records import decode
 from stridewise.planner.targets import Machine, onednn_cpu
@@ -27,9 +29,8 @@ from .plans import F32, MACHINE, cheap, net, planned, random_costs, residual
 from .test_explain import moving
 
 Document = dict[str, Any]
-SCHEMA = json.loads(
-    (Path(__file__).parents[2] / "docs" / "plan.schema.json").read_text(encoding="utf-8")
-)
+DOCS = Path(__file__).parents[2] / "docs"
+SCHEMA = json.loads((DOCS / "plan.schema.json").read_text(encoding="utf-8"))
 
 
 def restored(record: PlanRecord, graph: Graph, machine: Machine = MACHINE) -> Plan:
@@ -296,6 +297,20 @@ def test_schema_and_document_name_the_same_fields():
     for key in ("node", "reorder", "move", "comparison"):
         fields = SCHEMA["$defs"][key]
         assert fields["required"] == list(fields["properties"]) == list(document[f"{key}s"][0])
+
+
+def test_the_example_of_the_docs_is_what_comes_out():
+    b = GraphBuilder("tiny")
+    x, w = b.input("image", (1, 8, 56, 56)), b.constant(np.ones((16, 8, 3, 3), F32), "w")
+    y = b.op("conv", [x, w], {"pads": (1,) * 4}, name="conv1", output="sum1")
+    y = b.op("relu", [y], name="relu1", output="relu1")
+    y = b.op("max_pool", [y], {"kernel": (2, 2), "strides": (2, 2)}, name="pool1", output="pooled")
+    machine = Machine("AMD EPYC (26/2/1)", "AVX512_CORE_BF16", 1, "oneDNN 3.2.0")
+    target = onednn_cpu(machine)
+    oracle = Roofline(1e11, 4e10, target.efficiency)
+    plan = make_plan(derive(simplify(b.build([y])).graph), target, machine, oracle)
+    shown = (DOCS / "plan-json.md").read_text(encoding="utf-8")
+    assert shown.partition("```json\n")[2].partition("```")[0] == plan.to_json()
 
 
 # --- differences ----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Stridewise: convolutional networks on CPUs, every tensor stored the way that makes them fast."""
 
 from stridewise import errors, formats
-from stridewise.api import compile, load, plan  # noqa: A004 (the public name)
+from stridewise.api import assert_plan, compile, load, load_plan, plan  # noqa: A004 (the public name)
 from stridewise.errors import (
     DependencyError,
     DTypeError,
@@ -11,7 +11,9 @@ from stridewise.errors import (
     InputError,
     LibraryError,
     ModelError,
+    PlanAssertionError,
     PlanError,
+    PlanWarning,
     StridewiseError,
 )
 from stridewise.formats import Format
@@ -36,15 +38,19 @@ __all__ = [
     "LibraryError",
     "ModelError",
     "Plan",
+    "PlanAssertionError",
     "PlanError",
+    "PlanWarning",
     "Quantization",
     "Reorder",
     "StridewiseError",
     "TensorDesc",
+    "assert_plan",
     "compile",
     "errors",
     "formats",
     "load",
+    "load_plan",
     "plan",
     "reorder",
 ]

@@ -3,32 +3,36 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import ExecutionError, InputError, PlanError, PlanWarning, describe
+from stridewise.formats import Format
 from stridewise.graph import Graph
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
-from stridewise.passes import Simplified, simplify
-from stridewise.planner import Plan, derive, make_plans
-from stridewise.planner.boundary import Wanted, boundary
+from stridewise.passes import simplify
+from stridewise.planner import Expectations, Plan, check, derive, files, make_plans
 from stridewise.planner.cost import KernelOracle, Progress, Roofline
+from stridewise.planner.document import PlanRecord
 from stridewise.planner.targets import Machine, Target, onednn_cpu
 from stridewise.runtime.cache import CostCache
+from stridewise.runtime.contest import fastest
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.machine import last_level_cache_nbytes, this_machine
 from stridewise.runtime.oracle import MeasuringOracle
-from stridewise.runtime.tuning import compile_tuned, remembered
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-__all__ = ["Tune", "compile", "load", "plan"]
+__all__ = ["PlanSource", "Tune", "assert_plan", "compile", "load", "load_plan", "plan"]
 
 Tune = Literal["measure", "model"]
+
+PlanSource = str | os.PathLike[str] | Plan
+"""Decisions to use again: a plan file, or a plan of the same graph."""
 
 TARGETS = {"onednn-cpu": onednn_cpu}
 
@@ -71,74 +75,79 @@ def load(
     return import_model(source, shapes=shapes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """A model and how it is wanted; the arguments of :func:`plan`, checked."""
-
-    source: str | os.PathLike[str] | bytes | Graph | ModelProto
-    shapes: Mapping[str, Sequence[int]] | None
-    threads: int | None
-    target: str
-    tune: Tune
-    cache_dir: str | os.PathLike[str] | None
-    input_formats: Wanted | None
-    output_formats: Wanted | None
-    progress: Progress | None
-
-    def __post_init__(self) -> None:
-        if self.target not in TARGETS:
-            known = ", ".join(TARGETS)
-            raise InputError(
-                describe("target", expected=f"one of {known}", found=f"{self.target!r}")
-            )
-        if self.tune not in ("measure", "model"):
-            expected = "'measure' or 'model'"
-            raise InputError(describe("tune", expected=expected, found=repr(self.tune)))
-
-    def work(self) -> _Work:
-        """Import and simplify the model, and prepare what knows its costs."""
-        machine = this_machine(self.threads)
-        cache = CostCache(machine, None if self.cache_dir is None else Path(self.cache_dir))
-        target = TARGETS[self.target](machine)
-        simplified = simplify(load(self.source, self.shapes))
-        oracle: KernelOracle
-        if self.tune == "measure":
-            weights = sum(item.array.nbytes for item in simplified.graph.constants.values())
-            cold = weights > last_level_cache_nbytes() // 2
-            oracle = MeasuringOracle(machine, cache, cold_weights=cold)
-        else:
-            peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
-            oracle = Roofline(peak, _BANDWIDTH, target.efficiency)
-        return _Work(self, simplified, target, machine, cache, oracle)
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """A model on its way to a plan."""
-
-    request: _Request
-    simplified: Simplified
-    target: Target
-    machine: Machine
-    cache: CostCache
-    oracle: KernelOracle
-
-    def plans(self, oracle: KernelOracle) -> tuple[Plan, ...]:
-        """Return the cheapest plan by the costs of an oracle, and the uniform ones."""
-        derived = derive(self.simplified.graph)
-        request = self.request
-        return make_plans(
-            derived,
-            self.target,
-            self.machine,
-            oracle,
-            request.progress,
-            self.simplified.refusals,
-            boundary(derived.graph, request.input_formats, request.output_formats),
+def _target(name: str, machine: Machine) -> Target:
+    if name not in TARGETS:
+        raise InputError(
+            describe("target", expected=f"one of {', '.join(TARGETS)}", found=repr(name))
         )
+    return TARGETS[name](machine)
 
 
-def plan(  # noqa: PLR0913 (keyword arguments of the public interface)
+def _restored(
+    decided: PlanSource,
+    source: str | os.PathLike[str] | bytes | Graph | ModelProto,
+    shapes: Mapping[str, Sequence[int]] | None,
+    target: str | None,
+    machine: Machine,
+) -> Plan:
+    """Return a plan of a model whose decisions were made before; nothing is measured."""
+    if isinstance(decided, Plan):
+        where, record = f"plan {decided.name!r}", PlanRecord.of(decided)
+    else:
+        where, record = f"plan file {os.fspath(decided)!r}", files.read(decided)
+    # Formats and kernels are those of the machine that the plan was made for.
+    wanted = _target(target or record.target, record.machine)
+    derived = derive(simplify(load(source, shapes)).graph)
+    found = files.restore(record, derived, wanted, machine, where)
+    for note in found.notes[len(record.notes) :]:
+        # The levels are this function and the public one that called it.
+        warnings.warn(f"{where}: {note}; costs may not hold here", PlanWarning, stacklevel=3)
+    return found
+
+
+def _compiled(decided: PlanSource, plan: Plan) -> CompiledModel:
+    try:
+        return CompiledModel(plan)
+    except ExecutionError as error:
+        name = decided.name if isinstance(decided, Plan) else os.fspath(decided)
+        raise PlanError(
+            describe(
+                f"plan {name!r}",
+                expected="kernels that this library has",
+                found=str(error).partition("; ")[0],
+                fix="plan again on this machine: stridewise plan MODEL --save FILE",
+            )
+        ) from error
+
+
+def _plans(
+    source: str | os.PathLike[str] | bytes | Graph | ModelProto,
+    shapes: Mapping[str, Sequence[int]] | None,
+    target: str,
+    machine: Machine,
+    tune: Tune,
+    cache: CostCache,
+    progress: Progress | None,
+) -> tuple[Plan, ...]:
+    """Return the cheapest plan, and the cheapest in each kind of format."""
+    chosen = _target(target, machine)
+    if tune not in ("measure", "model"):
+        raise InputError(describe("tune", expected="'measure' or 'model'", found=repr(tune)))
+    simplified = simplify(load(source, shapes))
+    oracle: KernelOracle
+    if tune == "measure":
+        weights = sum(item.array.nbytes for item in simplified.graph.constants.values())
+        cold = weights > last_level_cache_nbytes() // 2
+        oracle = MeasuringOracle(machine, cache, cold_weights=cold)
+    else:
+        peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
+        oracle = Roofline(peak, _BANDWIDTH, chosen.efficiency)
+    return make_plans(
+        derive(simplified.graph), chosen, machine, oracle, progress, simplified.refusals
+    )
+
+
+def plan(
     source: str | os.PathLike[str] | bytes | Graph | ModelProto,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -146,9 +155,8 @@ def plan(  # noqa: PLR0913 (keyword arguments of the public interface)
     target: str = "onednn-cpu",
     tune: Tune = "measure",
     cache_dir: str | os.PathLike[str] | None = None,
-    input_formats: Wanted | None = None,
-    output_formats: Wanted | None = None,
     progress: Progress | None = None,
+    plan: PlanSource | None = None,
 ) -> Plan:
     """Decide how every tensor of a model is stored and which kernel computes each node.
 
@@ -157,31 +165,30 @@ def plan(  # noqa: PLR0913 (keyword arguments of the public interface)
         shapes: shapes of inputs, where the model leaves them open or others are wanted.
         threads: how many threads will run the model; all CPUs of this process by default.
         target: what to plan for; ``"onednn-cpu"``.
-        tune: ``"measure"`` times the kernels that the cost cache lacks, and returns the plan that
-            :func:`compile` settled on where it has run this model; ``"model"`` estimates all.
+        tune: ``"measure"`` times the kernels that the cost cache lacks, ``"model"`` estimates all.
         cache_dir: folder of the cost cache; the user's cache folder by default.
-        input_formats: for some inputs, the formats that the caller can give them in, by any name:
-            ``{"x": ["NCHW", "NHWC"]}``. The plan picks one, ``Plan.input_formats`` says which, and
-            arrays then have its storage shape. By default inputs come in the model's own order.
-        output_formats: likewise, the formats that the caller can use outputs in.
         progress: called as ``progress(done, total, kind)`` while kernels are timed.
+        plan: a plan file, or a plan of the same graph, whose decisions and costs are used again;
+            nothing is decided or timed then, and ``tune`` means nothing.
 
     Raises:
         ModelError: the model is damaged or uses something unsupported.
         InputError: an argument does not fit.
-        FormatError: a format of an input or output is unknown, or does not suit it.
-        PlanError: no combination of kernels computes the model.
+        PlanError: no combination of kernels computes the model; or the given plan is damaged, of
+            another model, or decides what does not exist here.
         LibraryError: libdnnl cannot be loaded.
+
+    Warns:
+        PlanWarning: the given plan was made for another machine, library or number of threads.
     """
-    work = _Request(
-        source, shapes, threads, target, tune, cache_dir, input_formats, output_formats, progress
-    ).work()
-    if tune == "measure":
-        return remembered(work.plans, work.oracle, work.cache)
-    return work.plans(work.oracle)[0]
+    machine = this_machine(threads)
+    if plan is not None:
+        return _restored(plan, source, shapes, target, machine)
+    cache = CostCache(machine, None if cache_dir is None else Path(cache_dir))
+    return _plans(source, shapes, target, machine, tune, cache, progress)[0]
 
 
-def compile(  # noqa: A001, PLR0913 (the public name; keyword arguments as above)
+def compile(  # noqa: A001 (the public name; the built-in is never wanted beside it)
     source: str | os.PathLike[str] | bytes | Graph | ModelProto,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
@@ -189,28 +196,109 @@ def compile(  # noqa: A001, PLR0913 (the public name; keyword arguments as above
     target: str = "onednn-cpu",
     tune: Tune = "measure",
     cache_dir: str | os.PathLike[str] | None = None,
-    input_formats: Wanted | None = None,
-    output_formats: Wanted | None = None,
     progress: Progress | None = None,
+    plan: PlanSource | None = None,
 ) -> CompiledModel:
     """Make a model ready to run; the arguments are those of :func:`plan`.
 
-    With ``tune="measure"`` the plan is run, its costs are corrected by what kernels take in place,
-    and the graph is planned again until the plan stays. Uniform plans that promise to come near it
-    run against it, and it gives way to one that is clearly faster on the clock. The outcome is kept
-    in the cache.
+    With ``tune="measure"`` the plan is run against the uniform ones that promise to come near it,
+    and gives way to one that is clearly faster on the clock. The outcome is kept in the cache. With
+    ``plan``, its decisions are used as they are: nothing is timed and no plan runs against others.
 
     Raises:
         ModelError: the model is damaged or uses something unsupported.
         InputError: an argument does not fit.
-        FormatError: a format of an input or output is unknown, or does not suit it.
-        PlanError: no combination of kernels computes the model.
+        PlanError: no combination of kernels computes the model; or the given plan is damaged, of
+            another model, or counts on kernels that do not exist here.
         LibraryError: libdnnl cannot be loaded.
         ExecutionError: the library refuses a kernel that the plan counts on.
+
+    Warns:
+        PlanWarning: the given plan was made for another machine, library or number of threads.
     """
-    work = _Request(
-        source, shapes, threads, target, tune, cache_dir, input_formats, output_formats, progress
-    ).work()
-    if tune == "measure":
-        return compile_tuned(work.plans, work.oracle, work.cache)
-    return CompiledModel(work.plans(work.oracle)[0])
+    machine = this_machine(threads)
+    if plan is not None:
+        return _compiled(plan, _restored(plan, source, shapes, target, machine))
+    cache = CostCache(machine, None if cache_dir is None else Path(cache_dir))
+    plans = _plans(source, shapes, target, machine, tune, cache, progress)
+    return fastest(plans, cache) if tune == "measure" else CompiledModel(plans[0])
+
+
+def load_plan(
+    path: str | os.PathLike[str],
+    source: str | os.PathLike[str] | bytes | Graph | ModelProto,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | None = None,
+) -> Plan:
+    """Return the plan in a file that :meth:`stridewise.Plan.save` wrote, for its model.
+
+    The model is needed, as files hold decisions and costs, and neither graph nor weights. Nothing
+    is measured. A plan that was made for another machine says so in ``Plan.notes``.
+
+    Args:
+        path: the plan file.
+        source: the model, as for :func:`plan`.
+        shapes: shapes of inputs, where the model leaves them open or others are wanted.
+        threads: how many threads will run the model; all CPUs of this process by default.
+
+    Raises:
+        PlanError: the file is damaged, of another version, of another model (the message names the
+            first node that differs), or decides what does not exist here.
+        ModelError: the model is damaged or uses something unsupported.
+        InputError: an argument does not fit.
+        LibraryError: libdnnl cannot be loaded.
+
+    Warns:
+        PlanWarning: the plan was made for another machine, library or number of threads.
+    """
+    return _restored(path, source, shapes, None, this_machine(threads))
+
+
+def assert_plan(
+    plan_or_model: Plan | CompiledModel,
+    *,
+    max_reorders: int | None = None,
+    max_moved_nbytes: int | None = None,
+    no_fallback: bool | None = None,
+    formats: Mapping[str, str | Format] | None = None,
+    max_gap: float | None = 0.0,
+    max_cost_ns: float | None = None,
+) -> None:
+    """Check in a test of your own that a plan is what you count on.
+
+    Args:
+        plan_or_model: the plan, or a compiled model, for its plan.
+        max_reorders: the most reorders that are acceptable.
+        max_moved_nbytes: the most bytes that steps may write which only move them.
+        no_fallback: whether the library's naive reference loops are unacceptable.
+        formats: the format that each of some tensors (or nodes, for their first output) is produced
+            in: a kind of the target, a name in any dialect, or a format.
+        max_gap: how far from the optimum the plan may be, as a part of its cost; None for any.
+        max_cost_ns: the longest predicted time of a run.
+
+    Raises:
+        PlanAssertionError: something does not hold; the message names every such thing, with the
+            nodes and tensors.
+        InputError: neither a plan nor a compiled model is given.
+
+    >>> import stridewise as sw
+    >>> b = sw.GraphBuilder("double")
+    >>> x = b.input("x", (1, 2))
+    >>> model = sw.compile(b.build([b.op("add", [x, x], output="y")]), tune="model")
+    >>> sw.assert_plan(model, max_reorders=0, formats={"y": "plain"})
+    """
+    found = getattr(plan_or_model, "plan", plan_or_model)
+    if not isinstance(found, Plan):
+        raise InputError(
+            describe(
+                "assert_plan",
+                expected="a plan or a compiled model",
+                found=type(found).__name__,
+                fix="give sw.plan(...) or sw.compile(...)",
+            )
+        )
+    wanted = Expectations(
+        max_reorders, max_moved_nbytes, no_fallback, formats or {}, max_gap, max_cost_ns
+    )
+    check(found, wanted)

@@ -8,10 +8,15 @@
     ├── GraphError       (ValueError)     a graph breaks a rule of its own, or its text is wrong
     ├── ModelError       (ValueError)     a model file is damaged, or uses something unsupported
     ├── InputError       (ValueError)     an input of a call has the wrong name, shape or dtype
-    ├── PlanError        (RuntimeError)   no plan exists under the given constraints
+    ├── PlanError        (RuntimeError)   no plan exists under the given constraints, or a plan's
+    │   │                                 file is damaged or of another model
+    │   └── PlanAssertionError (AssertionError)   a plan is not what a test expects
     ├── LibraryError     (ImportError)    libdnnl cannot be found, loaded or used
     ├── DependencyError  (ImportError)    an optional extra is not installed
     └── ExecutionError   (RuntimeError)   a compiled program failed while running
+
+One warning stands beside them: ``PlanWarning`` (UserWarning) says that a plan file was made for
+another machine, so that its costs, and what follows from them, may not hold here.
 
 A message has four parts: where it happened, what was expected, what came, and what to do next.
 :func:`describe` puts them together, so that every message reads the same.
@@ -28,7 +33,9 @@ __all__ = [
     "InputError",
     "LibraryError",
     "ModelError",
+    "PlanAssertionError",
     "PlanError",
+    "PlanWarning",
     "StridewiseError",
     "describe",
 ]
@@ -59,7 +66,15 @@ class InputError(StridewiseError, ValueError):
 
 
 class PlanError(StridewiseError, RuntimeError):
-    """No plan exists under the given constraints."""
+    """No plan exists under the given constraints, or a plan's file does not fit."""
+
+
+class PlanAssertionError(PlanError, AssertionError):
+    """A plan is not what :func:`stridewise.assert_plan` was told to expect."""
+
+
+class PlanWarning(UserWarning):
+    """A plan file was made for another machine, library or number of threads."""
 
 
 class LibraryError(StridewiseError, ImportError):

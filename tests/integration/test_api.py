@@ -232,12 +232,14 @@ def test_a_plan_explains_itself(graph: sw.Graph) -> None:
 def test_the_json_of_a_plan_has_the_documented_fields(graph: sw.Graph) -> None:
     found = json.loads(sw.plan(graph, threads=1, tune="model").to_json())
     assert list(found) == [
-        "version", "graph", "plan", "target", "machine", "cost_ns", "lower_bound_ns", "nodes",
-        "reorders", "comparisons", "refusals", "conflicts",
+        "version", "graph", "fingerprint", "plan", "target", "machine", "cost_ns",
+        "lower_bound_ns", "pins", "notes", "inputs", "outputs", "nodes", "reorders", "views",
+        "moves", "comparisons", "refusals", "conflicts", "kernels",
     ]  # fmt: skip
     assert list(found["nodes"][0]) == [
-        "name", "op", "post_ops", "inputs", "outputs", "input_formats", "output_formats",
-        "algorithm", "implementations", "cost_ns", "cost_sources", "rejected",
+        "name", "op", "signature", "post_ops", "inputs", "outputs", "input_formats",
+        "output_formats", "algorithm", "kernels", "implementations", "cost_ns", "cost_sources",
+        "rejected",
     ]  # fmt: skip
     total = sum(item["cost_ns"] for item in (*found["nodes"], *found["reorders"]))
     assert total == pytest.approx(found["cost_ns"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,11 +16,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from stridewise import api
 from stridewise.api import Tune
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError, PlanWarning, describe
 from stridewise.graph import Graph
+from stridewise.planner import Plan
 from stridewise.runtime.executor import CompiledModel
 
-__all__ = ["OUT", "Request", "compile_options", "measuring", "parse_shapes", "split_assignments"]
+__all__ = [
+    "OUT",
+    "Request",
+    "compile_options",
+    "measuring",
+    "parse_shapes",
+    "plan_warnings",
+    "save_text",
+    "split_assignments",
+]
 
 OUT = Console(highlight=False)
 _ERR = Console(stderr=True, highlight=False)
@@ -49,6 +60,19 @@ def measuring(quiet: bool = False) -> Generator[Callback | None]:
         yield advance
 
 
+@contextmanager
+def plan_warnings() -> Generator[None]:
+    """Print warnings about plan files in one line each, without the place in our code."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", PlanWarning)
+        yield
+    for item in caught:
+        if issubclass(item.category, PlanWarning):
+            click.echo(f"warning: {item.message}", err=True)
+        else:
+            warnings.showwarning(item.message, item.category, item.filename, item.lineno)
+
+
 def split_assignments(items: Sequence[str], option: str) -> dict[str, str]:
     """Return ``NAME=VALUE`` arguments as a mapping.
 
@@ -64,6 +88,20 @@ def split_assignments(items: Sequence[str], option: str) -> dict[str, str]:
             )
         found[name] = value
     return found
+
+
+def save_text(path: Path, text: str, option: str) -> None:
+    """Write a file.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            describe(option, expected="a file that can be written", found=str(error))
+        ) from error
 
 
 def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -92,6 +130,7 @@ class Request:
     threads: int | None
     tune: Tune
     cache_dir: Path | None
+    plan: Path | None = None
 
     def load(self) -> Graph:
         """Return the graph of the model, with the shapes asked for."""
@@ -99,7 +138,7 @@ class Request:
 
     def compile(self, *, quiet: bool, source: Path | bytes | Graph | None = None) -> CompiledModel:
         """Compile the model, or ``source`` in its place, with a progress bar unless ``quiet``."""
-        with measuring(quiet) as progress:
+        with measuring(quiet) as progress, plan_warnings():
             return api.compile(
                 source or self.model,
                 shapes=None if isinstance(source, Graph) else self.shapes,
@@ -107,7 +146,21 @@ class Request:
                 tune=self.tune,
                 cache_dir=self.cache_dir,
                 progress=progress,
+                plan=self.plan,
             )
+
+    def plan_model(self, target: str, progress: Callback | None) -> Plan:
+        """Return the plan of the model, or the one of the plan file that was given."""
+        return api.plan(
+            self.model,
+            shapes=self.shapes,
+            threads=self.threads,
+            target=target,
+            tune=self.tune,
+            cache_dir=self.cache_dir,
+            progress=progress,
+            plan=self.plan,
+        )
 
 
 _OPTIONS = (
@@ -124,6 +177,13 @@ _OPTIONS = (
         help="Time kernels on this machine, or estimate them.",
     ),
     click.option("--cache-dir", type=click.Path(path_type=Path), help="Folder of the cost cache."),
+    click.option(
+        "--plan",
+        "plan_file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Use the decisions of a plan file; nothing is timed.",
+    ),
 )
 
 
@@ -137,9 +197,11 @@ def compile_options(command: Callable[..., None]) -> Callable[..., None]:
         threads: int | None,
         tune: Tune,
         cache_dir: Path | None,
+        plan_file: Path | None,
         **others: Any,
     ) -> None:
-        command(Request(model, parse_shapes(shapes), threads, tune, cache_dir), **others)
+        request = Request(model, parse_shapes(shapes), threads, tune, cache_dir, plan_file)
+        command(request, **others)
 
     decorated: Callable[..., None] = with_request
     for option in reversed(_OPTIONS):

@@ -13,6 +13,7 @@ import click
 
 from stridewise import __version__
 from stridewise.cli.bench import bench
+from stridewise.cli.diff import diff
 from stridewise.cli.formats import formats
 from stridewise.cli.info import info
 from stridewise.cli.plan import plan
@@ -33,7 +34,7 @@ def cli(debug: bool) -> None:
     del debug  # read by main(), which handles errors
 
 
-for _command in (run, plan, bench, info, formats, reorder):
+for _command in (run, plan, diff, bench, info, formats, reorder):
     cli.add_command(_command)
 
 

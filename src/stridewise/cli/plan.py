@@ -2,12 +2,88 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import click
 
-from stridewise import api
-from stridewise.cli.console import Request, compile_options, measuring
+from stridewise.cli.console import (
+    Request,
+    compile_options,
+    measuring,
+    plan_warnings,
+    save_text,
+    split_assignments,
+)
+from stridewise.planner import Plan, Regret, Why
+from stridewise.planner.records import finite
 
 __all__ = ["plan"]
+
+
+def _why_json(why: Why) -> dict[str, Any]:
+    return {
+        "node": why.node,
+        "algorithm": why.chosen.algorithm,
+        "total_ns": why.total_ns,
+        "alternatives": [
+            {
+                "algorithm": other.candidate.algorithm,
+                "node_delta_ns": other.node_delta_ns,
+                "total_delta_ns": finite(other.total_delta_ns),
+            }
+            for other in why.alternatives
+        ],
+        "refusals": [
+            {"rule": r.rule, "subject": r.subject, "reason": r.reason} for r in why.refusals
+        ],
+    }
+
+
+def _regret_json(regret: Regret) -> dict[str, Any]:
+    return {
+        "tensor": regret.tensor,
+        "format": str(regret.format),
+        "total_ns": finite(regret.total_ns),
+        "kernel_ns": finite(regret.kernel_ns),
+        "reorder_ns": regret.reorder_ns,
+    }
+
+
+def _origins(found: Plan) -> None:
+    click.echo("what every tensor means:")
+    for name, provenance in found.derived.provenance.items():
+        origin = found.graph.values[name].origin
+        click.echo(
+            f"  {name}: {provenance}" if origin is None else f"  {name}: {origin} {provenance}"
+        )
+
+
+def _refusals(found: Plan) -> None:
+    click.echo("what was not done:")
+    for refusal in found.refusals:
+        click.echo(f"  {refusal}")
+
+
+def _print_json(found: Plan, whys: Sequence[Why], regrets: Sequence[Regret] | None) -> None:
+    document = json.loads(found.to_json())
+    if whys:
+        document["why"] = [_why_json(why) for why in whys]
+    if regrets is not None:
+        document["regrets"] = [_regret_json(regret) for regret in regrets]
+    click.echo(json.dumps(document, indent=2))
+
+
+def _print_text(found: Plan, whys: Sequence[Why], regrets: Sequence[Regret] | None) -> None:
+    """Print the answers to what was asked, or the plan where nothing was."""
+    for why in whys:
+        click.echo(str(why), nl=False)
+    for regret in regrets or ():
+        click.echo(str(regret))
+    if not whys and regrets is None:
+        click.echo(found.explain(), nl=False)
 
 
 @click.command()
@@ -16,30 +92,66 @@ __all__ = ["plan"]
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--origins", is_flag=True, help="Also print what every tensor means, and why.")
 @click.option("--refusals", is_flag=True, help="Also print what was not done, and why.")
-def plan(request: Request, target: str, as_json: bool, origins: bool, refusals: bool) -> None:
-    """Show the kernel of every node, the format of every tensor, and the reorders left."""
-    with measuring(quiet=as_json) as progress:
-        found = api.plan(
-            request.model,
-            shapes=request.shapes,
-            threads=request.threads,
-            target=target,
-            tune=request.tune,
-            cache_dir=request.cache_dir,
-            progress=progress,
-        )
+@click.option(
+    "--why", "nodes", multiple=True, metavar="NODE", help="Print why a node is computed as it is."
+)
+@click.option(
+    "--what-if",
+    "wanted",
+    multiple=True,
+    metavar="TENSOR=FORMAT",
+    help="Plan with a tensor in a given format.",
+)
+@click.option("--regret", is_flag=True, help="Print what every other format would cost.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Of --regret: the N largest tensors only.",
+)
+@click.option("--save", type=click.Path(path_type=Path), metavar="FILE", help="Write a plan file.")
+@click.option("--dot", metavar="FILE", help="Write a drawing for Graphviz; - prints it.")
+def plan(  # noqa: PLR0913 (one parameter an option)
+    request: Request,
+    *,
+    target: str,
+    as_json: bool,
+    origins: bool,
+    refusals: bool,
+    nodes: tuple[str, ...],
+    wanted: tuple[str, ...],
+    regret: bool,
+    limit: int | None,
+    save: Path | None,
+    dot: str | None,
+) -> None:
+    """Show the kernel of every node, the format of every tensor, and the reorders left.
+
+    With --what-if, all that is shown and saved is of the plan with these formats.
+    """
+    formats = split_assignments(wanted, "--what-if")
+    with measuring(quiet=as_json or dot == "-") as progress, plan_warnings():
+        cheapest = request.plan_model(target, progress)
+    found = cheapest.what_if(formats) if formats else cheapest
+    if save is not None:
+        found.save(save)
+    if dot is not None and dot != "-":
+        save_text(Path(dot), found.to_dot(), "--dot")
+    whys = [found.why(node) for node in nodes]
+    regrets = found.regrets(limit=limit) if regret else None
     if as_json:
-        click.echo(found.to_json())
-        return
-    click.echo(found.explain(), nl=False)
-    if origins:
-        click.echo("what every tensor means:")
-        for name, provenance in found.derived.provenance.items():
-            origin = found.graph.values[name].origin
-            click.echo(
-                f"  {name}: {provenance}" if origin is None else f"  {name}: {origin} {provenance}"
-            )
-    if refusals:
-        click.echo("what was not done:")
-        for refusal in found.refusals:
-            click.echo(f"  {refusal}")
+        _print_json(found, whys, regrets)
+    elif dot == "-":
+        click.echo(found.to_dot(), nl=False)
+    else:
+        _print_text(found, whys, regrets)
+        if formats:
+            click.echo(f"beside the plan without {', '.join(formats)}:")
+            click.echo(str(cheapest.diff(found)), nl=False)
+        if origins:
+            _origins(found)
+        if refusals:
+            _refusals(found)
+        for path in (save, dot):
+            if path is not None:
+                click.echo(f"saved to {path}")

@@ -1,27 +1,22 @@
-"""A plan as text and as JSON: what was decided, what it costs, what else there was."""
+"""A plan as text for people: what was decided, what it costs, what else there was."""
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 
-from stridewise.planner.plan import Decision, Plan
+from stridewise.planner.plan import Plan
+from stridewise.planner.why import formats_of
 
-__all__ = ["explain", "to_json"]
+__all__ = ["explain"]
 
 _MICRO = 1e3
 
 
-def _formats(decision: Decision) -> str:
-    option = decision.chosen.option
-    sources = {str(fmt) for fmt in option.inputs if fmt is not None}
-    results = {str(fmt) for fmt in option.outputs}
-    if sources == results or not sources:
-        return ", ".join(sorted(results))
-    return f"{', '.join(sorted(sources))} -> {', '.join(sorted(results))}"
-
-
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    if number == 1:
+        return f"{number} {noun}"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number} {plural}"
 
 
 def _node_lines(plan: Plan) -> list[str]:
@@ -32,7 +27,7 @@ def _node_lines(plan: Plan) -> list[str]:
         sources = ", ".join(dict.fromkeys(cost.source for cost in chosen.costs)) or "free"
         lines.append(
             f"{chosen.cost_ns / _MICRO:9.1f} us  {node.op + post:<28} "
-            f"{_formats(decision):<18} {chosen.algorithm} "
+            f"{formats_of(chosen):<18} {chosen.algorithm} "
             f"[{chosen.implementation}; {sources}]  {node.name}"
         )
     return lines
@@ -46,14 +41,47 @@ def _reorder_lines(plan: Plan) -> list[str]:
     ]
 
 
+def _view_lines(plan: Plan) -> list[str]:
+    """Return which nodes move no byte, beside those of their kind that do."""
+    ops = {node.name: node.op for node in plan.graph.nodes}
+    free = Counter(ops[name] for name in plan.views)
+    moving = Counter(ops[move.node_or_tensor] for move in plan.moves if move.kind == "copy")
+    parts: list[str] = []
+    for op in dict.fromkeys(op for op in ops.values() if op in free or op in moving):
+        total = free[op] + moving[op]
+        parts.append(_count(total, op) if not moving[op] else f"{free[op]} of {_count(total, op)}")
+    if not parts:
+        return []
+    *most, last = parts
+    subject = f"{', '.join(most)} and {last}" if most else last
+    alone = sum(free.values()) == 1 and len(parts) == 1
+    return [f"{subject} {'moves' if alone else 'move'} no byte"]
+
+
+def _move_lines(plan: Plan) -> list[str]:
+    moves = plan.moves
+    kinds = Counter(move.kind for move in moves)
+    if not moves:
+        return ["no step only moves bytes"]
+    parts = ", ".join(_count(number, kind) for kind, number in kinds.items())
+    nbytes = sum(move.nbytes for move in moves)
+    cost = sum(move.cost_ns for move in moves) / _MICRO
+    verb = "only moves" if len(moves) == 1 else "only move"
+    return [f"{_count(len(moves), 'step')} {verb} bytes ({parts}): {nbytes} bytes, {cost:.1f} us"]
+
+
 def explain(plan: Plan) -> str:
     """Return the plan as text for people."""
     proof = "proved optimal" if plan.gap < 1e-9 else f"within {plan.gap:.2%} of the optimum"
     lines = [
         f"plan of {plan.graph.name!r} for {plan.target.name} ({plan.machine})",
+        *(f"note: {note}" for note in plan.notes),
+        *(f"given: {pin}" for pin in plan.pins),
         *_node_lines(plan),
         f"{_count(len(plan.reorders), 'reorder')} left:",
         *_reorder_lines(plan),
+        *_view_lines(plan),
+        *_move_lines(plan),
         f"total {plan.cost_ns / 1e6:.3f} ms, lower bound {plan.lower_bound_ns / 1e6:.3f} ms: "
         f"{proof} for these candidates and costs",
     ]
@@ -67,60 +95,3 @@ def explain(plan: Plan) -> str:
         )
     lines += [f"conflict: {conflict}" for conflict in plan.derived.conflicts]
     return "\n".join(lines) + "\n"
-
-
-def to_json(plan: Plan) -> str:
-    """Return the plan as JSON; ``docs/plan-json.md`` describes the fields."""
-    nodes = [
-        {
-            "name": node.name,
-            "op": node.op,
-            "post_ops": [post.op for post in node.post_ops],
-            "inputs": list(node.inputs),
-            "outputs": list(node.outputs),
-            "input_formats": [None if f is None else str(f) for f in d.chosen.option.inputs],
-            "output_formats": [str(f) for f in d.chosen.option.outputs],
-            "algorithm": d.chosen.algorithm,
-            "implementations": [cost.implementation for cost in d.chosen.costs],
-            "cost_ns": d.chosen.cost_ns,
-            "cost_sources": [cost.source for cost in d.chosen.costs],
-            "rejected": [{"algorithm": c.algorithm, "cost_ns": c.cost_ns} for c in d.rejected],
-        }
-        for node, d in zip(plan.graph.nodes, plan.decisions, strict=True)
-    ]
-    reorders = [
-        {
-            "tensor": r.tensor,
-            "from": str(r.source),
-            "to": str(r.target),
-            "nbytes": r.nbytes,
-            "cost_ns": r.cost_ns,
-            "implementation": r.implementation,
-        }
-        for r in plan.reorders
-    ]
-    document = {
-        "version": 1,
-        "graph": plan.graph.name,
-        "plan": plan.name,
-        "target": plan.target.name,
-        "machine": str(plan.machine),
-        "cost_ns": plan.cost_ns,
-        "lower_bound_ns": plan.lower_bound_ns,
-        "nodes": nodes,
-        "reorders": reorders,
-        "comparisons": [
-            {
-                "name": item.name,
-                "cost_ns": item.cost_ns,
-                "reorders": item.reorders,
-                "measured_ns": item.measured_ns,
-            }
-            for item in plan.compare()
-        ],
-        "refusals": [
-            {"rule": r.rule, "subject": r.subject, "reason": r.reason} for r in plan.refusals
-        ],
-        "conflicts": [str(conflict) for conflict in plan.derived.conflicts],
-    }
-    return json.dumps(document, indent=2)

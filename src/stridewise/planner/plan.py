@@ -1,26 +1,40 @@
 """A plan: which kernel computes each node, and how each tensor is stored.
 
-The choice itself is made in ``solve.py``; here the graph is put into its terms and the answer is
-kept with everything that explains it.
+The choice itself is made in ``solve.py``, in the terms of ``terms.py``; here the answer is kept
+with everything that explains it. What a plan can be asked has a module each: ``why``, ``what_if``,
+``moves``, ``document``, ``diff``, ``dot``.
 """
+
+# The methods of Plan are the public face of modules that need this class to be defined.
+# ruff: noqa: PLC0415
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from stridewise.errors import PlanError
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops.geometry import user_format
-from stridewise.ops.kernels import KernelOption
 from stridewise.planner.boundary import Boundary, boundary
 from stridewise.planner.candidates import Candidate, Candidates, Storages, enumerate_candidates
 from stridewise.planner.cost import KernelOracle, Progress
 from stridewise.planner.derive import Derived
-from stridewise.planner.solve import Choice, Problem, Solution, solve
+from stridewise.planner.solve import Solution
 from stridewise.planner.targets import Machine, Target
+from stridewise.planner.terms import FREE, Only, Terms
 from stridewise.tensor import TensorDesc
+
+if TYPE_CHECKING:
+    from stridewise.planner.diff import PlanDiff
+    from stridewise.planner.moves import Move
+    from stridewise.planner.what_if import Pin, Regret
+    from stridewise.planner.why import Why
 
 __all__ = ["Comparison", "Decision", "Plan", "Reorder", "make_plan", "make_plans"]
 
@@ -83,7 +97,7 @@ class Plan:
     """Everything that was decided about a graph.
 
     Attributes:
-        name: ``"planned"`` for the cheapest plan, or that of a uniform one.
+        name: ``"planned"`` for the cheapest plan, that of a uniform one, or what was pinned.
         graph: the derived graph.
         target: what it was planned for.
         machine: what the costs hold for.
@@ -94,9 +108,11 @@ class Plan:
         refusals: formats and kernels that were not offered, and why.
         derived: what every tensor means, and why.
         comparisons: the cheapest plan, and the cheapest in one format each.
-        storages: names of formats of equal bytes.
         input_formats: the format that the caller gives each input in.
         output_formats: the format that the caller gets each output in.
+        terms: all that there was to choose from, to answer other questions.
+        pins: tensors whose formats were given; see :meth:`what_if`.
+        notes: what a reader must know, such as that costs were measured on another machine.
     """
 
     name: str
@@ -110,9 +126,21 @@ class Plan:
     refusals: tuple[Refusal, ...]
     derived: Derived
     comparisons: tuple[Comparison, ...]
-    storages: Storages
     input_formats: Mapping[str, Format]
     output_formats: Mapping[str, Format]
+    terms: Terms = field(compare=False)
+    pins: tuple[Pin, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def candidates(self) -> Candidates:
+        """Every way to compute each node, every reorder, and what they cost."""
+        return self.terms.candidates
+
+    @property
+    def storages(self) -> Storages:
+        """Names of formats of equal bytes."""
+        return self.terms.candidates.storages
 
     @property
     def gap(self) -> float:
@@ -134,143 +162,216 @@ class Plan:
         Raises:
             KeyError: there is no node of that name.
         """
-        for decision in self.decisions:
-            if decision.node == node:
-                return decision
-        raise KeyError(node)
+        return self.decisions[self.terms.positions[node]]
 
     def storage(self, value: str) -> TensorDesc:
         """Return Origin and Storage of a value as its producer leaves it."""
         found = self.graph.value(value)
         fmt = self.input_formats.get(value, user_format(found))
-        for node, decision in zip(self.graph.nodes, self.decisions, strict=True):
-            if value in node.outputs:
-                fmt = decision.chosen.option.outputs[node.outputs.index(value)]
+        producer = self.terms.producers.get(value)
+        if producer is not None:
+            option = self.decision(producer.name).chosen.option
+            fmt = option.outputs[producer.outputs.index(value)]
         return TensorDesc(found.shape, found.dtype, user_format(found), fmt)
 
     def compare(self) -> tuple[Comparison, ...]:
         """Return the cheapest plan beside the cheapest uniform ones, itself first."""
         return self.comparisons
 
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """Every step that only moves bytes: reorders, copies and fills."""
+        from stridewise.planner.moves import find_moves
+
+        return find_moves(self)
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """The nodes for which nothing runs, as their results lie in bytes that are there."""
+        from stridewise.planner.moves import find_views
+
+        return find_views(self)
+
+    def refusals_of(self, subject: str) -> tuple[Refusal, ...]:
+        """Return what was not done to a node or tensor, and why.
+
+        Raises:
+            PlanError: nothing has that name; the message names what comes close.
+        """
+        from stridewise.planner.why import find_refusals
+
+        return find_refusals(self, subject)
+
+    def why(self, node: str) -> Why:
+        """Return every way to compute a node, and what the whole plan would cost with each.
+
+        Each figure comes from solving the whole graph again. A uniform plan that won on the clock
+        is not the cheapest by these costs, so figures about it may be negative.
+
+        Raises:
+            PlanError: there is no node of that name; the message names those that come close.
+        """
+        from stridewise.planner.why import why
+
+        return why(self, node)
+
+    def what_if(self, wanted: Mapping[str, str | Format]) -> Plan:
+        """Return the cheapest plan in which some tensors are produced in given formats.
+
+        Args:
+            wanted: for each tensor, or node for its first output, a kind of the target
+                (``"blocked"``), a name in any dialect (``"nhwc"``, ``"NCHW16c"``), or a format.
+
+        Raises:
+            PlanError: a name is unknown, a format is not on offer (the message lists those that
+                are), or no plan has all of these formats.
+        """
+        from stridewise.planner.what_if import what_if
+
+        return what_if(self, wanted)
+
+    def regret(self, tensor: str) -> tuple[Regret, ...]:
+        """Return what each other format of a tensor would cost in total, the cheapest first.
+
+        Raises:
+            PlanError: there is no tensor or node of that name, or it is a constant.
+        """
+        return self.regrets((tensor,))
+
+    def regrets(
+        self, tensors: Iterable[str] | None = None, limit: int | None = None
+    ) -> tuple[Regret, ...]:
+        """Return what each other format of every tensor would cost in total.
+
+        The graph is solved again for each, so large ones want ``tensors`` or ``limit``.
+
+        Args:
+            tensors: which tensors (or nodes); by default all that nodes produce.
+            limit: of these, only so many, those of most bytes.
+
+        Raises:
+            PlanError: a tensor is unknown.
+        """
+        from stridewise.planner.what_if import regrets
+
+        return regrets(self, tensors, limit)
+
+    def only(self) -> Only:
+        """Return which candidates the pins leave to the nodes that produce pinned tensors."""
+        from stridewise.planner.what_if import narrowed
+
+        return narrowed(self, FREE, self.pins)
+
+    def under(self, pins: tuple[Pin, ...]) -> Plan:
+        """Return the cheapest plan of the same graph with these pins and no others.
+
+        Raises:
+            PlanError: there is none.
+        """
+        pinned = dataclasses.replace(self, pins=pins)
+        solution = self.terms.solve(pinned.only())
+        name = f"what if {', '.join(map(str, pins))}" if pins else "planned"
+        own = Comparison(name, solution.cost, len(solution.reorders))
+        others = tuple(item for item in self.comparisons if item.name != name)
+        return dataclasses.replace(
+            pinned,
+            name=name,
+            decisions=_decisions(self.terms, solution),
+            reorders=_reorders(self.terms, solution),
+            cost_ns=solution.cost,
+            lower_bound_ns=solution.lower_bound,
+            comparisons=(own, *others),
+            input_formats=self.terms.inputs(solution),
+            output_formats=self.terms.outputs(solution),
+        )
+
+    def diff(self, other: Plan) -> PlanDiff:
+        """Return where another plan decides otherwise, from this one to the other."""
+        from stridewise.planner.diff import diff
+        from stridewise.planner.document import PlanRecord
+
+        return diff(PlanRecord.of(self), PlanRecord.of(other))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan to a file that :func:`stridewise.load_plan` reads.
+
+        The same plan gives the same file, which is made for version control. A file of that name
+        is replaced at once, or not at all.
+
+        Raises:
+            PlanError: the file cannot be written.
+        """
+        from stridewise.planner.files import save
+
+        save(self, path)
+
     def explain(self) -> str:
         """Return the plan as text: kernels, formats, reorders, costs and proof."""
-        from stridewise.planner.explain import explain  # noqa: PLC0415 (it reads this module)
+        from stridewise.planner.explain import explain
 
         return explain(self)
 
     def to_json(self) -> str:
-        """Return the plan as JSON, for other tools; the schema is in ``docs/plan-json.md``."""
-        from stridewise.planner.explain import to_json  # noqa: PLC0415 (it reads this module)
+        """Return the plan as JSON, what :meth:`save` writes; see ``docs/plan-json.md``."""
+        from stridewise.planner.document import PlanRecord
 
-        return to_json(self)
+        return PlanRecord.of(self).to_json()
 
+    def to_dot(self) -> str:
+        """Return the plan as a drawing for Graphviz: a color a format, reorders marked."""
+        from stridewise.planner.dot import to_dot
 
-class _Terms:
-    """The graph in the solver's terms."""
-
-    def __init__(self, graph: Graph, candidates: Candidates, edge: Boundary) -> None:
-        self.graph, self.candidates, self.edge = graph, candidates, edge
-
-    def _stored(
-        self, names: tuple[str, ...], formats: tuple[Format | None, ...]
-    ) -> frozenset[tuple[str, str]]:
-        key = self.candidates.storages.key
-        return frozenset(
-            (name, key(name, fmt))
-            for name, fmt in zip(names, formats, strict=True)
-            if fmt is not None
-        )
-
-    def problem(self, allowed: Mapping[str, tuple[Candidate, ...]]) -> Problem:
-        nodes = {
-            node.name: tuple(
-                Choice(
-                    candidate.cost_ns,
-                    self._stored(node.inputs, candidate.option.inputs),
-                    self._stored(node.outputs, candidate.option.outputs),
-                )
-                for candidate in allowed[node.name]
-            )
-            for node in self.graph.nodes
-        }
-        return Problem(
-            nodes,
-            {stored: cost.cost_ns for stored, cost in self.candidates.reorders.items()},
-            self._acceptable(self.edge.inputs),
-            {
-                name: keys
-                for name, keys in self._acceptable(self.edge.outputs).items()
-                if name not in self.graph.constants
-            },
-        )
-
-    def _acceptable(self, formats: Mapping[str, tuple[Format, ...]]) -> dict[str, frozenset[str]]:
-        key = self.candidates.storages.key
-        return {name: frozenset(key(name, fmt) for fmt in group) for name, group in formats.items()}
-
-    def chosen(
-        self, formats: Mapping[str, tuple[Format, ...]], keys: Mapping[str, str]
-    ) -> Mapping[str, Format]:
-        """Return which of the acceptable formats was chosen, the first of those of equal bytes."""
-        key = self.candidates.storages.key
-        return MappingProxyType(
-            {
-                name: next(fmt for fmt in group if keys.get(name, key(name, fmt)) == key(name, fmt))
-                for name, group in formats.items()
-            }
-        )
+        return to_dot(self)
 
 
-def _is_uniform(
-    graph: Graph, target: Target, storages: Storages, node: Node, option: KernelOption, kind: str
-) -> bool:
-    """Return whether all that an option makes is stored in one kind of format."""
-    for name, fmt in zip(node.outputs, option.outputs, strict=True):
-        wanted = target.formats(graph.values[name]).get(kind)
-        if wanted is not None and storages.key(name, fmt) != storages.key(name, wanted):
+def _is_uniform(terms: Terms, target: Target, node: Node, candidate: Candidate, kind: str) -> bool:
+    """Return whether all that a candidate makes is stored in one kind of format."""
+    key = terms.candidates.storages.key
+    for name, fmt in zip(node.outputs, candidate.option.outputs, strict=True):
+        wanted = target.formats(terms.graph.values[name]).get(kind)
+        if wanted is not None and key(name, fmt) != key(name, wanted):
             return False
     return True
 
 
-def _restricted(
-    graph: Graph, target: Target, candidates: Candidates, kind: str
-) -> dict[str, tuple[Candidate, ...]]:
-    """Return the candidates of one kind of format; all, for nodes that have none of it."""
-    found: dict[str, tuple[Candidate, ...]] = {}
-    for node in graph.nodes:
-        group = candidates.nodes[node.name]
+def _uniform(terms: Terms, target: Target, kind: str) -> Only:
+    """Return the candidates of one kind of format; nodes that have none of it stay free."""
+    found: dict[str, tuple[int, ...]] = {}
+    for node in terms.graph.nodes:
         kept = tuple(
-            candidate
-            for candidate in group
-            if _is_uniform(graph, target, candidates.storages, node, candidate.option, kind)
+            index
+            for index, candidate in enumerate(terms.candidates.nodes[node.name])
+            if _is_uniform(terms, target, node, candidate, kind)
         )
-        found[node.name] = kept or group
+        if kept:
+            found[node.name] = kept
     return found
 
 
-def _reorders(graph: Graph, candidates: Candidates, solution: Solution) -> tuple[Reorder, ...]:
+def _reorders(terms: Terms, solution: Solution) -> tuple[Reorder, ...]:
+    """Return the reorders of a solution, in the order of the tensors in the graph."""
+    storages = terms.candidates.storages
+    places = {name: place for place, name in enumerate(terms.graph.values)}
     found: list[Reorder] = []
-    for name, source, goal in solution.reorders:
-        value = graph.values[name]
-        fmt = candidates.storages.format(name, goal)
-        cost = candidates.reorders[name, source, goal]
+    for name, source, goal in sorted(
+        solution.reorders, key=lambda key: (places[key[0]], key[1], key[2])
+    ):
+        value = terms.graph.values[name]
+        fmt = storages.format(name, goal)
+        cost = terms.candidates.reorders[name, source, goal]
         nbytes = TensorDesc(value.shape, value.dtype, user_format(value), fmt).nbytes
-        before = candidates.storages.format(name, source)
+        before = storages.format(name, source)
         found.append(Reorder(name, before, fmt, nbytes, cost.cost_ns, cost.implementation))
     return tuple(found)
 
 
-def _decisions(
-    graph: Graph,
-    candidates: Candidates,
-    allowed: Mapping[str, tuple[Candidate, ...]],
-    solution: Solution,
-) -> tuple[Decision, ...]:
+def _decisions(terms: Terms, solution: Solution) -> tuple[Decision, ...]:
+    chosen = terms.chosen(solution)
     found: list[Decision] = []
-    for node in graph.nodes:
-        chosen = allowed[node.name][solution.picks[node.name]]
-        others = tuple(c for c in candidates.nodes[node.name] if c is not chosen)
-        found.append(Decision(node.name, chosen, others))
+    for node in terms.graph.nodes:
+        own = chosen[node.name]
+        others = tuple(c for c in terms.candidates.nodes[node.name] if c is not own)
+        found.append(Decision(node.name, own, others))
     return tuple(found)
 
 
@@ -295,7 +396,7 @@ def make_plans(
         edge: acceptable formats of inputs and outputs; by default the user's own axis orders.
 
     Returns:
-        The cheapest plan, then the cheapest plan of each kind of format of the target.
+        The cheapest plan, then the cheapest plan of each kind of format of the target that has one.
 
     Raises:
         ModelError: a node has no kernel on this target.
@@ -304,11 +405,11 @@ def make_plans(
     graph = derived.graph
     edge = edge or boundary(graph)
     candidates = enumerate_candidates(graph, target, oracle, edge, progress)
-    terms = _Terms(graph, candidates, edge)
-    choices = {"planned": dict(candidates.nodes)}
+    terms = Terms(graph, candidates, edge)
+    solutions = {"planned": terms.solve()}
     for kind in target.kinds:
-        choices[f"all {kind.name}"] = _restricted(graph, target, candidates, kind.name)
-    solutions = {name: solve(terms.problem(allowed)) for name, allowed in choices.items()}
+        with suppress(PlanError):  # some graphs cannot do without other formats
+            solutions[f"all {kind.name}"] = terms.solve(_uniform(terms, target, kind.name))
     comparisons = tuple(
         Comparison(name, solution.cost, len(solution.reorders))
         for name, solution in solutions.items()
@@ -319,16 +420,16 @@ def make_plans(
             graph,
             target,
             machine,
-            _decisions(graph, candidates, choices[name], solution),
-            _reorders(graph, candidates, solution),
+            _decisions(terms, solution),
+            _reorders(terms, solution),
             solution.cost,
             solutions["planned"].lower_bound,
             (*refusals, *candidates.refusals),
             derived,
             comparisons,
-            candidates.storages,
-            terms.chosen(edge.inputs, solution.given),
-            terms.chosen(edge.outputs, solution.demanded),
+            terms.inputs(solution),
+            terms.outputs(solution),
+            terms,
         )
         for name, solution in solutions.items()
     )

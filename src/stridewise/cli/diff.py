@@ -1,0 +1,27 @@
+"""``stridewise diff``: where two plan files decide otherwise."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from stridewise.planner import files
+from stridewise.planner.diff import diff as compare
+from stridewise.planner.records import encode
+
+__all__ = ["diff"]
+
+
+@click.command()
+@click.argument("before", type=click.Path(path_type=Path))
+@click.argument("after", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def diff(before: Path, after: Path, as_json: bool) -> None:
+    """Show where the plan file AFTER decides otherwise than BEFORE, and what that costs."""
+    found = compare(files.read(before), files.read(after))
+    if as_json:
+        click.echo(json.dumps(encode(found), indent=2))
+    else:
+        click.echo(str(found), nl=False)

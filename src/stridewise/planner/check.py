@@ -1,0 +1,117 @@
+"""What users expect of a plan, checked in their own tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from stridewise.errors import PlanAssertionError, PlanError, describe
+from stridewise.formats import Format
+from stridewise.planner.plan import Plan
+from stridewise.planner.spelling import find_format, find_tensor
+from stridewise.planner.why import duration
+
+__all__ = ["Expectations", "check"]
+
+_ROUNDING = 1e-9
+"""A gap below this is rounding in a sum of costs."""
+
+
+def _no_formats() -> Mapping[str, str | Format]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """What a plan shall hold; None leaves something open.
+
+    Attributes:
+        max_reorders: no more reorders than this.
+        max_moved_nbytes: no more bytes written by steps that only move them.
+        no_fallback: no node, and no reorder, runs the library's naive reference loops.
+        formats: tensors (or nodes) with the format that they are produced in, in any spelling.
+        max_gap: the plan is proved to be this near to the optimum, as a part of its cost.
+        max_cost_ns: the predicted time of one run.
+    """
+
+    max_reorders: int | None = None
+    max_moved_nbytes: int | None = None
+    no_fallback: bool | None = None
+    formats: Mapping[str, str | Format] = field(default_factory=_no_formats)
+    max_gap: float | None = 0.0
+    max_cost_ns: float | None = None
+
+
+def _few_reorders(plan: Plan, most: int) -> Iterator[str]:
+    if len(plan.reorders) > most:
+        names = ", ".join(f"{r.tensor} ({r.source} -> {r.target})" for r in plan.reorders)
+        yield describe(
+            "reorders", expected=f"at most {most}", found=f"{len(plan.reorders)}: {names}"
+        )
+
+
+def _few_bytes(plan: Plan, most: int) -> Iterator[str]:
+    total = sum(move.nbytes for move in plan.moves)
+    if total > most:
+        moves = sorted(plan.moves, key=lambda move: -move.nbytes)
+        names = ", ".join(f"{m.kind} {m.node_or_tensor} ({m.nbytes})" for m in moves)
+        yield describe("bytes moved", expected=f"at most {most}", found=f"{total}: {names}")
+
+
+def _no_fallback(plan: Plan) -> Iterator[str]:
+    for decision in plan.decisions:
+        if any(cost.is_reference for cost in decision.chosen.costs):
+            yield describe(
+                f"node {decision.node!r}",
+                expected="an optimized kernel",
+                found=decision.chosen.implementation,
+            )
+    for reorder in plan.reorders:
+        if reorder.implementation.startswith("ref"):
+            yield describe(
+                f"reorder of {reorder.tensor!r}",
+                expected="an optimized kernel",
+                found=reorder.implementation,
+            )
+
+
+def _formats(plan: Plan, wanted: Mapping[str, str | Format]) -> Iterator[str]:
+    for name, spelled in wanted.items():
+        try:
+            tensor = find_tensor(plan, name)
+            key, offer = find_format(plan, tensor, spelled)
+        except PlanError as error:
+            yield str(error)
+            continue
+        made = plan.storage(tensor).storage.format
+        if plan.storages.key(tensor, made) != key:
+            yield describe(f"tensor {tensor!r}", expected=str(offer.format), found=str(made))
+
+
+def _violations(plan: Plan, wanted: Expectations) -> Iterator[str]:
+    if wanted.max_reorders is not None:
+        yield from _few_reorders(plan, wanted.max_reorders)
+    if wanted.max_moved_nbytes is not None:
+        yield from _few_bytes(plan, wanted.max_moved_nbytes)
+    if wanted.no_fallback:
+        yield from _no_fallback(plan)
+    yield from _formats(plan, wanted.formats)
+    if wanted.max_gap is not None and plan.gap > wanted.max_gap + _ROUNDING:
+        yield describe("gap", expected=f"at most {wanted.max_gap:.2%}", found=f"{plan.gap:.2%}")
+    if wanted.max_cost_ns is not None and plan.cost_ns > wanted.max_cost_ns:
+        limit = duration(wanted.max_cost_ns)
+        yield describe("cost", expected=f"at most {limit}", found=duration(plan.cost_ns))
+
+
+def check(plan: Plan, wanted: Expectations) -> None:
+    """Hold a plan against what is expected of it.
+
+    Raises:
+        PlanAssertionError: something does not hold; the message has a line for each such thing.
+    """
+    found = list(_violations(plan, wanted))
+    if found:
+        head = f"plan of {plan.graph.name!r}: {len(found)} unmet expectation"
+        lines = [f"{head}{'' if len(found) == 1 else 's'}", *(f"  {line}" for line in found)]
+        raise PlanAssertionError("\n".join(lines))

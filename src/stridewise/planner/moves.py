@@ -1,0 +1,81 @@
+"""What a plan moves without computing anything, and what it does not have to move."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import fsum, prod
+from typing import TYPE_CHECKING, Literal
+
+from stridewise.graph import Node
+from stridewise.ops.kernels import KernelSpec
+from stridewise.planner.candidates import Candidate
+
+if TYPE_CHECKING:
+    from stridewise.planner.plan import Plan
+
+__all__ = ["Move", "find_moves", "find_views"]
+
+_MOVING = frozenset({"reorder", "concat", "shuffle"})
+"""Kinds of kernels that compute nothing."""
+
+_ITEMSIZE = {"f64": 8, "f32": 4, "s32": 4, "f16": 2, "bf16": 2, "s8": 1, "u8": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One step of a plan that only moves bytes.
+
+    Attributes:
+        node_or_tensor: the tensor of a reorder, the node of a copy or a fill.
+        kind: ``"reorder"``: a tensor changes its format. ``"copy"``: a node (concat, slice,
+            transpose, ...) that is no view. ``"fill"``: the border of a pad.
+        nbytes: bytes written.
+        cost_ns: predicted time.
+    """
+
+    node_or_tensor: str
+    kind: Literal["reorder", "copy", "fill"]
+    nbytes: int
+    cost_ns: float
+
+
+def _written_nbytes(spec: KernelSpec) -> int:
+    memory = spec.memory("dst")
+    return 0 if memory is None else prod(memory.dims) * _ITEMSIZE.get(memory.dtype, 4)
+
+
+def _of_node(node: Node, chosen: Candidate) -> Iterator[Move]:
+    option = chosen.option
+    if any(call.spec.kind not in _MOVING for call in option.calls):
+        return
+    kernels = fsum(cost.cost_ns for cost in chosen.costs)
+    if option.fill is not None:
+        yield Move(node.name, "fill", 4 * option.fill.count, max(0.0, chosen.cost_ns - kernels))
+    if option.calls:
+        nbytes = sum(_written_nbytes(call.spec) for call in option.calls)
+        yield Move(node.name, "copy", nbytes, kernels)
+
+
+def find_moves(plan: Plan) -> tuple[Move, ...]:
+    """Return the reorders of a plan, then the nodes that only copy or fill, in the graph's order.
+
+    Copies that lowering adds, such as those of outputs that share their bytes, are no decisions
+    of a plan; ``CompiledModel.program`` has them.
+    """
+    reorders = [Move(r.tensor, "reorder", r.nbytes, r.cost_ns) for r in plan.reorders]
+    nodes = [
+        move
+        for node, decision in zip(plan.graph.nodes, plan.decisions, strict=True)
+        for move in _of_node(node, decision.chosen)
+    ]
+    return (*reorders, *nodes)
+
+
+def find_views(plan: Plan) -> tuple[str, ...]:
+    """Return the nodes for which nothing runs: views, and pieces that are produced in place."""
+    return tuple(
+        decision.node
+        for decision in plan.decisions
+        if not decision.chosen.option.calls and decision.chosen.option.fill is None
+    )

@@ -1,0 +1,184 @@
+"""What users call the tensors and formats of a plan, found out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from stridewise.errors import FormatError, PlanError, describe
+from stridewise.formats import Format, nd, same_bytes
+from stridewise.formats.dialects import Parameters, readings
+from stridewise.graph import Value
+from stridewise.ops.geometry import canonical_shape, user_format
+
+if TYPE_CHECKING:
+    from stridewise.planner.plan import Plan
+
+__all__ = ["Offer", "find_format", "find_node", "find_tensor", "offers", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A format that a tensor can be produced in.
+
+    Attributes:
+        format: the format.
+        kinds: what the target calls formats of these bytes (``"plain"``, ``"blocked"``, ...).
+        makers: indices of the candidates of the tensor's node that produce it so.
+    """
+
+    format: Format
+    kinds: tuple[str, ...]
+    makers: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.format} ({', '.join(self.kinds)})" if self.kinds else str(self.format)
+
+
+def unknown(where: str, what: str, name: str, known: Iterable[str]) -> PlanError:
+    """Return the error for a name that nobody has, with the names that come close."""
+    everyone = list(known)
+    close = get_close_matches(name, everyone, 3, 0.5)
+    few = ", ".join(everyone) if len(everyone) <= 6 else ""
+    fix = f"did you mean {' or '.join(map(repr, close))}?" if close else ""
+    if not fix and few:
+        fix = f"there are {few}"
+    return PlanError(describe(where, expected=what, found=repr(name), fix=fix))
+
+
+def find_node(plan: Plan, name: str) -> int:
+    """Return the position of a node.
+
+    Raises:
+        PlanError: there is none of that name; the message names those that come close.
+    """
+    position = plan.terms.positions.get(name)
+    if position is None:
+        where = f"plan of {plan.graph.name!r}"
+        raise unknown(where, "the name of a node", name, plan.terms.positions)
+    return position
+
+
+def find_tensor(plan: Plan, name: str) -> str:
+    """Return the tensor of that name, or the first output of the node of that name.
+
+    Raises:
+        PlanError: there is neither, or it is a constant, which is packed as its readers want it.
+    """
+    graph = plan.graph
+    where = f"plan of {graph.name!r}"
+    if name in graph.constants:
+        raise PlanError(
+            describe(
+                where,
+                expected="a tensor that is computed",
+                found=f"the constant {name!r}",
+                fix="constants are packed at compilation, each as its reader wants it",
+            )
+        )
+    if name in graph.values:
+        return name
+    position = plan.terms.positions.get(name)
+    if position is not None:
+        return graph.nodes[position].outputs[0]
+    known = [value for value in graph.values if value not in graph.constants]
+    names = dict.fromkeys((*known, *plan.terms.positions))
+    raise unknown(where, "the name of a tensor or node", name, names)
+
+
+def _kinds(plan: Plan, value: Value, fmt: Format) -> tuple[str, ...]:
+    shape = canonical_shape(value, fmt)
+    return tuple(
+        kind for kind, other in plan.target.formats(value).items() if same_bytes(fmt, other, shape)
+    )
+
+
+def offers(plan: Plan, tensor: str) -> Mapping[str, Offer]:
+    """Return the formats that a tensor can be produced in, by the name of its storage."""
+    value = plan.graph.value(tensor)
+    storages = plan.storages
+    node = plan.terms.producers.get(tensor)
+    if node is None:
+        fmt = user_format(value)
+        return {storages.key(tensor, fmt): Offer(fmt, _kinds(plan, value, fmt), ())}
+    position = node.outputs.index(tensor)
+    makers: dict[str, list[int]] = {}
+    for index, candidate in enumerate(plan.candidates.nodes[node.name]):
+        key = storages.key(tensor, candidate.option.outputs[position])
+        makers.setdefault(key, []).append(index)
+    found: dict[str, Offer] = {}
+    for key, indices in makers.items():
+        fmt = storages.format(tensor, key)
+        found[key] = Offer(fmt, _kinds(plan, value, fmt), tuple(indices))
+    return found
+
+
+def _spelled(value: Value, text: str) -> list[Format]:
+    """Return what a text means in any dialect, in the case given and in either other one."""
+    parameters = Parameters(dtype=value.dtype.name, rank=len(value.shape))
+    found: dict[Format, None] = {}
+    for spelling in dict.fromkeys((text, text.lower(), text.upper())):
+        meant, _ = readings(spelling, parameters)
+        found.update(dict.fromkeys(meant.values()))
+    return list(found)
+
+
+def _is_named(offer: Offer, spelled: str | Format) -> bool:
+    if isinstance(spelled, Format):
+        return offer.format == spelled
+    return spelled.lower() in (name.lower() for name in (*offer.kinds, offer.format.name))
+
+
+def _same(fmt: Format, other: Format, shape: tuple[int, ...]) -> bool:
+    """Return whether both are the same bytes; positional axes are meant in canonical order."""
+    if other.axes == nd(other.rank).axes and other.rank == fmt.rank:
+        other = other.renamed(dict(zip(other.axes, fmt.axes, strict=True)))
+    try:
+        return same_bytes(fmt, other, shape)
+    except FormatError:  # some formats fit a few extents only
+        return False
+
+
+def _meant(value: Value, spelled: str | Format, known: Mapping[str, Offer]) -> dict[str, Offer]:
+    """Return the offers that a spelling means: by their own names, else in any dialect."""
+    named = {key: offer for key, offer in known.items() if _is_named(offer, spelled)}
+    if named:
+        return named
+    formats = _spelled(value, spelled) if isinstance(spelled, str) else [spelled]
+    return {
+        key: offer
+        for key, offer in known.items()
+        if any(_same(offer.format, f, canonical_shape(value, offer.format)) for f in formats)
+    }
+
+
+def find_format(plan: Plan, tensor: str, spelled: str | Format) -> tuple[str, Offer]:
+    """Return the one format on offer for a tensor that ``spelled`` means.
+
+    Args:
+        plan: where the tensor is.
+        tensor: a tensor that is no constant.
+        spelled: a kind of the target (``"blocked"``), a name in any dialect in any case
+            (``"nhwc"``, ``"NCHW16c"``, ``"b_fs_yx_fsv16"``), or a format.
+
+    Returns:
+        The name of the storage, and the offer.
+
+    Raises:
+        PlanError: nothing on offer is meant, or several formats are.
+    """
+    value = plan.graph.value(tensor)
+    known = offers(plan, tensor)
+    found = _meant(value, spelled, known)
+    if len(found) == 1:
+        return next(iter(found.items()))
+    raise PlanError(
+        describe(
+            f"tensor {tensor!r}",
+            expected=f"one of the formats on offer: {', '.join(map(str, known.values()))}",
+            found=f"{str(spelled)!r}" + (", which means several of them" if found else ""),
+            fix="" if tensor not in plan.graph.inputs else "inputs come as the caller has them",
+        )
+    )

@@ -1,0 +1,177 @@
+"""What other formats would cost: plans with some formats given, and the regret of every tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import fsum, inf, isinf
+from typing import TYPE_CHECKING
+
+from stridewise.errors import PlanError, describe
+from stridewise.formats import Format
+from stridewise.planner.spelling import Offer, find_format, find_tensor, offers
+from stridewise.planner.terms import Only
+from stridewise.planner.why import difference, duration
+
+if TYPE_CHECKING:
+    from stridewise.planner.plan import Plan
+
+__all__ = ["Pin", "Regret", "narrowed", "regrets", "what_if"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A tensor that is produced in a given format, whatever it costs."""
+
+    tensor: str
+    format: Format
+
+    def __str__(self) -> str:
+        return f"{self.tensor} in {self.format}"
+
+
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """What producing a tensor in another format would cost more; the whole plan adapts to it.
+
+    Attributes:
+        tensor: the tensor.
+        format: the other format.
+        total_ns: how much longer the cheapest such plan takes; ``inf`` where there is none.
+        kernel_ns: how much of it is kernels; negative where they are faster.
+        reorder_ns: how much of it is reorders; negative where there are fewer.
+    """
+
+    tensor: str
+    format: Format
+    total_ns: float
+    kernel_ns: float
+    reorder_ns: float
+
+    def __str__(self) -> str:
+        if isinf(self.total_ns):
+            return f"{self.tensor}: {self.format} here is impossible"
+        size = max(map(abs, (self.total_ns, self.kernel_ns, self.reorder_ns)))
+        total = duration(self.total_ns, like=size)
+        parts = (duration(part, like=size) for part in (self.kernel_ns, self.reorder_ns))
+        kernel, reorder = (part.partition(" ")[0] for part in parts)
+        sign = "" if self.total_ns < 0 else "+"
+        return (
+            f"{self.tensor}: {self.format} here would cost {sign}{total}: "
+            f"{kernel} kernel, {reorder} reorder"
+        )
+
+
+def narrowed(plan: Plan, only: Only, pins: Iterable[Pin]) -> dict[str, tuple[int, ...]]:
+    """Return which candidates are left to nodes when tensors are pinned, too.
+
+    A node whose pins contradict each other has none left.
+    """
+    found = dict(only)
+    for pin in pins:
+        producer = plan.terms.producers.get(pin.tensor)
+        if producer is not None:
+            key = plan.storages.key(pin.tensor, pin.format)
+            makers = offers(plan, pin.tensor)[key].makers
+            left = found.get(producer.name, makers)
+            found[producer.name] = tuple(index for index in makers if index in left)
+    return found
+
+
+def what_if(plan: Plan, wanted: Mapping[str, str | Format]) -> Plan:
+    """Return the cheapest plan in which some tensors are produced in given formats.
+
+    What earlier calls pinned stays pinned, except where a tensor is named again.
+
+    Args:
+        plan: the plan to start from.
+        wanted: for each tensor (or node, which means its first output) a kind of the target, a
+            format's name in any dialect, or a format.
+
+    Raises:
+        PlanError: a name is unknown, a format is not on offer for its tensor, or no plan has all
+            of these formats.
+    """
+    pins = {pin.tensor: pin for pin in plan.pins}
+    for name, spelled in wanted.items():
+        tensor = find_tensor(plan, name)
+        _, offer = find_format(plan, tensor, spelled)
+        pins[tensor] = Pin(tensor, offer.format)
+    try:
+        return plan.under(tuple(pins.values()))
+    except PlanError as error:
+        choices = "; ".join(
+            f"{tensor}: {', '.join(map(str, offers(plan, tensor).values()))}" for tensor in pins
+        )
+        raise PlanError(
+            describe(
+                f"what if {', '.join(map(str, pins.values()))}",
+                expected=f"formats that go together (on offer for {choices})",
+                found="no combination of kernels",
+                fix="give fewer tensors",
+            )
+        ) from error
+
+
+def _regret(plan: Plan, tensor: str, offer: Offer) -> Regret:
+    only = narrowed(plan, plan.only(), (Pin(tensor, offer.format),))
+    try:
+        found = plan.terms.solve(only)
+    except PlanError:
+        return Regret(tensor, offer.format, inf, inf, 0.0)
+    chosen = plan.terms.chosen(found).values()
+    reorders = plan.candidates.reorders
+    kernel = difference(
+        fsum(candidate.cost_ns for candidate in chosen),
+        fsum(decision.chosen.cost_ns for decision in plan.decisions),
+    )
+    reorder = difference(
+        fsum(reorders[key].cost_ns for key in found.reorders),
+        fsum(reorder.cost_ns for reorder in plan.reorders),
+    )
+    total = difference(kernel, -reorder)
+    return Regret(tensor, offer.format, total, kernel, reorder)
+
+
+def _produced(plan: Plan) -> list[str]:
+    return [name for node in plan.graph.nodes for name in node.outputs if name]
+
+
+def _largest(plan: Plan, tensors: list[str], limit: int) -> list[str]:
+    """Return the tensors of most bytes, in their order: the formats of these matter most."""
+    ranked = sorted(tensors, key=lambda name: -plan.storage(name).nbytes)
+    kept = set(ranked[:limit])
+    return [name for name in tensors if name in kept]
+
+
+def regrets(
+    plan: Plan, tensors: Iterable[str] | None = None, limit: int | None = None
+) -> tuple[Regret, ...]:
+    """Return what every format that was not chosen would cost; see :class:`Regret`.
+
+    Each is a plan of its own. Pinned tensors have no other format and are left out.
+
+    Args:
+        plan: the plan.
+        tensors: which tensors (or nodes); by default all that nodes produce.
+        limit: of these, only so many, those of most bytes.
+
+    Returns:
+        In the order of the tensors; of one tensor, the cheapest first.
+
+    Raises:
+        PlanError: a tensor is unknown.
+    """
+    names = _produced(plan) if tensors is None else [find_tensor(plan, name) for name in tensors]
+    names = list(dict.fromkeys(names))
+    if limit is not None:
+        names = _largest(plan, names, limit)
+    pinned = {pin.tensor for pin in plan.pins}
+    found: list[Regret] = []
+    for name in names:
+        if name in pinned:
+            continue
+        own = plan.storages.key(name, plan.storage(name).storage.format)
+        others = [_regret(plan, name, o) for key, o in offers(plan, name).items() if key != own]
+        found += sorted(others, key=lambda regret: regret.total_ns)
+    return tuple(found)

@@ -1,0 +1,159 @@
+"""Why a node is computed as it is: every other way, and what the whole plan would then cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, isinf
+from typing import TYPE_CHECKING
+
+from stridewise.errors import PlanError
+from stridewise.graph import Refusal
+from stridewise.planner.candidates import Candidate
+from stridewise.planner.spelling import find_node, unknown
+
+if TYPE_CHECKING:
+    from stridewise.planner.plan import Plan
+
+__all__ = ["Alternative", "Why", "difference", "duration", "find_refusals", "formats_of", "why"]
+
+_NOISE = 1e-9
+"""Sums of the same costs in another order differ by less than this part of them."""
+
+_UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
+
+
+def difference(after: float, before: float) -> float:
+    """Return how much more ``after`` is, and exactly 0 where only rounding differs."""
+    more = after - before
+    return 0.0 if abs(more) <= _NOISE * max(abs(after), abs(before)) else more
+
+
+def duration(ns: float, *, like: float | None = None) -> str:
+    """Return nanoseconds as people read them, in the unit that fits ``like``.
+
+    >>> duration(310_000.0), duration(50_000.0, like=310_000.0), duration(7e6)
+    ('310.0 us', '50.0 us', '7.000 ms')
+    """
+    size = abs(ns if like is None else like)
+    scale, unit = next(((scale, unit) for scale, unit in _UNITS if size >= scale), (1.0, "ns"))
+    return f"{ns / scale:.{3 if unit in ('s', 'ms') else 1}f} {unit}"
+
+
+def formats_of(candidate: Candidate) -> str:
+    """Return the formats that a candidate takes and gives, once where they are the same."""
+    option = candidate.option
+    sources = {str(fmt) for fmt in option.inputs if fmt is not None}
+    results = {str(fmt) for fmt in option.outputs}
+    if sources == results or not sources:
+        return ", ".join(sorted(results))
+    return f"{', '.join(sorted(sources))} -> {', '.join(sorted(results))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A way to compute a node that was not chosen.
+
+    Attributes:
+        candidate: the way.
+        node_delta_ns: how much longer the node alone would take; may be negative.
+        total_delta_ns: how much longer the cheapest plan takes that computes the node so; ``inf``
+            where no plan does.
+    """
+
+    candidate: Candidate
+    node_delta_ns: float
+    total_delta_ns: float
+
+    def __str__(self) -> str:
+        total = self.total_delta_ns
+        more = "impossible" if isinf(total) else f"+{duration(total)}".replace("+-", "-")
+        alone = f"+{duration(self.node_delta_ns)}".replace("+-", "-")
+        return (
+            f"{more:>12}  {self.candidate.algorithm} [{self.candidate.implementation}], "
+            f"{formats_of(self.candidate)}; the node alone {alone}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a node is computed as it is.
+
+    Attributes:
+        node: the node.
+        chosen: how it is computed.
+        total_ns: what the whole plan costs.
+        alternatives: the other ways, the cheapest for the whole plan first.
+        refusals: what is not offered for the node and its results, and why.
+    """
+
+    node: str
+    chosen: Candidate
+    total_ns: float
+    alternatives: tuple[Alternative, ...]
+    refusals: tuple[Refusal, ...]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.node}: {self.chosen.algorithm} [{self.chosen.implementation}], "
+            f"{formats_of(self.chosen)}: {duration(self.chosen.cost_ns)} "
+            f"of the plan's {duration(self.total_ns)}"
+        ]
+        if self.alternatives:
+            lines.append("otherwise the whole plan would cost more:")
+            lines += [f"  {other}" for other in self.alternatives]
+        else:
+            lines.append("there is no other way to compute it")
+        if self.refusals:
+            lines.append("not offered:")
+            lines += [f"  {refusal}" for refusal in self.refusals]
+        return "\n".join(lines) + "\n"
+
+
+def find_refusals(plan: Plan, subject: str) -> tuple[Refusal, ...]:
+    """Return what was refused of a node or tensor, conflicts about its axes included.
+
+    Raises:
+        PlanError: nothing in the plan has that name.
+    """
+    every = (*plan.refusals, *plan.derived.conflicts)
+    found = tuple(refusal for refusal in every if refusal.subject == subject)
+    names = [node.name for node in plan.graph.nodes]
+    known = dict.fromkeys((*names, *plan.graph.values, *(refusal.subject for refusal in every)))
+    if subject not in known:
+        where = f"plan of {plan.graph.name!r}"
+        raise unknown(where, "the name of a node or tensor", subject, known)
+    return found
+
+
+def _total_delta_ns(plan: Plan, node: str, index: int) -> float:
+    only = plan.only()
+    if index not in only.get(node, (index,)):
+        return inf
+    try:
+        found = plan.terms.solve({**only, node: (index,)})
+    except PlanError:
+        return inf
+    return difference(found.cost, plan.cost_ns)
+
+
+def why(plan: Plan, name: str) -> Why:
+    """Return every way to compute a node, each with what the whole plan would cost more.
+
+    Raises:
+        PlanError: there is no node of that name; the message names those that come close.
+    """
+    position = find_node(plan, name)
+    node, chosen = plan.graph.nodes[position], plan.decisions[position].chosen
+    alternatives = [
+        Alternative(
+            candidate,
+            difference(candidate.cost_ns, chosen.cost_ns),
+            _total_delta_ns(plan, name, index),
+        )
+        for index, candidate in enumerate(plan.candidates.nodes[name])
+        if candidate is not chosen
+    ]
+    alternatives.sort(key=lambda other: (other.total_delta_ns, other.node_delta_ns))
+    subjects = dict.fromkeys((name, *node.outputs))
+    refusals = tuple(item for subject in subjects for item in find_refusals(plan, subject))
+    return Why(name, chosen, plan.cost_ns, tuple(alternatives), refusals)

@@ -13,6 +13,7 @@ from stridewise.errors import (
     ModelError,
     PlanError,
     StridewiseError,
+    TargetError,
 )
 from stridewise.formats import Format
 from stridewise.graph import Graph
@@ -20,6 +21,7 @@ from stridewise.ops import GraphBuilder
 from stridewise.planner import Plan
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.reorder import Reorder, reorder
+from stridewise.runtime.simulate import SimulatedModel
 from stridewise.tensor import Quantization, TensorDesc
 
 __all__ = [
@@ -39,7 +41,9 @@ __all__ = [
     "PlanError",
     "Quantization",
     "Reorder",
+    "SimulatedModel",
     "StridewiseError",
+    "TargetError",
     "TensorDesc",
     "compile",
     "errors",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, overload
 
 from stridewise.errors import InputError, describe
 from stridewise.graph import Graph
@@ -14,21 +14,36 @@ from stridewise.ops import infer
 from stridewise.passes import simplify
 from stridewise.planner import Plan, derive, make_plans
 from stridewise.planner.cost import KernelOracle, Progress, Roofline
-from stridewise.planner.targets import Machine, onednn_cpu
+from stridewise.planner.targets import (
+    SHIPPED,
+    Machine,
+    TableTarget,
+    load_target,
+    onednn_cpu,
+    shipped,
+)
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.contest import fastest
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.machine import last_level_cache_nbytes, this_machine
+from stridewise.runtime.model import Model
 from stridewise.runtime.oracle import MeasuringOracle
+from stridewise.runtime.simulate import SimulatedModel
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-__all__ = ["Tune", "compile", "load", "plan"]
+__all__ = ["TARGETS", "TargetName", "Tune", "compile", "load", "plan"]
 
 Tune = Literal["measure", "model"]
 
-TARGETS = {"onednn-cpu": onednn_cpu}
+TargetName = str | os.PathLike[str]
+"""The name of a target of :data:`TARGETS`, or the path of a TOML file."""
+
+_NATIVE = "onednn-cpu"
+
+TARGETS = (_NATIVE, *SHIPPED)
+"""Names of targets. The first runs on this machine; the others are simulated."""
 
 # One AVX-512 core of today does about 100 GFLOP/s in float32 and shares some 40 GB/s.
 _FLOPS_PER_CORE = {True: 1.0e11, False: 5.0e10}
@@ -69,23 +84,46 @@ def load(
     return import_model(source, shapes=shapes)
 
 
+def _table(target: TargetName) -> TableTarget | None:
+    """Return a target of formats and rates, or None for the one with kernels."""
+    name = os.fspath(target)
+    if name == _NATIVE:
+        return None
+    if name in SHIPPED:
+        return shipped(name)
+    if isinstance(target, str) and not name.endswith(".toml"):
+        raise InputError(
+            describe(
+                "target",
+                expected=f"one of {', '.join(TARGETS)}, or a .toml file",
+                found=repr(name),
+            )
+        )
+    return load_target(name)
+
+
+def _table_plan(
+    source: str | os.PathLike[str] | bytes | Graph | ModelProto,
+    shapes: Mapping[str, Sequence[int]] | None,
+    table: TableTarget,
+) -> Plan:
+    simplified = simplify(load(source, shapes))
+    derived = derive(simplified.graph)
+    return make_plans(derived, table, table.machine, table, refusals=simplified.refusals)[0]
+
+
 def _plans(
     source: str | os.PathLike[str] | bytes | Graph | ModelProto,
     shapes: Mapping[str, Sequence[int]] | None,
-    target: str,
     machine: Machine,
     tune: Tune,
     cache: CostCache,
     progress: Progress | None,
 ) -> tuple[Plan, ...]:
-    """Return the cheapest plan, and the cheapest in each kind of format."""
-    if target not in TARGETS:
-        raise InputError(
-            describe("target", expected=f"one of {', '.join(TARGETS)}", found=repr(target))
-        )
+    """Return the cheapest plan for this machine, and the cheapest in each kind of format."""
     if tune not in ("measure", "model"):
         raise InputError(describe("tune", expected="'measure' or 'model'", found=repr(tune)))
-    chosen = TARGETS[target](machine)
+    chosen = onednn_cpu(machine)
     simplified = simplify(load(source, shapes))
     oracle: KernelOracle
     if tune == "measure":
@@ -105,7 +143,7 @@ def plan(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
-    target: str = "onednn-cpu",
+    target: TargetName = _NATIVE,
     tune: Tune = "measure",
     cache_dir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -116,7 +154,9 @@ def plan(
         source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
         shapes: shapes of inputs, where the model leaves them open or others are wanted.
         threads: how many threads will run the model; all CPUs of this process by default.
-        target: what to plan for; ``"onednn-cpu"``.
+        target: what to plan for: ``"onednn-cpu"``, ``"ascend"``, ``"openvino-gpu"``, or a TOML
+            file that describes a target. All but the first have costs of their own; ``threads``,
+            ``tune`` and ``cache_dir`` mean nothing to them.
         tune: ``"measure"`` times the kernels that the cost cache lacks, ``"model"`` estimates all.
         cache_dir: folder of the cost cache; the user's cache folder by default.
         progress: called as ``progress(done, total, kind)`` while kernels are timed.
@@ -124,12 +164,42 @@ def plan(
     Raises:
         ModelError: the model is damaged or uses something unsupported.
         InputError: an argument does not fit.
+        TargetError: the file of a target is damaged.
         PlanError: no combination of kernels computes the model.
         LibraryError: libdnnl cannot be loaded.
     """
+    table = _table(target)
+    if table is not None:
+        return _table_plan(source, shapes, table)
     machine = this_machine(threads)
     cache = CostCache(machine, None if cache_dir is None else Path(cache_dir))
-    return _plans(source, shapes, target, machine, tune, cache, progress)[0]
+    return _plans(source, shapes, machine, tune, cache, progress)[0]
+
+
+@overload
+def compile(  # noqa: A001
+    source: str | os.PathLike[str] | bytes | Graph | ModelProto,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | None = None,
+    target: Literal["onednn-cpu"] = "onednn-cpu",
+    tune: Tune = "measure",
+    cache_dir: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> CompiledModel: ...
+
+
+@overload
+def compile(  # noqa: A001
+    source: str | os.PathLike[str] | bytes | Graph | ModelProto,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | None = None,
+    target: TargetName,
+    tune: Tune = "measure",
+    cache_dir: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Model: ...
 
 
 def compile(  # noqa: A001 (the public name; the built-in is never wanted beside it)
@@ -137,12 +207,15 @@ def compile(  # noqa: A001 (the public name; the built-in is never wanted beside
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
-    target: str = "onednn-cpu",
+    target: TargetName = _NATIVE,
     tune: Tune = "measure",
     cache_dir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
-) -> CompiledModel:
+) -> Model:
     """Make a model ready to run; the arguments are those of :func:`plan`.
+
+    For ``"onednn-cpu"`` the result is a :class:`CompiledModel`. For other targets it is a
+    :class:`SimulatedModel`, which stores every tensor as the plan says and computes with NumPy.
 
     With ``tune="measure"`` the plan is run against the uniform ones that promise to come near it,
     and gives way to one that is clearly faster on the clock. The outcome is kept in the cache.
@@ -150,11 +223,15 @@ def compile(  # noqa: A001 (the public name; the built-in is never wanted beside
     Raises:
         ModelError: the model is damaged or uses something unsupported.
         InputError: an argument does not fit.
+        TargetError: the file of a target is damaged.
         PlanError: no combination of kernels computes the model.
         LibraryError: libdnnl cannot be loaded.
         ExecutionError: the library refuses a kernel that the plan counts on.
     """
+    table = _table(target)
+    if table is not None:
+        return SimulatedModel(_table_plan(source, shapes, table))
     machine = this_machine(threads)
     cache = CostCache(machine, None if cache_dir is None else Path(cache_dir))
-    plans = _plans(source, shapes, target, machine, tune, cache, progress)
+    plans = _plans(source, shapes, machine, tune, cache, progress)
     return fastest(plans, cache) if tune == "measure" else CompiledModel(plans[0])

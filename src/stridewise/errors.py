@@ -8,6 +8,7 @@
     ├── GraphError       (ValueError)     a graph breaks a rule of its own, or its text is wrong
     ├── ModelError       (ValueError)     a model file is damaged, or uses something unsupported
     ├── InputError       (ValueError)     an input of a call has the wrong name, shape or dtype
+    ├── TargetError      (ValueError)     a target's file is damaged, or contradicts itself
     ├── PlanError        (RuntimeError)   no plan exists under the given constraints
     ├── LibraryError     (ImportError)    libdnnl cannot be found, loaded or used
     ├── DependencyError  (ImportError)    an optional extra is not installed
@@ -30,6 +31,7 @@ __all__ = [
     "ModelError",
     "PlanError",
     "StridewiseError",
+    "TargetError",
     "describe",
 ]
 
@@ -56,6 +58,10 @@ class DTypeError(ModelError, FormatError):
 
 class InputError(StridewiseError, ValueError):
     """An input of a call has the wrong name, shape or dtype."""
+
+
+class TargetError(StridewiseError, ValueError):
+    """The file of a target is damaged, contradicts itself, or names what does not exist."""
 
 
 class PlanError(StridewiseError, RuntimeError):

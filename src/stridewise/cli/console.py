@@ -19,7 +19,15 @@ from stridewise.errors import InputError, describe
 from stridewise.graph import Graph
 from stridewise.runtime.executor import CompiledModel
 
-__all__ = ["OUT", "Request", "compile_options", "measuring", "parse_shapes", "split_assignments"]
+__all__ = [
+    "OUT",
+    "Request",
+    "compile_options",
+    "measuring",
+    "parse_shapes",
+    "split_assignments",
+    "target_option",
+]
 
 OUT = Console(highlight=False)
 _ERR = Console(stderr=True, highlight=False)
@@ -125,6 +133,16 @@ _OPTIONS = (
     ),
     click.option("--cache-dir", type=click.Path(path_type=Path), help="Folder of the cost cache."),
 )
+
+
+target_option = click.option(
+    "--target",
+    default=api.TARGETS[0],
+    show_default=True,
+    metavar="|".join((*api.TARGETS, "FILE.toml")),
+    help="What to plan for.",
+)
+"""The option that names a target."""
 
 
 def compile_options(command: Callable[..., None]) -> Callable[..., None]:

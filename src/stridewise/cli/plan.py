@@ -5,14 +5,14 @@ from __future__ import annotations
 import click
 
 from stridewise import api
-from stridewise.cli.console import Request, compile_options, measuring
+from stridewise.cli.console import Request, compile_options, measuring, target_option
 
 __all__ = ["plan"]
 
 
 @click.command()
 @compile_options
-@click.option("--target", default="onednn-cpu", show_default=True, help="What to plan for.")
+@target_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--origins", is_flag=True, help="Also print what every tensor means, and why.")
 @click.option("--refusals", is_flag=True, help="Also print what was not done, and why.")

@@ -7,20 +7,22 @@ one, so that free changes of format never look like work.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
 from stridewise.errors import ModelError, describe
 from stridewise.formats import Format, same_bytes
 from stridewise.graph import Graph, Node, Refusal, Value
-from stridewise.ops import OPS
 from stridewise.ops.geometry import canonical_shape, user_format
-from stridewise.ops.kernels import KernelOption, KernelSpec, MemorySpec
+from stridewise.ops.kernels import KernelOption, KernelSpec
 from stridewise.planner.cost import KernelCost, KernelOracle, Progress
 from stridewise.planner.targets import Target
 
-__all__ = ["Candidate", "Candidates", "enumerate_candidates"]
+__all__ = ["Candidate", "Candidates", "Move", "enumerate_candidates", "user_moves"]
+
+Move = tuple[str, str, str]
+"""A reorder: value, and the names of its formats before and after."""
 
 _MOST_BYTES = 1 << 47
 """More than any x86-64 process can map."""
@@ -150,22 +152,14 @@ class Candidates:
         nodes: the candidates of each node.
         reorders: the cost of each reorder that could help: (value, from, to).
         refusals: formats and kernels that are not offered, and why.
+        user_reorders: the cost of each reorder between the user's format and one of a candidate.
     """
 
     storages: Storages
     nodes: Mapping[str, tuple[Candidate, ...]]
-    reorders: Mapping[tuple[str, str, str], KernelCost]
+    reorders: Mapping[Move, KernelCost]
     refusals: tuple[Refusal, ...]
-
-
-def reorder_spec(value: Value, source: Format, target: Format) -> KernelSpec:
-    """Return the kernel that stores a value in another format."""
-    shape = canonical_shape(value, source)
-    aligned = canonical_shape(value, target)
-    if source.axes != target.axes:
-        raise AssertionError("formats of one value are over the same axes")
-    memories = (("src", MemorySpec.of(source, shape)), ("dst", MemorySpec.of(target, aligned)))
-    return KernelSpec("reorder", memories)
+    user_reorders: Mapping[Move, KernelCost]
 
 
 def _check_tensors(graph: Graph, target: Target) -> None:
@@ -201,7 +195,7 @@ def _options(
     found: dict[str, list[KernelOption]] = {}
     for node in graph.nodes:
         options: list[KernelOption] = []
-        for item in OPS[node.op].kernels(_Context(graph, target, node, placing)):
+        for item in target.options(_Context(graph, target, node, placing)):
             if isinstance(item, Refusal):
                 refusals.append(item)
             else:
@@ -263,6 +257,20 @@ def _wanted_reorders(
     ]
 
 
+def user_moves(
+    graph: Graph, storages: Storages, node: Node, option: KernelOption
+) -> Iterator[Move]:
+    """Yield the reorders around a node whose surroundings are in the user's format, each once."""
+    own = {name: user_format(graph.values[name]) for name in (*node.inputs, *node.outputs) if name}
+    needed: dict[Move, None] = {}
+    for name, fmt in zip(node.inputs, option.inputs, strict=True):
+        if fmt is not None:
+            needed[name, storages.key(name, own[name]), storages.key(name, fmt)] = None
+    for name, fmt in zip(node.outputs, option.outputs, strict=True):
+        needed[name, storages.key(name, fmt), storages.key(name, own[name])] = None
+    yield from (move for move in needed if move[1] != move[2])
+
+
 def _best(known: tuple[KernelCost, ...] | Refusal | None) -> KernelCost | None:
     return known[0] if isinstance(known, tuple) and known else None
 
@@ -313,21 +321,30 @@ def enumerate_candidates(
     refusals: list[Refusal] = []
     storages = Storages(graph, target)
     options = _options(graph, target, refusals)
+    wanted = _wanted_reorders(graph, storages, options)
+    around = dict.fromkeys(
+        move
+        for node in graph.nodes
+        for option in options[node.name]
+        for move in user_moves(graph, storages, node, option)
+    )
     reorders = {
-        (name, source, goal): reorder_spec(
+        (name, source, goal): target.reorder_spec(
             graph.values[name], storages.format(name, source), storages.format(name, goal)
         )
-        for name, source, goal in _wanted_reorders(graph, storages, options)
+        for name, source, goal in dict.fromkeys((*wanted, *around))
     }
     specs = [call.spec for group in options.values() for option in group for call in option.calls]
     known = oracle.costs(tuple(dict.fromkeys((*specs, *reorders.values()))), progress)
     nodes = {
         node.name: _price(graph, node, options[node.name], known, refusals) for node in graph.nodes
     }
-    priced = {key: _best(known.get(spec)) for key, spec in reorders.items()}
+    best = {key: _best(known.get(spec)) for key, spec in reorders.items()}
+    priced = {key: cost for key, cost in best.items() if cost is not None}
     return Candidates(
         storages,
         nodes,
-        {key: cost for key, cost in priced.items() if cost is not None},
+        {key: priced[key] for key in wanted if key in priced},
         tuple(refusals),
+        {key: priced[key] for key in around if key in priced},
     )

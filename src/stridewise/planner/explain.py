@@ -11,17 +11,19 @@ __all__ = ["explain", "to_json"]
 _MICRO = 1e3
 
 
-def _formats(decision: Decision) -> str:
+def _formats(plan: Plan, decision: Decision) -> str:
     option = decision.chosen.option
-    sources = {str(fmt) for fmt in option.inputs if fmt is not None}
-    results = {str(fmt) for fmt in option.outputs}
+    sources = {plan.target.spell(fmt) for fmt in option.inputs if fmt is not None}
+    results = {plan.target.spell(fmt) for fmt in option.outputs}
     if sources == results or not sources:
         return ", ".join(sorted(results))
     return f"{', '.join(sorted(sources))} -> {', '.join(sorted(results))}"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def _reorders(plan: Plan, number: int) -> str:
+    """Return a number of reorders by the target's word for them, a name of its own or not."""
+    noun = plan.target.reorder
+    return f"{number} {noun}s" if noun == "reorder" and number != 1 else f"{number} {noun}"
 
 
 def _node_lines(plan: Plan) -> list[str]:
@@ -32,16 +34,17 @@ def _node_lines(plan: Plan) -> list[str]:
         sources = ", ".join(dict.fromkeys(cost.source for cost in chosen.costs)) or "free"
         lines.append(
             f"{chosen.cost_ns / _MICRO:9.1f} us  {node.op + post:<28} "
-            f"{_formats(decision):<18} {chosen.algorithm} "
+            f"{_formats(plan, decision):<18} {chosen.algorithm} "
             f"[{chosen.implementation}; {sources}]  {node.name}"
         )
     return lines
 
 
 def _reorder_lines(plan: Plan) -> list[str]:
+    noun, spell = plan.target.reorder, plan.target.spell
     return [
-        f"{r.cost_ns / _MICRO:9.1f} us  reorder {r.tensor}: {r.source} -> {r.target}, "
-        f"{r.nbytes} bytes [{r.implementation or 'library choice'}]"
+        f"{r.cost_ns / _MICRO:9.1f} us  {noun} {r.tensor}: {spell(r.source)} -> "
+        f"{spell(r.target)}, {r.nbytes} bytes [{r.implementation or 'library choice'}]"
         for r in plan.reorders
     ]
 
@@ -52,7 +55,7 @@ def explain(plan: Plan) -> str:
     lines = [
         f"plan of {plan.graph.name!r} for {plan.target.name} ({plan.machine})",
         *_node_lines(plan),
-        f"{_count(len(plan.reorders), 'reorder')} left:",
+        f"{_reorders(plan, len(plan.reorders))} left:",
         *_reorder_lines(plan),
         f"total {plan.cost_ns / 1e6:.3f} ms, lower bound {plan.lower_bound_ns / 1e6:.3f} ms: "
         f"{proof} for these candidates and costs",
@@ -62,8 +65,8 @@ def explain(plan: Plan) -> str:
         measured = "" if other.measured_ns is None else f", {other.measured_ns / 1e6:.3f} ms run"
         used = ", used" if other.name == plan.name else ""
         lines.append(
-            f"  {other.name:<18} {other.cost_ns / 1e6:9.3f} ms  {ratio:5.2f} x  "
-            f"{_count(other.reorders, 'reorder')}{measured}{used}"
+            f"  {other.name:<24} {other.cost_ns / 1e6:9.3f} ms  {ratio:5.2f} x  "
+            f"{_reorders(plan, other.reorders)} of {other.nbytes} bytes{measured}{used}"
         )
     lines += [f"conflict: {conflict}" for conflict in plan.derived.conflicts]
     return "\n".join(lines) + "\n"
@@ -114,6 +117,7 @@ def to_json(plan: Plan) -> str:
                 "name": item.name,
                 "cost_ns": item.cost_ns,
                 "reorders": item.reorders,
+                "nbytes": item.nbytes,
                 "measured_ns": item.measured_ns,
             }
             for item in plan.compare()

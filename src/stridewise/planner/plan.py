@@ -13,6 +13,7 @@ from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops.geometry import user_format
 from stridewise.ops.kernels import KernelOption
+from stridewise.planner.alone import each_for_itself
 from stridewise.planner.candidates import Candidate, Candidates, Storages, enumerate_candidates
 from stridewise.planner.cost import KernelOracle, Progress
 from stridewise.planner.derive import Derived
@@ -64,16 +65,19 @@ class Comparison:
     """What one way of planning would cost.
 
     Attributes:
-        name: ``"planned"``, ``"all plain"``, ``"all channels-last"`` or ``"all blocked"``.
+        name: ``"planned"``, ``"all plain"``, ``"all channels-last"``, ... or
+            ``"each operator for itself"``, in which no two operators agree on a format.
         cost_ns: predicted time of the whole graph.
-        reorders: how many tensors change their format.
+        reorders: how many steps change the format of a tensor.
         measured_ns: median time of the whole program, where it was run; else None.
+        nbytes: bytes written by these steps.
     """
 
     name: str
     cost_ns: float
     reorders: int
     measured_ns: float | None = None
+    nbytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -143,7 +147,7 @@ class Plan:
         return TensorDesc(found.shape, found.dtype, user_format(found), fmt)
 
     def compare(self) -> tuple[Comparison, ...]:
-        """Return the cheapest plan beside the cheapest uniform ones, itself first."""
+        """Return the cheapest plan, the cheapest uniform ones, and each operator for itself."""
         return self.comparisons
 
     def explain(self) -> str:
@@ -254,6 +258,14 @@ def _decisions(
     return tuple(found)
 
 
+def _alone(graph: Graph, candidates: Candidates) -> tuple[Comparison, ...]:
+    found = each_for_itself(graph, candidates)
+    if found is None:
+        return ()
+    name = "each operator for itself"
+    return (Comparison(name, found.cost_ns, found.reorders, nbytes=found.nbytes),)
+
+
 def make_plans(
     derived: Derived,
     target: Target,
@@ -286,10 +298,16 @@ def make_plans(
     for kind in target.kinds:
         choices[f"all {kind.name}"] = _restricted(graph, target, candidates, kind.name)
     solutions = {name: solve(terms.problem(allowed)) for name, allowed in choices.items()}
+    moved = {name: _reorders(graph, candidates, found) for name, found in solutions.items()}
     comparisons = tuple(
-        Comparison(name, solution.cost, len(solution.reorders))
+        Comparison(
+            name,
+            solution.cost,
+            len(solution.reorders),
+            nbytes=sum(reorder.nbytes for reorder in moved[name]),
+        )
         for name, solution in solutions.items()
-    )
+    ) + _alone(graph, candidates)
     return tuple(
         Plan(
             name,
@@ -297,7 +315,7 @@ def make_plans(
             target,
             machine,
             _decisions(graph, candidates, choices[name], solution),
-            _reorders(graph, candidates, solution),
+            moved[name],
             solution.cost,
             solutions["planned"].lower_bound,
             (*refusals, *candidates.refusals),

@@ -149,15 +149,15 @@ class _Fitting:
 
     # --- costs ------------------------------------------------------------------------------
 
-    def flops(self) -> float:
-        """Return the arithmetic; weights that are padded are multiplied all the same."""
+    def flops(self, source: Format | None) -> float:
+        """Return the arithmetic; blocks of data meet blocks of weights, spare lanes and all."""
         node, work = self.node, prod(self.result.shape)
         if node.op in WEIGHTED:
             a, w = (self.context.value(name).shape for name in node.inputs[:2])
             inner = prod(w[1:]) if node.op == "conv" else a[-2 if node.get("trans_a") else -1]
             padded = 1.0
             for packed in self.packed:
-                if packed.input == 1 and prod(w):
+                if packed.input == 1 and source is not None and source.is_blocked and prod(w):
                     padded = algebra.element_count(packed.format, packed.shape) / prod(w)
             return 2.0 * work * inner * padded
         window = node.ints_attr("kernel") if node.get("kernel") is not None else ()
@@ -178,7 +178,7 @@ class _Fitting:
             dtype = self.context.value(node.inputs[packed.input]).dtype.short
             memories.append((f"in{packed.input}", memory(packed.format, packed.shape, dtype)))
         params = (*node.attrs, ("efficiency", float(self.rule.efficiency)))
-        return KernelSpec(node.op, tuple(memories), params, flops=self.flops())
+        return KernelSpec(node.op, tuple(memories), params, flops=self.flops(inputs[0]))
 
 
 def fit(target: TableTarget, context: KernelContext, rule: Rule) -> KernelOption:

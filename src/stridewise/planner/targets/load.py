@@ -37,6 +37,12 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "nothing"
 
 
+def _items(found: object, kind: type) -> list[Any]:
+    """Return the items of a list, or none where it is no list of that kind."""
+    items = cast("list[Any]", found) if isinstance(found, list) else []
+    return items if all(isinstance(item, kind) for item in items) else []
+
+
 class _Reader:
     """One table of a file. Keys are taken one by one; what is left over is an error."""
 
@@ -87,9 +93,9 @@ class _Reader:
         return found
 
     def texts(self, key: str, expected: str) -> tuple[str, ...]:
-        found: object = self.take(key, expected)
-        items: list[Any] = [*cast("list[Any]", found)] if isinstance(found, list) else []
-        if not items or not all(isinstance(item, str) for item in items):
+        found = self.take(key, expected)
+        items = _items(found, str)
+        if not items:
             raise self.error(key, expected, repr(found))
         return tuple(items)
 
@@ -101,9 +107,9 @@ class _Reader:
         return _Reader(self.source, where, cast("dict[str, Any]", found))
 
     def tables(self, key: str) -> list[_Reader]:
-        found: object = self.take(key, "a list of tables")
-        items: list[Any] = [*cast("list[Any]", found)] if isinstance(found, list) else []
-        if not items or not all(isinstance(item, dict) for item in items):
+        found = self.take(key, "a list of tables")
+        items = _items(found, dict)
+        if not items:
             raise self.error(key, "a list of tables", repr(found))
         where = ".".join(part for part in (self.where, key) if part)
         return [_Reader(self.source, f"{where}[{i}]", item) for i, item in enumerate(items)]

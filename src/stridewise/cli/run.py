@@ -138,10 +138,11 @@ def run(
     if output is not None:
         _save(output, outputs)
     rows = _summary(outputs)
+    profiled = compiled.profile(inputs) if profile else None
     if as_json:
         document: dict[str, Any] = {"outputs": rows}
-        if profile:
-            document["profile"] = [asdict(row) for row in compiled.profile(inputs).rows]
+        if profiled is not None:
+            document["profile"] = [asdict(row) for row in profiled.rows]
         click.echo(json.dumps(document, indent=2))
         return
     table = Table("output", "shape", "dtype", "min", "max", "mean", "argmax")
@@ -152,5 +153,5 @@ def run(
     OUT.print(table)
     if output is not None:
         OUT.print(f"saved to {output}", soft_wrap=True)
-    if profile:
-        click.echo(str(compiled.profile(inputs)), nl=False)
+    if profiled is not None:
+        click.echo(str(profiled), nl=False)

@@ -14,31 +14,23 @@ of them to ``planning.md`` beside it.
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import date
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 import onnx
-from rich.console import Console
-from rich.progress import track
 
-import stridewise as sw
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
-from stridewise.passes import simplify
 from stridewise.planner import derive, make_plans
 from stridewise.planner.candidates import enumerate_candidates
 from stridewise.planner.cost import Roofline
 from stridewise.planner.targets import Machine, onednn_cpu
-from stridewise.runtime.machine import this_machine
 
 THREADS = 2
 SIZES = (100, 1000, 10000)
@@ -190,9 +182,7 @@ def run(name: str, graph: Graph, rounds: int) -> Result:
 
     for _ in range(rounds):
         derived = timed("derive", lambda: derive(graph))
-        timed(
-            "enumerate", lambda: enumerate_candidates(derived.graph, TARGET, ORACLE)
-        )
+        timed("enumerate", lambda: enumerate_candidates(derived.graph, TARGET, ORACLE))
         plan, *_ = timed("make_plans", lambda: make_plans(derived, TARGET, PLANNED_FOR, ORACLE))
         result.gap, result.reorders = plan.gap, len(plan.reorders)
     return result

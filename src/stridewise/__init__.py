@@ -15,6 +15,7 @@ from stridewise.errors import (
     PlanError,
     PlanWarning,
     StridewiseError,
+    TargetError,
 )
 from stridewise.formats import Format
 from stridewise.graph import Graph
@@ -22,6 +23,7 @@ from stridewise.ops import GraphBuilder
 from stridewise.planner import Plan
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.reorder import Reorder, reorder
+from stridewise.runtime.simulate import SimulatedModel
 from stridewise.tensor import Quantization, TensorDesc
 
 __all__ = [
@@ -43,7 +45,9 @@ __all__ = [
     "PlanWarning",
     "Quantization",
     "Reorder",
+    "SimulatedModel",
     "StridewiseError",
+    "TargetError",
     "TensorDesc",
     "assert_plan",
     "compile",

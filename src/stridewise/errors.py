@@ -8,6 +8,7 @@
     ├── GraphError       (ValueError)     a graph breaks a rule of its own, or its text is wrong
     ├── ModelError       (ValueError)     a model file is damaged, or uses something unsupported
     ├── InputError       (ValueError)     an input of a call has the wrong name, shape or dtype
+    ├── TargetError      (ValueError)     a target's file is damaged, or contradicts itself
     ├── PlanError        (RuntimeError)   no plan exists under the given constraints, or a plan's
     │   │                                 file is damaged or of another model
     │   └── PlanAssertionError (AssertionError)   a plan is not what a test expects
@@ -37,6 +38,7 @@ __all__ = [
     "PlanError",
     "PlanWarning",
     "StridewiseError",
+    "TargetError",
     "describe",
 ]
 
@@ -63,6 +65,10 @@ class DTypeError(ModelError, FormatError):
 
 class InputError(StridewiseError, ValueError):
     """An input of a call has the wrong name, shape or dtype."""
+
+
+class TargetError(StridewiseError, ValueError):
+    """The file of a target is damaged, contradicts itself, or names what does not exist."""
 
 
 class PlanError(StridewiseError, RuntimeError):

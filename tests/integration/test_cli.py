@@ -318,6 +318,30 @@ def test_plan_takes_a_target(run: Run, model: Path) -> None:
     fails(run("plan", model, "--target", "gpu"), "target", "onednn-cpu", "'gpu'")
 
 
+def test_plan_and_run_take_simulated_targets_by_name_and_by_file(
+    run: Run, model: Path, tmp_path: Path
+) -> None:
+    done = run("plan", model, "--target", "ascend")
+    assert done.status == 0
+    assert "TransData" in done.out
+    assert "each operator for itself" in done.out
+    expected = run("run", model, "--random", "--tune", "model", "--json").json["outputs"]
+    found = run("run", model, "--random", "--target", "ascend", "--json").json["outputs"]
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours["mean"] == pytest.approx(theirs["mean"], rel=1e-4, abs=1e-5)
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'name = "mine"\ndialect = "onednn"\ndtypes = ["float32"]\n'
+        "rates = { bytes_per_s = 1e9, flops_per_s = 1e9 }\n"
+        'family = [{ ops = ["relu"], rules = [{ data = "ND" }] }]\n'
+    )
+    assert run("plan", model, "--target", path, "--json").json["target"] == "mine"
+    assert run("run", model, "--random", "--target", path).status == 0
+    fails(run("run", model, "--random", "--profile", "--target", path), "mine", "simulated")
+    path.write_text("name = 3")
+    fails(run("plan", model, "--target", path), "mine.toml", "key 'dtypes'")
+
+
 # --- run ------------------------------------------------------------------------------------------
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.networks import Net
 
 from stridewise.errors import FormatError, InputError
 from stridewise.formats import Format, parse
 from stridewise.graph import Graph
 from stridewise.planner import derive
 from stridewise.planner.boundary import boundary
-
-from tests.networks import Net
 
 
 def graph(channels: int = 16) -> Graph:

@@ -62,8 +62,10 @@ def test_a_plan_is_never_costlier_than_a_uniform_one_and_is_proved(seed):
         "all plain",
         "all channels-last",
         "all blocked",
+        "each operator for itself",
     ]
-    assert all(plan.cost_ns <= other.cost_ns + 1e-6 for other in plan.compare())
+    # The last may chain reorders through the user's format, which plans do not.
+    assert all(plan.cost_ns <= other.cost_ns + 1e-6 for other in plan.compare()[:-1])
     assert plan.lower_bound_ns == pytest.approx(plan.cost_ns)
     assert plan.gap <= 1e-9
     assert plan.cost_ns == pytest.approx(
@@ -278,7 +280,7 @@ def test_the_plan_as_json_says_what_was_decided():
     assert len(document["reorders"]) == len(plan.reorders)
     assert document["plan"] == "planned"
     names = [item["name"] for item in document["comparisons"]]
-    assert names == ["planned", *(f"all {kind}" for kind in KINDS)]
+    assert names == ["planned", *(f"all {kind}" for kind in KINDS), "each operator for itself"]
     assert len(document["refusals"]) == len(plan.refusals)
 
 

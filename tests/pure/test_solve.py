@@ -232,7 +232,10 @@ def test_reorders_do_not_feed_reorders():
 
 def test_a_tensor_that_is_demanded_as_it_is_given_costs_nothing():
     problem = Problem(
-        {"a": (Choice(2, need("xp"), need("ap")),)}, {}, {"x": frozenset("p")}, {"x": frozenset("pq")}
+        {"a": (Choice(2, need("xp"), need("ap")),)},
+        {},
+        {"x": frozenset("p")},
+        {"x": frozenset("pq")},
     )
     assert solve(problem).cost == 2
 

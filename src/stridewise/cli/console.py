@@ -30,6 +30,7 @@ __all__ = [
     "plan_warnings",
     "save_text",
     "split_assignments",
+    "target_option",
 ]
 
 OUT = Console(highlight=False)
@@ -149,7 +150,7 @@ class Request:
                 plan=self.plan,
             )
 
-    def plan_model(self, target: str, progress: Callback | None) -> Plan:
+    def plan_model(self, target: str | None, progress: Callback | None) -> Plan:
         """Return the plan of the model, or the one of the plan file that was given."""
         return api.plan(
             self.model,
@@ -185,6 +186,14 @@ _OPTIONS = (
         help="Use the decisions of a plan file; nothing is timed.",
     ),
 )
+
+
+target_option = click.option(
+    "--target",
+    metavar="|".join((*api.TARGETS, "FILE.toml")),
+    help=f"What to plan for; by default {api.NATIVE}.",
+)
+"""The option that names a target."""
 
 
 def compile_options(command: Callable[..., None]) -> Callable[..., None]:

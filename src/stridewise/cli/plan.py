@@ -16,6 +16,7 @@ from stridewise.cli.console import (
     plan_warnings,
     save_text,
     split_assignments,
+    target_option,
 )
 from stridewise.planner import Plan, Regret, Why
 from stridewise.planner.records import finite
@@ -88,7 +89,7 @@ def _print_text(found: Plan, whys: Sequence[Why], regrets: Sequence[Regret] | No
 
 @click.command()
 @compile_options
-@click.option("--target", default="onednn-cpu", show_default=True, help="What to plan for.")
+@target_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--origins", is_flag=True, help="Also print what every tensor means, and why.")
 @click.option("--refusals", is_flag=True, help="Also print what was not done, and why.")
@@ -114,7 +115,7 @@ def _print_text(found: Plan, whys: Sequence[Why], regrets: Sequence[Regret] | No
 def plan(  # noqa: PLR0913 (one parameter an option)
     request: Request,
     *,
-    target: str,
+    target: str | None,
     as_json: bool,
     origins: bool,
     refusals: bool,

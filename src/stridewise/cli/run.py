@@ -13,10 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from stridewise.cli.console import OUT, Request, compile_options, split_assignments
+from stridewise import api
+from stridewise.cli.console import (
+    OUT,
+    Request,
+    compile_options,
+    split_assignments,
+    target_option,
+)
 from stridewise.errors import InputError, describe
 from stridewise.graph import Graph
 from stridewise.runtime.inputs import as_array
+from stridewise.runtime.model import Model
 
 __all__ = ["random_inputs", "run"]
 
@@ -26,8 +34,10 @@ Array = NDArray[Any]
 def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
     """Return standard normal inputs for a graph."""
     rng = np.random.default_rng(seed)
+    values = [graph.values[name] for name in graph.inputs]
     return {
-        name: rng.standard_normal(graph.values[name].shape, np.float32) for name in graph.inputs
+        value.name: rng.standard_normal(value.shape, np.float32).astype(value.dtype.numpy)
+        for value in values
     }
 
 
@@ -96,6 +106,7 @@ def _summary(outputs: dict[str, Array]) -> list[dict[str, Any]]:
 
 @click.command()
 @compile_options
+@target_option
 @click.option("--input", "given", multiple=True, metavar="NAME=FILE.npy", help="An input.")
 @click.option("--random", is_flag=True, help="Standard normal inputs where none are given.")
 @click.option(
@@ -106,6 +117,7 @@ def _summary(outputs: dict[str, Array]) -> list[dict[str, Any]]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def run(
     request: Request,
+    target: str | None,
     given: tuple[str, ...],
     random: bool,
     seed: int,
@@ -116,16 +128,21 @@ def run(
     """Compile a model, run it once, and show what its outputs look like."""
     graph = request.load()
     loaded = _given(graph, given, random=random)
-    compiled = request.compile(quiet=as_json, source=graph)
+    compiled: Model = (
+        request.compile(quiet=as_json, source=graph)
+        if target in (None, api.NATIVE)
+        else api.compile(graph, target=target)
+    )
     inputs = {**random_inputs(graph, seed), **loaded} if random else loaded
     outputs = compiled.run(inputs)
     if output is not None:
         _save(output, outputs)
     rows = _summary(outputs)
+    profiled = compiled.profile(inputs) if profile else None
     if as_json:
         document: dict[str, Any] = {"outputs": rows}
-        if profile:
-            document["profile"] = [asdict(row) for row in compiled.profile(inputs).rows]
+        if profiled is not None:
+            document["profile"] = [asdict(row) for row in profiled.rows]
         click.echo(json.dumps(document, indent=2))
         return
     table = Table("output", "shape", "dtype", "min", "max", "mean", "argmax")
@@ -136,5 +153,5 @@ def run(
     OUT.print(table)
     if output is not None:
         OUT.print(f"saved to {output}", soft_wrap=True)
-    if profile:
-        click.echo(str(compiled.profile(inputs)), nl=False)
+    if profiled is not None:
+        click.echo(str(profiled), nl=False)

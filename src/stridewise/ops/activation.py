@@ -97,7 +97,7 @@ def _parameters(node: Node) -> tuple[float, float]:
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     x = tensor(node, types, 0)
-    needs(node, x.dtype.name in ("float32", "float64"), "a float tensor", x.dtype)
+    needs(node, x.dtype.name in ("float16", "float32", "float64"), "a float tensor", x.dtype)
     return (x,)
 
 

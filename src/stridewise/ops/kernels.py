@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from stridewise.dtypes import dtype_of
 from stridewise.formats import Format
 from stridewise.formats.dialects.onednn import abstract_tag
 from stridewise.graph import Attr, Node, Value
@@ -25,6 +26,7 @@ __all__ = [
     "KernelSpec",
     "MemorySpec",
     "Operand",
+    "Packed",
     "PostOpSpec",
     "input_of",
     "output_of",
@@ -117,7 +119,7 @@ class KernelSpec:
             count = 1
             for extent in memory.dims:
                 count *= extent
-            total += 4 * count
+            total += dtype_of(memory.dtype).itemsize * count
         return total
 
     def __str__(self) -> str:
@@ -213,6 +215,28 @@ class Alias:
 
 
 @dataclass(frozen=True, slots=True)
+class Packed:
+    """A constant input as it is stored before the run, where a target says which format it takes.
+
+    Attributes:
+        input: which input of the node.
+        format: its storage.
+        reshape: the shape to give the array (in the user's order) first.
+        permute: the permutation to the order of ``format.axes`` after that.
+    """
+
+    input: int
+    format: Format
+    reshape: tuple[int, ...]
+    permute: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents of ``format.axes``."""
+        return tuple(self.reshape[axis] for axis in self.permute)
+
+
+@dataclass(frozen=True, slots=True)
 class KernelOption:
     """One way to compute a node.
 
@@ -223,6 +247,7 @@ class KernelOption:
         calls: the primitives, in order.
         aliases: shared bytes.
         fill: a fill of output 0 before the calls.
+        packed: constant inputs whose format the option knows; primitives choose theirs themselves.
     """
 
     algorithm: str
@@ -231,6 +256,7 @@ class KernelOption:
     calls: tuple[Call, ...] = ()
     aliases: tuple[Alias, ...] = ()
     fill: Fill | None = None
+    packed: tuple[Packed, ...] = ()
 
 
 class KernelContext(Protocol):

@@ -10,21 +10,23 @@ values of the same type and Origin, options for nodes of the same signature.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from stridewise.errors import ModelError, describe
 from stridewise.formats import Format, same_bytes
 from stridewise.graph import Graph, Node, Refusal, TensorType, Value
-from stridewise.ops import OPS
 from stridewise.ops.geometry import canonical_shape, user_format
-from stridewise.ops.kernels import KernelOption, KernelSpec, MemorySpec
-from stridewise.planner.boundary import Boundary
+from stridewise.ops.kernels import KernelOption, KernelSpec
+from stridewise.planner.boundary import Boundary, boundary
 from stridewise.planner.cost import KernelCost, KernelOracle, Progress
 from stridewise.planner.targets import Target
 
-__all__ = ["Candidate", "Candidates", "enumerate_candidates"]
+__all__ = ["Candidate", "Candidates", "Move", "enumerate_candidates", "user_moves"]
+
+Move = tuple[str, str, str]
+"""A reorder: value, and the names of its formats before and after."""
 
 _MOST_BYTES = 1 << 47
 """More than any x86-64 process can map."""
@@ -192,22 +194,14 @@ class Candidates:
         nodes: the candidates of each node.
         reorders: the cost of each reorder that could help: (value, from, to).
         refusals: formats and kernels that are not offered, and why.
+        user_reorders: the cost of each reorder between the user's format and one of a candidate.
     """
 
     storages: Storages
     nodes: Mapping[str, tuple[Candidate, ...]]
-    reorders: Mapping[tuple[str, str, str], KernelCost]
+    reorders: Mapping[Move, KernelCost]
     refusals: tuple[Refusal, ...]
-
-
-def reorder_spec(value: Value, source: Format, target: Format) -> KernelSpec:
-    """Return the kernel that stores a value in another format."""
-    shape = canonical_shape(value, source)
-    aligned = canonical_shape(value, target)
-    if source.axes != target.axes:
-        raise AssertionError("formats of one value are over the same axes")
-    memories = (("src", MemorySpec.of(source, shape)), ("dst", MemorySpec.of(target, aligned)))
-    return KernelSpec("reorder", memories)
+    user_reorders: Mapping[Move, KernelCost]
 
 
 def _check_tensors(graph: Graph, target: Target) -> None:
@@ -247,7 +241,7 @@ def _options(
         context = _Context(graph, storages, node, placing)
         signature = context.signature()
         if signature not in known:
-            items = tuple(OPS[node.op].kernels(context))
+            items = tuple(target.options(context))
             known[signature] = (
                 tuple(item for item in items if not isinstance(item, Refusal)),
                 tuple(item for item in items if isinstance(item, Refusal)),
@@ -304,6 +298,20 @@ def _wanted_reorders(
     ]
 
 
+def user_moves(
+    graph: Graph, storages: Storages, node: Node, option: KernelOption
+) -> Iterator[Move]:
+    """Yield the reorders around a node whose surroundings are in the user's format, each once."""
+    own = {name: user_format(graph.values[name]) for name in (*node.inputs, *node.outputs) if name}
+    needed: dict[Move, None] = {}
+    for name, fmt in zip(node.inputs, option.inputs, strict=True):
+        if fmt is not None:
+            needed[name, storages.key(name, own[name]), storages.key(name, fmt)] = None
+    for name, fmt in zip(node.outputs, option.outputs, strict=True):
+        needed[name, storages.key(name, fmt), storages.key(name, own[name])] = None
+    yield from (move for move in needed if move[1] != move[2])
+
+
 def _best(known: tuple[KernelCost, ...] | Refusal | None) -> KernelCost | None:
     return known[0] if isinstance(known, tuple) and known else None
 
@@ -326,8 +334,8 @@ class _Prices:
         extra = tuple([self._extra_ns(node, option) for option in options])
         key = id(options), extra
         if key not in self._known:
-            against: list[Refusal] = []
-            self._known[key] = self._price(node, options, extra, against), tuple(against)
+            fresh: list[Refusal] = []
+            self._known[key] = self._price(node, options, extra, fresh), tuple(fresh)
         found, against = self._known[key]
         refusals += (replace(refusal, subject=node.name) for refusal in against)
         return found
@@ -385,7 +393,7 @@ def enumerate_candidates(
     graph: Graph,
     target: Target,
     oracle: KernelOracle,
-    edge: Boundary,
+    edge: Boundary | None = None,
     progress: Progress | None = None,
 ) -> Candidates:
     """Return every candidate of every node of a derived graph, with costs.
@@ -394,7 +402,8 @@ def enumerate_candidates(
         graph: its values know their Origin.
         target: formats and kernels on offer.
         oracle: which kernels exist and how long they take.
-        edge: formats in which the caller gives inputs and takes outputs.
+        edge: formats in which the caller gives inputs and takes outputs; by default the user's
+            own axis orders.
         progress: called while kernels are being measured.
 
     Raises:
@@ -404,16 +413,20 @@ def enumerate_candidates(
     refusals: list[Refusal] = []
     storages = Storages(graph, target)
     options = _options(graph, target, storages, refusals)
-    wanted = [
-        ((name, source, goal), (storages.group(name), source, goal))
-        for name, source, goal in _wanted_reorders(graph, storages, options, edge)
-    ]
+    wanted = _wanted_reorders(graph, storages, options, edge or boundary(graph))
+    around = dict.fromkeys(
+        move
+        for node in graph.nodes
+        for option in options[node.name]
+        for move in user_moves(graph, storages, node, option)
+    )
     # Values of one group are reordered by one kernel.
+    groups = {move: (storages.group(move[0]), *move[1:]) for move in (*wanted, *around)}
     reorders = {
-        group: reorder_spec(
+        group: target.reorder_spec(
             graph.values[name], storages.format(name, source), storages.format(name, goal)
         )
-        for group, (name, source, goal) in {group: key for key, group in wanted}.items()
+        for group, (name, source, goal) in {group: move for move, group in groups.items()}.items()
     }
     distinct = {id(group): group for group in options.values()}.values()
     specs = [call.spec for group in distinct for option in group for call in option.calls]
@@ -422,11 +435,13 @@ def enumerate_candidates(
     nodes = {
         node.name: prices.candidates(node, options[node.name], refusals) for node in graph.nodes
     }
-    priced = {group: _best(known.get(spec)) for group, spec in reorders.items()}
-    costs = {key: priced[group] for key, group in wanted}
+    best = {group: _best(known.get(spec)) for group, spec in reorders.items()}
+    costs = {move: best[group] for move, group in groups.items()}
+    priced = {move: cost for move, cost in costs.items() if cost is not None}
     return Candidates(
         storages,
         nodes,
-        {key: cost for key, cost in costs.items() if cost is not None},
+        {key: priced[key] for key in wanted if key in priced},
         tuple(refusals),
+        {key: priced[key] for key in around if key in priced},
     )

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops.geometry import user_format
-from stridewise.planner.candidates import Candidates, reorder_spec
+from stridewise.planner.candidates import Candidates
 from stridewise.planner.cost import KernelCost
 from stridewise.planner.moves import Move
 from stridewise.planner.records import dump, encode
-from stridewise.planner.targets import Machine
+from stridewise.planner.targets import Machine, Target
 
 if TYPE_CHECKING:
     from stridewise.planner.plan import Decision, Plan
@@ -109,6 +109,7 @@ class ComparisonRecord:
     name: str
     cost_ns: float
     reorders: int
+    nbytes: int
     measured_ns: float | None
 
 
@@ -157,7 +158,7 @@ def fingerprint(graph: Graph) -> str:
 # --- the plan -----------------------------------------------------------------------------------
 
 
-def kernel_texts(graph: Graph, candidates: Candidates) -> dict[str, KernelCost]:
+def kernel_texts(graph: Graph, target: Target, candidates: Candidates) -> dict[str, KernelCost]:
     """Return the cost of every kernel that some candidate or reorder runs, by its text."""
     found: dict[str, KernelCost] = {}
     for group in candidates.nodes.values():
@@ -165,8 +166,9 @@ def kernel_texts(graph: Graph, candidates: Candidates) -> dict[str, KernelCost]:
             for call, cost in zip(candidate.option.calls, candidate.costs, strict=True):
                 found[str(call.spec)] = cost
     form = candidates.storages.format
-    for (name, source, goal), cost in candidates.reorders.items():
-        spec = reorder_spec(graph.values[name], form(name, source), form(name, goal))
+    moves = {**candidates.user_reorders, **candidates.reorders}
+    for (name, source, goal), cost in moves.items():
+        spec = target.reorder_spec(graph.values[name], form(name, source), form(name, goal))
         found[str(spec)] = cost
     return dict(sorted(found.items()))
 
@@ -249,12 +251,14 @@ class PlanRecord:
             views=plan.views,
             moves=plan.moves,
             comparisons=tuple(
-                ComparisonRecord(item.name, item.cost_ns, item.reorders, item.measured_ns)
+                ComparisonRecord(
+                    item.name, item.cost_ns, item.reorders, item.nbytes, item.measured_ns
+                )
                 for item in plan.compare()
             ),
             refusals=plan.refusals,
             conflicts=tuple(map(str, plan.derived.conflicts)),
-            kernels=kernel_texts(graph, plan.candidates),
+            kernels=kernel_texts(graph, plan.target, plan.candidates),
         )
 
     @property

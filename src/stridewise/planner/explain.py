@@ -19,6 +19,12 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {plural}"
 
 
+def _reorders(plan: Plan, number: int) -> str:
+    """Return a number of reorders by the target's word for them, a name of its own or not."""
+    noun = plan.target.reorder
+    return _count(number, noun) if noun == "reorder" else f"{number} {noun}"
+
+
 def _node_lines(plan: Plan) -> list[str]:
     lines: list[str] = []
     for node, decision in zip(plan.graph.nodes, plan.decisions, strict=True):
@@ -27,16 +33,17 @@ def _node_lines(plan: Plan) -> list[str]:
         sources = ", ".join(dict.fromkeys(cost.source for cost in chosen.costs)) or "free"
         lines.append(
             f"{chosen.cost_ns / _MICRO:9.1f} us  {node.op + post:<28} "
-            f"{formats_of(chosen):<18} {chosen.algorithm} "
+            f"{formats_of(chosen, plan.target.spell):<18} {chosen.algorithm} "
             f"[{chosen.implementation}; {sources}]  {node.name}"
         )
     return lines
 
 
 def _reorder_lines(plan: Plan) -> list[str]:
+    noun, spell = plan.target.reorder, plan.target.spell
     return [
-        f"{r.cost_ns / _MICRO:9.1f} us  reorder {r.tensor}: {r.source} -> {r.target}, "
-        f"{r.nbytes} bytes [{r.implementation or 'library choice'}]"
+        f"{r.cost_ns / _MICRO:9.1f} us  {noun} {r.tensor}: {spell(r.source)} -> "
+        f"{spell(r.target)}, {r.nbytes} bytes [{r.implementation or 'library choice'}]"
         for r in plan.reorders
     ]
 
@@ -78,7 +85,7 @@ def explain(plan: Plan) -> str:
         *(f"note: {note}" for note in plan.notes),
         *(f"given: {pin}" for pin in plan.pins),
         *_node_lines(plan),
-        f"{_count(len(plan.reorders), 'reorder')} left:",
+        f"{_reorders(plan, len(plan.reorders))} left:",
         *_reorder_lines(plan),
         *_view_lines(plan),
         *_move_lines(plan),
@@ -90,8 +97,8 @@ def explain(plan: Plan) -> str:
         measured = "" if other.measured_ns is None else f", {other.measured_ns / 1e6:.3f} ms run"
         used = ", used" if other.name == plan.name else ""
         lines.append(
-            f"  {other.name:<18} {other.cost_ns / 1e6:9.3f} ms  {ratio:5.2f} x  "
-            f"{_count(other.reorders, 'reorder')}{measured}{used}"
+            f"  {other.name:<24} {other.cost_ns / 1e6:9.3f} ms  {ratio:5.2f} x  "
+            f"{_reorders(plan, other.reorders)} of {other.nbytes} bytes{measured}{used}"
         )
     lines += [f"conflict: {conflict}" for conflict in plan.derived.conflicts]
     return "\n".join(lines) + "\n"

@@ -335,7 +335,7 @@ def restore(
         record.refusals,
         derived,
         tuple(
-            Comparison(item.name, item.cost_ns, item.reorders, item.measured_ns)
+            Comparison(item.name, item.cost_ns, item.reorders, item.measured_ns, item.nbytes)
             for item in record.comparisons
         ),
         {name: formats[0] for name, formats in edge.inputs.items()},

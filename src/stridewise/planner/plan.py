@@ -21,6 +21,7 @@ from stridewise.errors import PlanError
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops.geometry import user_format
+from stridewise.planner.alone import each_for_itself
 from stridewise.planner.boundary import Boundary, boundary
 from stridewise.planner.candidates import Candidate, Candidates, Storages, enumerate_candidates
 from stridewise.planner.cost import KernelOracle, Progress
@@ -80,16 +81,20 @@ class Comparison:
     """What one way of planning would cost.
 
     Attributes:
-        name: ``"planned"``, ``"all plain"``, ``"all channels-last"`` or ``"all blocked"``.
+        name: ``"planned"``; ``"planned alone"``, by the costs of isolated kernels; ``"all plain"``,
+            ``"all channels-last"``, ...; or ``"each operator for itself"``, in which no two
+            operators agree on a format.
         cost_ns: predicted time of the whole graph.
-        reorders: how many tensors change their format.
-        measured_ns: median time of the whole program, where it was run; else None.
+        reorders: how many steps change the format of a tensor.
+        measured_ns: time of the whole program, where it was run; else None.
+        nbytes: bytes written by these steps.
     """
 
     name: str
     cost_ns: float
     reorders: int
     measured_ns: float | None = None
+    nbytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -175,7 +180,7 @@ class Plan:
         return TensorDesc(found.shape, found.dtype, user_format(found), fmt)
 
     def compare(self) -> tuple[Comparison, ...]:
-        """Return the cheapest plan beside the cheapest uniform ones, itself first."""
+        """Return the cheapest plan, the cheapest uniform ones, and each operator for itself."""
         return self.comparisons
 
     @property
@@ -271,13 +276,14 @@ class Plan:
         pinned = dataclasses.replace(self, pins=pins)
         solution = self.terms.solve(pinned.only())
         name = f"what if {', '.join(map(str, pins))}" if pins else "planned"
-        own = Comparison(name, solution.cost, len(solution.reorders))
+        reorders = _reorders(self.terms, solution)
+        own = Comparison(name, solution.cost, len(reorders), nbytes=_written(reorders))
         others = tuple(item for item in self.comparisons if item.name != name)
         return dataclasses.replace(
             pinned,
             name=name,
             decisions=_decisions(self.terms, solution),
-            reorders=_reorders(self.terms, solution),
+            reorders=reorders,
             cost_ns=solution.cost,
             lower_bound_ns=solution.lower_bound,
             comparisons=(own, *others),
@@ -365,6 +371,18 @@ def _reorders(terms: Terms, solution: Solution) -> tuple[Reorder, ...]:
     return tuple(found)
 
 
+def _written(reorders: tuple[Reorder, ...]) -> int:
+    return sum(reorder.nbytes for reorder in reorders)
+
+
+def _alone(terms: Terms) -> tuple[Comparison, ...]:
+    found = each_for_itself(terms.graph, terms.candidates)
+    if found is None:
+        return ()
+    name = "each operator for itself"
+    return (Comparison(name, found.cost_ns, found.reorders, nbytes=found.nbytes),)
+
+
 def _decisions(terms: Terms, solution: Solution) -> tuple[Decision, ...]:
     chosen = terms.chosen(solution)
     found: list[Decision] = []
@@ -410,10 +428,11 @@ def make_plans(
     for kind in target.kinds:
         with suppress(PlanError):  # some graphs cannot do without other formats
             solutions[f"all {kind.name}"] = terms.solve(_uniform(terms, target, kind.name))
+    moved = {name: _reorders(terms, solution) for name, solution in solutions.items()}
     comparisons = tuple(
-        Comparison(name, solution.cost, len(solution.reorders))
+        Comparison(name, solution.cost, len(moved[name]), nbytes=_written(moved[name]))
         for name, solution in solutions.items()
-    )
+    ) + _alone(terms)
     return tuple(
         Plan(
             name,
@@ -421,7 +440,7 @@ def make_plans(
             target,
             machine,
             _decisions(terms, solution),
-            _reorders(terms, solution),
+            moved[name],
             solution.cost,
             solutions["planned"].lower_bound,
             (*refusals, *candidates.refusals),

@@ -49,9 +49,7 @@ def _finish(
     return Solution(picks, reorders, given, met, cost, cost - slack)
 
 
-def solve(
-    problem: Problem, time_limit: float = 60.0, *, method: Method = "eliminate"
-) -> Solution:
+def solve(problem: Problem, time_limit: float = 60.0, *, method: Method = "eliminate") -> Solution:
     """Solve a problem exactly, or as well as the time allows, with the gap said.
 
     The same problem has always the same solution. By elimination alone it is proved optimal, up to

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, isinf
 from typing import TYPE_CHECKING
 
 from stridewise.errors import PlanError
+from stridewise.formats import Format
 from stridewise.graph import Refusal
 from stridewise.planner.candidates import Candidate
 from stridewise.planner.spelling import find_node, unknown
@@ -39,11 +41,11 @@ def duration(ns: float, *, like: float | None = None) -> str:
     return f"{ns / scale:.{3 if unit in ('s', 'ms') else 1}f} {unit}"
 
 
-def formats_of(candidate: Candidate) -> str:
+def formats_of(candidate: Candidate, spell: Callable[[Format], str] = str) -> str:
     """Return the formats that a candidate takes and gives, once where they are the same."""
     option = candidate.option
-    sources = {str(fmt) for fmt in option.inputs if fmt is not None}
-    results = {str(fmt) for fmt in option.outputs}
+    sources = {spell(fmt) for fmt in option.inputs if fmt is not None}
+    results = {spell(fmt) for fmt in option.outputs}
     if sources == results or not sources:
         return ", ".join(sorted(results))
     return f"{', '.join(sorted(sources))} -> {', '.join(sorted(results))}"

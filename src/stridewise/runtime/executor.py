@@ -17,6 +17,7 @@ from stridewise.planner.plan import Plan
 from stridewise.runtime.inputs import as_array, in_order
 from stridewise.runtime.library import forbid_forked_threads
 from stridewise.runtime.lower import lower
+from stridewise.runtime.model import Model
 from stridewise.runtime.native import Kernels, NativeProgram
 from stridewise.runtime.program import KernelStep, Written
 
@@ -81,7 +82,7 @@ class Profile:
         return "\n".join(lines) + "\n"
 
 
-class CompiledModel:
+class CompiledModel(Model):
     """A model ready to run; any number of threads may call it at the same time.
 
     >>> import stridewise as sw
@@ -115,14 +116,6 @@ class CompiledModel:
             storage_shape(values[name], plan.output_formats[name]) for name in plan.graph.outputs
         ]
 
-    def __repr__(self) -> str:
-        values = self._plan.graph.values
-        inputs, outputs = (
-            ", ".join(f"{name}: {values[name].type}" for name in names)
-            for names in (self.input_names, self.output_names)
-        )
-        return f"CompiledModel({self._plan.graph.name!r}, {inputs} -> {outputs})"
-
     def with_plan(self, plan: Plan) -> CompiledModel:
         """Return this model with another account of the same decisions."""
         model = copy.copy(self)
@@ -133,16 +126,6 @@ class CompiledModel:
     def plan(self) -> Plan:
         """What was decided, and why."""
         return self._plan
-
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """Names of the inputs in the order of a call."""
-        return self._plan.graph.inputs
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """Names of the outputs in the order of the results."""
-        return self._plan.graph.outputs
 
     @property
     def memory(self) -> Memory:

@@ -66,17 +66,17 @@ def as_array(value: Value, given: Any, fmt: Format | None = None) -> Array:
                     f"input {value.name!r}",
                     expected="an array (NumPy, or anything with DLPack)",
                     found=type(given).__name__,
-                    fix="use numpy.asarray(..., dtype='float32')",
+                    fix=f"use numpy.asarray(..., dtype={value.dtype.name!r})",
                 )
             )
         array = np.from_dlpack(given)
-    if array.dtype != np.float32:
+    if array.dtype != value.dtype.numpy:
         raise InputError(
             describe(
                 f"input {value.name!r}",
-                expected="dtype float32",
+                expected=f"dtype {value.dtype}",
                 found=str(array.dtype),
-                fix="use .astype('float32')",
+                fix=f"use .astype({value.dtype.name!r})",
             )
         )
     if fmt is None or fmt == user_format(value):

@@ -16,7 +16,7 @@ from stridewise.formats import Format
 from stridewise.graph import Node
 from stridewise.ops.geometry import user_format
 from stridewise.ops.kernels import Alias, Arg, KernelSpec
-from stridewise.planner.candidates import Candidate, reorder_spec
+from stridewise.planner.candidates import Candidate
 from stridewise.planner.cost import KernelCost
 from stridewise.planner.plan import Plan, Reorder
 from stridewise.tensor import TensorDesc
@@ -176,7 +176,9 @@ class _Scheduler:
                     describe(f"value {value!r}", expected=f"storage {fmt}", found="none planned")
                 )
             source, target = self.get(value, reorder.source), self.new(value, reorder.target)
-            spec = reorder_spec(self.graph.value(value), reorder.source, reorder.target)
+            spec = self.plan.target.reorder_spec(
+                self.graph.value(value), reorder.source, reorder.target
+            )
             cost = KernelCost(reorder.cost_ns, reorder.implementation, "cached")
             args = (("src", Place(source)), ("dst", Place(target)))
             name = f"{value}: {reorder.source} -> {reorder.target}"

@@ -8,7 +8,7 @@ to the library's naive ``ref`` loops. ``docs/onednn.md`` lists them.
 from __future__ import annotations
 
 from stridewise.ops.kernels import KernelSpec, MemorySpec
-from stridewise.planner.targets.target import FormatKind, Machine, Target
+from stridewise.planner.targets.target import FormatKind, LibraryTarget, Machine
 
 __all__ = ["onednn_cpu"]
 
@@ -85,7 +85,7 @@ def efficiency(spec: KernelSpec) -> float:
     return _EFFICIENCY.get((spec.kind, storage), _DEFAULT)
 
 
-def onednn_cpu(machine: Machine) -> Target:
+def onednn_cpu(machine: Machine) -> LibraryTarget:
     """Return the target for a machine: 16 channels a block with AVX-512, 8 without."""
     block = 16 if machine.has_avx512 else 8
     kinds = (
@@ -93,4 +93,4 @@ def onednn_cpu(machine: Machine) -> Target:
         FormatKind("channels-last", channels_last=True),
         FormatKind("blocked", block=block),
     )
-    return Target("onednn-cpu", kinds, efficiency)
+    return LibraryTarget("onednn-cpu", kinds, efficiency)

@@ -1,16 +1,68 @@
-"""What a target is: a table of storage formats and of what kernels make of them."""
+"""What a target is: storage formats, the ways to compute a node in them, and reorders."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Protocol
 
 from stridewise.formats import Block, Format, nd
-from stridewise.graph import Value
-from stridewise.ops.kernels import KernelSpec
+from stridewise.graph import Refusal, Value
+from stridewise.ops import OPS
+from stridewise.ops.geometry import canonical_shape
+from stridewise.ops.kernels import KernelContext, KernelOption, KernelSpec, MemorySpec
 
-__all__ = ["FormatKind", "Machine", "Target"]
+__all__ = ["FormatKind", "Kind", "LibraryTarget", "Machine", "Target"]
+
+
+class Kind(Protocol):
+    """A family of storage formats, one for each rank; a uniform plan has tensors of one kind."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        ...
+
+
+class Target(Protocol):
+    """What the planner asks of a target. Nothing else in the planner depends on hardware."""
+
+    @property
+    def name(self) -> str:
+        """The target's name in the API and on the command line."""
+        ...
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of format on offer."""
+        ...
+
+    @property
+    def dtypes(self) -> frozenset[str]:
+        """Element types that kernels compute in."""
+        ...
+
+    @property
+    def reorder(self) -> str:
+        """What the target calls a reorder."""
+        ...
+
+    def formats(self, value: Value) -> Mapping[str, Format]:
+        """Return the formats that a value can be stored in, by the name of their kind."""
+        ...
+
+    def options(self, context: KernelContext) -> Iterable[KernelOption | Refusal]:
+        """Yield the ways to compute a node, and why others are not offered."""
+        ...
+
+    def reorder_spec(self, value: Value, source: Format, goal: Format) -> KernelSpec:
+        """Return the kernel that stores a value in another format."""
+        ...
+
+    def spell(self, fmt: Format) -> str:
+        """Return what reports call a format."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +117,44 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """Storage formats and kernels of one kind of machine.
+class LibraryTarget:
+    """A target whose kernels are a library's: the rooms in ``ops`` describe them.
 
     Attributes:
         name: the target's name in the API and on the command line.
         kinds: the storage formats on offer, ``plain`` first.
         efficiency: which part of the roofline a kernel reaches, for ``tune="model"``.
         dtypes: element types that kernels compute in.
+        reorder: what reports call a reorder.
     """
 
     name: str
     kinds: tuple[FormatKind, ...]
     efficiency: Callable[[KernelSpec], float]
     dtypes: frozenset[str] = frozenset({"float32"})
+    reorder: str = "reorder"
 
     def formats(self, value: Value) -> Mapping[str, Format]:
-        """Return the formats that a value can be stored in, by kind."""
+        """Return the formats that a value can be stored in, by the name of their kind."""
         origin = value.origin
         if origin is None:
             return {"plain": nd(len(value.shape))}
         if origin.rank < 3 or origin.axes[:2] != ("N", "C"):
             return {"plain": Format(origin.axes, origin.axes)}
         return {kind.name: kind.of(origin.axes) for kind in self.kinds}
+
+    def options(self, context: KernelContext) -> Iterable[KernelOption | Refusal]:
+        """Yield the ways to compute a node, and why others are not offered."""
+        return OPS[context.node.op].kernels(context)
+
+    def reorder_spec(self, value: Value, source: Format, goal: Format) -> KernelSpec:
+        """Return the kernel that stores a value in another format."""
+        if source.axes != goal.axes:
+            raise AssertionError("formats of one value are over the same axes")
+        shape = canonical_shape(value, source)
+        memories = (("src", MemorySpec.of(source, shape)), ("dst", MemorySpec.of(goal, shape)))
+        return KernelSpec("reorder", memories)
+
+    def spell(self, fmt: Format) -> str:
+        """Return what reports call a format."""
+        return fmt.name

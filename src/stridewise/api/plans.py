@@ -1,0 +1,279 @@
+"""Planning, compiling, and checking plans."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Literal, overload
+
+from stridewise.api.models import ModelSource
+from stridewise.api.request import NATIVE, PlanSource, Request, TargetName, Tune
+from stridewise.errors import ExecutionError, InputError, PlanError, describe
+from stridewise.formats import Format
+from stridewise.planner import Expectations, Plan, check
+from stridewise.planner.boundary import Wanted
+from stridewise.planner.cost import Progress
+from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.model import Model
+from stridewise.runtime.simulate import SimulatedModel
+from stridewise.runtime.tuning import compile_tuned, remembered
+
+__all__ = ["assert_plan", "compile", "load_plan", "plan"]
+
+# The arguments of the public functions are keywords, and every one of them is a choice of the user.
+# ruff: noqa: PLR0913
+
+
+def plan(
+    source: ModelSource,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | None = None,
+    target: TargetName | None = None,
+    tune: Tune = "measure",
+    cache_dir: str | os.PathLike[str] | None = None,
+    input_formats: Wanted | None = None,
+    output_formats: Wanted | None = None,
+    progress: Progress | None = None,
+    plan: PlanSource | None = None,
+) -> Plan:
+    """Decide how every tensor of a model is stored and which kernel computes each node.
+
+    Args:
+        source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
+        shapes: shapes of inputs, where the model leaves them open or others are wanted.
+        threads: how many threads will run the model; all CPUs of this process by default.
+        target: what to plan for: ``"onednn-cpu"`` (the default), ``"ascend"``,
+            ``"openvino-gpu"``, or a TOML file that describes a target. All but the first have
+            costs of their own; ``threads``, ``tune`` and ``cache_dir`` mean nothing to them.
+        tune: ``"measure"`` times the kernels that the cost cache lacks, and returns the plan that
+            :func:`compile` settled on where it has run this model; ``"model"`` estimates all.
+        cache_dir: folder of the cost cache; the user's cache folder by default.
+        input_formats: for some inputs, the formats that the caller can give them in, by any name:
+            ``{"x": ["NCHW", "NHWC"]}``. The plan picks one, ``Plan.input_formats`` says which, and
+            arrays then have its storage shape. By default inputs come in the model's own order.
+        output_formats: likewise, the formats that the caller can use outputs in.
+        progress: called as ``progress(done, total, kind)`` while kernels are timed.
+        plan: a plan file, or a plan of the same graph, whose decisions and costs are used again;
+            nothing is decided or timed then, and ``tune`` and the formats mean nothing.
+
+    Raises:
+        ModelError: the model is damaged or uses something unsupported.
+        InputError: an argument does not fit.
+        FormatError: a format of an input or output is unknown, or does not suit it.
+        TargetError: the file of a target is damaged.
+        PlanError: no combination of kernels computes the model; or the given plan is damaged, of
+            another model, or decides what does not exist here.
+        LibraryError: libdnnl cannot be loaded.
+
+    Warns:
+        PlanWarning: the given plan was made for another machine, library or number of threads.
+    """
+    request = Request(
+        source=source,
+        shapes=shapes,
+        threads=threads,
+        target=target,
+        tune=tune,
+        cache_dir=cache_dir,
+        input_formats=input_formats,
+        output_formats=output_formats,
+        progress=progress,
+    )
+    return _planned(request, plan)
+
+
+def _planned(request: Request, decided: PlanSource | None) -> Plan:
+    if decided is not None:
+        return request.restored(decided)
+    work = request.work()
+    if work.cache is None:
+        return work.plans(work.oracle)[0]
+    return remembered(work.plans, work.oracle, work.cache)
+
+
+@overload
+def compile(  # noqa: A001 (the public name; the built-in is never wanted beside it)
+    source: ModelSource,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | None = None,
+    target: Literal["onednn-cpu"] | None = None,
+    tune: Tune = "measure",
+    cache_dir: str | os.PathLike[str] | None = None,
+    input_formats: Wanted | None = None,
+    output_formats: Wanted | None = None,
+    progress: Progress | None = None,
+    plan: PlanSource | None = None,
+) -> CompiledModel: ...
+
+
+@overload
+def compile(  # noqa: A001
+    source: ModelSource,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | None = None,
+    target: TargetName,
+    tune: Tune = "measure",
+    cache_dir: str | os.PathLike[str] | None = None,
+    input_formats: Wanted | None = None,
+    output_formats: Wanted | None = None,
+    progress: Progress | None = None,
+    plan: PlanSource | None = None,
+) -> Model: ...
+
+
+def compile(  # noqa: A001
+    source: ModelSource,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | None = None,
+    target: TargetName | None = None,
+    tune: Tune = "measure",
+    cache_dir: str | os.PathLike[str] | None = None,
+    input_formats: Wanted | None = None,
+    output_formats: Wanted | None = None,
+    progress: Progress | None = None,
+    plan: PlanSource | None = None,
+) -> Model:
+    """Make a model ready to run; the arguments are those of :func:`plan`.
+
+    For ``"onednn-cpu"`` the result is a :class:`CompiledModel`. For other targets it is a
+    :class:`SimulatedModel`, which stores every tensor as the plan says and computes with NumPy.
+
+    With ``tune="measure"`` the plan is run, its costs are corrected by what kernels take in place,
+    and the graph is planned again until the plan stays. Uniform plans that promise to come near it
+    run against it, and it gives way to one that is clearly faster on the clock. The outcome is kept
+    in the cache. With ``plan``, its decisions are used as they are, and nothing is timed.
+
+    Raises:
+        ModelError: the model is damaged or uses something unsupported.
+        InputError: an argument does not fit.
+        FormatError: a format of an input or output is unknown, or does not suit it.
+        TargetError: the file of a target is damaged.
+        PlanError: no combination of kernels computes the model; or the given plan is damaged, of
+            another model, or counts on kernels that do not exist here.
+        LibraryError: libdnnl cannot be loaded.
+        ExecutionError: the library refuses a kernel that the plan counts on.
+
+    Warns:
+        PlanWarning: the given plan was made for another machine, library or number of threads.
+    """
+    request = Request(
+        source=source,
+        shapes=shapes,
+        threads=threads,
+        target=target,
+        tune=tune,
+        cache_dir=cache_dir,
+        input_formats=input_formats,
+        output_formats=output_formats,
+        progress=progress,
+    )
+    return _compiled(request, plan)
+
+
+def _compiled(request: Request, decided: PlanSource | None) -> Model:
+    if decided is None:
+        work = request.work()
+        if work.cache is not None:
+            return compile_tuned(work.plans, work.oracle, work.cache)
+        return _model(work.plans(work.oracle)[0])
+    found = request.restored(decided)
+    try:
+        return _model(found)
+    except ExecutionError as error:
+        name = decided.name if isinstance(decided, Plan) else os.fspath(decided)
+        raise PlanError(
+            describe(
+                f"plan {name!r}",
+                expected="kernels that this library has",
+                found=str(error).partition("; ")[0],
+                fix="plan again on this machine: stridewise plan MODEL --save FILE",
+            )
+        ) from error
+
+
+def _model(found: Plan) -> Model:
+    return CompiledModel(found) if found.target.name == NATIVE else SimulatedModel(found)
+
+
+def load_plan(
+    path: str | os.PathLike[str],
+    source: ModelSource,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    threads: int | None = None,
+) -> Plan:
+    """Return the plan in a file that :meth:`stridewise.Plan.save` wrote, for its model.
+
+    The model is needed, as files hold decisions and costs, and neither graph nor weights. Nothing
+    is measured. A plan that was made for another machine says so in ``Plan.notes``.
+
+    Args:
+        path: the plan file.
+        source: the model, as for :func:`plan`.
+        shapes: shapes of inputs, where the model leaves them open or others are wanted.
+        threads: how many threads will run the model; all CPUs of this process by default.
+
+    Raises:
+        PlanError: the file is damaged, of another version, of another model (the message names the
+            first node that differs), or decides what does not exist here.
+        ModelError: the model is damaged or uses something unsupported.
+        InputError: an argument does not fit.
+        LibraryError: libdnnl cannot be loaded.
+
+    Warns:
+        PlanWarning: the plan was made for another machine, library or number of threads.
+    """
+    return _planned(Request(source=source, shapes=shapes, threads=threads), path)
+
+
+def assert_plan(
+    plan_or_model: Plan | CompiledModel,
+    *,
+    max_reorders: int | None = None,
+    max_moved_nbytes: int | None = None,
+    no_fallback: bool | None = None,
+    formats: Mapping[str, str | Format] | None = None,
+    max_gap: float | None = 0.0,
+    max_cost_ns: float | None = None,
+) -> None:
+    """Check in a test of your own that a plan is what you count on.
+
+    Args:
+        plan_or_model: the plan, or a compiled model, for its plan.
+        max_reorders: the most reorders that are acceptable.
+        max_moved_nbytes: the most bytes that steps may write which only move them.
+        no_fallback: whether the library's naive reference loops are unacceptable.
+        formats: the format that each of some tensors (or nodes, for their first output) is produced
+            in: a kind of the target, a name in any dialect, or a format.
+        max_gap: how far from the optimum the plan may be, as a part of its cost; None for any.
+        max_cost_ns: the longest predicted time of a run.
+
+    Raises:
+        PlanAssertionError: something does not hold; the message names every such thing, with the
+            nodes and tensors.
+        InputError: neither a plan nor a compiled model is given.
+
+    >>> import stridewise as sw
+    >>> b = sw.GraphBuilder("double")
+    >>> x = b.input("x", (1, 2))
+    >>> model = sw.compile(b.build([b.op("add", [x, x], output="y")]), tune="model")
+    >>> sw.assert_plan(model, max_reorders=0, formats={"y": "plain"})
+    """
+    found = getattr(plan_or_model, "plan", plan_or_model)
+    if not isinstance(found, Plan):
+        raise InputError(
+            describe(
+                "assert_plan",
+                expected="a plan or a compiled model",
+                found=type(found).__name__,
+                fix="give sw.plan(...) or sw.compile(...)",
+            )
+        )
+    wanted = Expectations(
+        max_reorders, max_moved_nbytes, no_fallback, formats or {}, max_gap, max_cost_ns
+    )
+    check(found, wanted)

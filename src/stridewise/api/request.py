@@ -1,0 +1,166 @@
+"""From the arguments of a call to what plans the model: target, machine, cache and oracle."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from stridewise.api.models import ModelSource, load
+from stridewise.errors import InputError, PlanWarning, describe
+from stridewise.passes import Simplified, simplify
+from stridewise.planner import Derived, Plan, derive, files, make_plans
+from stridewise.planner.boundary import Wanted, boundary
+from stridewise.planner.cost import KernelOracle, Progress, Roofline
+from stridewise.planner.document import PlanRecord
+from stridewise.planner.targets import (
+    SHIPPED,
+    Machine,
+    TableTarget,
+    Target,
+    load_target,
+    onednn_cpu,
+    shipped,
+)
+from stridewise.runtime.cache import CostCache
+from stridewise.runtime.machine import last_level_cache_nbytes, this_machine
+from stridewise.runtime.oracle import MeasuringOracle
+
+__all__ = ["NATIVE", "TARGETS", "PlanSource", "Request", "TargetName", "Tune", "Work"]
+
+Tune = Literal["measure", "model"]
+
+TargetName = str | os.PathLike[str]
+"""The name of a target of :data:`TARGETS`, or the path of a TOML file."""
+
+PlanSource = str | os.PathLike[str] | Plan
+"""Decisions to use again: a plan file, or a plan of the same graph."""
+
+NATIVE = "onednn-cpu"
+"""The target that runs on this machine."""
+
+TARGETS = (NATIVE, *SHIPPED)
+"""Names of targets. The first runs on this machine; the others are simulated."""
+
+# One AVX-512 core of today does about 100 GFLOP/s in float32 and shares some 40 GB/s.
+_FLOPS_PER_CORE = {True: 1.0e11, False: 5.0e10}
+_BANDWIDTH = 4.0e10
+
+_CALLERS = 4
+"""Frames between a warning and who called the public function."""
+
+
+def _table(target: TargetName) -> TableTarget | None:
+    """Return a target of formats and rates, or None for the one with kernels."""
+    name = os.fspath(target)
+    if name == NATIVE:
+        return None
+    if name in SHIPPED:
+        return shipped(name)
+    if isinstance(target, str) and not name.endswith(".toml"):
+        raise InputError(
+            describe(
+                "target",
+                expected=f"one of {', '.join(TARGETS)}, or a .toml file",
+                found=repr(name),
+            )
+        )
+    return load_target(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A model and how it is wanted: the arguments of :func:`stridewise.plan`."""
+
+    source: ModelSource
+    shapes: Mapping[str, Sequence[int]] | None = None
+    threads: int | None = None
+    target: TargetName | None = None
+    tune: Tune = "measure"
+    cache_dir: str | os.PathLike[str] | None = None
+    input_formats: Wanted | None = None
+    output_formats: Wanted | None = None
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        if self.tune not in ("measure", "model"):
+            expected = "'measure' or 'model'"
+            raise InputError(describe("tune", expected=expected, found=repr(self.tune)))
+
+    def work(self) -> Work:
+        """Import and simplify the model, and prepare what knows its costs."""
+        table = _table(self.target or NATIVE)
+        simplified = simplify(load(self.source, self.shapes))
+        if table is not None:
+            return Work(self, simplified, table, table.machine, None, table)
+        machine = this_machine(self.threads)
+        cache = CostCache(machine, None if self.cache_dir is None else Path(self.cache_dir))
+        target = onednn_cpu(machine)
+        oracle: KernelOracle
+        if self.tune == "measure":
+            weights = sum(item.array.nbytes for item in simplified.graph.constants.values())
+            cold = weights > last_level_cache_nbytes() // 2
+            oracle = MeasuringOracle(machine, cache, cold_weights=cold)
+            return Work(self, simplified, target, machine, cache, oracle)
+        peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
+        oracle = Roofline(peak, _BANDWIDTH, target.efficiency)
+        return Work(self, simplified, target, machine, None, oracle)
+
+    def restored(self, decided: PlanSource) -> Plan:
+        """Return a plan whose decisions were made before; nothing is measured.
+
+        Raises:
+            PlanError: the decisions are damaged, or do not fit the model or this release.
+        """
+        if isinstance(decided, Plan):
+            where, record = f"plan {decided.name!r}", PlanRecord.of(decided)
+        else:
+            where, record = f"plan file {os.fspath(decided)!r}", files.read(decided)
+        table = _table(self.target or record.target)
+        # Formats and kernels are those of the machine that the plan was made for.
+        target = table or onednn_cpu(record.machine)
+        machine = table.machine if table else this_machine(self.threads)
+        derived = derive(simplify(load(self.source, self.shapes)).graph)
+        found = files.restore(record, derived, target, machine, where)
+        for note in found.notes[len(record.notes) :]:
+            message = f"{where}: {note}; costs may not hold here"
+            warnings.warn(message, PlanWarning, stacklevel=_CALLERS)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A model on its way to a plan.
+
+    Attributes:
+        request: what was asked for.
+        simplified: the graph, and what the passes left alone.
+        target: what to plan for.
+        machine: what the costs hold for.
+        cache: where measured costs are kept; None where nothing is measured.
+        oracle: knows the costs.
+    """
+
+    request: Request
+    simplified: Simplified
+    target: Target
+    machine: Machine
+    cache: CostCache | None
+    oracle: KernelOracle
+
+    def plans(self, oracle: KernelOracle) -> tuple[Plan, ...]:
+        """Return the cheapest plan by the costs of an oracle, and the uniform ones."""
+        derived: Derived = derive(self.simplified.graph)
+        request = self.request
+        return make_plans(
+            derived,
+            self.target,
+            self.machine,
+            oracle,
+            request.progress,
+            self.simplified.refusals,
+            boundary(derived.graph, request.input_formats, request.output_formats),
+        )

@@ -322,8 +322,8 @@ class _Prices:
         extra = tuple([self._extra_ns(node, option) for option in options])
         key = id(options), extra
         if key not in self._known:
-            against: list[Refusal] = []
-            self._known[key] = self._price(node, options, extra, against), tuple(against)
+            reasons: list[Refusal] = []
+            self._known[key] = self._price(node, options, extra, reasons), tuple(reasons)
         found, against = self._known[key]
         refusals += (replace(refusal, subject=node.name) for refusal in against)
         return found

@@ -192,10 +192,7 @@ class _Terms:
         return Problem(
             nodes,
             {stored: cost.cost_ns for stored, cost in self.candidates.reorders.items()},
-            {
-                name: frozenset({key(name, user_format(values[name]))})
-                for name in self.graph.inputs
-            },
+            {name: frozenset({key(name, user_format(values[name]))}) for name in self.graph.inputs},
             {
                 name: frozenset({key(name, user_format(values[name]))})
                 for name in self.graph.outputs

@@ -1,8 +1,8 @@
 """The exact choice: one kernel a node, one or more formats a tensor, the fewest nanoseconds.
 
 A problem becomes a sum of tables (``tables.py``), of which the minimum is found by exact
-elimination (``eliminate.py``). An integer program (``integer.py``) helps where tables would grow too
-large, and can solve the whole problem for comparison.
+elimination (``eliminate.py``). An integer program (``integer.py``) helps where tables would grow
+too large, and can solve the whole problem for comparison.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ def _finish(
     return Solution(picks, reorders, given, met, cost, cost - slack)
 
 
-def solve(
-    problem: Problem, time_limit: float = 60.0, *, method: Method = "eliminate"
-) -> Solution:
+def solve(problem: Problem, time_limit: float = 60.0, *, method: Method = "eliminate") -> Solution:
     """Solve a problem exactly, or as well as the time allows, with the gap said.
 
     The same problem has always the same solution. By elimination alone it is proved optimal, up to

@@ -14,23 +14,36 @@ of them to ``planning.md`` beside it.
 
 from __future__ import annotations
 
+import argparse
 import gc
+import json
+import platform
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import date
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 import onnx
+from rich.console import Console
+from rich.progress import track
 
+import stridewise as sw
+from stridewise.formats import Format
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
+from stridewise.ops.geometry import user_format
+from stridewise.passes import simplify
 from stridewise.planner import derive, make_plans
-from stridewise.planner.candidates import enumerate_candidates
+from stridewise.planner.candidates import Candidates, enumerate_candidates
 from stridewise.planner.cost import Roofline
+from stridewise.planner.problem import Choice, Problem, Stored
+from stridewise.planner.solve import solve
 from stridewise.planner.targets import Machine, onednn_cpu
+from stridewise.runtime.machine import this_machine
 
 THREADS = 2
 SIZES = (100, 1000, 10000)
@@ -173,16 +186,117 @@ def run(name: str, graph: Graph, rounds: int) -> Result:
     """Plan a graph several times and keep what each stage took."""
     result = Result(name, len(graph.nodes))
 
-    def timed(stage: str, work: Callable[[], Any]) -> Any:
+    def timed(stage: str, work: Callable[..., Any], *args: object) -> Any:
         gc.collect()
         start = time.perf_counter_ns()
-        found = work()
+        found = work(*args)
         result.samples.setdefault(stage, []).append(time.perf_counter_ns() - start)
         return found
 
     for _ in range(rounds):
-        derived = timed("derive", lambda: derive(graph))
-        timed("enumerate", lambda: enumerate_candidates(derived.graph, TARGET, ORACLE))
-        plan, *_ = timed("make_plans", lambda: make_plans(derived, TARGET, PLANNED_FOR, ORACLE))
+        derived = timed("derive", derive, graph)
+        found = timed("enumerate", enumerate_candidates, derived.graph, TARGET, ORACLE)
+        solution = timed("solve", solve, problem_of(derived.graph, found))
+        plan, *_ = timed("plan", make_plans, derived, TARGET, PLANNED_FOR, ORACLE)
+        if abs(plan.cost_ns - solution.cost) > 1e-9 * plan.cost_ns:
+            raise SystemExit(f"{name}: the plan is not the solution of its problem")
         result.gap, result.reorders = plan.gap, len(plan.reorders)
     return result
+
+
+def problem_of(graph: Graph, candidates: Candidates) -> Problem:
+    """Return the problem that the planner solves for a graph."""
+    key = candidates.storages.key
+
+    def stored(names: Sequence[str], formats: Sequence[Format | None]) -> frozenset[Stored]:
+        pairs = zip(names, formats, strict=True)
+        return frozenset((name, key(name, fmt)) for name, fmt in pairs if fmt is not None)
+
+    def own(name: str) -> frozenset[str]:
+        return frozenset({key(name, user_format(graph.values[name]))})
+
+    nodes = {
+        node.name: tuple(
+            Choice(
+                candidate.cost_ns,
+                stored(node.inputs, candidate.option.inputs),
+                stored(node.outputs, candidate.option.outputs),
+            )
+            for candidate in candidates.nodes[node.name]
+        )
+        for node in graph.nodes
+    }
+    costs = {move: cost.cost_ns for move, cost in candidates.reorders.items()}
+    given = {name: own(name) for name in graph.inputs}
+    return Problem(nodes, costs, given, {name: own(name) for name in graph.outputs})
+
+
+def light_model(name: str) -> Graph:
+    """Return one of the light models of the onnx package, simplified."""
+    return simplify(sw.load(LIGHT / f"light_{name}.onnx")).graph
+
+
+def table(results: Sequence[Result]) -> list[str]:
+    """Return the Markdown table of all networks."""
+    heads = ["network", "nodes", "derive", "enumerate", "solve", "make_plans", "total"]
+    heads += ["us a node", "gap", "reorders"]
+    lines = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
+    for result in results:
+        stages = [result.seconds(stage) for stage in ("derive", "enumerate", "solve", "plan")]
+        total = result.seconds("derive") + result.seconds("plan")
+        cells = [result.network, f"{result.nodes:,}", *(f"{stage:.3f}" for stage in stages)]
+        cells += [f"**{total:.3f}**", f"{1e6 * total / result.nodes:.0f}"]
+        cells += ["0" if result.gap == 0 else f"{result.gap:.1e}", str(result.reorders)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def report(results: Sequence[Result]) -> str:
+    """Return the document of the table."""
+    return "\n".join(
+        [
+            "# Planning",
+            "",
+            f"Made by `benchmarks/planning.py` on {this_machine(THREADS)};",
+            "planning itself runs on one thread. Seconds, medians; costs from the roofline model.",
+            "`make_plans` enumerates, and solves four problems: all formats together, and one",
+            "format at a time. The total is that of derivation and `make_plans`. A gap of 0 is a",
+            "proof that no plan is cheaper by these costs.",
+            "",
+            *table(results),
+            "",
+        ]
+    )
+
+
+def main() -> None:
+    """Plan, save and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=NETWORKS, help="one sort of network, not saved")
+    parser.add_argument("--most", type=int, help="up to so many nodes, not saved")
+    options = parser.parse_args()
+    todo = [
+        (name, size)
+        for name in NETWORKS
+        for size in SIZES
+        if options.only in (None, name) and size <= (options.most or SIZES[-1])
+    ]
+    results = [run("ResNet-50", light_model("resnet50"), options.rounds)]
+    for name, size in track(todo, "networks", console=Console(stderr=True), transient=True):
+        results.append(run(name, NETWORKS[name](size), options.rounds))
+    text = report(results)
+    if options.only is None and options.most is None:
+        document = {
+            "date": date.today().isoformat(),
+            "machine": asdict(this_machine(THREADS)),
+            "python": platform.python_version(),
+            "results": [asdict(result) for result in results],
+        }
+        RESULTS.write_text(json.dumps(document) + "\n")
+        TABLE.write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -334,8 +334,8 @@ class _Prices:
         extra = tuple([self._extra_ns(node, option) for option in options])
         key = id(options), extra
         if key not in self._known:
-            fresh: list[Refusal] = []
-            self._known[key] = self._price(node, options, extra, fresh), tuple(fresh)
+            reasons: list[Refusal] = []
+            self._known[key] = self._price(node, options, extra, reasons), tuple(reasons)
         found, against = self._known[key]
         refusals += (replace(refusal, subject=node.name) for refusal in against)
         return found

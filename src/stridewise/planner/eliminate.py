@@ -110,7 +110,7 @@ class _Elimination:
         self.near: list[set[int]] = [set() for _ in sizes]
         self.alive = [True] * len(self.sizes)
         self.heap: list[tuple[int, int]] = []
-        """Variables by the size of the tables that their elimination makes; some entries are old."""
+        """Variables by the size of the tables that elimination makes; some entries are old."""
         self.stale: deque[int] = deque()
         """Variables that may have values to drop, as one of their tables is new."""
         self.is_stale = [False] * len(self.sizes)
@@ -163,7 +163,7 @@ class _Elimination:
         for scope, costs in self._take_out(variable).items():
             axis = scope.index(variable)
             rest = scope[:axis] + scope[axis + 1 :]
-            left = costs.take(0, axis)
+            left = costs.reshape(costs.shape[:axis] + costs.shape[axis + 1 :])
             if np.isinf(left.min()):
                 raise _ContradictionError(variable, *rest)
             self.add(rest, left)
@@ -275,17 +275,26 @@ class _Elimination:
     def affordable(self, group: Sequence[int]) -> bool:
         """Return whether elimination of a component keeps within its limits, by trying it dry."""
         near = {variable: set(self.near[variable]) for variable in group}
+
+        def weight(variable: int) -> int:
+            return prod([self.sizes[variable], *(self.sizes[other] for other in near[variable])])
+
+        heap = [(weight(variable), variable) for variable in group]
+        heapq.heapify(heap)
         total = 0
-        while near:
-            weights = {v: prod([self.sizes[v], *(self.sizes[o] for o in near[v])]) for v in near}
-            variable = min(weights, key=lambda v: (weights[v], v))
-            total += weights[variable]
-            if weights[variable] > _LARGE or total > _TOTAL:
+        while heap:
+            entries, variable = heapq.heappop(heap)
+            if variable not in near or entries != weight(variable):
+                continue
+            total += entries
+            if entries > _LARGE or total > _TOTAL:
                 return False
             neighbors = near.pop(variable)
             for other in neighbors:
                 near[other] |= neighbors
                 near[other] -= {other, variable}
+            for other in neighbors:
+                heapq.heappush(heap, (weight(other), other))
         return True
 
     def program(self, group: Sequence[int], time_limit: float) -> None:

@@ -215,7 +215,7 @@ def solve_program(problem: Problem, time_limit: float) -> Picked | None:
     """
     whole = _Whole(problem)
     if not whole.program.costs:
-        return None if problem.demanded else Picked({}, {}, 0.0)
+        return None if any(whole.program.lower) else Picked({}, {}, 0.0)
     found = whole.program.run(time_limit)
     if found is None:
         return None

@@ -1,8 +1,8 @@
 """The exact choice: one kernel a node, one or more formats a tensor, the fewest nanoseconds.
 
 A problem becomes a sum of tables (``tables.py``), of which the minimum is found by exact
-elimination (``eliminate.py``). An integer program (``integer.py``) helps where tables would grow too
-large, and can solve the whole problem for comparison.
+elimination (``eliminate.py``). An integer program (``integer.py``) helps where tables would grow
+too large, and can solve the whole problem for comparison.
 """
 
 from __future__ import annotations

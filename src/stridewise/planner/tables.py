@@ -279,10 +279,8 @@ class Tables:
         found = self._formats.text(possible)
         demanded = self._problem.demanded.get(tensor)
         if demanded is not None and not self._formats.mask(demanded) & possible:
-            where, expected = (
-                f"tensor {tensor!r}",
-                f"one of the formats {', '.join(sorted(demanded))}",
-            )
+            expected = f"one of the formats {', '.join(sorted(demanded))}"
+            where = f"tensor {tensor!r}"
             raise PlanError(describe(where, expected=expected, found=found, fix=RELAX))
         for side in readers:
             if all(need & ~possible for need in side.sets):

@@ -14,9 +14,9 @@ from math import prod
 from stridewise.errors import ModelError, describe
 from stridewise.formats import Format, same_bytes
 from stridewise.graph import Graph, Node, Refusal, Value
-from stridewise.ops import OPS
 from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.ops.kernels import KernelOption, KernelSpec, MemorySpec
+from stridewise.ops.registry import kernel_options
 from stridewise.planner.cost import KernelCost, KernelOracle, Progress
 from stridewise.planner.targets import Target
 
@@ -201,7 +201,7 @@ def _options(
     found: dict[str, list[KernelOption]] = {}
     for node in graph.nodes:
         options: list[KernelOption] = []
-        for item in OPS[node.op].kernels(_Context(graph, target, node, placing)):
+        for item in kernel_options(_Context(graph, target, node, placing)):
             if isinstance(item, Refusal):
                 refusals.append(item)
             else:

@@ -33,12 +33,7 @@ def plan(request: Request, target: str, as_json: bool, origins: bool, refusals: 
         return
     click.echo(found.explain(), nl=False)
     if origins:
-        click.echo("what every tensor means:")
-        for name, provenance in found.derived.provenance.items():
-            origin = found.graph.values[name].origin
-            click.echo(
-                f"  {name}: {provenance}" if origin is None else f"  {name}: {origin} {provenance}"
-            )
+        click.echo(found.derived.explain(), nl=False)
     if refusals:
         click.echo("what was not done:")
         for refusal in found.refusals:

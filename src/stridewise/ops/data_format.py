@@ -19,6 +19,8 @@ from stridewise.ops.kernels import KernelContext, KernelOption
 
 __all__ = [
     "ATTRIBUTE",
+    "CHANNELS_FIRST",
+    "CHANNELS_LAST",
     "DATA_FORMATS",
     "CanonicalContext",
     "canonical_order",
@@ -34,15 +36,17 @@ __all__ = [
 
 ATTRIBUTE = "data_format"
 
-CHANNELS_FIRST = {3: parse("NCW"), 4: parse("NCHW"), 5: parse("NCDHW")}
-CHANNELS_LAST = {3: parse("NWC"), 4: parse("NHWC"), 5: parse("NDHWC")}
+CHANNELS_FIRST: Mapping[int, Format] = {3: parse("NCW"), 4: parse("NCHW"), 5: parse("NCDHW")}
+CHANNELS_LAST: Mapping[int, Format] = {3: parse("NWC"), 4: parse("NHWC"), 5: parse("NDHWC")}
+"""The two families of data formats, by rank."""
+
 _MATRIX = parse("NC")
 
 DATA_FORMATS: Mapping[str, Mapping[int, Format]] = {
     **{str(fmt): CHANNELS_FIRST for fmt in CHANNELS_FIRST.values()},
     **{str(fmt): CHANNELS_LAST for fmt in CHANNELS_LAST.values()},
 }
-"""The formats of a family by rank, under the name of each of its members."""
+"""The family of each data format, by its name."""
 
 
 def is_turned(node: Node) -> bool:

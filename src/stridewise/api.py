@@ -11,6 +11,7 @@ from stridewise.errors import InputError, describe
 from stridewise.graph import Graph
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
+from stridewise.ops.registry import check_data_format
 from stridewise.passes import simplify
 from stridewise.planner import Plan, derive, make_plans
 from stridewise.planner.cost import KernelOracle, Progress, Roofline
@@ -49,6 +50,7 @@ def load(
         ModelError: the model is damaged or uses something unsupported.
         InputError: ``shapes`` names no input of the model, or does not fit it.
         GraphError: a given graph breaks an invariant.
+        FormatError: a given graph mixes data formats.
     """
     if isinstance(source, Graph):
         if shapes:
@@ -61,6 +63,7 @@ def load(
                 )
             )
         verify(source, infer)
+        check_data_format(source)
         return source
     from stridewise.frontends.onnx import import_model  # noqa: PLC0415 (onnx takes time to load)
 

@@ -24,18 +24,22 @@ def _stop(node: Node) -> Provenance:
     return Provenance(reason=f"{node.op} {node.name!r} interrupts")
 
 
+def _untied(ties: Mapping[str, Sequence[str]], node: Node, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the values of a node whose axes it ties to no others."""
+    tied = ties[node.name] if len(ties[node.name]) > 1 else ()
+    return tuple(name for name in names if name and name not in tied)
+
+
 def _seeds(
     graph: Graph, ties: Mapping[str, Sequence[str]], torn: Mapping[str, Refusal]
 ) -> Iterator[tuple[str, Provenance]]:
     """Yield the values at which names stop: at conflicts, behind a node, then before one."""
     for name, conflict in torn.items():
         yield name, Provenance(reason=conflict.reason)
-    for ends in (lambda node: node.outputs, lambda node: node.inputs):
-        for node in graph.nodes:
-            tied = ties[node.name] if len(ties[node.name]) > 1 else ()
-            for name in ends(node):
-                if name and name not in tied:
-                    yield name, _stop(node)
+    for node in graph.nodes:
+        yield from ((name, _stop(node)) for name in _untied(ties, node, node.outputs))
+    for node in graph.nodes:
+        yield from ((name, _stop(node)) for name in _untied(ties, node, node.inputs))
 
 
 def interruptions(

@@ -13,6 +13,8 @@ from stridewise.errors import FormatError, GraphError, StridewiseError, describe
 from stridewise.formats import Format
 from stridewise.graph import Attr, Graph, Node, Refusal, TensorType
 from stridewise.ops.data_format import (
+    ATTRIBUTE,
+    CHANNELS_LAST,
     DATA_FORMATS,
     CanonicalContext,
     canonical_order,
@@ -40,6 +42,7 @@ __all__ = [
     "infer",
     "kernel_options",
     "needs",
+    "permute",
     "register",
     "tensor",
 ]
@@ -97,8 +100,8 @@ class OpSpec:
         kernels: the options that a target can choose from, and refusals with their reasons.
         post_op: whether it may follow another operator as a post-op, and as which kind.
         hosts: the post-op kinds that its kernels take.
-        permuted: how a transpose of its operands moves behind it; None where none can. Operators
-            of the origin rules ``elementwise`` and ``same`` must have all operands transposed.
+        permuted: how a transpose of its operands moves behind it; None where none can. See
+            :func:`permute`, which knows what anchors and elementwise operators do.
     """
 
     name: str
@@ -191,6 +194,31 @@ def kernel_options(context: KernelContext) -> Iterator[KernelOption | Refusal]:
         return
     for item in spec.kernels(CanonicalContext(context) if turned else context):
         yield fitted(context, item) if isinstance(item, KernelOption) else item
+
+
+def permute(node: Node, shape: tuple[int, ...], perm: tuple[int, ...]) -> Permuted | str:
+    """Return what a node does before a transpose instead of behind it, or why it cannot.
+
+    Args:
+        node: reads ``transpose(x, perm)``; where operands have the same axes, of all of them.
+        shape: of x.
+        perm: of the transpose.
+    """
+    spec = _spec_of(node)
+    if spec.permuted is not None:
+        return spec.permuted(node, shape, perm)
+    if spec.origin == "elementwise":
+        return Permuted(dict(node.attrs), perm)
+    if spec.origin != "anchor":
+        return "its axes have an order of their own"
+    users = data_format(node, len(perm))
+    order = "" if users is None else "".join(users.order[axis] for axis in inverse(perm))
+    if order not in DATA_FORMATS:
+        return f"there is no data format {order or 'of that rank'}"
+    attrs = {key: value for key, value in node.attrs if key != ATTRIBUTE}
+    if DATA_FORMATS[order] is CHANNELS_LAST:
+        attrs[ATTRIBUTE] = order
+    return Permuted(attrs, perm)
 
 
 def check_data_format(graph: Graph) -> None:

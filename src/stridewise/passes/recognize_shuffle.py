@@ -8,7 +8,13 @@ from stridewise.formats import Format
 from stridewise.graph import Attr, Graph, Node, Refusal
 from stridewise.graph.rewrite import Rewriter
 from stridewise.ops import OPS
-from stridewise.ops.data_format import ATTRIBUTE, CHANNELS_FIRST, CHANNELS_LAST, DATA_FORMATS
+from stridewise.ops.data_format import (
+    ATTRIBUTE,
+    CHANNELS_FIRST,
+    CHANNELS_LAST,
+    DATA_FORMATS,
+    inverse,
+)
 
 __all__ = ["recognize_shuffle"]
 
@@ -33,15 +39,34 @@ def _groups(rewriter: Rewriter, nodes: tuple[Node, Node, Node], family: Family) 
     return split[channel]
 
 
-def _families(graph: Graph) -> list[Family]:
-    """Return the data formats of the model's anchors; channels-first where it has none.
+def _has_turned_maps(graph: Graph, anchors: list[Node]) -> bool:
+    """Return whether transposes take channels-last feature maps to anchors, or from them."""
+    inputs = {node.inputs[0] for node in anchors}
+    outputs = {node.outputs[0] for node in anchors}
+    for node in graph.nodes:
+        last = CHANNELS_LAST.get(len(node.ints_attr("perm"))) if node.op == "transpose" else None
+        if last is None:
+            continue
+        perm, to_last = node.ints_attr("perm"), last.permutation
+        if perm == to_last and node.inputs[0] in outputs:
+            return True
+        if perm == inverse(to_last) and node.outputs[0] in inputs:
+            return True
+    return False
 
-    Which axis holds the channels is known only from operators that say so.
+
+def _families(graph: Graph) -> list[Family]:
+    """Return the data formats of the model's feature maps; channels-first where it has none.
+
+    Which axis holds the channels is known only from operators that say so, and from transposes
+    beside them.
     """
-    names = {node.get(ATTRIBUTE) for node in graph.nodes if OPS[node.op].origin == "anchor"}
-    last = {name for name in names if DATA_FORMATS.get(str(name)) is CHANNELS_LAST}
+    anchors = [node for node in graph.nodes if OPS[node.op].origin == "anchor"]
+    names = {str(node.get(ATTRIBUTE)) for node in anchors}
+    last = {name for name in names if DATA_FORMATS.get(name) is CHANNELS_LAST}
     first = [CHANNELS_FIRST] if names - last or not last else []
-    return [*first, *([CHANNELS_LAST] if last else [])]
+    both = bool(last) or _has_turned_maps(graph, anchors)
+    return [*first, *([CHANNELS_LAST] if both else [])]
 
 
 def _shuffle(rewriter: Rewriter, nodes: tuple[Node, Node, Node], family: Family) -> Node | str:

@@ -22,7 +22,7 @@ from stridewise.errors import FormatError, InputError, describe
 from stridewise.formats import Format, parse
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops import OPS
-from stridewise.ops.data_format import data_format
+from stridewise.ops.data_format import data_format, inverse
 from stridewise.ops.registry import OriginRule
 from stridewise.planner.interruptions import interruptions
 from stridewise.planner.provenance import Derived, Provenance
@@ -74,8 +74,7 @@ class _Tie:
     def own(self, shared: Format) -> Format:
         if self.perm is None:
             return shared
-        order = (self.perm.index(axis) for axis in range(len(self.perm)))
-        return Format(shared.axes, tuple(shared.order[axis] for axis in order))
+        return Format(shared.axes, tuple(shared.order[axis] for axis in inverse(self.perm)))
 
 
 def _tied(graph: Graph, node: Node) -> tuple[_Tie, ...]:

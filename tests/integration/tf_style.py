@@ -15,6 +15,7 @@ from onnx import ModelProto, NodeProto, helper, numpy_helper
 __all__ = ["tf_style"]
 
 RANK = 4
+PER_AXIS = 13
 TO_LAST, TO_FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
 
 ELEMENTWISE = frozenset(
@@ -31,6 +32,8 @@ class _Rewriter:
     def __init__(self, model: ModelProto) -> None:
         self.model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
         graph = self.model.graph
+        self.ends = (list(model.graph.input), list(model.graph.output))
+        self.opset = next(item.version for item in model.opset_import if not item.domain)
         self.constants = {item.name: numpy_helper.to_array(item) for item in graph.initializer}
         for node in graph.node:
             if node.op_type == "Constant":
@@ -99,6 +102,10 @@ class _Rewriter:
             copy.input[1] = self.constant(f"{node.name}/axes", np.array(sorted(axes), np.int64))
         self.nodes.append(copy)
 
+    def flattens(self, node: NodeProto) -> bool:
+        """Whether a softmax runs over all axes from one on, as it did before opset 13."""
+        return node.op_type.endswith("Softmax") and self.opset < PER_AXIS
+
     def node(self, node: NodeProto) -> None:
         names = [name for name in (*node.input, *node.output) if name]
         if not any(self.is_map(name) for name in names):
@@ -107,7 +114,7 @@ class _Rewriter:
         known = all(self.is_map(name) or name in self.constants for name in names)
         if node.op_type in ELEMENTWISE and known:
             self.elementwise(node)
-        elif node.op_type in OVER_AXES and known:
+        elif node.op_type in OVER_AXES and known and not self.flattens(node):
             self.over_axes(node)
         else:
             self.wrapped(node)
@@ -128,10 +135,38 @@ class _Rewriter:
                     dim.dim_value = extent
         return result
 
+    def framed(self) -> ModelProto:
+        """The result with inputs and outputs as they were, in NCHW."""
+        result = self.run()
+        graph = result.graph
+        ends = [item.name for item in (*graph.input, *graph.output)]
+        inside = {name: f"{name}:inside" for name in ends if self.is_map(name)}
+        for node in graph.node:
+            for names in (node.input, node.output):
+                names[:] = [inside.get(name, name) for name in names]
+        self.nodes = []
+        for item in graph.input:
+            if item.name in inside:
+                self.transpose(item.name, inside[item.name], TO_LAST)
+        body = [*self.nodes, *graph.node]
+        self.nodes = []
+        for item in graph.output:
+            if item.name in inside:
+                self.transpose(inside[item.name], item.name, TO_FIRST)
+        body += self.nodes
+        del graph.node[:]
+        graph.node.extend(body)
+        for ours, theirs in ((graph.input, self.ends[0]), (graph.output, self.ends[1])):
+            del ours[:]
+            ours.extend(theirs)
+        return result
 
-def tf_style(model: ModelProto) -> ModelProto:
-    """A model of the same values, its feature maps in NHWC, its inputs and outputs included.
+
+def tf_style(model: ModelProto, *, framed: bool = False) -> ModelProto:
+    """A model of the same values, its feature maps in NHWC.
 
     Operators that have no form over NHWC here work on transposed operands, like convolutions.
+    Inputs and outputs are in NHWC as well, or in NCHW as they were if ``framed``.
     """
-    return _Rewriter(model).run()
+    rewriter = _Rewriter(model)
+    return rewriter.framed() if framed else rewriter.run()

@@ -110,9 +110,7 @@ class TwinNet(Net):
             found["axes"] = tuple(sorted(order.index(axis) for axis in attrs["axes"]))
         return found
 
-    def reshaped(
-        self, x: str, shape: tuple[int, ...], pair: tuple[str, str]
-    ) -> tuple[str, str]:
+    def reshaped(self, x: str, shape: tuple[int, ...], pair: tuple[str, str]) -> tuple[str, str]:
         before = self.type(x).shape
         split = sorted((len(before), len(shape))) == [4, 5] and before[-2:] == shape[-2:]
         if split and before[0] == shape[0] and self.turned(x):

@@ -235,7 +235,7 @@ def test_same_padding_divides_the_extent_by_the_stride(extent, stride, kernel, d
         (lambda b, x: b.batch_norm(x, var=np.ones(3)), "statistic of batch_norm"),
         (lambda b, x: b.softmax(x, axis="D"), r"expected an axis of f32\[1,4,5,3\], found 'D'"),
         (lambda b, x: b.softmax(x, axis=4), r"expected an axis of f32\[1,4,5,3\], found 4"),
-        (lambda b, x: b.concat([]), "expected at least one value"),
+        (lambda b, _: b.concat([]), "expected at least one value"),
         (lambda b, x: b.global_avg_pool(b.flatten(x)), "a feature map with 1 to 3 spatial axes"),
     ],
 )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
 
-__all__ = ["F32", "Net", "networks", "rng"]
+__all__ = ["F32", "Net", "Random", "networks", "rng"]
 
 F32 = np.float32
 
@@ -46,9 +46,9 @@ class Net(GraphBuilder):
 class Random:
     """Grows a random small network; every choice is hypothesis's."""
 
-    def __init__(self, draw: Any) -> None:
+    def __init__(self, draw: Any, b: Net | None = None) -> None:
         self.draw = draw
-        self.b = Net("random")
+        self.b = b or Net("random")
         shape = (draw(st.sampled_from([1, 2])), draw(st.sampled_from([1, 4, 6, 16])), 5, 4)
         self.values = [self.b.input("x", shape)]
         self.rng = rng(draw(st.integers(0, 1000)))

@@ -91,7 +91,7 @@ def test_names_do_not_flow_to_operands_of_another_rank():
     row = b.input("row", (6,))
     found = derive(b.build([b.op("add", [conv(b, x, "anchor"), row], name="sum")]))
     assert origins(found)["row"] == "ND"
-    assert str(found.provenance["row"]) == "ND: no operator around it names axes"
+    assert str(found.provenance["row"]) == "ND: add 'sum' broadcasts it to another rank"
 
 
 def test_operands_of_fused_sums_get_names_as_well():
@@ -139,7 +139,8 @@ def test_operators_that_change_axes_interrupt_the_flow_and_are_named(op, attrs):
     found = derive(b.build([b.op("relu", [y], name="behind")]))
     assert origins(found) == {"x": "NCHW", "anchor": "NCHW", "stop": "ND", "behind": "ND"}
     assert str(found.provenance["stop"]) == f"ND: {op} 'stop' interrupts"
-    assert str(found.provenance["behind"]) == "ND: no operator around it names axes"
+    further = f"ND: {op} 'stop' interrupts, further up through behind"
+    assert str(found.provenance["behind"]) == further
     assert found.conflicts == ()
 
 

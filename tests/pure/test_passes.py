@@ -118,11 +118,25 @@ def _remove_dead() -> Graph:
     return b.build([b.op("relu", [x])])
 
 
+def _sink_transposes() -> Graph:
+    b, x = net(1, 4, 4, 2)
+    y = b.op("transpose", [x], {"perm": (0, 3, 1, 2)}, name="to_first")
+    y = b.conv(y, 3)
+    y = b.op("transpose", [y], {"perm": (0, 2, 3, 1)}, name="to_last")
+    y = b.op("add", [y, b.const(1, 2, 3)])
+    y = b.op("transpose", [y], {"perm": (0, 3, 1, 2)}, name="again")
+    y = b.op("concat", [y, b.op("relu", [y])], {"axis": 1})
+    y = b.op("mul", [b.const(*range(6), shape=(6, 1, 1)), y])
+    mean = b.op("reduce_mean", [y], {"axes": (2, 3), "keepdims": 0}, name="mean")
+    return b.build([mean, b.op("reshape", [y], {"shape": (1, 96)})])
+
+
 GOLDEN = {
     "fold_constants": _fold_constants,
     "remove_no_ops": _remove_no_ops,
-    "recognize_activations": _recognize_activations,
     "recognize_shuffle": _recognize_shuffle,
+    "sink_transposes": _sink_transposes,
+    "recognize_activations": _recognize_activations,
     "fold_scale": _fold_scale,
     "fold_pad": _fold_pad,
     "fuse_post_ops": _fuse_post_ops,

@@ -11,6 +11,7 @@ from stridewise.errors import InputError, describe
 from stridewise.graph import Graph
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
+from stridewise.ops.registry import check_data_format
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -35,6 +36,7 @@ def load(
         ModelError: the model is damaged or uses something unsupported.
         InputError: ``shapes`` names no input of the model, or does not fit it.
         GraphError: a given graph breaks an invariant.
+        FormatError: a given graph mixes data formats.
     """
     if isinstance(source, Graph):
         if shapes:
@@ -47,6 +49,7 @@ def load(
                 )
             )
         verify(source, infer)
+        check_data_format(source)
         return source
     from stridewise.frontends.onnx import import_model  # noqa: PLC0415 (onnx takes time to load)
 

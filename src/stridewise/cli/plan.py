@@ -53,15 +53,6 @@ def _regret_json(regret: Regret) -> dict[str, Any]:
     }
 
 
-def _origins(found: Plan) -> None:
-    click.echo("what every tensor means:")
-    for name, provenance in found.derived.provenance.items():
-        origin = found.graph.values[name].origin
-        click.echo(
-            f"  {name}: {provenance}" if origin is None else f"  {name}: {origin} {provenance}"
-        )
-
-
 def _refusals(found: Plan) -> None:
     click.echo("what was not done:")
     for refusal in found.refusals:
@@ -150,7 +141,7 @@ def plan(  # noqa: PLR0913 (one parameter an option)
             click.echo(f"beside the plan without {', '.join(formats)}:")
             click.echo(str(cheapest.diff(found)), nl=False)
         if origins:
-            _origins(found)
+            click.echo(found.derived.explain(), nl=False)
         if refusals:
             _refusals(found)
         for path in (save, dot):

@@ -15,7 +15,7 @@ from stridewise.ops import (
     slice,
     softmax,
 )
-from stridewise.ops.builder import GraphBuilder
+from stridewise.ops.layers import GraphBuilder
 from stridewise.ops.registry import OPS, OpSpec, evaluate, infer
 
 __all__ = [

@@ -1,4 +1,7 @@
-"""Building a graph node by node, with types inferred as it grows."""
+"""Building a graph node by node, with types inferred as it grows.
+
+Methods for whole layers are in ``layers.py``, which makes :class:`GraphBuilder` of this.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,38 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from stridewise.dtypes import DType, dtype_of
-from stridewise.errors import GraphError, describe
+from stridewise.errors import FormatError, GraphError, describe
 from stridewise.graph import Attr, Constant, Graph, Node, TensorType, Value
-from stridewise.ops.registry import Array, infer
+from stridewise.ops.data_format import ATTRIBUTE, CHANNELS_FIRST, DATA_FORMATS
+from stridewise.ops.registry import OPS, Array, check_data_format, infer
 
-__all__ = ["GraphBuilder"]
+__all__ = ["NodeBuilder"]
 
 
-class GraphBuilder:
-    """Collects inputs, constants and nodes; values are referred to by name.
+class NodeBuilder:
+    """Collects inputs, constants and nodes; values are referred to by name."""
 
-    >>> b = GraphBuilder("tiny")
-    >>> x = b.input("x", (1, 3))
-    >>> print(b.build(outputs=[b.op("relu", [x])]))
-    graph "tiny" (%x: f32[1,3]) {
-      %relu: f32[1,3] = relu(%x) "relu"
-      return %relu
-    }
-    <BLANKLINE>
-    """
+    def __init__(self, name: str = "graph", data_format: str = "NCHW") -> None:
+        """Start an empty graph.
 
-    def __init__(self, name: str = "graph") -> None:
-        """Start an empty graph."""
+        Args:
+            name: of the graph.
+            data_format: the order of feature maps: ``"NCHW"`` or ``"NHWC"``, or their siblings of
+                other rank, which mean the same: one name holds for feature maps of every rank.
+
+        Raises:
+            FormatError: there is no such data format.
+        """
+        if data_format not in DATA_FORMATS:
+            raise FormatError(
+                describe(
+                    f"graph {name!r}, data_format",
+                    expected=f"one of {', '.join(DATA_FORMATS)}",
+                    found=repr(data_format),
+                )
+            )
         self.name = name
+        self.data_format = data_format
         self._inputs: list[str] = []
         self._nodes: dict[str, Node] = {}
         self._values: dict[str, Value] = {}
@@ -81,6 +93,8 @@ class GraphBuilder:
     ) -> str:
         """Add a node with one output and return the output's name.
 
+        Operators on feature maps get the builder's data format, unless ``attrs`` has another.
+
         Args:
             op: a key of :data:`stridewise.ops.OPS`.
             inputs: names of values; ``""`` for an absent optional input.
@@ -93,12 +107,21 @@ class GraphBuilder:
         """
         node_name = self.fresh(name or op) if not name or name in self._nodes else name
         result = output or self.fresh(node_name)
-        node = Node(node_name, op, tuple(inputs), (result,), tuple(sorted((attrs or {}).items())))
+        given = {**self._format_of(op, inputs), **(attrs or {})}
+        node = Node(node_name, op, tuple(inputs), (result,), tuple(sorted(given.items())))
         types = tuple(self.type(name) if name else None for name in inputs)
         (tensor_type,) = infer(node, types)
         self._define(result, tensor_type)
         self._nodes[node_name] = node
         return result
+
+    def _format_of(self, op: str, inputs: Sequence[str]) -> dict[str, Attr]:
+        """Return the attribute that an anchor needs in channels-last; matrices need none."""
+        family = DATA_FORMATS[self.data_format]
+        if family is CHANNELS_FIRST or op not in OPS or OPS[op].origin != "anchor" or not inputs:
+            return {}
+        found = family.get(len(self.type(inputs[0]).shape))
+        return {} if found is None else {ATTRIBUTE: str(found)}
 
     def type(self, name: str) -> TensorType:
         """Return the type of a value.
@@ -122,6 +145,7 @@ class GraphBuilder:
 
         Raises:
             GraphError: an output is unknown, or there is none.
+            FormatError: nodes have different data formats.
         """
         if not outputs:
             raise GraphError(
@@ -129,7 +153,7 @@ class GraphBuilder:
             )
         for name in outputs:
             self.type(name)
-        return Graph(
+        graph = Graph(
             self.name,
             tuple(self._inputs),
             tuple(outputs),
@@ -137,3 +161,5 @@ class GraphBuilder:
             MappingProxyType(dict(self._values)),
             MappingProxyType(dict(self._constants)),
         )
+        check_data_format(graph)
+        return graph

@@ -21,7 +21,17 @@ from stridewise.ops.kernels import (
     input_of,
     output_of,
 )
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.registry import (
+    Array,
+    Operands,
+    OpSpec,
+    Permuted,
+    Types,
+    array,
+    needs,
+    register,
+    tensor,
+)
 
 __all__ = ["CONCAT"]
 
@@ -151,4 +161,10 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             yield placed
 
 
-CONCAT = register(OpSpec("concat", (1, None), _infer, _evaluate, "same", _kernels))
+def _permuted(node: Node, _shape: tuple[int, ...], perm: tuple[int, ...]) -> Permuted | str:
+    return Permuted({"axis": perm[node.int_attr("axis")]}, perm)
+
+
+CONCAT = register(
+    OpSpec("concat", (1, None), _infer, _evaluate, "same", _kernels, permuted=_permuted)
+)

@@ -8,9 +8,20 @@ import numpy as np
 
 from stridewise.formats import algebra
 from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops.data_format import inverse
 from stridewise.ops.geometry import copy_call, region, walks
 from stridewise.ops.kernels import Fill, KernelContext, KernelOption, input_of, output_of
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.registry import (
+    Array,
+    Operands,
+    OpSpec,
+    Permuted,
+    Types,
+    array,
+    needs,
+    register,
+    tensor,
+)
 
 __all__ = ["PAD", "pad_amounts"]
 
@@ -60,4 +71,11 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         )
 
 
-PAD = register(OpSpec("pad", (1, 1), _infer, _evaluate, "same", _kernels))
+def _permuted(node: Node, shape: tuple[int, ...], perm: tuple[int, ...]) -> Permuted | str:
+    begins, ends = pad_amounts(node, len(shape))
+    order = inverse(perm)
+    pads = (*(begins[axis] for axis in order), *(ends[axis] for axis in order))
+    return Permuted({**dict(node.attrs), "pads": pads}, perm)
+
+
+PAD = register(OpSpec("pad", (1, 1), _infer, _evaluate, "same", _kernels, permuted=_permuted))

@@ -23,7 +23,17 @@ from stridewise.ops.kernels import (
     output_of,
 )
 from stridewise.ops.pool import pooling_spec
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.registry import (
+    Array,
+    Operands,
+    OpSpec,
+    Permuted,
+    Types,
+    array,
+    needs,
+    register,
+    tensor,
+)
 
 __all__ = ["REDUCTIONS"]
 
@@ -124,5 +134,14 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     yield KernelOption("reduction", (user_format(x),), (user_format(y),), (Call(spec, args),))
 
 
+def _permuted(node: Node, shape: tuple[int, ...], perm: tuple[int, ...]) -> Permuted | str:
+    axes = tuple(sorted(perm[axis] for axis in _axes(node, len(shape))))
+    kept = perm
+    if not node.int_attr("keepdims", 1):
+        left = [axis for axis in range(len(perm)) if axis not in axes]
+        kept = tuple(left.index(axis) for axis in perm if axis not in axes)
+    return Permuted({**dict(node.attrs), "axes": axes}, kept)
+
+
 for _name in REDUCTIONS:
-    register(OpSpec(_name, (1, 1), _infer, _evaluate, "keepdims", _kernels))
+    register(OpSpec(_name, (1, 1), _infer, _evaluate, "keepdims", _kernels, permuted=_permuted))

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stridewise.errors import GraphError, StridewiseError, describe
-from stridewise.graph import Node, Refusal, TensorType
+from stridewise.errors import FormatError, GraphError, StridewiseError, describe
+from stridewise.formats import Format
+from stridewise.graph import Attr, Graph, Node, Refusal, TensorType
+from stridewise.ops.data_format import (
+    ATTRIBUTE,
+    CHANNELS_LAST,
+    DATA_FORMATS,
+    CanonicalContext,
+    canonical_order,
+    canonical_type,
+    data_format,
+    fitted,
+    inverse,
+    is_turned,
+    misread,
+    user_type,
+)
 from stridewise.ops.kernels import KernelContext, KernelOption
 
 __all__ = [
@@ -19,11 +34,15 @@ __all__ = [
     "OpSpec",
     "Operands",
     "OriginRule",
+    "Permuted",
     "Types",
     "array",
+    "check_data_format",
     "evaluate",
     "infer",
+    "kernel_options",
     "needs",
+    "permute",
     "register",
     "tensor",
 ]
@@ -45,6 +64,25 @@ OriginRule = Literal["anchor", "elementwise", "same", "permute", "keepdims", "in
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Permuted:
+    """An operator before a transpose, which does what it did behind one.
+
+    ``op(transpose(x, perm))`` with the old attributes equals ``transpose(op(x), perm)`` with these.
+
+    Attributes:
+        attrs: the attributes of the operator before the transpose.
+        perm: the transpose of its result.
+    """
+
+    attrs: Mapping[str, Attr]
+    perm: tuple[int, ...]
+
+
+PermuteRule = Callable[[Node, tuple[int, ...], tuple[int, ...]], Permuted | str]
+"""From a node, the shape before the transpose, and its permutation; or the reason why not."""
+
+
 def _no_kernels(_context: KernelContext) -> Iterable[KernelOption | Refusal]:
     return ()
 
@@ -62,6 +100,8 @@ class OpSpec:
         kernels: the options that a target can choose from, and refusals with their reasons.
         post_op: whether it may follow another operator as a post-op, and as which kind.
         hosts: the post-op kinds that its kernels take.
+        permuted: how a transpose of its operands moves behind it; None where none can. See
+            :func:`permute`, which knows what anchors and elementwise operators do.
     """
 
     name: str
@@ -72,6 +112,7 @@ class OpSpec:
     kernels: Callable[[KernelContext], Iterable[KernelOption | Refusal]] = _no_kernels
     post_op: Literal["none", "eltwise", "binary"] = "none"
     hosts: frozenset[str] = frozenset()
+    permuted: PermuteRule | None = None
 
 
 OPS: dict[str, OpSpec] = {}
@@ -94,6 +135,10 @@ def _spec_of(node: Node) -> OpSpec:
     return spec
 
 
+def _turns(spec: OpSpec, node: Node) -> bool:
+    return spec.origin == "anchor" and is_turned(node)
+
+
 def infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     """Return the types of a node's outputs.
 
@@ -109,7 +154,10 @@ def infer(node: Node, types: Types) -> tuple[TensorType, ...]:
         raise GraphError(
             describe(f"node {node.name!r} ({node.op})", expected=f"{wanted} inputs", found=str(own))
         )
-    return spec.infer(node, types)
+    if not _turns(spec, node):
+        return spec.infer(node, types)
+    seen = (canonical_type(node, tensor(node, types, 0)), *types[1:])
+    return tuple(user_type(node, found) for found in spec.infer(node, seen))
 
 
 def evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
@@ -118,7 +166,13 @@ def evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     Raises:
         GraphError: the operator is unknown.
     """
-    results = list(_spec_of(node).evaluate(node, operands))
+    spec = _spec_of(node)
+    if _turns(spec, node):
+        order = canonical_order(node, array(operands, 0).ndim)
+        seen = (array(operands, 0).transpose(order), *operands[1:])
+        results = [found.transpose(inverse(order)) for found in spec.evaluate(node, seen)]
+    else:
+        results = list(spec.evaluate(node, operands))
     for post in node.post_ops:
         attrs = (("alpha", post.alpha), ("beta", post.beta))
         step = Node(f"{node.name}+{post.op}", post.op, ("x",), ("y",), attrs)
@@ -127,6 +181,74 @@ def evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
             inputs.append(operands[post.operand])
         results[0] = _spec_of(step).evaluate(step, inputs)[0]
     return tuple(np.asarray(result) for result in results)
+
+
+def kernel_options(context: KernelContext) -> Iterator[KernelOption | Refusal]:
+    """Yield the kernels of a node whatever its data format, and refusals with their reasons."""
+    node = context.node
+    spec = _spec_of(node)
+    turned = _turns(spec, node)
+    refused = misread(node) if turned else None
+    if refused is not None:
+        yield refused
+        return
+    for item in spec.kernels(CanonicalContext(context) if turned else context):
+        yield fitted(context, item) if isinstance(item, KernelOption) else item
+
+
+def permute(node: Node, shape: tuple[int, ...], perm: tuple[int, ...]) -> Permuted | str:
+    """Return what a node does before a transpose instead of behind it, or why it cannot.
+
+    Args:
+        node: reads ``transpose(x, perm)``; where operands have the same axes, of all of them.
+        shape: of x.
+        perm: of the transpose.
+    """
+    spec = _spec_of(node)
+    if spec.permuted is not None:
+        return spec.permuted(node, shape, perm)
+    if spec.origin == "elementwise":
+        return Permuted(dict(node.attrs), perm)
+    if spec.origin != "anchor":
+        return "its axes have an order of their own"
+    users = data_format(node, len(perm))
+    order = "" if users is None else "".join(users.order[axis] for axis in inverse(perm))
+    if order not in DATA_FORMATS:
+        return f"there is no data format {order or 'of that rank'}"
+    attrs = {key: value for key, value in node.attrs if key != ATTRIBUTE}
+    if DATA_FORMATS[order] is CHANNELS_LAST:
+        attrs[ATTRIBUTE] = order
+    return Permuted(attrs, perm)
+
+
+def check_data_format(graph: Graph) -> None:
+    """Check that all anchors of a model are channels-first, or all are channels-last.
+
+    Matrices [N, C] are both.
+
+    Raises:
+        FormatError: two anchors differ; the message names both, and their data formats.
+        GraphError: an anchor has a data format that does not fit its input.
+    """
+    first: tuple[Node, Format] | None = None
+    for node in graph.nodes:
+        if node.op not in OPS or OPS[node.op].origin != "anchor":
+            continue
+        found = data_format(node, len(graph.value(node.inputs[0]).shape))
+        if found is None or str(found) not in DATA_FORMATS:
+            continue
+        if first is None:
+            first = (node, found)
+        elif DATA_FORMATS[str(first[1])] is not DATA_FORMATS[str(found)]:
+            raise FormatError(
+                describe(
+                    f"graph {graph.name!r}",
+                    expected="one data format in a model",
+                    found=f"{first[1]} at node {first[0].name!r} ({first[0].op}) "
+                    f"and {found} at node {node.name!r} ({node.op})",
+                    fix="build one of them in the other's format, with transposed inputs",
+                )
+            )
 
 
 def needs(node: Node, condition: bool, expected: str, found: object) -> None:

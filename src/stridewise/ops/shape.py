@@ -29,7 +29,17 @@ from stridewise.ops.kernels import (
     input_of,
     output_of,
 )
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.registry import (
+    Array,
+    Operands,
+    OpSpec,
+    Permuted,
+    Types,
+    array,
+    needs,
+    register,
+    tensor,
+)
 
 __all__ = ["IDENTITY", "RESHAPE", "TRANSPOSE"]
 
@@ -52,6 +62,13 @@ def _kernels_reshape(context: KernelContext) -> Iterable[KernelOption | Refusal]
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     alias = (Alias(0, 0, 0, "view"),)
     yield KernelOption("view", (user_format(x),), (user_format(y),), (), alias)
+
+
+def _permuted_reshape(node: Node, shape: tuple[int, ...], perm: tuple[int, ...]) -> Permuted | str:
+    moved = [axis for axis in perm if shape[axis] != 1]
+    if moved != sorted(moved):
+        return "it takes the elements as they come"
+    return Permuted(dict(node.attrs), tuple(range(len(node.ints_attr("shape")))))
 
 
 # --- transpose ----------------------------------------------------------------------------------
@@ -163,7 +180,15 @@ def _evaluate_where(_node: Node, operands: Operands) -> tuple[Array, ...]:
 
 
 RESHAPE = register(
-    OpSpec("reshape", (1, 1), _infer_reshape, _evaluate_reshape, "interrupt", _kernels_reshape)
+    OpSpec(
+        "reshape",
+        (1, 1),
+        _infer_reshape,
+        _evaluate_reshape,
+        "interrupt",
+        _kernels_reshape,
+        permuted=_permuted_reshape,
+    )
 )
 TRANSPOSE = register(
     OpSpec(

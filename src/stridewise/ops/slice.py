@@ -6,9 +6,20 @@ from collections.abc import Iterable
 from itertools import product
 
 from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops.data_format import inverse
 from stridewise.ops.geometry import Walk, copy_call, region, same_place, walks
 from stridewise.ops.kernels import Alias, Call, KernelContext, KernelOption, input_of, output_of
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.registry import (
+    Array,
+    Operands,
+    OpSpec,
+    Permuted,
+    Types,
+    array,
+    needs,
+    register,
+    tensor,
+)
 
 __all__ = ["SLICE"]
 
@@ -86,4 +97,11 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         yield KernelOption("copy", (source.fmt,), (result.fmt,), tuple(calls))
 
 
-SLICE = register(OpSpec("slice", (1, 1), _infer, _evaluate, "same", _kernels))
+def _permuted(node: Node, _shape: tuple[int, ...], perm: tuple[int, ...]) -> Permuted | str:
+    order = inverse(perm)
+    bounds = {key: node.ints_attr(key) for key in ("starts", "stops", "steps")}
+    moved = {key: tuple(bound[axis] for axis in order) for key, bound in bounds.items()}
+    return Permuted({**dict(node.attrs), **moved}, perm)
+
+
+SLICE = register(OpSpec("slice", (1, 1), _infer, _evaluate, "same", _kernels, permuted=_permuted))

@@ -19,7 +19,17 @@ from stridewise.ops.kernels import (
     input_of,
     output_of,
 )
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.registry import (
+    Array,
+    Operands,
+    OpSpec,
+    Permuted,
+    Types,
+    array,
+    needs,
+    register,
+    tensor,
+)
 
 __all__ = ["LOG_SOFTMAX", "SOFTMAX"]
 
@@ -60,5 +70,13 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         )
 
 
-SOFTMAX = register(OpSpec("softmax", (1, 1), _infer, _evaluate, "same", _kernels))
-LOG_SOFTMAX = register(OpSpec("log_softmax", (1, 1), _infer, _evaluate, "same", _kernels))
+def _permuted(node: Node, _shape: tuple[int, ...], perm: tuple[int, ...]) -> Permuted | str:
+    return Permuted({"axis": perm[node.int_attr("axis")]}, perm)
+
+
+SOFTMAX = register(
+    OpSpec("softmax", (1, 1), _infer, _evaluate, "same", _kernels, permuted=_permuted)
+)
+LOG_SOFTMAX = register(
+    OpSpec("log_softmax", (1, 1), _infer, _evaluate, "same", _kernels, permuted=_permuted)
+)

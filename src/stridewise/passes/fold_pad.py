@@ -6,6 +6,7 @@ import dataclasses
 
 from stridewise.graph import Attr, Graph, Node, Refusal
 from stridewise.graph.rewrite import Rewriter
+from stridewise.ops.data_format import canonical_order
 from stridewise.ops.pad import pad_amounts
 
 __all__ = ["fold_pad"]
@@ -40,10 +41,15 @@ def _neutral(rewriter: Rewriter, pad: Node, window: Node) -> str:
     return ""
 
 
+def _spatial(window: Node, per_axis: tuple[int, ...]) -> tuple[int, ...]:
+    """Return what belongs to the spatial axes, of numbers in the window's data format."""
+    return tuple(per_axis[axis] for axis in canonical_order(window, len(per_axis))[2:])
+
+
 def _sees_nothing(rewriter: Rewriter, pad: Node, window: Node, pads: tuple[int, ...]) -> bool:
     """Return whether some window would meet no element of the input."""
-    extents = rewriter.value(pad.inputs[0]).shape[2:]
-    results = rewriter.value(window.outputs[0]).shape[2:]
+    extents = _spatial(window, rewriter.value(pad.inputs[0]).shape)
+    results = _spatial(window, rewriter.value(window.outputs[0]).shape)
     ones = (1,) * len(extents)
     kernel = window.ints_attr("kernel")
     strides, dilations = window.ints_attr("strides", ones), window.ints_attr("dilations", ones)
@@ -59,13 +65,15 @@ def _sees_nothing(rewriter: Rewriter, pad: Node, window: Node, pads: tuple[int, 
 def _merged(rewriter: Rewriter, pad: Node, window: Node) -> Node | str:
     rank = len(rewriter.value(pad.inputs[0]).shape)
     begins, ends = pad_amounts(pad, rank)
-    if any(begins[:2]) or any(ends[:2]):
+    batch, channel = canonical_order(window, rank)[:2]
+    if any(amounts[axis] for amounts in (begins, ends) for axis in (batch, channel)):
         return "it pads batch or channels"
     reason = _neutral(rewriter, pad, window)
     if reason:
         return reason
     own = window.ints_attr("pads", (0,) * (2 * (rank - 2)))
-    total = tuple(a + b for a, b in zip(own, (*begins[2:], *ends[2:]), strict=True))
+    added = (*_spatial(window, begins), *_spatial(window, ends))
+    total = tuple(a + b for a, b in zip(own, added, strict=True))
     attrs: dict[str, Attr] = dict(window.attrs)
     if window.op != "conv" and _sees_nothing(rewriter, pad, window, total):
         return "a pooling window would lie in the padding alone"

@@ -16,6 +16,7 @@ import numpy as np
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.graph.constant import Array
 from stridewise.graph.rewrite import Rewriter
+from stridewise.ops.data_format import channel_axis
 
 __all__ = ["fold_scale"]
 
@@ -24,7 +25,7 @@ _BIAS = 2
 
 
 def _channel_axis(host: Node, rank: int) -> int:
-    return rank - 1 if host.op == "matmul" else 1
+    return rank - 1 if host.op == "matmul" else channel_axis(host, rank)
 
 
 def _per_channel(array: Array, rank: int, axis: int, channels: int) -> Array | None:
@@ -44,7 +45,7 @@ def _as_scale(rewriter: Rewriter, node: Node, host: Node) -> tuple[Array, Array]
     axis = _channel_axis(host, len(shape))
     if node.op == "scale_shift" and node.inputs[0] == x and not node.post_ops:
         scale, shift = (rewriter.constant(name) for name in node.inputs[1:])
-        if scale is None or shift is None or axis != 1:
+        if scale is None or shift is None or axis != channel_axis(node, len(shape)):
             return None
         return scale.astype(np.float64), shift.astype(np.float64)
     if node.op not in ("add", "sub", "mul", "div") or x not in node.inputs:

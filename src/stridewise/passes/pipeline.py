@@ -20,6 +20,7 @@ from stridewise.passes.recognize_activations import recognize_activations
 from stridewise.passes.recognize_shuffle import recognize_shuffle
 from stridewise.passes.remove_dead import remove_dead
 from stridewise.passes.remove_no_ops import remove_no_ops
+from stridewise.passes.sink_transposes import sink_transposes
 
 __all__ = ["PASSES", "Pass", "Simplified", "simplify"]
 
@@ -28,8 +29,9 @@ Pass = Callable[[Graph], tuple[Graph, tuple[Refusal, ...]]]
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("fold_constants", fold_constants),
     ("remove_no_ops", remove_no_ops),
-    ("recognize_activations", recognize_activations),
     ("recognize_shuffle", recognize_shuffle),
+    ("sink_transposes", sink_transposes),
+    ("recognize_activations", recognize_activations),
     ("fold_scale", fold_scale),
     ("fold_pad", fold_pad),
     ("fuse_post_ops", fuse_post_ops),

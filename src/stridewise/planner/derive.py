@@ -1,9 +1,12 @@
 """Derivation: what the axes of every tensor mean.
 
-Axis names start at *anchors*, operators that name axes by their definition, and flow forward and
-backward through operators that keep or permute axes, to a fixpoint. Where an operator changes
-what axes are, the flow is interrupted and the far side is ND: a result, not a failure. Two anchors
-that disagree about one tensor are a conflict; it is reported and the tensor is ND.
+Axis names start at *anchors*, operators that name axes by their definition and inputs whose format
+is declared, and flow forward and backward through operators that keep or permute axes. They flow in
+rounds, one operator a round, so that every tensor is named by its nearest anchor. Where an operator
+changes what axes are, the flow is interrupted and the far side is ND: a result, not a failure.
+
+Where anchors disagree there is a conflict, and it is reported. A tensor that its nearest anchors
+disagree about is ND; where the names of two anchors only meet, each keeps its own side.
 
 Extents and strides are never looked at, and Storage is never touched.
 """
@@ -11,60 +14,25 @@ Extents and strides are never looked at, and Storage is never touched.
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from stridewise.errors import FormatError, InputError, describe
 from stridewise.formats import Format, parse
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops import OPS
+from stridewise.ops.data_format import data_format, inverse
 from stridewise.ops.registry import OriginRule
+from stridewise.planner.interruptions import interruptions
+from stridewise.planner.provenance import Derived, Provenance
 
 __all__ = ["Derived", "Provenance", "derive"]
 
-_DATA = {2: parse("NC"), 3: parse("NCW"), 4: parse("NCHW"), 5: parse("NCDHW")}
 _WEIGHTS = {3: parse("OIW"), 4: parse("OIHW"), 5: parse("OIDHW")}
 
 
-@dataclass(frozen=True, slots=True)
-class Provenance:
-    """How the meaning of one value became known, or why it did not.
-
-    Attributes:
-        anchor: the node that named the axes; "" where nothing did.
-        path: the nodes that the names flowed through, from the anchor on.
-        reason: for ND values, what kept the names away.
-    """
-
-    anchor: str = ""
-    path: tuple[str, ...] = ()
-    reason: str = ""
-
-    def __str__(self) -> str:
-        if not self.anchor:
-            return f"ND: {self.reason}"
-        through = f" through {', '.join(self.path)}" if self.path else ""
-        return f"from {self.anchor}{through}"
-
-
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """A graph whose values know what their axes mean.
-
-    Attributes:
-        graph: the same nodes; values have their Origin.
-        provenance: why, for every value that is not a constant.
-        conflicts: values about which two anchors disagree.
-    """
-
-    graph: Graph
-    provenance: Mapping[str, Provenance]
-    conflicts: tuple[Refusal, ...]
-
-
-def _permuted(origin: Format, perm: tuple[int, ...]) -> Format:
-    return Format(origin.axes, tuple(origin.order[axis] for axis in perm))
+_NO_ANCHOR = Provenance(reason="no operator around it names axes")
 
 
 def _rule(node: Node) -> OriginRule:
@@ -75,112 +43,179 @@ def _rule(node: Node) -> OriginRule:
     return rule
 
 
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What an anchor says about a value: its Origin, and how the names came here."""
+
+    origin: Format
+    provenance: Provenance
+
+    def __str__(self) -> str:
+        return f"{self.provenance.source} makes it {self.origin}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Tie:
+    """A value whose axes a node ties to those of others.
+
+    Attributes:
+        name: the value.
+        perm: takes its axes into the order that all ties of the node share; None: they are in it.
+    """
+
+    name: str
+    perm: tuple[int, ...] | None = None
+
+    def shared(self, origin: Format) -> Format:
+        if self.perm is None:
+            return origin
+        return Format(origin.axes, tuple(origin.order[axis] for axis in self.perm))
+
+    def own(self, shared: Format) -> Format:
+        if self.perm is None:
+            return shared
+        return Format(shared.axes, tuple(shared.order[axis] for axis in inverse(self.perm)))
+
+
+def _tied(graph: Graph, node: Node) -> tuple[_Tie, ...]:
+    """Return the values whose axes a node ties together, constants left out."""
+    rule = _rule(node)
+    perms: dict[str, tuple[int, ...] | None] = {node.outputs[0]: None}
+    if rule == "permute":
+        perms[node.inputs[0]] = node.ints_attr("perm")
+    elif rule in ("elementwise", "same"):
+        perms |= dict.fromkeys((*node.outputs, *node.inputs))
+    else:
+        fused = (post.operand for post in node.post_ops if post.operand is not None)
+        perms |= {node.inputs[index]: None for index in fused}
+    rank = len(graph.values[node.outputs[0]].shape)
+    return tuple(
+        _Tie(name, perm)
+        for name, perm in perms.items()
+        if name and name not in graph.constants and len(graph.values[name].shape) == rank
+    )
+
+
 class _Flow:
-    """The fixpoint: origins found so far, and values whose news has to be passed on."""
+    """The names found so far, and the values that nearest anchors disagree about (``torn``)."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.origins: dict[str, Format] = {}
-        self.provenance: dict[str, Provenance] = {}
-        self.conflicts: dict[str, Refusal] = {}
-        self.pending: deque[str] = deque()
+        self.known: dict[str, _Claim] = {}
+        self.torn: dict[str, Refusal] = {}
+        self.conflicts: list[Refusal] = []
+        self.met: set[str] = set()
+        self.ties = {node.name: _tied(graph, node) for node in graph.nodes}
         self.touching: dict[str, list[Node]] = {name: [] for name in graph.values}
         for node in graph.nodes:
-            for name in dict.fromkeys((*node.inputs, *node.outputs)):
-                if name:
-                    self.touching[name].append(node)
+            for tie in self.ties[node.name]:
+                self.touching[tie.name].append(node)
 
-    def learn(self, name: str, origin: Format, provenance: Provenance) -> None:
-        if not name or name in self.graph.constants:
-            return
-        if len(self.graph.values[name].shape) != origin.rank:
-            return
-        known = self.origins.get(name)
-        if known is None:
-            self.origins[name] = origin
-            self.provenance[name] = provenance
-            self.pending.append(name)
-        elif known != origin and name not in self.conflicts:
-            first = self.provenance[name].anchor
-            self.conflicts[name] = Refusal(
-                "derive",
-                name,
-                f"{first!r} makes it {known}, {provenance.anchor!r} makes it {origin}",
-            )
-
-    def anchors(self) -> None:
+    def anchors(self) -> Iterator[tuple[str, _Claim]]:
         for node in self.graph.nodes:
             if OPS[node.op].origin != "anchor":
                 continue
-            for name in (node.inputs[0], *node.outputs):
-                origin = _DATA.get(len(self.graph.values[name].shape))
-                if origin is not None:
-                    self.learn(name, origin, Provenance(node.name))
+            for name in dict.fromkeys((node.inputs[0], *node.outputs)):
+                origin = data_format(node, len(self.graph.values[name].shape))
+                if origin is not None and name not in self.graph.constants:
+                    yield name, _Claim(origin, Provenance(node.name))
 
-    def linked(self, node: Node, name: str) -> Iterator[tuple[str, Format]]:
-        """Yield the values of a node that get axes from ``name``, with their origins."""
-        origin = self.origins[name]
-        rule = _rule(node)
-        tied = {post.operand for post in node.post_ops if post.operand is not None}
-        group = [node.outputs[0], *(node.inputs[index] for index in tied)]
-        if rule == "permute":
-            perm = node.ints_attr("perm")
-            if name == node.inputs[0]:
-                yield node.outputs[0], _permuted(origin, perm)
-            else:
-                inverse = tuple(perm.index(axis) for axis in range(len(perm)))
-                yield node.inputs[0], _permuted(origin, inverse)
+    def run(self, claims: Iterable[tuple[str, _Claim]]) -> None:
+        """Take the claims of one round, then those that follow from them, until there are none."""
+        while claims:
+            news = self.settle(claims)
+            nodes = {node.name: node for name in news for node in self.touching[name]}
+            claims = [claim for node in nodes.values() for claim in self.passed_on(node)]
+
+    def settle(self, claims: Iterable[tuple[str, _Claim]]) -> frozenset[str]:
+        """Name the values that all claims of a round agree about, and return them."""
+        fresh: dict[str, _Claim] = {}
+        for name, claim in claims:
+            first = fresh.setdefault(name, claim)
+            if name not in self.torn and first.origin != claim.origin:
+                self.torn[name] = Refusal("derive", name, f"{first}, {claim}")
+                self.conflicts.append(self.torn[name])
+        news = {name: claim for name, claim in fresh.items() if name not in self.torn}
+        self.known |= news
+        return frozenset(news)
+
+    def passed_on(self, node: Node) -> list[tuple[str, _Claim]]:
+        """Return what the values of a node that have names say about those that have none."""
+        ties = self.ties[node.name]
+        said: dict[Format, _Claim] = {}
+        for tie in ties:
+            claim = self.known.get(tie.name)
+            if claim is not None:
+                said.setdefault(tie.shared(claim.origin), claim)
+        open_ties = [tie for tie in ties if tie.name not in self.known]
+        if len(said) > 1 and not open_ties:
+            self.meet(node, said)
+        return [
+            (tie.name, _Claim(tie.own(shared), claim.provenance.through(node.name, "")))
+            for tie in open_ties
+            if tie.name not in self.torn
+            for shared, claim in said.items()
+        ]
+
+    def meet(self, node: Node, said: Mapping[Format, _Claim]) -> None:
+        """Note that names meet at a node and do not fit together."""
+        if node.name in self.met:
             return
-        if rule in ("elementwise", "same"):
-            group = [*node.outputs, *node.inputs]
-        if name in group:
-            for other in group:
-                if other and other != name:
-                    yield other, origin
-
-    def run(self) -> None:
-        self.anchors()
-        while self.pending:
-            name = self.pending.popleft()
-            source = self.provenance[name]
-            for node in self.touching[name]:
-                path = (*source.path, node.name) if node.name != source.anchor else source.path
-                for other, origin in self.linked(node, name):
-                    self.learn(other, origin, Provenance(source.anchor, path))
+        self.met.add(node.name)
+        parts = [f"{claim.provenance.source} makes it {shared}" for shared, claim in said.items()]
+        reason = f"{', '.join(parts)}; they meet at {node.op} {node.name!r}"
+        self.conflicts.append(Refusal("derive", node.outputs[0], reason))
 
 
-def _why_unknown(name: str, producers: Mapping[str, Node]) -> str:
-    node = producers.get(name)
-    if node is not None and _rule(node) == "interrupt":
-        return f"{node.op} {node.name!r} interrupts"
-    return "no operator around it names axes"
+def _declared(graph: Graph, formats: Mapping[str, Format | str]) -> Iterator[tuple[str, _Claim]]:
+    for name, given in formats.items():
+        if name not in graph.inputs:
+            known = ", ".join(map(repr, graph.inputs))
+            raise InputError(describe("declared", expected=f"inputs, {known}", found=repr(name)))
+        origin = parse(given) if isinstance(given, str) else given
+        type_ = graph.values[name].type
+        if not origin.is_plain or origin.rank != len(type_.shape):
+            raise FormatError(
+                describe(
+                    f"the declared format of input {name!r}",
+                    expected=f"an order of {len(type_.shape)} axes without blocks, for {type_}",
+                    found=str(origin),
+                )
+            )
+        yield name, _Claim(origin, Provenance(name, declared=True))
 
 
-def derive(graph: Graph) -> Derived:
-    """Return the graph with the Origin of every value that has one.
-
-    Weights of convolutions are OIHW (OIW, OIDHW), whatever the data format.
-    """
-    flow = _Flow(graph)
-    flow.run()
-    producers = graph.producers()
-    values = dict(graph.values)
-    provenance: dict[str, Provenance] = {}
-    for name, value in graph.values.items():
-        if name in graph.constants:
-            continue
-        origin = None if name in flow.conflicts else flow.origins.get(name)
-        values[name] = dataclasses.replace(value, origin=origin)
-        if origin is not None:
-            provenance[name] = flow.provenance[name]
-        elif name in flow.conflicts:
-            provenance[name] = Provenance(reason=flow.conflicts[name].reason)
-        else:
-            provenance[name] = Provenance(reason=_why_unknown(name, producers))
+def _with_weights(graph: Graph) -> Iterator[tuple[str, Format | None]]:
+    """Yield constant weights, which are OIHW (OIW, OIDHW) whatever the data format."""
     for node in graph.nodes:
         if node.op == "conv" and node.inputs[1] in graph.constants:
-            weights = values[node.inputs[1]]
-            origin = _WEIGHTS.get(len(weights.shape))
-            values[weights.name] = dataclasses.replace(weights, origin=origin)
+            yield node.inputs[1], _WEIGHTS.get(len(graph.values[node.inputs[1]].shape))
+
+
+def derive(graph: Graph, declared: Mapping[str, Format | str] | None = None) -> Derived:
+    """Return the graph with the Origin of every value that has one.
+
+    Args:
+        graph: what to look at; Origins that it has already are not.
+        declared: the formats of inputs, as far as the caller knows them; anchors like operators.
+
+    Raises:
+        InputError: a declared format is for no input of the graph.
+        FormatError: a declared format does not fit its input, or has blocks.
+        GraphError: an operator has a data format that does not fit its input.
+    """
+    flow = _Flow(graph)
+    flow.run([*flow.anchors(), *_declared(graph, declared or {})])
+    free = [name for name in graph.values if name not in graph.constants]
+    ties = {node: tuple(tie.name for tie in tied) for node, tied in flow.ties.items()}
+    stops = interruptions(graph, ties, flow.touching, flow.known, flow.torn)
+    provenance: dict[str, Provenance] = {}
+    values = dict(graph.values)
+    for name in free:
+        claim = flow.known.get(name)
+        values[name] = dataclasses.replace(values[name], origin=claim.origin if claim else None)
+        provenance[name] = claim.provenance if claim else stops.get(name, _NO_ANCHOR)
+    for name, origin in _with_weights(graph):
+        values[name] = dataclasses.replace(values[name], origin=origin)
     derived = dataclasses.replace(graph, values=MappingProxyType(values))
-    return Derived(derived, MappingProxyType(provenance), tuple(flow.conflicts.values()))
+    return Derived(derived, MappingProxyType(provenance), tuple(flow.conflicts))

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from stridewise.formats import Block, Format, nd
 from stridewise.graph import Refusal, Value
-from stridewise.ops import OPS
 from stridewise.ops.geometry import canonical_shape
 from stridewise.ops.kernels import KernelContext, KernelOption, KernelSpec, MemorySpec
+from stridewise.ops.registry import kernel_options
 
 __all__ = ["FormatKind", "Kind", "LibraryTarget", "Machine", "Target"]
 
@@ -145,7 +145,7 @@ class LibraryTarget:
 
     def options(self, context: KernelContext) -> Iterable[KernelOption | Refusal]:
         """Yield the ways to compute a node, and why others are not offered."""
-        return OPS[context.node.op].kernels(context)
+        return kernel_options(context)
 
     def reorder_spec(self, value: Value, source: Format, goal: Format) -> KernelSpec:
         """Return the kernel that stores a value in another format."""

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Move", "find_moves", "find_views"]
 
-_MOVING = frozenset({"reorder", "concat", "shuffle"})
+_MOVING = frozenset(
+    {"reorder", "concat", "shuffle"}
+    # targets whose kernels go by the names of operators
+    | {"channel_shuffle", "identity", "pad", "reshape", "slice", "transpose"}
+)
 """Kinds of kernels that compute nothing."""
 
 _ITEMSIZE = {"f64": 8, "f32": 4, "s32": 4, "f16": 2, "bf16": 2, "s8": 1, "u8": 1}

@@ -286,5 +286,5 @@ def test_an_input_of_another_dtype_that_nobody_reads():
     x = np.array([[-1, 2]], F32)
     found = model(x, np.ones(3, np.int64))
     assert np.array_equal(found, [[0, 2]])
-    with pytest.raises(sw.InputError, match="input 'unread': expected dtype int64, found float32"):
-        model(x, np.ones(3, F32))
+    with pytest.raises(sw.InputError, match="input 'unread': expected dtype int64, found float64"):
+        model(x, np.ones(3))

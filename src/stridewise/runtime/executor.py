@@ -263,8 +263,14 @@ class CompiledModel(Model):
             ):
                 arrays.append(given)
             else:
-                arrays.append(as_array(value, given, fmt))
+                arrays.append(_as_float32(as_array(value, given, fmt)))
         return arrays
 
     def _named(self, inputs: Mapping[str, Any]) -> list[Array]:
-        return in_order(self._plan.graph, inputs, self._plan.input_formats)
+        found = in_order(self._plan.graph, inputs, self._plan.input_formats)
+        return [_as_float32(array) for array in found]
+
+
+def _as_float32(array: Array) -> Array:
+    """Return an input as the core takes it; of other dtypes are only those that no kernel reads."""
+    return array if array.dtype == np.float32 else array.astype(np.float32)

@@ -13,11 +13,13 @@ from stridewise.graph.verify import verify
 from stridewise.ops import infer
 from stridewise.passes import simplify
 from stridewise.planner import Plan, derive, make_plans
+from stridewise.planner import plan as planning
 from stridewise.planner.cost import KernelOracle, Progress, Roofline
 from stridewise.planner.targets import Machine, onednn_cpu
+from stridewise.runtime import executor
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.contest import fastest
-from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.executor import CompiledModel, Profile
 from stridewise.runtime.machine import last_level_cache_nbytes, this_machine
 from stridewise.runtime.oracle import MeasuringOracle
 
@@ -33,6 +35,22 @@ TARGETS = {"onednn-cpu": onednn_cpu}
 # One AVX-512 core of today does about 100 GFLOP/s in float32 and shares some 40 GB/s.
 _FLOPS_PER_CORE = {True: 1.0e11, False: 5.0e10}
 _BANDWIDTH = 4.0e10
+
+
+def _plan_page(plan: Plan) -> str:
+    from stridewise.report import to_html  # noqa: PLC0415 (jinja2 takes time to load)
+
+    return to_html(plan)
+
+
+def _model_page(model: CompiledModel, profile: Profile | None) -> str:
+    from stridewise.report import to_html  # noqa: PLC0415 (jinja2 takes time to load)
+
+    return to_html(model.plan, model.program, profile)
+
+
+planning.PAGE.draw_with(_plan_page)
+executor.PAGE.draw_with(_model_page)
 
 
 def load(

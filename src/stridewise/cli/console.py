@@ -19,7 +19,15 @@ from stridewise.errors import InputError, describe
 from stridewise.graph import Graph
 from stridewise.runtime.executor import CompiledModel
 
-__all__ = ["OUT", "Request", "compile_options", "measuring", "parse_shapes", "split_assignments"]
+__all__ = [
+    "OUT",
+    "Request",
+    "compile_options",
+    "measuring",
+    "parse_shapes",
+    "save_text",
+    "split_assignments",
+]
 
 OUT = Console(highlight=False)
 _ERR = Console(stderr=True, highlight=False)
@@ -64,6 +72,20 @@ def split_assignments(items: Sequence[str], option: str) -> dict[str, str]:
             )
         found[name] = value
     return found
+
+
+def save_text(path: Path, text: str, option: str) -> None:
+    """Write a file.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(
+            describe(option, expected="a file that can be written", found=str(error))
+        ) from error
 
 
 def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]]:

@@ -17,6 +17,7 @@ from stridewise.cli.formats import formats
 from stridewise.cli.info import info
 from stridewise.cli.plan import plan
 from stridewise.cli.reorder import reorder
+from stridewise.cli.report import report
 from stridewise.cli.run import run
 from stridewise.errors import StridewiseError
 
@@ -33,7 +34,7 @@ def cli(debug: bool) -> None:
     del debug  # read by main(), which handles errors
 
 
-for _command in (run, plan, bench, info, formats, reorder):
+for _command in (run, plan, report, bench, info, formats, reorder):
     cli.add_command(_command)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from stridewise.cli.console import OUT, Request, compile_options, split_assignments
+from stridewise.cli.console import OUT, Request, compile_options, save_text, split_assignments
 from stridewise.errors import InputError, describe
 from stridewise.graph import Graph
 from stridewise.runtime.inputs import as_array
@@ -103,14 +103,21 @@ def _summary(outputs: dict[str, Array]) -> list[dict[str, Any]]:
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Save all outputs as .npz.")
 @click.option("--profile", is_flag=True, help="Also print the time of every step.")
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Save the time of every step for Perfetto and chrome://tracing.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def run(
+def run(  # noqa: PLR0913 (one parameter an option)
     request: Request,
     given: tuple[str, ...],
     random: bool,
     seed: int,
     output: Path | None,
     profile: bool,
+    trace: Path | None,
     as_json: bool,
 ) -> None:
     """Compile a model, run it once, and show what its outputs look like."""
@@ -122,10 +129,13 @@ def run(
     if output is not None:
         _save(output, outputs)
     rows = _summary(outputs)
+    profiled = compiled.profile(inputs) if profile or trace is not None else None
+    if trace is not None and profiled is not None:
+        save_text(trace, profiled.to_chrome_trace(), "--trace")
     if as_json:
         document: dict[str, Any] = {"outputs": rows}
-        if profile:
-            document["profile"] = [asdict(row) for row in compiled.profile(inputs).rows]
+        if profile and profiled is not None:
+            document["profile"] = [asdict(row) for row in profiled.rows]
         click.echo(json.dumps(document, indent=2))
         return
     table = Table("output", "shape", "dtype", "min", "max", "mean", "argmax")
@@ -136,5 +146,7 @@ def run(
     OUT.print(table)
     if output is not None:
         OUT.print(f"saved to {output}", soft_wrap=True)
-    if profile:
-        click.echo(str(compiled.profile(inputs)), nl=False)
+    if trace is not None:
+        OUT.print(f"trace in {trace}", soft_wrap=True)
+    if profile and profiled is not None:
+        click.echo(str(profiled), nl=False)

@@ -16,11 +16,12 @@ from stridewise.ops.kernels import KernelOption
 from stridewise.planner.candidates import Candidate, Candidates, Storages, enumerate_candidates
 from stridewise.planner.cost import KernelOracle, Progress
 from stridewise.planner.derive import Derived
+from stridewise.planner.page import Page, framed
 from stridewise.planner.solve import Choice, Problem, Solution, solve
 from stridewise.planner.targets import Machine, Target
 from stridewise.tensor import TensorDesc
 
-__all__ = ["Comparison", "Decision", "Plan", "Reorder", "make_plan", "make_plans"]
+__all__ = ["PAGE", "Comparison", "Decision", "Plan", "Reorder", "make_plan", "make_plans"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,17 @@ class Plan:
         from stridewise.planner.explain import to_json  # noqa: PLC0415 (it reads this module)
 
         return to_json(self)
+
+    def to_html(self) -> str:
+        """Return the plan as a page in HTML of its own and whole, for any browser."""
+        return PAGE(self)
+
+    def _repr_html_(self) -> str:
+        return framed(self.to_html())
+
+
+PAGE: Page[[Plan]] = Page()
+"""Draws a plan; :mod:`stridewise.api` hands in what does."""
 
 
 class _Terms:

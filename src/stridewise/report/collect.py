@@ -261,7 +261,7 @@ class _Drawing:
         name = reorder.tensor
         before, after = (self._port(name, fmt) for fmt in (reorder.source, reorder.target))
         vertex = Vertex(
-            "reorder", _clean(name), "reorder", (), (("kernel", reorder.implementation),),
+            "reorder", _clean(name), "reorder", (), (("kernel", reorder.implementation or "library's choice"),),
             (before,), (after,), after.format, True, reorder.cost_ns,
             self._time(reorder_label(reorder)),
         )  # fmt: skip

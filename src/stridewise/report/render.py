@@ -77,9 +77,11 @@ def _size(nbytes: float) -> str:
 def _percent(part: float) -> str:
     """Return a difference as a percentage with its sign.
 
-    >>> _percent(0.0512), _percent(-0.2), _percent(math.inf)
-    ('+5.1 %', '-20.0 %', '–')
+    >>> _percent(0.0512), _percent(-0.2), _percent(11), _percent(math.inf)
+    ('+5.1 %', '-20.0 %', '12 ×', '–')
     """
+    if 9 <= part < math.inf:
+        return f"{1 + part:.0f} ×"
     return f"{100 * part:+.1f} %" if math.isfinite(part) else "–"
 
 

@@ -32,7 +32,7 @@ function rounded(value) {
 }
 const time = (ns) => Math.abs(ns) >= 1e6 ? `${rounded(ns / 1e6)} ms` : `${rounded(ns / 1e3)} µs`;
 const signed = (ns) => (ns < 0 ? "−" : "+") + time(Math.abs(ns));
-const percent = (part) => `${part < 0 ? "−" : "+"}${Math.abs(100 * part).toFixed(1)} %`;
+const percent = (part) => part >= 9 ? `${Math.round(1 + part)} ×` : `${part < 0 ? "−" : "+"}${Math.abs(100 * part).toFixed(1)} %`;
 function size(nbytes) {
   const units = ["B", "kB", "MB", "GB"];
   let unit = 0;
@@ -144,6 +144,11 @@ function order(layers) {
   for (let i = 1; i < layers.length; i++) sweep(layers[i], "above");
 }
 
+// How much an edge pulls between two boxes, a box and a bend, two bends: columns of boxes are
+// straight, and what runs past them gives way, but straight itself.
+const PULL = [1, 0.001, 4];
+const YIELDING = 0.001;
+
 // Places a layer as near as can be to where its items want to be, their order and gaps kept:
 // isotonic regression by pooling neighbors that violate the order.
 function settle(layer, wish) {
@@ -163,12 +168,12 @@ function settle(layer, wish) {
 }
 
 function placeAcross(layers) {
-  for (const layer of layers) for (const item of layer) { item.x = 0; item.pull = item.point ? 0.5 : 1; }
+  for (const layer of layers) for (const item of layer) { item.x = 0; item.pull = item.point ? YIELDING : 1; }
   for (const layer of layers) settle(layer, () => 0);
   const near = (item, sides) => {
     let sum = 0, weight = 0;
     for (const side of sides) for (const other of item[side]) {
-      const pull = item.point && other.point ? 6 : 1;
+      const pull = PULL[Number(Boolean(item.point)) + Number(Boolean(other.point))];
       sum += pull * other.x; weight += pull;
     }
     return weight ? sum / weight : item.x;
@@ -197,9 +202,10 @@ function layout() {
   order(layers);
   placeAcross(layers);
   placeDown(layers);
-  const left = Math.min(...boxes.map((box) => box.x - box.width / 2), 0);
-  const right = Math.max(...boxes.map((box) => box.x + box.width / 2), 0);
-  const bottom = Math.max(...boxes.map((box) => box.y + box.height), 0);
+  if (!boxes.length) return {boxes, boxOf, links, left: 0, width: 1, height: 1};
+  const left = Math.min(...boxes.map((box) => box.x - box.width / 2));
+  const right = Math.max(...boxes.map((box) => box.x + box.width / 2)) + 8;
+  const bottom = Math.max(...boxes.map((box) => box.y + box.height)) + 8;
   return {boxes, boxOf, links, left, width: right - left, height: bottom};
 }
 
@@ -442,7 +448,7 @@ function zoom(factor, cx = drawing.clientWidth / 2, cy = drawing.clientHeight / 
 function fit(whole) {
   const width = drawing.clientWidth - 2 * EDGE, height = drawing.clientHeight - 2 * EDGE;
   const wide = width / Math.max(shape.width, 1), tall = height / Math.max(shape.height, 1);
-  view.k = whole ? Math.min(1.2, wide, tall) : Math.min(1, Math.max(wide, 0.55));
+  view.k = whole ? Math.min(1.2, wide, tall) : Math.min(1, Math.max(wide, 0.75));
   const first = shape.boxes[0];
   const middle = shape.width * view.k <= width || whole || !first ? shape.left + shape.width / 2 : first.x;
   view.x = drawing.clientWidth / 2 - middle * view.k;
@@ -467,8 +473,8 @@ function drawOverview() {
   sight = null;
   const room = drawing.clientHeight - 24;
   if (drawing.clientWidth < 560 || shape.height < 1.4 * room) return;
-  small = Math.min(room / shape.height, 96 / shape.width);
-  overview.setAttribute("transform", `translate(12 12) scale(${small})`);
+  small = Math.min(room / shape.height, 64 / shape.width);
+  overview.setAttribute("transform", `translate(${12 - shape.left * small} 12) scale(${small})`);
   svg("rect", {class: "back", x: shape.left, width: shape.width, height: shape.height, rx: 4 / small}, overview);
   for (const box of shape.boxes) {
     const height = Math.max(box.height, 2 / small), width = Math.max(box.width, 4 / small);

@@ -110,7 +110,7 @@ def _summary(outputs: dict[str, Array]) -> list[dict[str, Any]]:
     help="Save the time of every step for Perfetto and chrome://tracing.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def run(  # noqa: PLR0913 (one parameter an option)
+def run(
     request: Request,
     given: tuple[str, ...],
     random: bool,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
 from itertools import accumulate
 from typing import Protocol
 
@@ -77,10 +78,6 @@ class Regret(Protocol):
 def _clean(text: str) -> str:
     """Return text as files in UTF-8 and documents in XML can hold it."""
     return _UNPRINTABLE.sub("\ufffd", text)
-
-
-def _label(node: Node) -> str:
-    return "+".join((node.op, *(post.op for post in node.post_ops)))
 
 
 # --- formats --------------------------------------------------------------------------------------
@@ -435,8 +432,6 @@ def collect(
         profile: measured times of the program's steps.
         regrets: what other formats of tensors would cost.
     """
-    from stridewise import __version__  # noqa: PLC0415 (the root imports everything)
-
     measured = _measured(profile)
     formats = _Formats(plan)
     formats.meet_all()
@@ -446,7 +441,7 @@ def collect(
     arena = None if program is None else _arena(program, drawing, formats)
     return Report(
         name=_clean(plan.graph.name),
-        version=__version__,
+        version=metadata.version("stridewise"),
         plan=plan.name,
         target=plan.target.name,
         machine=_clean(str(plan.machine)),

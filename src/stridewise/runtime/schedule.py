@@ -221,7 +221,9 @@ class _Scheduler:
             spec = reorder_spec(self.graph.value(value), reorder.source, reorder.target)
             cost = KernelCost(reorder.cost_ns, reorder.implementation, "cached")
             args = (("src", Place(source)), ("dst", Place(target)))
-            self.emit(Action(reorder_label(reorder), "kernel", spec, cost, args, completes=(target,)))
+            self.emit(
+                Action(reorder_label(reorder), "kernel", spec, cost, args, completes=(target,))
+            )
         return self.by_key[key]
 
     def emit(self, action: Action) -> None:

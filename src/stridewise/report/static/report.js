@@ -32,7 +32,7 @@ function rounded(value) {
 }
 const time = (ns) => Math.abs(ns) >= 1e6 ? `${rounded(ns / 1e6)} ms` : `${rounded(ns / 1e3)} µs`;
 const signed = (ns) => (ns < 0 ? "−" : "+") + time(Math.abs(ns));
-const percent = (part) => part >= 9 ? `${Math.round(1 + part)} ×` : `${part < 0 ? "−" : "+"}${Math.abs(100 * part).toFixed(1)} %`;
+const percent = (part) => part >= 9 ? `${Math.round(1 + part)} x` : `${part < 0 ? "−" : "+"}${Math.abs(100 * part).toFixed(1)} %`;
 function size(nbytes) {
   const units = ["B", "kB", "MB", "GB"];
   let unit = 0;
@@ -345,18 +345,25 @@ function drawGroup(box, group, parent) {
   share(box, box.cost / Math.max(total, 1), parent);
 }
 
-function drawFrames(parent) {
+function frameAround(group) {
+  const inside = new Set();
+  for (let i = 0; i < group.length * group.count; i++) inside.add(shape.boxOf[group.first + i]);
+  const boxes = [...inside];
+  const bends = shape.links.flatMap((link) => inside.has(link.from) && inside.has(link.to) ? link.via : []);
+  const left = Math.min(...[...boxes, ...bends].map((item) => item.x - item.width / 2)) - 12;
+  const right = Math.max(...[...boxes, ...bends].map((item) => item.x + item.width / 2)) + 12;
+  const top = Math.min(...boxes.map((box) => box.y)) - 12;
+  const bottom = Math.max(...boxes.map((box) => box.y + box.height)) + 12;
+  return {left, right, top, bottom};
+}
+
+function drawFrames(behind, before) {
   groups.forEach((group, index) => {
     if (folded.has(index)) return;
-    const inside = [];
-    for (let i = 0; i < group.length * group.count; i++) inside.push(shape.boxOf[group.first + i]);
-    const left = Math.min(...inside.map((box) => box.x - box.width / 2)) - 12;
-    const right = Math.max(...inside.map((box) => box.x + box.width / 2)) + 12;
-    const top = Math.min(...inside.map((box) => box.y)) - 12;
-    const bottom = Math.max(...inside.map((box) => box.y + box.height)) + 12;
-    svg("rect", {class: "frame", x: left, y: top, width: right - left, height: bottom - top, rx: 10}, parent);
-    const button = svg("g", {class: "refold", transform: `translate(${right + 6} ${top})`, role: "button",
-      tabindex: "0", "data-group": index, "aria-label": `Fold ${groupName(group)}`}, parent);
+    const {left, right, top, bottom} = frameAround(group);
+    svg("rect", {class: "frame", x: left, y: top, width: right - left, height: bottom - top, rx: 10}, behind);
+    const button = svg("g", {class: "refold", transform: `translate(${right - 10} ${top - 11})`, role: "button",
+      tabindex: "0", "data-group": index, "aria-label": `Fold ${groupName(group)}`}, before);
     const words = group.count > 1 ? `fold ${group.count} ×` : "fold";
     svg("rect", {width: 14 + 6.4 * words.length, height: 22, rx: 6}, button);
     svg("text", {x: 7, y: 15}, button, words);
@@ -373,11 +380,12 @@ function redraw() {
   ports(shape.links, "from", (link) => link.via[0] ?? link.to);
   ports(shape.links, "to", (link) => link.via.at(-1) ?? link.from);
   scene.replaceChildren();
-  drawFrames(svg("g", {}, scene));
+  const frames = svg("g", {}, scene);
   const lines = svg("g", {}, scene);
   for (const link of shape.links) drawLink(link, lines);
   const nodes = svg("g", {}, scene);
   for (const box of shape.boxes) drawBox(box, nodes);
+  drawFrames(frames, svg("g", {}, scene));
   drawOverview();
   if (before) { // what one looks at stays where it is
     const box = shape.boxOf[selected ?? focused];

@@ -257,8 +257,9 @@ class _Drawing:
     def _reorder(self, reorder: Reorder) -> tuple[int, Format]:
         name = reorder.tensor
         before, after = (self._port(name, fmt) for fmt in (reorder.source, reorder.target))
+        kernel = reorder.implementation or "library's choice"
         vertex = Vertex(
-            "reorder", _clean(name), "reorder", (), (("kernel", reorder.implementation or "library's choice"),),
+            "reorder", _clean(name), "reorder", (), (("kernel", kernel),),
             (before,), (after,), after.format, True, reorder.cost_ns,
             self._time(reorder_label(reorder)),
         )  # fmt: skip

@@ -149,8 +149,8 @@ def test_no_two_boxes_overlap(show: Show):
     )
     found = np.array(boxes)
     left, top, right, bottom = (found[:, None, i] for i in range(4))
-    apart = (right <= left.T + 0.01) | (right.T <= left + 0.01)
-    apart |= (bottom <= top.T + 0.01) | (bottom.T <= top + 0.01)
+    apart = (right <= left.T + 0.01) | (left + 0.01 >= right.T)
+    apart |= (bottom <= top.T + 0.01) | (top + 0.01 >= bottom.T)
     assert (apart | np.eye(len(found), dtype=bool)).all()
 
 
@@ -188,7 +188,8 @@ def test_a_click_on_a_reorder_and_on_an_edge_says_what_moves(show: Show):
     page.press(page.one("#drawing .vertex.moves"))
     assert page.text("#details h3") == "reorder"
     page.run(
-        "document.querySelector('#drawing .grip').dispatchEvent(new Event('click', {bubbles: true}))"
+        "document.querySelector('#drawing .grip')"
+        ".dispatchEvent(new Event('click', {bubbles: true}))"
     )
     assert "from and to" in page.text("#details")
     page.press(page.one("#details button.link"))

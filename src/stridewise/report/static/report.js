@@ -145,8 +145,10 @@ function order(layers) {
 }
 
 // How much an edge pulls between two boxes, a box and a bend, two bends: columns of boxes are
-// straight, and what runs past them gives way, but straight itself.
+// straight, and what runs past them gives way, but straight itself. Where an edge is the only one of
+// both its boxes it pulls most, so that lines slant only where they part and meet.
 const PULL = [1, 0.001, 4];
+const ONLY = 12;
 const YIELDING = 0.001;
 
 // Places a layer as near as can be to where its items want to be, their order and gaps kept:
@@ -173,12 +175,15 @@ function placeAcross(layers) {
   const near = (item, sides) => {
     let sum = 0, weight = 0;
     for (const side of sides) for (const other of item[side]) {
-      const pull = PULL[Number(Boolean(item.point)) + Number(Boolean(other.point))];
+      const bends = Number(Boolean(item.point)) + Number(Boolean(other.point));
+      const back = side === "above" ? "below" : "above";
+      const pull = !bends && item[side].length === 1 && other[back].length === 1 ? ONLY : PULL[bends];
       sum += pull * other.x; weight += pull;
     }
     return weight ? sum / weight : item.x;
   };
-  for (let turn = 0; turn < 10; turn++) {
+  const turns = layers.length > 400 ? 8 : 24;
+  for (let turn = 0; turn < turns; turn++) {
     for (let i = 1; i < layers.length; i++) settle(layers[i], (item) => near(item, ["above"]));
     for (let i = layers.length - 2; i >= 0; i--) settle(layers[i], (item) => near(item, ["below"]));
   }

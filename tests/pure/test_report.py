@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -365,6 +366,13 @@ def test_a_plan_draws_itself_alone_and_in_a_notebook():
     assert attrs["srcdoc"] == page
     assert attrs["sandbox"] == "allow-scripts"
     assert html.unescape(frame).count("<!DOCTYPE html>") == 1
+
+
+def test_the_pictures_of_the_docs_are_shown_and_small():
+    docs = Path(__file__).parents[2] / "docs"
+    shown = re.findall(r"\]\((pictures/\S+\.png)\)", (docs / "report.md").read_text("utf-8"))
+    assert sorted(docs / name for name in shown) == sorted((docs / "pictures").glob("*.png"))
+    assert all((docs / name).stat().st_size < 200_000 for name in shown)
 
 
 def test_a_page_that_nobody_draws_is_an_error_of_ours():

@@ -7,18 +7,24 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, overload
 
 from stridewise.api.models import ModelSource
+from stridewise.api.pages import model_page, plan_page
 from stridewise.api.request import NATIVE, PlanSource, Request, TargetName, Tune
 from stridewise.errors import ExecutionError, InputError, PlanError, describe
 from stridewise.formats import Format
 from stridewise.planner import Expectations, Plan, check
+from stridewise.planner import plan as planning
 from stridewise.planner.boundary import Wanted
 from stridewise.planner.cost import Progress
+from stridewise.runtime import executor
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.model import Model
 from stridewise.runtime.simulate import SimulatedModel
 from stridewise.runtime.tuning import compile_tuned, remembered
 
 __all__ = ["assert_plan", "compile", "load_plan", "plan"]
+
+planning.PAGE.draw_with(plan_page)
+executor.PAGE.draw_with(model_page)
 
 # The arguments of the public functions are keywords, and every one of them is a choice of the user.
 # ruff: noqa: PLR0913

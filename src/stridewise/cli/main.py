@@ -18,6 +18,7 @@ from stridewise.cli.formats import formats
 from stridewise.cli.info import info
 from stridewise.cli.plan import plan
 from stridewise.cli.reorder import reorder
+from stridewise.cli.report import report
 from stridewise.cli.run import run
 from stridewise.errors import StridewiseError
 
@@ -34,7 +35,7 @@ def cli(debug: bool) -> None:
     del debug  # read by main(), which handles errors
 
 
-for _command in (run, plan, diff, bench, info, formats, reorder):
+for _command in (run, plan, diff, report, bench, info, formats, reorder):
     cli.add_command(_command)
 
 

@@ -102,6 +102,7 @@ def _print_text(found: Plan, whys: Sequence[Why], regrets: Sequence[Regret] | No
     help="Of --regret: the N largest tensors only.",
 )
 @click.option("--save", type=click.Path(path_type=Path), metavar="FILE", help="Write a plan file.")
+@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page.")
 @click.option("--dot", metavar="FILE", help="Write a drawing for Graphviz; - prints it.")
 def plan(  # noqa: PLR0913 (one parameter an option)
     request: Request,
@@ -115,6 +116,7 @@ def plan(  # noqa: PLR0913 (one parameter an option)
     regret: bool,
     limit: int | None,
     save: Path | None,
+    html: Path | None,
     dot: str | None,
 ) -> None:
     """Show the kernel of every node, the format of every tensor, and the reorders left.
@@ -127,6 +129,8 @@ def plan(  # noqa: PLR0913 (one parameter an option)
     found = cheapest.what_if(formats) if formats else cheapest
     if save is not None:
         found.save(save)
+    if html is not None:
+        save_text(html, found.to_html(), "--html")
     if dot is not None and dot != "-":
         save_text(Path(dot), found.to_dot(), "--dot")
     whys = [found.why(node) for node in nodes]
@@ -144,6 +148,6 @@ def plan(  # noqa: PLR0913 (one parameter an option)
             click.echo(found.derived.explain(), nl=False)
         if refusals:
             _refusals(found)
-        for path in (save, dot):
+        for path in (save, html, dot):
             if path is not None:
                 click.echo(f"saved to {path}")

@@ -18,6 +18,7 @@ from stridewise.cli.console import (
     OUT,
     Request,
     compile_options,
+    save_text,
     split_assignments,
     target_option,
 )
@@ -114,15 +115,23 @@ def _summary(outputs: dict[str, Array]) -> list[dict[str, Any]]:
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Save all outputs as .npz.")
 @click.option("--profile", is_flag=True, help="Also print the time of every step.")
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Save the time of every step for Perfetto and chrome://tracing.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def run(
+def run(  # noqa: PLR0913 (one parameter an option)
     request: Request,
+    *,
     target: str | None,
     given: tuple[str, ...],
     random: bool,
     seed: int,
     output: Path | None,
     profile: bool,
+    trace: Path | None,
     as_json: bool,
 ) -> None:
     """Compile a model, run it once, and show what its outputs look like."""
@@ -138,10 +147,12 @@ def run(
     if output is not None:
         _save(output, outputs)
     rows = _summary(outputs)
-    profiled = compiled.profile(inputs) if profile else None
+    profiled = compiled.profile(inputs) if profile or trace is not None else None
+    if trace is not None and profiled is not None:
+        save_text(trace, profiled.to_chrome_trace(), "--trace")
     if as_json:
         document: dict[str, Any] = {"outputs": rows}
-        if profiled is not None:
+        if profile and profiled is not None:
             document["profile"] = [asdict(row) for row in profiled.rows]
         click.echo(json.dumps(document, indent=2))
         return
@@ -153,5 +164,7 @@ def run(
     OUT.print(table)
     if output is not None:
         OUT.print(f"saved to {output}", soft_wrap=True)
-    if profiled is not None:
+    if trace is not None:
+        OUT.print(f"trace in {trace}", soft_wrap=True)
+    if profile and profiled is not None:
         click.echo(str(profiled), nl=False)

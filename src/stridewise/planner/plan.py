@@ -26,6 +26,7 @@ from stridewise.planner.boundary import Boundary, boundary
 from stridewise.planner.candidates import Candidate, Candidates, Storages, enumerate_candidates
 from stridewise.planner.cost import KernelOracle, Progress
 from stridewise.planner.derive import Derived
+from stridewise.planner.page import Page, framed
 from stridewise.planner.solve import Solution
 from stridewise.planner.targets import Machine, Target
 from stridewise.planner.terms import FREE, Only, Terms
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from stridewise.planner.what_if import Pin, Regret
     from stridewise.planner.why import Why
 
-__all__ = ["Comparison", "Decision", "Plan", "Reorder", "make_plan", "make_plans"]
+__all__ = ["PAGE", "Comparison", "Decision", "Plan", "Reorder", "make_plan", "make_plans"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +329,17 @@ class Plan:
         from stridewise.planner.dot import to_dot
 
         return to_dot(self)
+
+    def to_html(self) -> str:
+        """Return the plan as a page in HTML of its own and whole, for any browser."""
+        return PAGE(self)
+
+    def _repr_html_(self) -> str:
+        return framed(self.to_html())
+
+
+PAGE: Page[[Plan]] = Page()
+"""Draws a plan; :mod:`stridewise.api` hands in what does."""
 
 
 def _is_uniform(terms: Terms, target: Target, node: Node, candidate: Candidate, kind: str) -> bool:

@@ -13,17 +13,23 @@ from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError, InputError, describe
 from stridewise.ops.geometry import storage_shape
+from stridewise.planner.page import Page, framed
 from stridewise.planner.plan import Plan
+from stridewise.runtime.chrome_trace import chrome_trace
 from stridewise.runtime.inputs import as_array, in_order
 from stridewise.runtime.library import forbid_forked_threads
 from stridewise.runtime.lower import lower
 from stridewise.runtime.model import Model
 from stridewise.runtime.native import Kernels, NativeProgram
 from stridewise.runtime.program import KernelStep, Written
+from stridewise.runtime.schedule import reorder_label
 
-__all__ = ["CompiledModel", "Memory", "Profile", "ProfileRow"]
+__all__ = ["PAGE", "CompiledModel", "Memory", "Profile", "ProfileRow"]
 
 Array = NDArray[Any]
+
+PAGE: Page[[CompiledModel, Profile | None]] = Page()
+"""Draws a model and a profile of it; :mod:`stridewise.api` hands in what does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +49,21 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """One step: what it was for, what was predicted and what was measured, in ns."""
+    """One step: what it was for, what was predicted and what was measured, in ns.
+
+    Attributes:
+        node: the node or tensor that it is for.
+        kernel: the primitive and its implementation, or what else it is.
+        predicted_ns: predicted time.
+        measured_ns: measured time, the median over the runs.
+        formats: storage of inputs and outputs, ``"NCHW -> NHWC"``; "" for fills and copies.
+    """
 
     node: str
     kernel: str
     predicted_ns: float
     measured_ns: float
+    formats: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +83,10 @@ class Profile:
         """Measured time of all steps."""
         return sum(row.measured_ns for row in self.rows)
 
+    def to_chrome_trace(self) -> str:
+        """Return the steps, end to end, as JSON that Perfetto and ``chrome://tracing`` open."""
+        return chrome_trace(self.rows, self.runs)
+
     def __str__(self) -> str:
         lines = [
             f"{row.measured_ns / 1e3:9.1f} us  predicted {row.predicted_ns / 1e3:9.1f} us  "
@@ -80,6 +99,19 @@ class Profile:
             f"in total, {error:+.1%}, medians of {self.runs} runs"
         )
         return "\n".join(lines) + "\n"
+
+
+def _formats(plan: Plan) -> dict[str, str]:
+    """Return the formats of each node and reorder by the name that its steps have."""
+    found: dict[str, str] = {}
+    for decision in plan.decisions:
+        option = decision.chosen.option
+        sources = dict.fromkeys(str(fmt) for fmt in option.inputs if fmt is not None)
+        results = dict.fromkeys(str(fmt) for fmt in option.outputs)
+        found[decision.node] = f"{', '.join(sources)} -> {', '.join(results)}"
+    for reorder in plan.reorders:
+        found[reorder_label(reorder)] = f"{reorder.source} -> {reorder.target}"
+    return found
 
 
 class CompiledModel(Model):
@@ -171,6 +203,7 @@ class CompiledModel(Model):
             raise InputError(describe("runs", expected="1 or more", found=str(runs)))
         samples = self.step_times(self._named(inputs), runs + 1)[1:]
         rows: list[ProfileRow] = []
+        formats = _formats(self._plan)
         for index, step in enumerate(self.program.steps):
             kernel = type(step).__name__.removesuffix("Step").lower()
             predicted = 0.0
@@ -178,7 +211,8 @@ class CompiledModel(Model):
                 kernel = f"{step.spec.kind} [{step.implementation}]"
                 predicted = step.cost_ns
             measured = median(sample[index] for sample in samples)
-            rows.append(ProfileRow(step.node, kernel, predicted, measured))
+            stored = formats.get(step.node, "") if isinstance(step, KernelStep) else ""
+            rows.append(ProfileRow(step.node, kernel, predicted, measured, stored))
         return Profile(tuple(rows), runs)
 
     def step_times(self, inputs: Sequence[Any], runs: int) -> list[list[int]]:
@@ -192,6 +226,22 @@ class CompiledModel(Model):
             InputError: the number of inputs, a shape or a dtype is wrong.
         """
         return self._native.program.profile(self._checked(inputs), self._allocate(), runs)
+
+    def report_html(self, inputs: Mapping[str, Any] | None = None, runs: int = 20) -> str:
+        """Return the plan, the arena and, for ``inputs``, measured times as a page in HTML.
+
+        Args:
+            inputs: arrays by name to time every step with; without them the page has no
+                measured times of single steps.
+            runs: how many runs the times are medians of.
+
+        Raises:
+            InputError: as for :meth:`profile`.
+        """
+        return PAGE(self, None if inputs is None else self.profile(inputs, runs))
+
+    def _repr_html_(self) -> str:
+        return framed(self.report_html())
 
     def trace(
         self, inputs: Mapping[str, Any], callback: Callable[[Written, Array], object]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 
 from stridewise.ops.kernels import KernelSpec
 from stridewise.planner.plan import Plan
 from stridewise.runtime.memory import Life, arrange, lower_bound
 from stridewise.runtime.program import (
+    ArenaBlock,
+    ArenaTensor,
     Binding,
     CopyStep,
     FillStep,
@@ -37,8 +40,6 @@ class _Addresses:
     """Where every stored tensor and every scratchpad lies."""
 
     def __init__(self, schedule: Schedule, scratch: ScratchSize) -> None:
-        self._root_offset: dict[int, int] = {}
-        self.scratch: dict[int, int] = {}
         lives: list[Life] = []
         roots: list[Stored] = []
         for root, first, last in _families(schedule):
@@ -54,15 +55,15 @@ class _Addresses:
                 lives.append(Life(nbytes, position, position))
         offsets, self.total = arrange(lives)
         self.bound = lower_bound(lives)
-        for root, offset in zip(roots, offsets, strict=False):
-            self._root_offset[id(root)] = offset
-        self.scratch = dict(zip(owners, offsets[len(roots) :], strict=True))
+        placed = list(zip(lives, offsets, strict=True))
+        self.families = dict(zip(map(id, roots), placed, strict=False))
+        self.scratch = dict(zip(owners, placed[len(roots) :], strict=True))
 
     def ref(self, place: Place) -> Ref:
         root, offset = place.stored.root()
         offset += place.offset
         if root.space == "arena":
-            return Ref("arena", 0, offset + self._root_offset[id(root)])
+            return Ref("arena", 0, offset + self.families[id(root)][1])
         return Ref(root.space, root.index, offset)
 
 
@@ -114,7 +115,7 @@ def _kernel_step(
         action.spec,
         action.cost.implementation,
         tuple(bindings),
-        addresses.scratch.get(position, 0),
+        addresses.scratch[position][1] if position in addresses.scratch else 0,
         action.cost.cost_ns,
         _written(action, addresses),
     )
@@ -142,6 +143,37 @@ def _step(action: Action, position: int, addresses: _Addresses, constants: _Cons
     return CopyStep(action.node, addresses.ref(action.source), target, action.nbytes, written)
 
 
+def _blocks(schedule: Schedule, addresses: _Addresses) -> tuple[ArenaBlock, ...]:
+    """Return what lies where in the arena, its life in steps instead of actions."""
+    kept = [not action.dropped for action in schedule.actions]
+    before = list(accumulate(kept, initial=0))
+    final = len(kept) - 1
+
+    def span(first: int, last: int) -> tuple[int, int]:
+        # A copy that was dropped takes no step; what it wrote lives from the next one on.
+        begin = min(before[min(first, final)], before[-1] - 1)
+        return begin, max(before[min(last, final) + 1] - 1, begin)
+
+    members: dict[int, list[ArenaTensor]] = {key: [] for key in addresses.families}
+    for stored in schedule.stored:
+        root, offset = stored.root()
+        if root.space == "arena":
+            life, base = addresses.families[id(root)]
+            first = stored.first if stored.first >= 0 else life.first
+            tensor = ArenaTensor(
+                stored.value, stored.desc, base + offset, *span(first, max(stored.last, first))
+            )
+            members[id(root)].append(tensor)
+    blocks = [
+        ArenaBlock(base, life.nbytes, *span(life.first, life.last), tuple(members[key]))
+        for key, (life, base) in addresses.families.items()
+    ]
+    for position, (life, base) in addresses.scratch.items():
+        node = schedule.actions[position].node
+        blocks.append(ArenaBlock(base, life.nbytes, *span(position, position), (), node))
+    return tuple(blocks)
+
+
 def lower(plan: Plan, scratch: ScratchSize) -> Program:
     """Return the program of a plan.
 
@@ -167,4 +199,5 @@ def lower(plan: Plan, scratch: ScratchSize) -> Program:
         addresses.total,
         addresses.bound,
         tuple(constants.packed),
+        _blocks(schedule, addresses),
     )

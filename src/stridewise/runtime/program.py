@@ -12,6 +12,8 @@ from stridewise.ops.kernels import KernelSpec
 from stridewise.tensor import TensorDesc
 
 __all__ = [
+    "ArenaBlock",
+    "ArenaTensor",
     "Binding",
     "CopyStep",
     "FillStep",
@@ -142,6 +144,46 @@ class PackedConstant:
 
 
 @dataclass(frozen=True, slots=True)
+class ArenaTensor:
+    """A stored tensor in a block of the arena.
+
+    Attributes:
+        value: the value.
+        desc: Origin and Storage.
+        offset: bytes from the start of the arena.
+        first: the first step that needs it, an index into the steps of the program.
+        last: the last one.
+    """
+
+    value: str
+    desc: TensorDesc
+    offset: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaBlock:
+    """Bytes of the arena that nothing else may use for a while.
+
+    Attributes:
+        offset: bytes from the start of the arena.
+        nbytes: its size.
+        first: the first step that needs it, an index into the steps of the program.
+        last: the last one.
+        tensors: the stored tensors that share these bytes; none in a scratchpad.
+        node: for a scratchpad, the step's node; else "".
+    """
+
+    offset: int
+    nbytes: int
+    first: int
+    last: int
+    tensors: tuple[ArenaTensor, ...]
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """Everything needed to run.
 
@@ -152,6 +194,7 @@ class Program:
         arena_nbytes: size of the arena of one run.
         lower_bound_nbytes: no arrangement of these tensors needs less.
         constants: what is packed once, before the first run.
+        blocks: what lies where in the arena, and when.
     """
 
     inputs: tuple[str, ...]
@@ -160,6 +203,7 @@ class Program:
     arena_nbytes: int
     lower_bound_nbytes: int
     constants: tuple[PackedConstant, ...]
+    blocks: tuple[ArenaBlock, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"arena {self.arena_nbytes} bytes, {len(self.constants)} constants"]

@@ -21,7 +21,17 @@ from stridewise.planner.cost import KernelCost
 from stridewise.planner.plan import Plan, Reorder
 from stridewise.tensor import TensorDesc
 
-__all__ = ["Action", "ConstantArg", "Place", "Schedule", "Stored", "make_schedule"]
+__all__ = [
+    "Action",
+    "ConstantArg",
+    "Place",
+    "Schedule",
+    "Stored",
+    "copy_labels",
+    "make_schedule",
+    "output_labels",
+    "reorder_label",
+]
 
 ITEMSIZE = 4
 """Bytes of a float32, the only dtype that kernels compute in so far."""
@@ -145,6 +155,38 @@ class Schedule:
     stored: list[Stored] = field(default_factory=list[Stored])
 
 
+def reorder_label(reorder: Reorder) -> str:
+    """Return what the step of a reorder is for, as programs and profiles call it."""
+    return f"{reorder.tensor}: {reorder.source} -> {reorder.target}"
+
+
+def _piece(node: str, value: str) -> str:
+    return f"{node} (piece {value})"
+
+
+def _operand(node: str, value: str) -> str:
+    return f"{node} (operand {value})"
+
+
+def _to_caller(value: str) -> str:
+    return f"{value} (to the caller)"
+
+
+def _constant(value: str) -> str:
+    return f"{value} (constant)"
+
+
+def copy_labels(node: Node) -> tuple[str, ...]:
+    """Return what programs and profiles call the copies that a node may need beside its kernel."""
+    names = dict.fromkeys(name for name in node.inputs if name)
+    return tuple(label(node.name, name) for name in names for label in (_piece, _operand))
+
+
+def output_labels(value: str) -> tuple[str, ...]:
+    """Return what programs and profiles call the copies that may bring a value to the caller."""
+    return _to_caller(value), _constant(value)
+
+
 class _Scheduler:
     def __init__(self, plan: Plan) -> None:
         self.plan, self.graph = plan, plan.graph
@@ -181,8 +223,9 @@ class _Scheduler:
             )
             cost = KernelCost(reorder.cost_ns, reorder.implementation, "cached")
             args = (("src", Place(source)), ("dst", Place(target)))
-            name = f"{value}: {reorder.source} -> {reorder.target}"
-            self.emit(Action(name, "kernel", spec, cost, args, completes=(target,)))
+            self.emit(
+                Action(reorder_label(reorder), "kernel", spec, cost, args, completes=(target,))
+            )
         return self.by_key[key]
 
     def emit(self, action: Action) -> None:
@@ -260,12 +303,12 @@ class _Scheduler:
             if source.parent is None and source.space == "arena":
                 source.parent = (result, offset)
             else:
-                why = f"{node.name} (piece {source.value})"
+                why = _piece(node.name, source.value)
                 self.copy(why, Place(source), Place(result, offset), source.desc.nbytes)
             return None
         copy = None
         if alias.kind == "accumulate":
-            why = f"{node.name} (operand {source.value})"
+            why = _operand(node.name, source.value)
             copy = self.copy(why, Place(source), Place(result), source.desc.nbytes)
         return source, result, copy
 
@@ -285,7 +328,7 @@ class _Scheduler:
             target = Stored(name, desc, space="output", index=index)
             if name in self.graph.constants:
                 source = ConstantArg(name)
-                self.copy(f"{name} (constant)", source, Place(target), desc.nbytes)
+                self.copy(_constant(name), source, Place(target), desc.nbytes)
                 continue
             stored = self.get(name, fmt)
             root, offset = stored.root()
@@ -293,7 +336,7 @@ class _Scheduler:
                 root.space, root.index = "output", index
                 stored.last = _FOREVER
             else:
-                self.copy(f"{name} (to the caller)", Place(stored), Place(target), desc.nbytes)
+                self.copy(_to_caller(name), Place(stored), Place(target), desc.nbytes)
 
     # --- overwriting ---
 

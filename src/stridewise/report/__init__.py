@@ -1,0 +1,11 @@
+"""The report: a plan, its program and its profile as one page that works without a network.
+
+Reads what was decided and measured, and decides and measures nothing itself.
+"""
+
+from stridewise.report.collect import collect
+from stridewise.report.data import Report, to_json
+from stridewise.report.drawing import Regret
+from stridewise.report.render import render, to_html
+
+__all__ = ["Regret", "Report", "collect", "render", "to_html", "to_json"]

@@ -1,0 +1,157 @@
+"""From a plan, its program and its profile to the data of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib import metadata
+from itertools import accumulate
+
+from stridewise.planner.plan import Plan
+from stridewise.report.data import Arena, Bar, Block, Edge, Group, Move, Report, Vertex
+from stridewise.report.drawing import Drawing, Regret, clean, refusal_row
+from stridewise.report.fold import repeats, stretches
+from stridewise.report.formats import Formats
+from stridewise.runtime.executor import Profile
+from stridewise.runtime.program import ArenaBlock, Program
+
+__all__ = ["MOST_BOXES", "collect"]
+
+MOST_BOXES = 900
+"""Boxes of a folded drawing; browsers lay out and move that many without a wait."""
+
+_LABEL_OPS = 4
+
+
+# --- groups ---------------------------------------------------------------------------------------
+
+
+def _groups(vertices: Sequence[Vertex], edges: Sequence[Edge]) -> tuple[Group, ...]:
+    """Return what is drawn folded: repetitions, and stretches of what else is too much."""
+    distances: dict[int, list[int]] = {index: [] for index in range(len(vertices))}
+    for edge in edges:
+        distances[edge.target].append(edge.target - edge.source)
+    letters = [
+        # Inputs and outputs are like nothing else, and so never part of a repetition.
+        (vertex.kind, index)
+        if vertex.kind in ("input", "output")
+        else (vertex.op, tuple(name.partition(" ")[0] for name in vertex.fused), vertex.works,
+              vertex.format, *(port.format for port in vertex.inputs), *distances[index])
+        for index, vertex in enumerate(vertices)
+    ]  # fmt: skip
+    found = repeats(letters, _widths(len(vertices), edges))
+    more = stretches(len(vertices), found, MOST_BOXES)
+    return tuple(
+        Group(first, length, count, _summary(vertices[first : first + length]))
+        for first, length, count in sorted((*found, *more))
+    )
+
+
+def _widths(count: int, edges: Sequence[Edge]) -> list[int]:
+    """Return how many results of earlier vertices are read at or after each vertex."""
+    last: dict[int, int] = {}
+    for edge in edges:
+        last[edge.source] = max(last.get(edge.source, 0), edge.target)
+    changes = [0] * (count + 1)
+    for source, target in last.items():
+        changes[source + 1] += 1
+        changes[target + 1] -= 1
+    return list(accumulate(changes[:count]))
+
+
+def _summary(vertices: Sequence[Vertex]) -> str:
+    labels = ["+".join((v.op, *(name.partition(" ")[0] for name in v.fused))) for v in vertices]
+    more = f", … {len(labels) - _LABEL_OPS} more" if len(labels) > _LABEL_OPS else ""
+    return ", ".join(labels[:_LABEL_OPS]) + more
+
+
+# --- the rest -------------------------------------------------------------------------------------
+
+
+def _arena(program: Program, drawing: Drawing, formats: Formats) -> Arena:
+    by_node = {v.name: index for index, v in enumerate(drawing.vertices) if v.kind == "node"}
+
+    def block(item: ArenaBlock) -> Block:
+        span = (item.offset, item.nbytes, item.first, item.last)
+        if not item.tensors:
+            return Block(*span, (clean(item.node),), None, by_node.get(clean(item.node)))
+        names = tuple(
+            f"{clean(tensor.value)} ({tensor.desc.storage.format})" for tensor in item.tensors
+        )
+        # The largest tensor of a family is what the others lie in.
+        largest = max(item.tensors, key=lambda tensor: tensor.desc.nbytes)
+        number = formats.index(largest.desc.storage.format)
+        return Block(*span, names, number, drawing.vertex_of_value.get(largest.value))
+
+    return Arena(
+        program.arena_nbytes,
+        program.lower_bound_nbytes,
+        tuple(clean(step.node) for step in program.steps),
+        tuple(map(block, program.blocks)),
+    )
+
+
+def _moves(plan: Plan) -> tuple[Move, ...]:
+    """Return every step that only moves bytes."""
+    return tuple(Move(clean(m.node_or_tensor), m.kind, m.nbytes) for m in plan.moves)
+
+
+def _bars(plan: Plan) -> tuple[Bar, ...]:
+    return tuple(
+        Bar(item.name, item.cost_ns, item.reorders, item.measured_ns, item.name == plan.name)
+        for item in plan.compare()
+    )
+
+
+def _measured(profile: Profile | None) -> dict[str, float] | None:
+    if profile is None:
+        return None
+    found: dict[str, float] = {}
+    for row in profile.rows:
+        found[row.node] = found.get(row.node, 0.0) + row.measured_ns
+    return found
+
+
+def collect(
+    plan: Plan,
+    program: Program | None = None,
+    profile: Profile | None = None,
+    regrets: Iterable[Regret] = (),
+) -> Report:
+    """Return what the page shows.
+
+    Args:
+        plan: what was decided.
+        program: the lowered plan, for the arena and the copies.
+        profile: measured times of the program's steps.
+        regrets: what other formats of tensors would cost.
+    """
+    measured = _measured(profile)
+    formats = Formats(plan)
+    drawing = Drawing(plan, formats, measured, regrets)
+    drawing.draw()
+    left = {key: ns for key, ns in (measured or {}).items() if key not in drawing.attributed}
+    arena = None if program is None else _arena(program, drawing, formats)
+    return Report(
+        name=clean(plan.graph.name),
+        version=metadata.version("stridewise"),
+        plan=plan.name,
+        target=plan.target.name,
+        machine=clean(str(plan.machine)),
+        cost_ns=plan.cost_ns,
+        lower_bound_ns=plan.lower_bound_ns,
+        gap=plan.gap,
+        measured_ns=None if profile is None else profile.measured_ns,
+        runs=0 if profile is None else profile.runs,
+        unattributed_ns=sum(left.values()),
+        bars=_bars(plan),
+        moves=_moves(plan),
+        views=tuple(map(clean, plan.views)),
+        formats=formats.uses(),
+        pictures=formats.pictures(),
+        vertices=tuple(drawing.vertices),
+        edges=tuple(drawing.edges),
+        groups=_groups(drawing.vertices, drawing.edges),
+        arena=arena,
+        refusals=tuple(map(refusal_row, plan.refusals)),
+        conflicts=tuple(map(refusal_row, plan.derived.conflicts)),
+    )

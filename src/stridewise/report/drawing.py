@@ -1,0 +1,217 @@
+"""The graph as the page draws it: vertices in the order of execution, and edges between them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from stridewise.formats import Format
+from stridewise.graph import Node, Refusal
+from stridewise.ops.geometry import user_format
+from stridewise.planner.candidates import Candidate
+from stridewise.planner.plan import Decision, Plan, Reorder
+from stridewise.report.data import Choice, Edge, Port, RefusalRow, RegretRow, Vertex
+from stridewise.report.formats import Formats
+from stridewise.runtime.schedule import copy_labels, output_labels, reorder_label
+
+__all__ = ["Drawing", "Regret", "clean", "refusal_row"]
+
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Regret(Protocol):
+    """What the report needs to know of the price of another format of one tensor."""
+
+    @property
+    def tensor(self) -> str:
+        """The value."""
+        ...
+
+    @property
+    def format(self) -> Format:
+        """The format that it does not have."""
+        ...
+
+    @property
+    def total_ns(self) -> float:
+        """What the whole plan would cost more."""
+        ...
+
+    @property
+    def kernel_ns(self) -> float:
+        """The part of it in kernels."""
+        ...
+
+    @property
+    def reorder_ns(self) -> float:
+        """The part of it in reorders."""
+        ...
+
+
+def clean(text: str) -> str:
+    """Return text as files in UTF-8 and documents in XML can hold it."""
+    return _UNPRINTABLE.sub("\ufffd", text)
+
+
+class Drawing:
+    """Vertices in the order of execution, and the stored tensors that run between them."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        formats: Formats,
+        measured: Mapping[str, float] | None,
+        regrets: Iterable[Regret],
+    ) -> None:
+        self.plan, self.formats, self.measured = plan, formats, measured
+        self.vertices: list[Vertex] = []
+        self.edges: list[Edge] = []
+        self.attributed: set[str] = set()
+        self.vertex_of_value: dict[str, int] = {}
+        self._where: dict[tuple[str, str], tuple[int, Format]] = {}
+        self._pending: dict[tuple[str, str], Reorder] = {
+            self._key(item.tensor, item.target): item for item in plan.reorders
+        }
+        self._refusals: dict[str, list[RefusalRow]] = {}
+        for item in (*plan.refusals, *plan.derived.conflicts):
+            self._refusals.setdefault(item.subject, []).append(refusal_row(item))
+        self._regrets: dict[str, list[RegretRow]] = {}
+        for item in regrets:
+            row = RegretRow(
+                clean(item.tensor), str(item.format),
+                item.total_ns, item.kernel_ns, item.reorder_ns,
+            )  # fmt: skip
+            self._regrets.setdefault(item.tensor, []).append(row)
+
+    def draw(self) -> None:
+        """Draw the whole graph."""
+        graph = self.plan.graph
+        for name in graph.inputs:
+            self._input(name)
+        for node, decision in zip(graph.nodes, self.plan.decisions, strict=True):
+            self._node(node, decision)
+        for name in graph.outputs:
+            self._output(name)
+
+    def _key(self, value: str, fmt: Format) -> tuple[str, str]:
+        return value, self.plan.storages.key(value, fmt)
+
+    def _add(self, vertex: Vertex, reads: Sequence[tuple[str, Format]]) -> int:
+        """Add a vertex behind what it reads."""
+        sources = [(name, *self._stored(name, fmt)) for name, fmt in reads]
+        index = len(self.vertices)
+        self.vertices.append(vertex)
+        for name, source, fmt in sources:
+            self.edges.append(Edge(source, index, clean(name), self.formats.index(fmt)))
+        return index
+
+    def _stored(self, value: str, fmt: Format) -> tuple[int, Format]:
+        """Return the vertex that makes a value in a format, reordering it first if planned."""
+        key = self._key(value, fmt)
+        if key not in self._where:
+            self._where[key] = self._reorder(self._pending[key])
+        return self._where[key]
+
+    def _time(self, *labels: str) -> float | None:
+        if self.measured is None:
+            return None
+        self.attributed.update(labels)
+        return sum(self.measured.get(label, 0.0) for label in labels)
+
+    def _port(self, name: str, fmt: Format | None) -> Port:
+        value = self.plan.graph.values[name]
+        why = self.plan.derived.provenance.get(name)
+        nbytes = 0 if fmt is None else self.formats.nbytes(name, fmt)
+        return Port(
+            clean(name),
+            str(value.type),
+            "" if value.origin is None else str(value.origin),
+            "" if why is None else clean(str(why)),
+            None if fmt is None else self.formats.index(fmt),
+            nbytes,
+        )
+
+    def _input(self, name: str) -> None:
+        fmt = user_format(self.plan.graph.values[name])
+        port = self._port(name, fmt)
+        vertex = Vertex(
+            "input", clean(name), "input", (), (), (), (port,), port.format, False, 0.0, None,
+            refusals=self._about(name), regrets=tuple(self._regrets.get(name, ())),
+        )  # fmt: skip
+        self._where[self._key(name, fmt)] = self._add(vertex, ()), fmt
+        self.vertex_of_value[name] = len(self.vertices) - 1
+
+    def _output(self, name: str) -> None:
+        fmt = user_format(self.plan.graph.values[name])
+        port = self._port(name, fmt)
+        measured = self._time(*output_labels(name))
+        vertex = Vertex(
+            "output", clean(name), "output", (), (), (port,), (), port.format,
+            bool(measured), 0.0, measured,
+        )  # fmt: skip
+        self._add(vertex, () if name in self.plan.graph.constants else ((name, fmt),))
+
+    def _reorder(self, reorder: Reorder) -> tuple[int, Format]:
+        name = reorder.tensor
+        before, after = (self._port(name, fmt) for fmt in (reorder.source, reorder.target))
+        kernel = reorder.implementation or "library's choice"
+        vertex = Vertex(
+            "reorder", clean(name), "reorder", (), (("kernel", kernel),),
+            (before,), (after,), after.format, True, reorder.cost_ns,
+            self._time(reorder_label(reorder)),
+        )  # fmt: skip
+        return self._add(vertex, ((name, reorder.source),)), reorder.target
+
+    def _node(self, node: Node, decision: Decision) -> None:
+        chosen, constants = decision.chosen, self.plan.graph.constants
+        option = chosen.option
+        pairs = [pair for pair in zip(node.inputs, option.inputs, strict=True) if pair[0]]
+        reads = [(name, fmt) for name, fmt in pairs if fmt is not None and name not in constants]
+        outputs = tuple(map(self._port, node.outputs, option.outputs))
+        candidates = (chosen, *sorted(decision.rejected, key=lambda item: item.cost_ns))
+        vertex = Vertex(
+            "node",
+            clean(node.name),
+            node.op,
+            tuple(clean(_fused(node, index)) for index in range(len(node.post_ops))),
+            tuple((key, clean(str(value))) for key, value in node.attrs),
+            tuple(self._port(name, fmt) for name, fmt in pairs),
+            outputs,
+            outputs[0].format if outputs else None,
+            bool(option.calls or option.fill),
+            chosen.cost_ns,
+            self._time(node.name, *copy_labels(node)),
+            tuple(self._choice(candidate, candidate is chosen) for candidate in candidates),
+            tuple(row for name in (node.name, *node.outputs) for row in self._about(name)),
+            tuple(row for name in node.outputs for row in self._regrets.get(name, ())),
+        )
+        index = self._add(vertex, reads)
+        for name, fmt in zip(node.outputs, option.outputs, strict=True):
+            self._where[self._key(name, fmt)] = index, fmt
+            self.vertex_of_value[name] = index
+
+    def _about(self, subject: str) -> tuple[RefusalRow, ...]:
+        return tuple(self._refusals.get(subject, ()))
+
+    def _choice(self, candidate: Candidate, chosen: bool) -> Choice:
+        number, option = self.formats.index, candidate.option
+        return Choice(
+            candidate.algorithm,
+            candidate.implementation,
+            tuple(None if fmt is None else number(fmt) for fmt in option.inputs),
+            tuple(map(number, option.outputs)),
+            candidate.cost_ns,
+            ", ".join(dict.fromkeys(cost.source for cost in candidate.costs)) or "free",
+            chosen,
+        )
+
+
+def _fused(node: Node, index: int) -> str:
+    post = node.post_ops[index]
+    return post.op if post.operand is None else f"{post.op} {node.inputs[post.operand]}"
+
+
+def refusal_row(item: Refusal) -> RefusalRow:
+    """Return a refusal as the page shows it."""
+    return RefusalRow(clean(item.rule), clean(item.subject), clean(item.reason))

@@ -1,0 +1,89 @@
+"""Which formats a plan stores tensors in, under which number the page knows each, and pictures."""
+
+from __future__ import annotations
+
+from stridewise.errors import FormatError
+from stridewise.formats import Block, Format
+from stridewise.formats.picture import svg
+from stridewise.ops.geometry import user_format
+from stridewise.planner.plan import Plan
+from stridewise.report.data import FormatUse
+from stridewise.tensor import TensorDesc
+
+__all__ = ["Formats"]
+
+
+def _picture(fmt: Format) -> str:
+    """Return the picture of a small tensor in a format, "" where none is small enough."""
+    blocks: dict[str, int] = {}
+    for digit in fmt.digits:
+        if isinstance(digit, Block):
+            blocks[digit.axis] = blocks.get(digit.axis, 1) * digit.size
+    usual = {"N": 1, "C": 5, "a": 1 if len(fmt.axes) > 2 else 2, "b": 5}
+    for spatial in (3, 2, 1):
+        # A quarter more than a block shows what padding there is.
+        shape = tuple(
+            blocks[axis] + max(blocks[axis] // 4, 1) if axis in blocks else usual.get(axis, spatial)
+            for axis in fmt.axes
+        )
+        try:
+            return svg(fmt, shape)
+        except FormatError:
+            continue
+    return ""
+
+
+class Formats:
+    """Every stored tensor's format, and the number under which the page knows it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._sizes: dict[str, list[int]] = {}
+        self.known: dict[str, Format] = {}
+        self._meet_all()
+
+    def _meet(self, value: str, fmt: Format) -> None:
+        """Count a stored tensor."""
+        self.known.setdefault(str(fmt), fmt)
+        self._sizes.setdefault(str(fmt), []).append(self.nbytes(value, fmt))
+
+    def nbytes(self, value: str, fmt: Format) -> int:
+        """Return the bytes of a value in a format, padding included."""
+        found = self._plan.graph.values[value]
+        return TensorDesc(found.shape, found.dtype, user_format(found), fmt).nbytes
+
+    def _meet_all(self) -> None:
+        graph = self._plan.graph
+        for name in graph.inputs:
+            self._meet(name, user_format(graph.values[name]))
+        for node, decision in zip(graph.nodes, self._plan.decisions, strict=True):
+            for name, fmt in zip(node.outputs, decision.chosen.option.outputs, strict=True):
+                self._meet(name, fmt)
+        for reorder in self._plan.reorders:
+            self._meet(reorder.tensor, reorder.target)
+        used = tuple(self.known)
+        for decision in self._plan.decisions:
+            for candidate in (decision.chosen, *decision.rejected):
+                for fmt in (*candidate.option.inputs, *candidate.option.outputs):
+                    if fmt is not None:
+                        self.known.setdefault(str(fmt), fmt)
+        order = sorted(used, key=lambda name: -sum(self._sizes[name]))
+        rest = [name for name in self.known if name not in self._sizes]
+        self._index = {name: index for index, name in enumerate((*order, *rest))}
+
+    def index(self, fmt: Format) -> int:
+        """Return the number of a format."""
+        return self._index.setdefault(str(fmt), len(self._index))
+
+    def uses(self) -> tuple[FormatUse, ...]:
+        """Return how much each format is used, by number; also those of rejected candidates."""
+        return tuple(
+            FormatUse(name, len(self._sizes.get(name, ())), sum(self._sizes.get(name, ())))
+            for name in self._index
+        )
+
+    def pictures(self) -> tuple[str, ...]:
+        """Return the picture of each format, by number; "" for those that no tensor has."""
+        return tuple(
+            _picture(self.known[name]) if name in self._sizes else "" for name in self._index
+        )

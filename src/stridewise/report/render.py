@@ -1,0 +1,133 @@
+"""From the data of the report to a page: one file, no request, no script but its own."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from functools import cache
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from stridewise.planner.plan import Plan
+from stridewise.report.collect import collect
+from stridewise.report.data import Report, to_json
+from stridewise.runtime.executor import Profile
+from stridewise.runtime.program import Program
+
+__all__ = ["embedded_json", "render", "to_html"]
+
+# What could end the element that holds the data, or begin a comment in it. Everything outside of
+# ASCII, U+2028 among it, is escaped by the JSON encoder already.
+_DANGEROUS = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+
+
+def embedded_json(report: Report) -> Markup:
+    """Return a report as JSON that is safe inside a script element of HTML."""
+    return Markup(to_json(report).translate(_DANGEROUS))
+
+
+_REGRET_WORK, _LEAST_REGRETS = 3000, 8
+"""Tensors whose regret is shown, times nodes of the graph, which is about a second of solving."""
+
+
+@cache
+def _static(name: str) -> str:
+    return files("stridewise.report").joinpath("static", name).read_text("utf-8")
+
+
+def _digest(text: str) -> str:
+    """Return what a Content-Security-Policy calls a script or a style sheet."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+def _picture_address(picture: str) -> str:
+    """Return a picture as an address that holds it, so that ids of pictures stay apart."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(picture.encode()).decode()}"
+
+
+# --- numbers for people ---------------------------------------------------------------------------
+
+
+def _ms(ns: float) -> str:
+    """Return a time with three digits that count.
+
+    >>> _ms(12_345_678), _ms(20_710), _ms(640)
+    ('12.3 ms', '20.7 µs', '0.64 µs')
+    """
+    value, unit = (ns / 1e6, "ms") if abs(ns) >= 1e6 else (ns / 1e3, "µs")
+    places = 2 if abs(value) < 10 else 1 if abs(value) < 100 else 0
+    return f"{value:.{places}f} {unit}"
+
+
+def _size(nbytes: float) -> str:
+    """Return a size with a unit.
+
+    >>> _size(12), _size(602_112), _size(3_211_264)
+    ('12 B', '602 kB', '3.21 MB')
+    """
+    power = min(max(math.floor(math.log10(max(nbytes, 1)) / 3), 0), 3)
+    value = nbytes / 1000**power
+    places = 0 if not power or value >= 100 else 1 if value >= 10 else 2
+    return f"{value:.{places}f} {('B', 'kB', 'MB', 'GB')[power]}"
+
+
+def _percent(part: float) -> str:
+    """Return a difference as a percentage with its sign, and what is far more as a multiple.
+
+    >>> _percent(0.0512), _percent(-0.2), _percent(11)
+    ('+5.1 %', '-20.0 %', '12 x')
+    """
+    return f"{1 + part:.0f} x" if part >= 9 else f"{100 * part:+.1f} %"
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("stridewise.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(ms=_ms, size=_size, percent=_percent)
+    return environment
+
+
+def render(report: Report) -> str:
+    """Return a report as a document in HTML, of its own and whole."""
+    script, style = _static("report.js"), _static("report.css")
+    policy = (
+        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    shown = [
+        (use, _picture_address(picture))
+        for use, picture in zip(report.formats, report.pictures, strict=True)
+        if picture
+    ]
+    nodes = [(index, v) for index, v in enumerate(report.vertices) if v.kind in ("node", "reorder")]
+    template = _environment().get_template("report.html")
+    return template.render(
+        report=report,
+        nodes=nodes,
+        pictures=shown,
+        slowest=max((max(b.cost_ns, b.measured_ns or 0) for b in report.bars), default=1) or 1,
+        data=embedded_json(report),
+        policy=policy,
+        # Our own files; the policy allows exactly these.
+        script=Markup(script),
+        style=Markup(style),
+    )
+
+
+def to_html(plan: Plan, program: Program | None = None, profile: Profile | None = None) -> str:
+    """Return a plan as a page; see :func:`stridewise.report.collect` for the arguments.
+
+    What other formats would cost takes a solution of the whole graph each. Large graphs show it for
+    their largest tensors only.
+    """
+    largest = max(_LEAST_REGRETS, _REGRET_WORK // max(len(plan.decisions), 1))
+    return render(collect(plan, program, profile, plan.regrets(limit=largest)))

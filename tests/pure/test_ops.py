@@ -151,6 +151,40 @@ def conv(rng: Rng) -> Case:
     return Case(arrays, [("Conv", inputs, theirs)], {**attrs, "groups": groups}, rtol=2e-5)
 
 
+def conv_transpose(rng: Rng) -> Case:
+    # ONNX's reference is wrong for groups, so each group is an operator of its own.
+    x = draw(rng, 2, int(rng.choice([3, 6])), *rng.integers(2, 5, int(rng.integers(1, 4))))
+    g = geometry(rng, x.ndim - 2)
+    groups = int(rng.choice([1, 1, 3]))
+    channels, outputs = x.shape[1], int(rng.choice([1, 2, 5]))
+    w = draw(rng, channels, outputs, *g["kernel"])
+    extra = ints(rng.integers(0, g["strides"]))
+    window = {key: g[key] for key in ("strides", "dilations", "pads")}
+    names = [f"p{group}" for group in range(groups)]
+    arrays: list[Array | None] = [x, w, draw(rng, groups * outputs)]
+    constants = {
+        "column": np.array([-1, *[1] * (x.ndim - 2)]),
+        **dict(zip(names, np.split(w, groups), strict=True)),
+    }
+    nodes: list[tuple[str, Sequence[str], dict[str, Any]]] = []
+    for group, name in enumerate(names):
+        step = channels // groups
+        constants |= {f"from{group}": np.array([step * group]), "one": np.array([1])}
+        constants[f"to{group}"] = np.array([step * (group + 1)])
+        nodes.append(("Slice", ["x0", f"from{group}", f"to{group}", "one"], {}))
+        theirs = {**window, "output_padding": extra, "kernel_shape": g["kernel"], "group": 1}
+        nodes.append(("ConvTranspose", [f"y{len(nodes) - 1}", name], theirs))
+    pieces = [f"y{2 * group + 1}" for group in range(groups)]
+    nodes.append(("Concat", pieces, {"axis": 1}))
+    nodes.append(("Reshape", ["x2", "column"], {}))
+    nodes.append(("Add", [f"y{len(nodes) - 2}", f"y{len(nodes) - 1}"], {}))
+    pads = g["pads"]
+    rank = len(extra)
+    ends = tuple(pad - more for pad, more in zip(pads[rank:], extra, strict=True))
+    attrs: dict[str, Attr] = {**window, "pads": pads[:rank] + ends, "groups": groups}
+    return Case(arrays, nodes, attrs, constants, rtol=2e-5)
+
+
 def pool(op: str) -> Callable[[Rng], Case]:
     def make(rng: Rng) -> Case:
         x = image(rng)
@@ -356,6 +390,7 @@ CASES: dict[str, Callable[[Rng], Case]] = {
     "clip": clip,
     "concat": concat,
     "conv": conv,
+    "conv_transpose": conv_transpose,
     "div": binary("Div"),
     "elu": unary("Elu", {"alpha": 0.3}, ["alpha"]),
     "equal": equal,
@@ -464,6 +499,20 @@ REFUSED: list[tuple[str, list[tuple[int, ...] | None], dict[str, Attr], str]] = 
     ("conv", [X, W], {"pads": (1, 1)}, "strides, dilations and pads for 2 spatial axes"),
     ("conv", [X, (6, 4, 7, 7)], {}, "a window that fits into the padded input"),
     ("conv", [X, None], {}, "input 1, found none"),
+    ("conv_transpose", [(4, 5), (4, 5)], {}, "an input of rank 3 to 5, found f32[4,5]"),
+    ("conv_transpose", [X, (4, 6, 3)], {}, "weights of rank 4, found f32[4,6,3]"),
+    ("conv_transpose", [X, W], {}, "6 input channels, found 4 in f32[1,4,5,5]"),
+    ("conv_transpose", [X, (4, 6, 3, 3)], {"groups": 3}, "groups that divide the inputs, found 3"),
+    ("conv_transpose", [X, (4, 6, 3, 3), (6,)], {"groups": 2}, "a bias of 12, found f32[6]"),
+    ("conv_transpose", [X, (4, 6, 3, 3)], {"pads": (1,)}, "strides, dilations and pads for 2"),
+    ("conv_transpose", [X, (4, 6, 3, 3)], {"pads": (-1, 0, 0, 0)}, "positive strides and dilat"),
+    (
+        "conv_transpose",
+        [X, (4, 6, 3, 3)],
+        {"pads": (0, 0, -2, -1), "strides": (2, 2)},
+        "ends that add less than a stride, found (-2, -1) and strides (2, 2)",
+    ),
+    ("conv_transpose", [X, (4, 6, 3, 3)], {"pads": (4, 4, 3, 3)}, "pads that leave something"),
     ("max_pool", [X], {}, "attribute 'kernel', found none"),
     ("max_pool", [X], {"kernel": (7, 7)}, "a window that fits into the padded input"),
     ("avg_pool", [X], {"kernel": (2,)}, "kernel, strides, dilations, pads for 2 spatial axes"),

@@ -235,6 +235,21 @@ def test_scales_are_not_folded_into_what_is_not_constant():
     assert len(after.nodes) == 8
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_scales_are_folded_into_transposed_convolutions(groups):
+    b, x = net(1, 4, 3, 3)
+    random = np.random.default_rng(groups)
+    weights = b.constant(random.normal(size=(4, 3, 2, 2)).astype(F32), "w")
+    y = b.op("conv_transpose", [x, weights], {"groups": groups, "strides": (2, 2)})
+    graph = b.build([b.scale(y)])
+    after, reasons = run("fold_scale", graph)
+    assert [node.op for node in after.nodes] == ["conv_transpose"]
+    assert not reasons
+    feed = {"x": random.normal(size=(1, 4, 3, 3)).astype(F32)}
+    (wanted,), (found,) = (run_reference(each, feed).values() for each in (graph, after))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("op", ["sub", "div"])
 def test_scales_that_are_no_per_channel_constants_are_left_alone(op):
     b, x = net(1, 2, 2, 2)

@@ -1,6 +1,6 @@
 """Stridewise: convolutional networks on CPUs, every tensor stored the way that makes them fast."""
 
-from stridewise import errors, formats
+from stridewise import errors, formats, zoo
 from stridewise.api import compile, load, plan  # noqa: A004 (the public name)
 from stridewise.errors import (
     DependencyError,
@@ -47,6 +47,7 @@ __all__ = [
     "load",
     "plan",
     "reorder",
+    "zoo",
 ]
 
 __version__ = "0.1.0"

@@ -246,6 +246,48 @@ def transposed_volumes(rank: int) -> ModelProto:
     return net.model(net.node("ConvTranspose", "x", w, strides=[2] * rank, pads=[1, 0] * rank))
 
 
+def resized() -> ModelProto:
+    """Resizing as exporters write it, in an image of known and in one of unknown axes."""
+    net = Net(18, size=6)
+    none = ""
+    x = net.conv("x", 3, 17, 3)
+    ways: list[dict[str, Any]] = [
+        {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+        {"mode": "linear"},
+        {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
+        {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"},
+        {"mode": "cubic", "coordinate_transformation_mode": "pytorch_half_pixel"},
+        {"mode": "cubic", "cubic_coeff_a": -0.5, "coordinate_transformation_mode": "asymmetric"},
+    ]
+    results = [
+        net.node("Resize", image, none, *how, **way)
+        for image in (x, "x")
+        for way in ways
+        for how in (
+            (net.weight([1, 1, 2, 2]),),
+            (net.weight([1, 1, 1.6, 0.6]),),
+            (none, net.ints(2, 17 if image == x else 3, 9, 13)),
+        )
+    ]
+    results.append(net.node("Resize", x, none, none, net.ints(9, 3), axes=[2, 3], mode="linear"))
+    return net.model(*results)
+
+
+def upsampled() -> ModelProto:
+    """Upsample of opset 9, its scales an input."""
+    net = Net(9, size=5)
+    x = net.conv("x", 3, 8, 3)
+    scales = net.weight([1, 1, 2, 3])
+    return net.model(net.node("Upsample", x, scales), net.node("Upsample", x, scales, mode="linear"))
+
+
+def upsampled_7() -> ModelProto:
+    """Upsample of opset 7, its scales an attribute."""
+    net = Net(7, size=5)
+    x = net.conv("x", 3, 8, 3)
+    return net.model(net.node("Upsample", x, scales=[1.0, 1.0, 2.0, 2.0], mode="nearest"))
+
+
 def shuffle() -> ModelProto:
     """Split, slices with steps, concatenation and a channel shuffle."""
     net = Net(13, channels=12)
@@ -365,11 +407,14 @@ _FEATURES: dict[str, Callable[[], ModelProto]] = {
     "padded": padded,
     "pools": pools,
     "products": products,
+    "resized": resized,
     "shape_driven": shape_driven,
     "shuffle": shuffle,
     "transposed": transposed,
     "transposed_volumes_1d": partial(transposed_volumes, 1),
     "transposed_volumes_3d": partial(transposed_volumes, 3),
+    "upsampled": upsampled,
+    "upsampled_7": upsampled_7,
     "volumes_1d": partial(volumes, 1),
     "volumes_3d": partial(volumes, 3),
     "windows": windows,

@@ -17,7 +17,7 @@ import stridewise as sw
 from .models import F32, relative_error
 from .onnx_nodes import make, node
 
-MODULES = {"ConvTranspose": "convtranspose"}
+MODULES = {"ConvTranspose": "convtranspose", "Resize": "resize", "Upsample": "upsample"}
 """The operators, and the modules of ONNX that have their tests."""
 
 

@@ -15,6 +15,7 @@ from stridewise.dtypes import dtype_of
 from stridewise.errors import GraphError
 from stridewise.graph import Attr, Node, PostOp, TensorType
 from stridewise.ops import OPS, evaluate, infer
+from stridewise.ops.resize import COORDINATES, ROUNDINGS
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Rng = np.random.Generator
@@ -183,6 +184,39 @@ def conv_transpose(rng: Rng) -> Case:
     ends = tuple(pad - more for pad, more in zip(pads[rank:], extra, strict=True))
     attrs: dict[str, Attr] = {**window, "pads": pads[:rank] + ends, "groups": groups}
     return Case(arrays, nodes, attrs, constants, rtol=2e-5)
+
+
+def resize(rng: Rng) -> Case:
+    x = image(rng, 2, 2)
+    modes = [("nearest", r) for r in ROUNDINGS] + [("linear", ""), ("cubic", "")]
+    mode, rounding = modes[rng.integers(len(modes))]
+    coordinates = COORDINATES[rng.integers(len(COORDINATES))]
+    shape = (*x.shape[:2], *ints(rng.integers(1, 12, 2)))
+    theirs: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": coordinates}
+    attrs: dict[str, Attr] = {"shape": shape, "mode": mode, "coordinates": coordinates}
+    if rounding:
+        attrs["rounding"] = theirs["nearest_mode"] = rounding
+    constants = {"none": np.zeros(0, F32), "sizes": np.array(shape)}
+    node = ("Resize", ["x0", "none", "none", "sizes"], theirs)
+    return Case([x], [node], attrs, constants, rtol=1e-5)
+
+
+def interpolate(rng: Rng) -> Case:
+    x = image(rng)
+    axis = int(rng.integers(x.ndim))
+    matrix = draw(rng, 3, x.shape[axis])
+    front = [axis, *(a for a in range(x.ndim) if a != axis)]
+    back = [front.index(a) for a in range(x.ndim)]
+    rest = [x.shape[a] for a in front[1:]]
+    constants = {"flat": np.array([x.shape[axis], -1]), "full": np.array([3, *rest])}
+    nodes = [
+        ("Transpose", ["x0"], {"perm": front}),
+        ("Reshape", ["y0", "flat"], {}),
+        ("MatMul", ["x1", "y1"], {}),
+        ("Reshape", ["y2", "full"], {}),
+        ("Transpose", ["y3"], {"perm": back}),
+    ]
+    return Case([x, matrix], nodes, {"axis": axis}, constants, rtol=1e-5)
 
 
 def pool(op: str) -> Callable[[Rng], Case]:
@@ -401,6 +435,7 @@ CASES: dict[str, Callable[[Rng], Case]] = {
     "hard_sigmoid": unary("HardSigmoid", {"alpha": 0.3, "beta": 0.4}, ["alpha", "beta"]),
     "hard_swish": unary("HardSwish"),
     "identity": unary("Identity"),
+    "interpolate": interpolate,
     "leaky_relu": unary("LeakyRelu", {"alpha": 0.2}, ["alpha"]),
     "log": unary("Log", positive=True),
     "log_softmax": softmax("LogSoftmax"),
@@ -419,6 +454,7 @@ CASES: dict[str, Callable[[Rng], Case]] = {
     "reduce_sum": reduction("ReduceSum"),
     "relu": unary("Relu"),
     "reshape": reshape,
+    "resize": resize,
     "scale_shift": scale_shift,
     "sigmoid": unary("Sigmoid"),
     "slice": slice_,
@@ -561,6 +597,10 @@ REFUSED: list[tuple[str, list[tuple[int, ...] | None], dict[str, Attr], str]] = 
     ("channel_shuffle", [X], {"groups": 3}, "groups that divide the channels, found 3"),
     ("channel_shuffle", [(4,)], {"groups": 2}, "an input with a channel axis, found f32[4]"),
     ("gather", [X, (1,)], {"axis": 4}, "an axis below 4, found 4"),
+    ("resize", [X], {"shape": (1, 4, 0, 5), "mode": "linear"}, "a shape of 4 positive extents"),
+    ("resize", [X], {"shape": (1, 4, 5, 5), "mode": "area"}, "one of nearest, linear, cubic"),
+    ("interpolate", [X, (3, 5)], {"axis": 4}, "an axis below 4, found 4"),
+    ("interpolate", [X, (5, 3)], {"axis": 2}, "a matrix of 5 columns of dtype float32"),
     ("relu", [X, X], {}, "1 inputs, found 2"),
 ]
 

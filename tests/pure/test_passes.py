@@ -68,6 +68,13 @@ def _remove_no_ops() -> Graph:
     return b.build([b.op("identity", [y], name="y")])
 
 
+def _split_resize() -> Graph:
+    b, x = net(1, 1, 2, 3)
+    shape = {"shape": (1, 1, 3, 2), "mode": "linear"}
+    y = b.op("resize", [x], {**shape, "coordinates": "align_corners"})
+    return b.build([y, b.op("resize", [x], shape)])
+
+
 def _recognize_activations() -> Graph:
     b, x = net(1, 3)
     gate = b.op("clip", [b.op("add", [x, b.const(3)])], {"alpha": 0.0, "beta": 6.0})
@@ -121,6 +128,7 @@ def _remove_dead() -> Graph:
 GOLDEN = {
     "fold_constants": _fold_constants,
     "remove_no_ops": _remove_no_ops,
+    "split_resize": _split_resize,
     "recognize_activations": _recognize_activations,
     "recognize_shuffle": _recognize_shuffle,
     "fold_scale": _fold_scale,
@@ -140,6 +148,20 @@ def test_a_pass_writes_its_golden_text(name, golden):
     after, _ = run(name, graph)
     assert after != graph
     golden(f"pass_{name}", f"{graph}\n--- {name} --->\n\n{after}")
+
+
+def test_resizing_that_the_library_has_no_kernel_for_is_refused_with_a_reason():
+    b, x = net(1, 2, 4, 4)
+    nearest = {"shape": (1, 2, 6, 6), "mode": "nearest"}
+    cubic = {"shape": (1, 2, 4, 8), "mode": "cubic"}
+    after, reasons = run(
+        "split_resize", b.build([b.op("resize", [x], a) for a in (nearest, cubic)])
+    )
+    assert reasons == [
+        "resize: oneDNN has no kernel for nearest, half_pixel; it becomes a matrix product an axis",
+        "resize.1: oneDNN has no kernel for cubic, half_pixel; it becomes a matrix product an axis",
+    ]
+    assert [node.op for node in after.nodes] == ["interpolate"] * 3
 
 
 # --- refusals -------------------------------------------------------------------------------------

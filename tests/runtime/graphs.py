@@ -310,6 +310,29 @@ def _pads() -> Graph:
     return b.build([b.op("relu", [b.named(z)]) for z in results] + results)
 
 
+def _resizes(*shape: int) -> Graph:
+    """Return images resized by the library, and by matrices of every kind."""
+    b = Net(*shape)
+    y = b.named(b.x)
+    results = []
+    for factors in ((2, 3, 2), (0.5, 1.5, 1)):
+        spatial = (max(1, int(e * f)) for e, f in zip(shape[2:], factors, strict=False))
+        wanted = (*shape[:2], *spatial)
+        for mode, coordinates in (
+            ("nearest", "asymmetric"), ("nearest", "half_pixel"), ("linear", "half_pixel"),
+            ("linear", "align_corners"), ("linear", "asymmetric"), ("cubic", "half_pixel"),
+        ):  # fmt: skip
+            attrs = {"shape": wanted, "mode": mode, "coordinates": coordinates, "rounding": "floor"}
+            results.append(b.named(b.op("resize", [y], attrs)))
+    wide = {"shape": (shape[0], 2 * shape[1], *shape[2:]), "mode": "linear"}
+    grid = b.constant(b.rng.normal(size=(3, shape[2])).astype(F32), "grid")
+    results += [b.op("resize", [b.x], wide), b.op("resize", [y], wide)]
+    results.append(b.op("interpolate", [y, grid], {"axis": 2}))
+    flat = b.op("reshape", [b.x], {"shape": (shape[0], int(np.prod(shape[1:])))})
+    results.append(b.op("resize", [flat], {"shape": (3, 7), "mode": "linear"}))
+    return b.build(results)
+
+
 def _softmaxes(*shape: int) -> Graph:
     b = Net(*shape)
     y = b.named(b.x) if len(shape) > 2 else b.x
@@ -515,6 +538,9 @@ CASES: dict[str, Callable[[], Graph]] = {
     "slices": _slices,
     "lone_reductions": _lone_reductions,
     "pads": _pads,
+    "resizes_1d": lambda: _resizes(2, 17, 5),
+    "resizes_2d": lambda: _resizes(2, 17, 5, 4),
+    "resizes_3d": lambda: _resizes(1, 24, 3, 4, 3),
     "softmaxes_2d": lambda: _softmaxes(3, 17, 4, 5),
     "softmaxes_rows": lambda: _softmaxes(5, 7),
     "nhwc": _nhwc,

@@ -16,12 +16,15 @@ from collections.abc import Callable
 from stridewise.errors import InputError, describe
 from stridewise.graph import Graph
 from stridewise.zoo.classic import alexnet, vgg16
+from stridewise.zoo.convnext import convnext_tiny
 from stridewise.zoo.densenet import densenet121
+from stridewise.zoo.detection import resnet50_fpn
 from stridewise.zoo.efficientnet import efficientnet_b0
 from stridewise.zoo.inception import inception_v3
 from stridewise.zoo.mobilenet import mobilenet_v2, mobilenet_v3_large
 from stridewise.zoo.regnet import regnet_y_400mf
 from stridewise.zoo.resnet import resnet3d_18, resnet18, resnet50, resnext101_32x8d
+from stridewise.zoo.segmentation import deeplabv3_resnet50, fcn_resnet50
 from stridewise.zoo.shufflenet import shufflenet_v2
 from stridewise.zoo.squeezenet import squeezenet1_1
 from stridewise.zoo.unet import unet
@@ -29,8 +32,11 @@ from stridewise.zoo.unet import unet
 __all__ = [
     "alexnet",
     "build",
+    "convnext_tiny",
+    "deeplabv3_resnet50",
     "densenet121",
     "efficientnet_b0",
+    "fcn_resnet50",
     "inception_v3",
     "mobilenet_v2",
     "mobilenet_v3_large",
@@ -39,6 +45,7 @@ __all__ = [
     "resnet3d_18",
     "resnet18",
     "resnet50",
+    "resnet50_fpn",
     "resnext101_32x8d",
     "shufflenet_v2",
     "squeezenet1_1",
@@ -49,9 +56,9 @@ __all__ = [
 _MODELS: dict[str, Callable[..., Graph]] = {
     function.__name__: function
     for function in (
-        alexnet, densenet121, efficientnet_b0, inception_v3, mobilenet_v2, mobilenet_v3_large,
-        regnet_y_400mf, resnet18, resnet3d_18, resnet50, resnext101_32x8d, shufflenet_v2,
-        squeezenet1_1, unet, vgg16,
+        alexnet, convnext_tiny, deeplabv3_resnet50, densenet121, efficientnet_b0, fcn_resnet50,
+        inception_v3, mobilenet_v2, mobilenet_v3_large, regnet_y_400mf, resnet18, resnet3d_18,
+        resnet50, resnet50_fpn, resnext101_32x8d, shufflenet_v2, squeezenet1_1, unet, vgg16,
     )
 }  # fmt: skip
 

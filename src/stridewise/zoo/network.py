@@ -25,6 +25,7 @@ Extents = int | Sequence[int]
 """One number for all spatial axes, or one for each."""
 
 _EPSILON = 1e-5
+_LAYER_EPSILON = 1e-6
 _NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / 256) for i in range(256)], np.float32)
 """Numbers that are spread like a standard normal distribution."""
 
@@ -179,6 +180,34 @@ class Network:
             "scale_shift", operands, None, _Moments(float(np.mean(beta)), float(square))
         )
 
+    def layer_norm(self, x: str) -> str:
+        """Add a layer norm over the channels of each pixel (Ba et al. 2016), step by step.
+
+        y = (x - mean) / sqrt(var + epsilon) * gamma + beta; the graph has no operator for it.
+        """
+        b, shape = self.builder, self.builder.type(x).shape
+        over: dict[str, Attr] = {"axes": (self._channel_axis,)}
+        centered = b.op("sub", [x, b.op("reduce_mean", [x], over)])
+        variance = b.op("reduce_mean", [b.op("mul", [centered, centered])], over)
+        epsilon = b.constant(np.full((1,) * len(shape), _LAYER_EPSILON, np.float32), "epsilon")
+        deviation = b.op("sqrt", [b.op("add", [variance, epsilon])])
+        y = b.op("div", [centered, deviation])
+        count = self.channels(x)
+        gamma, beta = self._uniform(0.7, 1.3, count), self._uniform(-0.3, 0.3, count)
+        operands = [y, self._parameter("scale", gamma), self._parameter("shift", beta)]
+        moments = _Moments(float(np.mean(beta)), float(np.mean(gamma**2 + beta**2)))
+        return self._op("scale_shift", operands, None, moments)
+
+    def scale(self, x: str, factor: float) -> str:
+        """Multiply each channel by a number of its own, near to ``factor``."""
+        numbers = factor * self._uniform(0.5, 1.5, self.channels(x))
+        shape = [1] * len(self.builder.type(x).shape)
+        shape[self._channel_axis] = -1
+        before, square = self._moments[x], float(np.mean(numbers**2))
+        moments = _Moments(float(np.mean(numbers)) * before.mean, square * before.square)
+        operands = [x, self._parameter("scale", numbers.reshape(shape))]
+        return self._op("mul", operands, None, moments)
+
     def linear(self, x: str, outputs: int) -> str:
         """Add a fully connected layer with bias over the last axis of a matrix."""
         inputs = self.builder.type(x).shape[-1]
@@ -278,6 +307,16 @@ class Network:
         attrs: dict[str, Attr] = {"axes": self._spatial_axes(x), "keepdims": int(keep)}
         return self._op("reduce_mean", [x], attrs, self._moments[x].narrowed(0.2))
 
+    def resize(self, x: str, extents: Sequence[int], mode: str) -> str:
+        """Resize an image as PyTorch does, nearest neighbors or linear."""
+        attrs: dict[str, Attr] = {
+            "shape": (*self.builder.type(x).shape[:2], *extents),
+            "mode": mode,
+            "coordinates": "asymmetric" if mode == "nearest" else "half_pixel",
+            "rounding": "floor",
+        }
+        return self._op("resize", [x], attrs, self._moments[x])
+
     def flatten(self, x: str) -> str:
         """See each image as one row."""
         shape = self.builder.type(x).shape
@@ -327,7 +366,8 @@ class Network:
             x: the image.
             squeezed: channels between the two layers.
             inner: the activation between them.
-            outer: the activation behind them, with ``attrs``.
+            outer: the activation behind them.
+            attrs: the parameters of that activation.
         """
         y = self.act(self.conv(self.mean(x, keep=True), squeezed, 1, bias=True), inner)
         y = self.conv(y, self.channels(x), 1, bias=True)

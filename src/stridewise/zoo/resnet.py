@@ -1,4 +1,4 @@
-"""Residual networks: ResNet (He et al. 2016), ResNeXt (Xie et al. 2017), and R3D (Tran et al. 2018).
+"""Residual networks: ResNet (He 2016), ResNeXt (Xie 2017), and R3D (Tran 2018).
 
 As in torchvision, the stride of a bottleneck is in its 3x3 convolution.
 """

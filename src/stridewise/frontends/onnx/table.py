@@ -13,6 +13,7 @@ from stridewise.frontends.onnx import (
     norm,
     pool,
     reduce,
+    resize,
     shape,
     slice,
     softmax,
@@ -23,7 +24,7 @@ __all__ = ["HANDLERS"]
 
 _ROOMS = (
     activation, concat, constant, conv, conv_transpose, elementwise, matmul, norm, pool, reduce,
-    shape, slice, softmax,
+    resize, shape, slice, softmax,
 )  # fmt: skip
 
 HANDLERS: dict[str, Handler] = {

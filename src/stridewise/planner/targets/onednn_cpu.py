@@ -35,6 +35,9 @@ _EFFICIENCY: dict[tuple[str, str], float] = {
     ("inner_product", "plain"): 0.65,
     ("shuffle", "blocked"): 0.30,
     ("reduction", "plain"): 0.30,
+    ("resampling", "plain"): 0.25,
+    ("resampling", "channels-last"): 0.50,
+    ("resampling", "blocked"): 0.50,
 }
 _DEFAULT = 0.60
 

@@ -278,7 +278,9 @@ def upsampled() -> ModelProto:
     net = Net(9, size=5)
     x = net.conv("x", 3, 8, 3)
     scales = net.weight([1, 1, 2, 3])
-    return net.model(net.node("Upsample", x, scales), net.node("Upsample", x, scales, mode="linear"))
+    return net.model(
+        net.node("Upsample", x, scales), net.node("Upsample", x, scales, mode="linear")
+    )
 
 
 def upsampled_7() -> ModelProto:

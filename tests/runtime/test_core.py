@@ -307,6 +307,34 @@ class TestReorder:
             core.prepack_into(np.zeros(16, F32), d, d, buffer, 64, THREADS)
 
 
+class TestResampling:
+    @pytest.mark.parametrize("tag", ["abcd", "acdb", "blocked"])
+    @pytest.mark.parametrize("mode", ["nearest", "linear"])
+    @pytest.mark.parametrize("shape", [(8, 10), (6, 7), (2, 3), (4, 5), (13, 1)])
+    def test_aligns_the_centers_of_pixels(self, tag, mode, shape):
+        tag = block_tag() if tag == "blocked" else tag
+        x = random(2, 17, 4, 5)
+
+        def positions(count, size):
+            at = (np.arange(count) + 0.5) * size / count - 0.5
+            low = np.floor(at + 0.5) if mode == "nearest" else np.floor(at)
+            part = 0 * at if mode == "nearest" else at - low
+            return *(np.clip(low + i, 0, size - 1).astype(int) for i in (0, 1)), part
+
+        (up, down, dy), (left, right, dx) = map(positions, shape, x.shape[2:])
+        rows = x[:, :, up] * (1 - dy[:, None]) + x[:, :, down] * dy[:, None]
+        want = rows[..., left] * (1 - dx) + rows[..., right] * dx
+        pd = core.resampling(mode, desc(x.shape, tag), desc(want.shape, tag), threads=THREADS)
+        assert not pd.impl.startswith("ref")
+        got = execute(pd, {core.ARG_SRC: x}, want.shape)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+    def test_wrong_algorithm(self):
+        d = desc((1, 16, 4, 4))
+        with pytest.raises(ValueError, match="resampling: unknown algorithm 'cubic'"):
+            core.resampling("cubic", d, d)
+
+
 class TestDeconvolution:
     @pytest.mark.parametrize("tag", ["abcd", "acdb", "blocked"])
     @pytest.mark.parametrize(

@@ -64,6 +64,8 @@ def _positions(size: int, count: int, scale: float, coordinates: str) -> Array:
 
 
 def _rounded(positions: Array, rounding: str) -> Array:
+    # Scales come in float32: what lies next to a tie is one. True neighbors are farther apart.
+    positions = np.round(positions, 5)
     return {
         "round_prefer_floor": lambda: np.ceil(positions - 0.5),
         "round_prefer_ceil": lambda: np.floor(positions + 0.5),

@@ -181,18 +181,25 @@ void bind_memory(nb::module_ &m) {
 }
 
 void bind_convolution(nb::module_ &m) {
-    m.def(
-        "convolution",
-        [](const MemoryDesc &src, const MemoryDesc &weights, const OptionalDesc &bias,
-           const MemoryDesc &dst, const Dims &strides, const Dims &dilations,
-           const Dims &pads_begin, const Dims &pads_end, const Entries &entries, int threads) {
-            const PostOps post_ops = parse_post_ops(entries);
-            const Window window{strides, dilations, pads_begin, pads_end};
-            const nb::gil_scoped_release released;
-            return convolution(src, weights, bias, dst, window, post_ops, threads);
-        },
-        "src"_a, "weights"_a, "bias"_a.none(), "dst"_a, "strides"_a, "dilations"_a, "pads_begin"_a,
-        "pads_end"_a, "post_ops"_a = Entries(), nb::kw_only(), "threads"_a = 0);
+    using Factory = PrimitiveDesc (*)(const MemoryDesc &, const MemoryDesc &, const OptionalDesc &,
+                                      const MemoryDesc &, const Window &, const PostOps &, int);
+    const auto bind = [&m](const char *name, Factory factory) {
+        m.def(
+            name,
+            [factory](const MemoryDesc &src, const MemoryDesc &weights, const OptionalDesc &bias,
+                      const MemoryDesc &dst, const Dims &strides, const Dims &dilations,
+                      const Dims &pads_begin, const Dims &pads_end, const Entries &entries,
+                      int threads) {
+                const PostOps post_ops = parse_post_ops(entries);
+                const Window window{strides, dilations, pads_begin, pads_end};
+                const nb::gil_scoped_release released;
+                return factory(src, weights, bias, dst, window, post_ops, threads);
+            },
+            "src"_a, "weights"_a, "bias"_a.none(), "dst"_a, "strides"_a, "dilations"_a,
+            "pads_begin"_a, "pads_end"_a, "post_ops"_a = Entries(), nb::kw_only(), "threads"_a = 0);
+    };
+    bind("convolution", convolution);
+    bind("deconvolution", deconvolution);
     m.def(
         "pooling",
         [](const std::string &alg, const MemoryDesc &src, const MemoryDesc &dst, const Dims &kernel,
@@ -247,6 +254,15 @@ void bind_elementwise(nb::module_ &m) {
         },
         "alg"_a, "src0"_a, "src1"_a, "dst"_a, "post_ops"_a = Entries(), nb::kw_only(),
         "threads"_a = 0);
+    m.def(
+        "resampling",
+        [](const std::string &alg, const MemoryDesc &src, const MemoryDesc &dst,
+           const Entries &entries, int threads) {
+            const PostOps post_ops = parse_post_ops(entries);
+            const nb::gil_scoped_release released;
+            return resampling(alg, src, dst, post_ops, threads);
+        },
+        "alg"_a, "src"_a, "dst"_a, "post_ops"_a = Entries(), nb::kw_only(), "threads"_a = 0);
     m.def("scale_shift", &scale_shift, "src"_a, "dst"_a, "relu"_a, nb::kw_only(), "threads"_a = 0,
           ReleaseGil());
     m.def("lrn", &lrn, "src"_a, "dst"_a, "alg"_a, "local_size"_a, "alpha"_a, "beta"_a, "k"_a,

@@ -64,6 +64,14 @@ const Algorithms &pooling_algorithms() {
     return table;
 }
 
+const Algorithms &resampling_algorithms() {
+    static const Algorithms table = {
+        {"nearest", algorithm::resampling_nearest},
+        {"linear", algorithm::resampling_linear},
+    };
+    return table;
+}
+
 const Algorithms &lrn_algorithms() {
     static const Algorithms table = {
         {"across", algorithm::lrn_across_channels},
@@ -159,6 +167,16 @@ Dims library_dilations(const Window &window, const MemoryDesc &src) {
     return skipped;
 }
 
+// A dense tensor fills its memory: as many elements, spare lanes included, as bytes allow.
+void require_dense(const MemoryDesc &dst, const char *where) {
+    if (dst.is_any()) return;
+    std::int64_t count = 1;
+    for (const auto extent : dst.get().get_padded_dims()) count *= extent;
+    const auto nbytes =
+        static_cast<std::size_t>(count) * dnnl::memory::data_type_size(dst.get().get_data_type());
+    require(dst.extent() == nbytes, std::string(where) + ": expected a dense destination");
+}
+
 MemoryDesc query_arg(const_dnnl_primitive_desc_t desc, const std::vector<int> &args, int arg) {
     const bool known =
         arg == DNNL_ARG_SCRATCHPAD || std::find(args.begin(), args.end(), arg) != args.end();
@@ -238,6 +256,37 @@ PrimitiveDesc convolution(const MemoryDesc &src, const MemoryDesc &weights,
              : Desc(cpu_engine(), kind, direct, src.get(), weights.get(), dst.get(), window.strides,
                     dilations, window.pads_begin, window.pads_end, attr);
     return PrimitiveDesc(std::move(desc), weighted_args(bias.has_value(), post_ops), resolved);
+}
+
+PrimitiveDesc deconvolution(const MemoryDesc &src, const MemoryDesc &weights,
+                            const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
+                            const Window &window, const PostOps &post_ops, int threads) {
+    const Dims dilations = library_dilations(window, src);
+    require_dense(dst, "deconvolution");
+    const auto attr = make_attr(post_ops);
+    const int resolved = resolve_threads(threads);
+    const ThreadScope scope(resolved);
+    using Desc = dnnl::deconvolution_forward::primitive_desc;
+    const auto kind = prop_kind::forward_inference;
+    const auto direct = algorithm::deconvolution_direct;
+    auto desc =
+        bias ? Desc(cpu_engine(), kind, direct, src.get(), weights.get(), bias->get(), dst.get(),
+                    window.strides, dilations, window.pads_begin, window.pads_end, attr)
+             : Desc(cpu_engine(), kind, direct, src.get(), weights.get(), dst.get(), window.strides,
+                    dilations, window.pads_begin, window.pads_end, attr);
+    return PrimitiveDesc(std::move(desc), weighted_args(bias.has_value(), post_ops), resolved);
+}
+
+PrimitiveDesc resampling(const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &dst,
+                         const PostOps &post_ops, int threads) {
+    const auto attr = make_attr(post_ops);
+    const int resolved = resolve_threads(threads);
+    const ThreadScope scope(resolved);
+    dnnl::resampling_forward::primitive_desc desc(
+        cpu_engine(), prop_kind::forward_inference,
+        find(resampling_algorithms(), algorithm, "resampling"), src.get(), dst.get(), attr);
+    return PrimitiveDesc(std::move(desc), with_operands({DNNL_ARG_SRC, DNNL_ARG_DST}, post_ops),
+                         resolved);
 }
 
 PrimitiveDesc pooling(const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &dst,

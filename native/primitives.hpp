@@ -86,6 +86,14 @@ struct Window {
 PrimitiveDesc convolution(const MemoryDesc &src, const MemoryDesc &weights,
                           const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
                           const Window &window, const PostOps &post_ops, int threads);
+// The transpose of a convolution. `weights` are [G, ]O, I, spatial, as for `convolution`. `dst`
+// must be dense: the library accepts strides there and then writes out of bounds.
+PrimitiveDesc deconvolution(const MemoryDesc &src, const MemoryDesc &weights,
+                            const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
+                            const Window &window, const PostOps &post_ops, int threads);
+// `algorithm` is "nearest" or "linear"; centers of pixels are aligned.
+PrimitiveDesc resampling(const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &dst,
+                         const PostOps &post_ops, int threads);
 PrimitiveDesc pooling(const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &dst,
                       const Dims &kernel, const Window &window, const PostOps &post_ops,
                       int threads);

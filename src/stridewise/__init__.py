@@ -1,6 +1,6 @@
 """Stridewise: convolutional networks on CPUs, every tensor stored the way that makes them fast."""
 
-from stridewise import errors, formats
+from stridewise import errors, formats, zoo
 from stridewise.api import assert_plan, compile, load, load_plan, plan  # noqa: A004 (the public name)
 from stridewise.errors import (
     DependencyError,
@@ -57,6 +57,7 @@ __all__ = [
     "load_plan",
     "plan",
     "reorder",
+    "zoo",
 ]
 
 __version__ = "0.1.0"

@@ -136,6 +136,29 @@ def convolution(
 ) -> PrimitiveDesc:
     """A dilation of 1 is dense, as in ONNX."""
 
+def deconvolution(
+    src: MemoryDesc,
+    weights: MemoryDesc,
+    bias: MemoryDesc | None,
+    dst: MemoryDesc,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads_begin: Sequence[int],
+    pads_end: Sequence[int],
+    post_ops: Sequence[PostOp] = ...,
+    *,
+    threads: int = 0,
+) -> PrimitiveDesc:
+    """Weights are [G, ]O, I, spatial; a negative end pad adds output beyond the last window."""
+
+def resampling(
+    alg: str,
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    post_ops: Sequence[PostOp] = ...,
+    *,
+    threads: int = 0,
+) -> PrimitiveDesc: ...
 def pooling(
     alg: str,
     src: MemoryDesc,

@@ -214,6 +214,82 @@ def volumes(rank: int) -> ModelProto:
     return net.model(net.node("GlobalAveragePool", x))
 
 
+def transposed() -> ModelProto:
+    """Transposed convolutions: every way to say how large the result is, a norm, groups."""
+    net = Net(13, channels=6, size=5)
+
+    def up(x: str, inputs: int, outputs: int, kernel: int, groups: int = 1, **attrs: Any) -> str:
+        w = net.weight(net.rng.normal(0, 0.3, (inputs, outputs // groups, kernel, kernel)))
+        names = [w] if groups > 1 else [w, net.weight(net.rng.normal(size=outputs))]
+        return net.node("ConvTranspose", x, *names, group=groups, **attrs)
+
+    two = {"strides": [2, 2]}
+    x = net.node("Relu", net.norm(up("x", 6, 12, 4, pads=[1] * 4, **two), 12))
+    y = net.norm(up(x, 12, 8, 3, groups=2, pads=[1, 0, 2, 1], output_padding=[1, 1], **two), 8)
+    return net.model(
+        y,
+        up("x", 6, 5, 3, output_shape=[10, 12], **two),
+        up("x", 6, 5, 3, output_shape=[12, 13], strides=[3, 2], dilations=[1, 2]),
+        up("x", 6, 5, 3, auto_pad="SAME_UPPER", **two),
+        up("x", 6, 5, 4, auto_pad="SAME_LOWER", strides=[3, 3]),
+        up("x", 6, 5, 4, auto_pad="SAME_UPPER", output_shape=[9, 8], **two),
+        up("x", 6, 5, 3, auto_pad="VALID", output_padding=[1, 0], dilations=[2, 1], **two),
+        up("x", 6, 6, 3, groups=6, dilations=[2, 2]),
+    )
+
+
+def transposed_volumes(rank: int) -> ModelProto:
+    """A transposed convolution over one or three spatial axes."""
+    net = Net(13)
+    net.shape = (2, 5, *(5, 4, 3)[:rank])
+    w = net.weight(net.rng.normal(0, 0.3, (5, 7, *(3, 2, 4)[:rank])))
+    return net.model(net.node("ConvTranspose", "x", w, strides=[2] * rank, pads=[1, 0] * rank))
+
+
+def resized() -> ModelProto:
+    """Resizing as exporters write it, in an image of known and in one of unknown axes."""
+    net = Net(18, size=6)
+    none = ""
+    x = net.conv("x", 3, 17, 3)
+    ways: list[dict[str, Any]] = [
+        {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+        {"mode": "linear"},
+        {"mode": "linear", "coordinate_transformation_mode": "align_corners"},
+        {"mode": "linear", "coordinate_transformation_mode": "pytorch_half_pixel"},
+        {"mode": "cubic", "coordinate_transformation_mode": "pytorch_half_pixel"},
+        {"mode": "cubic", "cubic_coeff_a": -0.5, "coordinate_transformation_mode": "asymmetric"},
+    ]
+    results = [
+        net.node("Resize", image, none, *how, **way)
+        for image in (x, "x")
+        for way in ways
+        for how in (
+            (net.weight([1, 1, 2, 2]),),
+            (net.weight([1, 1, 1.6, 0.6]),),
+            (none, net.ints(2, 17 if image == x else 3, 9, 13)),
+        )
+    ]
+    results.append(net.node("Resize", x, none, none, net.ints(9, 3), axes=[2, 3], mode="linear"))
+    return net.model(*results)
+
+
+def upsampled() -> ModelProto:
+    """Upsample of opset 9, its scales an input."""
+    net = Net(9, size=5)
+    x = net.conv("x", 3, 8, 3)
+    scales = net.weight([1, 1, 2, 3])
+    return net.model(
+        net.node("Upsample", x, scales), net.node("Upsample", x, scales, mode="linear")
+    )
+
+
+def upsampled_7() -> ModelProto:
+    """Upsample of opset 7, its scales an attribute."""
+    net = Net(7, size=5)
+    x = net.conv("x", 3, 8, 3)
+    return net.model(net.node("Upsample", x, scales=[1.0, 1.0, 2.0, 2.0], mode="nearest"))
+
+
 def shuffle() -> ModelProto:
     """Split, slices with steps, concatenation and a channel shuffle."""
     net = Net(13, channels=12)
@@ -333,8 +409,14 @@ _FEATURES: dict[str, Callable[[], ModelProto]] = {
     "padded": padded,
     "pools": pools,
     "products": products,
+    "resized": resized,
     "shape_driven": shape_driven,
     "shuffle": shuffle,
+    "transposed": transposed,
+    "transposed_volumes_1d": partial(transposed_volumes, 1),
+    "transposed_volumes_3d": partial(transposed_volumes, 3),
+    "upsampled": upsampled,
+    "upsampled_7": upsampled_7,
     "volumes_1d": partial(volumes, 1),
     "volumes_3d": partial(volumes, 3),
     "windows": windows,

@@ -15,6 +15,7 @@ from stridewise.dtypes import dtype_of
 from stridewise.errors import GraphError
 from stridewise.graph import Attr, Node, PostOp, TensorType
 from stridewise.ops import OPS, evaluate, infer
+from stridewise.ops.resize import COORDINATES, ROUNDINGS
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Rng = np.random.Generator
@@ -149,6 +150,73 @@ def conv(rng: Rng) -> Case:
         arrays = [x, w, None] if rng.integers(2) else [x, w]
     inputs = [f"x{i}" for i, array in enumerate(arrays) if array is not None]
     return Case(arrays, [("Conv", inputs, theirs)], {**attrs, "groups": groups}, rtol=2e-5)
+
+
+def conv_transpose(rng: Rng) -> Case:
+    # ONNX's reference is wrong for groups, so each group is an operator of its own.
+    x = draw(rng, 2, int(rng.choice([3, 6])), *rng.integers(2, 5, int(rng.integers(1, 4))))
+    g = geometry(rng, x.ndim - 2)
+    groups = int(rng.choice([1, 1, 3]))
+    channels, outputs = x.shape[1], int(rng.choice([1, 2, 5]))
+    w = draw(rng, channels, outputs, *g["kernel"])
+    extra = ints(rng.integers(0, g["strides"]))
+    window = {key: g[key] for key in ("strides", "dilations", "pads")}
+    names = [f"p{group}" for group in range(groups)]
+    arrays: list[Array | None] = [x, w, draw(rng, groups * outputs)]
+    constants = {
+        "column": np.array([-1, *[1] * (x.ndim - 2)]),
+        **dict(zip(names, np.split(w, groups), strict=True)),
+    }
+    nodes: list[tuple[str, Sequence[str], dict[str, Any]]] = []
+    for group, name in enumerate(names):
+        step = channels // groups
+        constants |= {f"from{group}": np.array([step * group]), "one": np.array([1])}
+        constants[f"to{group}"] = np.array([step * (group + 1)])
+        nodes.append(("Slice", ["x0", f"from{group}", f"to{group}", "one"], {}))
+        theirs = {**window, "output_padding": extra, "kernel_shape": g["kernel"], "group": 1}
+        nodes.append(("ConvTranspose", [f"y{len(nodes) - 1}", name], theirs))
+    pieces = [f"y{2 * group + 1}" for group in range(groups)]
+    nodes.append(("Concat", pieces, {"axis": 1}))
+    nodes.append(("Reshape", ["x2", "column"], {}))
+    nodes.append(("Add", [f"y{len(nodes) - 2}", f"y{len(nodes) - 1}"], {}))
+    pads = g["pads"]
+    rank = len(extra)
+    ends = tuple(pad - more for pad, more in zip(pads[rank:], extra, strict=True))
+    attrs: dict[str, Attr] = {**window, "pads": pads[:rank] + ends, "groups": groups}
+    return Case(arrays, nodes, attrs, constants, rtol=2e-5)
+
+
+def resize(rng: Rng) -> Case:
+    x = image(rng, 2, 2)
+    modes = [("nearest", r) for r in ROUNDINGS] + [("linear", ""), ("cubic", "")]
+    mode, rounding = modes[rng.integers(len(modes))]
+    coordinates = COORDINATES[rng.integers(len(COORDINATES))]
+    shape = (*x.shape[:2], *ints(rng.integers(1, 12, 2)))
+    theirs: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": coordinates}
+    attrs: dict[str, Attr] = {"shape": shape, "mode": mode, "coordinates": coordinates}
+    if rounding:
+        attrs["rounding"] = theirs["nearest_mode"] = rounding
+    constants = {"none": np.zeros(0, F32), "sizes": np.array(shape)}
+    node = ("Resize", ["x0", "none", "none", "sizes"], theirs)
+    return Case([x], [node], attrs, constants, rtol=1e-5)
+
+
+def interpolate(rng: Rng) -> Case:
+    x = image(rng)
+    axis = int(rng.integers(x.ndim))
+    matrix = draw(rng, 3, x.shape[axis])
+    front = [axis, *(a for a in range(x.ndim) if a != axis)]
+    back = [front.index(a) for a in range(x.ndim)]
+    rest = [x.shape[a] for a in front[1:]]
+    constants = {"flat": np.array([x.shape[axis], -1]), "full": np.array([3, *rest])}
+    nodes = [
+        ("Transpose", ["x0"], {"perm": front}),
+        ("Reshape", ["y0", "flat"], {}),
+        ("MatMul", ["x1", "y1"], {}),
+        ("Reshape", ["y2", "full"], {}),
+        ("Transpose", ["y3"], {"perm": back}),
+    ]
+    return Case([x, matrix], nodes, {"axis": axis}, constants, rtol=1e-5)
 
 
 def pool(op: str) -> Callable[[Rng], Case]:
@@ -356,6 +424,7 @@ CASES: dict[str, Callable[[Rng], Case]] = {
     "clip": clip,
     "concat": concat,
     "conv": conv,
+    "conv_transpose": conv_transpose,
     "div": binary("Div"),
     "elu": unary("Elu", {"alpha": 0.3}, ["alpha"]),
     "equal": equal,
@@ -366,6 +435,7 @@ CASES: dict[str, Callable[[Rng], Case]] = {
     "hard_sigmoid": unary("HardSigmoid", {"alpha": 0.3, "beta": 0.4}, ["alpha", "beta"]),
     "hard_swish": unary("HardSwish"),
     "identity": unary("Identity"),
+    "interpolate": interpolate,
     "leaky_relu": unary("LeakyRelu", {"alpha": 0.2}, ["alpha"]),
     "log": unary("Log", positive=True),
     "log_softmax": softmax("LogSoftmax"),
@@ -384,6 +454,7 @@ CASES: dict[str, Callable[[Rng], Case]] = {
     "reduce_sum": reduction("ReduceSum"),
     "relu": unary("Relu"),
     "reshape": reshape,
+    "resize": resize,
     "scale_shift": scale_shift,
     "sigmoid": unary("Sigmoid"),
     "slice": slice_,
@@ -464,6 +535,20 @@ REFUSED: list[tuple[str, list[tuple[int, ...] | None], dict[str, Attr], str]] = 
     ("conv", [X, W], {"pads": (1, 1)}, "strides, dilations and pads for 2 spatial axes"),
     ("conv", [X, (6, 4, 7, 7)], {}, "a window that fits into the padded input"),
     ("conv", [X, None], {}, "input 1, found none"),
+    ("conv_transpose", [(4, 5), (4, 5)], {}, "an input of rank 3 to 5, found f32[4,5]"),
+    ("conv_transpose", [X, (4, 6, 3)], {}, "weights of rank 4, found f32[4,6,3]"),
+    ("conv_transpose", [X, W], {}, "6 input channels, found 4 in f32[1,4,5,5]"),
+    ("conv_transpose", [X, (4, 6, 3, 3)], {"groups": 3}, "groups that divide the inputs, found 3"),
+    ("conv_transpose", [X, (4, 6, 3, 3), (6,)], {"groups": 2}, "a bias of 12, found f32[6]"),
+    ("conv_transpose", [X, (4, 6, 3, 3)], {"pads": (1,)}, "strides, dilations and pads for 2"),
+    ("conv_transpose", [X, (4, 6, 3, 3)], {"pads": (-1, 0, 0, 0)}, "positive strides and dilat"),
+    (
+        "conv_transpose",
+        [X, (4, 6, 3, 3)],
+        {"pads": (0, 0, -2, -1), "strides": (2, 2)},
+        "ends that add less than a stride, found (-2, -1) and strides (2, 2)",
+    ),
+    ("conv_transpose", [X, (4, 6, 3, 3)], {"pads": (4, 4, 3, 3)}, "pads that leave something"),
     ("max_pool", [X], {}, "attribute 'kernel', found none"),
     ("max_pool", [X], {"kernel": (7, 7)}, "a window that fits into the padded input"),
     ("avg_pool", [X], {"kernel": (2,)}, "kernel, strides, dilations, pads for 2 spatial axes"),
@@ -512,6 +597,10 @@ REFUSED: list[tuple[str, list[tuple[int, ...] | None], dict[str, Attr], str]] = 
     ("channel_shuffle", [X], {"groups": 3}, "groups that divide the channels, found 3"),
     ("channel_shuffle", [(4,)], {"groups": 2}, "an input with a channel axis, found f32[4]"),
     ("gather", [X, (1,)], {"axis": 4}, "an axis below 4, found 4"),
+    ("resize", [X], {"shape": (1, 4, 0, 5), "mode": "linear"}, "a shape of 4 positive extents"),
+    ("resize", [X], {"shape": (1, 4, 5, 5), "mode": "area"}, "one of nearest, linear, cubic"),
+    ("interpolate", [X, (3, 5)], {"axis": 4}, "an axis below 4, found 4"),
+    ("interpolate", [X, (5, 3)], {"axis": 2}, "a matrix of 5 columns of dtype float32"),
     ("relu", [X, X], {}, "1 inputs, found 2"),
 ]
 

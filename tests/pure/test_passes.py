@@ -68,6 +68,13 @@ def _remove_no_ops() -> Graph:
     return b.build([b.op("identity", [y], name="y")])
 
 
+def _split_resize() -> Graph:
+    b, x = net(1, 1, 2, 3)
+    shape = {"shape": (1, 1, 3, 2), "mode": "linear"}
+    y = b.op("resize", [x], {**shape, "coordinates": "align_corners"})
+    return b.build([y, b.op("resize", [x], shape)])
+
+
 def _recognize_activations() -> Graph:
     b, x = net(1, 3)
     gate = b.op("clip", [b.op("add", [x, b.const(3)])], {"alpha": 0.0, "beta": 6.0})
@@ -134,6 +141,7 @@ def _sink_transposes() -> Graph:
 GOLDEN = {
     "fold_constants": _fold_constants,
     "remove_no_ops": _remove_no_ops,
+    "split_resize": _split_resize,
     "recognize_shuffle": _recognize_shuffle,
     "sink_transposes": _sink_transposes,
     "recognize_activations": _recognize_activations,
@@ -154,6 +162,20 @@ def test_a_pass_writes_its_golden_text(name, golden):
     after, _ = run(name, graph)
     assert after != graph
     golden(f"pass_{name}", f"{graph}\n--- {name} --->\n\n{after}")
+
+
+def test_resizing_that_the_library_has_no_kernel_for_is_refused_with_a_reason():
+    b, x = net(1, 2, 4, 4)
+    nearest = {"shape": (1, 2, 6, 6), "mode": "nearest"}
+    cubic = {"shape": (1, 2, 4, 8), "mode": "cubic"}
+    after, reasons = run(
+        "split_resize", b.build([b.op("resize", [x], a) for a in (nearest, cubic)])
+    )
+    assert reasons == [
+        "resize: oneDNN has no kernel for nearest, half_pixel; it becomes a matrix product an axis",
+        "resize.1: oneDNN has no kernel for cubic, half_pixel; it becomes a matrix product an axis",
+    ]
+    assert [node.op for node in after.nodes] == ["interpolate"] * 3
 
 
 # --- refusals -------------------------------------------------------------------------------------
@@ -247,6 +269,21 @@ def test_scales_are_not_folded_into_what_is_not_constant():
         "scale_shift: the weights are not constant",
     ]
     assert len(after.nodes) == 8
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_scales_are_folded_into_transposed_convolutions(groups):
+    b, x = net(1, 4, 3, 3)
+    random = np.random.default_rng(groups)
+    weights = b.constant(random.normal(size=(4, 3, 2, 2)).astype(F32), "w")
+    y = b.op("conv_transpose", [x, weights], {"groups": groups, "strides": (2, 2)})
+    graph = b.build([b.scale(y)])
+    after, reasons = run("fold_scale", graph)
+    assert [node.op for node in after.nodes] == ["conv_transpose"]
+    assert not reasons
+    feed = {"x": random.normal(size=(1, 4, 3, 3)).astype(F32)}
+    (wanted,), (found,) = (run_reference(each, feed).values() for each in (graph, after))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("op", ["sub", "div"])

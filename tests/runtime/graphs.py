@@ -130,6 +130,30 @@ def _conv(*shape: int, outputs: int, kernel: int = 3, **attrs: Any) -> Callable[
     return make
 
 
+def _transposed(
+    *shape: int, outputs: int, kernel: int = 3, groups: int = 1, **attrs: Any
+) -> Callable[[], Graph]:
+    """Return a transposed convolution with constant weights, bias and post-ops."""
+
+    def make() -> Graph:
+        b = Net(*shape)
+        rank = len(shape) - 2
+        w = b.data(shape[1], outputs // groups, *(kernel,) * rank)
+        y = b.op("conv_transpose", [b.x, w, b.data(outputs)], {"groups": groups, **attrs})
+        y = b.op("relu", [b.op("add", [y, b.input("skip", b.type(y).shape)])])
+        return b.build([b.named(y)])
+
+    return make
+
+
+def _transposed_plainly() -> Graph:
+    """Return a transposed convolution whose weights and bias are inputs, grouped and not."""
+    b = Net(2, 6, 4, 5)
+    w, bias = b.input("w", (6, 4, 3, 2)), b.input("bias", (8,))
+    y = b.op("conv_transpose", [b.x, w], {"strides": (2, 1)})
+    return b.build([b.op("conv_transpose", [b.x, w, bias], {"groups": 2}), b.op("abs", [y])])
+
+
 def _chain(channels: int, batch: int) -> Graph:
     """Return a residual block behind a first layer of three channels."""
     b = Net(batch, 3, 9, 8)
@@ -284,6 +308,29 @@ def _pads() -> Graph:
         b.op("pad", [y], {"pads": (1, 3, 0, 0, 0, 2, 0, 1)}),
     ]
     return b.build([b.op("relu", [b.named(z)]) for z in results] + results)
+
+
+def _resizes(*shape: int) -> Graph:
+    """Return images resized by the library, and by matrices of every kind."""
+    b = Net(*shape)
+    y = b.named(b.x)
+    results = []
+    for factors in ((2, 3, 2), (0.5, 1.5, 1)):
+        spatial = (max(1, int(e * f)) for e, f in zip(shape[2:], factors, strict=False))
+        wanted = (*shape[:2], *spatial)
+        for mode, coordinates in (
+            ("nearest", "asymmetric"), ("nearest", "half_pixel"), ("linear", "half_pixel"),
+            ("linear", "align_corners"), ("linear", "asymmetric"), ("cubic", "half_pixel"),
+        ):  # fmt: skip
+            attrs = {"shape": wanted, "mode": mode, "coordinates": coordinates, "rounding": "floor"}
+            results.append(b.named(b.op("resize", [y], attrs)))
+    wide = {"shape": (shape[0], 2 * shape[1], *shape[2:]), "mode": "linear"}
+    grid = b.constant(b.rng.normal(size=(3, shape[2])).astype(F32), "grid")
+    results += [b.op("resize", [b.x], wide), b.op("resize", [y], wide)]
+    results.append(b.op("interpolate", [y, grid], {"axis": 2}))
+    flat = b.op("reshape", [b.x], {"shape": (shape[0], int(np.prod(shape[1:])))})
+    results.append(b.op("resize", [flat], {"shape": (3, 7), "mode": "linear"}))
+    return b.build(results)
 
 
 def _softmaxes(*shape: int) -> Graph:
@@ -453,6 +500,24 @@ CASES: dict[str, Callable[[], Graph]] = {
     "conv_multiplied": _conv(1, 3, 6, 6, outputs=6, groups=3),
     "conv_dilated": _conv(2, 17, 9, 9, outputs=24, dilations=(2, 3), pads=(2, 3, 2, 3)),
     "conv_asymmetric": _conv(1, 3, 8, 7, outputs=17, pads=(0, 1, 2, 3)),
+    "transposed_1d": _transposed(2, 17, 9, outputs=24, strides=(2,)),
+    **{
+        f"transposed_2d_{c}": _transposed(2, c, 5, 4, outputs=c, kernel=2, strides=(2, 2))
+        for c in (1, 17, 24, 32)
+    },
+    "transposed_3d": _transposed(1, 24, 3, 4, 3, outputs=8, strides=(2, 1, 2), pads=(1,) * 6),
+    "transposed_dilated": _transposed(
+        1, 32, 5, 6, outputs=17, strides=(2, 3), dilations=(2, 1), pads=(2, 1, 3, -2)
+    ),
+    "transposed_dense": _transposed(3, 16, 5, 6, outputs=32, pads=(2, 1, 2, 1)),
+    "transposed_grouped": _transposed(2, 12, 5, 4, outputs=18, groups=3, strides=(2, 2)),
+    "transposed_grouped_32": _transposed(
+        1, 64, 4, 4, outputs=32, groups=2, strides=(2, 3), pads=(0, 0, -1, -2)
+    ),
+    "transposed_depthwise": _transposed(
+        2, 17, 5, 4, outputs=17, groups=17, kernel=4, strides=(2, 2), pads=(1,) * 4
+    ),
+    "transposed_plainly": _transposed_plainly,
     **{
         f"chain_{c}_{n}": lambda c=c, n=n: _chain(c, n)
         for c, n in ((1, 3), (3, 1), (17, 3), (24, 1), (100, 1))
@@ -473,6 +538,9 @@ CASES: dict[str, Callable[[], Graph]] = {
     "slices": _slices,
     "lone_reductions": _lone_reductions,
     "pads": _pads,
+    "resizes_1d": lambda: _resizes(2, 17, 5),
+    "resizes_2d": lambda: _resizes(2, 17, 5, 4),
+    "resizes_3d": lambda: _resizes(1, 24, 3, 4, 3),
     "softmaxes_2d": lambda: _softmaxes(3, 17, 4, 5),
     "softmaxes_rows": lambda: _softmaxes(5, 7),
     "nhwc": _nhwc,

@@ -307,6 +307,81 @@ class TestReorder:
             core.prepack_into(np.zeros(16, F32), d, d, buffer, 64, THREADS)
 
 
+class TestResampling:
+    @pytest.mark.parametrize("tag", ["abcd", "acdb", "blocked"])
+    @pytest.mark.parametrize("mode", ["nearest", "linear"])
+    @pytest.mark.parametrize("shape", [(8, 10), (6, 7), (2, 3), (4, 5), (13, 1)])
+    def test_aligns_the_centers_of_pixels(self, tag, mode, shape):
+        tag = block_tag() if tag == "blocked" else tag
+        x = random(2, 17, 4, 5)
+
+        def positions(count, size):
+            at = (np.arange(count) + 0.5) * size / count - 0.5
+            low = np.floor(at + 0.5) if mode == "nearest" else np.floor(at)
+            part = 0 * at if mode == "nearest" else at - low
+            return *(np.clip(low + i, 0, size - 1).astype(int) for i in (0, 1)), part
+
+        (up, down, dy), (left, right, dx) = map(positions, shape, x.shape[2:])
+        rows = x[:, :, up] * (1 - dy[:, None]) + x[:, :, down] * dy[:, None]
+        want = rows[..., left] * (1 - dx) + rows[..., right] * dx
+        pd = core.resampling(mode, desc(x.shape, tag), desc(want.shape, tag), threads=THREADS)
+        assert not pd.impl.startswith("ref")
+        got = execute(pd, {core.ARG_SRC: x}, want.shape)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+    def test_wrong_algorithm(self):
+        d = desc((1, 16, 4, 4))
+        with pytest.raises(ValueError, match="resampling: unknown algorithm 'cubic'"):
+            core.resampling("cubic", d, d)
+
+
+class TestDeconvolution:
+    @pytest.mark.parametrize("tag", ["abcd", "acdb", "blocked"])
+    @pytest.mark.parametrize(
+        ("channels_in", "channels_out", "kernel", "stride", "pad", "end", "dilation"),
+        [
+            (16, 32, 2, 2, 0, 0, 1),
+            (20, 12, 3, 2, 1, 0, 1),
+            (16, 16, 3, 1, 1, 2, 2),
+            (3, 5, 2, 3, 0, -2, 1),
+        ],
+    )
+    def test_is_the_transpose_of_a_convolution(
+        self, tag, channels_in, channels_out, kernel, stride, pad, end, dilation
+    ):
+        """For every y, convolve(y) . x is y . deconvolve(x); y = unit vectors would do, too."""
+        tag = block_tag() if tag == "blocked" else tag
+        x = random(2, channels_in, 4, 5, seed=1)
+        w = random(channels_out, channels_in, kernel, kernel, seed=2)
+        reach = dilation * (kernel - 1) + 1 - pad - end
+        shape = (2, channels_out, 3 * stride + reach, 4 * stride + reach)
+        pd = core.deconvolution(
+            desc(x.shape, tag),
+            desc(w.shape, "any"),
+            None,
+            desc(shape, tag),
+            [stride] * 2,
+            [dilation] * 2,
+            [pad] * 2,
+            [end] * 2,
+        )
+        got = execute(pd, {core.ARG_SRC: x, core.ARG_WEIGHTS: w}, shape)
+        y = random(*shape, seed=3)
+        room = ((0, 0), (0, 0), (pad, max(end, 0)), (pad, max(end, 0)))
+        there = convolve(np.pad(y, room), w.transpose(1, 0, 2, 3), None, stride, 0, dilation)
+        there = there[:, :, : x.shape[2], : x.shape[3]]
+        assert (there * x).sum() == pytest.approx((y * got).sum(), rel=1e-4)
+
+    def test_strided_destinations_are_refused(self):
+        """The library would accept one and write out of bounds."""
+        x, w = desc((1, 16, 4, 4), "acdb"), desc((16, 16, 2, 2), "any")
+        wide = desc((1, 32, 8, 8), "acdb").submemory((1, 16, 8, 8), (0, 0, 0, 0))
+        with pytest.raises(ValueError, match="deconvolution: expected a dense destination"):
+            core.deconvolution(x, w, None, wide, [2, 2], [1, 1], [0, 0], [0, 0])
+        with pytest.raises(ValueError, match="strides: expected one value for each spatial axis"):
+            core.deconvolution(x, w, None, desc((1, 16, 8, 8)), [2], [1, 1], [0, 0], [0, 0])
+
+
 class TestConvolution:
     @pytest.mark.parametrize("tag", ["abcd", "acdb", "blocked"])
     @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from stridewise.ops.data_format import channel_axis
 
 __all__ = ["fold_scale"]
 
-_FOLDS_INTO = ("conv", "matmul", "scale_shift")
+_FOLDS_INTO = ("conv", "conv_transpose", "matmul", "scale_shift")
 _BIAS = 2
 
 
@@ -78,6 +78,18 @@ def _fold_scale_shift(rewriter: Rewriter, host: Node, scale: Array, shift: Array
     return dataclasses.replace(host, inputs=(host.inputs[0], *names))
 
 
+def _spread(host: Node, weights: tuple[int, ...], scale: Array) -> Array:
+    """Return the scale of each output channel in a shape that multiplies the weights."""
+    if host.op == "matmul" and not host.int_attr("trans_b", 0):
+        return scale
+    rest = (1,) * (len(weights) - 2)
+    if host.op != "conv_transpose":
+        return scale.reshape(-1, 1, *rest)
+    groups = host.int_attr("groups", 1)
+    rows = scale.reshape(groups, 1, -1).repeat(weights[0] // groups, axis=1)
+    return rows.reshape(*weights[:2], *rest)
+
+
 def _fold_weights(rewriter: Rewriter, host: Node, scale: Array, shift: Array) -> Node | str:
     weights = rewriter.constant(host.inputs[1])
     if weights is None:
@@ -86,15 +98,11 @@ def _fold_weights(rewriter: Rewriter, host: Node, scale: Array, shift: Array) ->
     bias = rewriter.constant(bias_name) if bias_name else np.zeros_like(shift)
     if bias is None:
         return "the bias is not constant"
-    if host.op == "matmul":
-        if weights.ndim != 2:
-            return "the weights are not one matrix"
-        column = (-1, 1) if host.int_attr("trans_b", 0) else (1, -1)
-    else:
-        column = (-1, *(1,) * (weights.ndim - 1))
+    if host.op == "matmul" and weights.ndim != 2:
+        return "the weights are not one matrix"
     names = [host.inputs[1]]
     if not (scale == 1).all():
-        scaled = weights * scale.astype(np.float32).reshape(column)
+        scaled = weights * _spread(host, weights.shape, scale.astype(np.float32))
         names = [rewriter.add_constant(host.inputs[1], scaled)]
     shifted = (bias * scale + shift).astype(np.float32)
     names.append(rewriter.add_constant(bias_name or f"{host.name}.bias", shifted))

@@ -21,6 +21,7 @@ from stridewise.passes.recognize_shuffle import recognize_shuffle
 from stridewise.passes.remove_dead import remove_dead
 from stridewise.passes.remove_no_ops import remove_no_ops
 from stridewise.passes.sink_transposes import sink_transposes
+from stridewise.passes.split_resize import split_resize
 
 __all__ = ["PASSES", "Pass", "Simplified", "simplify"]
 
@@ -29,6 +30,7 @@ Pass = Callable[[Graph], tuple[Graph, tuple[Refusal, ...]]]
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("fold_constants", fold_constants),
     ("remove_no_ops", remove_no_ops),
+    ("split_resize", split_resize),
     ("recognize_shuffle", recognize_shuffle),
     ("sink_transposes", sink_transposes),
     ("recognize_activations", recognize_activations),

@@ -27,7 +27,7 @@ def _is_no_op(rewriter: Rewriter, node: Node) -> bool:
         # Of the source's own shape, with positive steps: nothing is left out.
         return True
     # One element is its own mean, sum and maximum.
-    return node.op in ("identity", "reshape", "pad", "expand", "cast", *REDUCTIONS)
+    return node.op in ("identity", "reshape", "pad", "expand", "cast", "resize", *REDUCTIONS)
 
 
 def remove_no_ops(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:

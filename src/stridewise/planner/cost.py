@@ -13,7 +13,15 @@ from typing import Literal, Protocol
 from stridewise.graph import Refusal
 from stridewise.ops.kernels import KernelSpec
 
-__all__ = ["Corrected", "KernelCost", "KernelOracle", "Progress", "Roofline", "Source"]
+__all__ = [
+    "Corrected",
+    "KernelCost",
+    "KernelOracle",
+    "Progress",
+    "Roofline",
+    "Source",
+    "is_reference",
+]
 
 Source = Literal["measured", "cached", "model", "in place", "scaled"]
 Progress = Callable[[int, int, str], None]
@@ -38,8 +46,18 @@ class KernelCost:
 
     @property
     def is_reference(self) -> bool:
-        """Whether this is the library's naive implementation."""
-        return self.implementation.startswith("ref")
+        """Whether this is the library's naive implementation, by itself or as an inner one."""
+        return is_reference(self.implementation)
+
+
+def is_reference(implementation: str) -> bool:
+    """Return whether a library's name stands for naive loops.
+
+    >>> is_reference("ref:any"), is_reference("conv:any+ref:any"), is_reference("jit:avx2")
+    (True, True, False)
+    """
+    # A deconvolution names the convolution inside of it, too.
+    return any(part.startswith("ref") for part in implementation.split("+"))
 
 
 class KernelOracle(Protocol):

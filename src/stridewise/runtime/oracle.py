@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from stridewise.graph import Refusal
 from stridewise.ops.kernels import KernelSpec
-from stridewise.planner.cost import KernelCost, Progress
+from stridewise.planner.cost import KernelCost, Progress, is_reference
 from stridewise.planner.targets import Machine
 from stridewise.runtime.cache import CostCache, Entry
 from stridewise.runtime.library import load_core
@@ -93,7 +93,7 @@ class MeasuringOracle:
             for name in implementations(spec, threads):
                 primitive = create(spec, name, threads)
                 # Naive loops take seconds on real shapes; one run tells enough about them.
-                slow = name.startswith("ref")
+                slow = is_reference(name)
                 samples = core.measure(
                     primitive,
                     threads=threads,

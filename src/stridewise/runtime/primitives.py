@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from stridewise.errors import ExecutionError, describe
 from stridewise.ops.kernels import KernelSpec, MemorySpec
+from stridewise.planner.cost import is_reference
 from stridewise.runtime.library import load_core
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ class _Spec:
 
 
 def _convolution(s: _Spec) -> _core.PrimitiveDesc:
-    return s.core.convolution(
+    factory = s.core.deconvolution if s.spec.kind == "deconvolution" else s.core.convolution
+    return factory(
         s.memory("src"), s.memory("weights"), s.optional("bias"), s.memory("dst"),
         s.ints("strides"), s.ints("dilations"), s.ints("begins"), s.ints("ends"),
         s.post_ops(), threads=s.threads,
@@ -141,6 +143,7 @@ FACTORIES: dict[str, Factory] = {
     "binary": _binary,
     "concat": _concat,
     "convolution": _convolution,
+    "deconvolution": _convolution,
     "eltwise": _eltwise,
     "inner_product": _inner_product,
     "lrn": _lrn,
@@ -150,6 +153,9 @@ FACTORIES: dict[str, Factory] = {
         s.text("algorithm"), s.memory("src"), s.memory("dst"), threads=s.threads
     ),
     "reorder": lambda s: s.core.reorder(s.memory("src"), s.memory("dst"), threads=s.threads),
+    "resampling": lambda s: s.core.resampling(
+        s.text("algorithm"), s.memory("src"), s.memory("dst"), s.post_ops(), threads=s.threads
+    ),
     "scale_shift": lambda s: s.core.scale_shift(
         s.memory("src"), s.memory("dst"), bool(s.integer("relu")), threads=s.threads
     ),
@@ -211,13 +217,11 @@ def implementations(spec: KernelSpec, threads: int, limit: int = 3) -> tuple[str
     found: list[str] = []
     for descriptor in _descriptors(spec, threads):
         name = descriptor.impl
-        if found and (
-            name.startswith("ref") or _instruction_set(name) != _instruction_set(found[0])
-        ):
+        if found and (is_reference(name) or _instruction_set(name) != _instruction_set(found[0])):
             continue
         if name not in found:
             found.append(name)
-        if len(found) == limit or name.startswith("ref"):
+        if len(found) == limit or is_reference(name):
             break
     return tuple(found)
 

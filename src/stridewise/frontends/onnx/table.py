@@ -7,11 +7,13 @@ from stridewise.frontends.onnx import (
     concat,
     constant,
     conv,
+    conv_transpose,
     elementwise,
     matmul,
     norm,
     pool,
     reduce,
+    resize,
     shape,
     slice,
     softmax,
@@ -21,8 +23,8 @@ from stridewise.frontends.onnx.importer import Handler
 __all__ = ["HANDLERS"]
 
 _ROOMS = (
-    activation, concat, constant, conv, elementwise, matmul, norm, pool, reduce, shape, slice,
-    softmax,
+    activation, concat, constant, conv, conv_transpose, elementwise, matmul, norm, pool, reduce,
+    resize, shape, slice, softmax,
 )  # fmt: skip
 
 HANDLERS: dict[str, Handler] = {

@@ -20,6 +20,9 @@ _EFFICIENCY: dict[tuple[str, str], float] = {
     ("convolution", "plain"): 0.40,
     ("convolution", "channels-last"): 0.92,
     ("convolution", "blocked"): 0.90,
+    ("deconvolution", "plain"): 0.20,
+    ("deconvolution", "channels-last"): 0.50,
+    ("deconvolution", "blocked"): 0.45,
     ("pooling", "plain"): 0.25,
     ("pooling", "channels-last"): 0.50,
     ("pooling", "blocked"): 0.50,
@@ -32,6 +35,9 @@ _EFFICIENCY: dict[tuple[str, str], float] = {
     ("inner_product", "plain"): 0.65,
     ("shuffle", "blocked"): 0.30,
     ("reduction", "plain"): 0.30,
+    ("resampling", "plain"): 0.25,
+    ("resampling", "channels-last"): 0.50,
+    ("resampling", "blocked"): 0.50,
 }
 _DEFAULT = 0.60
 
@@ -60,6 +66,8 @@ def _is_naive(spec: KernelSpec, storage: str) -> bool:
         uneven = any(extent % block for extent in per_group)
         shallow = src.dims[1] < block and _storage(src) == "blocked" and not grouped
         return (grouped and not depthwise and uneven) or shallow
+    if spec.kind == "deconvolution" and storage == "blocked" and src and weights:
+        return _is_naive_deconvolution(spec, src, weights, block)
     if spec.kind == "concat":
         pieces = [memory for role, memory in spec.memories if role != "dst"]
         return storage == "blocked" and any(piece.dims[1] % block for piece in pieces)
@@ -71,6 +79,32 @@ def _is_naive(spec: KernelSpec, storage: str) -> bool:
     if spec.kind == "lrn":
         return bool(dst) and dst.dims[1] % 16 != 0 and storage != "plain"
     return False
+
+
+def _ints(spec: KernelSpec, key: str) -> tuple[int, ...]:
+    found = dict(spec.params)[key]
+    return (
+        tuple(item for item in found if isinstance(item, int)) if isinstance(found, tuple) else ()
+    )
+
+
+def _is_naive_deconvolution(
+    spec: KernelSpec, src: MemorySpec, weights: MemorySpec, block: int
+) -> bool:
+    """Return whether the blocked kernel is missing.
+
+    Uneven groups, stride and dilation together, and strides beyond the window have none.
+    """
+    grouped = len(weights.dims) == len(src.dims) + 1
+    per_group = weights.dims[1:3] if grouped else ()
+    if set(per_group) != {1} and any(extent % block for extent in per_group):
+        return True
+    kernel = weights.dims[2 - len(src.dims) :]
+    strides, dilations = _ints(spec, "strides"), _ints(spec, "dilations")
+    return any(
+        stride > 1 and (dilation > 1 or stride > extent)
+        for stride, dilation, extent in zip(strides, dilations, kernel, strict=True)
+    )
 
 
 def _axis(spec: KernelSpec) -> int:

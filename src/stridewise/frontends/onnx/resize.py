@@ -1,0 +1,135 @@
+"""Resizing images: Resize of all opsets, and Upsample."""
+
+from __future__ import annotations
+
+from math import floor
+
+import numpy as np
+
+from stridewise.frontends.onnx.importer import Handler, Importer
+from stridewise.frontends.onnx.proto import OnnxNode
+from stridewise.graph import Attr
+from stridewise.ops.resize import COORDINATES, MODES, ROUNDINGS, interpolation
+
+__all__ = ["HANDLERS"]
+
+_WITH_ROI = 11
+"""The first opset whose Resize has a region, sizes and coordinates."""
+
+
+def _choice(node: OnnxNode, key: str, default: str, known: tuple[str, ...]) -> str:
+    found = node.text(key, default)
+    if found not in known:
+        raise node.error(f"{key} {', '.join(known)}", found)
+    return found
+
+
+def _mode(node: OnnxNode) -> str:
+    # Upsample of opset 7 to 9 and Resize of opset 10 say "linear", some exporters "bilinear".
+    found = node.text("mode", "nearest")
+    mode = {"bilinear": "linear"}.get(found, found)
+    if mode not in MODES:
+        raise node.error(f"mode {', '.join(MODES)}", found)
+    return mode
+
+
+def _check(node: OnnxNode) -> None:
+    """Refuse what is not understood."""
+    for key, only in (("antialias", 0), ("exclude_outside", 0)):
+        found = node.integer(key, only)
+        if found != only and (key != "exclude_outside" or node.text("mode", "nearest") == "cubic"):
+            raise node.error(f"{key}={only}", found, "resize in another way, or in preprocessing")
+    policy = node.text("keep_aspect_ratio_policy", "stretch")
+    if policy != "stretch":
+        raise node.error("keep_aspect_ratio_policy=stretch", policy, "give all sizes")
+
+
+def _per_axis(
+    imp: Importer, node: OnnxNode, values: tuple[float, ...], default: tuple[float, ...]
+) -> tuple[float, ...]:
+    """Return one number for each axis; those that ``axes`` leaves out have the default."""
+    rank = len(default)
+    axes = tuple(imp.axis(node, a, rank) for a in node.integers("axes", tuple(range(rank))))
+    if len(values) != len(axes):
+        raise node.error(f"{len(axes)} scales or sizes", list(values))
+    result = list(default)
+    for axis, value in zip(axes, values, strict=True):
+        result[axis] = value
+    return tuple(result)
+
+
+def _scales(imp: Importer, node: OnnxNode) -> tuple[float, ...]:
+    """Return the given scales, () where sizes are given."""
+    if "scales" in node.attrs:
+        found = node.attrs["scales"]
+        data = np.array(found if isinstance(found, tuple) else (), np.float64)
+    else:
+        at = 2 if node.op_type == "Resize" and node.opset >= _WITH_ROI else 1
+        if not node.input(at):
+            return ()
+        data = imp.require_const(node, at, "the scales").astype(np.float64).reshape(-1)
+    return tuple(float(scale) for scale in data)
+
+
+def _resize(imp: Importer, node: OnnxNode) -> None:
+    """Source: ONNX, Resize: output extent = floor(input extent * scale), or the given size."""
+    x = node.required(0)
+    shape = imp.shape(x)
+    _check(node)
+    modern = node.op_type == "Resize" and node.opset >= _WITH_ROI
+    usual = "half_pixel" if modern else "asymmetric"
+    attrs: dict[str, Attr] = {
+        "mode": _mode(node),
+        "coordinates": _choice(node, "coordinate_transformation_mode", usual, COORDINATES),
+        "rounding": _choice(
+            node, "nearest_mode", "round_prefer_floor" if modern else "floor", ROUNDINGS
+        ),
+    }
+    scales = _scales(imp, node)
+    if scales:
+        if min(scales) <= 0:
+            raise node.error("positive scales", list(scales))
+        ratios = _per_axis(imp, node, scales, (1.0,) * len(shape))
+        wanted = tuple(floor(size * ratio) for size, ratio in zip(shape, ratios, strict=True))
+    else:
+        sizes = imp.integers(node, 3, "the sizes") if modern else ()
+        full = _per_axis(imp, node, sizes, tuple(map(float, shape)))
+        wanted = tuple(int(size) for size in full)
+        ratios = tuple(size / old for size, old in zip(wanted, shape, strict=True))
+    if min(wanted, default=1) < 1:
+        raise node.error("positive sizes", list(wanted))
+    _emit(imp, node, shape, wanted, ratios, attrs)
+
+
+def _emit(
+    imp: Importer,
+    node: OnnxNode,
+    shape: tuple[int, ...],
+    wanted: tuple[int, ...],
+    ratios: tuple[float, ...],
+    attrs: dict[str, Attr],
+) -> None:
+    """Add a ``resize``, or matrices where the extents alone don't say how coordinates map."""
+    x, cubic = node.required(0), node.number("cubic_coeff_a", -0.75)
+    uneven = [
+        axis
+        for axis, (size, count, ratio) in enumerate(zip(shape, wanted, ratios, strict=True))
+        if count != size * ratio and attrs["coordinates"] != "align_corners"
+    ]
+    if not uneven and (attrs["mode"] != "cubic" or cubic == -0.75):
+        imp.emit(node, "resize", [x], {"shape": wanted, **attrs})
+        return
+    axes = [a for a in range(len(shape)) if wanted[a] != shape[a] or a in uneven]
+    mode, coordinates, rounding = (str(attrs[key]) for key in ("mode", "coordinates", "rounding"))
+    for axis in axes:
+        matrix = interpolation(
+            shape[axis], wanted[axis], mode, coordinates, rounding, scale=ratios[axis], cubic=cubic
+        ).astype(imp.type(x).dtype.numpy)
+        operands = [x, imp.constant(f"{node.outputs[0]}/matrix", matrix)]
+        if axis == axes[-1]:
+            imp.emit(node, "interpolate", operands, {"axis": axis})
+        else:
+            x = imp.step(node, f"axis{axis}", "interpolate", operands, {"axis": axis})
+
+
+HANDLERS: dict[str, Handler] = {"Resize": _resize, "Upsample": _resize}

@@ -1,0 +1,180 @@
+"""Transposed convolution over one, two or three spatial axes, grouped and dilated.
+
+Weights are as ONNX and PyTorch have them: input channels, output channels of one group, window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+import numpy as np
+
+from stridewise.formats import Format, nd
+from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops.conv import windows
+from stridewise.ops.geometry import canonical_shape, row_major, user_format
+from stridewise.ops.kernels import (
+    Arg,
+    Call,
+    KernelContext,
+    KernelOption,
+    KernelSpec,
+    MemorySpec,
+    input_of,
+    output_of,
+)
+from stridewise.ops.post_ops import fused, input_formats
+from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+
+__all__ = ["CONV_TRANSPOSE"]
+
+
+def _geometry(node: Node, spatial: int) -> tuple[tuple[int, ...], ...]:
+    """Return strides, dilations, and what is cut off at the beginnings and at the ends.
+
+    A negative end adds elements that no window reaches, fewer than a stride: oneDNN takes no more.
+    ONNX calls them output padding.
+    """
+    strides = node.ints_attr("strides", (1,) * spatial)
+    dilations = node.ints_attr("dilations", (1,) * spatial)
+    pads = node.ints_attr("pads", (0,) * (2 * spatial))
+    fits = len(strides) == len(dilations) == spatial and len(pads) == 2 * spatial
+    needs(node, fits, f"strides, dilations and pads for {spatial} spatial axes", node.attrs)
+    positive = min(strides) > 0 and min(dilations) > 0 and min(pads[:spatial]) >= 0
+    needs(node, positive, "positive strides and dilations, pads of 0 or more", node.attrs)
+    begins, ends = pads[:spatial], pads[spatial:]
+    short = all(end > -stride for end, stride in zip(ends, strides, strict=True))
+    needs(node, short, "ends that add less than a stride", f"{ends} and strides {strides}")
+    return strides, dilations, begins, ends
+
+
+def _uncut(node: Node, sizes: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the extents that all windows together cover: (size - 1) * stride + reach."""
+    strides, dilations, _, _ = _geometry(node, len(sizes))
+    return tuple(
+        (size - 1) * stride + dilation * (extent - 1) + 1
+        for size, extent, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True)
+    )
+
+
+def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
+    x, w = tensor(node, types, 0), tensor(node, types, 1)
+    groups = node.int_attr("groups", 1)
+    needs(node, 3 <= len(x.shape) <= 5, "an input of rank 3 to 5", x)
+    needs(node, len(w.shape) == len(x.shape), f"weights of rank {len(x.shape)}", w)
+    needs(node, w.dtype == x.dtype, f"weights of dtype {x.dtype}", w.dtype)
+    needs(node, x.shape[1] == w.shape[0], f"{w.shape[0]} input channels", f"{x.shape[1]} in {x}")
+    needs(node, groups > 0 and w.shape[0] % groups == 0, "groups that divide the inputs", groups)
+    channels = w.shape[1] * groups
+    bias = types[2] if len(types) > 2 else None
+    needs(node, bias is None or bias.shape == (channels,), f"a bias of {channels}", bias)
+    _, _, begins, ends = _geometry(node, len(x.shape) - 2)
+    spatial = tuple(
+        extent - begin - end
+        for extent, begin, end in zip(
+            _uncut(node, x.shape[2:], w.shape[2:]), begins, ends, strict=True
+        )
+    )
+    needs(node, min(spatial) > 0, "pads that leave something of the output", node.attrs)
+    return (TensorType(x.dtype, (x.shape[0], channels, *spatial)),)
+
+
+def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
+    """Add the window of each input element to the output (source: ONNX, ConvTranspose)."""
+    x, w = array(operands, 0), array(operands, 1)
+    bias = operands[2] if len(operands) > 2 else None
+    groups, batch = node.int_attr("groups", 1), x.shape[0]
+    strides, dilations, begins, ends = _geometry(node, x.ndim - 2)
+    uncut = _uncut(node, x.shape[2:], w.shape[2:])
+    room = tuple(extent + max(0, -end) for extent, end in zip(uncut, ends, strict=True))
+    columns = x.reshape(batch, groups, x.shape[1] // groups, -1).astype(np.float64)
+    kernels = w.reshape(groups, -1, *w.shape[1:]).astype(np.float64)
+    result = np.zeros((batch, groups * w.shape[1], *room), np.float64)
+    for group in range(groups):
+        part = result[:, group * w.shape[1] : (group + 1) * w.shape[1]]
+        for position, view in windows(part, x.shape[2:], strides, w.shape[2:], dilations):
+            taps = kernels[(group, slice(None), slice(None), *position)]
+            view[...] += np.matmul(taps.T, columns[:, group]).reshape(view.shape)
+    kept = tuple(
+        slice(begin, extent - end) for begin, extent, end in zip(begins, uncut, ends, strict=True)
+    )
+    result = result[(slice(None), slice(None), *kept)]
+    if node.inputs[2:] and bias is not None and node.inputs[2]:
+        result = result + bias.reshape(-1, *(1,) * len(kept))
+    return (np.ascontiguousarray(result, x.dtype),)
+
+
+def _weights(context: KernelContext, groups: int) -> tuple[MemorySpec, Arg, Format | None]:
+    """Describe the weights as oneDNN has them: output channels before input channels."""
+    w = context.value(context.node.inputs[1])
+    if groups == 1:
+        split, order = w.shape, (1, 0, *range(2, len(w.shape)))
+    else:
+        split = (groups, w.shape[0] // groups, *w.shape[1:])
+        order = (0, 2, 1, *range(3, len(split)))
+    dims = tuple(split[axis] for axis in order)
+    if context.is_constant(w.name):
+        arg = Arg("weights", input_of(1), reshape=split, permute=order)
+        return MemorySpec(dims, "any"), arg, None
+    strides = row_major(split)
+    memory = MemorySpec(dims, strides=tuple(strides[axis] for axis in order))
+    return memory, Arg("weights", input_of(1)), user_format(w)
+
+
+def _option(
+    context: KernelContext, kind: str, source: Format, result: Format, *, accumulate: bool
+) -> KernelOption:
+    node = context.node
+    x, w, y = (context.value(name) for name in (*node.inputs[:2], node.outputs[0]))
+    strides, dilations, begins, ends = _geometry(node, len(x.shape) - 2)
+    weights, weights_arg, weights_format = _weights(context, node.int_attr("groups", 1))
+    memories = [("src", MemorySpec.of(source, canonical_shape(x, source))), ("weights", weights)]
+    args = [Arg("src", input_of(0)), weights_arg]
+    own: list[Format | None] = [source, weights_format]
+    if len(node.inputs) > 2:
+        own.append(None)
+        if node.inputs[2]:
+            memories.append(("bias", MemorySpec((y.shape[1],), "a")))
+            args.append(Arg("bias", input_of(2)))
+            own[2] = None if context.is_constant(node.inputs[2]) else nd(1)
+    destination = MemorySpec.of(result, canonical_shape(y, result))
+    post = fused(node, destination, accumulate=accumulate)
+    spec = KernelSpec(
+        "deconvolution",
+        (*memories, ("dst", destination)),
+        (("dilations", dilations), ("ends", ends), ("begins", begins), ("strides", strides)),
+        post.specs,
+        flops=2.0 * prod(x.shape) * prod(w.shape[1:]),
+    )
+    return KernelOption(
+        f"transposed, {kind}" + (", sum in place" if post.aliases else ""),
+        input_formats(node, tuple(own), post, result),
+        (result,),
+        (Call(spec, (*args, Arg("dst", output_of()), *post.args)),),
+        post.aliases,
+    )
+
+
+def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    """Yield one kernel a format that source and destination share; others are ``ref``."""
+    node = context.node
+    can_sum = bool(node.post_ops) and node.post_ops[0].op == "add"
+    results = context.formats(node.outputs[0])
+    for kind, source in context.formats(node.inputs[0]).items():
+        if kind in results:
+            for accumulate in (True, False) if can_sum else (False,):
+                yield _option(context, kind, source, results[kind], accumulate=accumulate)
+
+
+CONV_TRANSPOSE = register(
+    OpSpec(
+        "conv_transpose",
+        (2, 3),
+        _infer,
+        _evaluate,
+        "anchor",
+        _kernels,
+        hosts=frozenset({"eltwise", "binary"}),
+    )
+)

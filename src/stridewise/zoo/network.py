@@ -1,0 +1,378 @@
+"""The layers that the models of the zoo are written in, with seeded weights.
+
+Weights are drawn as He et al. (2015) draw them. The statistics of batch norms are as training
+would leave them, near to those of their inputs: every value carries an estimate of its own, so
+that activations keep their size through any number of layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod, sqrt
+from statistics import NormalDist
+
+import numpy as np
+
+from stridewise.errors import InputError, describe
+from stridewise.graph import Attr, Graph, Node
+from stridewise.ops import GraphBuilder, evaluate
+from stridewise.ops.registry import Array
+
+__all__ = ["Extents", "Network"]
+
+Extents = int | Sequence[int]
+"""One number for all spatial axes, or one for each."""
+
+_EPSILON = 1e-5
+_LAYER_EPSILON = 1e-6
+_NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / 256) for i in range(256)], np.float32)
+"""Numbers that are spread like a standard normal distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Moments:
+    """What is known of the elements of a value: their mean, and the mean of their squares."""
+
+    mean: float
+    square: float
+
+    @property
+    def variance(self) -> float:
+        return self.square - self.mean**2
+
+    def narrowed(self, factor: float) -> _Moments:
+        """Return what is left of a value when means are taken over parts of it."""
+        return _Moments(self.mean, self.mean**2 + factor * self.variance)
+
+
+class Network:
+    """A model that grows layer by layer; values are names, as in ``GraphBuilder``.
+
+    Attributes:
+        builder: the graph so far.
+    """
+
+    def __init__(self, name: str, *, data_format: str, seed: int) -> None:
+        """Start an empty model.
+
+        Raises:
+            InputError: the data format is not NCHW.
+        """
+        if data_format != "NCHW":
+            raise InputError(describe("data_format", expected="'NCHW'", found=repr(data_format)))
+        self.builder = GraphBuilder(name)
+        self._rng = np.random.default_rng(seed)
+        self._moments: dict[str, _Moments] = {}
+
+    # --- where axes are ---------------------------------------------------------------------------
+
+    _channel_axis = 1
+
+    def channels(self, x: str) -> int:
+        """Return the number of channels of an image."""
+        return self.builder.type(x).shape[self._channel_axis]
+
+    def extents(self, x: str) -> tuple[int, ...]:
+        """Return the spatial extents of an image."""
+        return self.builder.type(x).shape[2:]
+
+    def _spatial_axes(self, x: str) -> tuple[int, ...]:
+        return tuple(range(2, len(self.builder.type(x).shape)))
+
+    def _spread(self, x: str, extents: Extents) -> tuple[int, ...]:
+        """Return one number for each spatial axis."""
+        rank = len(self._spatial_axes(x))
+        return (extents,) * rank if isinstance(extents, int) else tuple(extents)
+
+    # --- inputs and outputs -----------------------------------------------------------------------
+
+    def image(self, batch: int, extents: Sequence[int], channels: int = 3) -> str:
+        """Declare the input, images of unit variance."""
+        x = self.builder.input("image", (batch, channels, *extents))
+        self._moments[x] = _Moments(0.0, 1.0)
+        return x
+
+    def build(self, *outputs: str) -> Graph:
+        """Return the graph with these outputs."""
+        return self.builder.build(outputs)
+
+    # --- weights ----------------------------------------------------------------------------------
+
+    def _normal(self, name: str, shape: tuple[int, ...], deviation: float) -> str:
+        data = self._rng.standard_normal(shape, np.float32)
+        data *= np.float32(deviation)
+        return self.builder.constant(data, name)
+
+    def _uniform(self, low: float, high: float, count: int) -> Array:
+        return self._rng.uniform(low, high, count)
+
+    def _parameter(self, name: str, data: Array) -> str:
+        return self.builder.constant(data.astype(np.float32), name)
+
+    def _bias(self, count: int) -> str:
+        return self._parameter("bias", self._uniform(-0.1, 0.1, count))
+
+    def _op(
+        self, op: str, inputs: Sequence[str], attrs: dict[str, Attr] | None, moments: _Moments
+    ) -> str:
+        y = self.builder.op(op, inputs, attrs)
+        self._moments[y] = moments
+        return y
+
+    def _weighted(self, x: str) -> _Moments:
+        """Return the moments behind weights of mean 0 and variance 2 / inputs."""
+        return _Moments(0.0, 2 * self._moments[x].square)
+
+    # --- layers with weights ----------------------------------------------------------------------
+
+    def conv(
+        self,
+        x: str,
+        filters: int,
+        kernel: Extents,
+        stride: Extents = 1,
+        *,
+        padding: Extents | None = None,
+        dilation: int = 1,
+        groups: int = 1,
+        bias: bool = False,
+    ) -> str:
+        """Add a convolution; the padding keeps the extents by default, for odd kernels."""
+        taps, inputs = self._spread(x, kernel), self.channels(x) // groups
+        if padding is None:
+            padding = tuple(tap // 2 * dilation for tap in taps)
+        pads = self._spread(x, padding)
+        w = self._normal("weights", (filters, inputs, *taps), sqrt(2 / (inputs * prod(taps))))
+        attrs: dict[str, Attr] = {
+            "strides": self._spread(x, stride),
+            "dilations": self._spread(x, dilation),
+            "pads": pads + pads,
+            "groups": groups,
+        }
+        operands = [x, w, self._bias(filters)] if bias else [x, w]
+        return self._op("conv", operands, attrs, self._weighted(x))
+
+    def conv_transpose(self, x: str, filters: int, kernel: int) -> str:
+        """Add a transposed convolution with bias whose windows lie side by side."""
+        rank, inputs = len(self._spatial_axes(x)), self.channels(x)
+        w = self._normal("weights", (inputs, filters, *(kernel,) * rank), sqrt(2 / inputs))
+        attrs: dict[str, Attr] = {"strides": (kernel,) * rank}
+        operands = [x, w, self._bias(filters)]
+        return self._op("conv_transpose", operands, attrs, self._weighted(x))
+
+    def norm(self, x: str, gain: float = 1.0) -> str:
+        """Add a batch norm at inference, y = (x - mean) / sqrt(var + epsilon) * gamma + beta.
+
+        Args:
+            x: what is normalized.
+            gain: how large the result is; less than 1 at the end of a residual branch.
+        """
+        count, before = self.channels(x), self._moments[x]
+        mean = before.mean + self._rng.normal(0, 0.1 * sqrt(before.variance), count)
+        variance = before.variance * self._uniform(0.75, 1.25, count)
+        gamma, beta = gain * self._uniform(0.7, 1.3, count), gain * self._uniform(-0.3, 0.3, count)
+        scale = gamma / np.sqrt(variance + _EPSILON)
+        shift = beta - mean * scale
+        operands = [x, self._parameter("scale", scale), self._parameter("shift", shift)]
+        square = np.mean(scale**2 * before.variance + (scale * (before.mean - mean) + beta) ** 2)
+        return self._op(
+            "scale_shift", operands, None, _Moments(float(np.mean(beta)), float(square))
+        )
+
+    def layer_norm(self, x: str) -> str:
+        """Add a layer norm over the channels of each pixel (Ba et al. 2016), step by step.
+
+        y = (x - mean) / sqrt(var + epsilon) * gamma + beta; the graph has no operator for it.
+        """
+        b, shape = self.builder, self.builder.type(x).shape
+        over: dict[str, Attr] = {"axes": (self._channel_axis,)}
+        centered = b.op("sub", [x, b.op("reduce_mean", [x], over)])
+        variance = b.op("reduce_mean", [b.op("mul", [centered, centered])], over)
+        epsilon = b.constant(np.full((1,) * len(shape), _LAYER_EPSILON, np.float32), "epsilon")
+        deviation = b.op("sqrt", [b.op("add", [variance, epsilon])])
+        y = b.op("div", [centered, deviation])
+        count = self.channels(x)
+        gamma, beta = self._uniform(0.7, 1.3, count), self._uniform(-0.3, 0.3, count)
+        operands = [y, self._parameter("scale", gamma), self._parameter("shift", beta)]
+        moments = _Moments(float(np.mean(beta)), float(np.mean(gamma**2 + beta**2)))
+        return self._op("scale_shift", operands, None, moments)
+
+    def scale(self, x: str, factor: float) -> str:
+        """Multiply each channel by a number of its own, near to ``factor``."""
+        numbers = factor * self._uniform(0.5, 1.5, self.channels(x))
+        shape = [1] * len(self.builder.type(x).shape)
+        shape[self._channel_axis] = -1
+        before, square = self._moments[x], float(np.mean(numbers**2))
+        moments = _Moments(float(np.mean(numbers)) * before.mean, square * before.square)
+        operands = [x, self._parameter("scale", numbers.reshape(shape))]
+        return self._op("mul", operands, None, moments)
+
+    def linear(self, x: str, outputs: int) -> str:
+        """Add a fully connected layer with bias over the last axis of a matrix."""
+        inputs = self.builder.type(x).shape[-1]
+        w = self._normal("weights", (outputs, inputs), sqrt(2 / inputs))
+        operands = [x, w, self._bias(outputs)]
+        return self._op("matmul", operands, {"trans_b": 1}, self._weighted(x))
+
+    # --- layers without weights -------------------------------------------------------------------
+
+    def act(self, x: str, op: str, **attrs: float) -> str:
+        """Add an elementwise function."""
+        step = Node("act", op, ("x",), ("y",), tuple(sorted(attrs.items())))
+        before = self._moments[x]
+        (values,) = evaluate(step, [_NORMAL * np.float32(sqrt(before.variance)) + before.mean])
+        moments = _Moments(float(np.mean(values)), float(np.mean(np.square(values))))
+        return self._op(op, [x], dict(attrs), moments)
+
+    def relu(self, x: str) -> str:
+        """Add max(x, 0)."""
+        return self.act(x, "relu")
+
+    def relu6(self, x: str) -> str:
+        """Add min(max(x, 0), 6)."""
+        return self.act(x, "clip", alpha=0.0, beta=6.0)
+
+    def add(self, x: str, y: str) -> str:
+        """Add two images of one shape."""
+        a, b = self._moments[x], self._moments[y]
+        moments = _Moments(a.mean + b.mean, (a.mean + b.mean) ** 2 + a.variance + b.variance)
+        return self._op("add", [x, y], None, moments)
+
+    def gate(self, x: str, y: str) -> str:
+        """Multiply an image by one number a channel."""
+        a, b = self._moments[x], self._moments[y]
+        moments = _Moments(a.mean * b.mean, a.square * b.square)
+        return self._op("mul", [x, y], None, moments)
+
+    def concat(self, *pieces: str) -> str:
+        """Put the channels of several images one after another."""
+        counts = [self.channels(piece) for piece in pieces]
+        parts = [self._moments[piece] for piece in pieces]
+        moments = _Moments(
+            float(np.average([part.mean for part in parts], weights=counts)),
+            float(np.average([part.square for part in parts], weights=counts)),
+        )
+        return self._op("concat", pieces, {"axis": self._channel_axis}, moments)
+
+    def slice_channels(self, x: str, start: int, stop: int) -> str:
+        """Take some of the channels."""
+        shape, axis = self.builder.type(x).shape, self._channel_axis
+        starts, stops = [0] * len(shape), list(shape)
+        starts[axis], stops[axis] = start, stop
+        attrs: dict[str, Attr] = {
+            "starts": tuple(starts), "stops": tuple(stops), "steps": (1,) * len(shape),
+        }  # fmt: skip
+        return self._op("slice", [x], attrs, self._moments[x])
+
+    def shuffle(self, x: str, groups: int) -> str:
+        """Shuffle the channels between groups."""
+        return self._op("channel_shuffle", [x], {"groups": groups}, self._moments[x])
+
+    def local_norm(self, x: str) -> str:
+        """Add local response normalization as Caffe's AlexNet has it."""
+        attrs: dict[str, Attr] = {"size": 5, "alpha": 1e-4, "beta": 0.75, "bias": 1.0}
+        return self._op("lrn", [x], attrs, self._moments[x])
+
+    def max_pool(
+        self, x: str, kernel: int, stride: int, padding: int = 0, *, ceil: bool = False
+    ) -> str:
+        """Add max pooling; ``ceil`` keeps a last window that lies in part beyond the image."""
+        rank = len(self._spatial_axes(x))
+        ends = [padding] * rank
+        if ceil:
+            for axis, size in enumerate(self.extents(x)):
+                rest = (size + 2 * padding - kernel) % stride
+                ends[axis] += stride - rest if rest else 0
+        attrs: dict[str, Attr] = {
+            "kernel": (kernel,) * rank,
+            "strides": (stride,) * rank,
+            "pads": ((padding,) * rank + tuple(ends)),
+        }
+        return self._op("max_pool", [x], attrs, self._moments[x])
+
+    def avg_pool(self, x: str, kernel: int, stride: int, padding: int = 0) -> str:
+        """Add average pooling that counts the padding, as PyTorch does."""
+        rank = len(self._spatial_axes(x))
+        attrs: dict[str, Attr] = {
+            "kernel": (kernel,) * rank,
+            "strides": (stride,) * rank,
+            "pads": (padding,) * (2 * rank),
+            "count_include_pad": 1,
+        }
+        return self._op("avg_pool", [x], attrs, self._moments[x].narrowed(0.5))
+
+    def mean(self, x: str, *, keep: bool = False) -> str:
+        """Take the mean of each channel: an image of one pixel, or a matrix."""
+        attrs: dict[str, Attr] = {"axes": self._spatial_axes(x), "keepdims": int(keep)}
+        return self._op("reduce_mean", [x], attrs, self._moments[x].narrowed(0.2))
+
+    def resize(self, x: str, extents: Sequence[int], mode: str) -> str:
+        """Resize an image as PyTorch does, nearest neighbors or linear."""
+        attrs: dict[str, Attr] = {
+            "shape": (*self.builder.type(x).shape[:2], *extents),
+            "mode": mode,
+            "coordinates": "asymmetric" if mode == "nearest" else "half_pixel",
+            "rounding": "floor",
+        }
+        return self._op("resize", [x], attrs, self._moments[x])
+
+    def flatten(self, x: str) -> str:
+        """See each image as one row."""
+        shape = self.builder.type(x).shape
+        attrs: dict[str, Attr] = {"shape": (shape[0], prod(shape[1:]))}
+        return self._op("reshape", [x], attrs, self._moments[x])
+
+    # --- what many models share -------------------------------------------------------------------
+
+    def conv_norm(
+        self,
+        x: str,
+        filters: int,
+        kernel: Extents,
+        stride: Extents = 1,
+        *,
+        padding: Extents | None = None,
+        dilation: int = 1,
+        groups: int = 1,
+        gain: float = 1.0,
+    ) -> str:
+        """Add a convolution and a batch norm."""
+        y = self.conv(x, filters, kernel, stride, padding=padding, dilation=dilation, groups=groups)
+        return self.norm(y, gain)
+
+    def conv_norm_relu(
+        self,
+        x: str,
+        filters: int,
+        kernel: Extents,
+        stride: Extents = 1,
+        *,
+        padding: Extents | None = None,
+        dilation: int = 1,
+        groups: int = 1,
+    ) -> str:
+        """Add a convolution, a batch norm and a ReLU."""
+        return self.relu(
+            self.conv_norm(
+                x, filters, kernel, stride, padding=padding, dilation=dilation, groups=groups
+            )
+        )
+
+    def excite(self, x: str, squeezed: int, inner: str, outer: str, **attrs: float) -> str:
+        """Gate each channel by two layers over all means (squeeze-and-excitation, Hu et al. 2018).
+
+        Args:
+            x: the image.
+            squeezed: channels between the two layers.
+            inner: the activation between them.
+            outer: the activation behind them.
+            attrs: the parameters of that activation.
+        """
+        y = self.act(self.conv(self.mean(x, keep=True), squeezed, 1, bias=True), inner)
+        y = self.conv(y, self.channels(x), 1, bias=True)
+        return self.gate(x, self.act(y, outer, **attrs))
+
+    def classify(self, x: str, classes: int = 1000) -> Graph:
+        """Finish with the mean of each channel and one score a class."""
+        return self.build(self.linear(self.mean(x), classes))

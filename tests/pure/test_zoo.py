@@ -1,0 +1,136 @@
+"""The zoo: as many parameters as published, and plans that prove themselves."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from stridewise import zoo
+from stridewise.errors import GraphError, InputError
+from stridewise.graph import Graph
+from stridewise.graph.verify import verify
+from stridewise.ops import infer
+from stridewise.passes import simplify
+from stridewise.planner import derive, make_plan
+from stridewise.planner.cost import Roofline
+from stridewise.planner.targets import Machine, onednn_cpu
+
+MACHINE = Machine("some CPU", "AVX512_CORE", 2, "oneDNN 0")
+
+AUXILIARY = 2_365_205
+"""A second classifier that FCN and DeepLab have in training: FCN's head over 1024 channels."""
+
+PARAMETERS = {
+    # What torchvision documents, where the comment says nothing else.
+    "alexnet": 60_965_224,  # Caffe's, with groups and local response normalization
+    "convnext_tiny": 28_589_128,
+    "deeplabv3_resnet50": 42_004_074 - AUXILIARY,
+    "densenet121": 7_978_856,
+    "efficientnet_b0": 5_288_548,
+    "fcn_resnet50": 35_322_218 - AUXILIARY,
+    "inception_v3": 27_161_264 - 3_326_696,  # without the auxiliary classifier
+    "mobilenet_v2": 3_504_872,
+    "mobilenet_v3_large": 5_483_032,
+    "regnet_y_400mf": 4_344_144,
+    "resnet18": 11_689_512,
+    "resnet3d_18": 33_371_472,
+    "resnet50": 25_557_032,
+    # Faster R-CNN without its proposals and its head, with norms that are not frozen
+    "resnet50_fpn": 41_755_286 - 593_935 - 14_362_055 + 53_120,
+    "resnext101_32x8d": 88_791_336,
+    "shufflenet_v2": 2_278_604,
+    "squeezenet1_1": 1_235_496,
+    "unet": 31_037_698,  # github.com/milesial/Pytorch-UNet
+    "vgg16": 138_357_544,
+}
+BY_IMAGE = ("alexnet", "vgg16")
+"""Models whose first fully connected layer is as wide as the image makes it."""
+
+LEAST = {"inception_v3": 75, "alexnet": 67}
+SIZE = 64
+
+
+@cache
+def small(name: str) -> Graph:
+    return zoo.build(name, size=LEAST.get(name, SIZE))
+
+
+def parameters(graph: Graph) -> int:
+    """Count what would be trained: all constants but the epsilons of layer norms."""
+    items = graph.constants.items()
+    return sum(item.array.size for name, item in items if not name.startswith("epsilon"))
+
+
+def test_all_models_are_listed():
+    assert set(zoo.models()) == set(PARAMETERS)
+    assert set(zoo.models()) | {"build", "models"} == set(zoo.__all__)
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_models_have_as_many_parameters_as_published(name):
+    graph = zoo.build(name) if name in BY_IMAGE else small(name)
+    verify(graph, infer)
+    assert parameters(graph) == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_plans_of_models_prove_that_they_are_cheapest(name):
+    target = onednn_cpu(MACHINE)
+    simplified = simplify(small(name), check=True)
+    derived = derive(simplified.graph)
+    assert not derived.conflicts
+    plan = make_plan(derived, target, MACHINE, Roofline(1e11, 4e10, target.efficiency))
+    assert plan.gap <= 1e-9
+    assert plan.cost_ns == pytest.approx(plan.lower_bound_ns)
+
+
+def test_weights_depend_on_the_seed_alone():
+    first, again, other = (zoo.squeezenet1_1(seed=seed, size=SIZE) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+    wide = zoo.squeezenet1_1(2, "NCHW", 1, size=80)
+    assert wide.constants == first.constants
+    assert wide.value("image").shape == (2, 3, 80, 80)
+
+
+def test_volumes_have_frames():
+    graph = zoo.build("resnet3d_18", size=32, frames=4)
+    assert graph.value("image").shape == (1, 3, 4, 32, 32)
+
+
+def test_classes_and_maps_have_the_published_shapes():
+    shapes = {
+        name: [small(name).value(y).shape for y in small(name).outputs] for name in PARAMETERS
+    }
+    assert shapes["resnet50"] == [(1, 1000)]
+    assert shapes["resnet3d_18"] == [(1, 400)]
+    assert shapes["unet"] == [(1, 2, SIZE, SIZE)]
+    assert shapes["deeplabv3_resnet50"] == [(1, 21, SIZE, SIZE)]
+    assert shapes["resnet50_fpn"] == [
+        (1, 256, SIZE // step, SIZE // step) for step in (4, 8, 16, 32, 64)
+    ]
+
+
+def test_batch_norms_have_statistics_of_their_own():
+    scales = [
+        item.array for name, item in small("resnet18").constants.items() if name.startswith("scale")
+    ]
+    assert all(np.ptp(scale) > 0.1 * np.abs(scale).max() for scale in scales)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: zoo.build("lenet"), InputError, "zoo: expected one of alexnet, "),
+        (lambda: zoo.resnet18(data_format="NHWC"), InputError,
+         "data_format: expected 'NCHW', found 'NHWC'"),
+        (lambda: zoo.unet(size=100), InputError, "size: expected a multiple of 16, found 100"),
+        (lambda: zoo.inception_v3(size=60), GraphError, "a window that fits into the padded input"),
+        (lambda: zoo.resnet18(batch=0), GraphError, "input 'image': expected positive extents"),
+    ],
+)  # fmt: skip
+def test_arguments_that_do_not_fit_are_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

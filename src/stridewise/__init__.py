@@ -1,7 +1,7 @@
 """Stridewise: convolutional networks on CPUs, every tensor stored the way that makes them fast."""
 
 from stridewise import errors, formats
-from stridewise.api import compile, load, plan  # noqa: A004 (the public name)
+from stridewise.api import annotate, compile, load, plan, save  # noqa: A004 (the public name)
 from stridewise.errors import (
     DependencyError,
     DTypeError,
@@ -41,12 +41,14 @@ __all__ = [
     "Reorder",
     "StridewiseError",
     "TensorDesc",
+    "annotate",
     "compile",
     "errors",
     "formats",
     "load",
     "plan",
     "reorder",
+    "save",
 ]
 
 __version__ = "0.1.0"

@@ -13,6 +13,7 @@ from stridewise.graph.verify import verify
 from stridewise.ops import infer
 from stridewise.passes import simplify
 from stridewise.planner import Plan, derive, make_plans
+from stridewise.planner.annotate import annotated
 from stridewise.planner.cost import KernelOracle, Progress, Roofline
 from stridewise.planner.targets import Machine, onednn_cpu
 from stridewise.runtime.cache import CostCache
@@ -24,7 +25,7 @@ from stridewise.runtime.oracle import MeasuringOracle
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-__all__ = ["Tune", "compile", "load", "plan"]
+__all__ = ["Tune", "annotate", "compile", "load", "plan", "save"]
 
 Tune = Literal["measure", "model"]
 
@@ -158,3 +159,54 @@ def compile(  # noqa: A001 (the public name; the built-in is never wanted beside
     cache = CostCache(machine, None if cache_dir is None else Path(cache_dir))
     plans = _plans(source, shapes, target, machine, tune, cache, progress)
     return fastest(plans, cache) if tune == "measure" else CompiledModel(plans[0])
+
+
+def save(
+    graph: Graph, path: str | os.PathLike[str], *, external_above: int = 2_000_000_000
+) -> None:
+    """Write a graph as an ONNX model of opset 20.
+
+    Values and nodes keep their names. Post-ops of a simplified graph become nodes of their own,
+    and equal graphs give equal bytes. An existing file is replaced once the new one is whole.
+
+    Args:
+        graph: built with :class:`GraphBuilder`, loaded, or simplified.
+        path: the file; its folder must exist.
+        external_above: bytes of weights above which they go to a second file, ``path`` followed by
+            ``.data``. Above 2 GB, which no ONNX file can hold, they always do.
+
+    Raises:
+        GraphError: the graph breaks an invariant.
+        ModelError: ONNX has no counterpart for an operator, a form of it, or an element type.
+        InputError: the file cannot be written.
+    """
+    verify(graph, infer)
+    from stridewise import __version__  # noqa: PLC0415 (the package imports this module)
+    from stridewise.frontends.onnx import save_model  # noqa: PLC0415 (onnx takes time to load)
+
+    save_model(graph, path, version=__version__, external_above=external_above)
+
+
+def annotate(plan: Plan, path: str | os.PathLike[str], *, weights: bool = True) -> None:
+    """Write a plan as an ONNX model for viewers like Netron.
+
+    The nodes are those of the planned graph, and every reorder is a node of its own on the edge
+    that it sits on. Metadata name the kernel, formats and cost of each node, Origin and Storage of
+    each value, and machine, target and proof of the whole. Runtimes that take local functions can
+    run the file, and get what the model gives.
+
+    Args:
+        plan: what to show.
+        path: the file; its folder must exist. Weights above 2 GB go to a file beside it.
+        weights: False leaves out the weights, to keep the file small; zeros stand in for them.
+
+    Raises:
+        ModelError: ONNX has no counterpart for an operator, a form of it, or an element type.
+        InputError: the file cannot be written.
+    """
+    from stridewise import __version__  # noqa: PLC0415 (the package imports this module)
+    from stridewise.frontends.onnx import Notes, annotate_model  # noqa: PLC0415 (as above)
+
+    found = annotated(plan)
+    notes = Notes(found.model, found.nodes, found.values)
+    annotate_model(found.graph, notes, path, version=__version__, weights=weights)

@@ -15,8 +15,16 @@ __all__ = ["plan"]
 @click.option("--target", default="onednn-cpu", show_default=True, help="What to plan for.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--origins", is_flag=True, help="Also print what every tensor means, and why.")
+@click.option("--annotated-onnx", metavar="FILE", help="Also write an ONNX file for viewers.")
 @click.option("--refusals", is_flag=True, help="Also print what was not done, and why.")
-def plan(request: Request, target: str, as_json: bool, origins: bool, refusals: bool) -> None:
+def plan(
+    request: Request,
+    target: str,
+    as_json: bool,
+    origins: bool,
+    annotated_onnx: str | None,
+    refusals: bool,
+) -> None:
     """Show the kernel of every node, the format of every tensor, and the reorders left."""
     with measuring(quiet=as_json) as progress:
         found = api.plan(
@@ -28,6 +36,8 @@ def plan(request: Request, target: str, as_json: bool, origins: bool, refusals: 
             cache_dir=request.cache_dir,
             progress=progress,
         )
+    if annotated_onnx is not None:
+        api.annotate(found, annotated_onnx)
     if as_json:
         click.echo(found.to_json())
         return

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from math import inf
 
+import numpy as np
+
+from stridewise.dtypes import DType
 from stridewise.frontends.onnx.importer import Handler, Importer
 from stridewise.frontends.onnx.proto import OnnxNode
-from stridewise.frontends.onnx.window import Window, extend_to_ceil, read_window
-from stridewise.graph import Attr
+from stridewise.frontends.onnx.window import Window, extend_to_ceil, read_window, write_window
+from stridewise.frontends.onnx.writer import Exporter, OnnxValue, Writer
+from stridewise.graph import Attr, Node
 
-__all__ = ["HANDLERS"]
+__all__ = ["EXPORTERS", "HANDLERS"]
 
 
 def _window(imp: Importer, node: OnnxNode) -> Window:
@@ -57,9 +63,53 @@ def _global(imp: Importer, node: OnnxNode, op: str) -> None:
     imp.emit(node, op, [x], attrs)
 
 
+def _write_pool(writer: Writer, node: Node, name: str) -> None:
+    (x,) = node.inputs
+    kernel = node.ints_attr("kernel")
+    include = node.int_attr("count_include_pad", 0)
+    attrs = write_window(node, kernel)
+    if _is_global(kernel, writer.shape(x)[2:], attrs) and not include:
+        writer.emit(node, f"Global{name}Pool", [x])
+        return
+    pads = node.ints_attr("pads", (0,) * (2 * len(kernel)))
+    wide = any(pad >= extent for pad, extent in zip(pads, kernel * 2, strict=True))
+    if wide and (name == "Max" or include):
+        # Runtimes want windows to meet the image; where the border has a value, it can be written.
+        x = _write_border(writer, node, pads, 0.0 if include else _lowest(writer.type(x).dtype))
+        attrs["pads"] = (0,) * len(pads)
+    if include:
+        attrs["count_include_pad"] = 1
+    writer.emit(node, f"{name}Pool", [x], attrs)
+
+
+def _is_global(
+    kernel: tuple[int, ...], sizes: tuple[int, ...], attrs: Mapping[str, OnnxValue]
+) -> bool:
+    ones, zeros = (1,) * len(kernel), (0,) * (2 * len(kernel))
+    one_window = (attrs["strides"], attrs["pads"]) == (ones, zeros) and "dilations" not in attrs
+    return kernel == sizes and one_window
+
+
+def _lowest(dtype: DType) -> float:
+    """Return what no maximum is less than."""
+    return float(np.iinfo(dtype.name).min) if "int" in dtype.name else -inf
+
+
+def _write_border(writer: Writer, node: Node, pads: tuple[int, ...], value: float) -> str:
+    (x,) = node.inputs
+    half = len(pads) // 2
+    full = writer.integers(node, "pads", (0, 0, *pads[:half], 0, 0, *pads[half:]))
+    return writer.step(node, "padded", "Pad", [x, full, writer.scalar(node, "border", value)])
+
+
 HANDLERS: dict[str, Handler] = {
     "AveragePool": _average_pool,
     "GlobalAveragePool": partial(_global, op="avg_pool"),
     "GlobalMaxPool": partial(_global, op="max_pool"),
     "MaxPool": _max_pool,
+}
+
+EXPORTERS: dict[str, Exporter] = {
+    "avg_pool": partial(_write_pool, name="Average"),
+    "max_pool": partial(_write_pool, name="Max"),
 }

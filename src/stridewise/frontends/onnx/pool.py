@@ -64,30 +64,29 @@ def _global(imp: Importer, node: OnnxNode, op: str) -> None:
 
 
 def _write_pool(writer: Writer, node: Node, name: str) -> None:
-    (x,) = node.inputs
-    kernel = node.ints_attr("kernel")
     include = node.int_attr("count_include_pad", 0)
-    attrs = write_window(node, kernel)
-    if _is_global(kernel, writer.shape(x)[2:], attrs) and not include:
-        writer.emit(node, f"Global{name}Pool", [x])
+    attrs = write_window(node, node.ints_attr("kernel"))
+    if _is_global(attrs, writer.shape(node.inputs[0])[2:]) and not include:
+        writer.emit(node, f"Global{name}Pool", node.inputs)
         return
-    pads = node.ints_attr("pads", (0,) * (2 * len(kernel)))
-    wide = any(pad >= extent for pad, extent in zip(pads, kernel * 2, strict=True))
-    if wide and (name == "Max" or include):
-        # Runtimes want windows to meet the image; where the border has a value, it can be written.
-        x = _write_border(writer, node, pads, 0.0 if include else _lowest(writer.type(x).dtype))
-        attrs["pads"] = (0,) * len(pads)
     if include:
         attrs["count_include_pad"] = 1
-    writer.emit(node, f"{name}Pool", [x], attrs)
+    writer.emit(node, f"{name}Pool", node.inputs, attrs)
 
 
-def _is_global(
-    kernel: tuple[int, ...], sizes: tuple[int, ...], attrs: Mapping[str, OnnxValue]
-) -> bool:
-    ones, zeros = (1,) * len(kernel), (0,) * (2 * len(kernel))
-    one_window = (attrs["strides"], attrs["pads"]) == (ones, zeros) and "dilations" not in attrs
-    return kernel == sizes and one_window
+def _write_max_pool(writer: Writer, node: Node) -> None:
+    """Write a maximum; pads as wide as the window, which ONNX Runtime refuses, become a node."""
+    kernel = node.ints_attr("kernel")
+    pads = node.ints_attr("pads", (0,) * (2 * len(kernel)))
+    if all(pad < extent for pad, extent in zip(pads, kernel * 2, strict=True)):
+        _write_pool(writer, node, "Max")
+        return
+    half = len(kernel)
+    full = writer.integers(node, "pads", (0, 0, *pads[:half], 0, 0, *pads[half:]))
+    border = writer.scalar(node, "border", _lowest(writer.type(node.inputs[0]).dtype))
+    padded = writer.step(node, "padded", "Pad", [*node.inputs, full, border])
+    window = {**write_window(node, kernel), "pads": (0,) * len(pads)}
+    writer.emit(node, "MaxPool", [padded], window)
 
 
 def _lowest(dtype: DType) -> float:
@@ -95,11 +94,10 @@ def _lowest(dtype: DType) -> float:
     return float(np.iinfo(dtype.name).min) if "int" in dtype.name else -inf
 
 
-def _write_border(writer: Writer, node: Node, pads: tuple[int, ...], value: float) -> str:
-    (x,) = node.inputs
-    half = len(pads) // 2
-    full = writer.integers(node, "pads", (0, 0, *pads[:half], 0, 0, *pads[half:]))
-    return writer.step(node, "padded", "Pad", [x, full, writer.scalar(node, "border", value)])
+def _is_global(attrs: Mapping[str, OnnxValue], sizes: tuple[int, ...]) -> bool:
+    ones, zeros = (1,) * len(sizes), (0,) * (2 * len(sizes))
+    one_window = (attrs["strides"], attrs["pads"]) == (ones, zeros) and "dilations" not in attrs
+    return one_window and attrs["kernel_shape"] == sizes
 
 
 HANDLERS: dict[str, Handler] = {
@@ -111,5 +109,5 @@ HANDLERS: dict[str, Handler] = {
 
 EXPORTERS: dict[str, Exporter] = {
     "avg_pool": partial(_write_pool, name="Average"),
-    "max_pool": partial(_write_pool, name="Max"),
+    "max_pool": _write_max_pool,
 }

@@ -164,7 +164,7 @@ def compile(  # noqa: A001 (the public name; the built-in is never wanted beside
 def save(
     graph: Graph, path: str | os.PathLike[str], *, external_above: int = 2_000_000_000
 ) -> None:
-    """Write a graph as an ONNX model of opset 20.
+    """Write a graph as an ONNX model of opset 17, or 20 where an operator needs it.
 
     Values and nodes keep their names. Post-ops of a simplified graph become nodes of their own,
     and equal graphs give equal bytes. An existing file is replaced once the new one is whole.

@@ -19,6 +19,10 @@ _INPUT_BOUNDS = 11
 """Since this opset, Clip has its bounds as inputs."""
 
 
+_GELU = 20
+"""The opset that brought Gelu."""
+
+
 def _plain(imp: Importer, node: OnnxNode, op: str) -> None:
     imp.emit(node, op, [node.required(0)])
 
@@ -84,6 +88,11 @@ def _write_clip(writer: Writer, node: Node) -> None:
     writer.emit(node, "Clip", [*node.inputs, *bounds])
 
 
+def _write_gelu(writer: Writer, node: Node) -> None:
+    writer.needs(_GELU)
+    writer.emit(node, "Gelu", node.inputs)
+
+
 def _write_hard_swish(writer: Writer, node: Node) -> None:
     """Write HardSwish, whose parameters are fixed, or the product that it stands for."""
     (x,) = node.inputs
@@ -130,7 +139,7 @@ EXPORTERS: dict[str, Exporter] = {
     "clip": _write_clip,
     "elu": partial(_write, op_type="Elu", defaults={"alpha": 1.0}),
     "exp": partial(_write, op_type="Exp"),
-    "gelu": partial(_write, op_type="Gelu"),
+    "gelu": _write_gelu,
     "hard_sigmoid": partial(_write, op_type="HardSigmoid", defaults={"alpha": 0.2, "beta": 0.5}),
     "hard_swish": _write_hard_swish,
     "leaky_relu": partial(_write, op_type="LeakyRelu", defaults={"alpha": 0.01}),

@@ -22,7 +22,7 @@ from onnx import (
     ValueInfoProto,
 )
 
-from stridewise.frontends.onnx.export import OPSET, Structure, check_structure, make_structure
+from stridewise.frontends.onnx.export import Structure, check_structure, make_structure
 from stridewise.frontends.onnx.files import LARGEST_INLINE, check_path, write_model
 from stridewise.frontends.onnx.initializers import hollow
 from stridewise.frontends.onnx.table import EXPORTERS
@@ -116,7 +116,6 @@ def _write_reorder(writer: Writer, node: Node) -> None:
 def _declare_reorder(model: ModelProto) -> None:
     """Add the function Reorder, which moves bytes and so changes nothing that ONNX knows."""
     model.ir_version = _IR_VERSION
-    model.opset_import.append(OperatorSetIdProto(domain=DOMAIN, version=1))
     body = NodeProto(name="move", op_type="Identity", input=["x"], output=["y"])
     model.functions.append(
         FunctionProto(
@@ -127,9 +126,10 @@ def _declare_reorder(model: ModelProto) -> None:
             output=["y"],
             attribute=list(_REORDER),
             node=[body],
-            opset_import=[OperatorSetIdProto(domain="", version=OPSET)],
+            opset_import=list(model.opset_import),
         )
     )
+    model.opset_import.append(OperatorSetIdProto(domain=DOMAIN, version=1))
 
 
 def _entries(notes: Mapping[str, str]) -> Iterable[StringStringEntryProto]:

@@ -21,13 +21,16 @@ from stridewise.frontends.onnx.writer import Exporter, Writer
 from stridewise.graph import Graph
 from stridewise.ops.registry import Array
 
-__all__ = ["IR_VERSION", "OPSET", "Structure", "check_structure", "make_structure", "save_model"]
+__all__ = ["VERSIONS", "Structure", "check_structure", "make_structure", "save_model"]
 
-OPSET = 20
-"""The first opset with Gelu and with dilated average pooling (19), and the last of ONNX 1.15."""
+VERSIONS = {17: 8, 20: 9}
+"""The opsets that are written, and the IR version of each.
 
-IR_VERSION = 9
-"""That of ONNX 1.15, which ONNX Runtime 1.17 and OpenVINO 2024.0 are the first to read."""
+Runtimes that don't know an opset read what they know of it: OpenVINO 2024.0 passes over the axes
+of a reduction, an input since opset 18, without a word. So 17 is written wherever it can be. It
+lacks Gelu (20) and dilated average pooling (19). Opset 20 and IR 9 are those of ONNX 1.15, which
+ONNX Runtime 1.17 is the first to know.
+"""
 
 _SHAPES = 1024
 """Constants up to this size may be shapes that ONNX's inference wants to read, in bytes."""
@@ -63,8 +66,32 @@ def make_structure(
         GraphError: a node lacks an attribute, or reads a value that is not there.
     """
     expanded = expand(graph)
-    writer = Writer(expanded.graph)
-    for node in expanded.graph.nodes:
+    writer = _write(expanded.graph, min(VERSIONS), exporters)
+    if writer.least > writer.opset:
+        newer = min(opset for opset in VERSIONS if opset >= writer.least)
+        writer = _write(expanded.graph, newer, exporters)
+    inner = [value for name, value in expanded.graph.values.items() if _is_inner(graph, name)]
+    model = ModelProto(
+        ir_version=VERSIONS[writer.opset],
+        producer_name="stridewise",
+        producer_version=version,
+        opset_import=[OperatorSetIdProto(domain="", version=writer.opset)],
+        graph=GraphProto(
+            name=graph.name or "graph",
+            node=writer.nodes,
+            input=[declare(name, graph.value(name).type) for name in graph.inputs],
+            output=[declare(name, graph.value(name).type) for name in graph.outputs],
+            value_info=[declare(value.name, value.type) for value in inner],
+        ),
+    )
+    owners = tuple(expanded.owners.get(name, name) for name in writer.owners)
+    return Structure(model, writer.constants, owners)
+
+
+def _write(graph: Graph, opset: int, exporters: Mapping[str, Exporter]) -> Writer:
+    """Write all nodes of an expanded graph."""
+    writer = Writer(graph, opset)
+    for node in graph.nodes:
         exporter = exporters.get(node.op)
         if exporter is None:
             raise ModelError(
@@ -76,22 +103,7 @@ def make_structure(
                 )
             )
         exporter(writer, node)
-    inner = [value for name, value in expanded.graph.values.items() if _is_inner(graph, name)]
-    model = ModelProto(
-        ir_version=IR_VERSION,
-        producer_name="stridewise",
-        producer_version=version,
-        opset_import=[OperatorSetIdProto(domain="", version=OPSET)],
-        graph=GraphProto(
-            name=graph.name or "graph",
-            node=writer.nodes,
-            input=[declare(name, graph.value(name).type) for name in graph.inputs],
-            output=[declare(name, graph.value(name).type) for name in graph.outputs],
-            value_info=[declare(value.name, value.type) for value in inner],
-        ),
-    )
-    owners = tuple(expanded.owners.get(name, name) for name in writer.owners)
-    return Structure(model, writer.constants, owners)
+    return writer
 
 
 def _is_inner(graph: Graph, name: str) -> bool:

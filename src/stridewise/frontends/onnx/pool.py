@@ -18,6 +18,10 @@ from stridewise.graph import Attr, Node
 __all__ = ["EXPORTERS", "HANDLERS"]
 
 
+_DILATED_AVERAGE = 19
+"""Since this opset, AveragePool has dilations."""
+
+
 def _window(imp: Importer, node: OnnxNode) -> Window:
     sizes = imp.shape(node.required(0))[2:]
     window = read_window(node, sizes, node.integers("kernel_shape"))
@@ -71,6 +75,8 @@ def _write_pool(writer: Writer, node: Node, name: str) -> None:
         return
     if include:
         attrs["count_include_pad"] = 1
+    if name == "Average" and "dilations" in attrs:
+        writer.needs(_DILATED_AVERAGE)
     writer.emit(node, f"{name}Pool", node.inputs, attrs)
 
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from stridewise.frontends.onnx.importer import Handler, Importer
 from stridewise.frontends.onnx.proto import OnnxNode
-from stridewise.frontends.onnx.writer import Exporter, Writer
+from stridewise.frontends.onnx.writer import Exporter, OnnxValue, Writer
 from stridewise.graph import Node
 
 __all__ = ["EXPORTERS", "HANDLERS"]
@@ -33,12 +33,18 @@ def _reduce(imp: Importer, node: OnnxNode, op: str, since: int = 18) -> None:
     imp.emit(node, op, [x], attrs)
 
 
-def _write(writer: Writer, node: Node, op_type: str) -> None:
+def _write(writer: Writer, node: Node, op_type: str, since: int = 18) -> None:
+    """Write a reduction; its axes are an input since opset ``since``, an attribute before."""
     axes = node.ints_attr("axes")
-    # No axes are all of them to ONNX, unless it is told otherwise.
-    attrs = {"keepdims": int(bool(node.int_attr("keepdims", 1)))}
-    attrs |= {} if axes else {"noop_with_empty_axes": 1}
-    writer.emit(node, op_type, [*node.inputs, writer.integers(node, "axes", axes)], attrs)
+    if not axes:
+        # To ONNX, no axes are all axes.
+        writer.emit(node, "Identity", node.inputs)
+        return
+    attrs: dict[str, OnnxValue] = {"keepdims": int(bool(node.int_attr("keepdims", 1)))}
+    if writer.opset < since:
+        writer.emit(node, op_type, node.inputs, {"axes": axes, **attrs})
+    else:
+        writer.emit(node, op_type, [*node.inputs, writer.integers(node, "axes", axes)], attrs)
 
 
 HANDLERS: dict[str, Handler] = {
@@ -52,5 +58,5 @@ EXPORTERS: dict[str, Exporter] = {
     "reduce_max": partial(_write, op_type="ReduceMax"),
     "reduce_mean": partial(_write, op_type="ReduceMean"),
     "reduce_min": partial(_write, op_type="ReduceMin"),
-    "reduce_sum": partial(_write, op_type="ReduceSum"),
+    "reduce_sum": partial(_write, op_type="ReduceSum", since=13),
 }

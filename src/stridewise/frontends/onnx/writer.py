@@ -39,14 +39,17 @@ class Writer:
 
     Attributes:
         graph: what is written.
+        opset: version of the default domain that is written.
+        least: the first version that has all operators so far.
         nodes: the ONNX nodes so far, in order.
         owners: for each of them, the node of the graph that it belongs to.
         constants: the constants that they read, by name.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, opset: int) -> None:
         """Start without nodes; constants that are outputs are there from the start."""
         self.graph = graph
+        self.opset = self.least = opset
         self.nodes: list[NodeProto] = []
         self.owners: list[str] = []
         self.constants: dict[str, Array] = {}
@@ -69,6 +72,10 @@ class Writer:
         return name in self.graph.constants
 
     # --- writing --------------------------------------------------------------------------------
+
+    def needs(self, opset: int) -> None:
+        """Say that a node needs a newer version; the whole graph is then written again in that."""
+        self.least = max(self.least, opset)
 
     def _use(self, name: str) -> None:
         constant = self.graph.constants.get(name)

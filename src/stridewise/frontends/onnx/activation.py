@@ -19,10 +19,6 @@ _INPUT_BOUNDS = 11
 """Since this opset, Clip has its bounds as inputs."""
 
 
-_GELU = 20
-"""The opset that brought Gelu."""
-
-
 def _plain(imp: Importer, node: OnnxNode, op: str) -> None:
     imp.emit(node, op, [node.required(0)])
 
@@ -72,9 +68,14 @@ def _clip(imp: Importer, node: OnnxNode) -> None:
 
 
 def _write(
-    writer: Writer, node: Node, op_type: str, defaults: Mapping[str, float] | None = None
+    writer: Writer,
+    node: Node,
+    op_type: str,
+    defaults: Mapping[str, float] | None = None,
+    since: int = 0,
 ) -> None:
     """Write an operator that has our parameters, if any, under the same names."""
+    writer.needs(since)
     attrs = {key: node.float_attr(key, default) for key, default in (defaults or {}).items()}
     writer.emit(node, op_type, node.inputs, attrs)
 
@@ -86,11 +87,6 @@ def _write_clip(writer: Writer, node: Node) -> None:
         for role, bound, absent in (("min", low, -inf), ("max", high, inf))
     ]
     writer.emit(node, "Clip", [*node.inputs, *bounds])
-
-
-def _write_gelu(writer: Writer, node: Node) -> None:
-    writer.needs(_GELU)
-    writer.emit(node, "Gelu", node.inputs)
 
 
 def _write_hard_swish(writer: Writer, node: Node) -> None:
@@ -139,7 +135,7 @@ EXPORTERS: dict[str, Exporter] = {
     "clip": _write_clip,
     "elu": partial(_write, op_type="Elu", defaults={"alpha": 1.0}),
     "exp": partial(_write, op_type="Exp"),
-    "gelu": _write_gelu,
+    "gelu": partial(_write, op_type="Gelu", since=20),
     "hard_sigmoid": partial(_write, op_type="HardSigmoid", defaults={"alpha": 0.2, "beta": 0.5}),
     "hard_swish": _write_hard_swish,
     "leaky_relu": partial(_write, op_type="LeakyRelu", defaults={"alpha": 0.01}),

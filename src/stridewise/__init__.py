@@ -1,7 +1,15 @@
 """Stridewise: convolutional networks on CPUs, every tensor stored the way that makes them fast."""
 
 from stridewise import errors, formats, zoo
-from stridewise.api import assert_plan, compile, load, load_plan, plan  # noqa: A004 (the public name)
+from stridewise.api import (
+    annotate,
+    assert_plan,
+    compile,  # noqa: A004
+    load,
+    load_plan,
+    plan,
+    save,
+)
 from stridewise.errors import (
     DependencyError,
     DTypeError,
@@ -49,6 +57,7 @@ __all__ = [
     "StridewiseError",
     "TargetError",
     "TensorDesc",
+    "annotate",
     "assert_plan",
     "compile",
     "errors",
@@ -57,6 +66,7 @@ __all__ = [
     "load_plan",
     "plan",
     "reorder",
+    "save",
     "zoo",
 ]
 

@@ -39,6 +39,7 @@ PUBLIC = {
     "TargetError",
     "TensorDesc",
     "assert_plan",
+    "annotate",
     "compile",
     "errors",
     "formats",
@@ -47,6 +48,7 @@ PUBLIC = {
     "plan",
     "reorder",
     "zoo",
+    "save",
 }
 
 
@@ -153,7 +155,8 @@ def test_what_is_raised_is_documented(name: str):
 
 def test_the_functions_that_users_call_say_what_they_raise():
     calls = (
-        sw.load, sw.plan, sw.compile, sw.CompiledModel.__init__, sw.CompiledModel.__call__,
+        sw.load, sw.plan, sw.compile, sw.save, sw.annotate,
+        sw.CompiledModel.__init__, sw.CompiledModel.__call__,
         sw.CompiledModel.run, sw.CompiledModel.profile, sw.GraphBuilder.op, sw.GraphBuilder.build,
         sw.Plan.decision, sw.Graph.value, sw.TensorDesc, sw.formats.parse, sw.formats.Format,
     )  # fmt: skip

@@ -376,3 +376,11 @@ def test_a_node_without_choices_is_named():
     with pytest.raises(PlanError) as caught:
         solve(Problem({"lonely": ()}, {}, {}, {}))
     assert str(caught.value) == "node 'lonely': expected a kernel, found none"
+
+
+def test_a_format_may_have_an_empty_name():
+    problem = Problem(
+        {"a": (Choice(1, frozenset(), frozenset({("y", "")})),)}, {}, {}, {"y": frozenset({""})}
+    )
+    for method in METHODS:
+        assert solve(problem, method=method).demanded == {"y": ""}

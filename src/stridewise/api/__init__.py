@@ -4,7 +4,7 @@
 compiles and checks.
 """
 
-from stridewise.api.models import ModelSource, load
+from stridewise.api.models import ModelSource, annotate, load, save
 from stridewise.api.plans import assert_plan, compile, load_plan, plan  # noqa: A004 (public name)
 from stridewise.api.request import NATIVE, TARGETS, PlanSource, TargetName, Tune
 
@@ -15,9 +15,11 @@ __all__ = [
     "PlanSource",
     "TargetName",
     "Tune",
+    "annotate",
     "assert_plan",
     "compile",
     "load",
     "load_plan",
     "plan",
+    "save",
 ]

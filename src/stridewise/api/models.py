@@ -1,4 +1,4 @@
-"""Model files: reading them."""
+"""Model files: reading and writing them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from stridewise.graph import Graph
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
 from stridewise.ops.registry import check_data_format
+from stridewise.planner import Plan
+from stridewise.planner.annotate import annotated
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-__all__ = ["ModelSource", "load"]
+__all__ = ["ModelSource", "annotate", "load", "save"]
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | Graph | ModelProto"
 """Path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph."""
@@ -56,3 +58,54 @@ def load(
     if isinstance(source, os.PathLike):
         source = Path(source)
     return import_model(source, shapes=shapes)
+
+
+def save(
+    graph: Graph, path: str | os.PathLike[str], *, external_above: int = 2_000_000_000
+) -> None:
+    """Write a graph as an ONNX model of opset 17, or 20 where an operator needs it.
+
+    Values and nodes keep their names. Post-ops of a simplified graph become nodes of their own,
+    and equal graphs give equal bytes. An existing file is replaced once the new one is whole.
+
+    Args:
+        graph: built with :class:`GraphBuilder`, loaded, or simplified.
+        path: the file; its folder must exist.
+        external_above: bytes of weights above which they go to a second file, ``path`` followed by
+            ``.data``. Above 2 GB, which no ONNX file can hold, they always do.
+
+    Raises:
+        GraphError: the graph breaks an invariant.
+        ModelError: ONNX has no counterpart for an operator, a form of it, or an element type.
+        InputError: the file cannot be written.
+    """
+    verify(graph, infer)
+    from stridewise import __version__  # noqa: PLC0415 (the package imports this module)
+    from stridewise.frontends.onnx import save_model  # noqa: PLC0415 (onnx takes time to load)
+
+    save_model(graph, path, version=__version__, external_above=external_above)
+
+
+def annotate(plan: Plan, path: str | os.PathLike[str], *, weights: bool = True) -> None:
+    """Write a plan as an ONNX model for viewers like Netron.
+
+    The nodes are those of the planned graph, and every reorder is a node of its own on the edge
+    that it sits on. Metadata name the kernel, formats and cost of each node, Origin and Storage of
+    each value, and machine, target and proof of the whole. Runtimes that take local functions can
+    run the file, and get what the model gives.
+
+    Args:
+        plan: what to show.
+        path: the file; its folder must exist. Weights above 2 GB go to a file beside it.
+        weights: False leaves out the weights, to keep the file small; zeros stand in for them.
+
+    Raises:
+        ModelError: ONNX has no counterpart for an operator, a form of it, or an element type.
+        InputError: the file cannot be written.
+    """
+    from stridewise import __version__  # noqa: PLC0415 (the package imports this module)
+    from stridewise.frontends.onnx import Notes, annotate_model  # noqa: PLC0415 (as above)
+
+    found = annotated(plan)
+    notes = Notes(found.model, found.nodes, found.values)
+    annotate_model(found.graph, notes, path, version=__version__, weights=weights)

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from stridewise import api
 from stridewise.cli.console import (
     Request,
     compile_options,
@@ -83,6 +84,12 @@ def _print_text(found: Plan, whys: Sequence[Why], regrets: Sequence[Regret] | No
 @target_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--origins", is_flag=True, help="Also print what every tensor means, and why.")
+@click.option(
+    "--annotated-onnx",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write an ONNX file for viewers.",
+)
 @click.option("--refusals", is_flag=True, help="Also print what was not done, and why.")
 @click.option(
     "--why", "nodes", multiple=True, metavar="NODE", help="Print why a node is computed as it is."
@@ -111,6 +118,7 @@ def plan(  # noqa: PLR0913 (one parameter an option)
     as_json: bool,
     origins: bool,
     refusals: bool,
+    annotated_onnx: Path | None,
     nodes: tuple[str, ...],
     wanted: tuple[str, ...],
     regret: bool,
@@ -129,6 +137,8 @@ def plan(  # noqa: PLR0913 (one parameter an option)
     found = cheapest.what_if(formats) if formats else cheapest
     if save is not None:
         found.save(save)
+    if annotated_onnx is not None:
+        api.annotate(found, annotated_onnx)
     if html is not None:
         save_text(html, found.to_html(), "--html")
     if dot is not None and dot != "-":
@@ -148,6 +158,6 @@ def plan(  # noqa: PLR0913 (one parameter an option)
             click.echo(found.derived.explain(), nl=False)
         if refusals:
             _refusals(found)
-        for path in (save, html, dot):
+        for path in (save, annotated_onnx, html, dot):
             if path is not None:
                 click.echo(f"saved to {path}")

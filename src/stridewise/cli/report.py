@@ -22,7 +22,7 @@ __all__ = ["report"]
 
 
 def _page(request: Request, target: str | None, runs: int | None) -> str:
-    """Return the page, with times of single steps where the target runs here and it is asked for."""
+    """Return the page, with times of single steps if it is asked for and the target runs here."""
     if target not in (None, api.NATIVE):
         with measuring() as progress, plan_warnings():
             return request.plan_model(target, progress).to_html()

@@ -129,7 +129,8 @@ class Formats:
 
     def text(self, mask: int) -> str:
         """Return the names of the formats of a set, for messages."""
-        return ", ".join(self.split(mask)) or "none"
+        # The format of a scalar has an empty name.
+        return ", ".join(self.split(mask)) if mask else "none"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from math import inf
 
+import numpy as np
+
 from stridewise.frontends.onnx.importer import Handler, Importer
 from stridewise.frontends.onnx.proto import OnnxNode
-from stridewise.graph import Attr
+from stridewise.frontends.onnx.writer import Exporter, Writer
+from stridewise.graph import Attr, Node
 
-__all__ = ["HANDLERS"]
+__all__ = ["EXPORTERS", "HANDLERS"]
 
 _INPUT_BOUNDS = 11
 """Since this opset, Clip has its bounds as inputs."""
@@ -63,6 +67,49 @@ def _clip(imp: Importer, node: OnnxNode) -> None:
         imp.emit(node, "minimum", [above, node.input(2)])
 
 
+def _write(
+    writer: Writer,
+    node: Node,
+    op_type: str,
+    defaults: Mapping[str, float] | None = None,
+    since: int = 0,
+) -> None:
+    """Write an operator that has our parameters, if any, under the same names."""
+    writer.needs(since)
+    attrs = {key: node.float_attr(key, default) for key, default in (defaults or {}).items()}
+    writer.emit(node, op_type, node.inputs, attrs)
+
+
+def _write_clip(writer: Writer, node: Node) -> None:
+    low, high = node.float_attr("alpha", -inf), node.float_attr("beta", inf)
+    bounds = [
+        writer.scalar(node, role, bound) if bound != absent else ""
+        for role, bound, absent in (("min", low, -inf), ("max", high, inf))
+    ]
+    writer.emit(node, "Clip", [*node.inputs, *bounds])
+
+
+def _write_hard_swish(writer: Writer, node: Node) -> None:
+    """Write HardSwish, whose parameters are fixed, or the product that it stands for."""
+    (x,) = node.inputs
+    alpha, beta = node.float_attr("alpha", 1 / 6), node.float_attr("beta", 0.5)
+    if (np.float32(alpha), beta) == (np.float32(1 / 6), 0.5):
+        writer.emit(node, "HardSwish", [x])
+        return
+    gate = writer.step(node, "gate", "HardSigmoid", [x], {"alpha": alpha, "beta": beta})
+    writer.emit(node, "Mul", [x, gate])
+
+
+def _write_swish(writer: Writer, node: Node) -> None:
+    """Write a product with a sigmoid: the operator Swish is younger than our opset."""
+    (x,) = node.inputs
+    alpha = node.float_attr("alpha", 1.0)
+    scaled = x
+    if alpha != 1:
+        scaled = writer.step(node, "scaled", "Mul", [x, writer.scalar(node, "alpha", alpha)])
+    writer.emit(node, "Mul", [x, writer.step(node, "gate", "Sigmoid", [scaled])])
+
+
 HANDLERS: dict[str, Handler] = {
     "Abs": partial(_plain, op="abs"),
     "Clip": _clip,
@@ -81,4 +128,24 @@ HANDLERS: dict[str, Handler] = {
     "Sqrt": partial(_plain, op="sqrt"),
     "Swish": partial(_with, op="swish", defaults={"alpha": 1.0}),
     "Tanh": partial(_plain, op="tanh"),
+}
+
+EXPORTERS: dict[str, Exporter] = {
+    "abs": partial(_write, op_type="Abs"),
+    "clip": _write_clip,
+    "elu": partial(_write, op_type="Elu", defaults={"alpha": 1.0}),
+    "exp": partial(_write, op_type="Exp"),
+    "gelu": partial(_write, op_type="Gelu", since=20),
+    "hard_sigmoid": partial(_write, op_type="HardSigmoid", defaults={"alpha": 0.2, "beta": 0.5}),
+    "hard_swish": _write_hard_swish,
+    "leaky_relu": partial(_write, op_type="LeakyRelu", defaults={"alpha": 0.01}),
+    "log": partial(_write, op_type="Log"),
+    "neg": partial(_write, op_type="Neg"),
+    "reciprocal": partial(_write, op_type="Reciprocal"),
+    "relu": partial(_write, op_type="Relu"),
+    "sigmoid": partial(_write, op_type="Sigmoid"),
+    "softplus": partial(_write, op_type="Softplus"),
+    "sqrt": partial(_write, op_type="Sqrt"),
+    "swish": _write_swish,
+    "tanh": partial(_write, op_type="Tanh"),
 }

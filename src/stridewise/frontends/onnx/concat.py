@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from onnx import TensorProto
+
 from stridewise.frontends.onnx.importer import Handler, Importer
 from stridewise.frontends.onnx.proto import OnnxNode
+from stridewise.frontends.onnx.writer import Exporter, Writer
+from stridewise.graph import Node
 
-__all__ = ["HANDLERS"]
+__all__ = ["EXPORTERS", "HANDLERS"]
 
 
 def _concat(imp: Importer, node: OnnxNode) -> None:
@@ -27,4 +31,28 @@ def _where(imp: Importer, node: OnnxNode) -> None:
     imp.emit(node, "where", [node.required(index) for index in range(3)])
 
 
+def _write_concat(writer: Writer, node: Node) -> None:
+    writer.emit(node, "Concat", node.inputs, {"axis": node.int_attr("axis")})
+
+
+def _write_gather(writer: Writer, node: Node) -> None:
+    data, indices = node.inputs
+    if writer.type(indices).dtype.name not in ("int32", "int64"):
+        indices = writer.step(node, "indices", "Cast", [indices], {"to": TensorProto.INT64})
+    writer.emit(node, "Gather", [data, indices], {"axis": node.int_attr("axis", 0)})
+
+
+def _write_where(writer: Writer, node: Node) -> None:
+    condition, a, b = node.inputs
+    if writer.type(condition).dtype.name != "bool":
+        condition = writer.step(node, "condition", "Cast", [condition], {"to": TensorProto.BOOL})
+    writer.emit(node, "Where", [condition, a, b])
+
+
 HANDLERS: dict[str, Handler] = {"Concat": _concat, "Gather": _gather, "Where": _where}
+
+EXPORTERS: dict[str, Exporter] = {
+    "concat": _write_concat,
+    "gather": _write_gather,
+    "where": _write_where,
+}

@@ -8,9 +8,11 @@ import numpy as np
 
 from stridewise.frontends.onnx.importer import Handler, Importer
 from stridewise.frontends.onnx.proto import OnnxNode
+from stridewise.frontends.onnx.writer import Exporter, Writer
+from stridewise.graph import Node
 from stridewise.ops.registry import Array
 
-__all__ = ["HANDLERS"]
+__all__ = ["EXPORTERS", "HANDLERS"]
 
 _TRAINING_INPUT = 12
 """Since this opset, Dropout has an input that turns it on."""
@@ -65,6 +67,10 @@ def _dropout(imp: Importer, node: OnnxNode) -> None:
     imp.alias(node.outputs[0], node.required(0))
 
 
+def _write_identity(writer: Writer, node: Node) -> None:
+    writer.emit(node, "Identity", node.inputs)
+
+
 HANDLERS: dict[str, Handler] = {
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
@@ -73,3 +79,5 @@ HANDLERS: dict[str, Handler] = {
     "Shape": _shape,
     "Size": _size,
 }
+
+EXPORTERS: dict[str, Exporter] = {"identity": _write_identity}

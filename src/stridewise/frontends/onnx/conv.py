@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from stridewise.frontends.onnx.importer import Handler, Importer
 from stridewise.frontends.onnx.proto import OnnxNode
-from stridewise.frontends.onnx.window import read_window
+from stridewise.frontends.onnx.window import read_window, write_window
+from stridewise.frontends.onnx.writer import Exporter, Writer
+from stridewise.graph import Node
 
-__all__ = ["HANDLERS"]
+__all__ = ["EXPORTERS", "HANDLERS"]
 
 
 def _conv(imp: Importer, node: OnnxNode) -> None:
@@ -20,4 +22,11 @@ def _conv(imp: Importer, node: OnnxNode) -> None:
     imp.emit(node, "conv", [x, w, bias] if bias else [x, w], attrs)
 
 
+def _write_conv(writer: Writer, node: Node) -> None:
+    window = write_window(node, writer.shape(node.inputs[1])[2:])
+    writer.emit(node, "Conv", node.inputs, {**window, "group": node.int_attr("groups", 1)})
+
+
 HANDLERS: dict[str, Handler] = {"Conv": _conv}
+
+EXPORTERS: dict[str, Exporter] = {"conv": _write_conv}

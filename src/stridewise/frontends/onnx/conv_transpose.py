@@ -6,8 +6,11 @@ import numpy as np
 
 from stridewise.frontends.onnx.importer import Handler, Importer
 from stridewise.frontends.onnx.proto import OnnxNode
+from stridewise.frontends.onnx.window import write_window
+from stridewise.frontends.onnx.writer import Exporter, Writer
+from stridewise.graph import Node
 
-__all__ = ["HANDLERS"]
+__all__ = ["EXPORTERS", "HANDLERS"]
 
 _MODES = ("NOTSET", "SAME_LOWER", "SAME_UPPER", "VALID")
 
@@ -116,4 +119,21 @@ def _conv_transpose(imp: Importer, node: OnnxNode) -> None:
     imp.emit(node, "conv_transpose", [x, w, bias] if bias else [x, w], attrs)
 
 
+def _write_conv_transpose(writer: Writer, node: Node) -> None:
+    """Write pads that are negative at the end as output padding, which adds there in ONNX."""
+    kernel = writer.shape(node.inputs[1])[2:]
+    rank = len(kernel)
+    pads = node.ints_attr("pads", (0,) * (2 * rank))
+    begins, ends = pads[:rank], pads[rank:]
+    attrs = {
+        **write_window(node, kernel),
+        "pads": (*begins, *(max(end, 0) for end in ends)),
+        "output_padding": tuple(max(-end, 0) for end in ends),
+        "group": node.int_attr("groups", 1),
+    }
+    writer.emit(node, "ConvTranspose", node.inputs, attrs)
+
+
 HANDLERS: dict[str, Handler] = {"ConvTranspose": _conv_transpose}
+
+EXPORTERS: dict[str, Exporter] = {"conv_transpose": _write_conv_transpose}

@@ -6,8 +6,10 @@ from functools import partial
 
 from stridewise.frontends.onnx.importer import Handler, Importer, scalar
 from stridewise.frontends.onnx.proto import OnnxNode
+from stridewise.frontends.onnx.writer import Exporter, Writer
+from stridewise.graph import Node
 
-__all__ = ["HANDLERS"]
+__all__ = ["EXPORTERS", "HANDLERS"]
 
 
 def _binary(imp: Importer, node: OnnxNode, op: str) -> None:
@@ -53,6 +55,11 @@ def _power(imp: Importer, node: OnnxNode) -> None:
 
 _POWERS = {0.5: "sqrt", -1.0: "reciprocal"}
 
+
+def _write(writer: Writer, node: Node, op_type: str) -> None:
+    writer.emit(node, op_type, node.inputs)
+
+
 HANDLERS: dict[str, Handler] = {
     "Add": partial(_binary, op="add"),
     "Div": partial(_binary, op="div"),
@@ -64,4 +71,14 @@ HANDLERS: dict[str, Handler] = {
     "Pow": _power,
     "Sub": partial(_binary, op="sub"),
     "Sum": partial(_chain, op="add"),
+}
+
+EXPORTERS: dict[str, Exporter] = {
+    "add": partial(_write, op_type="Add"),
+    "div": partial(_write, op_type="Div"),
+    "equal": partial(_write, op_type="Equal"),
+    "maximum": partial(_write, op_type="Max"),
+    "minimum": partial(_write, op_type="Min"),
+    "mul": partial(_write, op_type="Mul"),
+    "sub": partial(_write, op_type="Sub"),
 }

@@ -6,10 +6,14 @@ import numpy as np
 
 from stridewise.frontends.onnx.importer import Handler, Importer, scalar
 from stridewise.frontends.onnx.proto import OnnxNode
+from stridewise.frontends.onnx.writer import Exporter, Writer
+from stridewise.graph import Node
 
-__all__ = ["HANDLERS"]
+__all__ = ["EXPORTERS", "HANDLERS"]
 
 _MATRIX = 2
+_GEMM = ("float16", "float32", "float64")
+"""What runtimes multiply by Gemm; integers they multiply by MatMul only."""
 
 
 def _matmul(imp: Importer, node: OnnxNode) -> None:
@@ -53,4 +57,36 @@ def _gemm(imp: Importer, node: OnnxNode) -> None:
     imp.emit(node, "add", [imp.step(node, "matmul", "matmul", [a, b], attrs), c])
 
 
+def _write_matmul(writer: Writer, node: Node) -> None:
+    """Write a product as Gemm, where it is one of float matrices with more to do than MatMul has.
+
+    Any other is a MatMul, behind transposes where operands are transposed and before an Add where
+    there is a bias. Then the bias is added to rounded products, which our reference does not do.
+    """
+    a, b, *rest = node.inputs
+    bias = rest[0] if rest else ""
+    flags = node.int_attr("trans_a", 0), node.int_attr("trans_b", 0)
+    matrices = len(writer.shape(a)) == len(writer.shape(b)) == _MATRIX
+    if matrices and (bias or any(flags)) and writer.type(a).dtype.name in _GEMM:
+        attrs = {"transA": int(bool(flags[0])), "transB": int(bool(flags[1]))}
+        writer.emit(node, "Gemm", [a, b, bias], attrs)
+        return
+    a, b = (
+        _write_transposed(writer, node, name, role) if flag else name
+        for name, flag, role in zip((a, b), flags, ("a", "b"), strict=True)
+    )
+    if not bias:
+        writer.emit(node, "MatMul", [a, b])
+        return
+    writer.emit(node, "Add", [writer.step(node, "product", "MatMul", [a, b]), bias])
+
+
+def _write_transposed(writer: Writer, node: Node, name: str, role: str) -> str:
+    rank = len(writer.shape(name))
+    perm = (*range(rank - 2), rank - 1, rank - 2)
+    return writer.step(node, f"{role}.transposed", "Transpose", [name], {"perm": perm})
+
+
 HANDLERS: dict[str, Handler] = {"Gemm": _gemm, "MatMul": _matmul}
+
+EXPORTERS: dict[str, Exporter] = {"matmul": _write_matmul}

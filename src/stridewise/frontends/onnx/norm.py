@@ -6,8 +6,10 @@ import numpy as np
 
 from stridewise.frontends.onnx.importer import Handler, Importer
 from stridewise.frontends.onnx.proto import OnnxNode
+from stridewise.frontends.onnx.writer import Exporter, OnnxValue, Writer
+from stridewise.graph import Node
 
-__all__ = ["HANDLERS"]
+__all__ = ["EXPORTERS", "HANDLERS"]
 
 _STATISTICS = ("scale", "bias", "mean", "variance")
 
@@ -50,4 +52,36 @@ def _lrn(imp: Importer, node: OnnxNode) -> None:
     imp.emit(node, "lrn", [node.required(0)], attrs)
 
 
+def _write_scale_shift(writer: Writer, node: Node) -> None:
+    """Write a batch norm without statistics, which is a scale and a shift.
+
+    Parameters that are computed are no business of a batch norm; they take a product and a sum.
+    """
+    x, scale, shift = node.inputs
+    channels = writer.shape(scale)
+    floats = writer.type(x).dtype.name in ("float16", "bfloat16", "float32", "float64")
+    if floats and writer.is_constant(scale) and writer.is_constant(shift):
+        dtype = writer.type(x).dtype.numpy
+        mean = writer.constant(node, "mean", np.zeros(channels, dtype))
+        variance = writer.constant(node, "variance", np.ones(channels, dtype))
+        inputs = [x, scale, shift, mean, variance]
+        writer.emit(node, "BatchNormalization", inputs, {"epsilon": 0.0})
+        return
+    row = (*channels, *(1,) * (len(writer.shape(x)) - 2))
+    shape = writer.integers(node, "row", row)
+    scale = writer.step(node, "scale", "Reshape", [scale, shape])
+    shift = writer.step(node, "shift", "Reshape", [shift, shape])
+    writer.emit(node, "Add", [writer.step(node, "scaled", "Mul", [x, scale]), shift])
+
+
+def _write_lrn(writer: Writer, node: Node) -> None:
+    defaults = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
+    attrs: dict[str, OnnxValue] = {
+        key: node.float_attr(key, default) for key, default in defaults.items()
+    }
+    writer.emit(node, "LRN", node.inputs, {"size": node.int_attr("size"), **attrs})
+
+
 HANDLERS: dict[str, Handler] = {"BatchNormalization": _batch_norm, "LRN": _lrn}
+
+EXPORTERS: dict[str, Exporter] = {"lrn": _write_lrn, "scale_shift": _write_scale_shift}

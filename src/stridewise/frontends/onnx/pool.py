@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from math import inf
 
+import numpy as np
+
+from stridewise.dtypes import DType
 from stridewise.frontends.onnx.importer import Handler, Importer
 from stridewise.frontends.onnx.proto import OnnxNode
-from stridewise.frontends.onnx.window import Window, extend_to_ceil, read_window
-from stridewise.graph import Attr
+from stridewise.frontends.onnx.window import Window, extend_to_ceil, read_window, write_window
+from stridewise.frontends.onnx.writer import Exporter, OnnxValue, Writer
+from stridewise.graph import Attr, Node
 
-__all__ = ["HANDLERS"]
+__all__ = ["EXPORTERS", "HANDLERS"]
+
+
+_DILATED_AVERAGE = 19
+"""Since this opset, AveragePool has dilations."""
 
 
 def _window(imp: Importer, node: OnnxNode) -> Window:
@@ -57,9 +67,53 @@ def _global(imp: Importer, node: OnnxNode, op: str) -> None:
     imp.emit(node, op, [x], attrs)
 
 
+def _write_pool(writer: Writer, node: Node, name: str) -> None:
+    include = node.int_attr("count_include_pad", 0)
+    attrs = write_window(node, node.ints_attr("kernel"))
+    if _is_global(attrs, writer.shape(node.inputs[0])[2:]) and not include:
+        writer.emit(node, f"Global{name}Pool", node.inputs)
+        return
+    if include:
+        attrs["count_include_pad"] = 1
+    if name == "Average" and "dilations" in attrs:
+        writer.needs(_DILATED_AVERAGE)
+    writer.emit(node, f"{name}Pool", node.inputs, attrs)
+
+
+def _write_max_pool(writer: Writer, node: Node) -> None:
+    """Write a maximum; pads as wide as the window, which ONNX Runtime refuses, become a node."""
+    kernel = node.ints_attr("kernel")
+    pads = node.ints_attr("pads", (0,) * (2 * len(kernel)))
+    if all(pad < extent for pad, extent in zip(pads, kernel * 2, strict=True)):
+        _write_pool(writer, node, "Max")
+        return
+    half = len(kernel)
+    full = writer.integers(node, "pads", (0, 0, *pads[:half], 0, 0, *pads[half:]))
+    border = writer.scalar(node, "border", _lowest(writer.type(node.inputs[0]).dtype))
+    padded = writer.step(node, "padded", "Pad", [*node.inputs, full, border])
+    window = {**write_window(node, kernel), "pads": (0,) * len(pads)}
+    writer.emit(node, "MaxPool", [padded], window)
+
+
+def _lowest(dtype: DType) -> float:
+    """Return what no maximum is less than."""
+    return float(np.iinfo(dtype.name).min) if "int" in dtype.name else -inf
+
+
+def _is_global(attrs: Mapping[str, OnnxValue], sizes: tuple[int, ...]) -> bool:
+    ones, zeros = (1,) * len(sizes), (0,) * (2 * len(sizes))
+    one_window = (attrs["strides"], attrs["pads"]) == (ones, zeros) and "dilations" not in attrs
+    return one_window and attrs["kernel_shape"] == sizes
+
+
 HANDLERS: dict[str, Handler] = {
     "AveragePool": _average_pool,
     "GlobalAveragePool": partial(_global, op="avg_pool"),
     "GlobalMaxPool": partial(_global, op="max_pool"),
     "MaxPool": _max_pool,
+}
+
+EXPORTERS: dict[str, Exporter] = {
+    "avg_pool": partial(_write_pool, name="Average"),
+    "max_pool": _write_max_pool,
 }

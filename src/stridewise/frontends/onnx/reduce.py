@@ -6,8 +6,10 @@ from functools import partial
 
 from stridewise.frontends.onnx.importer import Handler, Importer
 from stridewise.frontends.onnx.proto import OnnxNode
+from stridewise.frontends.onnx.writer import Exporter, OnnxValue, Writer
+from stridewise.graph import Node
 
-__all__ = ["HANDLERS"]
+__all__ = ["EXPORTERS", "HANDLERS"]
 
 
 def _axes(imp: Importer, node: OnnxNode, since: int) -> tuple[int, ...]:
@@ -31,9 +33,30 @@ def _reduce(imp: Importer, node: OnnxNode, op: str, since: int = 18) -> None:
     imp.emit(node, op, [x], attrs)
 
 
+def _write(writer: Writer, node: Node, op_type: str, since: int = 18) -> None:
+    """Write a reduction; its axes are an input since opset ``since``, an attribute before."""
+    axes = node.ints_attr("axes")
+    if not axes:
+        # To ONNX, no axes are all axes.
+        writer.emit(node, "Identity", node.inputs)
+        return
+    attrs: dict[str, OnnxValue] = {"keepdims": int(bool(node.int_attr("keepdims", 1)))}
+    if writer.opset < since:
+        writer.emit(node, op_type, node.inputs, {"axes": axes, **attrs})
+    else:
+        writer.emit(node, op_type, [*node.inputs, writer.integers(node, "axes", axes)], attrs)
+
+
 HANDLERS: dict[str, Handler] = {
     "ReduceMax": partial(_reduce, op="reduce_max"),
     "ReduceMean": partial(_reduce, op="reduce_mean"),
     "ReduceMin": partial(_reduce, op="reduce_min"),
     "ReduceSum": partial(_reduce, op="reduce_sum", since=13),
+}
+
+EXPORTERS: dict[str, Exporter] = {
+    "reduce_max": partial(_write, op_type="ReduceMax"),
+    "reduce_mean": partial(_write, op_type="ReduceMean"),
+    "reduce_min": partial(_write, op_type="ReduceMin"),
+    "reduce_sum": partial(_write, op_type="ReduceSum", since=13),
 }

@@ -8,10 +8,11 @@ import numpy as np
 
 from stridewise.frontends.onnx.importer import Handler, Importer
 from stridewise.frontends.onnx.proto import OnnxNode
-from stridewise.graph import Attr
+from stridewise.frontends.onnx.writer import Exporter, OnnxValue, Writer
+from stridewise.graph import Attr, Node
 from stridewise.ops.resize import COORDINATES, MODES, ROUNDINGS, interpolation
 
-__all__ = ["HANDLERS"]
+__all__ = ["EXPORTERS", "HANDLERS"]
 
 _WITH_ROI = 11
 """The first opset whose Resize has a region, sizes and coordinates."""
@@ -132,4 +133,35 @@ def _emit(
             x = imp.step(node, f"axis{axis}", "interpolate", operands, {"axis": axis})
 
 
+def _write_resize(writer: Writer, node: Node) -> None:
+    sizes = writer.integers(node, "sizes", node.ints_attr("shape"))
+    attrs: dict[str, OnnxValue] = {
+        "mode": node.str_attr("mode"),
+        "coordinate_transformation_mode": node.str_attr("coordinates", "half_pixel"),
+        "nearest_mode": node.str_attr("rounding", "round_prefer_floor"),
+    }
+    writer.emit(node, "Resize", [node.inputs[0], "", "", sizes], attrs)
+
+
+def _write_interpolate(writer: Writer, node: Node) -> None:
+    """Write the product of a matrix with every line along an axis."""
+    x, matrix = node.inputs
+    rank, axis = len(writer.shape(x)), node.int_attr("axis")
+    others = [other for other in range(rank) if other != axis]
+    ahead = (axis, *others)
+    back = tuple(ahead.index(other) for other in range(rank))
+    extents = writer.shape(x)
+    flat = writer.integers(node, "flat", (extents[axis], -1))
+    full = writer.integers(
+        node, "full", (writer.shape(matrix)[0], *(extents[other] for other in others))
+    )
+    turned = writer.step(node, "turned", "Transpose", [x], {"perm": ahead})
+    lines = writer.step(node, "lines", "Reshape", [turned, flat])
+    product = writer.step(node, "product", "MatMul", [matrix, lines])
+    shaped = writer.step(node, "shaped", "Reshape", [product, full])
+    writer.emit(node, "Transpose", [shaped], {"perm": back})
+
+
 HANDLERS: dict[str, Handler] = {"Resize": _resize, "Upsample": _resize}
+
+EXPORTERS: dict[str, Exporter] = {"interpolate": _write_interpolate, "resize": _write_resize}

@@ -6,11 +6,15 @@ from math import prod
 
 import numpy as np
 
+from stridewise.dtypes import dtype_of
 from stridewise.frontends.onnx.importer import Handler, Importer
+from stridewise.frontends.onnx.initializers import code_of
 from stridewise.frontends.onnx.proto import OnnxNode
 from stridewise.frontends.onnx.tensors import dtype_of_code
+from stridewise.frontends.onnx.writer import Exporter, Writer
+from stridewise.graph import Node
 
-__all__ = ["HANDLERS"]
+__all__ = ["EXPORTERS", "HANDLERS"]
 
 _AXES_INPUT = 13
 """Since this opset, Squeeze and Unsqueeze have their axes as an input."""
@@ -127,6 +131,37 @@ def _expand(imp: Importer, node: OnnxNode) -> None:
         imp.emit(node, "expand", [x], {"shape": shape})
 
 
+def _write_reshape(writer: Writer, node: Node) -> None:
+    shape = node.ints_attr("shape")
+    # Without the attribute, 0 would be the operand's extent at that place.
+    attrs = {"allowzero": 1} if 0 in shape else {}
+    writer.emit(node, "Reshape", [*node.inputs, writer.integers(node, "shape", shape)], attrs)
+
+
+def _write_transpose(writer: Writer, node: Node) -> None:
+    writer.emit(node, "Transpose", node.inputs, {"perm": node.ints_attr("perm")})
+
+
+def _write_channel_shuffle(writer: Writer, node: Node) -> None:
+    """Write a transpose of [groups, C / groups] between reshapes, as exporters do."""
+    shape, groups = writer.shape(node.inputs[0]), node.int_attr("groups")
+    split = (shape[0], groups, shape[1] // groups, *shape[2:])
+    perm = (0, 2, 1, *range(3, len(split)))
+    rows = writer.integers(node, "split.shape", split)
+    parts = writer.step(node, "split", "Reshape", [*node.inputs, rows])
+    parts = writer.step(node, "shuffled", "Transpose", [parts], {"perm": perm})
+    writer.emit(node, "Reshape", [parts, writer.integers(node, "shape", shape)])
+
+
+def _write_cast(writer: Writer, node: Node) -> None:
+    writer.emit(node, "Cast", node.inputs, {"to": code_of(dtype_of(node.str_attr("to")))})
+
+
+def _write_expand(writer: Writer, node: Node) -> None:
+    shape = writer.integers(node, "shape", node.ints_attr("shape"))
+    writer.emit(node, "Expand", [*node.inputs, shape])
+
+
 HANDLERS: dict[str, Handler] = {
     "Cast": _cast,
     "Expand": _expand,
@@ -135,4 +170,12 @@ HANDLERS: dict[str, Handler] = {
     "Squeeze": _squeeze,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
+}
+
+EXPORTERS: dict[str, Exporter] = {
+    "cast": _write_cast,
+    "channel_shuffle": _write_channel_shuffle,
+    "expand": _write_expand,
+    "reshape": _write_reshape,
+    "transpose": _write_transpose,
 }

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from stridewise.frontends.onnx.importer import Handler, Importer
 from stridewise.frontends.onnx.proto import OnnxNode
-from stridewise.graph import Attr
+from stridewise.frontends.onnx.writer import Exporter, Writer
+from stridewise.graph import Attr, Node
 
-__all__ = ["HANDLERS"]
+__all__ = ["EXPORTERS", "HANDLERS"]
 
 _SLICE_INPUTS = 10
 _SPLIT_INPUT = 13
@@ -123,4 +124,31 @@ def _pads(imp: Importer, node: OnnxNode, rank: int) -> tuple[tuple[int, ...], fl
     return tuple(full), value
 
 
+def _write_slice(writer: Writer, node: Node) -> None:
+    """Write the axes that are cut; a slice that takes everything passes its operand on."""
+    keys = ("starts", "stops", "steps")
+    parts = zip(writer.shape(node.inputs[0]), *map(node.ints_attr, keys), strict=True)
+    cut = [
+        (start, stop, axis, step)
+        for axis, (extent, start, stop, step) in enumerate(parts)
+        if (start, stop, step) != (0, extent, 1)
+    ]
+    if not cut:
+        writer.emit(node, "Identity", node.inputs)
+        return
+    columns = zip(("starts", "ends", "axes", "steps"), zip(*cut, strict=True), strict=True)
+    bounds = [writer.integers(node, role, values) for role, values in columns]
+    writer.emit(node, "Slice", [*node.inputs, *bounds])
+
+
+def _write_pad(writer: Writer, node: Node) -> None:
+    value = node.float_attr("value", 0.0)
+    inputs = [*node.inputs, writer.integers(node, "pads", node.ints_attr("pads"))]
+    if value:
+        inputs.append(writer.scalar(node, "value", value))
+    writer.emit(node, "Pad", inputs)
+
+
 HANDLERS: dict[str, Handler] = {"Pad": _pad, "Slice": _slice, "Split": _split}
+
+EXPORTERS: dict[str, Exporter] = {"pad": _write_pad, "slice": _write_slice}

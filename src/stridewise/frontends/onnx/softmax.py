@@ -7,8 +7,10 @@ from math import prod
 
 from stridewise.frontends.onnx.importer import Handler, Importer
 from stridewise.frontends.onnx.proto import OnnxNode
+from stridewise.frontends.onnx.writer import Exporter, Writer
+from stridewise.graph import Node
 
-__all__ = ["HANDLERS"]
+__all__ = ["EXPORTERS", "HANDLERS"]
 
 _ONE_AXIS = 13
 """Since this opset, softmax runs along one axis; before, over all from ``axis`` on."""
@@ -28,7 +30,16 @@ def _softmax(imp: Importer, node: OnnxNode, op: str) -> None:
     imp.emit(node, "reshape", [result], {"shape": shape})
 
 
+def _write(writer: Writer, node: Node, op_type: str) -> None:
+    writer.emit(node, op_type, node.inputs, {"axis": node.int_attr("axis")})
+
+
 HANDLERS: dict[str, Handler] = {
     "LogSoftmax": partial(_softmax, op="log_softmax"),
     "Softmax": partial(_softmax, op="softmax"),
+}
+
+EXPORTERS: dict[str, Exporter] = {
+    "log_softmax": partial(_write, op_type="LogSoftmax"),
+    "softmax": partial(_write, op_type="Softmax"),
 }

@@ -1,4 +1,4 @@
-"""The table of handlers: all rooms of this folder put together."""
+"""The tables of handlers and exporters: all rooms of this folder put together."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from stridewise.frontends.onnx import (
     softmax,
 )
 from stridewise.frontends.onnx.importer import Handler
+from stridewise.frontends.onnx.writer import Exporter
 
-__all__ = ["HANDLERS"]
+__all__ = ["EXPORTERS", "HANDLERS"]
 
 _ROOMS = (
     activation, concat, constant, conv, conv_transpose, elementwise, matmul, norm, pool, reduce,
@@ -31,3 +32,8 @@ HANDLERS: dict[str, Handler] = {
     name: handler for room in _ROOMS for name, handler in room.HANDLERS.items()
 }
 """What each operator of ONNX's default domain becomes."""
+
+EXPORTERS: dict[str, Exporter] = {
+    op: exporter for room in _ROOMS for op, exporter in room.EXPORTERS.items()
+}
+"""What each of our operators becomes in ONNX."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stridewise.frontends.onnx.proto import OnnxNode
-from stridewise.graph import Attr
+from stridewise.frontends.onnx.writer import OnnxValue
+from stridewise.graph import Attr, Node
 
-__all__ = ["Window", "extend_to_ceil", "read_window"]
+__all__ = ["Window", "extend_to_ceil", "read_window", "write_window"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +91,15 @@ def extend_to_ceil(window: Window, sizes: tuple[int, ...]) -> Window:
             end = (count - 1) * stride + reach - size - begin
         ends.append(end)
     return Window(window.kernel, window.strides, window.dilations, window.begins, tuple(ends))
+
+
+def write_window(node: Node, kernel: tuple[int, ...]) -> dict[str, OnnxValue]:
+    """Return the ONNX attributes of a node's window; pads are always explicit."""
+    ones = (1,) * len(kernel)
+    attrs: dict[str, OnnxValue] = {
+        "kernel_shape": kernel,
+        "strides": node.ints_attr("strides", ones),
+        "pads": node.ints_attr("pads", (0,) * (2 * len(kernel))),
+    }
+    dilations = node.ints_attr("dilations", ones)
+    return attrs if dilations == ones else {**attrs, "dilations": dilations}

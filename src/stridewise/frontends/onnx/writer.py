@@ -1,0 +1,164 @@
+"""The state of one export: the ONNX nodes written so far, and what exporters may ask.
+
+An exporter sees one node of a graph without post-ops and writes the ONNX nodes that mean the same.
+It is the mirror of a handler, and stands in the same room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from onnx import AttributeProto, NodeProto
+
+from stridewise.graph import Graph, Node, TensorType
+from stridewise.ops.registry import Array
+
+__all__ = ["Exporter", "OnnxValue", "Writer"]
+
+OnnxValue = int | float | str | tuple[int, ...]
+"""What exporters may give an ONNX attribute. An empty tuple is a list of integers."""
+
+_FIELDS: dict[type, tuple[AttributeProto.AttributeType, str]] = {
+    int: (AttributeProto.INT, "i"),
+    float: (AttributeProto.FLOAT, "f"),
+    str: (AttributeProto.STRING, "s"),
+    tuple: (AttributeProto.INTS, "ints"),
+}
+
+
+def _attribute(name: str, value: OnnxValue) -> AttributeProto:
+    kind, field = _FIELDS[type(value)]
+    stored: Any = value.encode() if isinstance(value, str) else value
+    return AttributeProto(name=name, type=kind, **{field: stored})
+
+
+class Writer:
+    """Collects ONNX nodes; the methods are what exporters may do.
+
+    Attributes:
+        graph: what is written.
+        opset: version of the default domain that is written.
+        least: the first version that has all operators so far.
+        nodes: the ONNX nodes so far, in order.
+        owners: for each of them, the node of the graph that it belongs to.
+        constants: the constants that they read, by name.
+    """
+
+    def __init__(self, graph: Graph, opset: int) -> None:
+        """Start without nodes; constants that are outputs are there from the start."""
+        self.graph = graph
+        self.opset = self.least = opset
+        self.nodes: list[NodeProto] = []
+        self.owners: list[str] = []
+        self.constants: dict[str, Array] = {}
+        self._taken = set(graph.values) | {node.name for node in graph.nodes}
+        for name in graph.outputs:
+            self._use(name)
+
+    # --- asking ---------------------------------------------------------------------------------
+
+    def type(self, name: str) -> TensorType:
+        """Return the type of a value of the graph."""
+        return self.graph.value(name).type
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a value of the graph."""
+        return self.graph.value(name).shape
+
+    def is_constant(self, name: str) -> bool:
+        """Return whether a value is known before the run."""
+        return name in self.graph.constants
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def needs(self, opset: int) -> None:
+        """Say that a node needs a newer version; the whole graph is then written again in that."""
+        self.least = max(self.least, opset)
+
+    def _use(self, name: str) -> None:
+        constant = self.graph.constants.get(name)
+        if constant is not None:
+            self.constants[name] = constant.array
+
+    def _fresh(self, hint: str) -> str:
+        name, number = hint, 0
+        while name in self._taken:
+            number += 1
+            name = f"{hint}.{number}"
+        self._taken.add(name)
+        return name
+
+    def constant(self, node: Node, role: str, data: Array) -> str:
+        """Add a constant that ONNX wants as an input, and return its name."""
+        name = self._fresh(f"{node.outputs[0]}/{role}")
+        self.constants[name] = data
+        return name
+
+    def integers(self, node: Node, role: str, values: Sequence[int]) -> str:
+        """Add a list of integers that ONNX wants as an input, and return its name."""
+        return self.constant(node, role, np.array(values, np.int64))
+
+    def scalar(self, node: Node, role: str, value: float) -> str:
+        """Add a scalar of the dtype of input 0, and return its name."""
+        return self.constant(node, role, np.array(value, self.type(node.inputs[0]).dtype.numpy))
+
+    def step(
+        self,
+        node: Node,
+        role: str,
+        op_type: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, OnnxValue] | None = None,
+    ) -> str:
+        """Write an intermediate ONNX node and return the name of its result."""
+        name = self._fresh(f"{node.outputs[0]}/{role}")
+        self._write(node, name, op_type, inputs, (name,), attrs or {})
+        return name
+
+    def emit(
+        self,
+        node: Node,
+        op_type: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, OnnxValue] | None = None,
+        *,
+        domain: str = "",
+    ) -> None:
+        """Write the ONNX node that gives the outputs of a node and has its name."""
+        self._write(node, node.name, op_type, inputs, node.outputs, attrs or {}, domain)
+
+    def _write(
+        self,
+        node: Node,
+        name: str,
+        op_type: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        attrs: Mapping[str, OnnxValue],
+        domain: str = "",
+    ) -> None:
+        present = list(inputs)
+        while present and not present[-1]:
+            present.pop()
+        for item in present:
+            self._use(item)
+        self.nodes.append(
+            NodeProto(
+                name=name,
+                op_type=op_type,
+                domain=domain,
+                input=present,
+                output=outputs,
+                attribute=[_attribute(key, value) for key, value in attrs.items()],
+            )
+        )
+        self.owners.append(node.name)
+
+
+Exporter = Callable[[Writer, Node], None]
+"""Writes the ONNX nodes that mean one node of the graph.
+
+Raises ModelError for what ONNX has no operator for.
+"""

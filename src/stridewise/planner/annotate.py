@@ -1,0 +1,203 @@
+"""A plan as an annotated graph: reorders as nodes, and what was decided as text.
+
+For exporters, which know graphs but not plans. Nothing here knows a file format.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from stridewise.formats import Format
+from stridewise.graph import Graph, Node, Value
+from stridewise.ops.geometry import user_format
+from stridewise.planner.plan import Decision, Plan, Reorder
+from stridewise.tensor import TensorDesc
+
+__all__ = ["Annotated", "annotated"]
+
+Texts = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Annotated:
+    """A planned graph and what to say about it. A text ``summary`` says the most in one line.
+
+    Attributes:
+        graph: the planned graph, every reorder a node ``reorder`` on its edge. It is no operator
+            of :data:`stridewise.ops.OPS`, so the graph can be shown, but not planned again.
+        model: about the whole plan.
+        nodes: about each node: kernel, formats, cost.
+        values: about each value that is not a constant: Origin and Storage.
+    """
+
+    graph: Graph
+    model: Texts
+    nodes: Mapping[str, Texts]
+    values: Mapping[str, Texts]
+
+
+def annotated(plan: Plan) -> Annotated:
+    """Return the graph of a plan with its reorders, and texts about all that was decided.
+
+    A value that the plan reorders has several stored forms. The one that its producer leaves has
+    the value's name, the others are named after value and format. A graph output is the form that
+    the caller gets, so there the producer's form takes the longer name.
+    """
+    return _Annotation(plan).result()
+
+
+class _Annotation:
+    """The graph and the texts so far."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.graph = plan.graph
+        self.values = dict(plan.graph.values)
+        self.nodes: list[Node] = []
+        self.node_texts: dict[str, Texts] = {}
+        self.value_texts: dict[str, Texts] = {}
+        self.names: dict[tuple[str, str], str] = {}
+        self._taken = set(plan.graph.values) | {node.name for node in plan.graph.nodes}
+        self._pending: dict[str, list[Reorder]] = {}
+        for reorder in plan.reorders:
+            self._pending.setdefault(reorder.tensor, []).append(reorder)
+
+    def result(self) -> Annotated:
+        for name in self.graph.inputs:
+            self.define(name, user_format(self.graph.values[name]))
+            self.reorder(name)
+        for node, decision in zip(self.graph.nodes, self.plan.decisions, strict=True):
+            self.node(node, decision)
+        graph = dataclasses.replace(
+            self.graph, nodes=tuple(self.nodes), values=MappingProxyType(self.values)
+        )
+        return Annotated(graph, _model_texts(self.plan), self.node_texts, self.value_texts)
+
+    # --- values ---------------------------------------------------------------------------------
+
+    def key(self, name: str, fmt: Format) -> tuple[str, str]:
+        return name, self.plan.storages.key(name, fmt)
+
+    def fresh(self, hint: str) -> str:
+        name, number = hint, 0
+        while name in self._taken:
+            number += 1
+            name = f"{hint}.{number}"
+        self._taken.add(name)
+        return name
+
+    def define(self, name: str, made: Format) -> str:
+        """Name the form of a value that its producer leaves."""
+        goals = {self.key(name, reorder.target) for reorder in self._pending.get(name, ())}
+        value = self.graph.values[name]
+        handed_over = name in self.graph.outputs and self.key(name, user_format(value)) in goals
+        return self.stored(value, made, f"{name}/{made}" if handed_over else name)
+
+    def stored(self, value: Value, fmt: Format, hint: str) -> str:
+        """Add a stored form of a value, and what there is to say about it."""
+        name = value.name if hint == value.name else self.fresh(hint)
+        self.names[self.key(value.name, fmt)] = name
+        self.values[name] = dataclasses.replace(value, name=name)
+        desc = TensorDesc(value.shape, value.dtype, user_format(value), fmt)
+        self.value_texts[name] = {
+            "summary": desc.summary,
+            "value": value.name,
+            "origin": "ND" if value.origin is None else str(value.origin),
+            "storage": str(fmt),
+            "storage_shape": str(list(desc.storage_shape)),
+            "nbytes": str(desc.nbytes),
+        }
+        return name
+
+    def form(self, name: str, fmt: Format | None) -> str:
+        """Return the name of the form of a value that a consumer reads."""
+        if not name or fmt is None or name in self.graph.constants:
+            return name
+        return self.names[self.key(name, fmt)]
+
+    # --- nodes ----------------------------------------------------------------------------------
+
+    def node(self, node: Node, decision: Decision) -> None:
+        option = decision.chosen.option
+        inputs = tuple(map(self.form, node.inputs, option.inputs))
+        outputs = tuple(map(self.define, node.outputs, option.outputs))
+        self.nodes.append(dataclasses.replace(node, inputs=inputs, outputs=outputs))
+        self.node_texts[node.name] = _node_texts(node, decision)
+        for name in node.outputs:
+            self.reorder(name)
+
+    def reorder(self, name: str) -> None:
+        """Add the reorders of a value behind what makes it."""
+        value = self.graph.values[name]
+        for step in self._pending.get(name, ()):
+            source = self.form(name, step.source)
+            final = name in self.graph.outputs and self.key(name, step.target) == self.key(
+                name, user_format(value)
+            )
+            result = self.stored(value, step.target, name if final else f"{name}/{step.target}")
+            attrs = (
+                ("cost_ns", step.cost_ns),
+                ("from", str(step.source)),
+                ("nbytes", step.nbytes),
+                ("to", str(step.target)),
+            )
+            label = self.fresh(f"reorder {name} to {step.target}")
+            self.nodes.append(Node(label, "reorder", (source,), (result,), attrs))
+            self.node_texts[label] = _reorder_texts(step)
+
+
+def _formats(names: tuple[str, ...], formats: tuple[Format | None, ...]) -> str:
+    return ", ".join(
+        "absent" if not name else "constant" if fmt is None else str(fmt)
+        for name, fmt in zip(names, formats, strict=True)
+    )
+
+
+def _node_texts(node: Node, decision: Decision) -> Texts:
+    chosen = decision.chosen
+    option = chosen.option
+    sources = ", ".join(dict.fromkeys(cost.source for cost in chosen.costs)) or "free"
+    texts = {
+        "summary": f"{chosen.algorithm}: {chosen.cost_ns / 1e3:.1f} us ({sources})",
+        "op": node.op,
+        "algorithm": chosen.algorithm,
+        "kernel": chosen.implementation,
+        "inputs": _formats(node.inputs, option.inputs),
+        "outputs": _formats(node.outputs, option.outputs),
+        "cost_ns": repr(chosen.cost_ns),
+        "cost_source": sources,
+    }
+    if node.post_ops:
+        texts["fused"] = ", ".join(post.op for post in node.post_ops)
+    return texts
+
+
+def _reorder_texts(step: Reorder) -> Texts:
+    return {
+        "summary": f"{step.source} -> {step.target}, {step.nbytes} bytes: "
+        f"{step.cost_ns / 1e3:.1f} us",
+        "op": "reorder",
+        "kernel": step.implementation or "library's choice",
+        "inputs": str(step.source),
+        "outputs": str(step.target),
+        "nbytes": str(step.nbytes),
+        "cost_ns": repr(step.cost_ns),
+    }
+
+
+def _model_texts(plan: Plan) -> Texts:
+    proof = "proved optimal" if plan.gap < 1e-9 else f"within {plan.gap:.2%} of the optimum"
+    return {
+        "summary": f"plan for {plan.target.name}: {plan.cost_ns / 1e6:.3f} ms, "
+        f"{len(plan.reorders)} reorders, {proof}",
+        "plan": plan.name,
+        "target": plan.target.name,
+        "machine": str(plan.machine),
+        "cost_ns": repr(plan.cost_ns),
+        "lower_bound_ns": repr(plan.lower_bound_ns),
+        "gap": repr(plan.gap),
+        "reorders": str(len(plan.reorders)),
+    }

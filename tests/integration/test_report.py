@@ -71,8 +71,9 @@ def check_measured(model: sw.CompiledModel, inputs: dict[str, Any]) -> None:
     found = sum(vertex.measured_ns or 0.0 for vertex in report.vertices)
     assert found == pytest.approx(profile.measured_ns)
     assert report.runs == 2
-    copies = [step.nbytes for step in model.program.steps if isinstance(step, CopyStep)]
-    assert [move.nbytes for move in report.moves if move.kind == "copy"] == copies
+    decided = [move.nbytes for move in model.plan.moves if move.kind == "copy"]
+    added = [step.nbytes for step in model.program.steps if isinstance(step, CopyStep)]
+    assert [move.nbytes for move in report.moves if move.kind == "copy"] == decided + added
     assert report.arena is not None
     assert len(report.arena.steps) == len(model.program.steps)
     assert len(report.arena.blocks) == len(model.program.blocks)

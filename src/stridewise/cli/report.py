@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -16,19 +17,27 @@ from stridewise.cli.console import (
     save_text,
     target_option,
 )
+from stridewise.cli.peers import moves_of_onnxruntime
 from stridewise.cli.run import random_inputs
 
 __all__ = ["report"]
 
 
-def _page(request: Request, target: str | None, runs: int | None) -> str:
+def _page(
+    request: Request, target: str | None, runs: int | None, others: Mapping[str, Mapping[str, int]]
+) -> str:
     """Return the page, with times of single steps if it is asked for and the target runs here."""
+    # jinja2 takes time to load.
+    from stridewise.report import to_html  # noqa: PLC0415
+
     if target not in (None, api.NATIVE):
         with measuring() as progress, plan_warnings():
-            return request.plan_model(target, progress).to_html()
+            return to_html(request.plan_model(target, progress), others=others)
     model = request.compile(quiet=False)
-    inputs = None if runs is None else random_inputs(model.plan.graph, 0)
-    return model.report_html(inputs, runs or 1)
+    profile = None
+    if runs is not None:
+        profile = model.profile(random_inputs(model.plan.graph, 0), runs)
+    return to_html(model.plan, model.program, profile, others)
 
 
 @click.command()
@@ -49,13 +58,27 @@ def _page(request: Request, target: str | None, runs: int | None) -> str:
     show_default=True,
     help="Runs that measured times are medians of.",
 )
+@click.option(
+    "--vs-onnxruntime",
+    is_flag=True,
+    help="Also count what only moves bytes in ONNX Runtime's own optimized graph.",
+)
 def report(
-    request: Request, target: str | None, output: Path | None, no_run: bool, runs: int
+    request: Request,
+    *,
+    target: str | None,
+    output: Path | None,
+    no_run: bool,
+    runs: int,
+    vs_onnxruntime: bool,
 ) -> None:
     """Write a page with graph, formats, candidates, times and memory of a plan.
 
     Measured times are those of standard normal inputs.
     """
     path = output or Path(f"{request.model.stem}.html")
-    save_text(path, _page(request, target, None if no_run else runs), "--output")
+    others: dict[str, dict[str, int]] = {}
+    if vs_onnxruntime:
+        others["ONNX Runtime"] = moves_of_onnxruntime(request.model, request.threads or 0)
+    save_text(path, _page(request, target, None if no_run else runs, others), "--output")
     OUT.print(f"report in {path}", soft_wrap=True)

@@ -5,6 +5,7 @@ from stridewise.planner.derive import Derived, Provenance, derive
 from stridewise.planner.diff import NodeChange, PlanDiff
 from stridewise.planner.moves import Move
 from stridewise.planner.plan import Decision, Plan, Reorder, make_plan, make_plans
+from stridewise.planner.savings import Saving
 from stridewise.planner.what_if import Pin, Regret
 from stridewise.planner.why import Alternative, Why
 
@@ -21,6 +22,7 @@ __all__ = [
     "Provenance",
     "Regret",
     "Reorder",
+    "Saving",
     "Why",
     "check",
     "derive",

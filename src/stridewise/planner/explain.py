@@ -100,5 +100,6 @@ def explain(plan: Plan) -> str:
             f"  {other.name:<24} {other.cost_ns / 1e6:9.3f} ms  {ratio:5.2f} x  "
             f"{_reorders(plan, other.reorders)} of {other.nbytes} bytes{measured}{used}"
         )
+    lines += [f"{saving} (see {saving.side}_formats)" for saving in plan.savings()]
     lines += [f"conflict: {conflict}" for conflict in plan.derived.conflicts]
     return "\n".join(lines) + "\n"

@@ -14,7 +14,7 @@ from stridewise.planner.candidates import Candidate
 if TYPE_CHECKING:
     from stridewise.planner.plan import Plan
 
-__all__ = ["Move", "find_moves", "find_views"]
+__all__ = ["Move", "find_moves", "find_views", "moves_of"]
 
 _MOVING = frozenset(
     {"reorder", "concat", "shuffle"}
@@ -49,7 +49,8 @@ def _written_nbytes(spec: KernelSpec) -> int:
     return 0 if memory is None else prod(memory.dims) * _ITEMSIZE.get(memory.dtype, 4)
 
 
-def _of_node(node: Node, chosen: Candidate) -> Iterator[Move]:
+def moves_of(node: Node, chosen: Candidate) -> Iterator[Move]:
+    """Yield the steps of a candidate, if all that it does is to move bytes."""
     option = chosen.option
     if any(call.spec.kind not in _MOVING for call in option.calls):
         return
@@ -71,7 +72,7 @@ def find_moves(plan: Plan) -> tuple[Move, ...]:
     nodes = [
         move
         for node, decision in zip(plan.graph.nodes, plan.decisions, strict=True)
-        for move in _of_node(node, decision.chosen)
+        for move in moves_of(node, decision.chosen)
     ]
     return (*reorders, *nodes)
 

@@ -35,6 +35,7 @@ from stridewise.tensor import TensorDesc
 if TYPE_CHECKING:
     from stridewise.planner.diff import PlanDiff
     from stridewise.planner.moves import Move
+    from stridewise.planner.savings import Saving
     from stridewise.planner.what_if import Pin, Regret
     from stridewise.planner.why import Why
 
@@ -197,6 +198,15 @@ class Plan:
         from stridewise.planner.moves import find_views
 
         return find_views(self)
+
+    def savings(self) -> tuple[Saving, ...]:
+        """Return what other formats of inputs and outputs would save, if they were acceptable.
+
+        Each figure comes from solving the whole graph again.
+        """
+        from stridewise.planner.savings import find_savings
+
+        return find_savings(self)
 
     def refusals_of(self, subject: str) -> tuple[Refusal, ...]:
         """Return what was not done to a node or tensor, and why.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from itertools import accumulate
 
@@ -11,8 +11,9 @@ from stridewise.report.data import Arena, Bar, Block, Edge, Group, Move, Report,
 from stridewise.report.drawing import Drawing, Regret, clean, refusal_row
 from stridewise.report.fold import repeats, stretches
 from stridewise.report.formats import Formats
+from stridewise.report.movers import find_movers, find_placed
 from stridewise.runtime.executor import Profile
-from stridewise.runtime.program import ArenaBlock, Program
+from stridewise.runtime.program import ArenaBlock, CopyStep, Program
 
 __all__ = ["MOST_BOXES", "collect"]
 
@@ -90,9 +91,12 @@ def _arena(program: Program, drawing: Drawing, formats: Formats) -> Arena:
     )
 
 
-def _moves(plan: Plan) -> tuple[Move, ...]:
-    """Return every step that only moves bytes."""
-    return tuple(Move(clean(m.node_or_tensor), m.kind, m.nbytes) for m in plan.moves)
+def _moves(plan: Plan, program: Program | None) -> tuple[Move, ...]:
+    """Return every step that only moves bytes: the plan's, and copies that lowering added."""
+    found = [Move(clean(m.node_or_tensor), m.kind, m.nbytes) for m in plan.moves]
+    steps = () if program is None else program.steps
+    copies = [step for step in steps if isinstance(step, CopyStep)]
+    return (*found, *(Move(clean(step.node), "copy", step.nbytes) for step in copies))
 
 
 def _bars(plan: Plan) -> tuple[Bar, ...]:
@@ -116,6 +120,7 @@ def collect(
     program: Program | None = None,
     profile: Profile | None = None,
     regrets: Iterable[Regret] = (),
+    others: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Report:
     """Return what the page shows.
 
@@ -124,6 +129,7 @@ def collect(
         program: the lowered plan, for the arena and the copies.
         profile: measured times of the program's steps.
         regrets: what other formats of tensors would cost.
+        others: for other runtimes by name, how many steps of each kind only move bytes there.
     """
     measured = _measured(profile)
     formats = Formats(plan)
@@ -144,8 +150,11 @@ def collect(
         runs=0 if profile is None else profile.runs,
         unattributed_ns=sum(left.values()),
         bars=_bars(plan),
-        moves=_moves(plan),
+        moves=_moves(plan, program),
         views=tuple(map(clean, plan.views)),
+        movers=find_movers(plan, others or {}),
+        placed=find_placed(plan),
+        savings=tuple(clean(str(saving)) for saving in plan.savings()),
         formats=formats.uses(),
         pictures=formats.pictures(),
         vertices=tuple(drawing.vertices),

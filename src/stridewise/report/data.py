@@ -233,6 +233,24 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Mover:
+    """How many steps of one way to run the graph only move bytes, and of which kind they are."""
+
+    name: str
+    steps: int
+    kinds: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """How many nodes of an operator move no byte, of all its nodes that compute nothing."""
+
+    op: str
+    free: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """All that the page shows.
 
@@ -251,6 +269,9 @@ class Report:
         bars: this plan and uniform ones.
         moves: steps that only move bytes.
         views: nodes whose result is bytes that are there already.
+        movers: how many such steps this plan and others take.
+        placed: concats, slices, ... that are views, beside all of them.
+        savings: what other formats of inputs and outputs would save.
         formats: in use, those of most bytes first.
         pictures: of each format, SVG, or "" where there is none; no part of the JSON.
         vertices: in the order of execution.
@@ -275,6 +296,9 @@ class Report:
     bars: tuple[Bar, ...]
     moves: tuple[Move, ...]
     views: tuple[str, ...]
+    movers: tuple[Mover, ...]
+    placed: tuple[Placed, ...]
+    savings: tuple[str, ...]
     formats: tuple[FormatUse, ...]
     pictures: tuple[str, ...]
     vertices: tuple[Vertex, ...]

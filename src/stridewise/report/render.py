@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
@@ -123,11 +124,16 @@ def render(report: Report) -> str:
     )
 
 
-def to_html(plan: Plan, program: Program | None = None, profile: Profile | None = None) -> str:
+def to_html(
+    plan: Plan,
+    program: Program | None = None,
+    profile: Profile | None = None,
+    others: Mapping[str, Mapping[str, int]] | None = None,
+) -> str:
     """Return a plan as a page; see :func:`stridewise.report.collect` for the arguments.
 
     What other formats would cost takes a solution of the whole graph each. Large graphs show it for
     their largest tensors only.
     """
     largest = max(_LEAST_REGRETS, _REGRET_WORK // max(len(plan.decisions), 1))
-    return render(collect(plan, program, profile, plan.regrets(limit=largest)))
+    return render(collect(plan, program, profile, plan.regrets(limit=largest), others))

@@ -1,0 +1,83 @@
+"""What the caller's own formats cost: what accepting others would save."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from stridewise.errors import PlanError
+from stridewise.formats import Format, is_dense
+from stridewise.ops.geometry import canonical_shape
+from stridewise.planner.boundary import Boundary
+from stridewise.planner.terms import Terms
+
+if TYPE_CHECKING:
+    from stridewise.planner.plan import Plan
+
+__all__ = ["Saving", "find_savings"]
+
+_NOISE = 1e-9
+"""Costs that differ by less than this part of them differ by rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What one more acceptable format of an input or output would save.
+
+    Attributes:
+        tensor: the input or output.
+        side: which of them.
+        format: the format that would have to be acceptable, too.
+        saved_ns: by how much the cheapest plan would be faster, at least: reorders that nothing
+            has needed so far have no known cost.
+    """
+
+    tensor: str
+    side: Literal["input", "output"]
+    format: Format
+    saved_ns: float
+
+    def __str__(self) -> str:
+        verb = "giving" if self.side == "input" else "taking"
+        return f"{verb} {self.tensor!r} as {self.format} would save {self.saved_ns / 1e6:.3f} ms"
+
+
+def _others(plan: Plan, name: str, known: tuple[Format, ...]) -> list[Format]:
+    """Return the target's formats of a value that are not accepted yet and pad nothing."""
+    value, key = plan.graph.values[name], plan.storages.key
+    keys = {key(name, fmt) for fmt in known}
+    return [
+        fmt
+        for fmt in plan.target.formats(value).values()
+        if key(name, fmt) not in keys and is_dense(fmt, canonical_shape(value, fmt))
+    ]
+
+
+def _cost(plan: Plan, edge: Boundary) -> float:
+    return Terms(plan.graph, plan.candidates, edge).solve(plan.only()).cost
+
+
+def find_savings(plan: Plan) -> tuple[Saving, ...]:
+    """Return what accepting each other format of each input and output would save, if anything."""
+    edge = plan.terms.edge
+    base = _cost(plan, edge)
+    sides: tuple[tuple[Literal["input", "output"], str, Mapping[str, tuple[Format, ...]]], ...] = (
+        ("input", "inputs", edge.inputs),
+        ("output", "outputs", edge.outputs),
+    )
+    found: list[Saving] = []
+    for side, field, formats in sides:
+        for name, known in formats.items():
+            if name in plan.graph.constants:
+                continue
+            for fmt in _others(plan, name, known):
+                wider = {**formats, name: (*known, fmt)}
+                try:
+                    saved = base - _cost(plan, dataclasses.replace(edge, **{field: wider}))
+                except PlanError:  # no reader takes it, and nothing reorders it
+                    continue
+                if saved > _NOISE * base:
+                    found.append(Saving(name, side, fmt, saved))
+    return tuple(found)

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import stridewise as sw
-from stridewise import api
+from stridewise.api import plans
 from stridewise.graph import Graph
-from stridewise.runtime import contest, oracle
+from stridewise.runtime import oracle, tuning
+from stridewise.runtime.contest import Outcome
 from stridewise.runtime.machine import this_machine
 from stridewise.runtime.reference import run_reference
 
@@ -53,8 +54,9 @@ def nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a plan file leaves nothing to be measured or raced")
 
     monkeypatch.setattr(oracle.MeasuringOracle, "costs", refuse)
-    monkeypatch.setattr(contest, "_run", refuse)
-    monkeypatch.setattr(api, "fastest", refuse)
+    monkeypatch.setattr(tuning, "run_in_turn", refuse)
+    monkeypatch.setattr(plans, "compile_tuned", refuse)
+    monkeypatch.setattr(plans, "remembered", refuse)
 
 
 def answer(model: sw.CompiledModel, seed: int = 0) -> float:
@@ -173,7 +175,7 @@ def test_another_target_is_refused(file: Path) -> None:
     document["target"] = "abacus"
     file.write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(
-        sw.PlanError, match="a plan for target onednn-cpu, found abacus; give target"
+        sw.PlanError, match="a plan for target onednn-cpu, .*, found abacus; give target= the"
     ):
         sw.compile(network(), plan=file, threads=THREADS)
 
@@ -188,11 +190,11 @@ def test_another_model_is_refused(file: Path) -> None:
 def test_a_winner_of_the_clock_is_saved_as_such(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def times(models: Any) -> dict[str, float]:
-        return {name: 10.0 if name == "all blocked" else 100.0 for name in models}
+    def times(models: Any) -> Outcome:
+        return Outcome({name: 10.0 if name == "all blocked" else 100.0 for name in models}, {})
 
-    monkeypatch.setattr(contest, "_NEAR", 100.0)
-    monkeypatch.setattr(contest, "_run", times)
+    monkeypatch.setattr(tuning, "_NEAR", 100.0)
+    monkeypatch.setattr(tuning, "run_in_turn", times)
     model = sw.compile(network(), threads=THREADS, cache_dir=tmp_path)
     path = tmp_path / "plan.json"
     model.plan.save(path)

@@ -48,7 +48,7 @@ def simulated(graph: Graph, target: TableTarget) -> SimulatedModel:
 
 # ONNX's evaluator computes these of some opsets wrongly: with the statistics of the batch, with too
 # few channels, with pads that NumPy refuses.
-_MISTAKEN = {"BatchNormalization", "LRN", "Pad"}
+_MISTAKEN = {"BatchNormalization", "LRN", "Pad", "Resize", "Upsample"}
 
 
 def evaluated(proto: onnx.ModelProto, inputs: dict[str, Any]) -> list[Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from stridewise.api.models import ModelSource, load
-from stridewise.errors import InputError, PlanWarning, describe
+from stridewise.errors import InputError, PlanError, PlanWarning, describe
 from stridewise.passes import Simplified, simplify
 from stridewise.planner import Derived, Plan, derive, files, make_plans
 from stridewise.planner.boundary import Wanted, boundary
@@ -119,6 +119,15 @@ class Request:
             where, record = f"plan {decided.name!r}", PlanRecord.of(decided)
         else:
             where, record = f"plan file {os.fspath(decided)!r}", files.read(decided)
+        if self.target is None and record.target not in TARGETS:
+            raise PlanError(
+                describe(
+                    where,
+                    expected=f"a plan for target {', '.join(TARGETS)}",
+                    found=record.target,
+                    fix="give target= the TOML file of that target",
+                )
+            )
         table = _table(self.target or record.target)
         # Formats and kernels are those of the machine that the plan was made for.
         target = table or onednn_cpu(record.machine)

@@ -70,7 +70,10 @@ def _move_lines(plan: Plan) -> list[str]:
     kinds = Counter(move.kind for move in moves)
     if not moves:
         return ["no step only moves bytes"]
-    parts = ", ".join(_count(number, kind) for kind, number in kinds.items())
+    parts = ", ".join(
+        _reorders(plan, number) if kind == "reorder" else _count(number, kind)
+        for kind, number in kinds.items()
+    )
     nbytes = sum(move.nbytes for move in moves)
     cost = sum(move.cost_ns for move in moves) / _MICRO
     verb = "only moves" if len(moves) == 1 else "only move"

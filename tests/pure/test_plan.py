@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stridewise.errors import ModelError
+from stridewise.errors import ModelError, PlanError
 from stridewise.graph import Refusal
 from stridewise.ops import GraphBuilder
 from stridewise.ops.kernels import KernelSpec, MemorySpec
@@ -374,3 +374,22 @@ def test_what_the_library_refuses_stays_refused() -> None:
     refusal = Refusal("onednn", "pooling", "none")
     found = Corrected(Oracle(lambda _: refusal), lambda *_: 1.0).costs((spec,))
     assert found == {spec: refusal}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_uniform_plan_is_the_one_that_plans_are_compared_with(kind: str) -> None:
+    plan = planned(residual(), random_costs(3))
+    uniform = plan.uniform(kind)
+    known = {item.name: item for item in plan.compare()}[f"all {kind}"]
+    assert uniform.name == known.name
+    assert uniform.cost_ns == known.cost_ns
+    assert len(uniform.reorders) == known.reorders
+    assert uniform.uniform(kind) == uniform
+
+
+def test_a_target_has_no_other_kinds() -> None:
+    with pytest.raises(PlanError) as caught:
+        planned(residual(), cheap("plain")).uniform("striped")
+    assert str(caught.value) == (
+        "target onednn-cpu: expected one of plain, channels-last, blocked, found 'striped'"
+    )

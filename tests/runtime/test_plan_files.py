@@ -175,7 +175,7 @@ def test_another_target_is_refused(file: Path) -> None:
     document["target"] = "abacus"
     file.write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(
-        sw.PlanError, match="a plan for target onednn-cpu, .*, found abacus; give target= the"
+        sw.PlanError, match=r"a plan for target onednn-cpu, .*, found abacus; give target= the"
     ):
         sw.compile(network(), plan=file, threads=THREADS)
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from stridewise.errors import PlanError
+from stridewise.errors import PlanError, describe
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops.geometry import user_format
@@ -285,13 +285,36 @@ class Plan:
             PlanError: there is none.
         """
         pinned = dataclasses.replace(self, pins=pins)
-        solution = self.terms.solve(pinned.only())
         name = f"what if {', '.join(map(str, pins))}" if pins else "planned"
+        return pinned._solved(name, pinned.only())
+
+    def uniform(self, kind: str) -> Plan:
+        """Return the cheapest plan, by the same costs, with all tensors in one kind of format.
+
+        Tensors that have no format of the kind are stored as suits best.
+
+        Args:
+            kind: ``"plain"``, ``"channels-last"``, ``"blocked"``, or another kind of the target.
+
+        Raises:
+            PlanError: the target has no such kind, or the graph cannot do without others.
+        """
+        kinds = [known.name for known in self.target.kinds]
+        if kind not in kinds:
+            where = f"target {self.target.name}"
+            raise PlanError(
+                describe(where, expected=f"one of {', '.join(kinds)}", found=repr(kind))
+            )
+        free = dataclasses.replace(self, pins=())
+        return free._solved(f"all {kind}", _uniform(self.terms, self.target, kind))
+
+    def _solved(self, name: str, only: Only) -> Plan:
+        solution = self.terms.solve(only)
         reorders = _reorders(self.terms, solution)
         own = Comparison(name, solution.cost, len(reorders), nbytes=_written(reorders))
         others = tuple(item for item in self.comparisons if item.name != name)
         return dataclasses.replace(
-            pinned,
+            self,
             name=name,
             decisions=_decisions(self.terms, solution),
             reorders=reorders,

@@ -14,7 +14,7 @@ import ctypes
 import importlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -216,7 +216,7 @@ def _open(path: Path) -> ctypes.CDLL:
 
 
 @contextmanager
-def _bounded_spinning() -> Iterator[None]:
+def _bounded_spinning() -> Generator[None]:
     """Let idle threads of the OpenMP runtime that is about to be loaded spin for microseconds only.
 
     GNU OpenMP lets threads that wait at the end of a loop spin for milliseconds. On a machine that

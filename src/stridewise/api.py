@@ -12,12 +12,14 @@ from stridewise.errors import InputError, describe
 from stridewise.graph import Graph
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
+from stridewise.ops.demand import check_demand, memory_demand
 from stridewise.passes import Simplified, simplify
 from stridewise.planner import Plan, derive, make_plans
 from stridewise.planner.boundary import Wanted, boundary
 from stridewise.planner.cost import KernelOracle, Progress, Roofline
 from stridewise.planner.targets import Machine, Target, onednn_cpu
 from stridewise.runtime.cache import CostCache
+from stridewise.runtime.demand import checked_limit, within_limit
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.machine import last_level_cache_nbytes, this_machine
 from stridewise.runtime.oracle import MeasuringOracle
@@ -40,18 +42,23 @@ _BANDWIDTH = 4.0e10
 def load(
     source: str | os.PathLike[str] | bytes | Graph | ModelProto,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    memory_limit: int | None = None,
 ) -> Graph:
     """Return the graph of a model, as the user wrote it.
 
     Args:
         source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
         shapes: shapes of inputs, where the model leaves them open or others are wanted.
+        memory_limit: bytes that the model may need to run; by default three quarters of the memory.
 
     Raises:
         ModelError: the model is damaged or uses something unsupported.
+        MemoryLimitError: the model needs more memory than that; the message has the estimate.
         InputError: ``shapes`` names no input of the model, or does not fit it.
         GraphError: a given graph breaks an invariant.
     """
+    limit = checked_limit(memory_limit)
     if isinstance(source, Graph):
         if shapes:
             raise InputError(
@@ -63,12 +70,13 @@ def load(
                 )
             )
         verify(source, infer)
+        check_demand(f"graph {source.name!r}", memory_demand(source), limit)
         return source
     from stridewise.frontends.onnx import import_model  # noqa: PLC0415 (onnx takes time to load)
 
     if isinstance(source, os.PathLike):
         source = Path(source)
-    return import_model(source, shapes=shapes)
+    return import_model(source, shapes=shapes, memory_limit=limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,7 @@ class _Request:
     input_formats: Wanted | None
     output_formats: Wanted | None
     progress: Progress | None
+    memory_limit: int | None
 
     def __post_init__(self) -> None:
         if self.target not in TARGETS:
@@ -100,7 +109,7 @@ class _Request:
         machine = this_machine(self.threads)
         cache = CostCache(machine, None if self.cache_dir is None else Path(self.cache_dir))
         target = TARGETS[self.target](machine)
-        simplified = simplify(load(self.source, self.shapes))
+        simplified = simplify(load(self.source, self.shapes, memory_limit=self.memory_limit))
         oracle: KernelOracle
         if self.tune == "measure":
             weights = sum(item.array.nbytes for item in simplified.graph.constants.values())
@@ -127,7 +136,7 @@ class _Work:
         """Return the cheapest plan by the costs of an oracle, and the uniform ones."""
         derived = derive(self.simplified.graph)
         request = self.request
-        return make_plans(
+        plans = make_plans(
             derived,
             self.target,
             self.machine,
@@ -136,6 +145,7 @@ class _Work:
             self.simplified.refusals,
             boundary(derived.graph, request.input_formats, request.output_formats),
         )
+        return within_limit(plans, checked_limit(request.memory_limit))
 
 
 def plan(  # noqa: PLR0913 (keyword arguments of the public interface)
@@ -149,6 +159,7 @@ def plan(  # noqa: PLR0913 (keyword arguments of the public interface)
     input_formats: Wanted | None = None,
     output_formats: Wanted | None = None,
     progress: Progress | None = None,
+    memory_limit: int | None = None,
 ) -> Plan:
     """Decide how every tensor of a model is stored and which kernel computes each node.
 
@@ -165,17 +176,20 @@ def plan(  # noqa: PLR0913 (keyword arguments of the public interface)
             arrays then have its storage shape. By default inputs come in the model's own order.
         output_formats: likewise, the formats that the caller can use outputs in.
         progress: called as ``progress(done, total, kind)`` while kernels are timed.
+        memory_limit: bytes that the model may need to run; by default three quarters of the memory.
 
     Raises:
         ModelError: the model is damaged or uses something unsupported.
+        MemoryLimitError: the model needs more memory than it may have; the message has the estimate.
         InputError: an argument does not fit.
         FormatError: a format of an input or output is unknown, or does not suit it.
         PlanError: no combination of kernels computes the model.
         LibraryError: libdnnl cannot be loaded.
     """
     work = _Request(
-        source, shapes, threads, target, tune, cache_dir, input_formats, output_formats, progress
-    ).work()
+        source, shapes, threads, target, tune, cache_dir, input_formats, output_formats, progress,
+        memory_limit,
+    ).work()  # fmt: skip
     if tune == "measure":
         return remembered(work.plans, work.oracle, work.cache)
     return work.plans(work.oracle)[0]
@@ -192,6 +206,7 @@ def compile(  # noqa: A001, PLR0913 (the public name; keyword arguments as above
     input_formats: Wanted | None = None,
     output_formats: Wanted | None = None,
     progress: Progress | None = None,
+    memory_limit: int | None = None,
 ) -> CompiledModel:
     """Make a model ready to run; the arguments are those of :func:`plan`.
 
@@ -202,6 +217,7 @@ def compile(  # noqa: A001, PLR0913 (the public name; keyword arguments as above
 
     Raises:
         ModelError: the model is damaged or uses something unsupported.
+        MemoryLimitError: the model needs more memory than it may have; the message has the estimate.
         InputError: an argument does not fit.
         FormatError: a format of an input or output is unknown, or does not suit it.
         PlanError: no combination of kernels computes the model.
@@ -209,8 +225,9 @@ def compile(  # noqa: A001, PLR0913 (the public name; keyword arguments as above
         ExecutionError: the library refuses a kernel that the plan counts on.
     """
     work = _Request(
-        source, shapes, threads, target, tune, cache_dir, input_formats, output_formats, progress
-    ).work()
+        source, shapes, threads, target, tune, cache_dir, input_formats, output_formats, progress,
+        memory_limit,
+    ).work()  # fmt: skip
     if tune == "measure":
         return compile_tuned(work.plans, work.oracle, work.cache)
     return CompiledModel(work.plans(work.oracle)[0])

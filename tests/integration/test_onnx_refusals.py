@@ -243,7 +243,7 @@ REFUSED: list[tuple[str, ModelProto, tuple[str, ...]]] = [
     ("nonsense", make(node("Range", "a", "a", "z"), constants={"a": 1, "z": 0}),
      ("node 'n' (Range)", "inputs and attributes that fit it")),
     ("reference refuses", make(node("Tile", "a", "a"), constants={"a": [[1, 2]]}),
-     ("node 'n' (Tile)", "reference implementation")),
+     ("node 'n' (Tile)", "a result whose size is known before")),
 ]  # fmt: skip
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
+from typing import SupportsIndex
 
 from onnx import ModelProto, ValueInfoProto
 
@@ -99,7 +101,7 @@ def _check_given(inputs: Sequence[ModelInput], shapes: Shapes) -> dict[str, int]
             raise InputError(
                 describe("shapes", expected=f"names of inputs ({names})", found=repr(name))
             )
-        if any(extent < 1 for extent in shape):
+        if not all(isinstance(extent, SupportsIndex) and index(extent) > 0 for extent in shape):
             raise InputError(
                 describe(item.where, expected="positive extents", found=str(tuple(shape)))
             )

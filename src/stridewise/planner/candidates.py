@@ -170,15 +170,22 @@ def reorder_spec(value: Value, source: Format, target: Format) -> KernelSpec:
 
 
 def _check_tensors(graph: Graph, target: Target) -> None:
-    for node in graph.nodes:
-        for name in (*node.inputs, *node.outputs):
-            if not name or name in graph.constants:
-                continue
+    computed: list[tuple[str, tuple[str, ...]]] = [
+        (
+            f"node {node.name!r} ({node.op})",
+            tuple(name for name in node.inputs if name and name not in graph.constants)
+            + node.outputs,
+        )
+        for node in graph.nodes
+    ]
+    # An output may be a constant, which no node computes.
+    for where, names in (*computed, ("inputs", graph.inputs), ("outputs", graph.outputs)):
+        for name in names:
             value = graph.values[name]
             if value.dtype.name not in target.dtypes:
                 raise ModelError(
                     describe(
-                        f"node {node.name!r} ({node.op}), tensor {name!r}",
+                        f"{where}, tensor {name!r}",
                         expected=f"dtype {' or '.join(sorted(target.dtypes))}",
                         found=value.dtype.name,
                         fix="export the model in float32",
@@ -187,7 +194,7 @@ def _check_tensors(graph: Graph, target: Target) -> None:
             if prod(value.shape) * value.dtype.itemsize > _MOST_BYTES:
                 raise ModelError(
                     describe(
-                        f"node {node.name!r} ({node.op}), tensor {name!r}",
+                        f"{where}, tensor {name!r}",
                         expected="a tensor that fits into the address space",
                         found=str(value.type),
                         fix="give smaller shapes",

@@ -166,8 +166,11 @@ class Reorder:
 
     def _fastest(self, array: Array, out: Array) -> str:
         """Return the engine that the cost cache knows, or a trial finds, to be fastest."""
+        from stridewise import __version__  # noqa: PLC0415 (the package reads this module)
+
         key = f"reorder {self.src.summary} -> {self.dst.summary}"
         key += f" {self._source.strides} {self._destination.strides}"
+        key += f" stridewise {__version__}"  # two of the engines are our own
         cache = CostCache(this_machine(self.threads), self._cache_dir)
         costs = dict(cache.load().get(key, ()))
         if set(costs) != set(self._runs):

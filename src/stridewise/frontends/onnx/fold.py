@@ -131,8 +131,7 @@ def fold(importer: Importer, node: OnnxNode) -> bool:
 
 _VECTORIZED = frozenset(
     """Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot
-    BitwiseOr BitwiseXor Cast CastLike Ceil Celu Clip Concat Cos Cosh CumProd CumSum DepthToSpace
-    DequantizeLinear Div Elu Equal Erf Exp Expand EyeLike Flatten Floor Gather Gelu Greater
+    BitwiseOr BitwiseXor Cast CastLike Ceil Celu Clip Concat Cos Cosh DepthToSpace DequantizeLinear Div Elu Equal Erf Exp Expand EyeLike Flatten Floor Gather Gelu Greater
     GreaterOrEqual HardSigmoid HardSwish Hardmax Identity IsInf IsNaN LeakyRelu Less LessOrEqual Log
     LogSoftmax Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow QuantizeLinear Reciprocal ReduceL1
     ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
@@ -147,6 +146,8 @@ _LOOPS = frozenset(
     Unique""".split()
 )
 """Operators that are loops of Python over elements, or whose results depend on data."""
+_SAME = frozenset({"CumProd", "CumSum"})
+"""Operators whose result is like their first input, which shape inference does not tell."""
 _LOOP_COST = 256
 """What a step of such a loop costs, beside an operation of NumPy."""
 _SMALL = 1024
@@ -184,6 +185,8 @@ def _reference_effort(node: OnnxNode, feeds: dict[str, Array]) -> Effort:
         ModelError: nobody can tell.
     """
     given = sum(data.size for data in feeds.values())
+    if node.op_type in _SAME:
+        return Effort(8 * given, 2 * given)
     if node.op_type in _LOOPS:
         depth = feeds[node.inputs[1]] if node.op_type == "OneHot" else None
         factor = 1 if depth is None else max(int(depth.reshape(-1)[0]), 1)

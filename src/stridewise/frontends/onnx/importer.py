@@ -215,8 +215,10 @@ class Importer:
         """
         if name:
             found = tensor_type(data)  # refuses dtypes that we don't know
-            # Even where an element stands for many now, those who read it will write them out.
-            self.spend(f"value {name!r}", Effort(nbytes((found,)), 0))
+            # Where one element stands for many, it takes no memory before it is packed as a weight.
+            if 0 not in data.strides:
+                self.spend(f"value {name!r}", Effort(nbytes((found,)), 0))
+            self._check_size(f"value {name!r}", found)
             self._constants[self._claim(name)] = data
         return name
 

@@ -191,6 +191,15 @@ def _check_tensors(graph: Graph, target: Target) -> None:
                         fix="export the model in float32",
                     )
                 )
+            if 0 in value.shape:
+                raise ModelError(
+                    describe(
+                        f"{where}, tensor {name!r}",
+                        expected="a tensor with elements",
+                        found=str(value.type),
+                        fix="give larger shapes, or leave out what is computed of nothing",
+                    )
+                )
             if prod(value.shape) * value.dtype.itemsize > _MOST_BYTES:
                 raise ModelError(
                     describe(

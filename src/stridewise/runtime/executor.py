@@ -208,6 +208,7 @@ class CompiledModel:
         Raises:
             InputError: the number of inputs, a shape or a dtype is wrong.
         """
+        forbid_forked_threads(self._plan.machine.threads)
         return self._native.program.profile(self._checked(inputs), self._allocate(), runs)
 
     def trace(
@@ -223,6 +224,7 @@ class CompiledModel:
         Raises:
             InputError: as for :meth:`run`.
         """
+        forbid_forked_threads(self._plan.machine.threads)
         native = self._native.program
         arrays, outputs = self._named(inputs), self._allocate()
 

@@ -130,7 +130,9 @@ class Reorder:
         Raises:
             FormatError: an array has another shape, dtype or strides, cannot be written, or
                 overlaps the other; nothing has been written then.
+            ExecutionError: the process was forked from one that had used several threads.
         """
+        forbid_forked_threads(self.threads)  # it may have been prepared before the fork
         source, destination = self._source, self._destination
         if (
             array.shape != source.shape

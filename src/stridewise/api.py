@@ -180,7 +180,7 @@ def plan(  # noqa: PLR0913 (keyword arguments of the public interface)
 
     Raises:
         ModelError: the model is damaged or uses something unsupported.
-        MemoryLimitError: the model needs more memory than it may have; the message has the estimate.
+        MemoryLimitError: the model needs more memory than it may have.
         InputError: an argument does not fit.
         FormatError: a format of an input or output is unknown, or does not suit it.
         PlanError: no combination of kernels computes the model.
@@ -217,7 +217,7 @@ def compile(  # noqa: A001, PLR0913 (the public name; keyword arguments as above
 
     Raises:
         ModelError: the model is damaged or uses something unsupported.
-        MemoryLimitError: the model needs more memory than it may have; the message has the estimate.
+        MemoryLimitError: the model needs more memory than it may have.
         InputError: an argument does not fit.
         FormatError: a format of an input or output is unknown, or does not suit it.
         PlanError: no combination of kernels computes the model.

@@ -24,13 +24,15 @@ _FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-30, 1e30, 3.4e38, float("inf"), float("
 _TEXTS = ("", "x", "y", "NaN", "a" * 300, "../../etc/passwd", "nul\0", "n\nl", "\u202e", "%s",
           "SAME_UPPER", "VALID", "constant", "reflect", "tanh")  # fmt: skip
 _OPERATORS = (
-    "Abs Add AveragePool BatchNormalization Cast Clip Concat ConstantOfShape Conv ConvTranspose "
-    "Cumsum Div Dropout Einsum Elu Equal Exp Expand Flatten Gather Gemm GlobalAveragePool "
-    "HardSigmoid HardSwish Identity If InstanceNormalization LRN LeakyRelu LogSoftmax Loop MatMul "
-    "Max MaxPool Mod Mul Neg OneHot PRelu Pad Pow Range ReduceMean ReduceProd ReduceSum Relu "
-    "Reshape Resize Scan Shape Sigmoid Size Slice Softmax Split Sqrt Squeeze Sub Tanh Tile TopK "
-    "Transpose Unsqueeze Upsample Where Xor"
-).split()
+    "Abs", "Add", "AveragePool", "BatchNormalization", "Cast", "Clip", "Concat",
+    "ConstantOfShape", "Conv", "ConvTranspose", "Cumsum", "Div", "Dropout", "Einsum", "Elu",
+    "Equal", "Exp", "Expand", "Flatten", "Gather", "Gemm", "GlobalAveragePool", "HardSigmoid",
+    "HardSwish", "Identity", "If", "InstanceNormalization", "LRN", "LeakyRelu", "LogSoftmax",
+    "Loop", "MatMul", "Max", "MaxPool", "Mod", "Mul", "Neg", "OneHot", "PRelu", "Pad", "Pow",
+    "Range", "ReduceMean", "ReduceProd", "ReduceSum", "Relu", "Reshape", "Resize", "Scan",
+    "Shape", "Sigmoid", "Size", "Slice", "Softmax", "Split", "Sqrt", "Squeeze", "Sub", "Tanh",
+    "Tile", "TopK", "Transpose", "Unsqueeze", "Upsample", "Where", "Xor",
+)  # fmt: skip
 
 _INTEGERS = (
     FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64,

@@ -6,7 +6,6 @@ from functools import cache
 
 import numpy as np
 from onnx import TensorProto, helper
-
 from tests.fuzz.mutate import mutated
 from tests.integration.onnx_nodes import make, node
 from tests.integration.small_models import WIDTHS, small_models

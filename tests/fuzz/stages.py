@@ -11,13 +11,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
+from tests.fuzz.seeds import content_of
 
 import stridewise as sw
 from stridewise.errors import ModelError, StridewiseError
 from stridewise.graph import Graph
 from stridewise.ops.demand import memory_demand
 from stridewise.passes import simplify
-from tests.fuzz.seeds import content_of
 
 __all__ = ["MEMORY_LIMIT", "check", "limit_address_space", "work"]
 

@@ -6,11 +6,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper
+from tests.fuzz.stages import check
+from tests.runtime.graphs import Net, forced_plan
 
 import stridewise as sw
 from stridewise.errors import InputError, MemoryLimitError, ModelError
@@ -18,8 +21,6 @@ from stridewise.frontends.onnx import import_model
 from stridewise.ops.demand import memory_demand
 from stridewise.runtime.demand import plan_demand, within_limit
 
-from ..fuzz.stages import check
-from ..runtime.graphs import Net, forced_plan
 from .models import F32
 from .onnx_nodes import fails, make, node
 
@@ -82,7 +83,7 @@ def test_the_estimate_is_in_the_message() -> None:
     )
     graph = sw.load(model, memory_limit=9 << 20)
     for call in (sw.plan, sw.compile):
-        with pytest.raises(MemoryLimitError, match="graph 'test': expected at most 5.0 MiB"):
+        with pytest.raises(MemoryLimitError, match=r"graph 'test': expected at most 5\.0 MiB"):
             call(graph, tune="model", memory_limit=5 << 20)
     assert sw.compile(graph, tune="model", memory_limit=64 << 20).memory.arena < 64 << 20
 
@@ -95,7 +96,7 @@ def test_padding_of_the_chosen_formats_counts() -> None:
     assert padded.total > 4 * plain.total >= memory_demand(graph).total
     assert within_limit(plans, padded.total) == tuple(plans)
     assert within_limit(plans[::-1], padded.total - 1) == (plans[1],)
-    with pytest.raises(MemoryLimitError, match="plan of 'net': expected at most .*an estimate of"):
+    with pytest.raises(MemoryLimitError, match=r"plan of 'net': expected at most .*an estimate of"):
         within_limit(plans, padded.total - 1)
 
 
@@ -129,7 +130,7 @@ def doublings(count: int, op: str) -> list[NodeProto]:
     attrs = {"axis": 0} if op == "Concat" else {}
     return [
         node(op, a, a if op == "Concat" else "r", outputs=[b], name=b, **attrs)
-        for a, b in zip(names[:-1], names[1:], strict=True)
+        for a, b in pairwise(names)
     ]
 
 
@@ -162,9 +163,7 @@ GROWING: list[tuple[str, list[NodeProto], dict[str, object]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("nodes", "constants"), [pytest.param(n, c, id=i) for i, n, c in GROWING]
-)
+@pytest.mark.parametrize(("nodes", "constants"), [pytest.param(n, c, id=i) for i, n, c in GROWING])
 def test_constants_that_grow(nodes: list[NodeProto], constants: dict[str, object]) -> None:
     last = nodes[-1].output[0]
     flat = node("ReduceMax", last, outputs=["m"], name="m", keepdims=0)
@@ -186,9 +185,7 @@ def test_what_a_model_brings_may_be_computed_with() -> None:
 
 
 def test_long_work_on_small_constants_is_left_to_the_run() -> None:
-    filled = [
-        node("ConstantOfShape", name, outputs=[name * 2], name=name) for name in ("s", "t")
-    ]
+    filled = [node("ConstantOfShape", name, outputs=[name * 2], name=name) for name in ("s", "t")]
     conv = node("Conv", "ss", "tt", outputs=["c"], pads=[2, 2, 2, 2])
     shapes = {"s": [1, 64, 256, 256], "t": [64, 64, 5, 5]}
     model = make(*filled, conv, node("Add", "x", "c"), shape=(1, 64, 256, 256), constants=shapes)
@@ -356,9 +353,7 @@ def test_deep_subgraphs() -> None:
 
 def test_long_chains_do_not_recurse() -> None:
     names = ["x", *(f"v{i}" for i in range(20_000)), "y"]
-    chain = [
-        node("Relu", a, outputs=[b], name=b) for a, b in zip(names[:-1], names[1:], strict=True)
-    ]
+    chain = [node("Relu", a, outputs=[b], name=b) for a, b in pairwise(names)]
     assert len(import_model(make(*chain)).nodes) == len(chain)
 
 

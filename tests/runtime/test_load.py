@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -125,6 +126,11 @@ def test_compilation_in_several_threads() -> None:
 # --- memory ---------------------------------------------------------------------------------------
 
 
+kept = pytest.mark.skipif(
+    "ASAN_OPTIONS" in os.environ, reason="the sanitizer keeps freed memory for a while"
+)
+
+
 def resident() -> int:
     """Return the bytes of this process that are in memory."""
     gc.collect()
@@ -144,6 +150,7 @@ def growth(action: Callable[[], object], times: int) -> int:
     return resident() - before
 
 
+@kept
 def test_memory_stays_flat_over_many_runs() -> None:
     graph = network(size=24)
     x = inputs_of(graph)["x"]
@@ -152,6 +159,7 @@ def test_memory_stays_flat_over_many_runs() -> None:
     assert growth(lambda: model(x), RUNS) < 1 << 20
 
 
+@kept
 def test_memory_stays_flat_over_many_models() -> None:
     graph = network(channels=64)
     x = inputs_of(graph)["x"]
@@ -162,6 +170,7 @@ def test_memory_stays_flat_over_many_models() -> None:
     assert growth(cycle, CYCLES) < 4 << 20
 
 
+@kept
 def test_memory_stays_flat_over_refused_models() -> None:
     b = Net(1, 3, 8, 8)
     graph = b.build([b.op("gather", [b.x, b.constant(np.array([0]), "i")], {"axis": 1})])

@@ -57,8 +57,9 @@ def _checked(entries: object) -> tuple[Entry, ...] | None:
         if not isinstance(item, list | tuple) or len(cast("Sequence[object]", item)) != 2:
             return None
         name, cost = cast("Sequence[object]", item)
-        is_number = isinstance(cost, int | float) and not isinstance(cost, bool)
-        if not isinstance(name, str) or not is_number or not 0 <= cost < _LONGEST_NS:
+        if not isinstance(name, str) or isinstance(cost, bool):
+            return None
+        if not isinstance(cost, int | float) or not 0 <= cost < _LONGEST_NS:
             return None
         found.append((name, float(cost)))
     return tuple(found)

@@ -18,7 +18,7 @@ from stridewise.runtime.schedule import ITEMSIZE
 __all__ = ["checked_limit", "plan_demand", "within_limit"]
 
 
-def checked_limit(memory_limit: int | None) -> int | None:
+def checked_limit(memory_limit: object) -> int | None:
     """Return a limit in bytes, the default one for None.
 
     Raises:
@@ -77,6 +77,4 @@ def within_limit(plans: Sequence[Plan], limit: int | None) -> tuple[Plan, ...]:
         return tuple(plans)
     demands = [plan_demand(plan) for plan in plans]
     check_demand(f"plan of {plans[0].graph.name!r}", demands[0], limit)
-    return tuple(
-        plan for plan, needed in zip(plans, demands, strict=True) if needed.total <= limit
-    )
+    return tuple(plan for plan, needed in zip(plans, demands, strict=True) if needed.total <= limit)

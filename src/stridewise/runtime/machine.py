@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from pathlib import Path
@@ -56,10 +57,8 @@ def default_memory_limit() -> int | None:
     tells neither.
     """
     found: list[int] = []
-    try:
+    with contextlib.suppress(OSError, ValueError):
         found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (OSError, ValueError):
-        pass
     for path in _CGROUP_LIMITS:
         try:
             text = path.read_text(encoding="ascii").strip()

@@ -130,21 +130,29 @@ def fold(importer: Importer, node: OnnxNode) -> bool:
 # --- by ONNX's reference implementation -----------------------------------------------------------
 
 _VECTORIZED = frozenset(
-    """Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh BitShift BitwiseAnd BitwiseNot
-    BitwiseOr BitwiseXor Cast CastLike Ceil Celu Clip Concat Cos Cosh DepthToSpace DequantizeLinear Div Elu Equal Erf Exp Expand EyeLike Flatten Floor Gather Gelu Greater
-    GreaterOrEqual HardSigmoid HardSwish Hardmax Identity IsInf IsNaN LeakyRelu Less LessOrEqual Log
-    LogSoftmax Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow QuantizeLinear Reciprocal ReduceL1
-    ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
-    ReduceSumSquare Relu Reshape Round Selu Shape Sigmoid Sign Sin Sinh Size Slice Softmax Softplus
-    Softsign SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu Tile Transpose
-    Trilu Unsqueeze Where Xor""".split()
-)
+    {
+    "Abs", "Acos", "Acosh", "Add", "And", "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atanh",
+    "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "CastLike", "Ceil",
+    "Celu", "Clip", "Concat", "Cos", "Cosh", "DepthToSpace", "DequantizeLinear", "Div", "Elu",
+    "Equal", "Erf", "Exp", "Expand", "EyeLike", "Flatten", "Floor", "Gather", "Gelu", "Greater",
+    "GreaterOrEqual", "HardSigmoid", "HardSwish", "Hardmax", "Identity", "IsInf", "IsNaN",
+    "LeakyRelu", "Less", "LessOrEqual", "Log", "LogSoftmax", "Max", "Mean", "Min", "Mish", "Mod",
+    "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "QuantizeLinear", "Reciprocal", "ReduceL1",
+    "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
+    "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Round", "Selu", "Shape",
+    "Sigmoid", "Sign", "Sin", "Sinh", "Size", "Slice", "Softmax", "Softplus", "Softsign",
+    "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Swish", "Tan", "Tanh",
+    "ThresholdedRelu", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor",
+    }
+)  # fmt: skip
 """Operators that are a few calls of NumPy, and whose results have a size that types and small
 constants tell."""
 _LOOPS = frozenset(
-    """Compress GatherElements GatherND NonZero OneHot ScatterElements ScatterND TopK
-    Unique""".split()
-)
+    {
+    "Compress", "GatherElements", "GatherND", "NonZero", "OneHot", "ScatterElements", "ScatterND",
+    "TopK", "Unique",
+    }
+)  # fmt: skip
 """Operators that are loops of Python over elements, or whose results depend on data."""
 _SAME = frozenset({"CumProd", "CumSum"})
 """Operators whose result is like their first input, which shape inference does not tell."""

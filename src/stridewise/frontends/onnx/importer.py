@@ -303,7 +303,8 @@ class Importer:
         self._claim(result)
         for key in _WINDOW:
             wide = attrs.get(key)
-            if isinstance(wide, tuple) and max(wide, default=0) > _MAX_WINDOW:
+            items = wide if isinstance(wide, tuple) else ()
+            if any(isinstance(item, int) and item > _MAX_WINDOW for item in items):
                 found = f"{key} {wide}"
                 raise GraphError(
                     describe(f"node {name!r}", expected=f"at most {_MAX_WINDOW}", found=found)

@@ -66,8 +66,9 @@ def check_model(model: ModelProto, where: str) -> None:
 def _texts(model: ModelProto) -> Iterator[tuple[str, Iterable[object]]]:
     """Yield the places that hold names, with the names."""
     yield "opsets", (item.domain for item in model.opset_import)
-    yield "local functions", (
-        text for item in model.functions for text in (item.name, item.domain, item.overload)
+    yield (
+        "local functions",
+        (text for item in model.functions for text in (item.name, item.domain, item.overload)),
     )
     for function in model.functions:
         yield f"function {function.name!r}", _function_texts(function)

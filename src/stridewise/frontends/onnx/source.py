@@ -58,9 +58,7 @@ def _read_file(path: Path, where: str) -> bytes:
     try:
         if path.exists() and not path.is_file():
             # A pipe would be waited for, and a device may never end.
-            raise ModelError(
-                describe(where, expected="a file", found="a device, pipe or socket")
-            )
+            raise ModelError(describe(where, expected="a file", found="a device, pipe or socket"))
         size = path.stat().st_size
         if size > _LARGEST:
             raise ModelError(

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 
 COMMON = """
-import logging, sys, time
+import logging, signal, sys, time
 import numpy as np
 import stridewise as sw
 from stridewise.runtime.reference import run_reference
 
+# Processes in the background of a shell inherit that SIGINT is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 logging.basicConfig(level=logging.WARNING)
 
 rng = np.random.default_rng(0)

@@ -2,7 +2,7 @@
 # (with venv), a C++ compiler, and make itself have to be there.
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format clean
+.PHONY: help venv demo test lint format fuzz sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -42,6 +42,18 @@ format: venv ## rewrite sources in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i native/*.cpp native/*.hpp
+
+fuzz: venv ## put COUNT mutated model files through the compiler (SEED=0 COUNT=10000)
+	$(BIN)/python -m tests.fuzz --seed $(or $(SEED),0) --count $(or $(COUNT),10000)
+
+# The sanitized core lies beside a copy of the sources, outside of .venv: the base interpreter, given
+# the packages of .venv by path, does not see the editable installation.
+sanitize: venv ## run the tests of native code under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target build/sanitize/site \
+		--config-settings=cmake.define.STRIDEWISE_SANITIZE=ON \
+		--config-settings=install.strip=false \
+		--config-settings=build-dir=build/sanitize/cmake .
+	tests/sanitize.sh $(BIN)/python build/sanitize/site $(TESTS)
 
 clean: ## remove everything that is made
 	rm -rf $(VENV) build dist .coverage htmlcov .hypothesis .pytest_cache .ruff_cache

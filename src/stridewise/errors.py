@@ -7,6 +7,7 @@
     │   └── DTypeError   (ModelError)     an element type is unknown, of a tensor or of a model
     ├── GraphError       (ValueError)     a graph breaks a rule of its own, or its text is wrong
     ├── ModelError       (ValueError)     a model file is damaged, or uses something unsupported
+    │   └── MemoryLimitError              a model needs more memory than it may have
     ├── InputError       (ValueError)     an input of a call has the wrong name, shape or dtype
     ├── TargetError      (ValueError)     a target's file is damaged, or contradicts itself
     ├── PlanError        (RuntimeError)   no plan exists under the given constraints, or a plan's
@@ -33,6 +34,7 @@ __all__ = [
     "GraphError",
     "InputError",
     "LibraryError",
+    "MemoryLimitError",
     "ModelError",
     "PlanAssertionError",
     "PlanError",
@@ -57,6 +59,10 @@ class GraphError(StridewiseError, ValueError):
 
 class ModelError(StridewiseError, ValueError):
     """A model is damaged or uses an operator, attribute or dtype that is not supported."""
+
+
+class MemoryLimitError(ModelError):
+    """A model needs more memory than it may have; the message has the estimate."""
 
 
 class DTypeError(ModelError, FormatError):
@@ -95,11 +101,28 @@ class ExecutionError(StridewiseError, RuntimeError):
     """A compiled program failed while running."""
 
 
+_LONGEST = 600
+"""Characters of one part of a message; models may have names of any length."""
+
+
+def _printable(text: str) -> str:
+    """Return text on one line, without control characters, the middle of long ones left out."""
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 4 :]}"
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
 def describe(where: str, *, expected: str, found: str, fix: str = "") -> str:
     """Return a one-line message in the house form.
+
+    What comes from a model may hold anything: control characters are escaped, and long parts are
+    shortened.
 
     >>> describe("input 'x'", expected="float32", found="float64", fix="use x.astype('float32')")
     "input 'x': expected float32, found float64; use x.astype('float32')"
     """
+    where, expected, found, fix = map(_printable, (where, expected, found, fix))
     message = f"{where}: expected {expected}, found {found}"
     return f"{message}; {fix}" if fix else message

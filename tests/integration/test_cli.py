@@ -615,7 +615,7 @@ def test_a_broken_archive_is_no_input(run: Run, model: Path, tmp_path: Path) -> 
 
 def test_a_tensor_larger_than_the_address_space(run: Run, model: Path) -> None:
     shape = ("--shape", "x=1,3,99999999,99999999")
-    fails(run("run", model, "--random", "--tune", "model", *shape), "'conv1'", "address space")
+    fails(run("run", model, "--random", "--tune", "model", *shape), "input 'x'", "iB of memory")
 
 
 def test_digits_that_are_no_decimals(run: Run, model: Path) -> None:

@@ -268,7 +268,7 @@ REFUSED: list[tuple[str, ModelProto, tuple[str, ...]]] = [
                                shape=(3, 3, 3, 3)),
      ("the weights, where output_padding reaches the stride, to be constant",)),
     ("reference refuses", make(node("Tile", "a", "a"), constants={"a": [[1, 2]]}),
-     ("node 'n' (Tile)", "reference implementation")),
+     ("node 'n' (Tile)", "a result whose size is known before")),
 ]  # fmt: skip
 
 

@@ -27,6 +27,7 @@ PUBLIC = {
     "GraphError",
     "InputError",
     "LibraryError",
+    "MemoryLimitError",
     "ModelError",
     "Plan",
     "PlanAssertionError",

@@ -152,19 +152,12 @@ def truncated(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:5000])
 
 
-def nonsense(path: Path) -> None:
-    """Write a row of this very machine whose entries cannot be read."""
-    measured(path.parent, Calls())
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE costs SET entries = '{not json'")
-
-
 def other_table(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE costs (something TEXT)")
 
 
-@pytest.mark.parametrize("damage", [garbage, truncated, nonsense])
+@pytest.mark.parametrize("damage", [garbage, truncated])
 def test_a_damaged_cache_is_put_aside_and_started_anew(tmp_path, caplog, damage):
     path = cache_path(tmp_path)
     damage(path)
@@ -229,3 +222,163 @@ def test_a_full_disk_costs_one_warning(tmp_path, caplog, monkeypatch):
         works(measured(tmp_path, Calls()))
     (message,) = [record.getMessage() for record in caplog.records]
     assert "is not used: database or disk is full; costs are measured again" in message
+
+
+NONSENSE = [
+    "{not json", "", "null", "7", '"text"', '{"jit": 1}', "[[]]", '[["jit"]]', '[["jit", 1, 2]]',
+    '[["jit", "1"]]', "[[1, 1]]", '[["jit", null]]', '[["jit", true]]', '[["jit", NaN]]',
+    '[["jit", Infinity]]', '[["jit", -1]]', '[["jit", 1e300]]', '[["jit", [1]]]', "[" * 100_000,
+    b"[\xff\xfe]", b"\x00", 7, 1.5,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("entries", NONSENSE, ids=lambda item: repr(item)[:20])
+def test_rows_that_make_no_sense_are_measured_again(tmp_path, caplog, entries):
+    cache = CostCache(HERE, tmp_path)
+    cache.store({**ENTRIES, "bad": (("jit", 1.0),)})
+    with closing(sqlite3.connect(cache.path)) as connection, connection:
+        connection.execute("UPDATE costs SET entries = ? WHERE spec = 'bad'", (entries,))
+    with caplog.at_level(logging.WARNING, "stridewise"):
+        found = CostCache(HERE, tmp_path)
+        assert found.load() == found.load() == ENTRIES
+    assert [record.getMessage() for record in caplog.records] == [
+        f"cost cache {cache.path}: 1 of 3 entries make no sense and are measured again"
+    ]
+    found.store({"bad": (("jit", 2.0),)})
+    caplog.clear()
+    assert CostCache(HERE, tmp_path).load() == {**ENTRIES, "bad": (("jit", 2.0),)}
+    assert not caplog.records
+
+
+def test_names_of_kernels_that_are_no_text(tmp_path, caplog):
+    cache = CostCache(HERE, tmp_path)
+    cache.store(ENTRIES)
+    with closing(sqlite3.connect(cache.path)) as connection, connection:
+        rows = [(str(HERE), b"\xff\xfe", "[]"), (str(HERE), 7, "[]")]
+        connection.executemany("INSERT INTO costs VALUES (?, ?, ?)", rows)
+        connection.execute("UPDATE costs SET spec = CAST(x'ff' AS TEXT) WHERE spec = 'kernel b'")
+    assert CostCache(HERE, tmp_path).load() == {"kernel a": ENTRIES["kernel a"], "7": ()}
+    assert len(caplog.records) == 1
+
+
+def test_costs_that_are_no_times_are_not_stored(tmp_path):
+    cache = CostCache(HERE, tmp_path)
+    for cost in (float("nan"), float("inf"), -1.0, 1e300):
+        cache.store({"kernel a": (("jit", cost),), "kernel b": (("jit", 2.0),)})
+        assert cache.load() == CostCache(HERE, tmp_path).load() == {"kernel b": (("jit", 2.0),)}
+
+
+def test_what_was_measured_counts_where_nothing_can_be_written(tmp_path, caplog):
+    cache = CostCache(HERE, folder_in_a_file(tmp_path))
+    cache.store(ENTRIES)
+    cache.store({"kernel b": (("jit", 2.0),)})
+    assert cache.load() == {**ENTRIES, "kernel b": (("jit", 2.0),)}
+    assert len(caplog.records) == 1
+
+
+def test_outcomes_of_other_versions_are_decided_again(tmp_path):
+    measured(tmp_path, Calls())
+    path = cache_path(tmp_path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        query = "UPDATE costs SET entries = ? WHERE spec LIKE 'tuned %'"
+        for entries in ('[["all purple", 1.0]]', '[["planned", 2.0], ["all purple", 1.0]]', "[]"):
+            assert connection.execute(query, (entries,)).rowcount == 1
+            connection.commit()
+            calls = Calls()
+            works(measured(tmp_path, calls))
+            assert calls.seen == []
+
+
+def test_a_file_that_another_process_keeps_locked(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("stridewise.runtime.cache._PATIENCE_S", 0.1)
+    cache = CostCache(HERE, tmp_path)
+    cache.store(ENTRIES)
+    with closing(sqlite3.connect(cache.path)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        found = CostCache(HERE, tmp_path)
+        assert found.load() == {}
+        found.store({"kernel c": (("jit", 1.0),)})
+        assert found.load() == {"kernel c": (("jit", 1.0),)}
+        (message,) = [record.getMessage() for record in caplog.records]
+        assert "is not used: database is locked" in message
+        connection.rollback()
+    assert CostCache(HERE, tmp_path).load() == ENTRIES
+
+
+def test_a_damaged_file_is_replaced_once(tmp_path, caplog):
+    path = cache_path(tmp_path)
+    garbage(path)
+    slow = CostCache(HERE, tmp_path)
+    before = slow._identity()
+    assert CostCache(HERE, tmp_path).load() == {}
+    CostCache(HERE, tmp_path).store(ENTRIES)
+    slow._discard_damaged(before)  # it has seen the damage, too, but comes late
+    assert CostCache(HERE, tmp_path).load() == ENTRIES
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("name", ["a b", "a?b#c%20", "file:x?mode=ro", "\u00e4\n'\"", ":memory:"])
+def test_folders_of_any_name(tmp_path, name):
+    folder = tmp_path / name
+    CostCache(HERE, folder).store(ENTRIES)
+    assert CostCache(HERE, folder).load() == ENTRIES
+    assert cache_path(folder).is_file()
+
+
+def test_a_folder_that_cannot_be(tmp_path, caplog):
+    cache = CostCache(HERE, tmp_path / "nul\0")
+    cache.store(ENTRIES)
+    assert cache.load() == ENTRIES
+    assert len(caplog.records) == 1
+
+
+def test_a_file_that_may_not_grow(tmp_path):
+    """Let the system refuse to write, as it does where a disk is full."""
+    code = """
+        import resource, sys
+        from pathlib import Path
+        from stridewise.planner.targets import Machine
+        from stridewise.runtime.cache import CostCache
+        cache = CostCache(Machine("this CPU", "AVX2", 2, "oneDNN 3.2.0"), Path(sys.argv[1]))
+        cache.store({"kernel a": [("jit", 1.0)]})
+        resource.setrlimit(resource.RLIMIT_FSIZE, (cache.path.stat().st_size,) * 2)
+        for turn in range(3):
+            cache.store({f"kernel {turn} {n} {'x' * 100}": [("jit", 1.0)] for n in range(500)})
+        assert len(cache.load()) == 1501
+        """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("is not used") == 1
+    assert CostCache(HERE, tmp_path).load() == {"kernel a": (("jit", 1.0),)}
+
+
+def test_processes_that_find_damage_at_once(tmp_path):
+    code = """
+        import sys
+        from pathlib import Path
+        from stridewise.planner.targets import Machine
+        from stridewise.runtime.cache import CostCache
+        for number in range(20):
+            cache = CostCache(Machine("this CPU", "AVX2", 2, "oneDNN 3.2.0"), Path(sys.argv[1]))
+            cache.load()
+            cache.store({f"{sys.argv[2]} {number}": [("jit", float(number))]})
+            if number == 9 and sys.argv[2] == "0":
+                cache.path.write_bytes(b"this is no database" * 100)
+        """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
+    writers = [
+        subprocess.Popen([*command, str(index)], stderr=subprocess.PIPE, text=True)
+        for index in range(3)
+    ]
+    for writer in writers:
+        _, errors = writer.communicate()
+        assert writer.returncode == 0, errors
+        assert "Traceback" not in errors
+    CostCache(HERE, tmp_path).load()
+    CostCache(HERE, tmp_path).store(ENTRIES)
+    assert CostCache(HERE, tmp_path).load().items() >= ENTRIES.items()

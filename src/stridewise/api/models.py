@@ -11,9 +11,11 @@ from stridewise.errors import InputError, describe
 from stridewise.graph import Graph
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
+from stridewise.ops.demand import check_demand, memory_demand
 from stridewise.ops.registry import check_data_format
 from stridewise.planner import Plan
 from stridewise.planner.annotate import annotated
+from stridewise.runtime.demand import checked_limit
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -27,19 +29,24 @@ ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | Graph | ModelProto"
 def load(
     source: ModelSource,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    memory_limit: int | None = None,
 ) -> Graph:
     """Return the graph of a model, as the user wrote it.
 
     Args:
         source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
         shapes: shapes of inputs, where the model leaves them open or others are wanted.
+        memory_limit: bytes that the model may need to run; by default three quarters of the memory.
 
     Raises:
         ModelError: the model is damaged or uses something unsupported.
+        MemoryLimitError: the model needs more memory than that; the message has the estimate.
         InputError: ``shapes`` names no input of the model, or does not fit it.
         GraphError: a given graph breaks an invariant.
         FormatError: a given graph mixes data formats.
     """
+    limit = checked_limit(memory_limit)
     if isinstance(source, Graph):
         if shapes:
             raise InputError(
@@ -52,12 +59,13 @@ def load(
             )
         verify(source, infer)
         check_data_format(source)
+        check_demand(f"graph {source.name!r}", memory_demand(source), limit)
         return source
     from stridewise.frontends.onnx import import_model  # noqa: PLC0415 (onnx takes time to load)
 
     if isinstance(source, os.PathLike):
         source = Path(source)
-    return import_model(source, shapes=shapes)
+    return import_model(source, shapes=shapes, memory_limit=limit)
 
 
 def save(

@@ -41,6 +41,7 @@ def plan(
     input_formats: Wanted | None = None,
     output_formats: Wanted | None = None,
     progress: Progress | None = None,
+    memory_limit: int | None = None,
     plan: PlanSource | None = None,
 ) -> Plan:
     """Decide how every tensor of a model is stored and which kernel computes each node.
@@ -60,11 +61,13 @@ def plan(
             arrays then have its storage shape. By default inputs come in the model's own order.
         output_formats: likewise, the formats that the caller can use outputs in.
         progress: called as ``progress(done, total, kind)`` while kernels are timed.
+        memory_limit: bytes that the model may need to run; by default three quarters of the memory.
         plan: a plan file, or a plan of the same graph, whose decisions and costs are used again;
             nothing is decided or timed then, and ``tune`` and the formats mean nothing.
 
     Raises:
         ModelError: the model is damaged or uses something unsupported.
+        MemoryLimitError: the model needs more memory than it may have; the message has the estimate.
         InputError: an argument does not fit.
         FormatError: a format of an input or output is unknown, or does not suit it.
         TargetError: the file of a target is damaged.
@@ -85,6 +88,7 @@ def plan(
         input_formats=input_formats,
         output_formats=output_formats,
         progress=progress,
+        memory_limit=memory_limit,
     )
     return _planned(request, plan)
 
@@ -110,6 +114,7 @@ def compile(  # noqa: A001 (the public name; the built-in is never wanted beside
     input_formats: Wanted | None = None,
     output_formats: Wanted | None = None,
     progress: Progress | None = None,
+    memory_limit: int | None = None,
     plan: PlanSource | None = None,
 ) -> CompiledModel: ...
 
@@ -126,6 +131,7 @@ def compile(  # noqa: A001
     input_formats: Wanted | None = None,
     output_formats: Wanted | None = None,
     progress: Progress | None = None,
+    memory_limit: int | None = None,
     plan: PlanSource | None = None,
 ) -> Model: ...
 
@@ -141,6 +147,7 @@ def compile(  # noqa: A001
     input_formats: Wanted | None = None,
     output_formats: Wanted | None = None,
     progress: Progress | None = None,
+    memory_limit: int | None = None,
     plan: PlanSource | None = None,
 ) -> Model:
     """Make a model ready to run; the arguments are those of :func:`plan`.
@@ -155,6 +162,7 @@ def compile(  # noqa: A001
 
     Raises:
         ModelError: the model is damaged or uses something unsupported.
+        MemoryLimitError: the model needs more memory than it may have; the message has the estimate.
         InputError: an argument does not fit.
         FormatError: a format of an input or output is unknown, or does not suit it.
         TargetError: the file of a target is damaged.
@@ -176,6 +184,7 @@ def compile(  # noqa: A001
         input_formats=input_formats,
         output_formats=output_formats,
         progress=progress,
+        memory_limit=memory_limit,
     )
     return _compiled(request, plan)
 

@@ -26,6 +26,7 @@ from stridewise.planner.targets import (
     shipped,
 )
 from stridewise.runtime.cache import CostCache
+from stridewise.runtime.demand import checked_limit, within_limit
 from stridewise.runtime.machine import last_level_cache_nbytes, this_machine
 from stridewise.runtime.oracle import MeasuringOracle
 
@@ -84,16 +85,21 @@ class Request:
     input_formats: Wanted | None = None
     output_formats: Wanted | None = None
     progress: Progress | None = None
+    memory_limit: int | None = None
 
     def __post_init__(self) -> None:
         if self.tune not in ("measure", "model"):
             expected = "'measure' or 'model'"
             raise InputError(describe("tune", expected=expected, found=repr(self.tune)))
 
+    def simplified(self) -> Simplified:
+        """Import and simplify the model."""
+        return simplify(load(self.source, self.shapes, memory_limit=self.memory_limit))
+
     def work(self) -> Work:
         """Import and simplify the model, and prepare what knows its costs."""
         table = _table(self.target or NATIVE)
-        simplified = simplify(load(self.source, self.shapes))
+        simplified = self.simplified()
         if table is not None:
             return Work(self, simplified, table, table.machine, None, table)
         machine = this_machine(self.threads)
@@ -132,7 +138,7 @@ class Request:
         # Formats and kernels are those of the machine that the plan was made for.
         target = table or onednn_cpu(record.machine)
         machine = table.machine if table else this_machine(self.threads)
-        derived = derive(simplify(load(self.source, self.shapes)).graph)
+        derived = derive(self.simplified().graph)
         found = files.restore(record, derived, target, machine, where)
         for note in found.notes[len(record.notes) :]:
             message = f"{where}: {note}; costs may not hold here"
@@ -164,7 +170,7 @@ class Work:
         """Return the cheapest plan by the costs of an oracle, and the uniform ones."""
         derived: Derived = derive(self.simplified.graph)
         request = self.request
-        return make_plans(
+        plans = make_plans(
             derived,
             self.target,
             self.machine,
@@ -173,3 +179,4 @@ class Work:
             self.simplified.refusals,
             boundary(derived.graph, request.input_formats, request.output_formats),
         )
+        return within_limit(plans, checked_limit(request.memory_limit))

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from math import prod
-
 from stridewise.graph import Graph, Refusal
 from stridewise.graph.rewrite import Rewriter
 from stridewise.ops import evaluate
+from stridewise.ops.effort import Budget, effort
 
 __all__ = ["fold_constants"]
 
-LIMIT_ELEMENTS = 1 << 26
-"""Results above this are left to the run: a small model must not grow without bound at load."""
-
 
 def fold_constants(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
-    """Return the graph with constant nodes evaluated."""
+    """Return the graph with constant nodes evaluated.
+
+    What is too large is left to the run: a small model must not grow without bound at load.
+    """
     rewriter = Rewriter(graph)
     refusals: list[Refusal] = []
+    budget = Budget()
+    budget.grow(sum(item.array.nbytes for item in graph.constants.values()))
     for node in rewriter.nodes():
         operands = [rewriter.constant(name) if name else None for name in node.inputs]
         if any(name and data is None for name, data in zip(node.inputs, operands, strict=True)):
             continue
-        size = max(prod(rewriter.value(name).shape) for name in node.outputs)
-        if size > LIMIT_ELEMENTS:
-            refusals.append(Refusal("fold_constants", node.name, f"it has {size} elements"))
+        results = tuple(rewriter.value(name).type for name in node.outputs)
+        wanted = effort(node, graph.types(node.inputs), results)
+        if not budget.take(wanted):
+            reason = f"it takes {wanted.nbytes} bytes and {wanted.operations} operations"
+            refusals.append(Refusal("fold_constants", node.name, reason))
             continue
         for name, result in zip(node.outputs, evaluate(node, operands), strict=True):
             rewriter.define_constant(name, result)

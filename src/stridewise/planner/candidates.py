@@ -205,24 +205,40 @@ class Candidates:
 
 
 def _check_tensors(graph: Graph, target: Target) -> None:
-    for node in graph.nodes:
-        for name in (*node.inputs, *node.outputs):
-            if not name or name in graph.constants:
-                continue
+    computed: list[tuple[str, tuple[str, ...]]] = [
+        (
+            f"node {node.name!r} ({node.op})",
+            tuple(name for name in node.inputs if name and name not in graph.constants)
+            + node.outputs,
+        )
+        for node in graph.nodes
+    ]
+    # An output may be a constant, which no node computes. Inputs that nobody reads may be anything.
+    for where, names in (*computed, ("outputs", graph.outputs)):
+        for name in names:
             value = graph.values[name]
             if value.dtype.name not in target.dtypes:
                 raise ModelError(
                     describe(
-                        f"node {node.name!r} ({node.op}), tensor {name!r}",
+                        f"{where}, tensor {name!r}",
                         expected=f"dtype {' or '.join(sorted(target.dtypes))}",
                         found=value.dtype.name,
                         fix="export the model in float32",
                     )
                 )
+            if 0 in value.shape:
+                raise ModelError(
+                    describe(
+                        f"{where}, tensor {name!r}",
+                        expected="a tensor with elements",
+                        found=str(value.type),
+                        fix="give larger shapes, or leave out what is computed of nothing",
+                    )
+                )
             if prod(value.shape) * value.dtype.itemsize > _MOST_BYTES:
                 raise ModelError(
                     describe(
-                        f"node {node.name!r} ({node.op}), tensor {name!r}",
+                        f"{where}, tensor {name!r}",
                         expected="a tensor that fits into the address space",
                         found=str(value.type),
                         fix="give smaller shapes",

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import platformdirs
 
@@ -21,6 +22,11 @@ __all__ = ["CostCache", "cache_path"]
 
 _LOG = logging.getLogger("stridewise")
 _VERSION = 1
+_PATIENCE_S = 10.0
+"""How long another process may hold the file; writing takes some milliseconds."""
+_LONGEST_ROW = 1 << 24
+_LONGEST_NS = 1e15
+"""A cost of more is no measurement: eleven days."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS costs (
     machine TEXT NOT NULL, spec TEXT NOT NULL, entries TEXT NOT NULL,
@@ -38,6 +44,38 @@ def cache_path(folder: Path | None = None) -> Path:
     return root / f"costs-v{_VERSION}.sqlite"
 
 
+def _checked(entries: object) -> tuple[Entry, ...] | None:
+    """Return entries that can be believed, None for anything else.
+
+    A cost that is not a time would decide every plan that it takes part in, so a row with one in it
+    does not count at all.
+    """
+    if not isinstance(entries, list | tuple):
+        return None
+    found: list[Entry] = []
+    for item in cast("Sequence[object]", entries):
+        if not isinstance(item, list | tuple) or len(cast("Sequence[object]", item)) != 2:
+            return None
+        name, cost = cast("Sequence[object]", item)
+        if not isinstance(name, str) or isinstance(cost, bool):
+            return None
+        if not isinstance(cost, int | float) or not 0 <= cost < _LONGEST_NS:
+            return None
+        found.append((name, float(cost)))
+    return tuple(found)
+
+
+def _parsed(spec: object, entries: object) -> tuple[str, tuple[Entry, ...]] | None:
+    """Return a row of the table, None where it makes no sense."""
+    if not isinstance(spec, bytes) or not isinstance(entries, bytes):
+        return None
+    try:
+        checked = _checked(json.loads(entries))
+        return None if checked is None else (spec.decode(), checked)
+    except (ValueError, RecursionError):
+        return None
+
+
 class CostCache:
     """Measured costs of one machine. Entries are lists of ``(implementation, ns)``."""
 
@@ -46,11 +84,18 @@ class CostCache:
         self.path = cache_path(folder)
         self._machine = str(machine)
         self._usable = True
+        self._told = False
+        self._own: dict[str, tuple[Entry, ...]] = {}
 
     def _connect(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(self.path, timeout=10.0)
-        connection.execute(_SCHEMA)
+        connection = sqlite3.connect(self.path, timeout=_PATIENCE_S)
+        connection.text_factory = bytes  # what is no UTF-8 is one bad row, not a bad file
+        try:
+            connection.execute(_SCHEMA)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _give_up(self, error: Exception) -> None:
@@ -60,39 +105,71 @@ class CostCache:
             )
         self._usable = False
 
-    def _discard_damaged(self) -> None:
+    def _identity(self) -> tuple[int, int] | None:
+        """Return which file is at the path."""
+        try:
+            found = self.path.stat()
+        except (OSError, ValueError):
+            return None
+        return found.st_dev, found.st_ino
+
+    def _discard_damaged(self, identity: tuple[int, int] | None) -> None:
         """Move a damaged file out of the way, so that the next process starts afresh."""
+        if identity is None or self._identity() != identity:
+            return  # another process has done so, and what is there now is new
         try:
             self.path.replace(self.path.with_suffix(".damaged"))
-        except OSError:
+        except OSError as error:
+            self._give_up(error)
             return
         _LOG.warning("cost cache %s was damaged and is started anew", self.path)
 
     def load(self) -> dict[str, tuple[Entry, ...]]:
-        """Return all entries of this machine by kernel; an empty mapping if there is no cache."""
+        """Return all entries of this machine by kernel.
+
+        What this object has stored is there in any case, even where the file cannot be used.
+        """
+        return self._read() | self._own
+
+    def _read(self) -> dict[str, tuple[Entry, ...]]:
+        if not self._usable:
+            return {}
+        identity = self._identity()
         try:
             if not self.path.is_file():
                 return {}
             with closing(self._connect()) as connection:
-                query = "SELECT spec, entries FROM costs WHERE machine = ?"
-                rows = connection.execute(query, (self._machine,)).fetchall()
-            return {
-                spec: tuple((str(name), float(cost)) for name, cost in json.loads(entries))
-                for spec, entries in rows
-            }
-        except (sqlite3.OperationalError, OSError) as error:
+                query = (
+                    "SELECT CAST(spec AS BLOB), CAST(entries AS BLOB) FROM costs "
+                    "WHERE machine = ? AND length(CAST(entries AS BLOB)) <= ?"
+                )
+                rows = connection.execute(query, (self._machine, _LONGEST_ROW)).fetchall()
+        except (sqlite3.OperationalError, OSError, ValueError) as error:
             self._give_up(error)
-        except (sqlite3.DatabaseError, ValueError, TypeError):
-            self._discard_damaged()
-        return {}
+            return {}
+        except sqlite3.DatabaseError:
+            self._discard_damaged(identity)
+            return {}
+        parsed = [_parsed(*row) for row in rows]
+        bad = parsed.count(None)
+        if bad and not self._told:
+            self._told = True
+            _LOG.warning(
+                "cost cache %s: %d of %d entries make no sense and are measured again",
+                self.path, bad, len(rows),
+            )  # fmt: skip
+        return dict(row for row in parsed if row is not None)
 
     def store(self, entries: Mapping[str, Iterable[Entry]]) -> None:
-        """Add entries; those of other processes stay."""
-        if not entries or not self._usable:
+        """Add entries; those of other processes stay. Costs that are no times are left out."""
+        sound = {spec: _checked(tuple(costs)) for spec, costs in entries.items()}
+        known = {spec: costs for spec, costs in sound.items() if costs is not None}
+        self._own |= known
+        if not known or not self._usable:
             return
-        rows = [(self._machine, spec, json.dumps(list(costs))) for spec, costs in entries.items()]
+        rows = [(self._machine, spec, json.dumps(list(costs))) for spec, costs in known.items()]
         try:
             with closing(self._connect()) as connection, connection:
                 connection.executemany("INSERT OR REPLACE INTO costs VALUES (?, ?, ?)", rows)
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, ValueError) as error:
             self._give_up(error)

@@ -225,6 +225,7 @@ class CompiledModel(Model):
         Raises:
             InputError: the number of inputs, a shape or a dtype is wrong.
         """
+        forbid_forked_threads(self._plan.machine.threads)
         return self._native.program.profile(self._checked(inputs), self._allocate(), runs)
 
     def report_html(self, inputs: Mapping[str, Any] | None = None, runs: int = 20) -> str:
@@ -256,6 +257,7 @@ class CompiledModel(Model):
         Raises:
             InputError: as for :meth:`run`.
         """
+        forbid_forked_threads(self._plan.machine.threads)
         native = self._native.program
         arrays, outputs = self._named(inputs), self._allocate()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 from pathlib import Path
@@ -10,8 +11,18 @@ from stridewise.errors import InputError, describe
 from stridewise.planner.targets import Machine
 from stridewise.runtime.library import forbid_forked_threads, library_info
 
-__all__ = ["available_cpus", "cache_nbytes", "last_level_cache_nbytes", "this_machine"]
+__all__ = [
+    "available_cpus",
+    "cache_nbytes",
+    "default_memory_limit",
+    "last_level_cache_nbytes",
+    "this_machine",
+]
 
+_CGROUP_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
 _CPU_FIELDS = ("model name", "cpu family", "model", "stepping")
 
 
@@ -37,6 +48,25 @@ def cache_nbytes(level: int) -> int:
 def last_level_cache_nbytes() -> int:
     """Return the size of the largest cache that the first CPU sees; 32 MiB where nobody tells."""
     return cache_nbytes(3) or cache_nbytes(2) or 32 << 20
+
+
+def default_memory_limit() -> int | None:
+    """Return the bytes that a model may need where nobody says: three quarters of the memory.
+
+    That is the memory of the machine, or what a control group leaves of it; None where the system
+    tells neither.
+    """
+    found: list[int] = []
+    with contextlib.suppress(OSError, ValueError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for path in _CGROUP_LIMITS:
+        try:
+            text = path.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeError):
+            continue
+        if text.isdigit():
+            found.append(int(text))
+    return min(found) * 3 // 4 if found else None
 
 
 def _cpu_name() -> str:

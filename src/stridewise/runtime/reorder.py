@@ -37,6 +37,8 @@ _ONE_THREAD = 128 << 10
 """Fewer bytes than this on both sides together are moved by one thread: waking others takes
 longer."""
 _ROUNDS = 3
+_KERNELS = 1
+"""Counts the changes to the speed of ``native/reorder_*``; timings of other kernels do not hold."""
 _BFLOAT16 = dtype_of("bf16")
 
 
@@ -130,7 +132,9 @@ class Reorder:
         Raises:
             FormatError: an array has another shape, dtype or strides, cannot be written, or
                 overlaps the other; nothing has been written then.
+            ExecutionError: the process was forked from one that had used several threads.
         """
+        forbid_forked_threads(self.threads)  # it may have been prepared before the fork
         source, destination = self._source, self._destination
         if (
             array.shape != source.shape
@@ -168,6 +172,7 @@ class Reorder:
         """Return the engine that the cost cache knows, or a trial finds, to be fastest."""
         key = f"reorder {self.src.summary} -> {self.dst.summary}"
         key += f" {self._source.strides} {self._destination.strides}"
+        key += f" kernels {_KERNELS}"  # no version of a library covers our own
         cache = CostCache(this_machine(self.threads), self._cache_dir)
         costs = dict(cache.load().get(key, ()))
         if set(costs) != set(self._runs):

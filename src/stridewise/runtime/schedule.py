@@ -67,6 +67,8 @@ class Stored:
         while stored.parent is not None:
             stored, step = stored.parent
             offset += step
+        if stored is not self:
+            self.parent = (stored, offset)  # long chains are walked once
         return stored, offset
 
     def overlaps(self, other: Stored) -> bool:
@@ -363,7 +365,7 @@ class _Scheduler:
     def is_dead(self, wish: _Overwrite) -> bool:
         """Return whether nothing needs the operand's bytes but the argument to be overwritten."""
         source, position = wish.source, wish.position
-        if any(other.overlaps(source) and other.last > position for other in self.schedule.stored):
+        if any(other.last > position and other.overlaps(source) for other in self.schedule.stored):
             return False
         readers = [s for s in self.schedule.actions[position].reads() if s.overlaps(source)]
         # Without its copy, a sum starts from the operand; any other argument would see it change.
@@ -373,7 +375,7 @@ class _Scheduler:
     def is_unborn(self, result: Stored, position: int) -> bool:
         """Return whether the result's bytes hold nothing before this action and its copy."""
         return all(
-            other is result or not other.overlaps(result) or other.first >= position - 1
+            other is result or other.first >= position - 1 or not other.overlaps(result)
             for other in self.schedule.stored
             if other.first >= 0
         )

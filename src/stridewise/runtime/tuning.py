@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 from stridewise.ops.kernels import KernelSpec
 from stridewise.planner.cost import Corrected, KernelOracle
@@ -69,16 +69,23 @@ class _Record:
         self._cache = cache
         self._times, self._kernels = f"tuned {digest}", f"in place {digest}"
 
-    def read(self) -> tuple[dict[str, float], dict[str, float]] | None:
+    def read(self, labels: Set[str]) -> tuple[dict[str, float], dict[str, float]] | None:
         known = self._cache.load()
-        if self._times not in known or self._kernels not in known:
+        times = dict(known.get(self._times, ()))
+        # Other versions may have had other plans.
+        if PLANNED not in times or not labels >= times.keys() or self._kernels not in known:
             return None
-        return dict(known[self._times]), dict(known[self._kernels])
+        return times, dict(known[self._kernels])
 
     def write(self, times: Mapping[str, float], kernels: Mapping[str, float]) -> None:
         self._cache.store(
             {self._times: tuple(times.items()), self._kernels: tuple(kernels.items())}
         )
+
+
+def _labels(plans: Sequence[Plan]) -> set[str]:
+    """Return what plans that ran may be called."""
+    return {PLANNED, UNCORRECTED, *(plan.name for plan in plans)}
 
 
 def _name(spec: KernelSpec, implementation: str) -> str:
@@ -137,7 +144,7 @@ def remembered(make: MakePlans, oracle: KernelOracle, cache: CostCache) -> Plan:
     Elsewhere the plan is the cheapest by the costs of isolated kernels.
     """
     alone = make(oracle)
-    record = _Record(cache, _digest(alone)).read()
+    record = _Record(cache, _digest(alone)).read(_labels(alone))
     if record is None:
         return alone[0]
     times, kernels = record
@@ -189,7 +196,7 @@ def compile_tuned(make: MakePlans, oracle: KernelOracle, cache: CostCache) -> Co
     """
     alone = make(oracle)
     record = _Record(cache, _digest(alone))
-    known = record.read()
+    known = record.read(_labels(alone))
     if known is not None:
         times, kernels = known
         return CompiledModel(_by_label(alone, _corrected(make, oracle, kernels), times))

@@ -16,16 +16,24 @@ import numpy as np
 from onnx import ModelProto, TensorProto
 
 from stridewise.dtypes import dtype_of
-from stridewise.errors import GraphError, ModelError, describe
+from stridewise.errors import GraphError, MemoryLimitError, ModelError, describe
 from stridewise.frontends.onnx.proto import OnnxNode
 from stridewise.frontends.onnx.tensors import TensorReader
 from stridewise.graph import Attr, Graph, Node, TensorType
 from stridewise.ops import GraphBuilder, evaluate, infer
+from stridewise.ops.demand import spelled
+from stridewise.ops.effort import Budget, Effort, effort, nbytes
 from stridewise.ops.registry import Array
 
 __all__ = ["Handler", "Importer", "scalar", "tensor_type"]
 
 _UNSORTED = "sort the nodes so that each comes after the ones it reads; a cycle cannot be imported"
+
+
+_WINDOW = ("dilations", "kernel", "output_padding", "pads", "strides")
+_MAX_WINDOW = 2**31 - 1
+"""Greatest parameter of a window; those of sensible models are far from it, and kernels count in
+64 bits."""
 
 
 def tensor_type(array: Array) -> TensorType:
@@ -39,13 +47,18 @@ class Importer:
     Attributes:
         builder: the graph so far.
         rebatched: pairs of the batch that the model was written for and the one asked for.
+        budget: what computing constants may still take.
     """
 
-    def __init__(self, name: str, model: ModelProto, reader: TensorReader) -> None:
+    def __init__(
+        self, name: str, model: ModelProto, reader: TensorReader, memory_limit: int | None = None
+    ) -> None:
         """Start from the initializers and names of a model; its inputs are added next."""
         graph = model.graph
         self.builder = GraphBuilder(name)
         self.rebatched: set[tuple[int, int]] = set()
+        self.budget = Budget()
+        self._limit = memory_limit
         self._reader = reader
         self._initializers: dict[str, TensorProto] = {item.name: item for item in graph.initializer}
         self._constants: dict[str, Array] = {}
@@ -74,6 +87,7 @@ class Importer:
         if found is None and name in self._initializers:
             found = self._reader.read(self._initializers[name], f"initializer {name!r}")
             self._constants[name] = found
+            self.budget.grow(found.nbytes)
         return found
 
     def require_const(self, node: OnnxNode, index: int, what: str) -> Array:
@@ -184,16 +198,59 @@ class Importer:
         return name
 
     def add_input(self, name: str, type_: TensorType) -> None:
-        """Declare an input of the graph."""
+        """Declare an input of the graph.
+
+        Raises:
+            MemoryLimitError: it is larger than all the memory that there is.
+        """
         self._claim(name)
+        self._check_size(f"input {name!r}", type_)
         self._values[name] = self.builder.input(name, type_.shape, type_.dtype)
 
     def define(self, name: str, data: Array) -> str:
-        """Give a result a constant value; a result that nobody wants is dropped."""
+        """Give a result a constant value; a result that nobody wants is dropped.
+
+        Raises:
+            MemoryLimitError: together with what was computed before it is too large.
+        """
         if name:
-            tensor_type(data)  # refuses dtypes that we don't know
+            found = tensor_type(data)  # refuses dtypes that we don't know
+            # Where one element stands for many, it takes no memory before it is packed as a weight.
+            if 0 not in data.strides:
+                self.spend(f"value {name!r}", Effort(nbytes((found,)), 0))
+            self._check_size(f"value {name!r}", found)
             self._constants[self._claim(name)] = data
         return name
+
+    def spend(self, where: str, wanted: Effort) -> None:
+        """Take an effort out of the budget for constants.
+
+        Raises:
+            MemoryLimitError: it is more than is left.
+        """
+        if not self.budget.take(wanted):
+            raise MemoryLimitError(
+                describe(
+                    where,
+                    expected=f"constants that take at most {spelled(self.budget.nbytes)} and "
+                    f"{self.budget.operations} operations more to compute",
+                    found=f"{spelled(wanted.nbytes)} and {wanted.operations} operations",
+                    fix="store the result in the model, or compute it from an input",
+                )
+            )
+
+    def _check_size(self, where: str, type_: TensorType) -> None:
+        """Check that a value by itself fits into memory."""
+        size = nbytes((type_,))
+        if self._limit is not None and size > self._limit:
+            raise MemoryLimitError(
+                describe(
+                    where,
+                    expected=f"at most {spelled(self._limit)} of memory",
+                    found=f"{type_}, which is {spelled(size)}",
+                    fix="give smaller shapes, or a higher memory_limit",
+                )
+            )
 
     def constant(self, hint: str, data: Array) -> str:
         """Add a constant of our own and return its name."""
@@ -239,11 +296,22 @@ class Importer:
         present = [item for item in inputs if item]
         if present and all(self.const(item) is not None for item in present):
             node = Node(name, op, tuple(inputs), (result,), tuple(sorted(attrs.items())))
-            infer(node, tuple(None if item is None else tensor_type(item) for item in operands))
-            return self.define(result, evaluate(node, operands)[0])
+            types = tuple(None if item is None else tensor_type(item) for item in operands)
+            if self.budget.take(effort(node, types, infer(node, types))):
+                self._constants[self._claim(result)] = evaluate(node, operands)[0]
+                return result
         self._claim(result)
+        for key in _WINDOW:
+            wide = attrs.get(key)
+            items = wide if isinstance(wide, tuple) else ()
+            if any(isinstance(item, int) and item > _MAX_WINDOW for item in items):
+                found = f"{key} {wide}"
+                raise GraphError(
+                    describe(f"node {name!r}", expected=f"at most {_MAX_WINDOW}", found=found)
+                )
         names = [self._materialize(item) if item else "" for item in inputs]
         self._values[result] = self.builder.op(op, names, attrs, name=name, output=result)
+        self._check_size(f"value {result!r}", self.builder.type(result))
         return result
 
     def _materialize(self, name: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
+from typing import SupportsIndex
 
 from onnx import ModelProto, ValueInfoProto
 
@@ -88,6 +90,10 @@ def resolve_shapes(inputs: Sequence[ModelInput], shapes: Shapes) -> dict[str, tu
     return result
 
 
+def _is_extent(given: object) -> bool:
+    return isinstance(given, SupportsIndex) and index(given) > 0
+
+
 def _check_given(inputs: Sequence[ModelInput], shapes: Shapes) -> dict[str, int]:
     """Check the caller's shapes and return what they say about symbols."""
     by_name = {item.name: item for item in inputs}
@@ -99,7 +105,7 @@ def _check_given(inputs: Sequence[ModelInput], shapes: Shapes) -> dict[str, int]
             raise InputError(
                 describe("shapes", expected=f"names of inputs ({names})", found=repr(name))
             )
-        if any(extent < 1 for extent in shape):
+        if not all(_is_extent(extent) for extent in shape):
             raise InputError(
                 describe(item.where, expected="positive extents", found=str(tuple(shape)))
             )

@@ -18,6 +18,7 @@ from stridewise.frontends.onnx.source import Source, folder_of, read_model
 from stridewise.frontends.onnx.table import HANDLERS
 from stridewise.frontends.onnx.tensors import TensorReader
 from stridewise.graph import Graph, TensorType
+from stridewise.ops.demand import check_demand, memory_demand
 
 __all__ = ["import_model"]
 
@@ -34,6 +35,7 @@ def import_model(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     name: str | None = None,
+    memory_limit: int | None = None,
 ) -> Graph:
     """Import an ONNX model of opset 7 to 28.
 
@@ -50,8 +52,11 @@ def import_model(
         shapes: shapes of inputs, for symbolic ones or to override fixed ones. An unknown first
             extent that is not given is 1; any other must be given.
         name: the graph's name; by default that in the model, or the file's.
+        memory_limit: bytes that the model may need; None for no limit. Constants are computed only
+            as far as they stay small beside what the file holds.
 
     Raises:
+        MemoryLimitError: the model needs more memory than it may have.
         ModelError: the model cannot be read, is damaged, or uses something that is not supported.
         InputError: ``shapes`` does not fit the inputs of the model.
     """
@@ -59,14 +64,16 @@ def import_model(
     opset = opset_of(model)
     reader = TensorReader(folder_of(source))
     stem = Path(source).stem if isinstance(source, str | os.PathLike) else "model"
-    importer = Importer(name or model.graph.name or stem, model, reader)
+    importer = Importer(name or model.graph.name or stem, model, reader, memory_limit)
     _declare_inputs(importer, model, shapes or {})
     for proto in model.graph.node:
         _import_node(importer, decode_node(proto, opset, reader))
     try:
-        return importer.finish()
+        graph = importer.finish()
     except GraphError as error:
         raise ModelError(str(error)) from error
+    check_demand(f"model {graph.name!r}", memory_demand(graph), memory_limit)
+    return graph
 
 
 def _declare_inputs(
@@ -89,7 +96,9 @@ def _import_node(importer: Importer, node: OnnxNode) -> None:
         with np.errstate(all="ignore"):
             _dispatch(importer, node)
     except ModelError as error:
-        raise error if node.where in str(error) else ModelError(f"{node.where}: {error}") from error
+        if node.where in str(error):
+            raise
+        raise type(error)(f"{node.where}: {error}") from error
     except StridewiseError as error:
         # Our own operators name the node too, in their own terms.
         _, own_name, rest = str(error).partition("): ")

@@ -63,7 +63,8 @@ class OnnxNode:
     def where(self) -> str:
         """How messages name the node."""
         label = self.name or next((name for name in self.outputs if name), "")
-        return f"node {label!r} ({self.op_type})"
+        operator = self.op_type if self.op_type.isidentifier() else repr(self.op_type)
+        return f"node {label!r} ({operator})"
 
     def error(self, expected: str, found: object, fix: str = "") -> ModelError:
         """Return an error that names the node."""
@@ -175,18 +176,34 @@ def _undecoded_kind(code: int) -> str:
     return f"an attribute of type {names.get(code, str(code))}"
 
 
+def _check_attributes(node: OnnxNode) -> None:
+    names: set[str] = set()
+    for item in node.proto.attribute:
+        if not item.name or item.name in names:
+            found = f"another {item.name!r}" if item.name else "one without a name"
+            raise node.error("attributes with names of their own", found)
+        names.add(item.name)
+        if item.ref_attr_name:
+            found = f"{item.name!r}, which refers to {item.ref_attr_name!r}"
+            raise node.error("attributes with values, outside of functions", found)
+
+
 def decode_node(proto: NodeProto, opset: int, reader: TensorReader) -> OnnxNode:
     """Return the typed view of a node.
 
     Raises:
-        ModelError: a tensor attribute cannot be read.
+        ModelError: a tensor attribute cannot be read, an attribute is there twice or refers to one
+            of a function, or the node has no result.
     """
     domain = "" if proto.domain in DEFAULT_DOMAINS else proto.domain
     bare = OnnxNode(
         proto.op_type, domain, proto.name, tuple(proto.input), tuple(proto.output), {}, opset, proto
     )
+    if not any(bare.outputs):
+        raise bare.error("a result with a name", "none")
     if not proto.attribute:
         return bare
+    _check_attributes(bare)
     attrs = {item.name: _decode(item, reader, bare.where) for item in proto.attribute}
     return OnnxNode(bare.op_type, domain, bare.name, bare.inputs, bare.outputs, attrs, opset, proto)
 

@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError
 from onnx import inliner
 
 from stridewise.errors import ModelError, describe
+from stridewise.frontends.onnx.soundness import check_functions, check_model
 
 __all__ = ["Source", "folder_of", "read_model"]
 
@@ -17,6 +18,8 @@ Source = str | os.PathLike[str] | bytes | onnx.ModelProto
 """A path, the content of a file, or a model that is already loaded."""
 
 _DAMAGED = "export or download the model again"
+_LARGEST = 2**31 - 1
+"""Bytes of a protocol buffer; larger models keep their weights in files of their own."""
 
 
 def folder_of(source: Source) -> Path | None:
@@ -38,21 +41,40 @@ def read_model(source: Source) -> onnx.ModelProto:
         content = source if isinstance(source, bytes) else _read_file(Path(source), where)
         model = _parse(content, where)
     _check_graph(model, where)
-    return _inline(model, where) if model.functions else model
+    check_model(model, where)
+    if not model.functions:
+        return model
+    check_functions(model, where)
+    return _inline(model, where)
 
 
 def _read_file(path: Path, where: str) -> bytes:
+    if "\0" in str(path):
+        raise ModelError(describe(where, expected="a path", found="a null character in it"))
     if path.is_dir():
         raise ModelError(
             describe(where, expected="a file", found="a directory", fix="name the .onnx file in it")
         )
     try:
+        if path.exists() and not path.is_file():
+            # A pipe would be waited for, and a device may never end.
+            raise ModelError(describe(where, expected="a file", found="a device, pipe or socket"))
+        size = path.stat().st_size
+        if size > _LARGEST:
+            raise ModelError(
+                describe(
+                    where,
+                    expected=f"at most {_LARGEST} bytes, what a protocol buffer can hold",
+                    found=f"{size} bytes",
+                    fix="save the model with external data",
+                )
+            )
         return path.read_bytes()
     except FileNotFoundError:
         raise ModelError(
             describe(where, expected="an ONNX file", found="no such file", fix="check the path")
         ) from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise ModelError(describe(where, expected="a readable file", found=str(error))) from error
 
 

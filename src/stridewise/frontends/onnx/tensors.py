@@ -40,6 +40,9 @@ _FIELDS = {
     "uint32": "uint64_data",
     "uint64": "uint64_data",
 }
+_MAX_RANK = 32
+"""Axes of an array, the limit of every NumPy."""
+
 _CODES: dict[int, str] = {code: name for name, code in TensorProto.DataType.items()}
 
 
@@ -88,6 +91,9 @@ class TensorReader:
             raise ModelError(
                 describe(where, expected="extents of 0 or more", found=f"shape {list(shape)}")
             )
+        if len(shape) > _MAX_RANK:
+            found = f"{len(shape)} axes"
+            raise ModelError(describe(where, expected=f"at most {_MAX_RANK} axes", found=found))
         if tensor.HasField("segment"):
             raise ModelError(describe(where, expected="a whole tensor", found="a segment of one"))
         little_endian = dtype.numpy.newbyteorder("<")
@@ -97,7 +103,15 @@ class TensorReader:
             data = _raw(tensor.raw_data, prod(shape) * dtype.itemsize, where).view(little_endian)
         else:
             data = _listed(tensor, dtype, prod(shape), where)
-        return data.astype(dtype.numpy, copy=False).reshape(shape)
+        if dtype.name == "bool":
+            data = data.view(np.uint8) != 0  # files may have any byte
+        try:
+            return data.astype(dtype.numpy, copy=False).reshape(shape)
+        except ValueError:  # no elements, but extents whose product is too large all the same
+            found = f"shape {list(shape)}"
+            raise ModelError(
+                describe(where, expected="extents that fit an array", found=found)
+            ) from None
 
     def _external(self, tensor: TensorProto, nbytes: int, where: str) -> Array:
         entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -118,6 +132,7 @@ class TensorReader:
         return content[offset : offset + length]
 
     def _locate(self, location: str, where: str) -> Path:
+        """Return the file at a location, wherever symbolic links lead."""
         if self._folder is None:
             raise ModelError(
                 describe(
@@ -128,8 +143,9 @@ class TensorReader:
                 )
             )
         folder = self._folder.resolve()
-        path = (folder / location).resolve()
-        if not location or Path(location).is_absolute() or not path.is_relative_to(folder):
+        usable = location and "\0" not in location and not Path(location).is_absolute()
+        path = _resolved(folder / location) if usable else None
+        if path is None or not path.is_relative_to(folder):
             raise ModelError(
                 describe(
                     where,
@@ -142,16 +158,16 @@ class TensorReader:
 
     def _map(self, path: Path, where: str) -> Array:
         if path not in self._files:
-            if not path.is_file():
-                raise ModelError(
-                    describe(
-                        where,
-                        expected=f"external data in {path.name!r}",
-                        found="no such file",
-                        fix="put the data file beside the model",
-                    )
-                )
             try:
+                if not path.is_file():
+                    raise ModelError(
+                        describe(
+                            where,
+                            expected=f"external data in {path.name!r}",
+                            found="no such file",
+                            fix="put the data file beside the model",
+                        )
+                    )
                 empty = path.stat().st_size == 0
                 mapped = np.zeros(0, np.uint8) if empty else np.memmap(path, np.uint8, "r")
             except OSError as error:
@@ -162,6 +178,13 @@ class TensorReader:
                 ) from error
             self._files[path] = np.asarray(mapped)
         return self._files[path]
+
+
+def _resolved(path: Path) -> Path | None:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # a circle of links, or a name that is too long
+        return None
 
 
 def _short(where: str, nbytes: int, found: str) -> ModelError:

@@ -1,0 +1,80 @@
+"""How much memory a plan needs, and whether it may have it, before anything is allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from stridewise.errors import InputError, describe
+from stridewise.ops.demand import MemoryDemand, check_demand, memory_demand
+from stridewise.ops.effort import nbytes
+from stridewise.ops.geometry import storage_shape
+from stridewise.ops.kernels import KernelSpec
+from stridewise.planner.plan import Plan
+from stridewise.runtime.lower import lower
+from stridewise.runtime.machine import default_memory_limit
+from stridewise.runtime.schedule import ITEMSIZE
+
+__all__ = ["checked_limit", "plan_demand", "within_limit"]
+
+
+def checked_limit(memory_limit: object) -> int | None:
+    """Return a limit in bytes, the default one for None.
+
+    Raises:
+        InputError: it is not a positive integer.
+    """
+    if memory_limit is None:
+        return default_memory_limit()
+    if isinstance(memory_limit, bool) or not isinstance(memory_limit, int) or memory_limit < 1:
+        raise InputError(
+            describe("memory_limit", expected="a number of bytes", found=repr(memory_limit))
+        )
+    return memory_limit
+
+
+_PADDING = 16
+"""Formats pad channels to blocks of at most so many, so that no plan needs more than this times
+what the graph does."""
+
+
+def _no_scratch(_spec: KernelSpec, _implementation: str) -> int:
+    return 0
+
+
+def plan_demand(plan: Plan) -> MemoryDemand:
+    """Return what a plan needs in the formats that it chose; scratchpads come on top."""
+    program = lower(plan, _no_scratch)
+    values = plan.graph.values
+    packed = 0
+    for constant in program.constants:
+        memory = constant.spec.memory(constant.role) if constant.spec is not None else None
+        dims = values[constant.value].shape if memory is None else memory.dims
+        packed += ITEMSIZE * prod(dims)
+    boundary = sum(
+        ITEMSIZE * prod(storage_shape(values[name], fmt))
+        for formats in (plan.input_formats, plan.output_formats)
+        for name, fmt in formats.items()
+    )
+    weights = sum(nbytes((values[name].type,)) for name in plan.graph.constants)
+    return MemoryDemand(weights, packed, program.arena_nbytes + boundary)
+
+
+def within_limit(plans: Sequence[Plan], limit: int | None) -> tuple[Plan, ...]:
+    """Return the plans that need no more than ``limit`` bytes.
+
+    Args:
+        plans: the chosen one, then others that may take its place.
+        limit: None for no limit.
+
+    Raises:
+        MemoryLimitError: the first plan needs more; the message has the estimate.
+    """
+    if limit is None:
+        return tuple(plans)
+    demand = memory_demand(plans[0].graph)
+    if _PADDING * demand.total <= limit:
+        return tuple(plans)
+    demands = [plan_demand(plan) for plan in plans]
+    check_demand(f"plan of {plans[0].graph.name!r}", demands[0], limit)
+    return tuple(plan for plan, needed in zip(plans, demands, strict=True) if needed.total <= limit)

@@ -67,7 +67,7 @@ def plan(
 
     Raises:
         ModelError: the model is damaged or uses something unsupported.
-        MemoryLimitError: the model needs more memory than it may have; the message has the estimate.
+        MemoryLimitError: the model needs more memory than it may have; the message says how much.
         InputError: an argument does not fit.
         FormatError: a format of an input or output is unknown, or does not suit it.
         TargetError: the file of a target is damaged.
@@ -162,7 +162,7 @@ def compile(  # noqa: A001
 
     Raises:
         ModelError: the model is damaged or uses something unsupported.
-        MemoryLimitError: the model needs more memory than it may have; the message has the estimate.
+        MemoryLimitError: the model needs more memory than it may have; the message says how much.
         InputError: an argument does not fit.
         FormatError: a format of an input or output is unknown, or does not suit it.
         TargetError: the file of a target is damaged.

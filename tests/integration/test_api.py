@@ -229,7 +229,10 @@ def test_a_plan_explains_itself(graph: sw.Graph) -> None:
     assert [item.name for item in uniform] == ["all plain", "all channels-last", "all blocked"]
     # The planner may always choose a uniform plan, so none of them is cheaper.
     assert all(own.cost_ns <= item.cost_ns + 1e-6 for item in uniform)
-    assert plan.explain().splitlines()[-1].strip().startswith("each operator for itself")
+    lines = plan.explain().splitlines()
+    last = len(lines) - len(plan.savings())
+    assert lines[last - 1].strip().startswith("each operator for itself")
+    assert [line.partition(" (see ")[0] for line in lines[last:]] == list(map(str, plan.savings()))
     assert plan.storage("x").storage.format.name == "NCHW"
     assert plan.storage("y").canonical_shape == (1, 5, 9, 9)
 

@@ -12,6 +12,7 @@ from stridewise.formats import Format, is_dense
 from stridewise.ops.geometry import canonical_shape
 from stridewise.planner.boundary import Boundary
 from stridewise.planner.terms import Terms
+from stridewise.planner.why import duration
 
 if TYPE_CHECKING:
     from stridewise.planner.plan import Plan
@@ -41,7 +42,7 @@ class Saving:
 
     def __str__(self) -> str:
         verb = "giving" if self.side == "input" else "taking"
-        return f"{verb} {self.tensor!r} as {self.format} would save {self.saved_ns / 1e6:.3f} ms"
+        return f"{verb} {self.tensor!r} as {self.format} would save {duration(self.saved_ns)}"
 
 
 def _others(plan: Plan, name: str, known: tuple[Format, ...]) -> list[Format]:

@@ -29,7 +29,7 @@ demo: venv ## show what Stridewise does
 	$(BIN)/python examples/demo.py
 
 test: venv ## run the tests and the examples in docstrings, with coverage
-	$(BIN)/python -m pytest tests src --doctest-modules --cov --cov-report=term
+	$(BIN)/python -m pytest --numprocesses=auto tests src --doctest-modules --cov --cov-report=term
 
 lint: venv ## check style, types, layers of imports and C++ format
 	$(BIN)/ruff check .

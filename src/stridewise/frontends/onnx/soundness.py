@@ -27,7 +27,8 @@ def check_model(model: ModelProto, where: str) -> None:
     """Check names and definitions.
 
     Raises:
-        ModelError: a name is not UTF-8, or an input, output or initializer is there twice.
+        ModelError: a name is not UTF-8, or an input or initializer is there twice. An output may be:
+            the same value goes to the caller two times.
     """
     for place, texts in _texts(model):
         for text in texts:
@@ -48,7 +49,7 @@ def check_model(model: ModelProto, where: str) -> None:
         ("initializer", [item.name for item in graph.initializer]),
     ):
         name, count = next(iter(Counter(names).most_common(1)), ("", 0))
-        if count > 1:
+        if count > 1 and what != "output":
             raise ModelError(
                 describe(
                     f"{where}, {what} {name!r}",

@@ -27,8 +27,8 @@ def check_model(model: ModelProto, where: str) -> None:
     """Check names and definitions.
 
     Raises:
-        ModelError: a name is not UTF-8, or an input or initializer is there twice. An output may be:
-            the same value goes to the caller two times.
+        ModelError: a name is not UTF-8, or an input or initializer is there twice. Outputs may be:
+            the same value then goes to the caller two times.
     """
     for place, texts in _texts(model):
         for text in texts:

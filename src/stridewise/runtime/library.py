@@ -28,7 +28,7 @@ __all__ = ["LibraryInfo", "forbid_forked_threads", "library_info", "load_core"]
 
 ENVIRONMENT_VARIABLE = "STRIDEWISE_LIBDNNL"
 _SPIN_VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME")
-_SPIN_COUNT = "1000"
+_SPIN_COUNT = "4000"
 
 DISTRIBUTIONS = ("onednn-cpu-gomp", "onednn-cpu-iomp")
 SONAME = "libdnnl.so.3"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 
 from stridewise.ops.kernels import KernelSpec
 from stridewise.planner.cost import Corrected, KernelOracle
-from stridewise.planner.plan import Comparison, Plan
+from stridewise.planner.plan import Plan
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.contest import run_in_turn
 from stridewise.runtime.executor import CompiledModel
@@ -29,7 +29,7 @@ MakePlans = Callable[[KernelOracle], tuple[Plan, ...]]
 _NEAR = 1.25
 """Uniform plans that cost more than this many times the cheapest do not take part."""
 _MARGIN = 0.98
-"""Another plan wins below this part of the corrected plan's time; above, it may be noise."""
+"""Times that differ by less than this factor differ by noise."""
 _CORRECTIONS = 3
 PLANNED, UNCORRECTED = "planned", "planned alone"
 
@@ -112,29 +112,36 @@ def _near(plans: Sequence[Plan]) -> list[Plan]:
     return found[1:]
 
 
-def _winner(times: Mapping[str, float]) -> str:
-    best = min(times, key=lambda label: times[label])
-    return best if times[best] < _MARGIN * times[PLANNED] else PLANNED
+def _winner(times: Mapping[str, float], plans: Mapping[str, Plan]) -> str:
+    """Return which plan is used: of those as fast as the fastest but for noise, the simplest.
+
+    That is the one with the fewest reorders. What a plan of many saves by costs alone, and not on
+    the clock, is owed to the errors of those costs.
+    """
+    fastest = min(times.values())
+    equal = [label for label, taken in times.items() if _MARGIN * taken <= fastest]
+    return min(equal, key=lambda label: (len(plans[label].reorders), label != PLANNED))
 
 
-def _by_label(alone: Sequence[Plan], corrected: Sequence[Plan], times: Mapping[str, float]) -> Plan:
+def _by_label(alone: Sequence[Plan], corrected: Sequence[Plan]) -> dict[str, Plan]:
+    """Return the plans that may have run, by the labels of their times."""
+    uniform = {plan.name: plan for plan in alone[1:]}
+    before = dataclasses.replace(alone[0], name=UNCORRECTED)
+    return {PLANNED: corrected[0], UNCORRECTED: before, **uniform}
+
+
+def _used(plans: Mapping[str, Plan], times: Mapping[str, float]) -> Plan:
     """Return the plan that won, with all measured times in its comparisons."""
-    label = _winner(times)
-    comparisons: list[Comparison] = [
+    comparisons = [
         dataclasses.replace(item, measured_ns=times.get(item.name))
-        for item in corrected[0].comparisons
+        for item in plans[PLANNED].comparisons
     ]
     if UNCORRECTED in times:
-        before = alone[0].comparisons[0]
+        before = plans[UNCORRECTED].comparisons[0]
         comparisons.insert(
             1, dataclasses.replace(before, name=UNCORRECTED, measured_ns=times[UNCORRECTED])
         )
-    if label == PLANNED:
-        plan = corrected[0]
-    elif label == UNCORRECTED:
-        plan = dataclasses.replace(alone[0], name=UNCORRECTED)
-    else:
-        plan = next(plan for plan in alone if plan.name == label)
+    plan = plans[_winner(times, plans)]
     return dataclasses.replace(plan, comparisons=tuple(comparisons))
 
 
@@ -148,7 +155,7 @@ def remembered(make: MakePlans, oracle: KernelOracle, cache: CostCache) -> Plan:
     if record is None:
         return alone[0]
     times, kernels = record
-    return _by_label(alone, _corrected(make, oracle, kernels), times)
+    return _used(_by_label(alone, _corrected(make, oracle, kernels)), times)
 
 
 class _Tuning:
@@ -199,8 +206,9 @@ def compile_tuned(make: MakePlans, oracle: KernelOracle, cache: CostCache) -> Co
     known = record.read(_labels(alone))
     if known is not None:
         times, kernels = known
-        return CompiledModel(_by_label(alone, _corrected(make, oracle, kernels), times))
+        return CompiledModel(_used(_by_label(alone, _corrected(make, oracle, kernels)), times))
     tuning = _Tuning(make, oracle, alone)
     record.write(tuning.times, tuning.kernels)
-    plan = _by_label(alone, tuning.corrected, tuning.times)
-    return tuning.models[_winner(tuning.times)].with_plan(plan)
+    plans = _by_label(alone, tuning.corrected)
+    winner = tuning.models[_winner(tuning.times, plans)]
+    return winner.with_plan(_used(plans, tuning.times))

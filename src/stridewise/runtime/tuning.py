@@ -125,7 +125,14 @@ def _winner(times: Mapping[str, float], plans: Mapping[str, Plan]) -> str:
 
 def _by_label(alone: Sequence[Plan], corrected: Sequence[Plan]) -> dict[str, Plan]:
     """Return the plans that may have run, by the labels of their times."""
-    uniform = {plan.name: plan for plan in alone[1:]}
+    again = {plan.name: plan for plan in corrected}
+    # Where corrected costs lead to the same choices, they tell more about them.
+    uniform = {
+        plan.name: again[plan.name]
+        if plan.name in again and _choices(again[plan.name]) == _choices(plan)
+        else plan
+        for plan in alone[1:]
+    }
     before = dataclasses.replace(alone[0], name=UNCORRECTED)
     return {PLANNED: corrected[0], UNCORRECTED: before, **uniform}
 

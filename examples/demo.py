@@ -65,7 +65,9 @@ def main() -> None:
     inputs = {name: np.random.default_rng(1).standard_normal(shape, np.float32)}
     who, expected = reference(seeded, inputs)
     error = np.linalg.norm(model(inputs[name]) - expected) / np.linalg.norm(expected)
-    assert error < 1e-5, f"relative error {error} against {who}"
+    # Rounding in sums of thousands of products moves the logits by about 1e-5, in float32 whoever
+    # adds them up, and the softmax makes that the relative error of its result.
+    assert error < 3e-5, f"relative error {error} against {who}"
     OUT.print(f"\n3. Its output agrees with {who}: relative error {error:.1e}\n")
 
     timings = compare(model, seeded.SerializeToString(), installed(), runs=30)

@@ -23,7 +23,7 @@ Wanted = Mapping[str, str | Format | Sequence[str | Format]]
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Acceptable formats of every input and output, most welcome first where costs are equal.
+    """Acceptable formats of every input and output; of those of equal bytes the first is used.
 
     Attributes:
         inputs: by name.

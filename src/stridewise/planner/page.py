@@ -1,7 +1,7 @@
 """Where plans and models find what draws them as a page.
 
 The report reads plans, programs and profiles, so it stands above the planner and the runtime, and
-neither may import it. What draws is therefore handed in from above, once, by ``api.py``, which
+neither may import it. What draws is therefore handed in from above, once, by ``api``, which
 puts the stages together. ``Plan.to_html`` and ``CompiledModel.report_html`` call what is there.
 """
 

@@ -158,6 +158,7 @@ def test_a_correction_that_made_it_worse_is_not_used(
     clock = Clock({"planned alone": 100.0, "planned": 110.0}, slow_when_blocked)
     model = tuned(tmp_path, monkeypatch, clock, near())
     assert model.plan.name == "planned alone"
+    assert "note: the clock preferred this plan; its costs are those of isolated" in str(model.plan)
     assert any(d.chosen.option.outputs[0].is_blocked for d in model.plan.decisions)
     assert tuning.remembered(plans, near(), CostCache(MACHINE, tmp_path)).name == "planned alone"
 

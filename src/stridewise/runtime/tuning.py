@@ -31,6 +31,10 @@ _NEAR = 1.25
 _MARGIN = 0.98
 """Times that differ by less than this factor differ by noise."""
 _CORRECTIONS = 3
+_OTHER_COSTS = (
+    "the clock preferred this plan; its costs are those of isolated kernels, and those of the "
+    "plans that it is compared with are corrected in place"
+)
 PLANNED, UNCORRECTED = "planned", "planned alone"
 
 
@@ -123,6 +127,10 @@ def _winner(times: Mapping[str, float], plans: Mapping[str, Plan]) -> str:
     return min(equal, key=lambda label: (len(plans[label].reorders), label != PLANNED))
 
 
+def _noted(plan: Plan) -> Plan:
+    return dataclasses.replace(plan, notes=(*plan.notes, _OTHER_COSTS))
+
+
 def _by_label(alone: Sequence[Plan], corrected: Sequence[Plan]) -> dict[str, Plan]:
     """Return the plans that may have run, by the labels of their times."""
     again = {plan.name: plan for plan in corrected}
@@ -130,10 +138,10 @@ def _by_label(alone: Sequence[Plan], corrected: Sequence[Plan]) -> dict[str, Pla
     uniform = {
         plan.name: again[plan.name]
         if plan.name in again and _choices(again[plan.name]) == _choices(plan)
-        else plan
+        else _noted(plan)
         for plan in alone[1:]
     }
-    before = dataclasses.replace(alone[0], name=UNCORRECTED)
+    before = dataclasses.replace(_noted(alone[0]), name=UNCORRECTED)
     return {PLANNED: corrected[0], UNCORRECTED: before, **uniform}
 
 

@@ -280,6 +280,25 @@ def _pins(plan: Plan, record: PlanRecord, where: str) -> tuple[Pin, ...]:
     return tuple(found)
 
 
+def _check_target(record: PlanRecord, target: Target, where: str) -> None:
+    if record.target != target.name:
+        raise PlanError(
+            describe(
+                where,
+                expected=f"a plan for target {target.name}",
+                found=record.target,
+                fix=f"give target={record.target!r}",
+            )
+        )
+
+
+def _notes(record: PlanRecord, here: Machine) -> tuple[str, ...]:
+    other = differences(record.machine, here)
+    if not other:
+        return record.notes
+    return (*record.notes, f"the plan was made for another machine ({'; '.join(other)})")
+
+
 def restore(
     record: PlanRecord,
     derived: Derived,
@@ -300,15 +319,7 @@ def restore(
         PlanError: the plan is of another target or graph, or decides what does not exist.
     """
     graph = derived.graph
-    if record.target != target.name:
-        raise PlanError(
-            describe(
-                where,
-                expected=f"a plan for target {target.name}",
-                found=record.target,
-                fix=f"give target={record.target!r}",
-            )
-        )
+    _check_target(record, target, where)
     _check_graph(record, graph, where)
     edge = _edge(record, graph, where)
     candidates = _candidates(record, graph, target, edge, where)
@@ -319,10 +330,6 @@ def restore(
     form = candidates.storages.format
     known = {(n, str(form(n, a)), str(form(n, b))): (n, a, b) for n, a, b in candidates.reorders}
     reorders = tuple(_reorder(item, known, candidates, where) for item in record.reorders)
-    notes = record.notes
-    other = differences(record.machine, machine)
-    if other:
-        notes += (f"the plan was made for another machine ({'; '.join(other)})",)
     plan = Plan(
         record.name,
         graph,
@@ -341,6 +348,6 @@ def restore(
         {name: formats[0] for name, formats in edge.inputs.items()},
         {name: formats[0] for name, formats in edge.outputs.items()},
         Terms(graph, candidates, edge),
-        notes=notes,
+        notes=_notes(record, machine),
     )
     return replace(plan, pins=_pins(plan, record, where)) if record.pins else plan

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from string import ascii_lowercase, ascii_uppercase
 
 from stridewise.formats import Format, algebra, nd
+from stridewise.formats.axes import POSITIONAL
 from stridewise.graph import Value
 from stridewise.ops.kernels import Arg, Call, KernelContext, KernelSpec, MemorySpec, Operand
 
@@ -17,6 +19,7 @@ __all__ = [
     "canonical_shape",
     "copy_call",
     "elementwise_formats",
+    "positional",
     "region",
     "row_major",
     "same_place",
@@ -28,7 +31,21 @@ __all__ = [
 
 def user_format(value: Value) -> Format:
     """Return the row-major format in the user's own axis order."""
-    return nd(len(value.shape)) if value.origin is None else value.origin
+    return positional(len(value.shape)) if value.origin is None else value.origin
+
+
+def positional(rank: int) -> Format:
+    """Return the row-major format over positional axes, of any rank.
+
+    >>> positional(2).order, positional(13).order[-1]
+    (('a', 'b'), 'm')
+    """
+    if rank <= len(POSITIONAL):
+        return nd(rank)
+    # No library has names for so many, and NumPy has no more than 64 axes.
+    more = (*ascii_lowercase, *ascii_uppercase, *(f"x{index}" for index in range(rank)))
+    axes = tuple(more[:rank])
+    return Format(axes, axes)
 
 
 def canonical_shape(value: Value, fmt: Format) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from stridewise.formats import Block, Format, nd
 from stridewise.graph import Refusal, Value
-from stridewise.ops.geometry import canonical_shape
+from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.ops.kernels import KernelContext, KernelOption, KernelSpec, MemorySpec
 from stridewise.ops.registry import kernel_options
 
@@ -41,6 +41,11 @@ class Target(Protocol):
     @property
     def dtypes(self) -> frozenset[str]:
         """Element types that kernels compute in."""
+        ...
+
+    @property
+    def has_host(self) -> bool:
+        """Whether nodes without a kernel run on the host; else they are errors."""
         ...
 
     @property
@@ -116,6 +121,27 @@ class Machine:
         return f"{self.cpu}, {self.isa}, {self.threads} threads, {self.library}"
 
 
+_MOST_AXES = 12
+"""The most that oneDNN takes."""
+
+
+def _odd(value: Value) -> str:
+    """Return why no kernel needs to know a shape; "" where some may."""
+    if 0 in value.shape:
+        return "has no elements"
+    rank = len(value.shape)
+    return f"has {rank} axes, kernels take {_MOST_AXES} at most" if rank > _MOST_AXES else ""
+
+
+def _is_view(context: KernelContext, option: KernelOption) -> bool:
+    """Return whether an option runs nothing and keeps to the formats of host kernels."""
+    if option.calls or option.fill is not None:
+        return False
+    node = context.node
+    pairs = zip((*node.inputs, *node.outputs), (*option.inputs, *option.outputs), strict=True)
+    return all(fmt is None or fmt == user_format(context.value(name)) for name, fmt in pairs)
+
+
 @dataclass(frozen=True, slots=True)
 class LibraryTarget:
     """A target whose kernels are a library's: the rooms in ``ops`` describe them.
@@ -126,6 +152,7 @@ class LibraryTarget:
         efficiency: which part of the roofline a kernel reaches, for ``tune="model"``.
         dtypes: element types that kernels compute in.
         reorder: what reports call a reorder.
+        has_host: whether nodes without a kernel run on the host.
     """
 
     name: str
@@ -133,10 +160,16 @@ class LibraryTarget:
     efficiency: Callable[[KernelSpec], float]
     dtypes: frozenset[str] = frozenset({"float32"})
     reorder: str = "reorder"
+    has_host: bool = True
 
     def formats(self, value: Value) -> Mapping[str, Format]:
-        """Return the formats that a value can be stored in, by the name of their kind."""
+        """Return the formats that a value can be stored in, by the name of their kind.
+
+        What no kernel takes is stored as host kernels take it.
+        """
         origin = value.origin
+        if self._foreign(value) or _odd(value):
+            return {"plain": user_format(value)}
         if origin is None:
             return {"plain": nd(len(value.shape))}
         if origin.rank < 3 or origin.axes[:2] != ("N", "C"):
@@ -144,8 +177,36 @@ class LibraryTarget:
         return {kind.name: kind.of(origin.axes) for kind in self.kinds}
 
     def options(self, context: KernelContext) -> Iterable[KernelOption | Refusal]:
-        """Yield the ways to compute a node, and why others are not offered."""
-        return kernel_options(context)
+        """Yield the ways to compute a node, and why others are not offered.
+
+        Around values that no kernel takes, only views are left.
+        """
+        sides = (("input", context.node.inputs), ("output", context.node.outputs))
+        named = [
+            (side, index, context.value(name))
+            for side, names in sides
+            for index, name in enumerate(names)
+            if name
+        ]
+        odd = [f"{side} {index} {why}" for side, index, value in named if (why := _odd(value))]
+        foreign = [
+            f"{side} {index} {why}"
+            for side, index, value in named
+            if not context.is_constant(value.name) and (why := self._foreign(value))
+        ]
+        if odd or foreign:
+            yield Refusal(self.name, context.node.name, (odd or foreign)[0])
+        if odd:
+            return
+        for item in kernel_options(context):
+            if not foreign or (isinstance(item, KernelOption) and _is_view(context, item)):
+                yield item
+
+    def _foreign(self, value: Value) -> str:
+        """Return why kernels do not take the dtype of a value; "" where they do."""
+        if value.dtype.name in self.dtypes:
+            return ""
+        return f"is {value.dtype}, kernels take {' and '.join(sorted(self.dtypes))}"
 
     def reorder_spec(self, value: Value, source: Format, goal: Format) -> KernelSpec:
         """Return the kernel that stores a value in another format."""

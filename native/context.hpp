@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -15,6 +16,13 @@ struct BoundPrimitive {
     dnnl_primitive_t primitive;
     std::vector<dnnl_exec_arg_t> args;
 };
+// Kernels take bare addresses, one for each of their arguments in their own order.
+struct BoundKernel {
+    const Kernel *kernel;
+    std::vector<Ref> refs;
+    std::optional<Ref> scratchpad;
+    std::vector<void *> data;
+};
 struct BoundCopy {
     Ref dst;
     Ref src;
@@ -25,7 +33,7 @@ struct BoundFill {
     std::size_t count;
     float value;
 };
-using BoundStep = std::variant<BoundPrimitive, BoundCopy, BoundFill>;
+using BoundStep = std::variant<BoundPrimitive, BoundKernel, BoundCopy, BoundFill>;
 
 class Context {
   public:
@@ -49,6 +57,7 @@ class Context {
 
     BoundStep bind_step(const Step &step);
     std::byte *resolve(const Ref &ref) const;
+    void execute_kernel(BoundKernel &step);
     void execute_primitive(std::size_t index, const BoundPrimitive &step);
 
     // Shared, because an array handed to a trace may outlive the program.

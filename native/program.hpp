@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "kernel.hpp"
 #include "memory.hpp"
 #include "primitives.hpp"
 
@@ -48,6 +49,10 @@ struct PrimitiveStep {
     Primitive primitive;
     std::vector<Arg> args;
 };
+struct KernelStep {
+    std::shared_ptr<Kernel> kernel;
+    std::vector<Arg> args;
+};
 struct CopyStep {
     Ref dst;
     Ref src;
@@ -58,7 +63,7 @@ struct FillStep {
     std::size_t count;
     float value;
 };
-using Step = std::variant<PrimitiveStep, CopyStep, FillStep>;
+using Step = std::variant<PrimitiveStep, KernelStep, CopyStep, FillStep>;
 
 // All that one execution writes to. Programs keep a pool of these, one for each caller that was
 // ever running at the same time as the others.
@@ -78,6 +83,7 @@ class Program {
     Program &operator=(const Program &) = delete;
 
     void add_primitive(const Primitive &primitive, std::vector<Arg> args);
+    void add_kernel(std::shared_ptr<Kernel> kernel, std::vector<Arg> args);
     void add_copy(const Ref &dst, const Ref &src, std::size_t nbytes);
     void add_fill(const Ref &dst, std::size_t count, float value);
     void freeze() { frozen_ = true; }
@@ -104,7 +110,9 @@ class Program {
     void check_ref(const Ref &ref, std::size_t nbytes, bool written) const;
     void check_building() const;
     void check_run(const Views &inputs, const Views &outputs) const;
-    void check_args(const Primitive &primitive, const std::vector<Arg> &args) const;
+    // For primitives and kernels, which describe their arguments alike.
+    template <class Operation>
+    void check_args(const Operation &operation, const std::vector<Arg> &args) const;
     template <class Before, class After>
     void execute(const Views &inputs, const Views &outputs, const Before &before,
                  const After &after);

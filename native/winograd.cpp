@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 
 #include "errors.hpp"
@@ -30,21 +31,31 @@ std::int64_t off_page(std::int64_t count) {
     return lines % kPage == 0 ? lines + kLine : lines;
 }
 
-const WinogradKernels &find_kernels(const std::string &isa, int tile) {
-    require(tile == 2 || tile == 4,
-            "winograd: expected a tile of 2 or 4, got " + std::to_string(tile));
-    if (isa == "portable") return portable_winograd_kernels(tile);
+const WinogradKernels &find_kernels(const WinogradOptions &options) {
+    require(options.tile == 2 || options.tile == 4,
+            "winograd: expected a tile of 2 or 4, got " + std::to_string(options.tile));
 #ifdef STRIDEWISE_AVX2
-    if (isa == "avx2" && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
-        return avx2_winograd_kernels(tile);
-    }
-    if (isa == "avx512" && __builtin_cpu_supports("avx512f") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-        __builtin_cpu_supports("avx512bw")) {
-        return avx512_winograd_kernels(tile);
-    }
+    if (options.isa == "avx512") return avx512_winograd_kernels(options.tile);
+    if (options.isa == "avx2") return avx2_winograd_kernels(options.tile);
 #endif
-    throw std::invalid_argument("winograd: this processor has no " + isa + " kernels");
+    return portable_winograd_kernels(options.tile, options.lanes);
+}
+
+#ifdef STRIDEWISE_AVX2
+// Larger instruction sets have all bits of those that they include.
+bool is_allowed(dnnl_cpu_isa_t isa) {
+    const unsigned wanted = isa;
+    return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & wanted) == wanted;
+}
+#endif
+
+WinogradOptions with_isa(WinogradOptions options) {
+    const auto known = winograd_isas(options.lanes);
+    if (options.isa.empty()) options.isa = known.front();
+    require(std::find(known.begin(), known.end(), options.isa) != known.end(),
+            "winograd: there are no " + options.isa + " kernels of " +
+                std::to_string(options.lanes) + " lanes here");
+    return options;
 }
 
 const std::map<std::string, WinogradPostOp> &eltwise_ops() {
@@ -59,6 +70,14 @@ const std::map<std::string, WinogradPostOp> &eltwise_ops() {
         {"hardswish", WinogradPostOp::hardswish},
         {"logistic", WinogradPostOp::logistic},
         {"swish", WinogradPostOp::swish},
+        {"tanh", WinogradPostOp::tanh},
+        {"elu", WinogradPostOp::elu},
+        {"sqrt", WinogradPostOp::sqrt},
+        {"exp", WinogradPostOp::exp},
+        {"log", WinogradPostOp::log},
+        {"soft_relu", WinogradPostOp::soft_relu},
+        {"gelu_erf", WinogradPostOp::gelu_erf},
+        {"pow", WinogradPostOp::pow},
     };
     return table;
 }
@@ -80,6 +99,10 @@ WinogradPostOp find_op(const std::map<std::string, WinogradPostOp> &table,
 
 WinogradStage stage_of(const PostOp &post_op) {
     if (const auto *eltwise = std::get_if<EltwisePostOp>(&post_op)) {
+        if (eltwise->algorithm == "relu" && eltwise->alpha == 0.0F) {
+            // A product with the slope would make NaN of an infinity.
+            return {WinogradPostOp::clip, 0.0F, std::numeric_limits<float>::infinity(), nullptr};
+        }
         return {find_op(eltwise_ops(), eltwise->algorithm), eltwise->alpha, eltwise->beta, nullptr};
     }
     if (const auto *sum = std::get_if<SumPostOp>(&post_op)) {
@@ -117,8 +140,25 @@ struct Winograd::Call {
     WinogradResult result;
 };
 
-Winograd::Winograd(const WinogradOptions &options, const PostOps &post_ops)
-    : options_(options), kernels_(&find_kernels(options.isa, options.tile)) {
+std::vector<std::string> winograd_isas(int lanes) {
+    require(lanes == 8 || lanes == 16,
+            "winograd: expected vectors of 8 or 16 lanes, got " + std::to_string(lanes));
+    std::vector<std::string> found;
+#ifdef STRIDEWISE_AVX2
+    const bool wide = is_allowed(dnnl_cpu_isa_avx512_core) && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512bw");
+    const bool narrow = is_allowed(dnnl_cpu_isa_avx2) && __builtin_cpu_supports("avx2") &&
+                        __builtin_cpu_supports("fma");
+    if (lanes == 16 && wide) found.emplace_back("avx512");
+    if (lanes == 8 && narrow) found.emplace_back("avx2");
+#endif
+    found.emplace_back("portable");
+    return found;
+}
+
+Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
+    : options_(with_isa(std::move(options))), kernels_(&find_kernels(options_)) {
     const auto &o = options_;
     require(std::min({o.images, o.channels, o.height, o.width, o.outputs}) >= 1,
             "winograd: expected positive extents");
@@ -183,6 +223,10 @@ std::int64_t Winograd::tile_count() const {
 std::size_t Winograd::packed_count() const {
     const std::int64_t lanes = kernels_->lanes;
     return static_cast<std::size_t>(pairs_ * window() * chunks_ * lanes * 2 * lanes);
+}
+
+std::size_t Winograd::weights_nbytes() const {
+    return static_cast<std::size_t>(options_.outputs * options_.channels * 9) * sizeof(float);
 }
 
 std::string Winograd::impl() const {

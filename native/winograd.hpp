@@ -17,16 +17,21 @@ struct WinogradOptions {
     std::int64_t images, channels, height, width, outputs;
     std::array<std::int64_t, 4> pads;  // top, left, bottom, right
     int tile;                          // 2 or 4 results along each axis
+    int lanes;                         // elements of a vector: 8 or 16
     bool channels_last;                // else channels in blocks of one vector
     bool has_bias;
     int threads;
-    std::string isa;  // "avx512", "avx2" or "portable"
+    std::string isa;  // one of winograd_isas(lanes); "" for the best
 };
+
+// The instruction sets with kernels for vectors of 8 or 16 lanes that this processor has and the
+// library is allowed to use, best first.
+std::vector<std::string> winograd_isas(int lanes);
 
 class Winograd : public Kernel {
   public:
     // Throws std::invalid_argument where the operation is none of this kind.
-    Winograd(const WinogradOptions &options, const PostOps &post_ops);
+    Winograd(WinogradOptions options, const PostOps &post_ops);
 
     std::string impl() const override;
     int threads() const override { return options_.threads; }
@@ -38,6 +43,7 @@ class Winograd : public Kernel {
     // Transforms weights, given row-major as outputs x channels x 3 x 3, into `packed`, which has
     // the size of arg_desc(DNNL_ARG_WEIGHTS).
     void pack(const float *weights, float *packed) const;
+    std::size_t weights_nbytes() const;
 
   private:
     struct Blocking;

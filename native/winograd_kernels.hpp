@@ -42,8 +42,16 @@ enum class WinogradPostOp : int {
     hardswish,
     logistic,
     swish,  // alpha: the factor inside of the logistic
-    sum,    // add what the result held before
-    add,    // and the following: with the element of another tensor of the result's format
+    tanh,
+    elu,  // alpha: the factor of negative results
+    sqrt,
+    exp,  // these and the following: one lane at a time
+    log,
+    soft_relu,  // alpha: the steepness
+    gelu_erf,
+    pow,  // alpha: the factor, beta: the exponent
+    sum,  // add what the result held before
+    add,  // and the following: with the element of another tensor of the result's format
     sub,
     mul,
     div,
@@ -83,8 +91,8 @@ struct WinogradKernels {
                    const WinogradResult &result);
 };
 
-// For tiles of 2x2 and 4x4.
-const WinogradKernels &portable_winograd_kernels(int tile);
+// For tiles of 2x2 and 4x4; the portable ones for vectors of 8 and 16 lanes.
+const WinogradKernels &portable_winograd_kernels(int tile, int lanes);
 #ifdef STRIDEWISE_AVX2
 const WinogradKernels &avx2_winograd_kernels(int tile);
 const WinogradKernels &avx512_winograd_kernels(int tile);

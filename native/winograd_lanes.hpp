@@ -53,6 +53,14 @@ struct Lanes {
     }
     static V exponential(V x);
     static inline V logistic(V x) { return 1.0F / (1.0F + exponential(-x)); }
+    static inline V absolute(V x) { return x < 0.0F ? -x : x; }
+    static V tangent(V x);
+    // For functions that vectors have no quick way to.
+    template <typename Function>
+    static inline V each(V x, const Function &function) {
+        for (int lane = 0; lane < N; ++lane) x[lane] = function(x[lane]);
+        return x;
+    }
 };
 
 // exp(x) = 2^n exp(r), |r| <= ln(2) / 2, by the polynomial of Cephes' expf; relative error 2e-7.
@@ -74,6 +82,22 @@ typename Lanes<N>::V Lanes<N>::exponential(V x) {
     V power;
     __builtin_memcpy(&power, &whole, sizeof power);
     return p * power;
+}
+
+// tanh(x) = 1 - 2 / (exp(2x) + 1), which cancels near zero; there by a polynomial.
+template <int N>
+typename Lanes<N>::V Lanes<N>::tangent(V x) {
+    // Cephes' tanhf, |x| < 0.625: relative error 1e-7.
+    const V square = x * x;
+    V p = all(-5.70498872745e-3F);
+    p = p * square + 2.06390887954e-2F;
+    p = p * square - 5.37397155531e-2F;
+    p = p * square + 1.33314422036e-1F;
+    p = p * square - 3.33332819422e-1F;
+    const V near = x + x * square * p;
+    const V size = absolute(x);
+    const V far = 1.0F - 2.0F / (exponential(2.0F * size) + 1.0F);
+    return size < 0.625F ? near : (x < 0.0F ? -far : far);
 }
 
 // One-dimensional transforms: `step` is the distance between the elements of a line.
@@ -252,7 +276,7 @@ struct Winograd {
             case WinogradPostOp::linear:
                 return alpha * value + beta;
             case WinogradPostOp::abs:
-                return value < 0.0F ? -value : value;
+                return L::absolute(value);
             case WinogradPostOp::square:
                 return value * value;
             case WinogradPostOp::hardsigmoid:
@@ -263,6 +287,32 @@ struct Winograd {
                 return L::logistic(value);
             case WinogradPostOp::swish:
                 return value * L::logistic(alpha * value);
+            case WinogradPostOp::tanh:
+                return L::tangent(value);
+            case WinogradPostOp::elu:
+                return value > 0.0F ? value : L::each(value, [&](float x) {
+                    return stage.alpha * __builtin_expm1f(x > 0 ? 0 : x);
+                });
+            case WinogradPostOp::sqrt:
+                return L::each(value, [](float x) { return __builtin_sqrtf(x); });
+            case WinogradPostOp::exp:
+                return L::each(value, [](float x) { return __builtin_expf(x); });
+            case WinogradPostOp::log:
+                return L::each(value, [](float x) { return __builtin_logf(x); });
+            case WinogradPostOp::soft_relu:
+                // log(1 + exp(y)) = max(y, 0) + log(1 + exp(-|y|))
+                return L::each(value, [&](float x) {
+                    const float y = stage.alpha * x;
+                    const float less = __builtin_log1pf(__builtin_expf(-__builtin_fabsf(y)));
+                    return ((y < 0 ? 0 : y) + less) / stage.alpha;
+                });
+            case WinogradPostOp::gelu_erf:
+                return L::each(value, [](float x) {
+                    return 0.5F * x * (1.0F + __builtin_erff(x * 0.70710678118654752440F));
+                });
+            case WinogradPostOp::pow:
+                return L::each(
+                    value, [&](float x) { return stage.alpha * __builtin_powf(x, stage.beta); });
             case WinogradPostOp::sum:
             case WinogradPostOp::add:
                 return value + other;

@@ -52,7 +52,11 @@ struct Lanes {
         return value;
     }
     static V exponential(V x);
-    static inline V logistic(V x) { return 1.0F / (1.0F + exponential(-x)); }
+    static inline V logistic(V x) {
+        // The bounds of the exponential keep results of very small x from zero, which shows in a
+        // product with x.
+        return x < -87.0F ? V{} : 1.0F / (1.0F + exponential(-x));
+    }
     static inline V absolute(V x) { return x < 0.0F ? -x : x; }
     static V tangent(V x);
     // For functions that vectors have no quick way to.

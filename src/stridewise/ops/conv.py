@@ -200,7 +200,8 @@ def _in_fewer_products(
             replace(arg, reshape=None) if arg.role == "weights" else arg for arg in call.args
         )
         algorithm = direct.algorithm.replace("direct", name, 1)
-        yield replace(direct, algorithm=algorithm, calls=(Call(spec, args),))
+        calls = (Call(spec, args),)
+        yield replace(direct, algorithm=algorithm, calls=calls, approximate=True)
 
 
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:

@@ -13,7 +13,7 @@ from math import prod
 from stridewise.graph import Refusal
 from stridewise.ops.kernels import KernelContext, KernelOption, KernelSpec, MemorySpec, PostOpSpec
 
-__all__ = ["KIND", "TILES", "packed_nbytes", "specs", "suits"]
+__all__ = ["KIND", "TILES", "option_nbytes", "packed_nbytes", "specs", "suits"]
 
 KIND = "winograd"
 """The kind of these kernels in a :class:`KernelSpec`."""
@@ -45,10 +45,15 @@ def _packed_count(tile: int, lanes: int, src: MemorySpec, dst: MemorySpec) -> in
     return (tile + 2) ** 2 * _padded(src.dims[1], lanes) * _padded(dst.dims[1], 2 * lanes)
 
 
-def packed_nbytes(option: KernelOption) -> int:
-    """Return the bytes of transformed weights that an option reads; 0 for all other kernels."""
-    found = [call.spec.memory("weights") for call in option.calls if call.spec.kind == KIND]
-    return sum(4 * prod(memory.dims) for memory in found if memory is not None)
+def packed_nbytes(spec: KernelSpec) -> int:
+    """Return the bytes of transformed weights that a kernel reads; 0 for those of other kinds."""
+    weights = spec.memory("weights") if spec.kind == KIND else None
+    return 0 if weights is None else 4 * prod(weights.dims)
+
+
+def option_nbytes(option: KernelOption) -> int:
+    """Return the bytes of transformed weights that an option reads."""
+    return sum(packed_nbytes(call.spec) for call in option.calls)
 
 
 def _unknown(post_ops: tuple[PostOpSpec, ...]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
+from typing import Literal, Protocol
 
 from stridewise.formats import Block, Format, nd
 from stridewise.graph import Refusal, Value
@@ -13,7 +13,11 @@ from stridewise.ops.geometry import canonical_shape
 from stridewise.ops.kernels import KernelContext, KernelOption, KernelSpec, MemorySpec
 from stridewise.ops.registry import kernel_options
 
-__all__ = ["FormatKind", "Kind", "LibraryTarget", "Machine", "Target"]
+__all__ = ["Accuracy", "FormatKind", "Kind", "LibraryTarget", "Machine", "Target"]
+
+
+Accuracy = Literal["fast", "exact"]
+"""``"exact"`` keeps to kernels that sum products as the operator is defined."""
 
 
 class Kind(Protocol):
@@ -126,6 +130,7 @@ class LibraryTarget:
         efficiency: which part of the roofline a kernel reaches, for ``tune="model"``.
         dtypes: element types that kernels compute in.
         reorder: what reports call a reorder.
+        accuracy: whether kernels may round otherwise than the definition of an operator does.
     """
 
     name: str
@@ -133,6 +138,7 @@ class LibraryTarget:
     efficiency: Callable[[KernelSpec], float]
     dtypes: frozenset[str] = frozenset({"float32"})
     reorder: str = "reorder"
+    accuracy: Accuracy = "fast"
 
     def formats(self, value: Value) -> Mapping[str, Format]:
         """Return the formats that a value can be stored in, by the name of their kind."""
@@ -145,7 +151,12 @@ class LibraryTarget:
 
     def options(self, context: KernelContext) -> Iterable[KernelOption | Refusal]:
         """Yield the ways to compute a node, and why others are not offered."""
-        return kernel_options(context)
+        for item in kernel_options(context):
+            if self.accuracy == "exact" and isinstance(item, KernelOption) and item.approximate:
+                reason = f"{item.algorithm}: it rounds otherwise than the definition"
+                yield Refusal("accuracy", context.node.name, reason)
+            else:
+                yield item
 
     def reorder_spec(self, value: Value, source: Format, goal: Format) -> KernelSpec:
         """Return the kernel that stores a value in another format."""

@@ -14,6 +14,23 @@ Context::Context(std::size_t arena_nbytes, const std::vector<Constant> &constant
     for (const auto &step : steps) steps_.push_back(bind_step(step));
 }
 
+namespace {
+
+BoundKernel bind_kernel(const KernelStep &step) {
+    BoundKernel bound{step.kernel.get(), {}, std::nullopt, {}};
+    const auto given = [&](int id) {
+        return std::find_if(step.args.begin(), step.args.end(),
+                            [&](const Arg &arg) { return arg.id == id; });
+    };
+    for (const int id : step.kernel->args()) bound.refs.push_back(given(id)->ref);
+    const auto scratchpad = given(DNNL_ARG_SCRATCHPAD);
+    if (scratchpad != step.args.end()) bound.scratchpad = scratchpad->ref;
+    bound.data.resize(bound.refs.size());
+    return bound;
+}
+
+}  // namespace
+
 BoundStep Context::bind_step(const Step &step) {
     if (const auto *copy = std::get_if<CopyStep>(&step)) {
         return BoundCopy{copy->dst, copy->src, copy->nbytes};
@@ -24,6 +41,7 @@ BoundStep Context::bind_step(const Step &step) {
     if (const auto *host = std::get_if<HostStep>(&step)) {
         return BoundHost{host->function, host->args};
     }
+    if (const auto *kernel = std::get_if<KernelStep>(&step)) return bind_kernel(*kernel);
     const auto &primitive = std::get<PrimitiveStep>(step);
     BoundPrimitive bound{primitive.primitive.get(), {}};
     for (const auto &arg : primitive.args) {
@@ -103,10 +121,18 @@ void Context::execute_host(const BoundHost &step) {
     (*step.function)(views);
 }
 
+void Context::execute_kernel(BoundKernel &step) {
+    std::transform(step.refs.begin(), step.refs.end(), step.data.begin(),
+                   [&](const Ref &ref) { return resolve(ref); });
+    step.kernel->execute(step.data, step.scratchpad ? resolve(*step.scratchpad) : nullptr);
+}
+
 void Context::execute(std::size_t index) {
-    const BoundStep &step = steps_[index];
+    BoundStep &step = steps_[index];
     if (const auto *primitive = std::get_if<BoundPrimitive>(&step)) {
         execute_primitive(index, *primitive);
+    } else if (auto *kernel = std::get_if<BoundKernel>(&step)) {
+        execute_kernel(*kernel);
     } else if (const auto *copy = std::get_if<BoundCopy>(&step)) {
         // Empty arrays may have no address, and memcpy wants one.
         if (copy->nbytes > 0) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -14,6 +15,13 @@ namespace stridewise {
 struct BoundPrimitive {
     dnnl_primitive_t primitive;
     std::vector<dnnl_exec_arg_t> args;
+};
+// Kernels take bare addresses, one for each of their arguments in their own order.
+struct BoundKernel {
+    const Kernel *kernel;
+    std::vector<Ref> refs;
+    std::optional<Ref> scratchpad;
+    std::vector<void *> data;
 };
 struct BoundCopy {
     Ref dst;
@@ -29,7 +37,7 @@ struct BoundHost {
     std::shared_ptr<const HostFunction> function;
     std::vector<HostArg> args;
 };
-using BoundStep = std::variant<BoundPrimitive, BoundCopy, BoundFill, BoundHost>;
+using BoundStep = std::variant<BoundPrimitive, BoundKernel, BoundCopy, BoundFill, BoundHost>;
 
 class Context {
   public:
@@ -54,6 +62,7 @@ class Context {
     BoundStep bind_step(const Step &step);
     std::byte *resolve(const Ref &ref) const;
     HostView host_view(const HostArg &arg) const;
+    void execute_kernel(BoundKernel &step);
     void execute_primitive(std::size_t index, const BoundPrimitive &step);
     void execute_host(const BoundHost &step);
 

@@ -87,13 +87,14 @@ struct Operands {
     std::vector<std::size_t> cold;
 };
 
-Operands make_operands(const Primitive &primitive, const std::vector<int> &cold) {
-    std::vector<int> ids = primitive.args();
-    if (primitive.scratchpad_nbytes() > 0) ids.push_back(DNNL_ARG_SCRATCHPAD);
+template <class Operation>
+Operands make_operands(const Operation &operation, const std::vector<int> &cold) {
+    std::vector<int> ids = operation.args();
+    if (operation.scratchpad_nbytes() > 0) ids.push_back(DNNL_ARG_SCRATCHPAD);
     Operands operands;
     Random random;
     for (const int id : ids) {
-        const MemoryDesc desc = primitive.arg_desc(id);
+        const MemoryDesc desc = operation.arg_desc(id);
         Buffer buffer(std::max(desc.extent(), desc.nbytes()));
         if (id != DNNL_ARG_SCRATCHPAD) fill(buffer, desc, random);
         if (id == DNNL_ARG_VARIANCE) make_positive(buffer);
@@ -107,40 +108,36 @@ Operands make_operands(const Primitive &primitive, const std::vector<int> &cold)
     return operands;
 }
 
-std::vector<Operands> make_copies(const Primitive &primitive, const MeasureOptions &options) {
+template <class Operation>
+std::vector<Operands> make_copies(const Operation &operation, const MeasureOptions &options) {
     constexpr std::size_t most = 64;
     std::vector<Operands> copies;
     std::size_t nbytes = 0;
     do {
-        copies.push_back(make_operands(primitive, options.cold));
+        copies.push_back(make_operands(operation, options.cold));
         for (const Buffer &buffer : copies.back().buffers) nbytes += buffer.nbytes();
     } while (nbytes < options.spread_nbytes && copies.size() < most);
     return copies;
 }
 
-void check_options(const MeasureOptions &options, const Primitive &primitive) {
+template <class Operation>
+void check_options(const MeasureOptions &options, const Operation &operation) {
     require(options.min_runs >= 1 && options.max_runs >= options.min_runs,
             "measure: expected 1 <= min_runs <= max_runs");
     require(options.budget_ns >= 0, "measure: expected a budget_ns of at least 0");
-    require(options.threads == primitive.threads(),
-            "measure: expected threads=" + std::to_string(primitive.threads()) +
+    require(options.threads == operation.threads(),
+            "measure: expected threads=" + std::to_string(operation.threads()) +
                 ", the number the primitive was made for, got " + std::to_string(options.threads));
 }
 
-}  // namespace
-
-std::vector<std::int64_t> measure(const Primitive &primitive, const MeasureOptions &options) {
+// `run` executes the operation on operands.
+template <class Operation, class Run>
+std::vector<std::int64_t> measure_runs(const Operation &operation, const MeasureOptions &options,
+                                       const Run &run) {
     using Clock = std::chrono::steady_clock;
-    check_options(options, primitive);
+    check_options(options, operation);
     const ThreadScope scope(options.threads);
-    const std::vector<Operands> copies = make_copies(primitive, options);
-    const dnnl::stream stream(cpu_engine());
-    const auto run = [&](const Operands &operands) {
-        check(dnnl_primitive_execute(primitive.get(), stream.get(),
-                                     static_cast<int>(operands.args.size()), operands.args.data()),
-              "could not execute a primitive to measure it");
-        check(dnnl_stream_wait(stream.get()), "could not wait for a stream");
-    };
+    const std::vector<Operands> copies = make_copies(operation, options);
     const auto elapsed = [](Clock::time_point from, Clock::time_point to) {
         return std::chrono::duration_cast<std::chrono::nanoseconds>(to - from).count();
     };
@@ -156,6 +153,30 @@ std::vector<std::int64_t> measure(const Primitive &primitive, const MeasureOptio
         samples.push_back(elapsed(before, Clock::now()));
     }
     return samples;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> measure(const Primitive &primitive, const MeasureOptions &options) {
+    const dnnl::stream stream(cpu_engine());
+    return measure_runs(primitive, options, [&](const Operands &operands) {
+        check(dnnl_primitive_execute(primitive.get(), stream.get(),
+                                     static_cast<int>(operands.args.size()), operands.args.data()),
+              "could not execute a primitive to measure it");
+        check(dnnl_stream_wait(stream.get()), "could not wait for a stream");
+    });
+}
+
+std::vector<std::int64_t> measure(const Kernel &kernel, const MeasureOptions &options) {
+    return measure_runs(kernel, options, [&](const Operands &operands) {
+        std::vector<void *> data;
+        // Operands come in the order of args(), then the scratchpad.
+        for (std::size_t i = 0; i < kernel.args().size(); ++i) {
+            data.push_back(operands.memories[i].get_data_handle());
+        }
+        const bool has_scratchpad = operands.memories.size() > data.size();
+        kernel.execute(data, has_scratchpad ? operands.memories.back().get_data_handle() : nullptr);
+    });
 }
 
 }  // namespace stridewise

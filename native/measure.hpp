@@ -1,9 +1,10 @@
-// How long one primitive takes on this machine.
+// How long one primitive or kernel takes on this machine.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "kernel.hpp"
 #include "primitives.hpp"
 
 namespace stridewise {
@@ -23,5 +24,6 @@ struct MeasureOptions {
 // Runs the primitive on made-up data, once to warm up and then until `max_runs`, or until the
 // budget is used up and there are `min_runs`. Returns the duration of each timed run in ns.
 std::vector<std::int64_t> measure(const Primitive &primitive, const MeasureOptions &options);
+std::vector<std::int64_t> measure(const Kernel &kernel, const MeasureOptions &options);
 
 }  // namespace stridewise

@@ -143,38 +143,43 @@ void Program::check_building() const {
     if (frozen_) throw std::logic_error("the program is frozen: no step can be added");
 }
 
-void Program::check_args(const Primitive &primitive, const std::vector<Arg> &args) const {
-    std::vector<int> expected = primitive.args();
-    const std::size_t scratchpad = primitive.scratchpad_nbytes();
-    if (scratchpad > 0) expected.push_back(DNNL_ARG_SCRATCHPAD);
+template <class Operation>
+void Program::check_args(const Operation &operation, const std::vector<Arg> &args) const {
+    const std::string what = where() + " (" + operation.impl() + ")";
+    require(operation.threads() == threads_,
+            what + ": expected a primitive made for threads=" + std::to_string(threads_) +
+                ", got one for " + std::to_string(operation.threads()));
+    std::vector<int> expected = operation.args();
+    if (operation.scratchpad_nbytes() > 0) expected.push_back(DNNL_ARG_SCRATCHPAD);
     for (const int id : expected) {
         const auto given =
             std::count_if(args.begin(), args.end(), [&](const Arg &arg) { return arg.id == id; });
-        require(given == 1, where() + " (" + primitive.impl() + "): expected argument " +
-                                std::to_string(id) + " once, got it " + std::to_string(given) +
-                                " times");
+        require(given == 1, what + ": expected argument " + std::to_string(id) + " once, got it " +
+                                std::to_string(given) + " times");
     }
-    require(args.size() == expected.size(), where() + " (" + primitive.impl() + "): expected " +
-                                                std::to_string(expected.size()) +
+    require(args.size() == expected.size(), what + ": expected " + std::to_string(expected.size()) +
                                                 " arguments, got " + std::to_string(args.size()));
     for (const auto &arg : args) {
         // The library does not compare descriptors when it executes; a wrong one would have it
         // read or write out of bounds.
-        const MemoryDesc wanted = primitive.arg_desc(arg.id);
-        require(arg.desc == wanted, where() + " (" + primitive.impl() + "): argument " +
-                                        std::to_string(arg.id) + " expected " + wanted.repr() +
-                                        ", got " + arg.desc.repr());
+        const MemoryDesc wanted = operation.arg_desc(arg.id);
+        require(arg.desc == wanted, what + ": argument " + std::to_string(arg.id) + " expected " +
+                                        wanted.repr() + ", got " + arg.desc.repr());
         check_ref(arg.ref, arg.desc.extent(), is_written(arg.id));
     }
 }
 
 void Program::add_primitive(const Primitive &primitive, std::vector<Arg> args) {
     check_building();
-    require(primitive.threads() == threads_,
-            where() + " (" + primitive.impl() + "): expected a primitive made for threads=" +
-                std::to_string(threads_) + ", got one for " + std::to_string(primitive.threads()));
     check_args(primitive, args);
     steps_.emplace_back(PrimitiveStep{primitive, std::move(args)});
+}
+
+void Program::add_kernel(std::shared_ptr<Kernel> kernel, std::vector<Arg> args) {
+    check_building();
+    require(kernel != nullptr, where() + ": expected a kernel");
+    check_args(*kernel, args);
+    steps_.emplace_back(KernelStep{std::move(kernel), std::move(args)});
 }
 
 void Program::add_copy(const Ref &dst, const Ref &src, std::size_t nbytes) {

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "kernel.hpp"
 #include "memory.hpp"
 #include "primitives.hpp"
 
@@ -71,6 +72,10 @@ struct PrimitiveStep {
     Primitive primitive;
     std::vector<Arg> args;
 };
+struct KernelStep {
+    std::shared_ptr<Kernel> kernel;
+    std::vector<Arg> args;
+};
 struct CopyStep {
     Ref dst;
     Ref src;
@@ -86,7 +91,7 @@ struct HostStep {
     std::shared_ptr<const HostFunction> function;
     std::vector<HostArg> args;
 };
-using Step = std::variant<PrimitiveStep, CopyStep, FillStep, HostStep>;
+using Step = std::variant<PrimitiveStep, KernelStep, CopyStep, FillStep, HostStep>;
 
 // All that one execution writes to. Programs keep a pool of these, one for each caller that was
 // ever running at the same time as the others.
@@ -106,6 +111,7 @@ class Program {
     Program &operator=(const Program &) = delete;
 
     void add_primitive(const Primitive &primitive, std::vector<Arg> args);
+    void add_kernel(std::shared_ptr<Kernel> kernel, std::vector<Arg> args);
     void add_copy(const Ref &dst, const Ref &src, std::size_t nbytes);
     void add_fill(const Ref &dst, std::size_t count, float value);
     void add_host(std::shared_ptr<const HostFunction> function, std::vector<HostArg> args);
@@ -133,7 +139,9 @@ class Program {
     void check_ref(const Ref &ref, std::size_t nbytes, bool written) const;
     void check_building() const;
     void check_run(const Views &inputs, const Views &outputs) const;
-    void check_args(const Primitive &primitive, const std::vector<Arg> &args) const;
+    // For primitives and kernels, which describe their arguments alike.
+    template <class Operation>
+    void check_args(const Operation &operation, const std::vector<Arg> &args) const;
     template <class Before, class After>
     void execute(const Views &inputs, const Views &outputs, const Before &before,
                  const After &after);

@@ -97,6 +97,49 @@ class Primitive:
     def threads(self) -> int: ...
     def arg_desc(self, arg: int) -> MemoryDesc: ...
 
+class Kernel:
+    """An operation of our own, used like a primitive."""
+
+    @property
+    def impl(self) -> str: ...
+    @property
+    def scratchpad_nbytes(self) -> int: ...
+    @property
+    def args(self) -> list[int]: ...
+    @property
+    def threads(self) -> int: ...
+    def arg_desc(self, arg: int) -> MemoryDesc: ...
+
+@final
+class Winograd(Kernel):
+    """Convolution with windows of 3x3 and strides of 1 by F(tile x tile, 3 x 3)."""
+
+    def __init__(
+        self,
+        src: MemoryDesc,
+        dst: MemoryDesc,
+        has_bias: bool,
+        pads_begin: Sequence[int],
+        pads_end: Sequence[int],
+        post_ops: Sequence[PostOp],
+        *,
+        tile: int,
+        lanes: int,
+        threads: int,
+        isa: str = "",
+    ) -> None:
+        """ValueError for what the kernels cannot do.
+
+        src and dst: f32 in acdb, or in blocks of ``lanes`` channels. tile: 2 or 4. isa: one of
+        ``winograd_isas``, by default the best.
+        """
+
+    def pack_into(self, array: NDArray[Any], buffer: Buffer, offset: int) -> None:
+        """Transform C-contiguous float32 weights [O, I, 3, 3] into a buffer, from an offset on."""
+
+def winograd_isas(lanes: int) -> list[str]:
+    """The instruction sets with kernels for vectors of 8 or 16 lanes here, best first."""
+
 @final
 class PrimitiveDesc:
     """One implementation of an operation; not to be shared between threads."""
@@ -289,7 +332,7 @@ def post_op_arg(index: int) -> int:
     """The argument that carries the operand of a binary post-op, by its place in post_ops."""
 
 def measure(
-    primitive: Primitive,
+    primitive: Primitive | Kernel,
     *,
     threads: int,
     min_runs: int,
@@ -337,7 +380,7 @@ class Program:
         output_nbytes: Sequence[int],
         threads: int,
     ) -> None: ...
-    def add_primitive(self, primitive: Primitive, args: Sequence[Arg]) -> None:
+    def add_primitive(self, primitive: Primitive | Kernel, args: Sequence[Arg]) -> None:
         """Every argument in ``primitive.args`` once, and the scratchpad if it has any size."""
 
     def add_copy(self, dst: Ref, src: Ref, nbytes: int) -> None: ...

@@ -159,7 +159,7 @@ def test_the_cheapest_implementation_is_the_one_that_counts():
 
 def test_kernels_that_the_library_lacks_are_refused_with_their_reason():
     def price(spec: KernelSpec) -> Any:
-        if spec.kind == "convolution" and kind_of(spec) == "blocked":
+        if spec.kind in ("convolution", "winograd") and kind_of(spec) == "blocked":
             return Refusal("onednn", str(spec), "the library has no kernel for it")
         return 1.0
 

@@ -15,6 +15,7 @@ from stridewise.planner import Expectations, Plan, check
 from stridewise.planner import plan as planning
 from stridewise.planner.boundary import Wanted
 from stridewise.planner.cost import Progress
+from stridewise.planner.targets import Accuracy
 from stridewise.runtime import executor
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.model import Model
@@ -42,6 +43,8 @@ def plan(
     output_formats: Wanted | None = None,
     progress: Progress | None = None,
     memory_limit: int | None = None,
+    accuracy: Accuracy = "fast",
+    weight_memory_limit: int | None = None,
     plan: PlanSource | None = None,
 ) -> Plan:
     """Decide how every tensor of a model is stored and which kernel computes each node.
@@ -62,6 +65,10 @@ def plan(
         output_formats: likewise, the formats that the caller can use outputs in.
         progress: called as ``progress(done, total, kind)`` while kernels are timed.
         memory_limit: bytes that the model may need to run; by default three quarters of the memory.
+        accuracy: ``"fast"``, or ``"exact"`` to leave out Winograd convolution, which has rounding
+            errors of its own; see ``docs/winograd.md``.
+        weight_memory_limit: bytes that the weights which Winograd kernels transform may take, each
+            node counted for itself; ``Plan.winograd_weights`` says what they do take.
         plan: a plan file, or a plan of the same graph, whose decisions and costs are used again;
             nothing is decided or timed then, and ``tune`` and the formats mean nothing.
 
@@ -89,6 +96,8 @@ def plan(
         output_formats=output_formats,
         progress=progress,
         memory_limit=memory_limit,
+        accuracy=accuracy,
+        weight_memory_limit=weight_memory_limit,
     )
     return _planned(request, plan)
 
@@ -115,6 +124,8 @@ def compile(  # noqa: A001 (the public name; the built-in is never wanted beside
     output_formats: Wanted | None = None,
     progress: Progress | None = None,
     memory_limit: int | None = None,
+    accuracy: Accuracy = "fast",
+    weight_memory_limit: int | None = None,
     plan: PlanSource | None = None,
 ) -> CompiledModel: ...
 
@@ -132,6 +143,8 @@ def compile(  # noqa: A001
     output_formats: Wanted | None = None,
     progress: Progress | None = None,
     memory_limit: int | None = None,
+    accuracy: Accuracy = "fast",
+    weight_memory_limit: int | None = None,
     plan: PlanSource | None = None,
 ) -> Model: ...
 
@@ -148,6 +161,8 @@ def compile(  # noqa: A001
     output_formats: Wanted | None = None,
     progress: Progress | None = None,
     memory_limit: int | None = None,
+    accuracy: Accuracy = "fast",
+    weight_memory_limit: int | None = None,
     plan: PlanSource | None = None,
 ) -> Model:
     """Make a model ready to run; the arguments are those of :func:`plan`.
@@ -185,6 +200,8 @@ def compile(  # noqa: A001
         output_formats=output_formats,
         progress=progress,
         memory_limit=memory_limit,
+        accuracy=accuracy,
+        weight_memory_limit=weight_memory_limit,
     )
     return _compiled(request, plan)
 

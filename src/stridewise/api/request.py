@@ -18,6 +18,7 @@ from stridewise.planner.cost import KernelOracle, Progress, Roofline
 from stridewise.planner.document import PlanRecord
 from stridewise.planner.targets import (
     SHIPPED,
+    Accuracy,
     Machine,
     TableTarget,
     Target,
@@ -25,6 +26,7 @@ from stridewise.planner.targets import (
     onednn_cpu,
     shipped,
 )
+from stridewise.planner.weights import check_weight_limit
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.demand import checked_limit, within_limit
 from stridewise.runtime.machine import last_level_cache_nbytes, this_machine
@@ -86,11 +88,20 @@ class Request:
     output_formats: Wanted | None = None
     progress: Progress | None = None
     memory_limit: int | None = None
+    accuracy: Accuracy = "fast"
+    weight_memory_limit: int | None = None
 
     def __post_init__(self) -> None:
         if self.tune not in ("measure", "model"):
             expected = "'measure' or 'model'"
             raise InputError(describe("tune", expected=expected, found=repr(self.tune)))
+        if self.accuracy not in ("fast", "exact"):
+            expected = "'fast' or 'exact'"
+            raise InputError(describe("accuracy", expected=expected, found=repr(self.accuracy)))
+        limit = self.weight_memory_limit
+        if limit is not None and (isinstance(limit, bool) or limit < 0):
+            expected = "a number of bytes, 0 or more"
+            raise InputError(describe("weight_memory_limit", expected=expected, found=repr(limit)))
 
     def simplified(self) -> Simplified:
         """Import and simplify the model."""
@@ -104,7 +115,7 @@ class Request:
             return Work(self, simplified, table, table.machine, None, table)
         machine = this_machine(self.threads)
         cache = CostCache(machine, None if self.cache_dir is None else Path(self.cache_dir))
-        target = onednn_cpu(machine)
+        target = onednn_cpu(machine, self.accuracy)
         oracle: KernelOracle
         if self.tune == "measure":
             weights = sum(item.array.nbytes for item in simplified.graph.constants.values())
@@ -136,10 +147,11 @@ class Request:
             )
         table = _table(self.target or record.target)
         # Formats and kernels are those of the machine that the plan was made for.
-        target = table or onednn_cpu(record.machine)
+        target = table or onednn_cpu(record.machine, self.accuracy)
         machine = table.machine if table else this_machine(self.threads)
         derived = derive(self.simplified().graph)
         found = files.restore(record, derived, target, machine, where)
+        check_weight_limit(found, self.weight_memory_limit, where)
         for note in found.notes[len(record.notes) :]:
             message = f"{where}: {note}; costs may not hold here"
             warnings.warn(message, PlanWarning, stacklevel=_CALLERS)
@@ -178,5 +190,6 @@ class Work:
             request.progress,
             self.simplified.refusals,
             boundary(derived.graph, request.input_formats, request.output_formats),
+            request.weight_memory_limit,
         )
         return within_limit(plans, checked_limit(request.memory_limit))

@@ -19,6 +19,7 @@ from stridewise.api import Tune
 from stridewise.errors import InputError, PlanWarning, describe
 from stridewise.graph import Graph
 from stridewise.planner import Plan
+from stridewise.planner.targets import Accuracy
 from stridewise.runtime.executor import CompiledModel
 
 __all__ = [
@@ -132,6 +133,8 @@ class Request:
     tune: Tune
     cache_dir: Path | None
     plan: Path | None = None
+    accuracy: Accuracy = "fast"
+    weight_memory_limit: int | None = None
 
     def load(self) -> Graph:
         """Return the graph of the model, with the shapes asked for."""
@@ -147,6 +150,8 @@ class Request:
                 tune=self.tune,
                 cache_dir=self.cache_dir,
                 progress=progress,
+                accuracy=self.accuracy,
+                weight_memory_limit=self.weight_memory_limit,
                 plan=self.plan,
             )
 
@@ -160,6 +165,8 @@ class Request:
             tune=self.tune,
             cache_dir=self.cache_dir,
             progress=progress,
+            accuracy=self.accuracy,
+            weight_memory_limit=self.weight_memory_limit,
             plan=self.plan,
         )
 
@@ -176,6 +183,19 @@ _OPTIONS = (
         default="measure",
         show_default=True,
         help="Time kernels on this machine, or estimate them.",
+    ),
+    click.option(
+        "--accuracy",
+        type=click.Choice(["fast", "exact"]),
+        default="fast",
+        show_default=True,
+        help="Whether kernels may round otherwise than convolution is defined.",
+    ),
+    click.option(
+        "--weight-memory-limit",
+        type=click.IntRange(0),
+        metavar="BYTES",
+        help="What transformed weights of Winograd convolution may take.",
     ),
     click.option("--cache-dir", type=click.Path(path_type=Path), help="Folder of the cost cache."),
     click.option(
@@ -205,11 +225,22 @@ def compile_options(command: Callable[..., None]) -> Callable[..., None]:
         shapes: tuple[str, ...],
         threads: int | None,
         tune: Tune,
+        accuracy: Accuracy,
+        weight_memory_limit: int | None,
         cache_dir: Path | None,
         plan_file: Path | None,
         **others: Any,
     ) -> None:
-        request = Request(model, parse_shapes(shapes), threads, tune, cache_dir, plan_file)
+        request = Request(
+            model,
+            parse_shapes(shapes),
+            threads,
+            tune,
+            cache_dir,
+            plan_file,
+            accuracy,
+            weight_memory_limit,
+        )
         command(request, **others)
 
     decorated: Callable[..., None] = with_request

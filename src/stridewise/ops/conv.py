@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from stridewise.formats import Format, nd
 from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops import winograd
 from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.ops.kernels import (
     Arg,
@@ -181,16 +183,37 @@ def _option(
     )
 
 
+def _in_fewer_products(
+    context: KernelContext, direct: KernelOption
+) -> Iterator[KernelOption | Refusal]:
+    """Yield the ways to compute a direct convolution's results by Winograd's algorithm."""
+    call = direct.calls[0]
+    if not winograd.suits(context, call.spec):
+        return
+    for item in winograd.specs(context, call.spec):
+        if isinstance(item, Refusal):
+            yield item
+            continue
+        name, spec = item
+        # The kernel has windows of its own, so the array goes to it as the user has it.
+        args = tuple(
+            replace(arg, reshape=None) if arg.role == "weights" else arg for arg in call.args
+        )
+        algorithm = direct.algorithm.replace("direct", name, 1)
+        calls = (Call(spec, args),)
+        yield replace(direct, algorithm=algorithm, calls=calls, approximate=True)
+
+
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     post_ops = context.node.post_ops
     can_sum = bool(post_ops) and post_ops[0].op == "add"
     for kind, source, result in _format_pairs(context):
-        if can_sum:
-            yield _option(context, kind, source, result, accumulate=True)
-        if can_sum and kind == "plain":
-            # Only sum keeps the GEMM convolution fast; a full binary operand makes it `ref`.
-            continue
-        yield _option(context, kind, source, result, accumulate=False)
+        # Only sum keeps the plain GEMM convolution fast; a full binary operand makes it `ref`.
+        ways = (True,) if can_sum and kind == "plain" else (True, False) if can_sum else (False,)
+        for accumulate in ways:
+            direct = _option(context, kind, source, result, accumulate=accumulate)
+            yield direct
+            yield from _in_fewer_products(context, direct)
 
 
 CONV = register(

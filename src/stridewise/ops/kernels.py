@@ -253,6 +253,7 @@ class KernelOption:
         aliases: shared bytes.
         fill: a fill of output 0 before the calls.
         packed: constant inputs whose format the option knows; primitives choose theirs themselves.
+        approximate: whether rounding errors are those of another algorithm than the definition.
     """
 
     algorithm: str
@@ -262,6 +263,7 @@ class KernelOption:
     aliases: tuple[Alias, ...] = ()
     fill: Fill | None = None
     packed: tuple[Packed, ...] = ()
+    approximate: bool = False
 
 
 class KernelContext(Protocol):

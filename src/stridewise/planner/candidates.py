@@ -23,6 +23,7 @@ from stridewise.planner.boundary import Boundary, boundary
 from stridewise.planner.cost import KernelCost, KernelOracle, Progress
 from stridewise.planner.host import host_option, host_refusal
 from stridewise.planner.targets import Target
+from stridewise.planner.weights import within_weight_limit
 
 __all__ = ["Candidate", "Candidates", "Move", "enumerate_candidates", "user_moves"]
 
@@ -522,6 +523,7 @@ def enumerate_candidates(
     oracle: KernelOracle,
     edge: Boundary | None = None,
     progress: Progress | None = None,
+    weight_limit: int | None = None,
 ) -> Candidates:
     """Return every candidate of every node of a derived graph, with costs.
 
@@ -532,6 +534,7 @@ def enumerate_candidates(
         edge: formats in which the caller gives inputs and takes outputs; by default the user's
             own axis orders.
         progress: called while kernels are being measured.
+        weight_limit: the most bytes that transformed weights of Winograd kernels may take.
 
     Raises:
         ModelError: a node has no kernel on this target, or a dtype that it does not compute in,
@@ -557,6 +560,12 @@ def enumerate_candidates(
     nodes = {
         node.name: prices.candidates(node, options[node.name], refusals) for node in graph.nodes
     }
+    if weight_limit is not None:
+        options, against = within_weight_limit(graph, options, nodes, weight_limit)
+        nodes = {
+            node.name: prices.candidates(node, options[node.name], refusals) for node in graph.nodes
+        }
+        refusals = list(dict.fromkeys((*refusals, *against)))
     priced = moving.priced(known)
     return Candidates(
         storages,

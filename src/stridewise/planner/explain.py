@@ -96,6 +96,11 @@ def _move_lines(plan: Plan) -> list[str]:
     return [f"{_count(len(moves), 'step')} {verb} bytes ({parts}): {nbytes} bytes, {cost:.1f} us"]
 
 
+def _weight_lines(plan: Plan) -> list[str]:
+    weights = plan.winograd_weights
+    return [str(weights)] if weights.nodes else []
+
+
 def explain(plan: Plan) -> str:
     """Return the plan as text for people."""
     proof = "proved optimal" if plan.gap < 1e-9 else f"within {plan.gap:.2%} of the optimum"
@@ -109,6 +114,7 @@ def explain(plan: Plan) -> str:
         *_reorder_lines(plan),
         *_view_lines(plan),
         *_move_lines(plan),
+        *_weight_lines(plan),
         f"total {plan.cost_ns / 1e6:.3f} ms, lower bound {plan.lower_bound_ns / 1e6:.3f} ms: "
         f"{proof} for these candidates and costs",
     ]

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from stridewise.planner.diff import PlanDiff
     from stridewise.planner.moves import Move
     from stridewise.planner.savings import Saving
+    from stridewise.planner.weights import WinogradWeights
     from stridewise.planner.what_if import Pin, Regret
     from stridewise.planner.why import Why
 
@@ -148,6 +149,13 @@ class Plan:
     def storages(self) -> Storages:
         """Names of formats of equal bytes."""
         return self.terms.candidates.storages
+
+    @property
+    def winograd_weights(self) -> WinogradWeights:
+        """What the weights of Winograd kernels take in memory, beside the plain ones."""
+        from stridewise.planner.weights import winograd_weights
+
+        return winograd_weights(self)
 
     @property
     def gap(self) -> float:
@@ -446,6 +454,7 @@ def make_plans(
     progress: Progress | None = None,
     refusals: tuple[Refusal, ...] = (),
     edge: Boundary | None = None,
+    weight_limit: int | None = None,
 ) -> tuple[Plan, ...]:
     """Plan a derived graph, and again with every tensor in one kind of format.
 
@@ -457,6 +466,7 @@ def make_plans(
         progress: called while kernels are being measured.
         refusals: of earlier stages, to be kept in the plan.
         edge: acceptable formats of inputs and outputs; by default the user's own axis orders.
+        weight_limit: the most bytes that transformed weights of Winograd kernels may take.
 
     Returns:
         The cheapest plan, then the cheapest plan of each kind of format of the target that has one.
@@ -467,7 +477,7 @@ def make_plans(
     """
     graph = derived.graph
     edge = edge or boundary(graph)
-    candidates = enumerate_candidates(graph, target, oracle, edge, progress)
+    candidates = enumerate_candidates(graph, target, oracle, edge, progress, weight_limit)
     terms = Terms(graph, candidates, edge)
     solutions = {"planned": terms.solve()}
     for kind in target.kinds:

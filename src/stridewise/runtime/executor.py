@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError, InputError, StridewiseError, describe
 from stridewise.ops.geometry import storage_shape
+from stridewise.ops.winograd import packed_nbytes
 from stridewise.planner.page import Page, framed
 from stridewise.planner.plan import Plan
 from stridewise.runtime.chrome_trace import chrome_trace
@@ -40,11 +41,13 @@ class Memory:
         arena: activations and scratchpads of one run; one arena for each concurrent caller.
         arena_lower_bound: no arrangement of the same tensors needs less.
         packed_weights: constants in the formats that kernels want.
+        winograd_weights: the part of these that Winograd kernels have transformed.
     """
 
     arena: int
     arena_lower_bound: int
     packed_weights: int
+    winograd_weights: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,11 @@ class CompiledModel(Model):
             self.program.arena_nbytes,
             self.program.lower_bound_nbytes,
             self._native.weights.buffer.nbytes,
+            sum(
+                packed_nbytes(constant.spec)
+                for constant in self.program.constants
+                if constant.spec is not None and constant.role == "weights"
+            ),
         )
 
     def __call__(self, *inputs: Any) -> Array | tuple[Array, ...]:

@@ -15,7 +15,7 @@ from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.runtime.host import host_call
 from stridewise.runtime.library import load_core
 from stridewise.runtime.memory import ALIGNMENT
-from stridewise.runtime.primitives import create, role_argument
+from stridewise.runtime.primitives import create, pack_into, role_argument
 from stridewise.runtime.program import (
     CopyStep,
     FillStep,
@@ -39,9 +39,9 @@ class Kernels:
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
-        self._made: dict[tuple[KernelSpec, str], _core.Primitive] = {}
+        self._made: dict[tuple[KernelSpec, str], _core.Primitive | _core.Kernel] = {}
 
-    def get(self, spec: KernelSpec, implementation: str) -> _core.Primitive:
+    def get(self, spec: KernelSpec, implementation: str) -> _core.Primitive | _core.Kernel:
         """Return the primitive of an implementation; ExecutionError where there is none."""
         key = (spec, implementation)
         if key not in self._made:
@@ -97,6 +97,11 @@ class _Weights:
                 flat = np.ascontiguousarray(arrays[constant.value]).reshape(-1).view(np.uint8)
                 self.buffer.array()[offset : offset + flat.size] = flat
                 continue
+            if constant.spec is not None and constant.value:
+                reader = kernels.get(constant.spec, constant.implementation)
+                array = arrays[constant.value]
+                if pack_into(reader, constant.role, array, self.buffer, offset):
+                    continue
             array = _source(constant, tuple(desc.dims), arrays)
             strides = [step // array.itemsize for step in array.strides]
             source = core.MemoryDesc.strided(desc.dims, "f32", strides)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError, describe
 from stridewise.ops.kernels import KernelSpec, MemorySpec
@@ -13,7 +16,7 @@ from stridewise.runtime.library import load_core
 if TYPE_CHECKING:
     from stridewise import _core
 
-__all__ = ["Factory", "create", "implementations", "role_argument"]
+__all__ = ["Factory", "create", "implementations", "pack_into", "role_argument"]
 
 Factory = Callable[["_Spec"], "_core.PrimitiveDesc"]
 
@@ -169,6 +172,18 @@ FACTORIES: dict[str, Factory] = {
     ),
 }  # fmt: skip
 
+
+def _winograd(s: _Spec) -> _core.Winograd:
+    return s.core.Winograd(
+        s.memory("src"), s.memory("dst"), s.spec.memory("bias") is not None,
+        s.ints("begins"), s.ints("ends"), s.post_ops(),
+        tile=s.integer("tile"), lanes=s.integer("lanes"), threads=s.threads,
+    )  # fmt: skip
+
+
+KERNELS: dict[str, Callable[[_Spec], _core.Winograd]] = {"winograd": _winograd}
+"""Kernels of our own; each has one implementation for each instruction set."""
+
 _ROLES = {
     "src": "ARG_SRC",
     "src1": "ARG_SRC_1",
@@ -195,6 +210,8 @@ def role_argument(kind: str, role: str) -> int:
 
 def _descriptors(spec: KernelSpec, threads: int) -> Iterator[_core.PrimitiveDesc]:
     """Yield the descriptor at each implementation in turn; it is one object that moves on."""
+    if spec.kind in KERNELS:
+        return
     descriptor = FACTORIES[spec.kind](_Spec(spec, threads))
     yield descriptor
     while descriptor.next():
@@ -214,6 +231,8 @@ def implementations(spec: KernelSpec, threads: int, limit: int = 3) -> tuple[str
     Raises:
         NativeError: the library has none at all.
     """
+    if spec.kind in KERNELS:
+        return (KERNELS[spec.kind](_Spec(spec, threads)).impl,)
     found: list[str] = []
     for descriptor in _descriptors(spec, threads):
         name = descriptor.impl
@@ -226,7 +245,30 @@ def implementations(spec: KernelSpec, threads: int, limit: int = 3) -> tuple[str
     return tuple(found)
 
 
-def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primitive:
+def pack_into(
+    operation: _core.Primitive | _core.Kernel,
+    role: str,
+    array: NDArray[Any],
+    buffer: _core.Buffer,
+    offset: int,
+) -> bool:
+    """Pack a constant as one of our own kernels wants it; False where that is no affair of ours.
+
+    Args:
+        operation: what reads the constant.
+        role: as what it reads it.
+        array: the constant in the user's order.
+        buffer: where it goes.
+        offset: from which byte on.
+    """
+    if role != "weights" or not isinstance(operation, load_core().Winograd):
+        return False
+    kernel = cast("_core.Winograd", operation)
+    kernel.pack_into(np.ascontiguousarray(array, np.float32), buffer, offset)
+    return True
+
+
+def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primitive | _core.Kernel:
     """Return the primitive; the library's first choice where no implementation is named.
 
     Raises:
@@ -234,6 +276,10 @@ def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primiti
     """
     core = load_core()
     try:
+        if spec.kind in KERNELS:
+            kernel = KERNELS[spec.kind](_Spec(spec, threads))
+            if implementation in ("", kernel.impl):
+                return kernel
         for descriptor in _descriptors(spec, threads):
             if implementation in ("", descriptor.impl):
                 return descriptor.create()

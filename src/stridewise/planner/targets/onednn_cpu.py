@@ -8,7 +8,7 @@ to the library's naive ``ref`` loops. ``docs/onednn.md`` lists them.
 from __future__ import annotations
 
 from stridewise.ops.kernels import KernelSpec, MemorySpec
-from stridewise.planner.targets.target import FormatKind, LibraryTarget, Machine
+from stridewise.planner.targets.target import Accuracy, FormatKind, LibraryTarget, Machine
 
 __all__ = ["onednn_cpu"]
 
@@ -35,6 +35,9 @@ _EFFICIENCY: dict[tuple[str, str], float] = {
     ("inner_product", "plain"): 0.65,
     ("shuffle", "blocked"): 0.30,
     ("reduction", "plain"): 0.30,
+    # Of the multiplications that are left, those of padding included; from docs/winograd.md.
+    ("winograd", "channels-last"): 0.70,
+    ("winograd", "blocked"): 0.70,
     ("resampling", "plain"): 0.25,
     ("resampling", "channels-last"): 0.50,
     ("resampling", "blocked"): 0.50,
@@ -119,12 +122,17 @@ def efficiency(spec: KernelSpec) -> float:
     return _EFFICIENCY.get((spec.kind, storage), _DEFAULT)
 
 
-def onednn_cpu(machine: Machine) -> LibraryTarget:
-    """Return the target for a machine: 16 channels a block with AVX-512, 8 without."""
+def onednn_cpu(machine: Machine, accuracy: Accuracy = "fast") -> LibraryTarget:
+    """Return the target for a machine: 16 channels a block with AVX-512, 8 without.
+
+    Args:
+        machine: what plans are for.
+        accuracy: ``"exact"`` leaves out kernels that round otherwise, such as Winograd convolution.
+    """
     block = 16 if machine.has_avx512 else 8
     kinds = (
         FormatKind("plain"),
         FormatKind("channels-last", channels_last=True),
         FormatKind("blocked", block=block),
     )
-    return LibraryTarget("onednn-cpu", kinds, efficiency)
+    return LibraryTarget("onednn-cpu", kinds, efficiency, accuracy=accuracy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
+from typing import Literal, Protocol
 
 from stridewise.formats import Block, Format, nd
 from stridewise.graph import Refusal, Value
@@ -13,7 +13,11 @@ from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.ops.kernels import KernelContext, KernelOption, KernelSpec, MemorySpec
 from stridewise.ops.registry import kernel_options
 
-__all__ = ["FormatKind", "Kind", "LibraryTarget", "Machine", "Target"]
+__all__ = ["Accuracy", "FormatKind", "Kind", "LibraryTarget", "Machine", "Target"]
+
+
+Accuracy = Literal["fast", "exact"]
+"""``"exact"`` keeps to kernels that sum products as the operator is defined."""
 
 
 class Kind(Protocol):
@@ -153,6 +157,7 @@ class LibraryTarget:
         dtypes: element types that kernels compute in.
         reorder: what reports call a reorder.
         has_host: whether nodes without a kernel run on the host.
+        accuracy: whether kernels may round otherwise than the definition of an operator does.
     """
 
     name: str
@@ -161,6 +166,7 @@ class LibraryTarget:
     dtypes: frozenset[str] = frozenset({"float32"})
     reorder: str = "reorder"
     has_host: bool = True
+    accuracy: Accuracy = "fast"
 
     def formats(self, value: Value) -> Mapping[str, Format]:
         """Return the formats that a value can be stored in, by the name of their kind.
@@ -199,7 +205,12 @@ class LibraryTarget:
         if odd:
             return
         for item in kernel_options(context):
-            if not foreign or (isinstance(item, KernelOption) and _is_view(context, item)):
+            if foreign and not (isinstance(item, KernelOption) and _is_view(context, item)):
+                continue
+            if self.accuracy == "exact" and isinstance(item, KernelOption) and item.approximate:
+                reason = f"{item.algorithm}: it rounds otherwise than the definition"
+                yield Refusal("accuracy", context.node.name, reason)
+            else:
                 yield item
 
     def _foreign(self, value: Value) -> str:

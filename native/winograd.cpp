@@ -1,0 +1,384 @@
+#include "winograd.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+
+#include "errors.hpp"
+#include "threads.hpp"
+
+namespace stridewise {
+namespace {
+
+// Transformed pixels of a block fill about half of a second-level cache, beside the products and
+// the weights that stream through it.
+constexpr std::int64_t kBlockBytes = 320 << 10;
+// Where threads share the outputs, all of them read the same block from the third level.
+constexpr std::int64_t kSharedBytes = 2 << 20;
+// Blocks of more tiles gain nothing: a panel of weights is then used often enough.
+constexpr std::int64_t kMostTiles = 48;
+// Distances are kept off multiples of the size of a page, which map to the same cache sets.
+constexpr std::int64_t kPage = 4096 / sizeof(float), kLine = 64 / sizeof(float);
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+    return (a + b - 1) / b;
+}
+
+std::int64_t off_page(std::int64_t count) {
+    const std::int64_t lines = ceil_div(count, kLine) * kLine;
+    return lines % kPage == 0 ? lines + kLine : lines;
+}
+
+const WinogradKernels &find_kernels(const WinogradOptions &options) {
+    require(options.tile == 2 || options.tile == 4,
+            "winograd: expected a tile of 2 or 4, got " + std::to_string(options.tile));
+#ifdef STRIDEWISE_AVX2
+    if (options.isa == "avx512") return avx512_winograd_kernels(options.tile);
+    if (options.isa == "avx2") return avx2_winograd_kernels(options.tile);
+#endif
+    return portable_winograd_kernels(options.tile, options.lanes);
+}
+
+#ifdef STRIDEWISE_AVX2
+// Larger instruction sets have all bits of those that they include.
+bool is_allowed(dnnl_cpu_isa_t isa) {
+    const unsigned wanted = isa;
+    return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & wanted) == wanted;
+}
+#endif
+
+WinogradOptions with_isa(WinogradOptions options) {
+    const auto known = winograd_isas(options.lanes);
+    if (options.isa.empty()) options.isa = known.front();
+    require(std::find(known.begin(), known.end(), options.isa) != known.end(),
+            "winograd: there are no " + options.isa + " kernels of " +
+                std::to_string(options.lanes) + " lanes here");
+    return options;
+}
+
+const std::map<std::string, WinogradPostOp> &eltwise_ops() {
+    static const std::map<std::string, WinogradPostOp> table = {
+        {"relu", WinogradPostOp::relu},
+        {"clip", WinogradPostOp::clip},
+        {"clip_v2", WinogradPostOp::clip},
+        {"linear", WinogradPostOp::linear},
+        {"abs", WinogradPostOp::abs},
+        {"square", WinogradPostOp::square},
+        {"hardsigmoid", WinogradPostOp::hardsigmoid},
+        {"hardswish", WinogradPostOp::hardswish},
+        {"logistic", WinogradPostOp::logistic},
+        {"swish", WinogradPostOp::swish},
+        {"tanh", WinogradPostOp::tanh},
+        {"elu", WinogradPostOp::elu},
+        {"sqrt", WinogradPostOp::sqrt},
+        {"exp", WinogradPostOp::exp},
+        {"log", WinogradPostOp::log},
+        {"soft_relu", WinogradPostOp::soft_relu},
+        {"gelu_erf", WinogradPostOp::gelu_erf},
+        {"pow", WinogradPostOp::pow},
+    };
+    return table;
+}
+
+const std::map<std::string, WinogradPostOp> &binary_ops() {
+    static const std::map<std::string, WinogradPostOp> table = {
+        {"add", WinogradPostOp::add}, {"sub", WinogradPostOp::sub}, {"mul", WinogradPostOp::mul},
+        {"div", WinogradPostOp::div}, {"max", WinogradPostOp::max}, {"min", WinogradPostOp::min},
+    };
+    return table;
+}
+
+WinogradPostOp find_op(const std::map<std::string, WinogradPostOp> &table,
+                       const std::string &name) {
+    const auto found = table.find(name);
+    require(found != table.end(), "winograd: there is no post-op " + name);
+    return found->second;
+}
+
+WinogradStage stage_of(const PostOp &post_op) {
+    if (const auto *eltwise = std::get_if<EltwisePostOp>(&post_op)) {
+        if (eltwise->algorithm == "relu" && eltwise->alpha == 0.0F) {
+            // A product with the slope would make NaN of an infinity.
+            return {WinogradPostOp::clip, 0.0F, std::numeric_limits<float>::infinity(), nullptr};
+        }
+        return {find_op(eltwise_ops(), eltwise->algorithm), eltwise->alpha, eltwise->beta, nullptr};
+    }
+    if (const auto *sum = std::get_if<SumPostOp>(&post_op)) {
+        require(sum->scale == 1.0F, "winograd: sums are not scaled");
+        return {WinogradPostOp::sum, 0.0F, 0.0F, nullptr};
+    }
+    const auto &binary = std::get<BinaryPostOp>(post_op);
+    return {find_op(binary_ops(), binary.algorithm), 0.0F, 0.0F, nullptr};
+}
+
+ImageStrides strides_of(bool channels_last, std::int64_t lanes, std::int64_t channels,
+                        std::int64_t height, std::int64_t width) {
+    if (channels_last) return {height * width * channels, lanes, width * channels, channels};
+    const std::int64_t chunk = height * width * lanes;
+    return {ceil_div(channels, lanes) * chunk, chunk, width * lanes, lanes};
+}
+
+// G of F(tile x tile, 3 x 3); see winograd_lanes.hpp.
+std::vector<std::array<double, 3>> weight_transform(int tile) {
+    if (tile == 2) return {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}};
+    const double a = std::sqrt(0.5), b = std::sqrt(2.0), third = 1.0 / 3.0, sixth = 1.0 / 6.0;
+    return {{1, 0, 0},
+            {-2 * third, -2 * third * a, -third},
+            {-2 * third, 2 * third * a, -third},
+            {sixth, sixth * b, third},
+            {sixth, -sixth * b, third},
+            {0, 0, 1}};
+}
+
+}  // namespace
+
+struct Winograd::Call {
+    const float *source;
+    const float *weights;
+    WinogradResult result;
+};
+
+std::vector<std::string> winograd_isas(int lanes) {
+    require(lanes == 8 || lanes == 16,
+            "winograd: expected vectors of 8 or 16 lanes, got " + std::to_string(lanes));
+    std::vector<std::string> found;
+#ifdef STRIDEWISE_AVX2
+    const bool wide = is_allowed(dnnl_cpu_isa_avx512_core) && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512bw");
+    const bool narrow = is_allowed(dnnl_cpu_isa_avx2) && __builtin_cpu_supports("avx2") &&
+                        __builtin_cpu_supports("fma");
+    if (lanes == 16 && wide) found.emplace_back("avx512");
+    if (lanes == 8 && narrow) found.emplace_back("avx2");
+#endif
+    found.emplace_back("portable");
+    return found;
+}
+
+Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
+    : options_(with_isa(std::move(options))), kernels_(&find_kernels(options_)) {
+    const auto &o = options_;
+    require(std::min({o.images, o.channels, o.height, o.width, o.outputs}) >= 1,
+            "winograd: expected positive extents");
+    require(*std::min_element(o.pads.begin(), o.pads.end()) >= 0, "winograd: negative padding");
+    require(o.threads >= 1, "threads: expected at least 1, got " + std::to_string(o.threads));
+    shape_.height = o.height;
+    shape_.width = o.width;
+    shape_.out_height = o.height + o.pads[0] + o.pads[2] - 2;
+    shape_.out_width = o.width + o.pads[1] + o.pads[3] - 2;
+    require(shape_.out_height >= 1 && shape_.out_width >= 1,
+            "winograd: the window does not fit into the padded source");
+    shape_.pad_top = o.pads[0];
+    shape_.pad_left = o.pads[1];
+    shape_.channels = o.channels;
+    shape_.outputs = o.outputs;
+    shape_.tiles_high = ceil_div(shape_.out_height, o.tile);
+    shape_.tiles_wide = ceil_div(shape_.out_width, o.tile);
+    const std::int64_t lanes = kernels_->lanes;
+    shape_.source = strides_of(o.channels_last, lanes, o.channels, o.height, o.width);
+    shape_.result =
+        strides_of(o.channels_last, lanes, o.outputs, shape_.out_height, shape_.out_width);
+    chunks_ = ceil_div(o.channels, lanes);
+    pairs_ = ceil_div(o.outputs, 2 * lanes);
+
+    const std::int64_t rows = kernels_->row_count;
+    const std::int64_t tile_bytes = window() * chunks_ * lanes * std::int64_t{sizeof(float)};
+    const auto tiles_within = [&](std::int64_t nbytes) {
+        return std::clamp(nbytes / tile_bytes / rows * rows, rows, kMostTiles / rows * rows);
+    };
+    const std::int64_t most = tiles_within(kBlockBytes);
+    const std::int64_t each = ceil_div(tile_count(), o.threads);
+    // With few tiles a thread would use each panel of weights once or twice; better to read only a
+    // part of the weights and share the tiles.
+    share_outputs_ = o.threads > 1 && each < 2 * rows && pairs_ >= o.threads;
+    if (share_outputs_) {
+        block_ = std::min(tile_count(), tiles_within(kSharedBytes));
+    } else {
+        block_ = std::min(most, ceil_div(ceil_div(each, ceil_div(each, most)), rows) * rows);
+    }
+    const std::int64_t padded = ceil_div(block_, rows) * rows;
+    transformed_.chunk_stride = padded * lanes;
+    transformed_.xi_stride = off_page(chunks_ * padded * lanes);
+    products_stride_ = off_page(padded * 2 * lanes);
+    const std::int64_t products = window() * products_stride_;
+    const std::int64_t pixels = window() * transformed_.xi_stride;
+    thread_stride_ = off_page(share_outputs_ ? products : products + pixels);
+
+    args_ = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
+    if (o.has_bias) args_.push_back(DNNL_ARG_BIAS);
+    for (std::size_t index = 0; index < post_ops.size(); ++index) {
+        stages_.push_back(stage_of(post_ops[index]));
+        const bool has_operand = stages_.back().op > WinogradPostOp::sum;
+        operands_.push_back(has_operand ? static_cast<int>(args_.size()) : -1);
+        if (has_operand) args_.push_back(post_op_arg(static_cast<int>(index)));
+    }
+}
+
+std::int64_t Winograd::tile_count() const {
+    return options_.images * shape_.tiles_high * shape_.tiles_wide;
+}
+
+std::size_t Winograd::packed_count() const {
+    const std::int64_t lanes = kernels_->lanes;
+    return static_cast<std::size_t>(pairs_ * window() * chunks_ * lanes * 2 * lanes);
+}
+
+std::size_t Winograd::weights_nbytes() const {
+    return static_cast<std::size_t>(options_.outputs * options_.channels * 9) * sizeof(float);
+}
+
+std::string Winograd::impl() const {
+    const std::string tile = std::to_string(options_.tile);
+    return "winograd_" + tile + "x" + tile + ":" + options_.isa;
+}
+
+std::size_t Winograd::scratchpad_nbytes() const {
+    const std::int64_t bias = off_page(pairs_ * 2 * kernels_->lanes);
+    const std::int64_t shared = share_outputs_ ? window() * transformed_.xi_stride : 0;
+    return static_cast<std::size_t>(bias + shared + options_.threads * thread_stride_) *
+           sizeof(float);
+}
+
+MemoryDesc Winograd::image_desc(std::int64_t channels, std::int64_t height,
+                                std::int64_t width) const {
+    const std::string tag = options_.channels_last  ? "acdb"
+                            : kernels_->lanes == 16 ? "aBcd16b"
+                                                    : "aBcd8b";
+    return MemoryDesc({options_.images, channels, height, width}, "f32", tag);
+}
+
+MemoryDesc Winograd::arg_desc(int arg) const {
+    if (arg == DNNL_ARG_SRC) {
+        return image_desc(options_.channels, options_.height, options_.width);
+    }
+    if (arg == DNNL_ARG_WEIGHTS) {
+        return MemoryDesc({static_cast<std::int64_t>(packed_count())}, "f32", "a");
+    }
+    if (arg == DNNL_ARG_BIAS) return MemoryDesc({options_.outputs}, "f32", "a");
+    const std::size_t scratch = scratchpad_nbytes();
+    if (arg == DNNL_ARG_SCRATCHPAD) {
+        return MemoryDesc({static_cast<std::int64_t>(scratch / sizeof(float))}, "f32", "a");
+    }
+    require(std::find(args_.begin(), args_.end(), arg) != args_.end(),
+            "winograd: there is no argument " + std::to_string(arg));
+    return image_desc(options_.outputs, shape_.out_height, shape_.out_width);
+}
+
+void Winograd::pack(const float *weights, float *packed) const {
+    const auto g = weight_transform(options_.tile);
+    const std::int64_t lanes = kernels_->lanes, size = options_.tile + 2;
+    const std::int64_t panel = chunks_ * lanes * 2 * lanes;
+    std::memset(packed, 0, packed_count() * sizeof(float));
+    const auto transform = [&](std::int64_t output) {
+        const std::int64_t pair = output / (2 * lanes), column = output % (2 * lanes);
+        for (std::int64_t channel = 0; channel < options_.channels; ++channel) {
+            const float *w = weights + (output * options_.channels + channel) * 9;
+            float *to = packed + pair * window() * panel + channel * 2 * lanes + column;
+            for (std::int64_t i = 0; i < size; ++i) {
+                double line[3];
+                for (int x = 0; x < 3; ++x) {
+                    line[x] = g[i][0] * w[x] + g[i][1] * w[3 + x] + g[i][2] * w[6 + x];
+                }
+                for (std::int64_t j = 0; j < size; ++j) {
+                    const double value = line[0] * g[j][0] + line[1] * g[j][1] + line[2] * g[j][2];
+                    to[(i * size + j) * panel] = static_cast<float>(value);
+                }
+            }
+        }
+    };
+    in_parallel(options_.threads, [&](int part, int parts) {
+        const std::int64_t begin = pairs_ * part / parts, end = pairs_ * (part + 1) / parts;
+        for (std::int64_t output = begin * 2 * lanes;
+             output < std::min(end * 2 * lanes, options_.outputs); ++output) {
+            transform(output);
+        }
+    });
+}
+
+void Winograd::transform(const Call &call, std::int64_t first, std::int64_t count,
+                         std::int64_t chunk, std::int64_t chunk_end, float *transformed) const {
+    kernels_->input(shape_, call.source, first, count, chunk, chunk_end, transformed_, transformed);
+}
+
+void Winograd::multiply(const Call &call, std::int64_t first, std::int64_t count, std::int64_t pair,
+                        const float *transformed, float *products) const {
+    const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
+    const std::int64_t panel = chunks_ * lanes * 2 * lanes;
+    // Even groups of tiles, as a group of one or two tiles waits for the weights alone.
+    const std::int64_t groups = ceil_div(count, rows);
+    for (std::int64_t xi = 0; xi < window(); ++xi) {
+        const float *weights = call.weights + (pair * window() + xi) * panel;
+        for (std::int64_t group = 0; group < groups; ++group) {
+            const std::int64_t begin = count * group / groups;
+            const std::int64_t end = count * (group + 1) / groups;
+            kernels_->multiply(transformed + xi * transformed_.xi_stride + begin * lanes,
+                               transformed_.chunk_stride, chunks_, weights,
+                               products + xi * products_stride_ + begin * 2 * lanes, end - begin);
+        }
+    }
+    kernels_->output(shape_, products, products_stride_, first, count, pair, call.result);
+}
+
+void Winograd::by_tiles(const Call &call, float *scratch) const {
+    const std::int64_t total = tile_count();
+    const std::int64_t blocks = ceil_div(total, block_);
+    in_parallel(options_.threads, [&](int part, int parts) {
+        float *products = scratch + part * thread_stride_;
+        float *transformed = products + window() * products_stride_;
+        for (std::int64_t block = blocks * part / parts; block < blocks * (part + 1) / parts;
+             ++block) {
+            const std::int64_t first = block * block_;
+            const std::int64_t count = std::min(block_, total - first);
+            transform(call, first, count, 0, chunks_, transformed);
+            for (std::int64_t pair = 0; pair < pairs_; ++pair) {
+                multiply(call, first, count, pair, transformed, products);
+            }
+        }
+    });
+}
+
+void Winograd::by_outputs(const Call &call, float *scratch) const {
+    const std::int64_t total = tile_count();
+    float *transformed = scratch + options_.threads * thread_stride_;
+    for (std::int64_t first = 0; first < total; first += block_) {
+        const std::int64_t count = std::min(block_, total - first);
+        in_parallel(options_.threads, [&](int part, int parts) {
+            transform(call, first, count, chunks_ * part / parts, chunks_ * (part + 1) / parts,
+                      transformed);
+        });
+        in_parallel(options_.threads, [&](int part, int parts) {
+            for (std::int64_t pair = pairs_ * part / parts; pair < pairs_ * (part + 1) / parts;
+                 ++pair) {
+                multiply(call, first, count, pair, transformed, scratch + part * thread_stride_);
+            }
+        });
+    }
+}
+
+void Winograd::execute(const std::vector<void *> &data, void *scratchpad) const {
+    auto *bias = static_cast<float *>(scratchpad);
+    const std::int64_t outputs = pairs_ * 2 * kernels_->lanes;
+    std::fill(bias, bias + outputs, 0.0F);
+    if (options_.has_bias) {
+        const auto *given = static_cast<const float *>(data[3]);
+        std::copy(given, given + options_.outputs, bias);
+    }
+    std::vector<WinogradStage> stages = stages_;
+    for (std::size_t index = 0; index < stages.size(); ++index) {
+        if (operands_[index] >= 0) {
+            stages[index].operand =
+                static_cast<const float *>(data[static_cast<std::size_t>(operands_[index])]);
+        }
+    }
+    Call call;
+    call.source = static_cast<const float *>(data[0]);
+    call.weights = static_cast<const float *>(data[1]);
+    call.result = {static_cast<float *>(data[2]), bias, stages.data(),
+                   static_cast<int>(stages.size()), !options_.channels_last};
+    float *scratch = bias + off_page(outputs);
+    share_outputs_ ? by_outputs(call, scratch) : by_tiles(call, scratch);
+}
+
+}  // namespace stridewise

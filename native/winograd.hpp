@@ -1,0 +1,79 @@
+// Convolution with windows of 3x3 and strides of 1 in fewer multiplications.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernel.hpp"
+#include "primitives.hpp"
+#include "winograd_kernels.hpp"
+
+namespace stridewise {
+
+struct WinogradOptions {
+    std::int64_t images, channels, height, width, outputs;
+    std::array<std::int64_t, 4> pads;  // top, left, bottom, right
+    int tile;                          // 2 or 4 results along each axis
+    int lanes;                         // elements of a vector: 8 or 16
+    bool channels_last;                // else channels in blocks of one vector
+    bool has_bias;
+    int threads;
+    std::string isa;  // one of winograd_isas(lanes); "" for the best
+};
+
+// The instruction sets with kernels for vectors of 8 or 16 lanes that this processor has and the
+// library is allowed to use, best first.
+std::vector<std::string> winograd_isas(int lanes);
+
+class Winograd : public Kernel {
+  public:
+    // Throws std::invalid_argument where the operation is none of this kind.
+    Winograd(WinogradOptions options, const PostOps &post_ops);
+
+    std::string impl() const override;
+    int threads() const override { return options_.threads; }
+    std::size_t scratchpad_nbytes() const override;
+    const std::vector<int> &args() const override { return args_; }
+    MemoryDesc arg_desc(int arg) const override;
+    void execute(const std::vector<void *> &data, void *scratchpad) const override;
+
+    // Transforms weights, given row-major as outputs x channels x 3 x 3, into `packed`, which has
+    // the size of arg_desc(DNNL_ARG_WEIGHTS).
+    void pack(const float *weights, float *packed) const;
+    std::size_t weights_nbytes() const;
+
+  private:
+    struct Blocking;
+    struct Call;
+
+    std::int64_t window() const { return (options_.tile + 2) * (options_.tile + 2); }
+    std::int64_t tile_count() const;
+    std::size_t packed_count() const;
+    MemoryDesc image_desc(std::int64_t channels, std::int64_t height, std::int64_t width) const;
+    void transform(const Call &call, std::int64_t first, std::int64_t count, std::int64_t chunk,
+                   std::int64_t chunk_end, float *transformed) const;
+    void multiply(const Call &call, std::int64_t first, std::int64_t count, std::int64_t pair,
+                  const float *transformed, float *products) const;
+    void by_tiles(const Call &call, float *scratch) const;
+    void by_outputs(const Call &call, float *scratch) const;
+
+    WinogradOptions options_;
+    const WinogradKernels *kernels_;
+    WinogradShape shape_;
+    std::int64_t chunks_, pairs_;
+    // How the work is cut: tiles of a block, whether threads share the blocks or the outputs, and
+    // the distances in the scratch, in elements.
+    std::int64_t block_;
+    bool share_outputs_;
+    TransformedTiles transformed_;
+    std::int64_t products_stride_;
+    std::int64_t thread_stride_;
+    std::vector<int> args_;
+    std::vector<WinogradStage> stages_;
+    std::vector<int> operands_;  // for each stage, which of args() its operand is, or -1
+};
+
+}  // namespace stridewise

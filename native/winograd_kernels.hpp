@@ -1,0 +1,101 @@
+// The inner loops of Winograd convolution, once for each width of a vector, behind one table.
+// Files that implement it include no standard templates: they are compiled for other instruction
+// sets, and the linker would be free to use their instances everywhere.
+#pragma once
+
+#include <cstdint>
+
+namespace stridewise {
+
+// Where the elements of an image lie: channels go in chunks of one vector, contiguous in
+// themselves. Strides are in elements.
+struct ImageStrides {
+    std::int64_t image;
+    std::int64_t chunk;
+    std::int64_t row;
+    std::int64_t pixel;
+};
+
+// One convolution with windows of 3x3 and strides of 1, over tiles of `tile` x `tile` results.
+struct WinogradShape {
+    std::int64_t height, width;          // of the source
+    std::int64_t out_height, out_width;  // of the result
+    std::int64_t pad_top, pad_left;
+    std::int64_t channels, outputs;
+    std::int64_t tiles_high, tiles_wide;  // of one image
+    ImageStrides source, result;
+};
+
+// A box of tiles and channels inside the scratch of transformed pixels, [xi][chunk][tile][lane].
+struct TransformedTiles {
+    std::int64_t xi_stride;     // elements from one place of the window to the next
+    std::int64_t chunk_stride;  // elements from one chunk of channels to the next
+};
+
+enum class WinogradPostOp : int {
+    relu,  // alpha: the slope of negative values
+    clip,  // alpha, beta: the bounds
+    linear,
+    abs,
+    square,
+    hardsigmoid,
+    hardswish,
+    logistic,
+    swish,  // alpha: the factor inside of the logistic
+    tanh,
+    elu,  // alpha: the factor of negative results
+    sqrt,
+    exp,  // these and the following: one lane at a time
+    log,
+    soft_relu,  // alpha: the steepness
+    gelu_erf,
+    pow,  // alpha: the factor, beta: the exponent
+    sum,  // add what the result held before
+    add,  // and the following: with the element of another tensor of the result's format
+    sub,
+    mul,
+    div,
+    max,
+    min,
+};
+
+struct WinogradStage {
+    WinogradPostOp op;
+    float alpha;
+    float beta;
+    const float *operand;
+};
+
+struct WinogradResult {
+    float *data;
+    const float *bias;  // padded with zeros to whole pairs of vectors; never null
+    const WinogradStage *stages;
+    int stage_count;
+    bool blocked;  // the result has whole chunks, whose spare lanes become zero
+};
+
+struct WinogradKernels {
+    int tile;       // results of a tile along each axis: 2 or 4
+    int lanes;      // elements of a vector
+    int row_count;  // tiles of one matrix product
+    // Transforms tiles [first, first + count) of chunks [chunk, chunk_end) of the source.
+    void (*input)(const WinogradShape &shape, const float *source, std::int64_t first,
+                  std::int64_t count, std::int64_t chunk, std::int64_t chunk_end,
+                  const TransformedTiles &tiles, float *transformed);
+    // For one place of the window: `rows` tiles times one pair of vectors of outputs.
+    void (*multiply)(const float *transformed, std::int64_t chunk_stride, std::int64_t chunks,
+                     const float *weights, float *products, std::int64_t rows);
+    // Transforms back `count` tiles of one pair of vectors of outputs, [xi][tile][2 * lane].
+    void (*output)(const WinogradShape &shape, const float *products, std::int64_t xi_stride,
+                   std::int64_t first, std::int64_t count, std::int64_t pair,
+                   const WinogradResult &result);
+};
+
+// For tiles of 2x2 and 4x4; the portable ones for vectors of 8 and 16 lanes.
+const WinogradKernels &portable_winograd_kernels(int tile, int lanes);
+#ifdef STRIDEWISE_AVX2
+const WinogradKernels &avx2_winograd_kernels(int tile);
+const WinogradKernels &avx512_winograd_kernels(int tile);
+#endif
+
+}  // namespace stridewise

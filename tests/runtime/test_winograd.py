@@ -1,0 +1,448 @@
+"""Winograd kernels against double precision: shapes, post-ops, instruction sets, threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import stridewise as sw
+from stridewise.errors import InputError, PlanError
+from stridewise.formats import Format, algebra
+from stridewise.graph import Graph
+from stridewise.ops.activation import UNARY, eltwise_arguments
+from stridewise.ops.winograd import packed_nbytes
+from stridewise.runtime.library import load_core
+from stridewise.runtime.primitives import create
+
+from .graphs import Net, error, inputs_of
+
+Array = np.ndarray[Any, np.dtype[Any]]
+F32 = np.float32
+CORE = load_core()
+TOLERANCE = {2: 1e-6, 4: 4e-6}
+KERNELS = [(lanes, isa) for lanes in (8, 16) for isa in CORE.winograd_isas(lanes)]
+KINDS = ("channels-last", "blocked")
+
+
+@dataclass(frozen=True)
+class Shape:
+    images: int = 1
+    channels: int = 8
+    height: int = 6
+    width: int = 5
+    outputs: int = 16
+    pads: tuple[int, int, int, int] = (1, 1, 1, 1)  # top, left, bottom, right
+
+    @property
+    def src(self) -> tuple[int, ...]:
+        return self.images, self.channels, self.height, self.width
+
+    @property
+    def dst(self) -> tuple[int, ...]:
+        top, left, bottom, right = self.pads
+        high, wide = self.height + top + bottom - 2, self.width + left + right - 2
+        return self.images, self.outputs, high, wide
+
+
+def convolved(x: Array, w: Array, bias: Array | None, pads: Sequence[int]) -> Array:
+    """Return the convolution in double precision, from its definition."""
+    top, left, bottom, right = pads
+    padded = np.pad(x.astype(float), ((0, 0), (0, 0), (top, bottom), (left, right)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    result = np.einsum("nchwij,kcij->nkhw", windows, w.astype(float), optimize=True)
+    return result if bias is None else result + bias.reshape(-1, 1, 1)
+
+
+def format_of(kind: str, lanes: int) -> Format:
+    return Format.parse("NHWC" if kind == "channels-last" else f"nChw{lanes}c")
+
+
+def stored(array: Array, fmt: Format) -> Array:
+    buffer = np.zeros(algebra.element_count(fmt, array.shape), F32)
+    buffer[algebra.offsets(fmt, array.shape)] = array
+    return buffer
+
+
+class Runner:
+    """One kernel in a program of one step, over a scratchpad of NaN."""
+
+    def __init__(
+        self, shape: Shape, kind: str, kernel: tuple[int, str], tile: int, *,
+        bias: bool = True, post_ops: Sequence[Any] = (), threads: int = 2,
+    ) -> None:  # fmt: skip
+        lanes, isa = kernel
+        self.shape, self.fmt, self.threads = shape, format_of(kind, lanes), threads
+        self.tag = "acdb" if kind == "channels-last" else f"aBcd{lanes}b"
+        self.src, self.dst = (CORE.MemoryDesc(d, "f32", self.tag) for d in (shape.src, shape.dst))
+        post = [(*item[:2], self.dst) if item[0] == "binary" else item for item in post_ops]
+        self.kernel = CORE.Winograd(
+            self.src, self.dst, bias, shape.pads[:2], shape.pads[2:], post,
+            tile=tile, lanes=lanes, threads=threads, isa=isa,
+        )  # fmt: skip
+
+    def __call__(
+        self, x: Array, w: Array, bias: Array | None, extras: Sequence[Array] = (),
+        held: Array | None = None,
+    ) -> Array:  # fmt: skip
+        kernel, core = self.kernel, CORE
+        packed = core.Buffer(kernel.arg_desc(core.ARG_WEIGHTS).nbytes)
+        kernel.pack_into(w, packed, 0)
+        constants = [packed] if bias is None else [packed, bias]
+        inputs = [stored(array, self.fmt) for array in (x, *extras)]
+        inputs += [] if held is None else [stored(held, self.fmt)]
+        result = np.full(self.dst.nbytes // 4, np.nan, F32)
+        program = core.Program(
+            kernel.scratchpad_nbytes, constants, [i.nbytes for i in inputs], [result.nbytes],
+            self.threads,
+        )  # fmt: skip
+        if held is not None:
+            program.add_copy((3, 0, 0), (2, len(inputs) - 1, 0), result.nbytes)
+        places = {core.ARG_SRC: (2, 0), core.ARG_WEIGHTS: (1, 0), core.ARG_DST: (3, 0)}
+        places |= {core.ARG_BIAS: (1, 1), core.ARG_SCRATCHPAD: (0, 0)}
+        operands = [arg for arg in kernel.args if arg not in places]
+        places |= {arg: (2, 1 + index) for index, arg in enumerate(operands)}
+        args = [*kernel.args, core.ARG_SCRATCHPAD]
+        program.add_primitive(kernel, [(a, kernel.arg_desc(a), *places[a], 0) for a in args])
+        program.freeze()
+        program.poison = True
+        program.run(inputs, [result])
+        mask = np.ones(result.size, bool)
+        mask[algebra.offsets(self.fmt, self.shape.dst)] = False
+        assert (result[mask] == 0).all(), "spare lanes"
+        return result[algebra.offsets(self.fmt, self.shape.dst)]
+
+
+def data(shape: Shape, seed: int = 0) -> tuple[Array, Array, Array]:
+    rng = np.random.default_rng(seed)
+    scale = 1 / np.sqrt(9 * shape.channels)
+    w = rng.normal(0, scale, (shape.outputs, shape.channels, 3, 3))
+    arrays = rng.normal(size=shape.src), w, rng.normal(size=shape.outputs)
+    return tuple(array.astype(F32) for array in arrays)
+
+
+SHAPES = {
+    "one tile": Shape(height=4, width=4),
+    "tails of channels": Shape(channels=13, outputs=27, height=9, width=7),
+    "one channel": Shape(channels=1, outputs=1),
+    "no pads": Shape(height=7, width=8, pads=(0, 0, 0, 0)),
+    "wide pads": Shape(pads=(3, 0, 2, 5)),
+    "batch": Shape(images=5, channels=24, outputs=40, height=5, width=5),
+    "one pixel": Shape(height=1, width=1),
+    "one row": Shape(height=1, width=19),
+    "outputs are shared": Shape(channels=64, outputs=160, height=7, width=7),
+    "many blocks": Shape(channels=40, outputs=48, height=40, width=37),
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@pytest.mark.parametrize("name", SHAPES)
+def test_shapes(name, kernel, kind, tile, threads):
+    shape = SHAPES[name]
+    x, w, bias = data(shape)
+    found = Runner(shape, kind, kernel, tile, threads=threads)(x, w, bias)
+    assert error(found, convolved(x, w, bias, shape.pads)) <= TOLERANCE[tile]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.builds(
+        Shape,
+        images=st.integers(1, 3),
+        channels=st.integers(1, 40),
+        height=st.integers(1, 12),
+        width=st.integers(1, 12),
+        outputs=st.integers(1, 70),
+        pads=st.tuples(*[st.integers(1, 3)] * 4),
+    ),
+    st.sampled_from(KERNELS),
+    st.sampled_from(KINDS),
+    st.sampled_from([2, 4]),
+    st.booleans(),
+)
+def test_any_shape(shape, kernel, kind, tile, has_bias):
+    x, w, bias = data(shape)
+    given_bias = bias if has_bias else None
+    found = Runner(shape, kind, kernel, tile, bias=has_bias)(x, w, given_bias)
+    assert error(found, convolved(x, w, given_bias, shape.pads)) <= TOLERANCE[tile]
+
+
+TAILS = Shape(channels=10, outputs=21, height=6, width=7, images=2)
+_ACTIVATIONS = {
+    "relu": (0.0, 0.0), "leaky_relu": (0.1, 0.0), "clip": (-0.5, 0.75), "sigmoid": (0, 0),
+    "tanh": (0, 0), "hard_sigmoid": (0.2, 0.5), "hard_swish": (1 / 6, 0.5), "swish": (1.5, 0),
+    "elu": (0.7, 0), "gelu": (0, 0), "softplus": (0, 0), "exp": (0, 0), "abs": (0, 0),
+    "neg": (0, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@pytest.mark.parametrize("name", _ACTIVATIONS)
+def test_activations(name, kernel, kind, tile):
+    parameters = _ACTIVATIONS[name]
+    x, w, bias = data(TAILS)
+    post_ops = [("eltwise", *eltwise_arguments(name, *parameters))]
+    found = Runner(TAILS, kind, kernel, tile, post_ops=post_ops)(x, w, bias)
+    expected = UNARY[name].function(convolved(x, w, bias, TAILS.pads), *parameters)
+    assert error(found, expected) <= 1.5 * TOLERANCE[tile]
+
+
+@pytest.mark.parametrize("name", ["sqrt", "log", "reciprocal"])
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_functions_of_positive_numbers(name, kernel):
+    x, w, bias = data(TAILS)
+    clip = ("eltwise", "clip", 0.5, 3.0)
+    post_ops = [clip, ("eltwise", *eltwise_arguments(name, 0.0, 0.0))]
+    found = Runner(TAILS, "blocked", kernel, 4, post_ops=post_ops)(x, w, bias)
+    expected = UNARY[name].function(np.clip(convolved(x, w, bias, TAILS.pads), 0.5, 3.0), 0, 0)
+    assert error(found, expected) <= 1.5 * TOLERANCE[4]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_activations_of_extreme_numbers(kernel, kind):
+    """The bias alone decides: what is far outside saturates, and is never NaN."""
+    shape = Shape(outputs=24, channels=3)
+    x, w = np.zeros(shape.src, F32), np.ones((24, 3, 3, 3), F32)
+    bias = np.tile(np.array([-3e38, -200, -89, -1e-6, 1e-6, 89, 200, 3e38], F32), 3)
+    for name in ("relu", "sigmoid", "tanh", "swish", "elu", "softplus", "hard_swish"):
+        alpha, beta = UNARY[name].defaults
+        post_ops = [("eltwise", *eltwise_arguments(name, alpha, beta))]
+        found = Runner(shape, kind, kernel, 4, post_ops=post_ops)(x, w, bias)
+        with np.errstate(over="ignore"):
+            expected = UNARY[name].function(bias.astype(float), alpha, beta)
+        np.testing.assert_allclose(found[0, :, 0, 0], expected, rtol=3e-6, atol=1e-36)
+
+
+BINARY = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "max": np.maximum,
+    "min": np.minimum,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@pytest.mark.parametrize("name", BINARY)
+def test_operands_of_the_results_shape(name, kernel, kind):
+    x, w, bias = data(TAILS)
+    other = np.random.default_rng(1).uniform(0.5, 2, TAILS.dst).astype(F32)
+    post_ops = [("binary", name), ("eltwise", "relu", 0.0, 0.0)]
+    found = Runner(TAILS, kind, kernel, 4, post_ops=post_ops)(x, w, bias, [other])
+    expected = np.maximum(BINARY[name](convolved(x, w, bias, TAILS.pads), other), 0)
+    assert error(found, expected) <= 2 * TOLERANCE[4]
+
+
+@pytest.mark.parametrize("tile", [2, 4])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_residual_sums_in_place_before_other_operands(kernel, kind, tile):
+    x, w, bias = data(TAILS)
+    rng = np.random.default_rng(2)
+    held, factor = (rng.normal(size=TAILS.dst).astype(F32) for _ in range(2))
+    post_ops = [("sum", 1.0), ("eltwise", "relu", 0.0, 0.0), ("binary", "mul")]
+    runner = Runner(TAILS, kind, kernel, tile, post_ops=post_ops)
+    found = runner(x, w, bias, [factor], held)
+    expected = np.maximum(convolved(x, w, bias, TAILS.pads) + held, 0) * factor
+    assert error(found, expected) <= 2 * TOLERANCE[tile]
+
+
+def test_nan_stays_within_its_tile_and_spreads_no_further():
+    shape = Shape(height=12, width=12)
+    x, w, bias = data(shape)
+    x[0, 0, 5, 5] = np.nan
+    found = Runner(shape, "channels-last", KERNELS[0], 4, post_ops=[("eltwise", "relu", 0.0, 0.0)])(
+        x, w, bias
+    )
+    # Pixel 5 is in the windows of the results 4..6, which are in the tiles 4..7 and no others.
+    assert np.isnan(found[0, :, 4:7, 4:7]).all()
+    outside = np.ones((12, 12), bool)
+    outside[4:8, 4:8] = False
+    assert not np.isnan(found[..., outside]).any()
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+
+def made(**changes: Any) -> Any:
+    desc = CORE.MemoryDesc((1, 8, 6, 5), "f32", "aBcd8b")
+    other = {"src": desc, "dst": desc, "begins": (1, 1), "ends": (1, 1), "post": [], "tile": 4}
+    other |= {"lanes": 8, "threads": 1, "isa": "portable"} | changes
+    return CORE.Winograd(
+        other["src"], other["dst"], False, other["begins"], other["ends"], other["post"],
+        tile=other["tile"], lanes=other["lanes"], threads=other["threads"], isa=other["isa"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tile": 3}, "expected a tile of 2 or 4, got 3"),
+        ({"lanes": 4}, "expected vectors of 8 or 16 lanes, got 4"),
+        ({"lanes": 16}, "expected a source of"),
+        ({"isa": "neon"}, "there are no neon kernels of 8 lanes here"),
+        ({"begins": (1,)}, "expected pads of two axes"),
+        ({"begins": (-1, 1)}, "negative padding"),
+        ({"begins": (0, 1)}, "expected a destination of"),
+        ({"threads": 0}, "threads: expected at least 1, got 0"),
+        ({"post": [("eltwise", "mish", 0.0, 0.0)]}, "there is no post-op mish"),
+        ({"post": [("sum", 2.0)]}, "sums are not scaled"),
+        (
+            {"post": [("binary", "add", CORE.MemoryDesc((1, 8, 1, 1), "f32", "abcd"))]},
+            "expected an operand of",
+        ),
+        ({"src": CORE.MemoryDesc((1, 8, 6), "f32", "abc")}, "expected images of two axes"),
+    ],
+)
+def test_kernels_that_cannot_be_are_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        made(**changes)
+
+
+def test_weights_are_packed_within_the_buffer():
+    kernel = made()
+    w = np.zeros((8, 8, 3, 3), F32)
+    nbytes = kernel.arg_desc(CORE.ARG_WEIGHTS).nbytes
+    with pytest.raises(ValueError, match="array: expected 2304 bytes, got 1536"):
+        kernel.pack_into(w[..., :2].copy(), CORE.Buffer(nbytes), 0)
+    for offset in (4, 2, -4, nbytes + 4):
+        with pytest.raises(ValueError, match="offset"):
+            kernel.pack_into(w, CORE.Buffer(nbytes), offset)
+
+
+def test_arguments_and_threads_are_those_of_the_kernel():
+    kernel = made()
+    program = CORE.Program(kernel.scratchpad_nbytes, [], [192 * 4], [192 * 4], 1)
+    desc = kernel.arg_desc(CORE.ARG_SRC)
+    with pytest.raises(ValueError, match=r"winograd_4x4:portable\): expected argument"):
+        program.add_primitive(kernel, [(CORE.ARG_SRC, desc, 2, 0, 0)])
+    other = CORE.Program(0, [], [], [], 2)
+    with pytest.raises(ValueError, match="threads=2, got one for 1"):
+        other.add_primitive(kernel, [])
+
+
+def test_kernels_are_measured_like_primitives():
+    samples = CORE.measure(
+        made(), threads=1, min_runs=3, max_runs=3, budget_ns=0, cold=[CORE.ARG_WEIGHTS]
+    )
+    assert len(samples) == 3
+    assert min(samples) > 0
+
+
+# --- plans ----------------------------------------------------------------------------------------
+
+
+def network() -> Graph:
+    b = Net(1, 32, 14, 13)
+    x = b.conv(b.x, 64, 3)
+    y = b.op("relu", [b.op("add", [b.conv(b.op("relu", [x]), 64, 3), x])])
+    y = b.op("sigmoid", [b.conv(y, 40, 3, pads=(0, 1, 2, 1))])
+    return b.build([b.op("clip", [b.conv(y, 64, 3)], {"alpha": 0.0, "beta": 6.0})])
+
+
+def algorithms(plan: sw.Plan) -> list[str]:
+    chosen = zip(plan.graph.nodes, plan.decisions, strict=True)
+    return [decision.chosen.algorithm for node, decision in chosen if node.op == "conv"]
+
+
+def test_a_network_is_computed_so_and_its_weights_are_reported():
+    graph = network()
+    model = sw.compile(graph, tune="model", threads=2)
+    assert all(name.startswith("winograd F(") for name in algorithms(model.plan))
+    weights = model.plan.winograd_weights
+    assert weights.nodes == 4
+    assert weights.plain_nbytes == 36 * (32 * 64 + 64 * 64 + 64 * 40 + 40 * 64)
+    assert weights.nbytes == model.memory.winograd_weights <= model.memory.packed_weights
+    assert str(weights) in model.plan.explain()
+    feeds = inputs_of(graph)
+    exact = sw.compile(graph, tune="model", threads=2, accuracy="exact")
+    assert exact.memory.winograd_weights == 0
+    for name, wanted in exact.run(feeds).items():
+        assert error(model.run(feeds)[name], wanted) <= 4e-6
+
+
+def test_what_the_planner_thinks_of_weights_is_what_kernels_read():
+    plan = sw.plan(network(), tune="model", threads=2)
+    found = 0
+    for decision in plan.decisions:
+        for candidate in (decision.chosen, *decision.rejected):
+            spec = candidate.option.calls[0].spec
+            if spec.kind == "winograd":
+                kernel = create(spec, "", 2)
+                assert kernel.arg_desc(CORE.ARG_WEIGHTS).nbytes == packed_nbytes(spec)
+                found += 1
+    assert found >= 16
+
+
+def test_measured_plans_know_the_kernels(tmp_path):
+    graph = network()
+    model = sw.compile(graph, threads=2, cache_dir=tmp_path)
+    implementations = {
+        candidate.implementation.partition(":")[0]
+        for decision in model.plan.decisions
+        for candidate in (decision.chosen, *decision.rejected)
+    }
+    assert {"winograd_2x2", "winograd_4x4"} <= implementations
+    exact = sw.compile(graph, threads=2, cache_dir=tmp_path, accuracy="exact")
+    assert not any("winograd" in name for name in algorithms(exact.plan))
+    feeds = inputs_of(graph)
+    for name, wanted in exact.run(feeds).items():
+        assert error(model.run(feeds)[name], wanted) <= 4e-6
+
+
+def test_plan_files_keep_the_kernels(tmp_path):
+    graph = network()
+    path = tmp_path / "plan.json"
+    plan = sw.plan(graph, tune="model", threads=2)
+    plan.save(path)
+    again = sw.compile(graph, threads=2, plan=path)
+    assert algorithms(again.plan) == algorithms(plan)
+    assert again.plan.winograd_weights == plan.winograd_weights
+    feeds = inputs_of(graph)
+    expected = sw.compile(graph, tune="model", threads=2).run(feeds)
+    for name, found in again.run(feeds).items():
+        np.testing.assert_array_equal(found, expected[name])
+    with pytest.raises(PlanError, match="which does not exist here"):
+        sw.compile(graph, threads=2, plan=path, accuracy="exact")
+    with pytest.raises(PlanError, match="expected at most 1000 bytes of transformed weights"):
+        sw.compile(graph, threads=2, plan=path, weight_memory_limit=1000)
+
+
+def test_a_limit_on_weights_is_kept():
+    graph = network()
+    free = sw.plan(graph, tune="model", threads=2).winograd_weights.nbytes
+    taken = []
+    for limit in (0, free // 3, free // 2, free - 4, free):
+        model = sw.compile(graph, tune="model", threads=2, weight_memory_limit=limit)
+        assert model.memory.winograd_weights == model.plan.winograd_weights.nbytes <= limit
+        refused = {r.subject for r in model.plan.refusals if r.rule == "weight_memory_limit"}
+        assert bool(refused) == (limit < free)
+        taken.append(model.memory.winograd_weights)
+    assert taken == sorted(taken)
+    assert (taken[0], taken[-1]) == (0, free)
+    assert taken[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"accuracy": "high"}, "accuracy: expected 'fast' or 'exact', found 'high'"),
+        (
+            {"weight_memory_limit": -1},
+            "weight_memory_limit: expected a number of bytes, 0 or more, found -1",
+        ),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(InputError) as caught:
+        sw.plan(network(), tune="model", **options)
+    assert str(caught.value) == message

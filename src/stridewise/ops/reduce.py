@@ -248,8 +248,8 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         for source, result in pairs:
             yield KernelOption("view", (source,), (result,), (), (Alias(0, 0, 0, "view"),))
         return
-    if not reduction.algorithm or all(x.shape[axis] == 1 for axis in axes):
-        yield Refusal("onednn-cpu", node.name, f"the library has no such {node.op}")
+    if all(x.shape[axis] == 1 for axis in axes):
+        yield Refusal("onednn-cpu", node.name, "the library has no reductions of single elements")
         return
     yield from _pooled(context)
     yield from _stored(context)
@@ -264,5 +264,6 @@ def _permuted(node: Node, shape: tuple[int, ...], perm: tuple[int, ...]) -> Perm
     return Permuted({**dict(node.attrs), "axes": axes}, kept)
 
 
-for _name in REDUCTIONS:
-    register(OpSpec(_name, (1, 1), _infer, _evaluate, "keepdims", _kernels, permuted=_permuted))
+for _name, _reduction_of in REDUCTIONS.items():
+    _spec = OpSpec(_name, (1, 1), _infer, _evaluate, "keepdims", permuted=_permuted)
+    register(replace(_spec, kernels=_kernels) if _reduction_of.algorithm else _spec)

@@ -11,6 +11,7 @@ from stridewise.graph import Node
 
 __all__ = ["EXPORTERS", "HANDLERS"]
 
+
 def _position(imp: Importer, node: OnnxNode, op: str) -> None:
     x = node.required(0)
     attrs = {

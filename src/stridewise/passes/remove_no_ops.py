@@ -26,8 +26,9 @@ def _is_no_op(rewriter: Rewriter, node: Node) -> bool:
     if node.op == "slice":
         # Of the source's own shape, with positive steps: nothing is left out.
         return True
-    # One element is its own mean, sum and maximum.
-    return node.op in ("identity", "reshape", "pad", "expand", "cast", "resize", *REDUCTIONS)
+    if node.op in REDUCTIONS:
+        return REDUCTIONS[node.op].keeps_one
+    return node.op in ("identity", "reshape", "pad", "expand", "cast", "resize")
 
 
 def remove_no_ops(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:

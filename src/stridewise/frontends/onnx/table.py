@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from stridewise.frontends.onnx import (
     activation,
+    along_axis,
+    arithmetic,
+    cast,
     concat,
     constant,
     conv,
     conv_transpose,
+    einsum,
     elementwise,
+    functions,
+    logic,
     matmul,
     norm,
     pool,
@@ -24,8 +30,8 @@ from stridewise.frontends.onnx.writer import Exporter
 __all__ = ["EXPORTERS", "HANDLERS"]
 
 _ROOMS = (
-    activation, concat, constant, conv, conv_transpose, elementwise, matmul, norm, pool, reduce,
-    resize, shape, slice, softmax,
+    activation, along_axis, arithmetic, cast, concat, constant, conv, conv_transpose, einsum,
+    elementwise, functions, logic, matmul, norm, pool, reduce, resize, shape, slice, softmax,
 )  # fmt: skip
 
 HANDLERS: dict[str, Handler] = {

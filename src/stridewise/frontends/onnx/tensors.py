@@ -23,6 +23,8 @@ __all__ = ["TensorReader", "dtype_of_code"]
 _DTYPES = {
     TensorProto.FLOAT: "float32",
     TensorProto.DOUBLE: "float64",
+    TensorProto.FLOAT16: "float16",
+    TensorProto.BFLOAT16: "bfloat16",
     TensorProto.INT8: "int8",
     TensorProto.INT16: "int16",
     TensorProto.INT32: "int32",
@@ -40,6 +42,8 @@ _FIELDS = {
     "uint32": "uint64_data",
     "uint64": "uint64_data",
 }
+_AS_BITS = ("float16", "bfloat16")
+"""Types whose elements are written out as the numbers that their bits are."""
 _MAX_RANK = 32
 """Axes of an array, the limit of every NumPy."""
 
@@ -209,7 +213,10 @@ def _listed(tensor: TensorProto, dtype: DType, count: int, where: str) -> Array:
     field = _FIELDS.get(dtype.name, "int32_data")
     items = cast("Iterable[float]", getattr(tensor, field))
     try:
-        data = np.array(items, dtype=dtype.numpy).reshape(-1)
+        if dtype.name in _AS_BITS:
+            data = np.array(items, dtype=np.uint16).view(dtype.numpy).reshape(-1)
+        else:
+            data = np.array(items, dtype=dtype.numpy).reshape(-1)
     except OverflowError as error:
         raise ModelError(
             describe(where, expected=f"values of {dtype}", found=str(error))

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from stridewise.graph import Graph, Refusal
-from stridewise.ops import GraphBuilder
 from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.passes import simplify
 from stridewise.planner import Plan, derive, make_plan
@@ -18,46 +17,15 @@ from stridewise.runtime.library import load_core
 from stridewise.runtime.machine import this_machine
 from stridewise.runtime.primitives import implementations
 
+from .index_graphs import INDEX_GRAPHS
+from .net import Net
+
 __all__ = ["CASES", "KINDS", "Net", "error", "forced_plan", "inputs_of"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 F32 = np.float32
 KINDS = ("plain", "channels-last", "blocked")
 THREADS = 2
-
-
-class Net(GraphBuilder):
-    """A builder that draws the weights."""
-
-    def __init__(self, *shape: int) -> None:
-        super().__init__("net")
-        self.rng = np.random.default_rng(0)
-        self.x = self.input("x", shape or (2, 17, 6, 5))
-
-    def data(self, *shape: int) -> str:
-        return self.constant(self.rng.normal(size=shape).astype(F32), "c")
-
-    def conv(
-        self,
-        x: str,
-        outputs: int,
-        kernel: int = 1,
-        *,
-        groups: int = 1,
-        bias: bool = True,
-        **attrs: Any,
-    ) -> str:
-        shape = self.type(x).shape
-        rank = len(shape) - 2
-        fan_in = shape[1] // groups * kernel**rank
-        w = self.rng.normal(0, 1 / np.sqrt(fan_in), (outputs, shape[1] // groups, *[kernel] * rank))
-        inputs = [x, self.constant(w.astype(F32), "w"), *([self.data(outputs)] if bias else [])]
-        attrs.setdefault("pads", (kernel // 2,) * (2 * rank))
-        return self.op("conv", inputs, {"groups": groups, **attrs})
-
-    def named(self, x: str) -> str:
-        """Give the axes of a value their names, by a convolution of one tap."""
-        return self.conv(x, self.type(x).shape[1])
 
 
 def error(found: Array, expected: Array) -> float:
@@ -501,6 +469,7 @@ def _constants() -> Graph:
 
 
 CASES: dict[str, Callable[[], Graph]] = {
+    **INDEX_GRAPHS,
     **{f"conv_1d_{c}": _conv(2, c, 9, outputs=17, pads=(1, 2)) for c in (1, 24)},
     **{f"conv_2d_{c}": _conv(3, c, 7, 6, outputs=c + 1) for c in (1, 3, 17, 24, 100)},
     "conv_3d": _conv(1, 3, 5, 4, 6, outputs=17, strides=(2, 1, 2)),

@@ -128,30 +128,6 @@ def _kernels_identity(context: KernelContext) -> Iterable[KernelOption | Refusal
 # --- index operators, for constants only ---------------------------------------------------------
 
 
-def _infer_gather(node: Node, types: Types) -> tuple[TensorType, ...]:
-    data, indices = tensor(node, types, 0), tensor(node, types, 1)
-    axis = node.int_attr("axis", 0)
-    needs(node, 0 <= axis < len(data.shape), f"an axis below {len(data.shape)}", axis)
-    shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
-    return (TensorType(data.dtype, shape),)
-
-
-def _evaluate_gather(node: Node, operands: Operands) -> tuple[Array, ...]:
-    axis = node.int_attr("axis", 0)
-    return (np.take(array(operands, 0), array(operands, 1), axis=axis),)
-
-
-def _infer_expand(node: Node, types: Types) -> tuple[TensorType, ...]:
-    x = tensor(node, types, 0)
-    return (TensorType(x.dtype, np.broadcast_shapes(x.shape, node.ints_attr("shape"))),)
-
-
-def _evaluate_expand(node: Node, operands: Operands) -> tuple[Array, ...]:
-    x = array(operands, 0)
-    shape = np.broadcast_shapes(x.shape, node.ints_attr("shape"))
-    return (np.broadcast_to(x, shape),)
-
-
 RESHAPE = register(
     OpSpec(
         "reshape",
@@ -171,5 +147,3 @@ TRANSPOSE = register(
 IDENTITY = register(
     OpSpec("identity", (1, 1), _infer_same, _evaluate_identity, "elementwise", _kernels_identity)
 )
-register(OpSpec("gather", (2, 2), _infer_gather, _evaluate_gather, "interrupt"))
-register(OpSpec("expand", (1, 1), _infer_expand, _evaluate_expand, "interrupt"))

@@ -12,6 +12,7 @@ from onnx import ModelProto
 from stridewise.errors import GraphError, ModelError, StridewiseError, describe
 from stridewise.frontends.onnx import fold
 from stridewise.frontends.onnx.importer import Importer
+from stridewise.frontends.onnx.indices import DATA_DEPENDENT
 from stridewise.frontends.onnx.inputs import model_inputs, resolve_shapes
 from stridewise.frontends.onnx.proto import OnnxNode, Undecoded, decode_node, opset_of
 from stridewise.frontends.onnx.source import Source, folder_of, read_model
@@ -139,9 +140,11 @@ def _dispatch(importer: Importer, node: OnnxNode) -> None:
 
 def _unsupported(node: OnnxNode) -> ModelError:
     domain = node.domain or "ai.onnx"
+    count = "" if node.domain else DATA_DEPENDENT.get(node.op_type, "")
+    reason = f", whose result has {count}, which no shape can tell" if count else ""
     return node.error(
         "a supported operator",
-        f"{node.op_type!r} of domain {domain!r} (opset {node.opset})",
+        f"{node.op_type!r} of domain {domain!r} (opset {node.opset}){reason}",
         "export the model without it, replace it by supported operators, or fold it if its "
         "inputs are constants",
     )

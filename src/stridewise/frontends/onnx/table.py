@@ -14,6 +14,8 @@ from stridewise.frontends.onnx import (
     einsum,
     elementwise,
     functions,
+    image,
+    indices,
     logic,
     matmul,
     norm,
@@ -31,7 +33,8 @@ __all__ = ["EXPORTERS", "HANDLERS"]
 
 _ROOMS = (
     activation, along_axis, arithmetic, cast, concat, constant, conv, conv_transpose, einsum,
-    elementwise, functions, logic, matmul, norm, pool, reduce, resize, shape, slice, softmax,
+    elementwise, functions, image, indices, logic, matmul, norm, pool, reduce, resize, shape,
+    slice, softmax,
 )  # fmt: skip
 
 HANDLERS: dict[str, Handler] = {

@@ -9,9 +9,12 @@ from stridewise.frontends.onnx import (
     conv,
     conv_transpose,
     elementwise,
+    group_norm,
+    layer_norm,
     matmul,
     norm,
     pool,
+    prelu,
     reduce,
     resize,
     shape,
@@ -24,8 +27,8 @@ from stridewise.frontends.onnx.writer import Exporter
 __all__ = ["EXPORTERS", "HANDLERS"]
 
 _ROOMS = (
-    activation, concat, constant, conv, conv_transpose, elementwise, matmul, norm, pool, reduce,
-    resize, shape, slice, softmax,
+    activation, concat, constant, conv, conv_transpose, elementwise, group_norm, layer_norm, matmul,
+    norm, pool, prelu, reduce, resize, shape, slice, softmax,
 )  # fmt: skip
 
 HANDLERS: dict[str, Handler] = {

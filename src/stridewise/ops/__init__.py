@@ -19,6 +19,7 @@ from stridewise.ops import (
     shuffle,
     slice,
     softmax,
+    unpool,
 )
 from stridewise.ops.layers import GraphBuilder
 from stridewise.ops.registry import OPS, OpSpec, evaluate, infer
@@ -47,4 +48,5 @@ __all__ = [
     "shuffle",
     "slice",
     "softmax",
+    "unpool",
 ]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
+from onnx import TensorProto
 
 from stridewise.dtypes import dtype_of
 from stridewise.errors import GraphError
@@ -17,60 +15,8 @@ from stridewise.graph import Attr, Node, PostOp, TensorType
 from stridewise.ops import OPS, evaluate, infer
 from stridewise.ops.resize import COORDINATES, ROUNDINGS
 
-Array = np.ndarray[Any, np.dtype[Any]]
-Rng = np.random.Generator
-F32 = np.float32
-CHANNELS = (1, 3, 17, 24)
-
-
-@dataclass
-class Case:
-    """Operands and attributes of one node, and ONNX nodes that compute the same.
-
-    The ONNX nodes read x0, x1, ... and further constants by name; the last one's result counts.
-    """
-
-    arrays: Sequence[Array | None]
-    nodes: Sequence[tuple[str, Sequence[str], dict[str, Any]]]
-    attrs: Mapping[str, Attr] = field(default_factory=dict)
-    constants: Mapping[str, Array] = field(default_factory=dict)
-    rtol: float = 2e-6
-
-
-def expected(case: Case) -> Array:
-    """Run the ONNX nodes in ONNX's reference evaluator."""
-    feeds = {f"x{i}": array for i, array in enumerate(case.arrays) if array is not None}
-    nodes = []
-    for number, (op, inputs, attrs) in enumerate(case.nodes):
-        nodes.append(helper.make_node(op, list(inputs), [f"y{number}"], **attrs))
-    types = [
-        helper.make_tensor_value_info(
-            name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
-        )
-        for name, array in feeds.items()
-    ]
-    result = helper.make_empty_tensor_value_info(nodes[-1].output[0])
-    initializers = [numpy_helper.from_array(data, name) for name, data in case.constants.items()]
-    graph = helper.make_graph(nodes, "case", types, [result], initializers)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    (found,) = ReferenceEvaluator(model).run(None, feeds)
-    return np.asarray(found)
-
-
-def draw(rng: Rng, *shape: int) -> Array:
-    return rng.normal(size=shape).astype(F32)
-
-
-def image(rng: Rng, rank: int | None = None, least: int = 5) -> Array:
-    """Return a random image of a random number of spatial axes and odd channels."""
-    rank = rank or int(rng.integers(1, 4))
-    spatial = rng.integers(least, least + 3, rank)
-    return draw(rng, int(rng.choice([1, 3])), int(rng.choice(CHANNELS)), *spatial)
-
-
-def ints(values: Any) -> tuple[int, ...]:
-    return tuple(int(value) for value in values)
-
+from .norm_cases import NORM_CASES, NORM_REFUSED
+from .onnx_case import CHANNELS, F32, Array, Case, Rng, draw, expected, image, ints
 
 # --- one case a family ----------------------------------------------------------------------------
 
@@ -416,6 +362,7 @@ def where(rng: Rng) -> Case:
 
 
 CASES: dict[str, Callable[[Rng], Case]] = {
+    **NORM_CASES,
     "abs": unary("Abs"),
     "add": binary("Add"),
     "avg_pool": pool("AveragePool"),
@@ -601,6 +548,7 @@ REFUSED: list[tuple[str, list[tuple[int, ...] | None], dict[str, Attr], str]] = 
     ("resize", [X], {"shape": (1, 4, 5, 5), "mode": "area"}, "one of nearest, linear, cubic"),
     ("interpolate", [X, (3, 5)], {"axis": 4}, "an axis below 4, found 4"),
     ("interpolate", [X, (5, 3)], {"axis": 2}, "a matrix of 5 columns of dtype float32"),
+    *NORM_REFUSED,
     ("relu", [X, X], {}, "1 inputs, found 2"),
 ]
 

@@ -85,6 +85,7 @@ def test_unsimplified_graphs_give_the_same(case, kind):
 def test_every_operator_with_kernels_is_executed():
     executed = {node.op for make in CASES.values() for node in make().nodes}
     without = {"gather", "cast", "expand", "equal", "where"}
+    without |= {"max_pool_indices", "max_unpool", "shrink", "thresholded_relu"}
     assert executed == set(OPS) - without
 
 

@@ -99,9 +99,7 @@ def _write(
     writer.emit(node, op_type, node.inputs, attrs)
 
 
-def _write_renamed(
-    writer: Writer, node: Node, op_type: str, defaults: Mapping[str, float]
-) -> None:
+def _write_renamed(writer: Writer, node: Node, op_type: str, defaults: Mapping[str, float]) -> None:
     """Write an operator whose alpha and beta have other names in ONNX, here in order."""
     pairs = zip(defaults.items(), ("alpha", "beta"), strict=False)
     attrs = {theirs: node.float_attr(ours, default) for (theirs, default), ours in pairs}

@@ -60,9 +60,10 @@ def _write_group_norm(writer: Writer, node: Node) -> None:
         for op_type, name in zip(("Mul", "Add"), inputs, strict=True)
         if name
     ]
-    for op_type, operand in steps[:-1]:
+    *first, (last, final) = steps
+    for op_type, operand in first:
         y = writer.step(node, op_type.lower(), op_type, [y, operand])
-    writer.emit(node, steps[-1][0], [y, steps[-1][1]])
+    writer.emit(node, last, [y, final])
 
 
 def _row(writer: Writer, node: Node, count: int, index: int) -> str:

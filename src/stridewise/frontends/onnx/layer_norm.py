@@ -25,9 +25,7 @@ def _trailing(imp: Importer, node: OnnxNode, x: str) -> tuple[int, ...]:
     return tuple(range(imp.axis(node, node.integer("axis", -1), rank), rank))
 
 
-def _parameter(
-    imp: Importer, node: OnnxNode, index: int, x: str, axes: tuple[int, ...]
-) -> str:
+def _parameter(imp: Importer, node: OnnxNode, index: int, x: str, axes: tuple[int, ...]) -> str:
     """Return a scale or a shift in the shape of the normalized axes, which it broadcasts to."""
     name = node.input(index)
     if not name:
@@ -78,9 +76,7 @@ def _widened(imp: Importer, node: OnnxNode, x: str, stash: int) -> tuple[str, st
     return x, ""
 
 
-def _variance(
-    imp: Importer, node: OnnxNode, x: str, axes: tuple[int, ...]
-) -> tuple[str, str]:
+def _variance(imp: Importer, node: OnnxNode, x: str, axes: tuple[int, ...]) -> tuple[str, str]:
     """Return x without its mean, and the mean of its squares."""
     over: dict[str, Attr] = {"axes": axes, "keepdims": 1}
     mean = imp.step(node, "mean", "reduce_mean", [x], over)
@@ -121,7 +117,9 @@ def _lp_norm(imp: Importer, node: OnnxNode) -> None:
         raise node.error("p of 1 or 2", p)
     axis = imp.axis(node, node.integer("axis", -1), len(imp.shape(x)))
     over: dict[str, Attr] = {"axes": (axis,), "keepdims": 1}
-    powers = imp.step(node, "powers", "mul", [x, x]) if p == 2 else imp.step(node, "abs", "abs", [x])
+    powers = (
+        imp.step(node, "powers", "mul", [x, x]) if p == 2 else imp.step(node, "abs", "abs", [x])
+    )
     total = imp.step(node, "total", "reduce_sum", [powers], over)
     size = imp.step(node, "size", "sqrt", [total]) if p == 2 else total
     least = scalar(imp, node, "least", _TINY, x)

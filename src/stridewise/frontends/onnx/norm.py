@@ -79,9 +79,7 @@ def _trained(imp: Importer, node: OnnxNode, names: list[str]) -> None:
     pair = _computed(imp, node, [*names[:2], mean, variance])
     imp.emit(node, "scale_shift", [x, *pair])
     momentum = node.number("momentum", 0.9)
-    for output, (running, current) in enumerate(
-        ((names[2], mean), (names[3], variance)), start=1
-    ):
+    for output, (running, current) in enumerate(((names[2], mean), (names[3], variance)), start=1):
         if not imp.used(node.outputs[output] if output < len(node.outputs) else ""):
             continue
         parts = [

@@ -16,6 +16,7 @@ from stridewise.ops import OPS, evaluate, infer
 
 from .index_cases import INDEX_CASES, INDEX_REFUSED
 from .math_cases import MATH_CASES
+from .norm_cases import NORM_CASES, NORM_REFUSED
 from .onnx_case import F32, Array, Case, Rng, draw, expected, image, ints
 
 # --- one case a family ----------------------------------------------------------------------------
@@ -290,6 +291,7 @@ def cast(rng: Rng) -> Case:
 CASES: dict[str, Callable[[Rng], Case]] = {
     **INDEX_CASES,
     **MATH_CASES,
+    **NORM_CASES,
     "abs": unary("Abs"),
     "add": binary("Add"),
     "avg_pool": pool("AveragePool"),
@@ -444,6 +446,7 @@ REFUSED: list[tuple[str, list[tuple[int, ...] | None], dict[str, Attr], str]] = 
     ("interpolate", [X, (3, 5)], {"axis": 4}, "an axis below 4, found 4"),
     ("interpolate", [X, (5, 3)], {"axis": 2}, "a matrix of 5 columns of dtype float32"),
     *INDEX_REFUSED,
+    *NORM_REFUSED,
     ("relu", [X, X], {}, "1 inputs, found 2"),
 ]
 

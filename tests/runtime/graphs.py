@@ -19,6 +19,7 @@ from stridewise.runtime.primitives import implementations
 
 from .index_graphs import INDEX_GRAPHS
 from .net import Net
+from .norm_graphs import NORM_CASES
 
 __all__ = ["CASES", "KINDS", "Net", "error", "forced_plan", "inputs_of"]
 
@@ -515,6 +516,7 @@ CASES: dict[str, Callable[[], Graph]] = {
     "pools_2d": lambda: _pools(3, 17, 5, 6),
     "pools_3d": lambda: _pools(1, 24, 4, 5, 4),
     "norms": _norms,
+    **NORM_CASES,
     "products": _products,
     "reductions_2d": lambda: _reductions(3, 17, 4, 5),
     "reductions_1d": lambda: _reductions(1, 24, 5),

@@ -61,7 +61,7 @@ class ArrayStore:
         array = constant.array
         known = self._seen.get(_identity(array))
         if known is None and array.flags.c_contiguous:
-            content = hashlib.sha256(array.reshape(-1).view(np.uint8)).digest()
+            content = hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest()
             key = (array.dtype.str, array.shape, content)
             known = self._alike.setdefault(key, array)
             self._seen[_identity(known)] = known
@@ -126,9 +126,7 @@ class Packing:
         return -(-max(self.desc.nbytes, self.desc.extent) // ALIGNMENT) * ALIGNMENT
 
     @classmethod
-    def of(
-        cls, constant: PackedConstant, kernels: Kernels, arrays: Mapping[str, Array]
-    ) -> Packing:
+    def of(cls, constant: PackedConstant, kernels: Kernels, arrays: Mapping[str, Array]) -> Packing:
         """Return how a constant is packed for the kernel that asks for it."""
         core = load_core()
         if constant.spec is None:

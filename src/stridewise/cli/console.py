@@ -21,7 +21,7 @@ from stridewise import api
 from stridewise.api import Tune
 from stridewise.errors import InputError, PlanWarning, describe
 from stridewise.graph import Graph
-from stridewise.graph.extents import parse_shape
+from stridewise.graph.extents import is_fixed, parse_shape
 from stridewise.planner import Plan
 from stridewise.runtime.executor import CompiledModel
 
@@ -124,7 +124,8 @@ def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int | str, ...]]:
         extents = [extent.strip() for extent in text.split(",")]
         shape = tuple(int(item) if item.isdecimal() else item for item in extents)
         try:
-            parse_shape(shape)
+            if not is_fixed(shape):
+                parse_shape(shape)
         except InputError:
             expected = "NAME=1,3,224,224, or with ranges NAME=1..16,3,H,W"
             found_ = f"{name}={text}"

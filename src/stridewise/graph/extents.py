@@ -25,8 +25,8 @@ Shapes = Mapping[str, ShapeLike]
 
 _SPELLING = "a number, a symbol 'N', a range '1..16', a choice '1|4|16', or 'N=1..16'"
 _TEXT = re.compile(
-    r"\s*(?:(?P<symbol>[^\W\d][\w.:/-]*|\?)\s*(?:=\s*|$))?"
-    r"(?:(?P<low>\d+)\s*\.\.\s*(?P<high>\d+)|(?P<choice>\d+(?:\s*\|\s*\d+)*))?\s*"
+    r"\s*(?:(?P<symbol>[A-Za-z_][A-Za-z0-9_]*|\?)\s*(?:=\s*|$))?"
+    r"(?:(?P<low>[0-9]+)\s*\.\.\s*(?P<high>[0-9]+)|(?P<choice>[0-9]+(?:\s*\|\s*[0-9]+)*))?\s*"
 )
 
 
@@ -244,6 +244,8 @@ def parse_shape(
         expected = "a tuple of extents, or a list of shapes"
         raise InputError(describe(where, expected=expected, found=repr(given)))
     items = list(cast("Sequence[object]", given))
+    if is_fixed(given) and not all(index(cast("SupportsIndex", item)) > 0 for item in items):
+        raise InputError(describe(where, expected="positive extents", found=str(tuple(items))))
     whole = isinstance(given, list) and bool(items) and all(map(is_fixed, items))
     if not whole:
         return tuple(Extent.parse(item, where) for item in items), ()

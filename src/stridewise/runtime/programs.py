@@ -70,7 +70,6 @@ class ProgramCache(Generic[K]):
                 mine = slot is None
                 if slot is None:
                     slot = self._slots[key] = _Slot(Future())
-                    self.misses += 1
                 else:
                     self._used(key, slot)
             if mine:
@@ -100,8 +99,10 @@ class ProgramCache(Generic[K]):
             else:
                 slot.future.cancel()
             raise
-        slot.runs += 1
-        slot.future.set_result(model)
+        with self._lock:
+            self.misses += 1
+            slot.runs += 1
+            slot.future.set_result(model)
         self._evict(room_for=0)
         return model
 

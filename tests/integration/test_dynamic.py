@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import json
+import subprocess
+import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -556,3 +560,59 @@ def test_a_file_is_read_once(tmp_path: Any) -> None:
     path.unlink()
     right(model, classifier(), {"x": draw(1, 3, 8, 8)})
     right(model, classifier(), {"x": draw(2, 3, 8, 8)})
+
+
+# --- the command line -----------------------------------------------------------------------------
+
+
+def stridewise(*arguments: Any) -> tuple[int, str]:
+    """Return the status of a command, and what it printed."""
+    command = [sys.executable, "-m", "stridewise", *map(str, arguments)]
+    done = subprocess.run(command, text=True, check=False, timeout=120, capture_output=True)
+    return done.returncode, done.stdout or done.stderr
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    onnx.save(classifier(), tmp_path / "net.onnx")
+    onnx.save(reshaped(), tmp_path / "reshaped.onnx")
+    np.save(tmp_path / "image.npy", draw(2, 3, 8, 12))
+    np.save(tmp_path / "small.npy", draw(1, 3, 8, 8))
+    np.save(tmp_path / "shape.npy", np.array([3, -1]))
+    return tmp_path
+
+
+def test_run_takes_open_shapes_from_its_inputs(folder: Path) -> None:
+    command = ("run", folder / "net.onnx", "--tune", "model", "--input", folder / "image.npy")
+    status, output = stridewise(*command, "--json", "--output", folder / "out.npz")
+    assert status == 0, output
+    expected = run_onnxruntime(classifier(), {"x": draw(2, 3, 8, 12)})["y"]
+    assert relative_error(np.load(folder / "out.npz")["y"], expected) < 1e-5
+    status, output = stridewise(*command, "--shape", "x=1..2,3,H,W")
+    assert status == 0, output
+    status, output = stridewise(*command, "--shape", "x=4..8,3,H,W")
+    assert status == 1
+    assert "expected shape (N=4..8, 3, H, W), found (2, 3, 8, 12)" in output
+
+
+def test_run_takes_values_from_its_inputs(folder: Path) -> None:
+    status, output = stridewise(
+        "run", folder / "reshaped.onnx", "--tune", "model", "--json",
+        "--input", f"x={folder / 'small.npy'}", "--input", f"shape={folder / 'shape.npy'}",
+    )  # fmt: skip
+    assert status == 0, output
+    assert json.loads(output)["outputs"][0]["shape"] == [3, 64]
+
+
+def test_plan_takes_values_and_limits(folder: Path) -> None:
+    command = ("plan", folder / "reshaped.onnx", "--tune", "model", "--json")
+    status, output = stridewise(*command, "--shape", "shape=2")
+    assert status == 1
+    assert "--value shape=1,2" in output
+    status, output = stridewise(*command, "--value", "shape=2,-1", "--shape", "x=2..4,3,8,8")
+    assert status == 0, output
+    assert "[2,192]" in output
+    for wrong in ("shape=a", "shape"):
+        status, output = stridewise(*command, "--value", wrong)
+        assert status == 1
+        assert "--value: expected NAME=" in output

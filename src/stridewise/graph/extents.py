@@ -244,7 +244,7 @@ def parse_shape(
         expected = "a tuple of extents, or a list of shapes"
         raise InputError(describe(where, expected=expected, found=repr(given)))
     items = list(cast("Sequence[object]", given))
-    if is_fixed(given) and not all(index(cast("SupportsIndex", item)) > 0 for item in items):
+    if is_fixed(items) and not all(index(cast("SupportsIndex", item)) > 0 for item in items):
         raise InputError(describe(where, expected="positive extents", found=str(tuple(items))))
     whole = isinstance(given, list) and bool(items) and all(map(is_fixed, items))
     if not whole:

@@ -25,11 +25,13 @@ from stridewise.errors import (
     PlanWarning,
     StridewiseError,
     TargetError,
+    UnknownValueError,
 )
 from stridewise.formats import Format
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
 from stridewise.planner import Plan
+from stridewise.runtime.dynamic import DynamicModel
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.reorder import Reorder, reorder
 from stridewise.runtime.simulate import SimulatedModel
@@ -39,6 +41,7 @@ __all__ = [
     "CompiledModel",
     "DTypeError",
     "DependencyError",
+    "DynamicModel",
     "ExecutionError",
     "Format",
     "FormatError",
@@ -59,6 +62,7 @@ __all__ = [
     "StridewiseError",
     "TargetError",
     "TensorDesc",
+    "UnknownValueError",
     "annotate",
     "assert_plan",
     "compile",

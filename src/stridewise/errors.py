@@ -7,7 +7,8 @@
     │   └── DTypeError   (ModelError)     an element type is unknown, of a tensor or of a model
     ├── GraphError       (ValueError)     a graph breaks a rule of its own, or its text is wrong
     ├── ModelError       (ValueError)     a model file is damaged, or uses something unsupported
-    │   └── MemoryLimitError              a model needs more memory than it may have
+    │   ├── MemoryLimitError              a model needs more memory than it may have
+    │   └── UnknownValueError             a model cannot be planned without the values of inputs
     ├── InputError       (ValueError)     an input of a call has the wrong name, shape or dtype
     ├── TargetError      (ValueError)     a target's file is damaged, or contradicts itself
     ├── PlanError        (RuntimeError)   no plan exists under the given constraints, or a plan's
@@ -41,6 +42,7 @@ __all__ = [
     "PlanWarning",
     "StridewiseError",
     "TargetError",
+    "UnknownValueError",
     "describe",
 ]
 
@@ -63,6 +65,19 @@ class ModelError(StridewiseError, ValueError):
 
 class MemoryLimitError(ModelError):
     """A model needs more memory than it may have; the message has the estimate."""
+
+
+class UnknownValueError(ModelError):
+    """A model takes a shape, axes or the like from its caller, and cannot be planned without them.
+
+    Attributes:
+        inputs: the names of the inputs whose values are needed.
+    """
+
+    def __init__(self, message: str, inputs: tuple[str, ...] = ()) -> None:
+        """Say what needs them, and which they are."""
+        super().__init__(message)
+        self.inputs = inputs
 
 
 class DTypeError(ModelError, FormatError):

@@ -507,7 +507,7 @@ def test_another_dtype(
     ("shape", "parts"),
     [
         ("x", ("--shape", "NAME=VALUE")),
-        ("x=1,3,a,8", ("--shape", "NAME=1,3,224,224", "x=1,3,a,8")),
+        ("x=1,3,a b,8", ("--shape", "NAME=1,3,224,224", "x=1,3,a b,8")),
         ("x=1,3,-8,8", ("--shape", "NAME=1,3,224,224")),
         ("x=", ("--shape", "NAME=1,3,224,224")),
         ("z=1,3,8,8", ("names of inputs ('x')", "'z'")),

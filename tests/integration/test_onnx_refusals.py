@@ -263,7 +263,7 @@ REFUSED: list[tuple[str, ModelProto, tuple[str, ...]]] = [
                          constants={"s": F32([1, 1, 2, 2])}),
      ("mode nearest, linear, cubic, found area",)),
     ("resize by data", make(node("Relu", outputs=["s"]), node("Resize", "x", "", "", "s"),
-                            shape=(4,)), ("the sizes to be constant",)),
+                            shape=(4,)), ("the sizes to be known before", "value of input 'x'")),
     ("transposed kernel", make(node("ConvTranspose", "x", "w", kernel_shape=[2, 2]),
                                constants={"w": np.ones((3, 1, 3, 3), F32)}),
      ("kernel_shape [2, 2] in the weights, found [3, 3]",)),

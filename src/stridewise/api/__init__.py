@@ -1,10 +1,10 @@
 """What users call: the stages put together.
 
 ``models`` reads and writes model files, ``request`` prepares what plans a model, ``plans`` plans,
-compiles and checks.
+compiles and checks, ``dynamic`` compiles models of many shapes.
 """
 
-from stridewise.api.models import ModelSource, annotate, load, save
+from stridewise.api.models import ModelSource, annotate, load, load_file, model_file, save
 from stridewise.api.plans import assert_plan, compile, load_plan, plan  # noqa: A004 (public name)
 from stridewise.api.request import NATIVE, TARGETS, PlanSource, TargetName, Tune
 
@@ -19,7 +19,9 @@ __all__ = [
     "assert_plan",
     "compile",
     "load",
+    "load_file",
     "load_plan",
+    "model_file",
     "plan",
     "save",
 ]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from numpy.typing import ArrayLike
 
 from stridewise.errors import InputError, describe
-from stridewise.graph import Graph
+from stridewise.graph import Graph, Shapes, Signature
+from stridewise.graph.extents import is_fixed
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
 from stridewise.ops.demand import check_demand, memory_demand
@@ -20,15 +23,21 @@ from stridewise.runtime.demand import checked_limit
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-__all__ = ["ModelSource", "annotate", "load", "save"]
+    from stridewise.frontends.onnx import ModelFile
+
+__all__ = ["ModelSource", "annotate", "fixed_shapes", "load", "load_file", "model_file", "save"]
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | Graph | ModelProto"
 """Path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph."""
 
+ModelFileSource: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto"
+"""A source that is not a graph."""
+
 
 def load(
     source: ModelSource,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Shapes | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
     *,
     memory_limit: int | None = None,
 ) -> Graph:
@@ -36,11 +45,14 @@ def load(
 
     Args:
         source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
-        shapes: shapes of inputs, where the model leaves them open or others are wanted.
+        shapes: shapes of inputs, where the model leaves them open or others are wanted. Extents
+            that are open, ranges or choices get their least number.
+        values: values of inputs that become constants, and are inputs no longer.
         memory_limit: bytes that the model may need to run; by default three quarters of the memory.
 
     Raises:
         ModelError: the model is damaged or uses something unsupported.
+        UnknownValueError: the graph depends on the value of an input, which is not given.
         MemoryLimitError: the model needs more memory than that; the message has the estimate.
         InputError: ``shapes`` names no input of the model, or does not fit it.
         GraphError: a given graph breaks an invariant.
@@ -48,24 +60,54 @@ def load(
     """
     limit = checked_limit(memory_limit)
     if isinstance(source, Graph):
-        if shapes:
-            raise InputError(
-                describe(
-                    "shapes",
-                    expected="none for a graph, whose shapes are fixed",
-                    found=", ".join(shapes),
-                    fix="build the graph with those shapes",
+        for what, given in (("shapes", shapes), ("values", values)):
+            if given:
+                raise InputError(
+                    describe(
+                        what,
+                        expected=f"none for a graph, whose {what} are fixed",
+                        found=", ".join(given),
+                        fix=f"build the graph with those {what}",
+                    )
                 )
-            )
         verify(source, infer)
         check_data_format(source)
         check_demand(f"graph {source.name!r}", memory_demand(source), limit)
         return source
-    from stridewise.frontends.onnx import import_model  # noqa: PLC0415 (onnx takes time to load)
+    return load_file(model_file(source), shapes or {}, values, limit)
 
-    if isinstance(source, os.PathLike):
-        source = Path(source)
-    return import_model(source, shapes=shapes, memory_limit=limit)
+
+def load_file(
+    file: ModelFile,
+    shapes: Shapes,
+    values: Mapping[str, ArrayLike] | None = None,
+    memory_limit: int | None = None,
+) -> Graph:
+    """Return the graph of a model that was read before; see :func:`load`."""
+    return file.graph(fixed_shapes(file.signature, shapes), values, memory_limit=memory_limit)
+
+
+def model_file(source: ModelFileSource) -> ModelFile:
+    """Read a model that is not a graph.
+
+    Raises:
+        ModelError: it cannot be read or is damaged.
+    """
+    from stridewise.frontends.onnx import ModelFile  # noqa: PLC0415 (onnx takes time to load)
+
+    return ModelFile(Path(source) if isinstance(source, os.PathLike) else source)
+
+
+def fixed_shapes(signature: Signature, shapes: Shapes) -> dict[str, tuple[int, ...]]:
+    """Return shapes of a caller with default extents where they leave some open.
+
+    Raises:
+        InputError: a shape does not fit its input, or is none.
+    """
+    fixed = {name: cast("tuple[int, ...]", s) for name, s in shapes.items() if is_fixed(s)}
+    if len(fixed) == len(shapes):
+        return fixed
+    return signature.narrowed(shapes).default()
 
 
 def save(

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal, overload
 
-from stridewise.api.models import ModelSource
+from numpy.typing import ArrayLike
+
+from stridewise.api.dynamic import Later, Limits, compile_file
+from stridewise.api.models import ModelSource, model_file
 from stridewise.api.pages import model_page, plan_page
 from stridewise.api.request import NATIVE, PlanSource, Request, TargetName, Tune
 from stridewise.errors import ExecutionError, InputError, PlanError, describe
 from stridewise.formats import Format
+from stridewise.graph import Graph, Shapes
 from stridewise.planner import Expectations, Plan, check
 from stridewise.planner import plan as planning
 from stridewise.planner.boundary import Wanted
 from stridewise.planner.cost import Progress
 from stridewise.planner.targets import Accuracy
 from stridewise.runtime import executor
+from stridewise.runtime.dynamic import DynamicModel
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.model import Model
 from stridewise.runtime.simulate import SimulatedModel
@@ -34,7 +39,8 @@ executor.PAGE.draw_with(model_page)
 def plan(
     source: ModelSource,
     *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Shapes | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
     threads: int | None = None,
     target: TargetName | None = None,
     tune: Tune = "measure",
@@ -51,7 +57,9 @@ def plan(
 
     Args:
         source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
-        shapes: shapes of inputs, where the model leaves them open or others are wanted.
+        shapes: shapes of inputs, where the model leaves them open or others are wanted. Extents
+            that are open, ranges or choices get their least number.
+        values: values of inputs that become constants, and are inputs no longer.
         threads: how many threads will run the model; all CPUs of this process by default.
         target: what to plan for: ``"onednn-cpu"`` (the default), ``"ascend"``,
             ``"openvino-gpu"``, or a TOML file that describes a target. All but the first have
@@ -88,6 +96,7 @@ def plan(
     request = Request(
         source=source,
         shapes=shapes,
+        values=values,
         threads=threads,
         target=target,
         tune=tune,
@@ -113,9 +122,8 @@ def _planned(request: Request, decided: PlanSource | None) -> Plan:
 
 @overload
 def compile(  # noqa: A001 (the public name; the built-in is never wanted beside it)
-    source: ModelSource,
+    source: Graph,
     *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
     threads: int | None = None,
     target: Literal["onednn-cpu"] | None = None,
     tune: Tune = "measure",
@@ -134,7 +142,29 @@ def compile(  # noqa: A001 (the public name; the built-in is never wanted beside
 def compile(  # noqa: A001
     source: ModelSource,
     *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Shapes | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
+    threads: int | None = None,
+    target: Literal["onednn-cpu"] | None = None,
+    tune: Tune = "measure",
+    cache_dir: str | os.PathLike[str] | None = None,
+    input_formats: Wanted | None = None,
+    output_formats: Wanted | None = None,
+    progress: Progress | None = None,
+    memory_limit: int | None = None,
+    plan: PlanSource | None = None,
+    max_programs: int = 8,
+    max_program_nbytes: int | None = None,
+    later: Later = "follow",
+) -> CompiledModel | DynamicModel: ...
+
+
+@overload
+def compile(  # noqa: A001
+    source: ModelSource,
+    *,
+    shapes: Shapes | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
     threads: int | None = None,
     target: TargetName,
     tune: Tune = "measure",
@@ -146,13 +176,17 @@ def compile(  # noqa: A001
     accuracy: Accuracy = "fast",
     weight_memory_limit: int | None = None,
     plan: PlanSource | None = None,
+    max_programs: int = 8,
+    max_program_nbytes: int | None = None,
+    later: Later = "follow",
 ) -> Model: ...
 
 
 def compile(  # noqa: A001
     source: ModelSource,
     *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Shapes | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
     threads: int | None = None,
     target: TargetName | None = None,
     tune: Tune = "measure",
@@ -164,16 +198,48 @@ def compile(  # noqa: A001
     accuracy: Accuracy = "fast",
     weight_memory_limit: int | None = None,
     plan: PlanSource | None = None,
+    max_programs: int = 8,
+    max_program_nbytes: int | None = None,
+    later: Later = "follow",
 ) -> Model:
-    """Make a model ready to run; the arguments are those of :func:`plan`.
+    """Make a model ready to run; the arguments that are not below are those of :func:`plan`.
 
-    For ``"onednn-cpu"`` the result is a :class:`CompiledModel`. For other targets it is a
+    For ``"onednn-cpu"`` the result is a :class:`CompiledModel`, or where shapes are open, or the
+    model takes shapes or axes as inputs, a :class:`DynamicModel`. For other targets it is a
     :class:`SimulatedModel`, which stores every tensor as the plan says and computes with NumPy.
 
     With ``tune="measure"`` the plan is run, its costs are corrected by what kernels take in place,
     and the graph is planned again until the plan stays. Uniform plans that promise to come near it
     run against it, and it gives way to one that is clearly faster on the clock. The outcome is kept
     in the cache. With ``plan``, its decisions are used as they are, and nothing is timed.
+
+    Plans for other targets, with ``plan``, or with formats of inputs and outputs are for one shape,
+    where :func:`plan` has its least extents.
+
+    Args:
+        source: as for :func:`plan`.
+        shapes: shapes of inputs. An extent may be a number; a symbol ``"N"``, the same number
+            wherever it appears in a call; a range ``"1..16"`` or ``(1, 16)``, both ends included;
+            or a choice ``"1|4|16"`` or ``[1, 4, 16]``; a list of tuples is a choice of whole
+            shapes. A batch, the first extent, that is between choices is padded to the next one
+            where the model computes its items one by one.
+        values: as for :func:`plan`.
+        threads: as for :func:`plan`, like all up to ``plan``.
+        target: see above.
+        tune: how the plan for the first shape is made.
+        cache_dir: see above.
+        input_formats: see above.
+        output_formats: see above.
+        progress: see above.
+        memory_limit: see above.
+        accuracy: see above.
+        weight_memory_limit: see above.
+        plan: see above.
+        max_programs: of a :class:`DynamicModel`, for how many shapes it stays ready.
+        max_program_nbytes: bytes that its programs may take, weights and arenas; by default the
+            number alone is limited.
+        later: how it plans shapes after the first: ``"follow"`` decides as for the first one and
+            times nothing, ``"tune"`` plans each as the first.
 
     Raises:
         ModelError: the model is damaged or uses something unsupported.
@@ -192,6 +258,7 @@ def compile(  # noqa: A001
     request = Request(
         source=source,
         shapes=shapes,
+        values=values,
         threads=threads,
         target=target,
         tune=tune,
@@ -203,7 +270,11 @@ def compile(  # noqa: A001
         accuracy=accuracy,
         weight_memory_limit=weight_memory_limit,
     )
-    return _compiled(request, plan)
+    one_shape = plan or input_formats or output_formats or target not in (None, NATIVE)
+    if one_shape or isinstance(source, Graph):
+        return _compiled(request, plan)
+    limits = Limits(max_programs, max_program_nbytes, later)
+    return compile_file(request, model_file(source), limits)
 
 
 def _compiled(request: Request, decided: PlanSource | None) -> Model:
@@ -235,7 +306,8 @@ def load_plan(
     path: str | os.PathLike[str],
     source: ModelSource,
     *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
+    shapes: Shapes | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
     threads: int | None = None,
 ) -> Plan:
     """Return the plan in a file that :meth:`stridewise.Plan.save` wrote, for its model.
@@ -246,7 +318,9 @@ def load_plan(
     Args:
         path: the plan file.
         source: the model, as for :func:`plan`.
-        shapes: shapes of inputs, where the model leaves them open or others are wanted.
+        shapes: shapes of inputs, where the model leaves them open or others are wanted. Extents
+            that are open, ranges or choices get their least number.
+        values: values of inputs that become constants, and are inputs no longer.
         threads: how many threads will run the model; all CPUs of this process by default.
 
     Raises:
@@ -259,7 +333,8 @@ def load_plan(
     Warns:
         PlanWarning: the plan was made for another machine, library or number of threads.
     """
-    return _planned(Request(source=source, shapes=shapes, threads=threads), path)
+    request = Request(source=source, shapes=shapes, values=values, threads=threads)
+    return _planned(request, path)
 
 
 def assert_plan(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from numpy.typing import ArrayLike
+
 from stridewise.api.models import ModelSource, load
 from stridewise.errors import InputError, PlanError, PlanWarning, describe
+from stridewise.graph import Shapes
 from stridewise.passes import Simplified, simplify
 from stridewise.planner import Derived, Plan, derive, files, make_plans
 from stridewise.planner.boundary import Wanted, boundary
@@ -79,7 +82,8 @@ class Request:
     """A model and how it is wanted: the arguments of :func:`stridewise.plan`."""
 
     source: ModelSource
-    shapes: Mapping[str, Sequence[int]] | None = None
+    shapes: Shapes | None = None
+    values: Mapping[str, ArrayLike] | None = None
     threads: int | None = None
     target: TargetName | None = None
     tune: Tune = "measure"
@@ -105,12 +109,12 @@ class Request:
 
     def simplified(self) -> Simplified:
         """Import and simplify the model."""
-        return simplify(load(self.source, self.shapes, memory_limit=self.memory_limit))
+        return simplify(load(self.source, self.shapes, self.values, memory_limit=self.memory_limit))
 
-    def work(self) -> Work:
-        """Import and simplify the model, and prepare what knows its costs."""
+    def work(self, simplified: Simplified | None = None) -> Work:
+        """Prepare what knows the costs of the model, or of one that is already simplified."""
         table = _table(self.target or NATIVE)
-        simplified = self.simplified()
+        simplified = simplified or self.simplified()
         if table is not None:
             return Work(self, simplified, table, table.machine, None, table)
         machine = this_machine(self.threads)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -18,6 +21,7 @@ from stridewise import api
 from stridewise.api import Tune
 from stridewise.errors import InputError, PlanWarning, describe
 from stridewise.graph import Graph
+from stridewise.graph.extents import is_fixed, parse_shape
 from stridewise.planner import Plan
 from stridewise.planner.targets import Accuracy
 from stridewise.runtime.executor import CompiledModel
@@ -28,6 +32,7 @@ __all__ = [
     "compile_options",
     "measuring",
     "parse_shapes",
+    "parse_values",
     "plan_warnings",
     "save_text",
     "split_assignments",
@@ -37,6 +42,7 @@ __all__ = [
 OUT = Console(highlight=False)
 _ERR = Console(stderr=True, highlight=False)
 
+Array = NDArray[Any]
 Callback = Callable[[int, int, str], None]
 
 
@@ -106,20 +112,42 @@ def save_text(path: Path, text: str, option: str) -> None:
         ) from error
 
 
-def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
+def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int | str, ...]]:
     """Return the shapes of ``--shape NAME=1,3,224,224`` arguments.
+
+    An extent may also be a symbol, a range or a choice: ``NAME=1..16,3,H,W``.
 
     Raises:
         InputError: an argument does not have that form.
     """
-    found: dict[str, tuple[int, ...]] = {}
+    found: dict[str, tuple[int | str, ...]] = {}
     for name, text in split_assignments(items, "--shape").items():
-        extents = text.split(",")
-        if not all(extent.strip().isdecimal() for extent in extents):
-            raise InputError(
-                describe("--shape", expected="NAME=1,3,224,224", found=f"{name}={text}")
-            )
-        found[name] = tuple(int(extent) for extent in extents)
+        extents = [extent.strip() for extent in text.split(",")]
+        shape = tuple(int(item) if item.isdecimal() else item for item in extents)
+        try:
+            if not is_fixed(shape):
+                parse_shape(shape)
+        except InputError:
+            expected = "NAME=1,3,224,224, or with ranges NAME=1..16,3,H,W"
+            found_ = f"{name}={text}"
+            raise InputError(describe("--shape", expected=expected, found=found_)) from None
+        found[name] = shape
+    return found
+
+
+def parse_values(items: Sequence[str]) -> dict[str, Array]:
+    """Return the values of ``--value NAME=1,-1,64`` arguments.
+
+    Raises:
+        InputError: an argument does not have that form.
+    """
+    found: dict[str, Array] = {}
+    for name, text in split_assignments(items, "--value").items():
+        try:
+            found[name] = np.array(json.loads(f"[{text}]"))
+        except ValueError:
+            expected, given = "NAME=1,-1,64", f"{name}={text}"
+            raise InputError(describe("--value", expected=expected, found=given)) from None
     return found
 
 
@@ -128,7 +156,8 @@ class Request:
     """What the options that compile a model say."""
 
     model: Path
-    shapes: Mapping[str, tuple[int, ...]]
+    shapes: Mapping[str, tuple[int | str, ...]]
+    values: Mapping[str, Array]
     threads: int | None
     tune: Tune
     cache_dir: Path | None
@@ -136,16 +165,15 @@ class Request:
     accuracy: Accuracy = "fast"
     weight_memory_limit: int | None = None
 
-    def load(self) -> Graph:
-        """Return the graph of the model, with the shapes asked for."""
-        return api.load(self.model, self.shapes)
+    def load(self, source: Path | bytes | None = None) -> Graph:
+        """Return the graph of the model, or of ``source``, with the shapes asked for."""
+        return api.load(source or self.model, self.shapes, self.values)
 
     def compile(self, *, quiet: bool, source: Path | bytes | Graph | None = None) -> CompiledModel:
         """Compile the model, or ``source`` in its place, with a progress bar unless ``quiet``."""
         with measuring(quiet) as progress, plan_warnings():
             return api.compile(
-                source or self.model,
-                shapes=None if isinstance(source, Graph) else self.shapes,
+                source if isinstance(source, Graph) else self.load(source),
                 threads=self.threads,
                 tune=self.tune,
                 cache_dir=self.cache_dir,
@@ -160,6 +188,7 @@ class Request:
         return api.plan(
             self.model,
             shapes=self.shapes,
+            values=self.values,
             threads=self.threads,
             target=target,
             tune=self.tune,
@@ -174,7 +203,18 @@ class Request:
 _OPTIONS = (
     click.argument("model", type=click.Path(path_type=Path)),
     click.option(
-        "--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Shape of an input."
+        "--shape",
+        "shapes",
+        multiple=True,
+        metavar="NAME=1,3,224,224",
+        help="Shape of an input; an extent may be a range 1..16 or a symbol N.",
+    ),
+    click.option(
+        "--value",
+        "values",
+        multiple=True,
+        metavar="NAME=1,-1,64",
+        help="Value of an input that a plan depends on: a shape, axes, pads.",
     ),
     click.option("--threads", type=click.IntRange(1, 1024), help="Threads; by default all CPUs."),
     click.option(
@@ -216,6 +256,10 @@ target_option = click.option(
 """The option that names a target."""
 
 
+_AS_GIVEN = ("threads", "tune", "cache_dir", "accuracy", "weight_memory_limit")
+"""Options that a request holds by their names."""
+
+
 def compile_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the model argument and the options of compiling; the command gets a ``Request``."""
 
@@ -223,24 +267,12 @@ def compile_options(command: Callable[..., None]) -> Callable[..., None]:
     def with_request(
         model: Path,
         shapes: tuple[str, ...],
-        threads: int | None,
-        tune: Tune,
-        accuracy: Accuracy,
-        weight_memory_limit: int | None,
-        cache_dir: Path | None,
+        values: tuple[str, ...],
         plan_file: Path | None,
         **others: Any,
     ) -> None:
-        request = Request(
-            model,
-            parse_shapes(shapes),
-            threads,
-            tune,
-            cache_dir,
-            plan_file,
-            accuracy,
-            weight_memory_limit,
-        )
+        own = {key: others.pop(key) for key in _AS_GIVEN}
+        request = Request(model, parse_shapes(shapes), parse_values(values), plan=plan_file, **own)
         command(request, **others)
 
     decorated: Callable[..., None] = with_request

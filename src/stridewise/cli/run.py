@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -22,10 +23,14 @@ from stridewise.cli.console import (
     split_assignments,
     target_option,
 )
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError, UnknownValueError, describe
 from stridewise.graph import Graph
+from stridewise.runtime.demand import checked_limit
 from stridewise.runtime.inputs import as_array, made_up
 from stridewise.runtime.model import Model
+
+if TYPE_CHECKING:
+    from stridewise.frontends.onnx import ModelFile
 
 __all__ = ["random_inputs", "run"]
 
@@ -54,24 +59,41 @@ def _load(name: str, path: Path) -> Array:
     return loaded
 
 
-def _given(graph: Graph, given: tuple[str, ...], *, random: bool) -> dict[str, Array]:
-    """Return the inputs from files, checked before any time is spent on the model."""
-    if len(given) == 1 and "=" not in given[0] and len(graph.inputs) == 1:
-        given = (f"{graph.inputs[0]}={given[0]}",)
+def _given(file: ModelFile, given: tuple[str, ...], *, random: bool) -> dict[str, Array]:
+    """Return the inputs from files, before any time is spent on the model."""
+    names = tuple(item.name for item in file.signature)
+    if len(given) == 1 and "=" not in given[0] and len(names) == 1:
+        given = (f"{names[0]}={given[0]}",)
     paths = split_assignments(given, "--input")
-    missing = [] if random else [name for name in graph.inputs if name not in paths]
-    if missing or not set(paths) <= set(graph.inputs):
+    missing = [] if random else [name for name in names if name not in paths]
+    if missing or not set(paths) <= set(names):
         raise InputError(
             describe(
-                f"model {graph.name!r}",
-                expected=f"inputs {', '.join(graph.inputs)}",
+                f"model {file.name!r}",
+                expected=f"inputs {', '.join(names)}",
                 found=", ".join(paths) or "none",
-                fix=f"give --input {graph.inputs[0]}=FILE.npy, or --random",
+                fix=f"give --input {names[0]}=FILE.npy, or --random",
             )
         )
-    return {
-        name: as_array(graph.values[name], _load(name, Path(path))) for name, path in paths.items()
-    }
+    return {name: _load(name, Path(path)) for name, path in paths.items()}
+
+
+def _graph(request: Request, file: ModelFile, arrays: Mapping[str, Array]) -> Graph:
+    """Return the graph for these inputs: they tell shapes and values that are open."""
+    signature = file.signature.narrowed(request.shapes)
+    free = {item.name for item in signature if not item.is_fixed}
+    own = {name: array.shape for name, array in arrays.items() if name in free}
+    signature.fitted({name: shape for name, shape in own.items() if 0 not in shape})
+    values = dict(request.values)
+    while True:
+        shapes = {**request.shapes, **{n: s for n, s in own.items() if n not in values}}
+        try:
+            return api.load_file(file, shapes, values, checked_limit(None))
+        except UnknownValueError as error:
+            known = {name: arrays[name] for name in error.inputs if name in arrays}
+            if not known.keys() - values.keys():
+                raise
+            values.update(known)
 
 
 def _save(path: Path, outputs: dict[str, Array]) -> None:
@@ -132,8 +154,14 @@ def run(  # noqa: PLR0913 (one parameter an option)
     as_json: bool,
 ) -> None:
     """Compile a model, run it once, and show what its outputs look like."""
-    graph = request.load()
-    loaded = _given(graph, given, random=random)
+    file = api.model_file(request.model)
+    arrays = _given(file, given, random=random)
+    graph = _graph(request, file, arrays)
+    loaded = {
+        name: as_array(graph.values[name], array)
+        for name, array in arrays.items()
+        if name in graph.inputs
+    }
     compiled: Model = (
         request.compile(quiet=as_json, source=graph)
         if target in (None, api.NATIVE)

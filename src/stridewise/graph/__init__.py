@@ -1,16 +1,21 @@
 """The graph: typed SSA nodes over named values."""
 
 from stridewise.graph.constant import Constant
+from stridewise.graph.extents import Extent, InputSpec, Shapes, Signature
 from stridewise.graph.graph import Attr, Graph, Node, PostOp, Refusal, TensorType, Value
 from stridewise.graph.text import from_text, to_text
 
 __all__ = [
     "Attr",
     "Constant",
+    "Extent",
     "Graph",
+    "InputSpec",
     "Node",
     "PostOp",
     "Refusal",
+    "Shapes",
+    "Signature",
     "TensorType",
     "Value",
     "from_text",

@@ -166,6 +166,17 @@ class NodeBuilder:
         constant = self._constants.get(name)
         return None if constant is None else constant.array
 
+    def sources(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return the inputs of the graph that some values are computed from, in their order."""
+        producers = {output: node for node in self._nodes.values() for output in node.outputs}
+        found, waiting = set[str](), list(names)
+        while waiting:
+            name = waiting.pop()
+            if name and name not in found:
+                found.add(name)
+                waiting += producers[name].inputs if name in producers else ()
+        return tuple(name for name in self._inputs if name in found)
+
     def build(self, outputs: Sequence[str]) -> Graph:
         """Return the graph with these outputs.
 

@@ -316,6 +316,14 @@ class Plan:
         free = dataclasses.replace(self, pins=())
         return free._solved(f"all {kind}", _uniform(self.terms, self.target, kind))
 
+    def restricted(self, name: str, only: Only) -> Plan:
+        """Return the cheapest plan in which some nodes may not choose freely, under a name.
+
+        Raises:
+            PlanError: there is none.
+        """
+        return self._solved(name, only)
+
     def _solved(self, name: str, only: Only) -> Plan:
         solution = self.terms.solve(only)
         reorders = _reorders(self.terms, solution)

@@ -24,6 +24,7 @@ from stridewise.runtime.model import Model
 from stridewise.runtime.native import Kernels, NativeProgram
 from stridewise.runtime.program import KernelStep, Written
 from stridewise.runtime.schedule import reorder_label
+from stridewise.runtime.weights import Weights, WeightStore
 
 __all__ = ["PAGE", "CompiledModel", "Memory", "Profile", "ProfileRow"]
 
@@ -40,14 +41,16 @@ class Memory:
     Attributes:
         arena: activations and scratchpads of one run; one arena for each concurrent caller.
         arena_lower_bound: no arrangement of the same tensors needs less.
-        packed_weights: constants in the formats that kernels want.
+        packed_weights: constants in the formats that kernels want, those of other programs too.
         winograd_weights: the part of these that Winograd kernels have transformed.
+        shared_weights: how much of these is packed once for programs of several shapes.
     """
 
     arena: int
     arena_lower_bound: int
     packed_weights: int
     winograd_weights: int = 0
+    shared_weights: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +131,13 @@ class CompiledModel(Model):
     array([[2., 4.]], dtype=float32)
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, weights: WeightStore | None = None) -> None:
         """Lower a plan, create its kernels and pack its constants.
+
+        Args:
+            plan: what to run.
+            weights: packed constants of programs for other shapes, which are used where the
+                formats allow, and get those that this program packs.
 
         Raises:
             ExecutionError: the library refuses a kernel that the plan counts on.
@@ -138,7 +146,7 @@ class CompiledModel(Model):
         kernels = Kernels(threads)
         self._plan = plan
         self.program = lower(plan, kernels.scratch)
-        self._native = NativeProgram(plan.graph, self.program, kernels, threads)
+        self._native = NativeProgram(plan.graph, self.program, kernels, threads, weights)
         self._run = self._native.program.run
         values = plan.graph.values
         self._inputs = [values[name] for name in plan.graph.inputs]
@@ -170,13 +178,19 @@ class CompiledModel(Model):
         return Memory(
             self.program.arena_nbytes,
             self.program.lower_bound_nbytes,
-            self._native.weights.buffer.nbytes,
+            self.weights.own_nbytes + self.weights.shared_nbytes,
             sum(
                 packed_nbytes(constant.spec)
                 for constant in self.program.constants
                 if constant.spec is not None and constant.role == "weights"
             ),
+            self.weights.shared_nbytes,
         )
+
+    @property
+    def weights(self) -> Weights:
+        """The packed constants that the model reads."""
+        return self._native.weights
 
     def __call__(self, *inputs: Any) -> Array | tuple[Array, ...]:
         """Run the model.

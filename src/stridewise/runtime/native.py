@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Graph, TensorType
 from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.runtime.host import host_call
 from stridewise.runtime.library import load_core
-from stridewise.runtime.memory import ALIGNMENT
-from stridewise.runtime.primitives import create, pack_into, role_argument
+from stridewise.runtime.primitives import create, role_argument
 from stridewise.runtime.program import (
     CopyStep,
     FillStep,
     KernelStep,
-    PackedConstant,
     Program,
     Ref,
 )
+from stridewise.runtime.weights import Weights, WeightStore
 
 if TYPE_CHECKING:
     from stridewise import _core
 
 __all__ = ["Kernels", "NativeProgram"]
 
-Array = NDArray[Any]
 _SPACES = {"arena": 0, "constant": 1, "input": 2, "output": 3}
 
 
@@ -53,80 +48,29 @@ class Kernels:
         return self.get(spec, implementation).scratchpad_nbytes
 
 
-def _source(constant: PackedConstant, dims: tuple[int, ...], arrays: Mapping[str, Array]) -> Array:
-    """Return the elements of a constant in the order of the kernel's dimensions."""
-    if not constant.value:
-        return np.full(dims, constant.fill, np.float32)
-    array = arrays[constant.value]
-    if constant.reshape is not None:
-        array = array.reshape(constant.reshape)
-    if constant.permute is not None:
-        array = array.transpose(constant.permute)
-    array = np.broadcast_to(array, dims) if array.shape != dims else array
-    if array.dtype != np.float32 or min(array.strides, default=1) <= 0:
-        # The library cannot describe broadcast and reversed views.
-        array = np.ascontiguousarray(array, np.float32)
-    return array
-
-
 def _nbytes(type_: TensorType) -> int:
     return type_.dtype.itemsize * prod(type_.shape)
-
-
-class _Weights:
-    """All packed constants in one block of memory, which huge pages make cheap to walk."""
-
-    def __init__(
-        self,
-        constants: Sequence[PackedConstant],
-        kernels: Kernels,
-        arrays: Mapping[str, Array],
-        threads: int,
-    ) -> None:
-        core = load_core()
-        wanted = [self._wanted(constant, kernels) for constant in constants]
-        self.offsets: list[int] = []
-        end = 0
-        for constant, desc in zip(constants, wanted, strict=True):
-            self.offsets.append(end)
-            size = arrays[constant.value].nbytes if desc is None else max(desc.nbytes, desc.extent)
-            end += -(-size // ALIGNMENT) * ALIGNMENT
-        self.buffer: _core.Buffer = core.Buffer(end)
-        for constant, desc, offset in zip(constants, wanted, self.offsets, strict=True):
-            if desc is None:
-                flat = np.ascontiguousarray(arrays[constant.value]).reshape(-1).view(np.uint8)
-                self.buffer.array()[offset : offset + flat.size] = flat
-                continue
-            if constant.spec is not None and constant.value:
-                reader = kernels.get(constant.spec, constant.implementation)
-                array = arrays[constant.value]
-                if pack_into(reader, constant.role, array, self.buffer, offset):
-                    continue
-            array = _source(constant, tuple(desc.dims), arrays)
-            strides = [step // array.itemsize for step in array.strides]
-            source = core.MemoryDesc.strided(desc.dims, "f32", strides)
-            core.prepack_into(array, source, desc, self.buffer, offset, threads)
-
-    @staticmethod
-    def _wanted(constant: PackedConstant, kernels: Kernels) -> _core.MemoryDesc | None:
-        """Return what a kernel wants a constant as; None for the array's own row-major bytes."""
-        if constant.spec is None:
-            return None
-        primitive = kernels.get(constant.spec, constant.implementation)
-        return primitive.arg_desc(role_argument(constant.spec.kind, constant.role))
 
 
 class NativeProgram:
     """The native program, ready to run, and the weights that it reads."""
 
-    def __init__(self, graph: Graph, program: Program, kernels: Kernels, threads: int) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        program: Program,
+        kernels: Kernels,
+        threads: int,
+        store: WeightStore | None = None,
+    ) -> None:
         core = load_core()
         arrays = {name: item.array for name, item in graph.constants.items()}
-        self.weights = _Weights(program.constants, kernels, arrays, threads)
+        store = store or WeightStore()
+        self.weights = Weights(program.constants, kernels, arrays, threads, store)
         values = graph.values
         self.program = core.Program(
             program.arena_nbytes,
-            [self.weights.buffer],
+            self.weights.buffers,
             [_nbytes(values[name].type) for name in program.inputs],
             [_nbytes(values[name].type) for name in program.outputs],
             threads,
@@ -166,5 +110,6 @@ class NativeProgram:
 
     def _ref(self, ref: Ref) -> tuple[int, int, int]:
         if ref.space == "constant":
-            return _SPACES[ref.space], 0, self.weights.offsets[ref.index] + ref.offset
+            buffer, offset = self.weights.places[ref.index]
+            return _SPACES[ref.space], buffer, offset + ref.offset
         return _SPACES[ref.space], ref.index, ref.offset

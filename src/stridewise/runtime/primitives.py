@@ -16,7 +16,7 @@ from stridewise.runtime.library import load_core
 if TYPE_CHECKING:
     from stridewise import _core
 
-__all__ = ["Factory", "create", "implementations", "pack_into", "role_argument"]
+__all__ = ["Factory", "create", "implementations", "pack_into", "packs_itself", "role_argument"]
 
 Factory = Callable[["_Spec"], "_core.PrimitiveDesc"]
 
@@ -265,6 +265,11 @@ def implementations(spec: KernelSpec, threads: int, limit: int = 3) -> tuple[str
     return tuple(found)
 
 
+def packs_itself(operation: _core.Primitive | _core.Kernel, role: str) -> bool:
+    """Return whether a kernel of our own transforms a constant as it packs it."""
+    return role == "weights" and isinstance(operation, load_core().Winograd)
+
+
 def pack_into(
     operation: _core.Primitive | _core.Kernel,
     role: str,
@@ -281,7 +286,7 @@ def pack_into(
         buffer: where it goes.
         offset: from which byte on.
     """
-    if role != "weights" or not isinstance(operation, load_core().Winograd):
+    if not packs_itself(operation, role):
         return False
     kernel = cast("_core.Winograd", operation)
     kernel.pack_into(np.ascontiguousarray(array, np.float32), buffer, offset)

@@ -9,12 +9,13 @@ from stridewise.frontends.onnx.annotate import Notes, annotate_model
 from stridewise.frontends.onnx.census import count_operators
 from stridewise.frontends.onnx.edit import randomize, rebatch
 from stridewise.frontends.onnx.export import save_model
-from stridewise.frontends.onnx.model import import_model
+from stridewise.frontends.onnx.model import ModelFile, import_model
 from stridewise.frontends.onnx.proto import OPSETS
 from stridewise.frontends.onnx.source import read_model
 
 __all__ = [
     "OPSETS",
+    "ModelFile",
     "Notes",
     "annotate_model",
     "count_operators",

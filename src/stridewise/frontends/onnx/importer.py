@@ -16,7 +16,13 @@ import numpy as np
 from onnx import ModelProto, TensorProto
 
 from stridewise.dtypes import dtype_of
-from stridewise.errors import GraphError, MemoryLimitError, ModelError, describe
+from stridewise.errors import (
+    GraphError,
+    MemoryLimitError,
+    ModelError,
+    UnknownValueError,
+    describe,
+)
 from stridewise.frontends.onnx.proto import OnnxNode
 from stridewise.frontends.onnx.tensors import TensorReader
 from stridewise.graph import Attr, Graph, Node, TensorType
@@ -34,6 +40,10 @@ _WINDOW = ("dilations", "kernel", "output_padding", "pads", "strides")
 _MAX_WINDOW = 2**31 - 1
 """Greatest parameter of a window; those of sensible models are far from it, and kernels count in
 64 bits."""
+
+
+_MOST_ELEMENTS = 64
+"""Of an input whose value may be asked for before the import: shapes, axes, pads, scales."""
 
 
 def tensor_type(array: Array) -> TensorType:
@@ -85,7 +95,7 @@ class Importer:
         name = self._resolve(name)
         found = self._constants.get(name)
         if found is None and name in self._initializers:
-            found = self._reader.read(self._initializers[name], f"initializer {name!r}")
+            found = self._reader.initializer(self._initializers[name])
             self._constants[name] = found
             self.budget.grow(found.nbytes)
         return found
@@ -99,11 +109,31 @@ class Importer:
         name = node.required(index)
         found = self.const(name)
         if found is None:
+            inputs = self.small_sources((name,), "biuf")
+            if inputs:
+                raise _unknown_value(node, what, inputs)
             raise node.error(
                 f"{what} to be constant",
                 f"{name!r}, which depends on the model's inputs",
                 "export the model with fixed shapes and parameters",
             )
+        return found
+
+    def small_sources(self, names: Sequence[str], kinds: str) -> tuple[str, ...]:
+        """Return the inputs of the model that some values depend on, if all of them are small.
+
+        Their values may then be asked for. Where any is large, or of a dtype whose kind is not in
+        ``kinds``, the answer is ().
+        """
+        computed = [self._values.get(self._resolve(name), "") for name in names if name]
+        found = self.builder.sources([name for name in computed if name])
+        for name in found:
+            type_ = self.builder.type(name)
+            small = len(type_.shape) <= 1 and nbytes((type_,)) <= (
+                _MOST_ELEMENTS * type_.dtype.itemsize
+            )
+            if not small or type_.dtype.numpy.kind not in kinds:
+                return ()
         return found
 
     def integers(self, node: OnnxNode, index: int, what: str) -> tuple[int, ...]:
@@ -206,6 +236,10 @@ class Importer:
         self._claim(name)
         self._check_size(f"input {name!r}", type_)
         self._values[name] = self.builder.input(name, type_.shape, type_.dtype)
+
+    def add_value(self, name: str, data: Array) -> None:
+        """Take an input of the model for a constant, as its value is known."""
+        self._constants[self._claim(name)] = data
 
     def define(self, name: str, data: Array) -> str:
         """Give a result a constant value; a result that nobody wants is dropped.
@@ -393,6 +427,19 @@ Handler = Callable[[Importer, OnnxNode], None]
 
 Raises ModelError for what is not supported; a GraphError of the builder is turned into one.
 """
+
+
+def _unknown_value(node: OnnxNode, what: str, inputs: tuple[str, ...]) -> UnknownValueError:
+    names = " and ".join(map(repr, inputs))
+    examples = ", ".join(f"{name!r}: [...]" for name in inputs)
+    message = describe(
+        node.where,
+        expected=f"{what} to be known before the model is planned",
+        found=f"what depends on the value of input {names}",
+        fix=f"give it: values={{{examples}}}, or on the command line --value {inputs[0]}=1,2; "
+        "or call stridewise.compile, whose model takes it with each call",
+    )
+    return UnknownValueError(message, inputs)
 
 
 def scalar(imp: Importer, node: OnnxNode, role: str, value: float, like: str) -> str:

@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from operator import index
 from typing import SupportsIndex
 
+import numpy as np
+from numpy.typing import ArrayLike
 from onnx import ModelProto, ValueInfoProto
 
 from stridewise.dtypes import DType
 from stridewise.errors import InputError, ModelError, describe
 from stridewise.frontends.onnx.tensors import dtype_of_code
+from stridewise.graph import Extent, InputSpec
+from stridewise.ops.registry import Array
 
-__all__ = ["ModelInput", "model_inputs", "resolve_shapes"]
+__all__ = ["ModelInput", "given_values", "model_inputs", "resolve_shapes"]
 
 Shapes = Mapping[str, Sequence[int]]
 
@@ -37,6 +41,18 @@ class ModelInput:
     def where(self) -> str:
         """How messages name the input."""
         return f"input {self.name!r}"
+
+    @property
+    def spec(self) -> InputSpec:
+        """The shapes that the model takes it in."""
+        extents = tuple(map(_extent, self.dims)) if self.dims is not None else None
+        return InputSpec(self.name, self.dtype, extents)
+
+
+def _extent(dim: int | str) -> Extent:
+    if isinstance(dim, int):
+        return Extent((), dim, dim)
+    return Extent((dim,) if dim else ())
 
 
 def model_inputs(model: ModelProto) -> tuple[ModelInput, ...]:
@@ -88,6 +104,41 @@ def resolve_shapes(inputs: Sequence[ModelInput], shapes: Shapes) -> dict[str, tu
             raise _unknown(item)
         result[item.name] = known
     return result
+
+
+def given_values(inputs: Sequence[ModelInput], values: Mapping[str, ArrayLike]) -> dict[str, Array]:
+    """Return the values that the caller gives inputs before the import, in their dtypes.
+
+    Raises:
+        InputError: a name is not one of an input, or a value does not fit its dtype or shape.
+    """
+    by_name = {item.name: item for item in inputs}
+    found: dict[str, Array] = {}
+    for name, value in values.items():
+        item = by_name.get(name)
+        if item is None:
+            names = ", ".join(map(repr, by_name)) or "none"
+            raise InputError(
+                describe("values", expected=f"names of inputs ({names})", found=repr(name))
+            )
+        found[name] = _value(item, value)
+    return found
+
+
+def _value(item: ModelInput, value: ArrayLike) -> Array:
+    given = np.asarray(value)
+    data = given.astype(item.dtype.numpy) if given.dtype.kind in "biuf" else given
+    exact = data.dtype.kind == "f" or np.array_equal(data, given)
+    if data.dtype != item.dtype.numpy or not exact:
+        raise InputError(
+            describe(item.where, expected=f"a value of {item.dtype}", found=repr(value))
+        )
+    dims = item.dims if item.dims is not None else data.shape
+    pairs = zip(dims, data.shape, strict=False)
+    if len(dims) != data.ndim or any(isinstance(d, int) and d != size for d, size in pairs):
+        expected = f"a value of shape {_dims_text(item)}"
+        raise InputError(describe(item.where, expected=expected, found=f"shape {data.shape}"))
+    return data
 
 
 def _is_extent(given: object) -> bool:

@@ -7,21 +7,33 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto
+from numpy.typing import ArrayLike
 
-from stridewise.errors import GraphError, ModelError, StridewiseError, describe
+from stridewise.errors import (
+    GraphError,
+    ModelError,
+    StridewiseError,
+    UnknownValueError,
+    describe,
+)
 from stridewise.frontends.onnx import fold
 from stridewise.frontends.onnx.importer import Importer
 from stridewise.frontends.onnx.indices import DATA_DEPENDENT
-from stridewise.frontends.onnx.inputs import model_inputs, resolve_shapes
+from stridewise.frontends.onnx.inputs import (
+    ModelInput,
+    given_values,
+    model_inputs,
+    resolve_shapes,
+)
 from stridewise.frontends.onnx.proto import OnnxNode, Undecoded, decode_node, opset_of
 from stridewise.frontends.onnx.source import Source, folder_of, read_model
 from stridewise.frontends.onnx.table import HANDLERS
 from stridewise.frontends.onnx.tensors import TensorReader
-from stridewise.graph import Graph, TensorType
+from stridewise.graph import Graph, Signature, TensorType
 from stridewise.ops.demand import check_demand, memory_demand
+from stridewise.ops.registry import Array
 
-__all__ = ["import_model"]
+__all__ = ["ModelFile", "import_model"]
 
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _NOT_A_FUNCTION = frozenset(
@@ -35,6 +47,7 @@ def import_model(
     source: Source,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
     name: str | None = None,
     memory_limit: int | None = None,
 ) -> Graph:
@@ -52,6 +65,8 @@ def import_model(
         source: a path, the content of a file, or a loaded model.
         shapes: shapes of inputs, for symbolic ones or to override fixed ones. An unknown first
             extent that is not given is 1; any other must be given.
+        values: values of inputs that become constants and are inputs no longer: shapes, axes or
+            pads that the model takes from its caller.
         name: the graph's name; by default that in the model, or the file's.
         memory_limit: bytes that the model may need; None for no limit. Constants are computed only
             as far as they stay small beside what the file holds.
@@ -59,30 +74,95 @@ def import_model(
     Raises:
         MemoryLimitError: the model needs more memory than it may have.
         ModelError: the model cannot be read, is damaged, or uses something that is not supported.
-        InputError: ``shapes`` does not fit the inputs of the model.
+        UnknownValueError: the import needs the value of an input, which ``values`` does not have.
+        InputError: ``shapes`` or ``values`` do not fit the inputs of the model.
     """
-    model = read_model(source)
-    opset = opset_of(model)
-    reader = TensorReader(folder_of(source))
-    stem = Path(source).stem if isinstance(source, str | os.PathLike) else "model"
-    importer = Importer(name or model.graph.name or stem, model, reader, memory_limit)
-    _declare_inputs(importer, model, shapes or {})
-    for proto in model.graph.node:
-        _import_node(importer, decode_node(proto, opset, reader))
-    try:
-        graph = importer.finish()
-    except GraphError as error:
-        raise ModelError(str(error)) from error
-    check_demand(f"model {graph.name!r}", memory_demand(graph), memory_limit)
-    return graph
+    return ModelFile(source, name).graph(shapes, values, memory_limit=memory_limit)
+
+
+class ModelFile:
+    """A model that was read once, to be imported for any number of shapes.
+
+    Attributes:
+        name: the graph's.
+        signature: the inputs, and the shapes that the model takes them in.
+        outputs: names of the outputs, in order.
+    """
+
+    def __init__(self, source: Source, name: str | None = None) -> None:
+        """Read a model.
+
+        Raises:
+            ModelError: it cannot be read or is damaged, or an input is of no supported type.
+        """
+        self._model = read_model(source)
+        self._opset = opset_of(self._model)
+        self._reader = TensorReader(folder_of(source))
+        stem = Path(source).stem if isinstance(source, str | os.PathLike) else "model"
+        self.name = name or self._model.graph.name or stem
+        self.outputs = tuple(item.name for item in self._model.graph.output)
+        self._nodes: list[OnnxNode] = []
+        self._inputs = model_inputs(self._model)
+        self.signature = Signature(tuple(item.spec for item in self._inputs))
+
+    def graph(
+        self,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        values: Mapping[str, ArrayLike] | None = None,
+        *,
+        memory_limit: int | None = None,
+    ) -> Graph:
+        """Return the graph for some shapes; the arguments are those of :func:`import_model`.
+
+        Weights that a graph takes from the file as they are, are those of all graphs of the file.
+
+        Raises:
+            UnknownValueError: the import needs values that are not given.
+            ModelError: the model uses something that is not supported.
+            MemoryLimitError: the model needs more memory than it may have.
+            InputError: ``shapes`` or ``values`` do not fit the inputs of the model.
+        """
+        importer = Importer(self.name, self._model, self._reader, memory_limit)
+        known = given_values(self._inputs, values or {})
+        _declare_inputs(importer, self._inputs, shapes or {}, known)
+        for position in range(len(self._model.graph.node)):
+            _import_node(importer, self._node(position))
+        try:
+            graph = importer.finish()
+        except GraphError as error:
+            raise ModelError(str(error)) from error
+        check_demand(f"model {graph.name!r}", memory_demand(graph), memory_limit)
+        return graph
+
+    def values(self, values: Mapping[str, ArrayLike]) -> dict[str, Array]:
+        """Return values of inputs in their dtypes.
+
+        Raises:
+            InputError: a name is not one of an input, or a value does not fit it.
+        """
+        return given_values(self._inputs, values)
+
+    def _node(self, position: int) -> OnnxNode:
+        """Return a node, decoded when it is first wanted: nodes after a wrong one need not be."""
+        if position == len(self._nodes):
+            proto = self._model.graph.node[position]
+            self._nodes.append(decode_node(proto, self._opset, self._reader))
+        return self._nodes[position]
 
 
 def _declare_inputs(
-    importer: Importer, model: ModelProto, shapes: Mapping[str, Sequence[int]]
+    importer: Importer,
+    inputs: Sequence[ModelInput],
+    shapes: Mapping[str, Sequence[int]],
+    values: Mapping[str, Array],
 ) -> None:
-    inputs = model_inputs(model)
-    resolved = resolve_shapes(inputs, shapes)
+    given = {name: data.shape for name, data in values.items() if 0 not in data.shape}
+    known = [item for item in inputs if item.name not in values or item.name in given]
+    resolved = resolve_shapes(known, {**shapes, **given})
     for item in inputs:
+        if item.name in values:
+            importer.add_value(item.name, values[item.name])
+            continue
         shape = resolved[item.name]
         old = item.dims[0] if item.dims else ""
         if isinstance(old, int) and old != shape[0]:
@@ -91,11 +171,26 @@ def _declare_inputs(
 
 
 def _import_node(importer: Importer, node: OnnxNode) -> None:
+    try:
+        _import_checked(importer, node)
+    except UnknownValueError:
+        raise
+    except ModelError as error:
+        # What is refused as a tensor may do as a constant: arithmetic on shapes, above all.
+        inputs = importer.small_sources(node.inputs, "biu")
+        if inputs:
+            raise UnknownValueError(str(error), inputs) from error
+        raise
+
+
+def _import_checked(importer: Importer, node: OnnxNode) -> None:
     importer.check_inputs(node)
     try:
         # Constants are computed as ONNX does: what overflows is infinite, without a warning.
         with np.errstate(all="ignore"):
             _dispatch(importer, node)
+    except UnknownValueError:
+        raise
     except ModelError as error:
         if node.where in str(error):
             raise

@@ -81,6 +81,19 @@ class TensorReader:
         """Remember the folder; files are opened when a tensor needs them."""
         self._folder = folder
         self._files: dict[Path, Array] = {}
+        self._initializers: dict[str, Array] = {}
+
+    def initializer(self, tensor: TensorProto) -> Array:
+        """Return the elements of an initializer, the same array whenever it is asked for.
+
+        Raises:
+            ModelError: as for :meth:`read`.
+        """
+        found = self._initializers.get(tensor.name)
+        if found is None:
+            found = self.read(tensor, f"initializer {tensor.name!r}")
+            self._initializers[tensor.name] = found
+        return found
 
     def read(self, tensor: TensorProto, where: str) -> Array:
         """Return the elements of a tensor; the array is read-only wherever it is not a copy.

@@ -1,0 +1,173 @@
+"""Models for many shapes: what makes their programs, each from the same model file."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from stridewise.api.request import Request, Work
+from stridewise.errors import InputError, ModelError, UnknownValueError, describe
+from stridewise.graph import Graph, Refusal
+from stridewise.ops.batch import batch_outputs
+from stridewise.ops.demand import spelled
+from stridewise.ops.registry import Array
+from stridewise.passes import simplify
+from stridewise.planner import Plan
+from stridewise.planner.follow import follow
+from stridewise.runtime.demand import checked_limit
+from stridewise.runtime.dynamic import DynamicModel
+from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.following import Following
+from stridewise.runtime.model import Model
+from stridewise.runtime.tuning import compile_tuned
+from stridewise.runtime.weights import ArrayStore, WeightStore
+
+if TYPE_CHECKING:
+    from stridewise.frontends.onnx import ModelFile
+
+__all__ = ["Later", "Limits", "ModelSpecializer", "compile_file"]
+
+Later = Literal["follow", "tune"]
+"""How shapes after the first are planned."""
+
+_Shapes = Mapping[str, Sequence[int]]
+
+
+class ModelSpecializer:
+    """Makes the programs of one model, from a file that was read once.
+
+    Packed weights and the arrays that they are packed from are shared by all programs that live.
+    """
+
+    def __init__(
+        self, file: ModelFile, request: Request, values: Mapping[str, Array], later: Later
+    ) -> None:
+        """Remember how the model is wanted; ``values`` belong to all programs."""
+        self._file, self._request, self._values = file, request, values
+        self._later: Later = later
+        self._arrays, self._weights = ArrayStore(), WeightStore()
+        self._leader: Plan | None = None
+
+    def graph(self, shapes: _Shapes, values: Mapping[str, Array]) -> Graph:
+        """Return the model for some shapes, as the user wrote it."""
+        limit = checked_limit(self._request.memory_limit)
+        return self._file.graph(shapes, {**self._values, **values}, memory_limit=limit)
+
+    def model(
+        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
+    ) -> CompiledModel:
+        """Return a program; the first one is tuned as asked for, the others as ``later`` says."""
+        simplified = simplify(self.graph(shapes, values))
+        shared = self._arrays.shared(simplified.graph)
+        simplified = dataclasses.replace(simplified, graph=shared)
+        leader = self._leader
+        if leader is None or self._later == "tune":
+            plan = _tuned(self._request.work(simplified))
+            self._leader = leader or plan
+        else:
+            estimates = dataclasses.replace(self._request, tune="model")
+            work = estimates.work(simplified)
+            plan = follow(work.plans(Following(work.oracle, leader))[0], leader)
+        compiled = CompiledModel(plan, self._weights)
+        return compiled if leader is None else compiled.with_plan(_noted(compiled, leader))
+
+    def only(self, shapes: _Shapes) -> CompiledModel:
+        """Return the program of a model that has no other shapes.
+
+        Raises:
+            UnknownValueError: its plan depends on the values of inputs.
+        """
+        work = self._request.work(simplify(self.graph(shapes, {})))
+        if work.cache is None:
+            return CompiledModel(work.plans(work.oracle)[0])
+        return compile_tuned(work.plans, work.oracle, work.cache)
+
+    def batch_outputs(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        values: Mapping[str, Array],
+        inputs: frozenset[str],
+    ) -> frozenset[str] | Refusal:
+        """Return the outputs to cut where these inputs are padded to a larger batch, or why not."""
+        more = {
+            name: (shape[0] + 1, *shape[1:]) if name in inputs else shape
+            for name, shape in shapes.items()
+        }
+        try:
+            larger = self.graph(more, values)
+        except UnknownValueError:
+            raise
+        except ModelError:
+            return Refusal("batch", "model", "it takes no other batch")
+        return batch_outputs(self.graph(shapes, values), inputs, larger)
+
+
+def _tuned(work: Work) -> Plan:
+    if work.cache is None:
+        return work.plans(work.oracle)[0]
+    return compile_tuned(work.plans, work.oracle, work.cache).plan
+
+
+def _noted(model: CompiledModel, leader: Plan) -> Plan:
+    """Return the plan of a model with what a reader must know about the weights it shares."""
+    values = leader.graph.values
+    shapes = ", ".join(f"{name} {values[name].shape}" for name in leader.graph.inputs)
+    own, shared = model.weights.own_nbytes, model.weights.shared_nbytes
+    notes = [f"decides as the plan for {shapes} where it can; costs that are not are estimates"]
+    if model.plan.name != "follows":
+        notes = []
+    if own:
+        again = f"packs {spelled(own)} of weights for itself and shares {spelled(shared)}"
+        notes.append(f"{again}: other programs have them in other formats, or not at all")
+    return dataclasses.replace(model.plan, notes=(*model.plan.notes, *notes))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many programs a model may have, and how they are made after the first.
+
+    Attributes:
+        max_programs: for how many shapes it stays ready.
+        max_program_nbytes: bytes that they may take; None for no limit.
+        later: how further shapes are planned.
+    """
+
+    max_programs: int
+    max_program_nbytes: int | None
+    later: Later
+
+    def __post_init__(self) -> None:
+        if self.later not in ("follow", "tune"):
+            expected = "'follow' or 'tune'"
+            raise InputError(describe("later", expected=expected, found=repr(self.later)))
+
+
+def compile_file(request: Request, file: ModelFile, limits: Limits) -> Model:
+    """Return a model for the shapes that are asked for: one, or many.
+
+    Of a model for many shapes, the program for the default ones is made, if there are any.
+
+    Raises:
+        InputError: shapes, values or limits do not fit.
+        ModelError: the model uses something unsupported.
+    """
+    values = file.values(request.values or {})
+    given = {name: value.shape for name, value in values.items() if 0 not in value.shape}
+    signature = file.signature.narrowed({**(request.shapes or {}), **given}).without(values)
+    specializer = ModelSpecializer(file, request, values, limits.later)
+    if signature.is_fixed:
+        with suppress(UnknownValueError):
+            return specializer.only(signature.default())
+    model = DynamicModel(
+        file.name,
+        signature,
+        file.outputs,
+        specializer,
+        max_programs=limits.max_programs,
+        max_nbytes=limits.max_program_nbytes,
+    )
+    model.prepare_default()
+    return model

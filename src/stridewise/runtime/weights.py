@@ -1,0 +1,227 @@
+"""Packed constants, and sharing them between programs of one model for different shapes.
+
+What a kernel wants packed alike from the same elements is packed once, whichever program asks
+first. All that one program packs lies in one block, which huge pages make cheap to walk; a block
+lives as long as any program that reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from threading import Lock
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stridewise.graph import Constant, Graph
+from stridewise.runtime.library import load_core
+from stridewise.runtime.memory import ALIGNMENT
+from stridewise.runtime.primitives import pack_into, packs_itself, role_argument
+from stridewise.runtime.program import PackedConstant
+
+if TYPE_CHECKING:
+    from stridewise import _core
+    from stridewise.runtime.native import Kernels
+
+__all__ = ["ArrayStore", "Block", "Packing", "WeightStore", "Weights"]
+
+Array = NDArray[Any]
+
+
+def _identity(array: Array) -> Hashable:
+    """Return what two views of the same memory have in common, while that memory lives."""
+    address: int = array.__array_interface__["data"][0]
+    return address, array.shape, array.strides, array.dtype.str
+
+
+class ArrayStore:
+    """Arrays of equal content as one, so that simplifying a model anew makes no second copy.
+
+    Folding a batch norm into a convolution gives new arrays in each import; their content does not
+    depend on the shapes of the inputs. Arrays live as long as somebody else holds them.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._seen: weakref.WeakValueDictionary[Hashable, Array] = weakref.WeakValueDictionary()
+        self._alike: weakref.WeakValueDictionary[Hashable, Array] = weakref.WeakValueDictionary()
+
+    def shared(self, graph: Graph) -> Graph:
+        """Return a graph whose constants are those of earlier graphs, where these are equal."""
+        found = {name: self._constant(item) for name, item in graph.constants.items()}
+        return replace(graph, constants=MappingProxyType(found))
+
+    def _constant(self, constant: Constant) -> Constant:
+        array = constant.array
+        known = self._seen.get(_identity(array))
+        if known is None and array.flags.c_contiguous:
+            content = hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest()
+            key = (array.dtype.str, array.shape, content)
+            known = self._alike.setdefault(key, array)
+            self._seen[_identity(known)] = known
+        return constant if known is None or known is array else Constant(known)
+
+
+class Block:
+    """Packed constants in one piece of memory.
+
+    Attributes:
+        buffer: the memory.
+        sources: what was packed; kept, as their addresses tell constants apart.
+    """
+
+    def __init__(self, buffer: _core.Buffer, sources: Sequence[Array]) -> None:
+        """Keep both."""
+        self.buffer, self.sources = buffer, tuple(sources)
+
+
+class WeightStore:
+    """Where packed constants are found again, as long as a program still reads their block."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._lock = Lock()
+        self._places: dict[Hashable, tuple[weakref.ref[Block], int]] = {}
+
+    def find(self, key: Hashable) -> tuple[Block, int] | None:
+        """Return the block and the offset of what was packed under a key."""
+        with self._lock:
+            found = self._places.get(key)
+        block = None if found is None else found[0]()
+        return None if found is None or block is None else (block, found[1])
+
+    def add(self, block: Block, offsets: Mapping[Hashable, int]) -> None:
+        """Remember what lies where in a block, and forget blocks that are gone."""
+        reference = weakref.ref(block)
+        with self._lock:
+            self._places = {
+                **{key: place for key, place in self._places.items() if place[0]() is not None},
+                **{key: (reference, offset) for key, offset in offsets.items()},
+            }
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """What it takes to pack one constant.
+
+    Attributes:
+        source: its elements, in the order of the kernel's dimensions.
+        desc: the format that the kernel wants; None for the array's own row-major bytes.
+        key: equal for constants that are packed to the same bytes.
+        reader: the kernel that asks for the format, where there is one.
+        role: as what it reads the constant.
+    """
+
+    source: Array
+    desc: _core.MemoryDesc | None
+    key: Hashable
+    reader: _core.Primitive | _core.Kernel | None = None
+    role: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes in a block."""
+        own = max(self.desc.nbytes, self.desc.extent) if self.desc else self.source.nbytes
+        return -(-own // ALIGNMENT) * ALIGNMENT
+
+    @classmethod
+    def of(cls, constant: PackedConstant, kernels: Kernels, arrays: Mapping[str, Array]) -> Packing:
+        """Return how a constant is packed for the kernel that asks for it."""
+        of = _identity(arrays[constant.value]) if constant.value else constant.fill
+        spec = constant.spec
+        if spec is None:
+            return cls(arrays[constant.value], None, of)
+        reader = kernels.get(spec, constant.implementation)
+        desc = reader.arg_desc(role_argument(spec.kind, constant.role))
+        if constant.value and packs_itself(reader, constant.role):
+            # The description says how long the transformed weights are, not what they are.
+            own = (of, spec.kind, spec.params, constant.implementation, desc)
+            return cls(arrays[constant.value], desc, own, reader, constant.role)
+        key = (of, constant.reshape, constant.permute, desc)
+        return cls(_source(constant, tuple(desc.dims), arrays), desc, key)
+
+    def pack(self, buffer: _core.Buffer, offset: int, threads: int) -> None:
+        """Write the packed constant into a buffer."""
+        core = load_core()
+        array = self.source
+        if self.desc is None:
+            flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            buffer.array()[offset : offset + flat.size] = flat
+            return
+        if self.reader is not None and pack_into(self.reader, self.role, array, buffer, offset):
+            return
+        if array.dtype != np.float32 or min(array.strides, default=1) <= 0:
+            # The library cannot describe broadcast and reversed views.
+            array = np.ascontiguousarray(array, np.float32)
+        strides = [step // array.itemsize for step in array.strides]
+        source = core.MemoryDesc.strided(self.desc.dims, "f32", strides)
+        core.prepack_into(array, source, self.desc, buffer, offset, threads)
+
+
+def _source(constant: PackedConstant, dims: tuple[int, ...], arrays: Mapping[str, Array]) -> Array:
+    """Return the elements of a constant in the order of the kernel's dimensions."""
+    if not constant.value:
+        return np.broadcast_to(np.float32(constant.fill), dims)
+    array = arrays[constant.value]
+    if constant.reshape is not None:
+        array = array.reshape(constant.reshape)
+    if constant.permute is not None:
+        array = array.transpose(constant.permute)
+    return np.broadcast_to(array, dims) if array.shape != dims else array
+
+
+class Weights:
+    """The packed constants of one program.
+
+    Attributes:
+        buffers: the memory that the native program reads constants from.
+        places: for each constant, which buffer, and the offset in it.
+        own_nbytes: bytes that were packed for this program.
+        shared_nbytes: bytes that lie in blocks of other programs.
+    """
+
+    def __init__(
+        self,
+        constants: Sequence[PackedConstant],
+        kernels: Kernels,
+        arrays: Mapping[str, Array],
+        threads: int,
+        store: WeightStore,
+    ) -> None:
+        """Find the constants in the store and pack those that are not there."""
+        wanted = [Packing.of(constant, kernels, arrays) for constant in constants]
+        distinct = {packing.key: packing for packing in wanted}
+        known = {key: place for key in distinct if (place := store.find(key)) is not None}
+        missing = [packing for key, packing in distinct.items() if key not in known]
+        self.own_nbytes = sum(packing.nbytes for packing in missing)
+        self.shared_nbytes = sum(distinct[key].nbytes for key in known)
+        own, offsets = _packed(missing, [*arrays.values()], threads)
+        store.add(own, offsets)
+        known.update({key: (own, offset) for key, offset in offsets.items()})
+        # The own block comes first; it is there even if empty, so that every program has one.
+        self.blocks = tuple(dict.fromkeys((own, *(block for block, _ in known.values()))))
+        numbers = {id(block): number for number, block in enumerate(self.blocks)}
+        self.buffers = [block.buffer for block in self.blocks]
+        self.places = [
+            (numbers[id(known[packing.key][0])], known[packing.key][1]) for packing in wanted
+        ]
+
+
+def _packed(
+    missing: Sequence[Packing], sources: Sequence[Array], threads: int
+) -> tuple[Block, dict[Hashable, int]]:
+    """Return a new block with these constants, and where each is in it."""
+    offsets: dict[Hashable, int] = {}
+    end = 0
+    for packing in missing:
+        offsets[packing.key] = end
+        end += packing.nbytes
+    buffer: _core.Buffer = load_core().Buffer(end)
+    for packing in missing:
+        packing.pack(buffer, offsets[packing.key], threads)
+    return Block(buffer, sources if missing else ()), offsets

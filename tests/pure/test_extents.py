@@ -1,0 +1,169 @@
+"""Shapes that are not fixed, and whether graphs keep the items of a batch apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stridewise.dtypes import dtype_of
+from stridewise.errors import InputError
+from stridewise.graph import Extent, Graph, InputSpec, Refusal, Signature
+from stridewise.ops import GraphBuilder, evaluate
+from stridewise.ops.batch import batch_outputs
+
+F32 = dtype_of("float32")
+NUMBERS = st.integers(1, 10**6)
+
+
+@st.composite
+def extents(draw: st.DrawFn) -> Extent:
+    symbol = draw(st.sampled_from(["", "N", "batch_size", "s0"]))
+    numbers = draw(st.lists(NUMBERS, max_size=4))
+    found = Extent() if not numbers else Extent.parse(numbers)
+    if draw(st.booleans()) and numbers:
+        found = Extent.parse((min(numbers), max(numbers)))
+    return Extent((symbol,) if symbol else (), found.low, found.high, found.choice)
+
+
+@given(extents())
+def test_an_extent_prints_as_it_is_parsed(extent: Extent) -> None:
+    assert Extent.parse(str(extent)) == extent
+
+
+@given(extents(), NUMBERS)
+def test_what_fits_is_the_least_of_what_may_be(extent: Extent, size: int) -> None:
+    found = extent.fits(size)
+    inside = size >= extent.low and (extent.high is None or size <= extent.high)
+    assert (found is not None) == inside
+    if found is not None:
+        allowed = extent.choice or (size,)
+        assert found == min(item for item in allowed if item >= size)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", "1..", "=3", "N=", 0, -1, "5..2", True, 1.5, (1, 2, 3), [], "0..3", "1|x", "N M"]
+)
+def test_extents_that_are_none(wrong: object) -> None:
+    with pytest.raises(InputError, match=r"input 'x': expected a number, a symbol 'N', a range"):
+        Extent.parse(wrong, "input 'x'")
+
+
+def signature(**shapes: Any) -> Signature:
+    specs = tuple(InputSpec(name, F32, None) for name in shapes)
+    return Signature(specs).narrowed(shapes)
+
+
+def test_limits_of_a_symbol_hold_wherever_it_is() -> None:
+    found = signature(x=("N=1..4", 3), y=("N", "C"), z=(2, "C=5"))
+    assert [str(item) for item in found] == ["(N=1..4, 3)", "(N=1..4, C=5)", "(2, C=5)"]
+    assert found.default() == {"x": (1, 3), "y": (1, 5), "z": (2, 5)}
+    assert not found.is_fixed
+    assert found.without(["x", "y"]).is_fixed
+
+
+def test_a_larger_batch_is_one_for_all_inputs_of_its_symbol() -> None:
+    found = signature(x=("N=1|4", 3), y=("N", 2), z=("M", 2))
+    shapes = {"x": (2, 3), "y": (2, 2), "z": (2, 2)}
+    assert found.fitted(shapes) == {"x": (4, 3), "y": (4, 2), "z": (2, 2)}
+    with pytest.raises(InputError, match="N = 2 as in input 'x', found"):
+        found.fitted({**shapes, "y": (3, 2)})
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+BATCH = 4
+
+
+def run(graph: Graph, x: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    known = {name: item.array for name, item in graph.constants.items()} | {"x": x}
+    for node in graph.nodes:
+        results = evaluate(node, [known[name] if name else None for name in node.inputs])
+        known.update(zip(node.outputs, results, strict=True))
+    return [known[name] for name in graph.outputs]
+
+
+def net(op: str, attrs: dict[str, Any], others: list[Any], batch: int) -> Graph:
+    b = GraphBuilder("net")
+    x = b.input("x", (batch, 3, 6, 6))
+    fixed = {key: tuple(batch if i == "B" else i for i in v) if isinstance(v, tuple) else v
+             for key, v in attrs.items()}  # fmt: skip
+    operands = [x if item is None else b.constant(item) for item in others]
+    return b.build([b.op(op, [x, *operands], fixed)])
+
+
+W = np.linspace(-1, 1, 5 * 3 * 9, dtype=np.float32).reshape(5, 3, 3, 3)
+M = np.linspace(-1, 1, 6 * 4, dtype=np.float32).reshape(6, 4)
+ONE = np.ones((1, 3, 1, 1), np.float32)
+TALL = np.arange(BATCH, dtype=np.float32).reshape(BATCH, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "others", "apart"),
+    [
+        ("relu", {}, [], True),
+        ("add", {}, [ONE], True),
+        ("mul", {}, [ONE[0]], True),
+        ("mul", {}, [None], True),
+        ("concat", {"axis": 1}, [None], True),
+        ("concat", {"axis": 0}, [None], False),
+        ("softmax", {"axis": 1}, [], True),
+        ("softmax", {"axis": 0}, [], False),
+        ("reduce_mean", {"axes": (2, 3)}, [], True),
+        ("reduce_mean", {"axes": (0,)}, [], False),
+        ("reduce_max", {"axes": (0, 1), "keepdims": 0}, [], False),
+        ("reshape", {"shape": ("B", 108)}, [], True),
+        ("transpose", {"perm": (0, 2, 3, 1)}, [], True),
+        ("transpose", {"perm": (1, 0, 2, 3)}, [], False),
+        ("slice", {"starts": (0, 1, 0, 0), "stops": ("B", 3, 6, 6), "steps": (1, 1, 1, 1)}, [],
+         True),
+        ("slice", {"starts": (1, 0, 0, 0), "stops": ("B", 3, 6, 6), "steps": (1, 1, 1, 1)}, [],
+         False),
+        ("pad", {"pads": (0, 0, 1, 1, 0, 0, 1, 1)}, [], True),
+        ("pad", {"pads": (1, 0, 0, 0, 0, 0, 0, 0)}, [], False),
+        ("conv", {"pads": (1, 1, 1, 1)}, [W], True),
+        ("matmul", {}, [M], True),
+        ("matmul", {}, [None], True),
+    ],
+)  # fmt: skip
+def test_only_what_keeps_items_apart_may_be_padded(
+    op: str, attrs: dict[str, Any], others: list[Any], apart: bool
+) -> None:
+    graph, larger = (net(op, attrs, others, batch) for batch in (BATCH, BATCH + 1))
+    found = batch_outputs(graph, frozenset({"x"}), larger)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((BATCH, 3, 6, 6)).astype(np.float32)
+    other = x.copy()
+    other[2:] = rng.standard_normal((2, 3, 6, 6)) * 9
+    (one,), (two,) = run(graph, x), run(graph, other)
+    same = one.shape[0] == BATCH and np.array_equal(one[:2], two[:2])
+    if apart:
+        assert found == frozenset(graph.outputs)
+        assert same
+    else:
+        assert isinstance(found, Refusal)
+        assert found.rule == "batch"
+
+
+def test_constants_of_the_batch_are_found() -> None:
+    graph, larger = (net("add", {}, [np.full((1, 1), batch, np.float32)], batch)
+                     for batch in (BATCH, BATCH + 1))  # fmt: skip
+    found = batch_outputs(graph, frozenset({"x"}), larger)
+    assert isinstance(found, Refusal)
+    assert found.reason == "a constant depends on the batch"
+    tall = net("add", {}, [TALL], BATCH)
+    found = batch_outputs(tall, frozenset({"x"}), tall)
+    assert isinstance(found, Refusal)
+    assert "add mixes items" in found.reason
+
+
+def test_items_that_are_gathered_are_refused() -> None:
+    b = GraphBuilder("net")
+    graph = b.build(
+        [b.op("gather", [b.input("x", (4, 3)), b.constant(np.array([0]))], {"axis": 0})]
+    )
+    found = batch_outputs(graph, frozenset({"x"}), graph)
+    assert isinstance(found, Refusal)

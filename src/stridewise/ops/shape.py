@@ -1,7 +1,7 @@
 """Operators that change the shape or the order of axes, or only pass elements on.
 
-Reshapes and transposes are views wherever the bytes agree. The operators at the end have a reference
-only: they serve shape arithmetic, which is folded away before planning.
+Reshapes and transposes are views wherever the bytes agree. The operators at the end have a
+reference only: they serve shape arithmetic, which is folded away before planning.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ _NAIVE: dict[str, Callable[[KernelSpec, str, MemorySpec], bool]] = {
     "reduction": _reduction,
     "lrn": _lrn,
 }
-"""By primitive: of a kernel, its storage and destination, whether oneDNN has only ``ref`` for it."""
+"""By primitive, whether oneDNN has only ``ref`` for a kernel, given its storage and destination."""
 
 
 def _is_naive(spec: KernelSpec, storage: str) -> bool:

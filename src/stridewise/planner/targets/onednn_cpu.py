@@ -7,6 +7,8 @@ to the library's naive ``ref`` loops. ``docs/onednn.md`` lists them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from stridewise.ops.kernels import KernelSpec, MemorySpec
 from stridewise.planner.targets.target import Accuracy, FormatKind, LibraryTarget, Machine
 
@@ -62,43 +64,6 @@ def _block(memory: MemorySpec | None) -> int:
     return int(digits) if digits else 1
 
 
-def _is_naive(spec: KernelSpec, storage: str) -> bool:
-    """Return whether oneDNN is known to have nothing but ``ref`` for a kernel."""
-    dst, src, weights = (spec.memory(role) for role in ("dst", "src", "weights"))
-    block = _block(dst)
-    if spec.kind == "convolution" and storage == "blocked" and src and weights:
-        grouped = len(weights.dims) == len(src.dims) + 1
-        depthwise = grouped and weights.dims[1] == weights.dims[2] == 1
-        per_group = weights.dims[1:3] if grouped else ()
-        uneven = any(extent % block for extent in per_group)
-        shallow = src.dims[1] < block and _storage(src) == "blocked" and not grouped
-        return (grouped and not depthwise and uneven) or shallow
-    if spec.kind == "deconvolution" and storage == "blocked" and src and weights:
-        return _is_naive_deconvolution(spec, src, weights, block)
-    if spec.kind == "concat":
-        pieces = [memory for role, memory in spec.memories if role != "dst"]
-        return storage == "blocked" and any(piece.dims[1] % block for piece in pieces)
-    if spec.kind == "layer_norm":
-        return dst is not None and dst.strides is not None
-    if spec.kind == "softmax":
-        return storage == "plain" and bool(dst) and len(dst.dims) > 2 and _axis(spec) == 1
-    if spec.kind == "binary" and storage == "blocked":
-        other = spec.memory("src1")
-        return other is not None and other.dims != dst.dims if dst else False
-    if spec.kind == "reduction" and src and dst:
-        return _is_naive_reduction(spec, src, dst)
-    if spec.kind == "lrn":
-        return bool(dst) and dst.dims[1] % 16 != 0 and storage != "plain"
-    return False
-
-
-def _is_naive_reduction(spec: KernelSpec, src: MemorySpec, dst: MemorySpec) -> bool:
-    """Return whether anything but the innermost axes is reduced, or to a norm."""
-    pairs = zip(src.dims, dst.dims, strict=True)
-    first = next((axis for axis, (before, after) in enumerate(pairs) if before != after), 0)
-    return "norm" in str(dict(spec.params)["algorithm"]) or any(e > 1 for e in dst.dims[first:])
-
-
 def _ints(spec: KernelSpec, key: str) -> tuple[int, ...]:
     found = dict(spec.params)[key]
     return (
@@ -106,15 +71,32 @@ def _ints(spec: KernelSpec, key: str) -> tuple[int, ...]:
     )
 
 
-def _is_naive_deconvolution(
-    spec: KernelSpec, src: MemorySpec, weights: MemorySpec, block: int
-) -> bool:
-    """Return whether the blocked kernel is missing.
+def _axis(spec: KernelSpec) -> int:
+    return next((v for k, v in spec.params if k == "axis" and isinstance(v, int)), -1)
 
-    Uneven groups, stride and dilation together, and strides beyond the window have none.
-    """
-    grouped = len(weights.dims) == len(src.dims) + 1
-    per_group = weights.dims[1:3] if grouped else ()
+
+def _per_group(src: MemorySpec, weights: MemorySpec) -> tuple[int, ...]:
+    """Return the channels out and in of a group, none of weights without groups."""
+    return weights.dims[1:3] if len(weights.dims) == len(src.dims) + 1 else ()
+
+
+def _convolution(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
+    """Blocks need whole groups, and as many channels as a block has."""
+    src, weights = spec.memory("src"), spec.memory("weights")
+    if storage != "blocked" or src is None or weights is None:
+        return False
+    block, per_group = _block(dst), _per_group(src, weights)
+    if per_group:
+        return set(per_group) != {1} and any(extent % block for extent in per_group)
+    return src.dims[1] < block and _storage(src) == "blocked"
+
+
+def _deconvolution(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
+    """Uneven groups, stride and dilation together, and strides beyond the window."""
+    src, weights = spec.memory("src"), spec.memory("weights")
+    if storage != "blocked" or src is None or weights is None:
+        return False
+    block, per_group = _block(dst), _per_group(src, weights)
     if set(per_group) != {1} and any(extent % block for extent in per_group):
         return True
     kernel = weights.dims[2 - len(src.dims) :]
@@ -125,8 +107,60 @@ def _is_naive_deconvolution(
     )
 
 
-def _axis(spec: KernelSpec) -> int:
-    return next((v for k, v in spec.params if k == "axis" and isinstance(v, int)), -1)
+def _concat(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
+    """Pieces that do not end with a block."""
+    pieces = [memory for role, memory in spec.memories if role != "dst"]
+    return storage == "blocked" and any(piece.dims[1] % _block(dst) for piece in pieces)
+
+
+def _layer_norm(_spec: KernelSpec, _storage: str, dst: MemorySpec) -> bool:
+    """Memory by strides."""
+    return dst.strides is not None
+
+
+def _softmax(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
+    """Channels that are not innermost."""
+    return storage == "plain" and len(dst.dims) > 2 and _axis(spec) == 1
+
+
+def _binary(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
+    """A broadcast operand in blocks."""
+    other = spec.memory("src1")
+    return storage == "blocked" and other is not None and other.dims != dst.dims
+
+
+def _reduction(spec: KernelSpec, _storage: str, dst: MemorySpec) -> bool:
+    """Anything but the innermost axes, and norms."""
+    src = spec.memory("src")
+    if src is None:
+        return False
+    pairs = zip(src.dims, dst.dims, strict=True)
+    first = next((axis for axis, (before, after) in enumerate(pairs) if before != after), 0)
+    return "norm" in str(dict(spec.params)["algorithm"]) or any(e > 1 for e in dst.dims[first:])
+
+
+def _lrn(_spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
+    """Channels that are no multiple of 16."""
+    return storage != "plain" and dst.dims[1] % 16 != 0
+
+
+_NAIVE: dict[str, Callable[[KernelSpec, str, MemorySpec], bool]] = {
+    "convolution": _convolution,
+    "deconvolution": _deconvolution,
+    "concat": _concat,
+    "layer_norm": _layer_norm,
+    "softmax": _softmax,
+    "binary": _binary,
+    "reduction": _reduction,
+    "lrn": _lrn,
+}
+"""By primitive, whether oneDNN has only ``ref`` for a kernel, given its storage and destination."""
+
+
+def _is_naive(spec: KernelSpec, storage: str) -> bool:
+    """Return whether oneDNN is known to have nothing but ``ref`` for a kernel."""
+    rule, dst = _NAIVE.get(spec.kind), spec.memory("dst")
+    return rule is not None and dst is not None and rule(spec, storage, dst)
 
 
 def efficiency(spec: KernelSpec) -> float:

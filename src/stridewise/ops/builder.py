@@ -5,6 +5,7 @@ Methods for whole layers are in ``layers.py``, which makes :class:`GraphBuilder`
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -105,15 +106,40 @@ class NodeBuilder:
         Raises:
             GraphError: an input is unknown, or the operator does not take these inputs.
         """
+        return self.node(op, inputs, attrs, name=name, outputs=(output,))[0]
+
+    def node(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr] | None = None,
+        *,
+        name: str = "",
+        outputs: Sequence[str] = (),
+    ) -> tuple[str, ...]:
+        """Add a node with any number of outputs and return their names; see :meth:`op`.
+
+        Args:
+            op: a key of :data:`stridewise.ops.OPS`.
+            inputs: names of values; ``""`` for an absent optional input.
+            attrs: the operator's attributes.
+            name: the node's name; by default a fresh one like the operator's.
+            outputs: names of the outputs; those that are left out or ``""`` get fresh ones.
+
+        Raises:
+            GraphError: an input is unknown, or the operator does not take these inputs.
+        """
         node_name = self.fresh(name or op) if not name or name in self._nodes else name
-        result = output or self.fresh(node_name)
         given = {**self._format_of(op, inputs), **(attrs or {})}
-        node = Node(node_name, op, tuple(inputs), (result,), tuple(sorted(given.items())))
-        types = tuple(self.type(name) if name else None for name in inputs)
-        (tensor_type,) = infer(node, types)
-        self._define(result, tensor_type)
-        self._nodes[node_name] = node
-        return result
+        bare = Node(node_name, op, tuple(inputs), tuple(outputs), tuple(sorted(given.items())))
+        types = infer(bare, tuple(self.type(item) if item else None for item in inputs))
+        wanted = (*outputs, *("",) * (len(types) - len(outputs)))
+        results = tuple(
+            self._define(result or self.fresh(node_name), type_)
+            for result, type_ in zip(wanted, types, strict=True)
+        )
+        self._nodes[node_name] = dataclasses.replace(bare, outputs=results)
+        return results
 
     def _format_of(self, op: str, inputs: Sequence[str]) -> dict[str, Attr]:
         """Return the attribute that an anchor needs in channels-last; matrices need none."""

@@ -272,7 +272,7 @@ class Importer:
         """Add an intermediate operation of a node and return the name of its result."""
         base = next(name for name in node.outputs if name)
         name = self._fresh(f"{base}/{role}")
-        return self._add(name, name, op, inputs, attrs or {})
+        return self._add(name, (name,), op, inputs, attrs or {})
 
     def emit(
         self,
@@ -287,20 +287,38 @@ class Importer:
         if not result:
             return
         own = node.name if output == 0 and self._node_names[node.name] == 1 else ""
-        self._add(own or result, result, op, inputs, attrs or {})
+        self._add(own or result, (result,), op, inputs, attrs or {})
+
+    def emit_all(
+        self,
+        node: OnnxNode,
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr],
+        count: int,
+    ) -> None:
+        """Add the operation that gives all ``count`` outputs of a node, wanted or not."""
+        first = next(name for name in node.outputs if name)
+        given = (*node.outputs, *("",) * (count - len(node.outputs)))
+        results = tuple(
+            name or self._fresh(f"{first}/output{index}") for index, name in enumerate(given)
+        )
+        own = node.name if self._node_names[node.name] == 1 else ""
+        self._add(own or first, results, op, inputs, attrs)
 
     def _add(
-        self, name: str, result: str, op: str, inputs: Sequence[str], attrs: Mapping[str, Attr]
+        self,
+        name: str,
+        results: tuple[str, ...],
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr],
     ) -> str:
-        operands = [self.const(item) if item else None for item in inputs]
-        present = [item for item in inputs if item]
-        if present and all(self.const(item) is not None for item in present):
-            node = Node(name, op, tuple(inputs), (result,), tuple(sorted(attrs.items())))
-            types = tuple(None if item is None else tensor_type(item) for item in operands)
-            if self.budget.take(effort(node, types, infer(node, types))):
-                self._constants[self._claim(result)] = evaluate(node, operands)[0]
-                return result
-        self._claim(result)
+        """Compute an operation of constants, or add it to the graph; return the first result."""
+        if self._compute(name, results, op, inputs, attrs):
+            return results[0]
+        for result in results:
+            self._claim(result)
         for key in _WINDOW:
             wide = attrs.get(key)
             items = wide if isinstance(wide, tuple) else ()
@@ -310,9 +328,33 @@ class Importer:
                     describe(f"node {name!r}", expected=f"at most {_MAX_WINDOW}", found=found)
                 )
         names = [self._materialize(item) if item else "" for item in inputs]
-        self._values[result] = self.builder.op(op, names, attrs, name=name, output=result)
-        self._check_size(f"value {result!r}", self.builder.type(result))
-        return result
+        added = self.builder.node(op, names, attrs, name=name, outputs=results)
+        for result, value in zip(results, added, strict=True):
+            self._values[result] = value
+            self._check_size(f"value {result!r}", self.builder.type(value))
+        return results[0]
+
+    def _compute(
+        self,
+        name: str,
+        results: tuple[str, ...],
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr],
+    ) -> bool:
+        """Compute an operation if all operands are constants, and it does not take too much."""
+        operands = [self.const(item) if item else None for item in inputs]
+        if not any(inputs) or any(
+            item and data is None for item, data in zip(inputs, operands, strict=True)
+        ):
+            return False
+        node = Node(name, op, tuple(inputs), results, tuple(sorted(attrs.items())))
+        types = tuple(None if item is None else tensor_type(item) for item in operands)
+        if not self.budget.take(effort(node, types, infer(node, types))):
+            return False
+        for result, data in zip(results, evaluate(node, operands), strict=True):
+            self._constants[self._claim(result)] = data
+        return True
 
     def _materialize(self, name: str) -> str:
         """Return the graph's name of a value, adding a constant when it is first read."""

@@ -68,7 +68,16 @@ class MemoryLimitError(ModelError):
 
 
 class UnsupportedError(ModelError):
-    """A sound model uses what Stridewise has no operator for; another runtime may have one."""
+    """A sound model uses what Stridewise has no operator for; another runtime may have one.
+
+    Attributes:
+        reason: the same in a few words, for tables; "" where the message is short enough.
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        """Keep the reason beside the message."""
+        super().__init__(message)
+        self.reason = reason
 
 
 class DTypeError(ModelError, FormatError):

@@ -2,7 +2,14 @@
 
 from stridewise.graph.constant import Constant
 from stridewise.graph.graph import Attr, Graph, Node, PostOp, Refusal, TensorType, Value
-from stridewise.graph.partition import Capability, NodeSupport, Segment, Support, Tail
+from stridewise.graph.partition import (
+    Capability,
+    NodeSupport,
+    ResultType,
+    Segment,
+    Support,
+    Tail,
+)
 from stridewise.graph.text import from_text, to_text
 
 __all__ = [
@@ -14,6 +21,7 @@ __all__ = [
     "NodeSupport",
     "PostOp",
     "Refusal",
+    "ResultType",
     "Segment",
     "Support",
     "Tail",

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
 from stridewise.graph.constant import Constant
 
-__all__ = ["Capability", "NodeSupport", "Segment", "Support", "Tail"]
+__all__ = ["Capability", "NodeSupport", "ResultType", "Segment", "Support", "Tail"]
 
 Support = Literal["native", "constant", "fallback", "tail"]
 """Where a node runs: in the program, nowhere as it is computed at import, in another runtime inside
@@ -45,6 +45,19 @@ class Tail:
     nodes: tuple[str, ...]
     operators: tuple[str, ...]
     reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultType:
+    """The type of a result as another runtime spells it.
+
+    Attributes:
+        text: like ``tensor(float)``, ``seq(tensor(int64))`` or ``optional(tensor(string))``.
+        shape: of a tensor; None as an extent where it is not known, None as a whole for no tensor.
+    """
+
+    text: str
+    shape: Sequence[int | None] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,10 @@ from stridewise.frontends.onnx.export import save_model
 from stridewise.frontends.onnx.model import examine_model, import_model
 from stridewise.frontends.onnx.proto import OPSETS
 from stridewise.frontends.onnx.source import read_model
-from stridewise.frontends.onnx.types import ResultType
 
 __all__ = [
     "OPSETS",
     "Notes",
-    "ResultType",
     "annotate_model",
     "count_operators",
     "examine_model",

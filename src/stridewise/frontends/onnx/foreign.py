@@ -22,8 +22,8 @@ from stridewise.frontends.onnx.importer import Importer
 from stridewise.frontends.onnx.initializers import declare, inline
 from stridewise.frontends.onnx.proto import OnnxNode, bare_node, decode_node, opset_of, reads_of
 from stridewise.frontends.onnx.tensors import TensorReader, dtype_of_code
-from stridewise.frontends.onnx.types import ResultType, spelled_type
-from stridewise.graph import Refusal, TensorType
+from stridewise.frontends.onnx.types import spelled_type
+from stridewise.graph import Refusal, ResultType, TensorType
 from stridewise.ops.registry import Array
 
 __all__ = ["Attempt", "ForeignRuntime", "Survey", "node_label", "open_inputs", "operator_label"]
@@ -315,4 +315,7 @@ def _inferred(model: ModelProto) -> dict[str, TypeProto]:
 
 def _reason(node: OnnxNode, error: ModelError) -> str:
     """Return what a message says beside the node, which a refusal names anyway."""
-    return str(error).removeprefix(f"{node.where}: ").removesuffix(".")
+    if isinstance(error, UnsupportedError) and error.reason:
+        return error.reason
+    found, _, _ = str(error).removeprefix(f"{node.where}: ").partition("; ")
+    return found.removesuffix(".")

@@ -199,6 +199,7 @@ def _dispatch(importer: Importer, node: OnnxNode) -> None:
             "a model without control flow",
             f"operator {node.op_type}",
             "export it with fixed conditions, or simplify it before",
+            "control flow",
         )
     constant = node.domain == "" and importer.all_constant(node) and not subgraph
     if constant and fold.fold(importer, node):
@@ -224,4 +225,5 @@ def _unsupported(node: OnnxNode) -> UnsupportedError:
         f"{node.op_type!r} of domain {domain!r} (opset {node.opset})",
         "export the model without it, replace it by supported operators, or fold it if its "
         "inputs are constants",
+        "there is no operator for it",
     )

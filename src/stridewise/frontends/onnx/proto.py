@@ -78,9 +78,11 @@ class OnnxNode:
         """Return an error that names the node."""
         return ModelError(describe(self.where, expected=expected, found=str(found), fix=fix))
 
-    def unsupported(self, expected: str, found: object, fix: str = "") -> UnsupportedError:
+    def unsupported(self, expected: str, found: str, fix: str, reason: str) -> UnsupportedError:
         """Return an error that names the node and says that the model itself is sound."""
-        return UnsupportedError(describe(self.where, expected=expected, found=str(found), fix=fix))
+        return UnsupportedError(
+            describe(self.where, expected=expected, found=found, fix=fix), reason
+        )
 
     def input(self, index: int) -> str:
         """Return the name of an optional input, ``""`` where it is absent."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from onnx import TensorProto, TypeProto
 
-__all__ = ["ResultType", "spelled_type"]
+from stridewise.graph import ResultType
+
+__all__ = ["spelled_type"]
 
 _CODES: dict[str, int] = {
     "float": TensorProto.FLOAT,
@@ -18,19 +17,6 @@ _CODES: dict[str, int] = {
         if name not in ("UNDEFINED", "FLOAT", "DOUBLE")
     },
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ResultType:
-    """The type of a result.
-
-    Attributes:
-        text: like ``tensor(float)``, ``seq(tensor(int64))`` or ``optional(tensor(string))``.
-        shape: of a tensor; None as an extent where it is not known, None as a whole for no tensor.
-    """
-
-    text: str
-    shape: Sequence[int | None] | None
 
 
 def spelled_type(result: ResultType) -> TypeProto:

@@ -186,8 +186,7 @@ class Survey:
             raise
         except ModelError as error:
             self.importer.forget(node)
-            if node.domain == "":
-                self._check_sound(node, error)
+            self._check_refused(node, error)
             return _reason(node, error)
         return ""
 
@@ -224,8 +223,16 @@ class Survey:
             return onnx.helper.make_tensor_value_info(name, raw.data_type, list(raw.dims))
         return declare(name, self.importer.type(name))
 
-    def _check_sound(self, node: OnnxNode, error: ModelError) -> None:
-        """Raise the error of a handler again where ONNX doesn't allow the node either."""
+    def _check_refused(self, node: OnnxNode, error: ModelError) -> None:
+        """Raise the error of a handler again where another runtime must not see the node.
+
+        That is where ONNX doesn't allow it either. And what could not be computed from constants
+        within the budget shall not be computed without one.
+        """
+        if node.domain != "":
+            return
+        if not isinstance(error, UnsupportedError) and self.importer.all_constant(node):
+            raise error
         model = self._node_model(node)
         complete = ModelProto()
         complete.CopyFrom(model)

@@ -153,7 +153,8 @@ class OnnxRuntime:
         found: dict[str, ResultType] = {}
         for item in session.get_outputs():
             shape = [dim if isinstance(dim, int) else None for dim in item.shape]
-            found[item.name] = ResultType(item.type, shape)
+            # It says [] where it knows no rank, too.
+            found[item.name] = ResultType(item.type, shape or None)
         return found
 
 

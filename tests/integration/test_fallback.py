@@ -259,10 +259,10 @@ def test_results_are_those_of_onnx_runtime(name: str) -> None:
 
 
 def test_tuning_runs_the_other_runtime_too(tmp_path: Path) -> None:
-    for case in (with_loop, detector):
+    for case in (with_loop, detector, with_strings):
         given, feeds = case()
         compiled = sw.compile(given, cache_dir=tmp_path)
-        for one, other in zip(as_tuple(compiled(feeds["x"])), expected(given, feeds), strict=True):
+        for one, other in zip(compiled.run(feeds).values(), expected(given, feeds), strict=True):
             same(one, other)
 
 

@@ -439,15 +439,16 @@ def test_what_no_runtime_knows_is_refused() -> None:
             "at most 2147483647",
         ),
         (node("MaxPool", "x", "y", kernel_shape=[2, 2], auto_pad="SOME"), "auto_pad"),
-        (node("Einsum", "x", "x", equation="ab"), "defined once"),
-        (node("Conv", "x w", "y"), "3 channels"),
+        (node("Einsum", "x", "x", equation="ab"), "a supported operator"),
+        (node("Conv", "x w", "y"), "2 input channels, found 3"),
         (node("NonMaxSuppression", "x x nowhere", "y"), "defined before it, found 'nowhere'"),
     ],
 )
 def test_damaged_models_are_not_handed_on(bad: NodeProto, message: str) -> None:
+    constants = {"w": weights(4, 2, 1, 1)}
+    damaged = model([bad], [info("x", FLOAT, [1, 3, 8, 8])], "y", constants)
     with pytest.raises(sw.ModelError, match=message):
-        constants = {"w": weights(4, 2, 1, 1)}
-        sw.load(model([bad], [info("x", FLOAT, [1, 3, 8, 8])], "y", constants))
+        sw.load(damaged)
 
 
 def test_captured_names_must_be_defined() -> None:

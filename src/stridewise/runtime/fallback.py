@@ -106,7 +106,10 @@ def _new_session(ort: Any, model: bytes, threads: int, where: str) -> Any:
     for pool in ("intra_op", "inter_op"):
         options.add_session_config_entry(f"session.{pool}.allow_spinning", "0")
     try:
-        return ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        # With its own fallback, it would print about a model that it refuses.
+        return ort.InferenceSession(
+            model, options, providers=["CPUExecutionProvider"], enable_fallback=0
+        )
     except Exception as error:  # its exceptions have no common base but this
         found = " ".join(str(error).split())
         raise ModelError(

@@ -4,6 +4,7 @@ from stridewise import errors, formats, zoo
 from stridewise.api import (
     annotate,
     assert_plan,
+    capability,
     compile,  # noqa: A004
     load,
     load_plan,
@@ -26,9 +27,10 @@ from stridewise.errors import (
     StridewiseError,
     TargetError,
     UnknownValueError,
+    UnsupportedError,
 )
 from stridewise.formats import Format
-from stridewise.graph import Graph
+from stridewise.graph import Capability, Graph
 from stridewise.ops import GraphBuilder
 from stridewise.planner import Plan
 from stridewise.runtime.dynamic import DynamicModel
@@ -38,6 +40,7 @@ from stridewise.runtime.simulate import SimulatedModel
 from stridewise.tensor import Quantization, TensorDesc
 
 __all__ = [
+    "Capability",
     "CompiledModel",
     "DTypeError",
     "DependencyError",
@@ -63,8 +66,10 @@ __all__ = [
     "TargetError",
     "TensorDesc",
     "UnknownValueError",
+    "UnsupportedError",
     "annotate",
     "assert_plan",
+    "capability",
     "compile",
     "errors",
     "formats",

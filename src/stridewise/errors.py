@@ -8,7 +8,8 @@
     ├── GraphError       (ValueError)     a graph breaks a rule of its own, or its text is wrong
     ├── ModelError       (ValueError)     a model file is damaged, or uses something unsupported
     │   ├── MemoryLimitError              a model needs more memory than it may have
-    │   └── UnknownValueError             a model cannot be planned without the values of inputs
+    │   ├── UnknownValueError             a model cannot be planned without the values of inputs
+    │   └── UnsupportedError              a sound model uses what Stridewise has no operator for
     ├── InputError       (ValueError)     an input of a call has the wrong name, shape or dtype
     ├── TargetError      (ValueError)     a target's file is damaged, or contradicts itself
     ├── PlanError        (RuntimeError)   no plan exists under the given constraints, or a plan's
@@ -43,6 +44,7 @@ __all__ = [
     "StridewiseError",
     "TargetError",
     "UnknownValueError",
+    "UnsupportedError",
     "describe",
 ]
 
@@ -78,6 +80,19 @@ class UnknownValueError(ModelError):
         """Say what needs them, and which they are."""
         super().__init__(message)
         self.inputs = inputs
+
+
+class UnsupportedError(ModelError):
+    """A sound model uses what Stridewise has no operator for; another runtime may have one.
+
+    Attributes:
+        reason: the same in a few words, for tables; "" where the message is short enough.
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        """Keep the reason beside the message."""
+        super().__init__(message)
+        self.reason = reason
 
 
 class DTypeError(ModelError, FormatError):

@@ -487,8 +487,8 @@ def test_a_text_file(run: Run, model: Path, command: tuple[str, ...]) -> None:
 
 @every_command
 def test_an_unknown_operator(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
-    path = saved(tmp_path, make(node("NonZero", "x", name="where")))
-    fails(run(*on(command, path)), "node 'where' (NonZero)", "a supported operator")
+    path = saved(tmp_path, make(node("Dream", "x", name="night", domain="mine")))
+    fails(run(*on(command, path)), "node 'night' (Dream)", "a supported operator")
 
 
 @every_command
@@ -504,6 +504,16 @@ def test_another_dtype(
     assert done.status == 0, done.err
     if command[0] == "plan" and op == "Relu":
         assert f"input 0 is {name}, kernels take float32\n" in done.out
+
+
+@every_command
+def test_inputs_that_are_no_numbers(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
+    path = saved(tmp_path, make(node("StringNormalizer", "x", locale="C"), shape=(3,), dtype=8))
+    done = run(*on(command, path))
+    if command[0] == "plan":
+        assert "tail: 1 node (StringNormalizer)" in done.out
+    else:
+        fails(done, "inputs that are tensors of numbers, found 'x'", "from Python")
 
 
 @every_command

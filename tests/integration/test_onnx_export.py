@@ -41,7 +41,10 @@ from .models import (
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-NOT_EXPORTED: dict[str, str] = {"cumprod": "CumProd is younger than the opsets that are written"}
+NOT_EXPORTED: dict[str, str] = {
+    "cumprod": "CumProd is younger than the opsets that are written",
+    "fallback": "a part of another model, which may have another opset",
+}
 """Operators that ONNX has no counterpart for, and why."""
 
 

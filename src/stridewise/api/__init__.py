@@ -4,7 +4,15 @@
 compiles and checks, ``dynamic`` compiles models of many shapes.
 """
 
-from stridewise.api.models import ModelSource, annotate, load, load_file, model_file, save
+from stridewise.api.models import (
+    ModelSource,
+    annotate,
+    capability,
+    load,
+    load_file,
+    model_file,
+    save,
+)
 from stridewise.api.plans import assert_plan, compile, load_plan, plan  # noqa: A004 (public name)
 from stridewise.api.request import NATIVE, TARGETS, PlanSource, TargetName, Tune
 
@@ -17,6 +25,7 @@ __all__ = [
     "Tune",
     "annotate",
     "assert_plan",
+    "capability",
     "compile",
     "load",
     "load_file",

@@ -9,23 +9,34 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from numpy.typing import ArrayLike
 
-from stridewise.errors import InputError, describe
-from stridewise.graph import Graph, Shapes, Signature
+from stridewise.errors import InputError, UnsupportedError, describe
+from stridewise.graph import Capability, Graph, Shapes, Signature
 from stridewise.graph.extents import is_fixed
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
+from stridewise.ops.capability import graph_capability
 from stridewise.ops.demand import check_demand, memory_demand
 from stridewise.ops.registry import check_data_format
 from stridewise.planner import Plan
 from stridewise.planner.annotate import annotated
 from stridewise.runtime.demand import checked_limit
+from stridewise.runtime.fallback import OnnxRuntime
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
     from stridewise.frontends.onnx import ModelFile
 
-__all__ = ["ModelSource", "annotate", "fixed_shapes", "load", "load_file", "model_file", "save"]
+__all__ = [
+    "ModelSource",
+    "annotate",
+    "capability",
+    "fixed_shapes",
+    "load",
+    "load_file",
+    "model_file",
+    "save",
+]
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | Graph | ModelProto"
 """Path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph."""
@@ -40,8 +51,12 @@ def load(
     values: Mapping[str, ArrayLike] | None = None,
     *,
     memory_limit: int | None = None,
+    fallback: bool = True,
 ) -> Graph:
     """Return the graph of a model, as the user wrote it.
+
+    Nodes that Stridewise has no operator for are in nodes ``fallback``, or in ``Graph.tail``, which
+    ONNX Runtime computes.
 
     Args:
         source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
@@ -49,10 +64,13 @@ def load(
             that are open, ranges or choices get their least number.
         values: values of inputs that become constants, and are inputs no longer.
         memory_limit: bytes that the model may need to run; by default three quarters of the memory.
+        fallback: whether ONNX Runtime may compute what Stridewise has no operator for.
 
     Raises:
-        ModelError: the model is damaged or uses something unsupported.
+        ModelError: the model is damaged.
+        UnsupportedError: it uses something unsupported, without ``fallback`` or there as well.
         UnknownValueError: the graph depends on the value of an input, which is not given.
+        DependencyError: it needs ONNX Runtime, which is not installed.
         MemoryLimitError: the model needs more memory than that; the message has the estimate.
         InputError: ``shapes`` names no input of the model, or does not fit it.
         GraphError: a given graph breaks an invariant.
@@ -72,9 +90,11 @@ def load(
                 )
         verify(source, infer)
         check_data_format(source)
+        if not fallback:
+            _check_native(source)
         check_demand(f"graph {source.name!r}", memory_demand(source), limit)
         return source
-    return load_file(model_file(source), shapes or {}, values, limit)
+    return load_file(model_file(source, fallback=fallback), shapes or {}, values, limit)
 
 
 def load_file(
@@ -87,15 +107,16 @@ def load_file(
     return file.graph(fixed_shapes(file.signature, shapes), values, memory_limit=memory_limit)
 
 
-def model_file(source: ModelFileSource) -> ModelFile:
-    """Read a model that is not a graph.
+def model_file(source: ModelFileSource, *, fallback: bool = True) -> ModelFile:
+    """Read a model that is not a graph; with ``fallback`` ONNX Runtime computes what we cannot.
 
     Raises:
         ModelError: it cannot be read or is damaged.
     """
     from stridewise.frontends.onnx import ModelFile  # noqa: PLC0415 (onnx takes time to load)
 
-    return ModelFile(Path(source) if isinstance(source, os.PathLike) else source)
+    foreign = OnnxRuntime() if fallback else None
+    return ModelFile(Path(source) if isinstance(source, os.PathLike) else source, foreign=foreign)
 
 
 def fixed_shapes(signature: Signature, shapes: Shapes) -> dict[str, tuple[int, ...]]:
@@ -108,6 +129,60 @@ def fixed_shapes(signature: Signature, shapes: Shapes) -> dict[str, tuple[int, .
     if len(fixed) == len(shapes):
         return fixed
     return signature.narrowed(shapes).default()
+
+
+def _check_native(graph: Graph) -> None:
+    """Refuse a graph that another runtime has a part in."""
+    for segment in graph_capability(graph).segments:
+        if segment.support != "native":
+            raise UnsupportedError(
+                describe(
+                    f"graph {graph.name!r}",
+                    expected="no part for another runtime",
+                    found=str(segment),
+                    fix="leave out fallback=False",
+                )
+            )
+
+
+def capability(
+    source: ModelSource,
+    shapes: Shapes | None = None,
+    values: Mapping[str, ArrayLike] | None = None,
+    *,
+    memory_limit: int | None = None,
+) -> Capability:
+    """Return which nodes of a model run natively, and which in ONNX Runtime and why.
+
+    ONNX Runtime need not be installed for this; where it is, it tells the types of results of
+    operators that only it knows.
+
+    Args:
+        source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
+        shapes: as for :func:`load`.
+        values: as for :func:`load`.
+        memory_limit: bytes that a value may have; by default three quarters of the memory.
+
+    Raises:
+        ModelError: the model is damaged.
+        UnknownValueError: the graph depends on the value of an input, which is not given.
+        MemoryLimitError: a value needs more memory than that.
+        InputError: ``shapes`` or ``values`` name no input of the model, or do not fit it.
+
+    >>> import stridewise as sw
+    >>> b = sw.GraphBuilder("small")
+    >>> graph = b.build([b.op("relu", [b.input("x", (1, 2))], output="y")])
+    >>> print(sw.capability(graph), end="")
+    'small': 1 of 1 node native
+    """
+    if isinstance(source, Graph):
+        return graph_capability(load(source, shapes, values, memory_limit=memory_limit))
+    from stridewise.frontends.onnx import ModelFile  # noqa: PLC0415 (onnx takes time to load)
+
+    foreign = OnnxRuntime(lenient=True)
+    file = ModelFile(Path(source) if isinstance(source, os.PathLike) else source, foreign=foreign)
+    fixed = fixed_shapes(file.signature, shapes or {})
+    return file.capability(fixed, values, memory_limit=checked_limit(memory_limit))
 
 
 def save(

@@ -51,6 +51,7 @@ def plan(
     memory_limit: int | None = None,
     accuracy: Accuracy = "fast",
     weight_memory_limit: int | None = None,
+    fallback: bool = True,
     plan: PlanSource | None = None,
 ) -> Plan:
     """Decide how every tensor of a model is stored and which kernel computes each node.
@@ -77,11 +78,14 @@ def plan(
             errors of its own; see ``docs/winograd.md``.
         weight_memory_limit: bytes that the weights which Winograd kernels transform may take, each
             node counted for itself; ``Plan.winograd_weights`` says what they do take.
+        fallback: whether ONNX Runtime may compute what Stridewise has no operator for.
         plan: a plan file, or a plan of the same graph, whose decisions and costs are used again;
             nothing is decided or timed then, and ``tune`` and the formats mean nothing.
 
     Raises:
-        ModelError: the model is damaged or uses something unsupported.
+        ModelError: the model is damaged.
+        UnsupportedError: it uses something unsupported, without ``fallback`` or there as well.
+        DependencyError: it needs ONNX Runtime, which is not installed.
         MemoryLimitError: the model needs more memory than it may have; the message says how much.
         InputError: an argument does not fit.
         FormatError: a format of an input or output is unknown, or does not suit it.
@@ -107,6 +111,7 @@ def plan(
         memory_limit=memory_limit,
         accuracy=accuracy,
         weight_memory_limit=weight_memory_limit,
+        fallback=fallback,
     )
     return _planned(request, plan)
 
@@ -152,6 +157,9 @@ def compile(  # noqa: A001
     output_formats: Wanted | None = None,
     progress: Progress | None = None,
     memory_limit: int | None = None,
+    accuracy: Accuracy = "fast",
+    weight_memory_limit: int | None = None,
+    fallback: bool = True,
     plan: PlanSource | None = None,
     max_programs: int = 8,
     max_program_nbytes: int | None = None,
@@ -175,6 +183,7 @@ def compile(  # noqa: A001
     memory_limit: int | None = None,
     accuracy: Accuracy = "fast",
     weight_memory_limit: int | None = None,
+    fallback: bool = True,
     plan: PlanSource | None = None,
     max_programs: int = 8,
     max_program_nbytes: int | None = None,
@@ -197,6 +206,7 @@ def compile(  # noqa: A001
     memory_limit: int | None = None,
     accuracy: Accuracy = "fast",
     weight_memory_limit: int | None = None,
+    fallback: bool = True,
     plan: PlanSource | None = None,
     max_programs: int = 8,
     max_program_nbytes: int | None = None,
@@ -234,6 +244,7 @@ def compile(  # noqa: A001
         memory_limit: see above.
         accuracy: see above.
         weight_memory_limit: see above.
+        fallback: see above.
         plan: see above.
         max_programs: of a :class:`DynamicModel`, for how many shapes it stays ready.
         max_program_nbytes: bytes that its programs may take, weights and arenas; by default the
@@ -242,7 +253,9 @@ def compile(  # noqa: A001
             times nothing, ``"tune"`` plans each as the first.
 
     Raises:
-        ModelError: the model is damaged or uses something unsupported.
+        ModelError: the model is damaged.
+        UnsupportedError: it uses something unsupported, without ``fallback`` or there as well.
+        DependencyError: it needs ONNX Runtime, which is not installed.
         MemoryLimitError: the model needs more memory than it may have; the message says how much.
         InputError: an argument does not fit.
         FormatError: a format of an input or output is unknown, or does not suit it.
@@ -269,12 +282,13 @@ def compile(  # noqa: A001
         memory_limit=memory_limit,
         accuracy=accuracy,
         weight_memory_limit=weight_memory_limit,
+        fallback=fallback,
     )
     one_shape = plan or input_formats or output_formats or target not in (None, NATIVE)
     if one_shape or isinstance(source, Graph):
         return _compiled(request, plan)
     limits = Limits(max_programs, max_program_nbytes, later)
-    return compile_file(request, model_file(source), limits)
+    return compile_file(request, model_file(source, fallback=fallback), limits)
 
 
 def _compiled(request: Request, decided: PlanSource | None) -> Model:
@@ -353,7 +367,8 @@ def assert_plan(
         plan_or_model: the plan, or a compiled model, for its plan.
         max_reorders: the most reorders that are acceptable.
         max_moved_nbytes: the most bytes that steps may write which only move them.
-        no_fallback: whether the library's naive reference loops are unacceptable.
+        no_fallback: whether the library's naive reference loops, and parts that ONNX Runtime
+            computes, are unacceptable.
         formats: the format that each of some tensors (or nodes, for their first output) is produced
             in: a kind of the target, a name in any dialect, or a format.
         max_gap: how far from the optimum the plan may be, as a part of its cost; None for any.

@@ -94,6 +94,7 @@ class Request:
     memory_limit: int | None = None
     accuracy: Accuracy = "fast"
     weight_memory_limit: int | None = None
+    fallback: bool = True
 
     def __post_init__(self) -> None:
         if self.tune not in ("measure", "model"):
@@ -109,7 +110,14 @@ class Request:
 
     def simplified(self) -> Simplified:
         """Import and simplify the model."""
-        return simplify(load(self.source, self.shapes, self.values, memory_limit=self.memory_limit))
+        graph = load(
+            self.source,
+            self.shapes,
+            self.values,
+            memory_limit=self.memory_limit,
+            fallback=self.fallback,
+        )
+        return simplify(graph)
 
     def work(self, simplified: Simplified | None = None) -> Work:
         """Prepare what knows the costs of the model, or of one that is already simplified."""

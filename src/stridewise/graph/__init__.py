@@ -3,19 +3,33 @@
 from stridewise.graph.constant import Constant
 from stridewise.graph.extents import Extent, InputSpec, Shapes, Signature
 from stridewise.graph.graph import Attr, Graph, Node, PostOp, Refusal, TensorType, Value
+from stridewise.graph.partition import (
+    Capability,
+    NodeSupport,
+    ResultType,
+    Segment,
+    Support,
+    Tail,
+)
 from stridewise.graph.text import from_text, to_text
 
 __all__ = [
     "Attr",
+    "Capability",
     "Constant",
     "Extent",
     "Graph",
     "InputSpec",
     "Node",
+    "NodeSupport",
     "PostOp",
     "Refusal",
+    "ResultType",
+    "Segment",
     "Shapes",
     "Signature",
+    "Support",
+    "Tail",
     "TensorType",
     "Value",
     "from_text",

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from stridewise.dtypes import DType, dtype_of
 from stridewise.errors import FormatError, GraphError, describe
-from stridewise.graph import Attr, Constant, Graph, Node, TensorType, Value
+from stridewise.graph import Attr, Constant, Graph, Node, Tail, TensorType, Value
 from stridewise.ops.data_format import ATTRIBUTE, CHANNELS_FIRST, DATA_FORMATS
 from stridewise.ops.registry import OPS, Array, check_data_format, infer
 
@@ -177,14 +177,14 @@ class NodeBuilder:
                 waiting += producers[name].inputs if name in producers else ()
         return tuple(name for name in self._inputs if name in found)
 
-    def build(self, outputs: Sequence[str]) -> Graph:
-        """Return the graph with these outputs.
+    def build(self, outputs: Sequence[str], tail: Tail | None = None) -> Graph:
+        """Return the graph with these outputs, and what another runtime computes afterwards.
 
         Raises:
             GraphError: an output is unknown, or there is none.
             FormatError: nodes have different data formats.
         """
-        if not outputs:
+        if not outputs and tail is None:
             raise GraphError(
                 describe(f"graph {self.name!r}", expected="at least one output", found="none")
             )
@@ -197,6 +197,7 @@ class NodeBuilder:
             tuple(self._nodes.values()),
             MappingProxyType(dict(self._values)),
             MappingProxyType(dict(self._constants)),
+            tail,
         )
         check_data_format(graph)
         return graph

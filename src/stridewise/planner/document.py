@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal
+from stridewise.ops.capability import graph_capability
 from stridewise.ops.geometry import user_format
 from stridewise.planner.candidates import Candidates
 from stridewise.planner.cost import KernelCost
 from stridewise.planner.moves import Move
+from stridewise.planner.partitions import Partition
 from stridewise.planner.records import dump, encode
 from stridewise.planner.targets import Machine, Target
 
@@ -218,6 +220,7 @@ class PlanRecord:
     refusals: tuple[Refusal, ...]
     conflicts: tuple[str, ...]
     kernels: Mapping[str, KernelCost]
+    partitions: tuple[Partition, ...] = ()
 
     @classmethod
     def of(cls, plan: Plan) -> PlanRecord:
@@ -259,6 +262,7 @@ class PlanRecord:
             refusals=plan.refusals,
             conflicts=tuple(map(str, plan.derived.conflicts)),
             kernels=kernel_texts(graph, plan.target, plan.candidates),
+            partitions=() if graph_capability(graph).is_native else plan.partitions,
         )
 
     @property

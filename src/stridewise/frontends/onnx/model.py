@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,15 @@ from numpy.typing import ArrayLike
 
 from stridewise.errors import (
     GraphError,
+    InputError,
     ModelError,
     StridewiseError,
     UnknownValueError,
+    UnsupportedError,
     describe,
 )
 from stridewise.frontends.onnx import fold
+from stridewise.frontends.onnx.foreign import ForeignRuntime, Survey, open_inputs
 from stridewise.frontends.onnx.importer import Importer
 from stridewise.frontends.onnx.indices import DATA_DEPENDENT
 from stridewise.frontends.onnx.inputs import (
@@ -27,9 +31,10 @@ from stridewise.frontends.onnx.inputs import (
 )
 from stridewise.frontends.onnx.proto import OnnxNode, Undecoded, decode_node, opset_of
 from stridewise.frontends.onnx.source import Source, folder_of, read_model
+from stridewise.frontends.onnx.split import Split
 from stridewise.frontends.onnx.table import HANDLERS
 from stridewise.frontends.onnx.tensors import TensorReader
-from stridewise.graph import Graph, Signature, TensorType
+from stridewise.graph import Capability, Graph, Signature, TensorType
 from stridewise.ops.demand import check_demand, memory_demand
 from stridewise.ops.registry import Array
 
@@ -50,6 +55,7 @@ def import_model(
     values: Mapping[str, ArrayLike] | None = None,
     name: str | None = None,
     memory_limit: int | None = None,
+    foreign: ForeignRuntime | None = None,
 ) -> Graph:
     """Import an ONNX model of opset 7 to 28.
 
@@ -70,14 +76,18 @@ def import_model(
         name: the graph's name; by default that in the model, or the file's.
         memory_limit: bytes that the model may need; None for no limit. Constants are computed only
             as far as they stay small beside what the file holds.
+        foreign: what computes nodes that are not supported; None refuses them.
 
     Raises:
         MemoryLimitError: the model needs more memory than it may have.
-        ModelError: the model cannot be read, is damaged, or uses something that is not supported.
+        ModelError: the model cannot be read, or is damaged.
+        UnsupportedError: it uses something that is not supported.
+        DependencyError: it needs the other runtime, which is not there.
         UnknownValueError: the import needs the value of an input, which ``values`` does not have.
         InputError: ``shapes`` or ``values`` do not fit the inputs of the model.
     """
-    return ModelFile(source, name).graph(shapes, values, memory_limit=memory_limit)
+    file = ModelFile(source, name, foreign)
+    return file.graph(shapes, values, memory_limit=memory_limit)
 
 
 class ModelFile:
@@ -85,24 +95,27 @@ class ModelFile:
 
     Attributes:
         name: the graph's.
-        signature: the inputs, and the shapes that the model takes them in.
+        signature: the inputs that a graph can hold, and the shapes that the model takes them in.
         outputs: names of the outputs, in order.
     """
 
-    def __init__(self, source: Source, name: str | None = None) -> None:
-        """Read a model.
+    def __init__(
+        self, source: Source, name: str | None = None, foreign: ForeignRuntime | None = None
+    ) -> None:
+        """Read a model; ``foreign`` computes nodes that are not supported, None refuses them.
 
         Raises:
             ModelError: it cannot be read or is damaged, or an input is of no supported type.
         """
-        self._model = read_model(source)
+        self._model, self._foreign = read_model(source), foreign
         self._opset = opset_of(self._model)
         self._reader = TensorReader(folder_of(source))
         stem = Path(source).stem if isinstance(source, str | os.PathLike) else "model"
         self.name = name or self._model.graph.name or stem
         self.outputs = tuple(item.name for item in self._model.graph.output)
         self._nodes: list[OnnxNode] = []
-        self._inputs = model_inputs(self._model)
+        without = open_inputs(self._model) if foreign is not None else ()
+        self._inputs = model_inputs(self._model, without)
         self.signature = Signature(tuple(item.spec for item in self._inputs))
 
     def graph(
@@ -118,21 +131,40 @@ class ModelFile:
 
         Raises:
             UnknownValueError: the import needs values that are not given.
-            ModelError: the model uses something that is not supported.
+            UnsupportedError: the model uses something that is not supported.
+            DependencyError: it needs the other runtime, which is not there.
+            ModelError: the model is damaged.
             MemoryLimitError: the model needs more memory than it may have.
             InputError: ``shapes`` or ``values`` do not fit the inputs of the model.
         """
-        importer = Importer(self.name, self._model, self._reader, memory_limit)
-        known = given_values(self._inputs, values or {})
-        _declare_inputs(importer, self._inputs, shapes or {}, known)
-        for position in range(len(self._model.graph.node)):
-            _import_node(importer, self._node(position))
+        work = _Work(self, shapes or {}, given_values(self._inputs, values or {}), memory_limit)
         try:
-            graph = importer.finish()
+            graph = work.native() if self._foreign is None else work.split(self._foreign)
         except GraphError as error:
             raise ModelError(str(error)) from error
         check_demand(f"model {graph.name!r}", memory_demand(graph), memory_limit)
         return graph
+
+    def capability(
+        self,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+        values: Mapping[str, ArrayLike] | None = None,
+        *,
+        memory_limit: int | None = None,
+    ) -> Capability:
+        """Return which nodes are native, and which are not and why.
+
+        Raises:
+            ModelError: the model is damaged; see :meth:`graph` for the kinds of it.
+            InputError: ``shapes`` or ``values`` do not fit the inputs of the model, or the file was
+                not read for another runtime.
+        """
+        if self._foreign is None:
+            raise InputError(
+                describe(f"model {self.name!r}", expected="another runtime", found="none")
+            )
+        work = _Work(self, shapes or {}, given_values(self._inputs, values or {}), memory_limit)
+        return Split(work.survey(self._foreign)).capability(self.name)
 
     def values(self, values: Mapping[str, ArrayLike]) -> dict[str, Array]:
         """Return values of inputs in their dtypes.
@@ -142,12 +174,62 @@ class ModelFile:
         """
         return given_values(self._inputs, values)
 
-    def _node(self, position: int) -> OnnxNode:
-        """Return a node, decoded when it is first wanted: nodes after a wrong one need not be."""
-        if position == len(self._nodes):
-            proto = self._model.graph.node[position]
-            self._nodes.append(decode_node(proto, self._opset, self._reader))
-        return self._nodes[position]
+    def importer(
+        self,
+        shapes: Mapping[str, Sequence[int]],
+        values: Mapping[str, Array],
+        memory_limit: int | None,
+        outputs: Sequence[str] | None = None,
+    ) -> Importer:
+        """Return an importer that knows the inputs."""
+        importer = Importer(self.name, self._model, self._reader, memory_limit, outputs)
+        _declare_inputs(importer, self._inputs, shapes, values)
+        return importer
+
+    def nodes(self) -> Iterator[OnnxNode]:
+        """Yield the nodes, decoded when first wanted: nodes after a wrong one need not be."""
+        for position, proto in enumerate(self._model.graph.node):
+            if position == len(self._nodes):
+                self._nodes.append(decode_node(proto, self._opset, self._reader))
+            yield self._nodes[position]
+
+    def survey(self, importer: Importer, foreign: ForeignRuntime) -> Survey:
+        """Find out which nodes are foreign, by importing as far as that works."""
+        survey = Survey(self._model, self._reader, importer, _attempt, foreign)
+        survey.run()
+        return survey
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """One import of a model."""
+
+    file: ModelFile
+    shapes: Mapping[str, Sequence[int]]
+    values: Mapping[str, Array]
+    memory_limit: int | None
+
+    def importer(self, outputs: Sequence[str] | None = None) -> Importer:
+        return self.file.importer(self.shapes, self.values, self.memory_limit, outputs)
+
+    def native(self) -> Graph:
+        """Return the graph of a model that needs no other runtime."""
+        importer = self.importer()
+        for node in self.file.nodes():
+            _import_node(importer, node)
+        return importer.finish()
+
+    def survey(self, foreign: ForeignRuntime) -> Survey:
+        return self.file.survey(self.importer(), foreign)
+
+    def split(self, foreign: ForeignRuntime) -> Graph:
+        """Return the graph of a model, foreign nodes in clusters and a tail."""
+        survey = self.survey(foreign)
+        if not survey.refusals and not survey.open:
+            return survey.importer.finish()
+        foreign.require(self.file.name, survey.foreign)
+        split = Split(survey)
+        return split.build(self.importer(split.program_outputs()))
 
 
 def _declare_inputs(
@@ -173,13 +255,30 @@ def _declare_inputs(
 def _import_node(importer: Importer, node: OnnxNode) -> None:
     try:
         _import_checked(importer, node)
-    except UnknownValueError:
+    except ModelError as error:
+        _check_values(importer, node, error)
+        raise
+
+
+def _check_values(importer: Importer, node: OnnxNode, error: ModelError) -> None:
+    """Ask for the values of inputs where a node that is refused may be computed from these."""
+    # What is refused as a tensor may do as a constant: arithmetic on shapes, above all.
+    inputs = importer.small_sources(node.inputs, "biu")
+    if inputs and not isinstance(error, UnknownValueError):
+        raise UnknownValueError(str(error), inputs) from error
+
+
+def _attempt(importer: Importer, node: OnnxNode) -> None:
+    """Import a node as :func:`_import_node`, where another runtime may do it instead.
+
+    No value of an input helps where there is no operator at all.
+    """
+    try:
+        _import_checked(importer, node)
+    except UnsupportedError:
         raise
     except ModelError as error:
-        # What is refused as a tensor may do as a constant: arithmetic on shapes, above all.
-        inputs = importer.small_sources(node.inputs, "biu")
-        if inputs:
-            raise UnknownValueError(str(error), inputs) from error
+        _check_values(importer, node, error)
         raise
 
 
@@ -211,10 +310,11 @@ def _dispatch(importer: Importer, node: OnnxNode) -> None:
     handler = HANDLERS.get(node.op_type) if node.domain == "" else None
     subgraph = any(isinstance(value, Undecoded) for value in node.attrs.values())
     if node.domain == "" and node.op_type in _CONTROL_FLOW:
-        raise node.error(
+        raise node.unsupported(
             "a model without control flow",
             f"operator {node.op_type}",
             "export it with fixed conditions, or simplify it before",
+            "control flow",
         )
     constant = node.domain == "" and importer.all_constant(node) and not subgraph
     if constant and fold.fold(importer, node):
@@ -233,13 +333,14 @@ def _dispatch(importer: Importer, node: OnnxNode) -> None:
         fold.by_reference(importer, node)
 
 
-def _unsupported(node: OnnxNode) -> ModelError:
+def _unsupported(node: OnnxNode) -> UnsupportedError:
     domain = node.domain or "ai.onnx"
     count = "" if node.domain else DATA_DEPENDENT.get(node.op_type, "")
     reason = f", whose result has {count}, which no shape can tell" if count else ""
-    return node.error(
+    return node.unsupported(
         "a supported operator",
         f"{node.op_type!r} of domain {domain!r} (opset {node.opset}){reason}",
         "export the model without it, replace it by supported operators, or fold it if its "
         "inputs are constants",
+        "there is no operator for it",
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -208,3 +209,18 @@ def test_the_reference_gives_what_onnx_expects(name: str) -> None:
         if result.dtype.name == "bfloat16":
             pair = [item.astype(np.float32) for item in pair]
         np.testing.assert_allclose(*pair, rtol=max(case.rtol, 1e-5), atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+@pytest.mark.parametrize("sizes", [[7, 8], [5, 2], [9, 3]])
+def test_aspect_ratios_survive_the_export(policy: str, sizes: list[int], tmp_path: Path) -> None:
+    resize = node("Resize", "x", "", "", "s", keep_aspect_ratio_policy=policy, axes=[2, 3])
+    model = make(resize, shape=(1, 2, 5, 3), constants={"s": sizes}, opset=18)
+    x = np.random.default_rng(0).normal(size=(1, 2, 5, 3)).astype(np.float32)
+    graph = sw.load(model)
+    sw.save(graph, tmp_path / "m.onnx")
+    expected = run_reference(graph, {"x": x})["y"]
+    np.testing.assert_array_equal(
+        run_reference(sw.load(tmp_path / "m.onnx"), {"x": x})["y"], expected
+    )
+    np.testing.assert_allclose(run_onnxruntime(model, {"x": x})["y"], expected, rtol=1e-6)

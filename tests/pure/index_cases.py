@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from stridewise.graph import Attr
+from stridewise.graph import Attr, Graph
 from stridewise.ops.interpolation import COORDINATES, ROUNDINGS
 from stridewise.ops.pad import PAD_MODES
 
 from .onnx_case import CHANNELS, F32, Array, Case, Rng, draw, image, ints
 
-__all__ = ["INDEX_CASES", "INDEX_REFUSED"]
+__all__ = ["INDEX_CASES", "INDEX_REFUSED", "onnxruntime_differs"]
 
 
 def any_type(rng: Rng, array: Array) -> Array:
@@ -100,7 +100,8 @@ def top_k(rng: Rng) -> Case:
     # ONNX's reference takes the last of equal elements where it looks for the least.
     place = int(rng.integers(2)) if largest else 0
     attrs = {"axis": axis, "k": k, "largest": largest}
-    return Case([x], [("TopK", ["x0", "k"], theirs)], attrs, {"k": np.array([k])}, output=place)
+    nodes = [("TopK", ["x0", "k"], theirs)]
+    return Case([x], nodes, attrs, {"k": np.array([k])}, output=place, result=place)
 
 
 def trilu(rng: Rng) -> Case:
@@ -321,6 +322,30 @@ INDEX_CASES: dict[str, Callable[[Rng], Case]] = {
     "top_k": top_k,
     "trilu": trilu,
 }
+
+_ONNXRUNTIME_TYPES = {
+    "depth_to_space": ("float32", "float64", "uint8", "int8"),
+    "one_hot": ("float32", "int64", "int32"),
+    "space_to_depth": ("float32", "float64", "uint8", "int8"),
+    "trilu": ("float32", "float64", "int64"),
+}
+"""Operators that ONNX Runtime has for some element types of the result only, and which."""
+
+
+def onnxruntime_differs(graph: Graph) -> bool:
+    """Return whether ONNX Runtime refuses a node that ONNX allows, or computes something else."""
+    (node,) = graph.nodes
+    found = graph.value(node.outputs[0]).dtype.name
+    if found not in _ONNXRUNTIME_TYPES.get(node.op, (found,)):
+        return True
+    if node.op == "pad" and node.str_attr("mode") == "reflect":
+        # It refuses borders that are longer than the image.
+        pads, shape = node.ints_attr("pads"), graph.value(node.inputs[0]).shape
+        return any(pad >= extent for pad, extent in zip(pads, (*shape, *shape), strict=True))
+    # It passes over the dilations of anything but two axes.
+    dilated = node.op == "col2im" and max(node.ints_attr("dilations")) > 1
+    return dilated and len(node.ints_attr("image")) != 2
+
 
 X = (1, 4, 5, 5)
 ALL = {"starts": (0,), "stops": (4,), "steps": (1,)}

@@ -24,9 +24,6 @@ def _borders(*shape: int) -> Graph:
         # A border of channels cuts blocks.
         wide = (0, 1, *(1,) * rank, 0, 2, *(0,) * rank)
         results.append(b.op("pad", [y], {"pads": wide, "mode": mode}))
-    # Longer than the image, so that it is repeated several times.
-    long = (0, 0, *(9,) * rank, 0, 0, *(8,) * rank) if rank == 1 else spatial
-    results.append(b.op("pad", [y], {"pads": long, "mode": "reflect"}))
     return b.build([*results, *(b.named(z) for z in results[::3])])
 
 
@@ -98,7 +95,7 @@ def _crops() -> Graph:
         b.named(b.op("resize", [y], {**attrs, "extrapolation": 2.5})),
         b.op("resize", [b.x], {**attrs, "mode": "nearest", "extrapolation": -1.0}),
         b.op("resize", [y], smooth),
-        b.op("resize", [y], {**smooth, "shape": (2, 17, 6, 5), "scales": (1.0, 1.0, 1.1, 0.9)}),
+        b.op("resize", [y], {**smooth, "shape": (2, 17, 7, 4), "scales": (1.0, 1.0, 1.25, 0.9375)}),
     ])  # fmt: skip
 
 
@@ -118,7 +115,7 @@ def _transposed_repeats() -> Graph:
 INDEX_GRAPHS: dict[str, Callable[[], Graph]] = {
     "borders_1d": lambda: _borders(2, 24, 5),
     "borders_2d": lambda: _borders(2, 17, 4, 5),
-    "borders_3d": lambda: _borders(1, 16, 3, 4, 3),
+    "borders_3d": lambda: _borders(2, 16, 3, 4, 3),
     "crops": _crops,
     "pixels_3": lambda: _pixels(3, 2),
     "pixels_16": lambda: _pixels(16, 2),

@@ -8,8 +8,10 @@ import pytest
 
 from stridewise.graph import Attr, Graph
 from stridewise.ops.kernels import KernelOption
+from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.reference import run_reference
 
-from .graphs import KINDS, Net, forced_plan
+from .graphs import KINDS, Net, error, forced_plan, inputs_of
 
 MOVES = {
     "edge": ("pad", {"pads": (0, 0, 1, 1, 0, 0, 2, 1), "mode": "edge"}),
@@ -47,6 +49,17 @@ def test_every_kind_of_format_goes_through(move: str, kind: str) -> None:
     assert source is not None
     assert source.is_blocked == (kind == "blocked")
     assert (str(source) == "NHWC") == (kind == "channels-last")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_border_longer_than_the_image_repeats_it(kind: str) -> None:
+    b = Net(2, 24, 5)
+    long = {"pads": (0, 0, 11, 0, 0, 8), "mode": "reflect"}
+    graph = b.build([b.op("pad", [b.named(b.x)], long)])
+    feeds = inputs_of(graph)
+    (found,) = CompiledModel(forced_plan(graph, kind)).run(feeds).values()
+    (expected,) = run_reference(graph, feeds).values()
+    assert error(found, expected) < 1e-5
 
 
 def test_an_expanded_gate_stays_blocked() -> None:

@@ -137,9 +137,10 @@ class Interpolation:
         """
         index, weights = self._taps()
         if self.exclude_outside:
-            weights = np.where((index >= 0) & (index < self.size), weights, 0)
-            total = weights.sum(1, keepdims=True)
-            weights = weights / np.where(total == 0, 1, total)
+            inside = np.where((index >= 0) & (index < self.size), weights, 0)
+            total = inside.sum(1, keepdims=True)
+            # Where nothing inside has a weight, as of a nearest neighbor, the edge is left.
+            weights = np.where(total == 0, weights, inside / np.where(total == 0, 1, total))
         matrix = np.zeros((self.count, self.size))
         rows = np.broadcast_to(np.arange(self.count)[:, None], index.shape)
         np.add.at(matrix, (rows, np.clip(index, 0, self.size - 1).astype(np.int64)), weights)

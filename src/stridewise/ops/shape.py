@@ -1,6 +1,6 @@
 """Operators that change the shape or the order of axes, or only pass elements on.
 
-Reshapes and transposes are views wherever the bytes agree. The index operators at the end have a
+Reshapes and transposes are views wherever the bytes agree. The operators at the end have a
 reference only: they serve shape arithmetic, which is folded away before planning.
 """
 
@@ -125,7 +125,7 @@ def _kernels_identity(context: KernelContext) -> Iterable[KernelOption | Refusal
         yield KernelOption("view", (source,), (result,), (), (Alias(0, 0, 0, "view"),))
 
 
-# --- index operators, for constants only ---------------------------------------------------------
+# --- operators for constants only -----------------------------------------------------------------
 
 
 RESHAPE = register(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import floor
+from math import ceil, floor
 
 import numpy as np
 
@@ -145,17 +145,37 @@ def _floats(writer: Writer, node: Node, role: str, values: Attr) -> str:
     return writer.constant(node, role, np.array(values, np.float32))
 
 
+def _write_extents(writer: Writer, node: Node) -> tuple[list[str], dict[str, OnnxValue]]:
+    """Return scales and sizes, of which one is absent, and the attributes that go with them."""
+    shape, wanted, scales = (
+        writer.shape(node.inputs[0]),
+        node.ints_attr("shape"),
+        node.get("scales"),
+    )
+    if not isinstance(scales, tuple):
+        return ["", writer.integers(node, "sizes", wanted)], {}
+    ratios = [float(scale) for scale in scales]
+    # Scales are stored as float32, and whoever reads them multiplies in more than that.
+    cut = [floor(n * float(np.float32(ratio))) for n, ratio in zip(shape, ratios, strict=True)]
+    if cut == list(wanted):
+        return [_floats(writer, node, "scales", scales), ""], {}
+    # Extents that are not cut off are rounded: by a policy, which the least ratio rules.
+    writer.needs(_ANTIALIAS)
+    axes = tuple(axis for axis, ratio in enumerate(ratios) if ratio != 1)
+    sizes = [ceil(shape[axis] * ratios[axis] - 1e-9) for axis in axes]
+    given = ["", writer.integers(node, "sizes", sizes)]
+    return given, {"axes": axes, "keep_aspect_ratio_policy": "not_larger"}
+
+
 def _write_resize(writer: Writer, node: Node) -> None:
-    scales, region = node.get("scales"), node.get("roi")
+    region = node.get("roi")
     inputs = [node.inputs[0], "" if region is None else _floats(writer, node, "roi", region)]
-    if scales is None:
-        inputs += ["", writer.integers(node, "sizes", node.ints_attr("shape"))]
-    else:
-        inputs.append(_floats(writer, node, "scales", scales))
+    extents, more = _write_extents(writer, node)
     attrs: dict[str, OnnxValue] = {
         "mode": node.str_attr("mode"),
         "coordinate_transformation_mode": node.str_attr("coordinates", "half_pixel"),
         "nearest_mode": node.str_attr("rounding", "round_prefer_floor"),
+        **more,
     }
     if node.get("cubic") is not None:
         attrs["cubic_coeff_a"] = node.float_attr("cubic")
@@ -167,7 +187,7 @@ def _write_resize(writer: Writer, node: Node) -> None:
             writer.needs(since)
     if attrs["coordinate_transformation_mode"] == "half_pixel_symmetric":
         writer.needs(_SYMMETRIC)
-    writer.emit(node, "Resize", inputs, attrs)
+    writer.emit(node, "Resize", [*inputs, *extents], attrs)
 
 
 def _write_interpolate(writer: Writer, node: Node) -> None:

@@ -100,7 +100,8 @@ def top_k(rng: Rng) -> Case:
     # ONNX's reference takes the last of equal elements where it looks for the least.
     place = int(rng.integers(2)) if largest else 0
     attrs = {"axis": axis, "k": k, "largest": largest}
-    return Case([x], [("TopK", ["x0", "k"], theirs)], attrs, {"k": np.array([k])}, output=place)
+    nodes = [("TopK", ["x0", "k"], theirs)]
+    return Case([x], nodes, attrs, {"k": np.array([k])}, output=place, result=place)
 
 
 def trilu(rng: Rng) -> Case:

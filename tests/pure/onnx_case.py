@@ -25,7 +25,7 @@ class Case:
     """Operands and attributes of one node, and ONNX nodes that compute the same.
 
     The ONNX nodes read x0, x1, ... and further constants by name; the last one's result counts,
-    the one at place ``output``.
+    the one at place ``output``. It is compared with our node's result at place ``result``.
     """
 
     arrays: Sequence[Array | None]
@@ -34,6 +34,7 @@ class Case:
     constants: Mapping[str, Array] = field(default_factory=dict)
     rtol: float = 2e-6
     output: int = 0
+    result: int = 0
 
 
 def expected(case: Case) -> Array:

@@ -45,7 +45,8 @@ def import_model(
 
     Where ``shapes`` gives a model of fixed batch another one, a ``Reshape`` to a constant shape
     follows: when its target starts with the old batch, its operand with the new one, and the
-    element counts differ by just that ratio, the new batch takes the place of the old.
+    element counts differ by just that ratio, the new batch takes the place of the old. It also does
+    in the sizes of a ``Resize``.
 
     Args:
         source: a path, the content of a file, or a loaded model.

@@ -72,6 +72,12 @@ def _scales(imp: Importer, node: OnnxNode) -> tuple[float, ...]:
     return tuple(float(scale) for scale in data)
 
 
+def _rebatched(imp: Importer, shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
+    """Keep the batch that the caller wants, where the sizes have that of the model."""
+    other = bool(shape) and (wanted[0], shape[0]) in imp.rebatched
+    return (shape[0], *wanted[1:]) if other else wanted
+
+
 def _resize(imp: Importer, node: OnnxNode) -> None:
     """Source: ONNX, Resize: output extent = floor(input extent * scale), or the given size."""
     x = node.required(0)
@@ -95,7 +101,7 @@ def _resize(imp: Importer, node: OnnxNode) -> None:
     else:
         sizes = imp.integers(node, 3, "the sizes") if modern else ()
         full = _per_axis(imp, node, sizes, tuple(map(float, shape)))
-        wanted = tuple(int(size) for size in full)
+        wanted = _rebatched(imp, shape, tuple(int(size) for size in full))
         ratios = tuple(size / old for size, old in zip(wanted, shape, strict=True))
     if min(wanted, default=1) < 1:
         raise node.error("positive sizes", list(wanted))

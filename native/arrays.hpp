@@ -22,7 +22,7 @@ class ArrayBytes {
     ArrayBytes(const ArrayBytes &) = delete;
     ArrayBytes &operator=(const ArrayBytes &) = delete;
 
-    View view() const { return {buffer_.buf, static_cast<std::size_t>(buffer_.len)}; }
+    View view() const { return {buffer_.buf, static_cast<std::size_t>(buffer_.len), buffer_.obj}; }
     const void *data() const { return buffer_.buf; }
     // Bytes from the first element to just past the last, strides considered.
     std::size_t extent(const std::string &what) const;

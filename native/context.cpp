@@ -21,6 +21,9 @@ BoundStep Context::bind_step(const Step &step) {
     if (const auto *fill = std::get_if<FillStep>(&step)) {
         return BoundFill{fill->dst, fill->count, fill->value};
     }
+    if (const auto *host = std::get_if<HostStep>(&step)) {
+        return BoundHost{host->function, host->args};
+    }
     const auto &primitive = std::get<PrimitiveStep>(step);
     BoundPrimitive bound{primitive.primitive.get(), {}};
     for (const auto &arg : primitive.args) {
@@ -61,7 +64,7 @@ void Context::bind(const Program::Views &inputs, const Program::Views &outputs) 
 
 // 0xFF in every byte is a NaN in every floating-point type.
 void Context::poison() {
-    std::memset(arena_->data(), 0xFF, arena_->nbytes());
+    if (arena_->nbytes() > 0) std::memset(arena_->data(), 0xFF, arena_->nbytes());
 }
 
 void Context::execute_primitive(std::size_t index, const BoundPrimitive &step) {
@@ -72,12 +75,45 @@ void Context::execute_primitive(std::size_t index, const BoundPrimitive &step) {
     }
 }
 
+HostView Context::host_view(const HostArg &arg) const {
+    HostView view{resolve(arg.ref), arg.nbytes, arg.written, nullptr, nullptr};
+    switch (arg.ref.space) {
+        case Space::arena:
+            view.owner = arena_;
+            break;
+        case Space::constants:
+            view.owner = constants_[arg.ref.index].owner;
+            break;
+        case Space::inputs:
+            view.exporter = (*inputs_)[arg.ref.index].exporter;
+            break;
+        case Space::outputs:
+            view.exporter = (*outputs_)[arg.ref.index].exporter;
+            break;
+    }
+    return view;
+}
+
+void Context::execute_host(const BoundHost &step) {
+    // Primitives before it must be done with the memory that the function sees.
+    wait();
+    std::vector<HostView> views;
+    views.reserve(step.args.size());
+    for (const auto &arg : step.args) views.push_back(host_view(arg));
+    (*step.function)(views);
+}
+
 void Context::execute(std::size_t index) {
     const BoundStep &step = steps_[index];
     if (const auto *primitive = std::get_if<BoundPrimitive>(&step)) {
         execute_primitive(index, *primitive);
     } else if (const auto *copy = std::get_if<BoundCopy>(&step)) {
-        std::memcpy(resolve(copy->dst), resolve(copy->src), copy->nbytes);
+        // Empty arrays may have no address, and memcpy wants one.
+        if (copy->nbytes > 0) {
+            std::memcpy(resolve(copy->dst), resolve(copy->src), copy->nbytes);
+        }
+    } else if (const auto *host = std::get_if<BoundHost>(&step)) {
+        execute_host(*host);
     } else {
         const auto &fill = std::get<BoundFill>(step);
         auto *first = reinterpret_cast<float *>(resolve(fill.dst));

@@ -25,7 +25,11 @@ struct BoundFill {
     std::size_t count;
     float value;
 };
-using BoundStep = std::variant<BoundPrimitive, BoundCopy, BoundFill>;
+struct BoundHost {
+    std::shared_ptr<const HostFunction> function;
+    std::vector<HostArg> args;
+};
+using BoundStep = std::variant<BoundPrimitive, BoundCopy, BoundFill, BoundHost>;
 
 class Context {
   public:
@@ -49,7 +53,9 @@ class Context {
 
     BoundStep bind_step(const Step &step);
     std::byte *resolve(const Ref &ref) const;
+    HostView host_view(const HostArg &arg) const;
     void execute_primitive(std::size_t index, const BoundPrimitive &step);
+    void execute_host(const BoundHost &step);
 
     // Shared, because an array handed to a trace may outlive the program.
     std::shared_ptr<Buffer> arena_;

@@ -460,6 +460,50 @@ void trace_program(Program &program, nb::handle inputs, nb::handle outputs,
                   });
 }
 
+// What keeps the memory of an argument alive, as a Python object.
+nb::object owner_of(const HostView &view) {
+    if (view.exporter) return nb::borrow(static_cast<PyObject *>(view.exporter));
+    auto *held = new std::shared_ptr<const void>(view.owner);
+    return nb::capsule(held, [](void *owner) noexcept {
+        delete static_cast<std::shared_ptr<const void> *>(owner);
+    });
+}
+
+nb::object array_of(const HostView &view) {
+    using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
+    using ConstBytes = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>;
+    if (view.written) return nb::cast(Bytes(view.data, {view.nbytes}, owner_of(view)));
+    return nb::cast(ConstBytes(view.data, {view.nbytes}, owner_of(view)));
+}
+
+// A Python function as a host function. Contexts that hold it come and go without the GIL, so that
+// only its last release touches the reference count.
+std::shared_ptr<const HostFunction> host_function(nb::callable function) {
+    const std::shared_ptr<nb::callable> held(new nb::callable(std::move(function)),
+                                             [](const nb::callable *last) {
+                                                 const nb::gil_scoped_acquire gil;
+                                                 delete last;
+                                             });
+    return std::make_shared<const HostFunction>([held](const std::vector<HostView> &views) {
+        const nb::gil_scoped_acquire gil;
+        nb::list arrays;
+        for (const auto &view : views) arrays.append(array_of(view));
+        (*held)(arrays);
+    });
+}
+
+HostArg parse_host_arg(const nb::tuple &entry) {
+    require(entry.size() == 5,
+            "argument (space, index, offset_bytes, nbytes, written): expected 5 "
+            "values, got " +
+                std::to_string(entry.size()));
+    return {{static_cast<Space>(nb::cast<int>(entry[0])),
+             as_size(nb::cast<std::int64_t>(entry[1]), "index"),
+             as_size(nb::cast<std::int64_t>(entry[2]), "offset_bytes")},
+            as_size(nb::cast<std::int64_t>(entry[3]), "nbytes"),
+            nb::cast<bool>(entry[4])};
+}
+
 void bind_program(nb::module_ &m) {
     nb::class_<Program>(m, "Program")
         .def("__init__", &init_program, "arena_nbytes"_a, "constants"_a, "input_nbytes"_a,
@@ -485,6 +529,14 @@ void bind_program(nb::module_ &m) {
                 program.add_fill(parse_ref(dst, 0, "dst"), as_size(count, "count_f32"), value);
             },
             "dst"_a, "count_f32"_a, "value"_a)
+        .def(
+            "add_host",
+            [](Program &program, nb::callable function, const Entries &entries) {
+                std::vector<HostArg> args;
+                for (const auto &entry : entries) args.push_back(parse_host_arg(entry));
+                program.add_host(host_function(std::move(function)), std::move(args));
+            },
+            "function"_a, "args"_a)
         .def("freeze", &Program::freeze)
         .def("run", &run_program, "inputs"_a, "outputs"_a)
         .def("profile", &profile_program, "inputs"_a, "outputs"_a, "runs"_a)

@@ -197,6 +197,21 @@ void Program::add_fill(const Ref &dst, std::size_t count, float value) {
     steps_.emplace_back(FillStep{dst, count, value});
 }
 
+void Program::add_host(std::shared_ptr<const HostFunction> function, std::vector<HostArg> args) {
+    check_building();
+    for (const auto &arg : args) check_ref(arg.ref, arg.nbytes, arg.written);
+    for (const auto &arg : args) {
+        const auto clashes = [&](const HostArg &other) {
+            return &other != &arg && other.nbytes > 0 && same_place(other.ref, arg.ref) &&
+                   other.ref.offset < arg.ref.offset + arg.nbytes &&
+                   arg.ref.offset < other.ref.offset + other.nbytes;
+        };
+        require(!arg.written || arg.nbytes == 0 || std::none_of(args.begin(), args.end(), clashes),
+                where() + ": a result in " + describe(arg.ref) + " overlaps another argument");
+    }
+    steps_.emplace_back(HostStep{std::move(function), std::move(args)});
+}
+
 void Program::check_run(const Views &inputs, const Views &outputs) const {
     if (!frozen_) throw std::logic_error("the program is not frozen: call freeze() before running");
     check_views(inputs, input_nbytes_, "inputs");

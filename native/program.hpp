@@ -39,10 +39,33 @@ struct Constant {
     std::size_t nbytes;
 };
 
+// `exporter` is the object that the memory belongs to, as far as a host function may need it.
 struct View {
     void *data;
     std::size_t nbytes;
+    void *exporter = nullptr;
 };
+
+// An argument of a host step.
+struct HostArg {
+    Ref ref;
+    std::size_t nbytes;
+    bool written;
+};
+
+// The memory of an argument during one execution. Whoever keeps `data` for longer must keep its
+// owner: `owner` for the arena and constants, the exporter for the caller's arrays.
+struct HostView {
+    std::byte *data;
+    std::size_t nbytes;
+    bool written;
+    std::shared_ptr<const void> owner;
+    void *exporter;
+};
+
+// A function outside of the core. It may throw; execution ends there, and the context is given
+// back as after any other error.
+using HostFunction = std::function<void(const std::vector<HostView> &)>;
 
 struct PrimitiveStep {
     Primitive primitive;
@@ -58,7 +81,12 @@ struct FillStep {
     std::size_t count;
     float value;
 };
-using Step = std::variant<PrimitiveStep, CopyStep, FillStep>;
+// Shared, because contexts are made by threads that may not touch what the function holds.
+struct HostStep {
+    std::shared_ptr<const HostFunction> function;
+    std::vector<HostArg> args;
+};
+using Step = std::variant<PrimitiveStep, CopyStep, FillStep, HostStep>;
 
 // All that one execution writes to. Programs keep a pool of these, one for each caller that was
 // ever running at the same time as the others.
@@ -80,6 +108,7 @@ class Program {
     void add_primitive(const Primitive &primitive, std::vector<Arg> args);
     void add_copy(const Ref &dst, const Ref &src, std::size_t nbytes);
     void add_fill(const Ref &dst, std::size_t count, float value);
+    void add_host(std::shared_ptr<const HostFunction> function, std::vector<HostArg> args);
     void freeze() { frozen_ = true; }
 
     // Any number of threads may run a frozen program at the same time.

@@ -342,6 +342,22 @@ class Program:
 
     def add_copy(self, dst: Ref, src: Ref, nbytes: int) -> None: ...
     def add_fill(self, dst: Ref, count_f32: int, value: float) -> None: ...
+    def add_host(
+        self,
+        function: Callable[[list[NDArray[np.uint8]]], object],
+        args: Sequence[tuple[int, int, int, int, bool]],
+    ) -> None:
+        """Call ``function`` with one view of bytes for each argument, in order.
+
+        An argument is space, index, offset in bytes, size in bytes, and whether it is written;
+        views of those that are not are read-only, and what is written overlaps nothing else. The
+        views keep their memory alive, but what they show changes with the next run. Exceptions
+        leave ``run``, ``profile`` and ``trace`` as they are.
+
+        The program keeps the function, and the garbage collector does not look into it: a function
+        that leads back to the program is never freed.
+        """
+
     def freeze(self) -> None: ...
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
         """Arrays must be C-contiguous, of the declared sizes, and outputs overlap nothing."""

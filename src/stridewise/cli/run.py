@@ -24,7 +24,7 @@ from stridewise.cli.console import (
 )
 from stridewise.errors import InputError, describe
 from stridewise.graph import Graph
-from stridewise.runtime.inputs import as_array
+from stridewise.runtime.inputs import as_array, made_up
 from stridewise.runtime.model import Model
 
 __all__ = ["random_inputs", "run"]
@@ -33,13 +33,10 @@ Array = NDArray[Any]
 
 
 def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
-    """Return standard normal inputs for a graph."""
+    """Return standard normal inputs for a graph, zeros where they are no floats."""
     rng = np.random.default_rng(seed)
     values = [graph.values[name] for name in graph.inputs]
-    return {
-        value.name: rng.standard_normal(value.shape, np.float32).astype(value.dtype.numpy)
-        for value in values
-    }
+    return {value.name: made_up(value, value.shape, rng) for value in values}
 
 
 def _load(name: str, path: Path) -> Array:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stridewise.formats import Format, algebra, nd
+from stridewise.formats.axes import POSITIONAL
 from stridewise.graph import Value
 from stridewise.ops.kernels import Arg, Call, KernelContext, KernelSpec, MemorySpec, Operand
 
@@ -17,6 +18,7 @@ __all__ = [
     "canonical_shape",
     "copy_call",
     "elementwise_formats",
+    "positional",
     "region",
     "row_major",
     "same_place",
@@ -28,7 +30,19 @@ __all__ = [
 
 def user_format(value: Value) -> Format:
     """Return the row-major format in the user's own axis order."""
-    return nd(len(value.shape)) if value.origin is None else value.origin
+    return positional(len(value.shape)) if value.origin is None else value.origin
+
+
+def positional(rank: int) -> Format:
+    """Return the row-major format over positional axes, of any rank.
+
+    >>> positional(2).order, positional(13).order[-1]
+    (('a', 'b'), 'x12')
+    """
+    if rank <= len(POSITIONAL):
+        return nd(rank)
+    axes = tuple(f"x{index}" for index in range(rank))  # no library has names for so many
+    return Format(axes, axes)
 
 
 def canonical_shape(value: Value, fmt: Format) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from stridewise.formats.dialects.onednn import abstract_tag
 from stridewise.graph import Attr, Node, Value
 
 __all__ = [
+    "HOST",
     "Alias",
     "Arg",
     "Call",
@@ -32,6 +33,9 @@ __all__ = [
     "output_of",
 ]
 
+HOST = "host"
+"""The kind of kernels that are functions of NumPy arrays, no primitives."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemorySpec:
@@ -40,7 +44,8 @@ class MemorySpec:
     Attributes:
         dims: extents in canonical order.
         dtype: oneDNN's short name.
-        tag: an abstract format tag, ``"any"`` where the primitive shall choose (constants only).
+        tag: an abstract format tag, ``"any"`` where the primitive shall choose (constants only),
+            ``"dense"`` for the row-major arguments of host kernels.
         strides: instead of a tag, the stride of each dimension in elements.
     """
 

@@ -118,6 +118,8 @@ def fold_scale(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
             host = rewriter.producer(name)
             if host is None or host.op not in _FOLDS_INTO or host.post_ops:
                 continue
+            if rewriter.value(name).dtype.name != "float32":
+                continue
             parameters = _as_scale(rewriter, node, host)
             if parameters is None:
                 continue

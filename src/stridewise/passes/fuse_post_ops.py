@@ -89,6 +89,8 @@ def fuse_post_ops(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
         host = rewriter.producer(node.outputs[0])
         if host is None or host.name != node.name or not OPS[host.op].hosts:
             continue
+        if rewriter.value(host.outputs[0]).dtype.name != "float32":
+            continue  # no kernel takes it, so that there is nothing to fuse into
         while True:
             follower = rewriter.only_reader(host.outputs[0])
             if follower is None or OPS[follower.op].post_op == "none" or follower.post_ops:

@@ -13,6 +13,10 @@ from stridewise.graph.rewrite import Rewriter
 __all__ = ["recognize_activations"]
 
 
+_FLOATS = ("float16", "float32", "float64")
+"""The dtypes of the operators that are put in place."""
+
+
 def _scalar(rewriter: Rewriter, name: str) -> float | None:
     data = rewriter.constant(name)
     return float(data.reshape(-1)[0]) if data is not None and data.size == 1 else None
@@ -113,6 +117,8 @@ def recognize_activations(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
     rewriter = Rewriter(graph)
     for match in (_hard_sigmoid, _gated, _hard_swish):
         for node in rewriter.nodes():
+            if rewriter.value(node.outputs[0]).dtype.name not in _FLOATS:
+                continue  # integers divide and multiply otherwise
             found = match(rewriter, node)
             if found is not None:
                 rewriter.replace(node, found)

@@ -41,8 +41,10 @@ def _refused(value: Value, side: str, expected: str, found: object, fix: str = "
 
 def _format(value: Value, side: str, wanted: str | Format) -> Format:
     """Return an acceptable format over the axes of a value."""
-    fmt = wanted if isinstance(wanted, Format) else parse(wanted)
     own = user_format(value)
+    if wanted == str(own):
+        return own
+    fmt = wanted if isinstance(wanted, Format) else parse(wanted)
     if fmt == own:
         return fmt
     if value.origin is None:

@@ -14,13 +14,14 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from stridewise.errors import ModelError, describe
+from stridewise.errors import FormatError, ModelError, describe
 from stridewise.formats import Format, same_bytes
 from stridewise.graph import Graph, Node, Refusal, TensorType, Value
 from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.ops.kernels import KernelOption, KernelSpec
 from stridewise.planner.boundary import Boundary, boundary
 from stridewise.planner.cost import KernelCost, KernelOracle, Progress
+from stridewise.planner.host import host_option, host_refusal
 from stridewise.planner.targets import Target
 
 __all__ = ["Candidate", "Candidates", "Move", "enumerate_candidates", "user_moves"]
@@ -217,7 +218,7 @@ def _check_tensors(graph: Graph, target: Target) -> None:
     for where, names in (*computed, ("outputs", graph.outputs)):
         for name in names:
             value = graph.values[name]
-            if value.dtype.name not in target.dtypes:
+            if value.dtype.name not in target.dtypes and not target.has_host:
                 raise ModelError(
                     describe(
                         f"{where}, tensor {name!r}",
@@ -226,7 +227,7 @@ def _check_tensors(graph: Graph, target: Target) -> None:
                         fix="export the model in float32",
                     )
                 )
-            if 0 in value.shape:
+            if 0 in value.shape and not target.has_host:
                 raise ModelError(
                     describe(
                         f"{where}, tensor {name!r}",
@@ -246,6 +247,23 @@ def _check_tensors(graph: Graph, target: Target) -> None:
                 )
 
 
+def _check_edge(graph: Graph, target: Target, edge: Boundary) -> None:
+    """Raise FormatError where a reorder at the edge would be of a dtype that has none."""
+    for side, table in (("input", edge.inputs), ("output", edge.outputs)):
+        for name, formats in table.items():
+            value = graph.values[name]
+            if value.dtype.name in target.dtypes or user_format(value) in formats:
+                continue
+            raise FormatError(
+                describe(
+                    f"{side} {name!r}",
+                    expected=f"the format {user_format(value)}, as {value.dtype} has no reorders",
+                    found=", ".join(map(str, formats)),
+                    fix="leave it out",
+                )
+            )
+
+
 def _options(
     graph: Graph, target: Target, storages: Storages, refusals: list[Refusal]
 ) -> dict[str, tuple[KernelOption, ...]]:
@@ -257,11 +275,7 @@ def _options(
         context = _Context(graph, storages, node, placing)
         signature = context.signature()
         if signature not in known:
-            items = tuple(target.options(context))
-            known[signature] = (
-                tuple(item for item in items if not isinstance(item, Refusal)),
-                tuple(item for item in items if isinstance(item, Refusal)),
-            )
+            known[signature] = _offered(context, target)
         options, against = known[signature]
         refusals += (replace(refusal, subject=node.name) for refusal in against)
         if not options:
@@ -275,6 +289,19 @@ def _options(
             )
         found[node.name] = options
     return found
+
+
+def _offered(
+    context: _Context, target: Target
+) -> tuple[tuple[KernelOption, ...], tuple[Refusal, ...]]:
+    """Return the options of a node, that of the host where there is no other, and refusals."""
+    items = tuple(target.options(context))
+    options = tuple(item for item in items if not isinstance(item, Refusal))
+    against = tuple(item for item in items if isinstance(item, Refusal))
+    if options or not target.has_host:
+        return options, against
+    refusal = host_refusal(context.node, [item.reason for item in against])
+    return (host_option(context),), (*against, refusal)
 
 
 def _wanted_reorders(
@@ -405,6 +432,90 @@ class _Prices:
         return tuple(fast or found)
 
 
+@dataclass(frozen=True, slots=True)
+class _Moving:
+    """The reorders that may help.
+
+    Attributes:
+        wanted: from a format that some option makes to one that another needs.
+        around: between the user's format and one of a candidate.
+        groups: for each of both, the values that one kernel reorders, and the formats.
+        specs: the kernel of each group.
+    """
+
+    wanted: tuple[Move, ...]
+    around: tuple[Move, ...]
+    groups: Mapping[Move, tuple[int, str, str]]
+    specs: Mapping[tuple[int, str, str], KernelSpec]
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        target: Target,
+        storages: Storages,
+        options: Mapping[str, tuple[KernelOption, ...]],
+        edge: Boundary,
+    ) -> _Moving:
+        """Return the reorders between the formats of all options."""
+        wanted = tuple(_wanted_reorders(graph, storages, options, edge))
+        around = tuple(
+            dict.fromkeys(
+                move
+                for node in graph.nodes
+                for option in options[node.name]
+                for move in user_moves(graph, storages, node, option)
+            )
+        )
+        groups = {move: (storages.group(move[0]), move[1], move[2]) for move in (*wanted, *around)}
+        specs = {
+            group: target.reorder_spec(
+                graph.values[name], storages.format(name, source), storages.format(name, goal)
+            )
+            for group, (name, source, goal) in {g: move for move, g in groups.items()}.items()
+        }
+        return cls(wanted, around, groups, specs)
+
+    def priced(
+        self, known: Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]
+    ) -> dict[Move, KernelCost]:
+        """Return the cost of each reorder that the library has."""
+        best = {group: _best(known.get(spec)) for group, spec in self.specs.items()}
+        costs = {move: best[group] for move, group in self.groups.items()}
+        return {move: cost for move, cost in costs.items() if cost is not None}
+
+
+def _specs(
+    options: Mapping[str, tuple[KernelOption, ...]], moving: _Moving
+) -> tuple[KernelSpec, ...]:
+    """Return all kernels that options call and reorders need, each once."""
+    distinct = {id(group): group for group in options.values()}.values()
+    calls = [call.spec for group in distinct for option in group for call in option.calls]
+    return tuple(dict.fromkeys((*calls, *moving.specs.values())))
+
+
+def _hosted(
+    graph: Graph,
+    storages: Storages,
+    options: Mapping[str, tuple[KernelOption, ...]],
+    known: Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal],
+    refusals: list[Refusal],
+) -> Mapping[str, tuple[KernelOption, ...]]:
+    """Return the options, those of the host where the library lacks the kernels of all others."""
+    changed: dict[str, tuple[KernelOption, ...]] = {}
+    instead: dict[int, tuple[KernelOption, ...]] = {}
+    for node in graph.nodes:
+        group = options[node.name]
+        if any(all(_best(known.get(c.spec)) for c in option.calls) for option in group):
+            continue
+        reason = "the library has no kernel for these shapes in any format"
+        refusals.append(host_refusal(node, [reason]))
+        if id(group) not in instead:
+            instead[id(group)] = (host_option(_Context(graph, storages, node, {})),)
+        changed[node.name] = instead[id(group)]
+    return {**options, **changed} if changed else options
+
+
 def enumerate_candidates(
     graph: Graph,
     target: Target,
@@ -423,41 +534,34 @@ def enumerate_candidates(
         progress: called while kernels are being measured.
 
     Raises:
-        ModelError: a node has no kernel on this target, or a dtype that it does not compute in.
+        ModelError: a node has no kernel on this target, or a dtype that it does not compute in,
+            and the target has no host.
+        FormatError: a format is wanted for an input or output of a dtype that has no reorders.
     """
     _check_tensors(graph, target)
+    edge = edge or boundary(graph)
+    if target.has_host:
+        _check_edge(graph, target, edge)
     refusals: list[Refusal] = []
     storages = Storages(graph, target)
     options = _options(graph, target, storages, refusals)
-    wanted = _wanted_reorders(graph, storages, options, edge or boundary(graph))
-    around = dict.fromkeys(
-        move
-        for node in graph.nodes
-        for option in options[node.name]
-        for move in user_moves(graph, storages, node, option)
-    )
-    # Values of one group are reordered by one kernel.
-    groups = {move: (storages.group(move[0]), *move[1:]) for move in (*wanted, *around)}
-    reorders = {
-        group: target.reorder_spec(
-            graph.values[name], storages.format(name, source), storages.format(name, goal)
-        )
-        for group, (name, source, goal) in {group: move for move, group in groups.items()}.items()
-    }
-    distinct = {id(group): group for group in options.values()}.values()
-    specs = [call.spec for group in distinct for option in group for call in option.calls]
-    known = oracle.costs(tuple(dict.fromkeys((*specs, *reorders.values()))), progress)
+    moving = _Moving.of(graph, target, storages, options, edge)
+    known = oracle.costs(_specs(options, moving), progress)
+    hosted = _hosted(graph, storages, options, known, refusals) if target.has_host else options
+    if hosted is not options:
+        # Other options read and write other formats.
+        options = hosted
+        moving = _Moving.of(graph, target, storages, options, edge)
+        known = oracle.costs(_specs(options, moving), progress)
     prices = _Prices(graph, known)
     nodes = {
         node.name: prices.candidates(node, options[node.name], refusals) for node in graph.nodes
     }
-    best = {group: _best(known.get(spec)) for group, spec in reorders.items()}
-    costs = {move: best[group] for move, group in groups.items()}
-    priced = {move: cost for move, cost in costs.items() if cost is not None}
+    priced = moving.priced(known)
     return Candidates(
         storages,
         nodes,
-        {key: priced[key] for key in wanted if key in priced},
+        {key: priced[key] for key in moving.wanted if key in priced},
         tuple(refusals),
-        {key: priced[key] for key in around if key in priced},
+        {key: priced[key] for key in moving.around if key in priced},
     )

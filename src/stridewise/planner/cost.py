@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from stridewise.graph import Refusal
-from stridewise.ops.kernels import KernelSpec
+from stridewise.ops.kernels import HOST, KernelSpec
 
 __all__ = [
     "Corrected",
@@ -20,6 +20,7 @@ __all__ = [
     "Progress",
     "Roofline",
     "Source",
+    "host_cost",
     "is_reference",
 ]
 
@@ -58,6 +59,21 @@ def is_reference(implementation: str) -> bool:
     """
     # A deconvolution names the convolution inside of it, too.
     return any(part.startswith("ref") for part in implementation.split("+"))
+
+
+_HOST_OVERHEAD_NS = 20_000.0
+"""What calling a Python function and its NumPy calls costs, whatever the arrays."""
+_HOST_BYTES_PER_NS, _HOST_OPERATIONS_PER_NS = 1.0, 1.0
+
+
+def host_cost(spec: KernelSpec) -> KernelCost:
+    """Return the modelled cost of a host kernel.
+
+    Host kernels are never timed alone: made-up data may be no valid input, such as indices beyond
+    the end. Times inside a running model replace the figure.
+    """
+    work = max(spec.nbytes / _HOST_BYTES_PER_NS, spec.flops / _HOST_OPERATIONS_PER_NS)
+    return KernelCost(_HOST_OVERHEAD_NS + work, "numpy", "model")
 
 
 class KernelOracle(Protocol):
@@ -150,6 +166,8 @@ class Roofline:
         return {spec: (self._cost(spec),) for spec in specs}
 
     def _cost(self, spec: KernelSpec) -> KernelCost:
+        if spec.kind == HOST:
+            return host_cost(spec)
         seconds = max(spec.flops / self.peak_flops, spec.nbytes / self.bandwidth)
         cost = self.overhead_ns + 1e9 * seconds / self.efficiency(spec)
         return KernelCost(cost, "", "model")

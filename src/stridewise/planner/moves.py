@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import fsum, prod
 from typing import TYPE_CHECKING, Literal
 
+from stridewise.dtypes import dtype_of
 from stridewise.graph import Node
 from stridewise.ops.kernels import KernelSpec
 from stridewise.planner.candidates import Candidate
@@ -22,8 +23,6 @@ _MOVING = frozenset(
     | {"channel_shuffle", "identity", "pad", "reshape", "slice", "transpose"}
 )
 """Kinds of kernels that compute nothing."""
-
-_ITEMSIZE = {"f64": 8, "f32": 4, "s32": 4, "f16": 2, "bf16": 2, "s8": 1, "u8": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Move:
 
 def _written_nbytes(spec: KernelSpec) -> int:
     memory = spec.memory("dst")
-    return 0 if memory is None else prod(memory.dims) * _ITEMSIZE.get(memory.dtype, 4)
+    return 0 if memory is None else prod(memory.dims) * dtype_of(memory.dtype).itemsize
 
 
 def moves_of(node: Node, chosen: Candidate) -> Iterator[Move]:

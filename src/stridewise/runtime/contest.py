@@ -15,6 +15,7 @@ from stridewise.ops.geometry import storage_shape
 from stridewise.ops.kernels import KernelSpec
 from stridewise.planner.plan import Plan
 from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.inputs import made_up
 from stridewise.runtime.program import KernelStep
 from stridewise.runtime.timing import undisturbed
 
@@ -43,8 +44,8 @@ def _random_inputs(plan: Plan) -> list[NDArray[Any]]:
     rng = np.random.default_rng(0)
     found: list[NDArray[Any]] = []
     for name, fmt in plan.input_formats.items():
-        shape = storage_shape(plan.graph.values[name], fmt)
-        found.append(rng.standard_normal(shape, np.float32))
+        value = plan.graph.values[name]
+        found.append(made_up(value, storage_shape(value, fmt), rng))
     return found
 
 

@@ -9,11 +9,11 @@ from stridewise.errors import InputError, describe
 from stridewise.ops.demand import MemoryDemand, check_demand, memory_demand
 from stridewise.ops.effort import nbytes
 from stridewise.ops.geometry import storage_shape
-from stridewise.ops.kernels import KernelSpec
+from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.planner.plan import Plan
 from stridewise.runtime.lower import lower
 from stridewise.runtime.machine import default_memory_limit
-from stridewise.runtime.schedule import ITEMSIZE
+from stridewise.runtime.program import KernelStep
 
 __all__ = ["checked_limit", "plan_demand", "within_limit"]
 
@@ -43,21 +43,33 @@ def _no_scratch(_spec: KernelSpec, _implementation: str) -> int:
 
 
 def plan_demand(plan: Plan) -> MemoryDemand:
-    """Return what a plan needs in the formats that it chose; scratchpads come on top."""
+    """Return what a plan needs in the formats that it chose; scratchpads come on top.
+
+    What NumPy allocates for a host kernel is taken to be as much as its operands and results.
+    """
     program = lower(plan, _no_scratch)
     values = plan.graph.values
     packed = 0
     for constant in program.constants:
         memory = constant.spec.memory(constant.role) if constant.spec is not None else None
         dims = values[constant.value].shape if memory is None else memory.dims
-        packed += ITEMSIZE * prod(dims)
+        itemsize = values[constant.value].dtype.itemsize if constant.value else 4
+        packed += itemsize * prod(dims)
     boundary = sum(
-        ITEMSIZE * prod(storage_shape(values[name], fmt))
+        values[name].dtype.itemsize * prod(storage_shape(values[name], fmt))
         for formats in (plan.input_formats, plan.output_formats)
         for name, fmt in formats.items()
     )
     weights = sum(nbytes((values[name].type,)) for name in plan.graph.constants)
-    return MemoryDemand(weights, packed, program.arena_nbytes + boundary)
+    host = max(
+        (
+            step.spec.nbytes
+            for step in program.steps
+            if isinstance(step, KernelStep) and step.spec.kind == HOST
+        ),
+        default=0,
+    )
+    return MemoryDemand(weights, packed, program.arena_nbytes + boundary + host)
 
 
 def within_limit(plans: Sequence[Plan], limit: int | None) -> tuple[Plan, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stridewise.errors import ExecutionError, InputError, describe
+from stridewise.errors import ExecutionError, InputError, StridewiseError, describe
 from stridewise.ops.geometry import storage_shape
 from stridewise.planner.page import Page, framed
 from stridewise.planner.plan import Plan
@@ -144,8 +144,10 @@ class CompiledModel(Model):
             storage_shape(value, fmt)
             for value, fmt in zip(self._inputs, self._input_formats, strict=True)
         ]
+        self._input_dtypes = [value.dtype.numpy for value in self._inputs]
         self._outputs = [
-            storage_shape(values[name], plan.output_formats[name]) for name in plan.graph.outputs
+            (storage_shape(values[name], plan.output_formats[name]), values[name].dtype.numpy)
+            for name in plan.graph.outputs
         ]
 
     def with_plan(self, plan: Plan) -> CompiledModel:
@@ -172,15 +174,16 @@ class CompiledModel(Model):
         """Run the model.
 
         Args:
-            inputs: float32 arrays in the order of ``input_names``; NumPy, or anything that offers
-                DLPack. C-contiguous ones are read where they are.
+            inputs: arrays in the order of ``input_names``, of the dtypes that the model says;
+                NumPy, or anything that offers DLPack. C-contiguous ones are read where they are.
 
         Returns:
             One array, or a tuple in the order of ``output_names``; the caller owns them.
 
         Raises:
             InputError: the number of inputs, a shape or a dtype is wrong.
-            ExecutionError: the process was forked from one that had used several threads.
+            ExecutionError: the process was forked from one that had used several threads, or a
+                node fails for these values, such as an index beyond the end.
         """
         outputs = self._execute(self._checked(inputs))
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -270,7 +273,7 @@ class CompiledModel(Model):
                     arena if ref.space == "arena" else results[ref.index].reshape(-1).view(np.uint8)
                 )
                 flat = source.reshape(-1)[ref.offset : ref.offset + written.desc.nbytes]
-                stored = np.frombuffer(flat.tobytes(), np.float32)
+                stored = np.frombuffer(flat.tobytes(), written.desc.dtype.numpy)
                 callback(written, stored.reshape(written.desc.storage_shape))
 
         native.poison = True
@@ -281,13 +284,15 @@ class CompiledModel(Model):
         return dict(zip(self.output_names, outputs, strict=True))
 
     def _allocate(self) -> list[Array]:
-        return [np.empty(shape, np.float32) for shape in self._outputs]
+        return [np.empty(shape, dtype) for shape, dtype in self._outputs]
 
     def _execute(self, arrays: Sequence[Array]) -> list[Array]:
         forbid_forked_threads(self._plan.machine.threads)
-        outputs = [np.empty(shape, np.float32) for shape in self._outputs]
+        outputs = self._allocate()
         try:
             self._run(arrays, outputs)
+        except StridewiseError:
+            raise
         except (RuntimeError, MemoryError) as error:
             raise ExecutionError(
                 describe(f"model {self._plan.graph.name!r}", expected="a run", found=str(error))
@@ -304,25 +309,24 @@ class CompiledModel(Model):
                 )
             )
         arrays: list[Array] = []
-        for value, fmt, shape, given in zip(
-            self._inputs, self._input_formats, self._input_shapes, inputs, strict=True
+        for value, fmt, shape, dtype, given in zip(
+            self._inputs,
+            self._input_formats,
+            self._input_shapes,
+            self._input_dtypes,
+            inputs,
+            strict=True,
         ):
             if (
                 type(given) is np.ndarray
-                and given.dtype == np.float32
+                and given.dtype == dtype
                 and given.shape == shape
                 and given.flags.c_contiguous
             ):
                 arrays.append(given)
             else:
-                arrays.append(_as_float32(as_array(value, given, fmt)))
+                arrays.append(as_array(value, given, fmt))
         return arrays
 
     def _named(self, inputs: Mapping[str, Any]) -> list[Array]:
-        found = in_order(self._plan.graph, inputs, self._plan.input_formats)
-        return [_as_float32(array) for array in found]
-
-
-def _as_float32(array: Array) -> Array:
-    """Return an input as the core takes it; of other dtypes are only those that no kernel reads."""
-    return array if array.dtype == np.float32 else array.astype(np.float32)
+        return in_order(self._plan.graph, inputs, self._plan.input_formats)

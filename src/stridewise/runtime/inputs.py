@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from stridewise.formats import Format
 from stridewise.graph import Graph, Value
 from stridewise.ops.geometry import storage_shape, user_format
 
-__all__ = ["as_array", "in_order"]
+__all__ = ["as_array", "in_order", "made_up"]
 
 Array = NDArray[Any]
 
@@ -81,7 +81,8 @@ def as_array(value: Value, given: Any, fmt: Format | None = None) -> Array:
         )
     if fmt is None or fmt == user_format(value):
         if array.shape == value.shape:
-            return np.ascontiguousarray(array)
+            # np.ascontiguousarray would give a scalar an axis.
+            return np.asarray(array, order="C")
         raise InputError(
             describe(
                 f"input {value.name!r}",
@@ -91,6 +92,21 @@ def as_array(value: Value, given: Any, fmt: Format | None = None) -> Array:
             )
         )
     return _stored(value, array, fmt)
+
+
+def made_up(value: Value, shape: Sequence[int], rng: np.random.Generator) -> Array:
+    """Return an input for runs whose results do not matter.
+
+    Floats are standard normal. Integers are zeros, as they may be indices, and so are booleans.
+
+    Args:
+        value: the input.
+        shape: of the array, in the format that it is wanted in.
+        rng: where random numbers come from.
+    """
+    if value.dtype.name.endswith(("float32", "float64", "float16")):
+        return rng.standard_normal(shape, np.float32).astype(value.dtype.numpy)
+    return np.zeros(shape, value.dtype.numpy)
 
 
 def _stored(value: Value, array: Array, fmt: Format) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import accumulate
 
-from stridewise.ops.kernels import KernelSpec
+from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.planner.plan import Plan
 from stridewise.runtime.memory import Life, arrange, lower_bound
 from stridewise.runtime.program import (
@@ -47,7 +47,7 @@ class _Addresses:
             lives.append(Life(root.desc.nbytes, first, last))
         owners: list[int] = []
         for position, action in enumerate(schedule.actions):
-            if action.spec is None or action.cost is None:
+            if action.spec is None or action.cost is None or action.spec.kind == HOST:
                 continue
             nbytes = scratch(action.spec, action.cost.implementation)
             if nbytes:

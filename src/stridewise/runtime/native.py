@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stridewise.graph import Graph
-from stridewise.ops.geometry import row_major
-from stridewise.ops.kernels import KernelSpec
+from stridewise.dtypes import dtype_of
+from stridewise.graph import Graph, TensorType
+from stridewise.ops.kernels import HOST, KernelSpec
+from stridewise.runtime.host import host_call
 from stridewise.runtime.library import load_core
 from stridewise.runtime.memory import ALIGNMENT
 from stridewise.runtime.primitives import create, role_argument
@@ -68,6 +69,10 @@ def _source(constant: PackedConstant, dims: tuple[int, ...], arrays: Mapping[str
     return array
 
 
+def _nbytes(type_: TensorType) -> int:
+    return type_.dtype.itemsize * prod(type_.shape)
+
+
 class _Weights:
     """All packed constants in one block of memory, which huge pages make cheap to walk."""
 
@@ -79,27 +84,29 @@ class _Weights:
         threads: int,
     ) -> None:
         core = load_core()
-        wanted = [self._wanted(core, constant, kernels, arrays) for constant in constants]
+        wanted = [self._wanted(constant, kernels) for constant in constants]
         self.offsets: list[int] = []
         end = 0
-        for desc in wanted:
+        for constant, desc in zip(constants, wanted, strict=True):
             self.offsets.append(end)
-            end += -(-max(desc.nbytes, desc.extent) // ALIGNMENT) * ALIGNMENT
+            size = arrays[constant.value].nbytes if desc is None else max(desc.nbytes, desc.extent)
+            end += -(-size // ALIGNMENT) * ALIGNMENT
         self.buffer: _core.Buffer = core.Buffer(end)
         for constant, desc, offset in zip(constants, wanted, self.offsets, strict=True):
+            if desc is None:
+                flat = np.ascontiguousarray(arrays[constant.value]).reshape(-1).view(np.uint8)
+                self.buffer.array()[offset : offset + flat.size] = flat
+                continue
             array = _source(constant, tuple(desc.dims), arrays)
             strides = [step // array.itemsize for step in array.strides]
             source = core.MemoryDesc.strided(desc.dims, "f32", strides)
             core.prepack_into(array, source, desc, self.buffer, offset, threads)
 
     @staticmethod
-    def _wanted(
-        core: Any, constant: PackedConstant, kernels: Kernels, arrays: Mapping[str, Array]
-    ) -> _core.MemoryDesc:
+    def _wanted(constant: PackedConstant, kernels: Kernels) -> _core.MemoryDesc | None:
+        """Return what a kernel wants a constant as; None for the array's own row-major bytes."""
         if constant.spec is None:
-            dims = arrays[constant.value].shape or (1,)
-            desc: _core.MemoryDesc = core.MemoryDesc.strided(dims, "f32", row_major(dims))
-            return desc
+            return None
         primitive = kernels.get(constant.spec, constant.implementation)
         return primitive.arg_desc(role_argument(constant.spec.kind, constant.role))
 
@@ -115,12 +122,16 @@ class NativeProgram:
         self.program = core.Program(
             program.arena_nbytes,
             [self.weights.buffer],
-            [4 * prod(values[name].shape) for name in program.inputs],
-            [4 * prod(values[name].shape) for name in program.outputs],
+            [_nbytes(values[name].type) for name in program.inputs],
+            [_nbytes(values[name].type) for name in program.outputs],
             threads,
         )
+        nodes = {node.name: node for node in graph.nodes}
         for step in program.steps:
-            self._add(core, step, kernels)
+            if isinstance(step, KernelStep) and step.spec.kind == HOST:
+                self._add_host(step, host_call(nodes[step.node], graph))
+            else:
+                self._add(core, step, kernels)
         self.program.freeze()
 
     def _add(self, core: Any, step: KernelStep | CopyStep | FillStep, kernels: Kernels) -> None:
@@ -138,6 +149,15 @@ class NativeProgram:
                 pad = primitive.arg_desc(core.ARG_SCRATCHPAD)
                 args.append((core.ARG_SCRATCHPAD, pad, 0, 0, step.scratch))
             self.program.add_primitive(primitive, args)
+
+    def _add_host(self, step: KernelStep, call: Callable[[list[Any]], object]) -> None:
+        args: list[tuple[int, int, int, int, bool]] = []
+        for binding in step.bindings:
+            memory = step.spec.memory(binding.role)
+            assert memory is not None  # host kernels describe all of their arguments
+            nbytes = prod(memory.dims) * dtype_of(memory.dtype).itemsize
+            args.append((*self._ref(binding.ref), nbytes, binding.role.startswith("out")))
+        self.program.add_host(call, args)
 
     def _ref(self, ref: Ref) -> tuple[int, int, int]:
         if ref.space == "constant":

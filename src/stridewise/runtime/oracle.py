@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from stridewise.graph import Refusal
-from stridewise.ops.kernels import KernelSpec
-from stridewise.planner.cost import KernelCost, Progress, is_reference
+from stridewise.ops.kernels import HOST, KernelSpec
+from stridewise.planner.cost import KernelCost, Progress, host_cost, is_reference
 from stridewise.planner.targets import Machine
 from stridewise.runtime.cache import CostCache, Entry
 from stridewise.runtime.library import load_core
@@ -42,8 +42,14 @@ class MeasuringOracle:
     ) -> Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]:
         """Return the implementations of each kernel, cheapest first, or why there is none.
 
-        What was measured before an interruption is kept.
+        What was measured before an interruption is kept. Host kernels are not measured.
         """
+        host = {spec: (host_cost(spec),) for spec in specs if spec.kind == HOST}
+        return {**self._primitives([s for s in specs if s not in host], progress), **host}
+
+    def _primitives(
+        self, specs: Sequence[KernelSpec], progress: Progress | None
+    ) -> Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]:
         cached = self._cache.load()
         missing = [spec for spec in specs if self._key(spec) not in cached]
         fresh: dict[str, tuple[Entry, ...]] = {}

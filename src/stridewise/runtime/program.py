@@ -64,11 +64,11 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class KernelStep:
-    """Execute a primitive.
+    """Execute a primitive, or call what computes the node on the host.
 
     Attributes:
         node: the node or tensor that it is for.
-        spec: what to execute.
+        spec: what to execute; of the kind ``HOST`` where it is no primitive.
         implementation: the library's name of it, "" for its own choice.
         bindings: the arguments.
         scratch: offset of the scratchpad in the arena.

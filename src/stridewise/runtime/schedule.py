@@ -33,9 +33,6 @@ __all__ = [
     "reorder_label",
 ]
 
-ITEMSIZE = 4
-"""Bytes of a float32, the only dtype that kernels compute in so far."""
-
 _FOREVER = 1 << 60
 
 
@@ -134,9 +131,20 @@ class Action:
 
     def reads(self) -> list[Stored]:
         """Return the stored tensors that it reads, once per argument."""
-        places = [place for role, place in self.args if role != "dst"]
+        places = [place for role, place in self.args if not _is_result(role)]
         places += [] if self.source is None else [self.source]
         return [place.stored for place in places if isinstance(place, Place)]
+
+    def writes(self) -> list[Stored]:
+        """Return the stored tensors that it writes."""
+        places = [place for role, place in self.args if _is_result(role)]
+        places += [] if self.target is None else [self.target]
+        return [place.stored for place in places if isinstance(place, Place)]
+
+
+def _is_result(role: str) -> bool:
+    """Return whether a role is one that kernels write: those of host kernels have numbers."""
+    return role == "dst" or role.startswith("out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +241,7 @@ class _Scheduler:
     def emit(self, action: Action) -> None:
         position = len(self.schedule.actions)
         self.schedule.actions.append(action)
-        targets = [place for role, place in action.args if role == "dst"]
-        targets += [] if action.target is None else [action.target]
-        written = [place.stored for place in targets if isinstance(place, Place)]
+        written = action.writes()
         for stored in (*action.reads(), *written):
             stored.last = max(stored.last, position)
         for stored in written:
@@ -276,15 +282,13 @@ class _Scheduler:
     def argument(
         self, node: Node, arg: Arg, inputs: list[Stored | None], outputs: list[Stored]
     ) -> Place | ConstantArg:
-        operand, offset = arg.operand, arg.offset * ITEMSIZE
+        operand = arg.operand
         if operand.side == "fill":
             return ConstantArg("", float(operand.index))
-        if operand.side == "out":
-            return Place(outputs[operand.index], offset)
-        stored = inputs[operand.index]
+        stored = (outputs if operand.side == "out" else inputs)[operand.index]
         if stored is None:
             return ConstantArg(node.inputs[operand.index], 0.0, arg.reshape, arg.permute)
-        return Place(stored, offset)
+        return Place(stored, arg.offset * stored.desc.dtype.itemsize)
 
     def share(
         self, node: Node, alias: Alias, inputs: list[Stored | None], outputs: list[Stored]
@@ -297,7 +301,7 @@ class _Scheduler:
                     f"node {node.name!r}", expected="shared bytes of tensors", found="a constant"
                 )
             )
-        offset = alias.offset * ITEMSIZE
+        offset = alias.offset * source.desc.dtype.itemsize
         if alias.kind == "view":
             result.parent = (source, offset)
             return None

@@ -69,6 +69,11 @@ class TableTarget:
         return (*((Kind(ND, ()),) if own else ()), *self.data.values())
 
     @property
+    def has_host(self) -> bool:
+        """No: simulated targets compute every node by rules of their own."""
+        return False
+
+    @property
     def machine(self) -> Machine:
         """What the costs hold for: no machine, but the rates of the file."""
         return Machine(f"rates of {self.source}", "simulated", 1, f"{self.dialect} formats")

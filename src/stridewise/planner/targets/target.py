@@ -9,7 +9,7 @@ from typing import Protocol
 
 from stridewise.formats import Block, Format, nd
 from stridewise.graph import Refusal, Value
-from stridewise.ops.geometry import canonical_shape
+from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.ops.kernels import KernelContext, KernelOption, KernelSpec, MemorySpec
 from stridewise.ops.registry import kernel_options
 
@@ -41,6 +41,11 @@ class Target(Protocol):
     @property
     def dtypes(self) -> frozenset[str]:
         """Element types that kernels compute in."""
+        ...
+
+    @property
+    def has_host(self) -> bool:
+        """Whether nodes without a kernel run on the host; else they are errors."""
         ...
 
     @property
@@ -116,6 +121,24 @@ class Machine:
         return f"{self.cpu}, {self.isa}, {self.threads} threads, {self.library}"
 
 
+_MOST_AXES = 12
+"""The most that oneDNN takes."""
+
+
+def _is_odd(value: Value) -> bool:
+    """Return whether a value has a shape that kernels need not know."""
+    return 0 in value.shape or len(value.shape) > _MOST_AXES
+
+
+def _is_view(context: KernelContext, option: KernelOption) -> bool:
+    """Return whether an option runs nothing and keeps to the formats of host kernels."""
+    if option.calls or option.fill is not None:
+        return False
+    node = context.node
+    pairs = zip((*node.inputs, *node.outputs), (*option.inputs, *option.outputs), strict=True)
+    return all(fmt is None or fmt == user_format(context.value(name)) for name, fmt in pairs)
+
+
 @dataclass(frozen=True, slots=True)
 class LibraryTarget:
     """A target whose kernels are a library's: the rooms in ``ops`` describe them.
@@ -126,6 +149,7 @@ class LibraryTarget:
         efficiency: which part of the roofline a kernel reaches, for ``tune="model"``.
         dtypes: element types that kernels compute in.
         reorder: what reports call a reorder.
+        has_host: whether nodes without a kernel run on the host.
     """
 
     name: str
@@ -133,10 +157,16 @@ class LibraryTarget:
     efficiency: Callable[[KernelSpec], float]
     dtypes: frozenset[str] = frozenset({"float32"})
     reorder: str = "reorder"
+    has_host: bool = True
 
     def formats(self, value: Value) -> Mapping[str, Format]:
-        """Return the formats that a value can be stored in, by the name of their kind."""
+        """Return the formats that a value can be stored in, by the name of their kind.
+
+        What no kernel takes is stored as host kernels take it.
+        """
         origin = value.origin
+        if self._misfit(value):
+            return {"plain": user_format(value)}
         if origin is None:
             return {"plain": nd(len(value.shape))}
         if origin.rank < 3 or origin.axes[:2] != ("N", "C"):
@@ -144,8 +174,33 @@ class LibraryTarget:
         return {kind.name: kind.of(origin.axes) for kind in self.kinds}
 
     def options(self, context: KernelContext) -> Iterable[KernelOption | Refusal]:
-        """Yield the ways to compute a node, and why others are not offered."""
-        return kernel_options(context)
+        """Yield the ways to compute a node, and why others are not offered.
+
+        Around values that no kernel takes, only views are left.
+        """
+        named = [("input", index, name) for index, name in enumerate(context.node.inputs)]
+        named += [("output", index, name) for index, name in enumerate(context.node.outputs)]
+        reasons = [
+            f"{side} {index} {reason}"
+            for side, index, name in named
+            if name and (side == "output" or not context.is_constant(name))
+            for reason in self._misfit(context.value(name))
+        ]
+        if not reasons:
+            yield from kernel_options(context)
+            return
+        yield Refusal(self.name, context.node.name, reasons[0])
+        if any(_is_odd(context.value(name)) for _, _, name in named if name):
+            return
+        for item in kernel_options(context):
+            if isinstance(item, KernelOption) and _is_view(context, item):
+                yield item
+
+    def _misfit(self, value: Value) -> tuple[str, ...]:
+        """Return why kernels do not take a value; nothing where some may."""
+        if value.dtype.name not in self.dtypes:
+            return (f"is {value.dtype}, kernels take {' and '.join(sorted(self.dtypes))}",)
+        return ("has no elements or too many axes",) if _is_odd(value) else ()
 
     def reorder_spec(self, value: Value, source: Format, goal: Format) -> KernelSpec:
         """Return the kernel that stores a value in another format."""

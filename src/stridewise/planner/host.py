@@ -1,0 +1,80 @@
+"""Host kernels: nodes that no kernel of the target computes run their NumPy reference.
+
+A host kernel takes and gives dense tensors in the user's own axis order, of any dtype, rank and
+shape, and is a step of the program like any other. It is offered only where the target has nothing
+else, so planning never weighs it against a kernel; what it costs still counts in the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stridewise.graph import Node, Refusal, Value
+from stridewise.ops.effort import effort
+from stridewise.ops.geometry import user_format
+from stridewise.ops.kernels import (
+    HOST,
+    Arg,
+    Call,
+    KernelContext,
+    KernelOption,
+    KernelSpec,
+    MemorySpec,
+    input_of,
+    output_of,
+)
+
+__all__ = ["host_option", "host_refusal", "is_host"]
+
+
+def _dense(value: Value) -> MemorySpec:
+    return MemorySpec(value.shape, "dense", dtype=value.dtype.short)
+
+
+def _post_ops(node: Node) -> tuple[str, ...]:
+    return tuple(f"{post.op}({post.alpha!r},{post.beta!r})" for post in node.post_ops)
+
+
+def host_option(context: KernelContext) -> KernelOption:
+    """Return the one way to compute a node on the host.
+
+    Constants are no arguments: the function has them from the graph.
+    """
+    node = context.node
+    inputs = [(index, context.value(name)) for index, name in enumerate(node.inputs) if name]
+    outputs = [context.value(name) for name in node.outputs]
+    read = [(index, value) for index, value in inputs if not context.is_constant(value.name)]
+    taken = {index: user_format(value) for index, value in read}
+    types = {index: value.type for index, value in inputs}
+    memories = (
+        *((f"in{index}", _dense(value)) for index, value in inputs),
+        *((f"out{index}", _dense(value)) for index, value in enumerate(outputs)),
+    )
+    post = _post_ops(node)
+    params = (("op", node.op), *node.attrs, *((("post_ops", post),) if post else ()))
+    wanted = effort(
+        node,
+        tuple(types.get(index) for index in range(len(node.inputs))),
+        tuple(value.type for value in outputs),
+    )
+    args = (
+        *(Arg(f"in{index}", input_of(index)) for index, _ in read),
+        *(Arg(f"out{index}", output_of(index)) for index in range(len(outputs))),
+    )
+    return KernelOption(
+        HOST,
+        tuple(taken.get(index) for index in range(len(node.inputs))),
+        tuple(map(user_format, outputs)),
+        (Call(KernelSpec(HOST, memories, params, flops=float(wanted.operations)), args),),
+    )
+
+
+def host_refusal(node: Node, reasons: Sequence[str]) -> Refusal:
+    """Return the refusal that says why a node runs on the host."""
+    why = "; ".join(dict.fromkeys(reasons)) or f"the target has no kernel for {node.op}"
+    return Refusal(HOST, node.name, why)
+
+
+def is_host(option: KernelOption) -> bool:
+    """Return whether an option runs on the host."""
+    return any(call.spec.kind == HOST for call in option.calls)

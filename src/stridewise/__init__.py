@@ -4,6 +4,7 @@ from stridewise import errors, formats, zoo
 from stridewise.api import (
     annotate,
     assert_plan,
+    capability,
     compile,  # noqa: A004
     load,
     load_plan,
@@ -25,9 +26,10 @@ from stridewise.errors import (
     PlanWarning,
     StridewiseError,
     TargetError,
+    UnsupportedError,
 )
 from stridewise.formats import Format
-from stridewise.graph import Graph
+from stridewise.graph import Capability, Graph
 from stridewise.ops import GraphBuilder
 from stridewise.planner import Plan
 from stridewise.runtime.executor import CompiledModel
@@ -36,6 +38,7 @@ from stridewise.runtime.simulate import SimulatedModel
 from stridewise.tensor import Quantization, TensorDesc
 
 __all__ = [
+    "Capability",
     "CompiledModel",
     "DTypeError",
     "DependencyError",
@@ -59,8 +62,10 @@ __all__ = [
     "StridewiseError",
     "TargetError",
     "TensorDesc",
+    "UnsupportedError",
     "annotate",
     "assert_plan",
+    "capability",
     "compile",
     "errors",
     "formats",

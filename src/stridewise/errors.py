@@ -7,7 +7,8 @@
     │   └── DTypeError   (ModelError)     an element type is unknown, of a tensor or of a model
     ├── GraphError       (ValueError)     a graph breaks a rule of its own, or its text is wrong
     ├── ModelError       (ValueError)     a model file is damaged, or uses something unsupported
-    │   └── MemoryLimitError              a model needs more memory than it may have
+    │   ├── MemoryLimitError              a model needs more memory than it may have
+    │   └── UnsupportedError              a sound model uses what Stridewise has no operator for
     ├── InputError       (ValueError)     an input of a call has the wrong name, shape or dtype
     ├── TargetError      (ValueError)     a target's file is damaged, or contradicts itself
     ├── PlanError        (RuntimeError)   no plan exists under the given constraints, or a plan's
@@ -41,6 +42,7 @@ __all__ = [
     "PlanWarning",
     "StridewiseError",
     "TargetError",
+    "UnsupportedError",
     "describe",
 ]
 
@@ -63,6 +65,19 @@ class ModelError(StridewiseError, ValueError):
 
 class MemoryLimitError(ModelError):
     """A model needs more memory than it may have; the message has the estimate."""
+
+
+class UnsupportedError(ModelError):
+    """A sound model uses what Stridewise has no operator for; another runtime may have one.
+
+    Attributes:
+        reason: the same in a few words, for tables; "" where the message is short enough.
+    """
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        """Keep the reason beside the message."""
+        super().__init__(message)
+        self.reason = reason
 
 
 class DTypeError(ModelError, FormatError):

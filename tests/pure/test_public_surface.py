@@ -16,6 +16,9 @@ import stridewise as sw
 from stridewise import errors
 
 PUBLIC = {
+    "Capability",
+    "UnsupportedError",
+    "capability",
     "CompiledModel",
     "DTypeError",
     "DependencyError",

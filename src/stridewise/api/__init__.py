@@ -4,7 +4,7 @@
 compiles and checks.
 """
 
-from stridewise.api.models import ModelSource, annotate, load, save
+from stridewise.api.models import ModelSource, annotate, capability, load, save
 from stridewise.api.plans import assert_plan, compile, load_plan, plan  # noqa: A004 (public name)
 from stridewise.api.request import NATIVE, TARGETS, PlanSource, TargetName, Tune
 
@@ -17,6 +17,7 @@ __all__ = [
     "Tune",
     "annotate",
     "assert_plan",
+    "capability",
     "compile",
     "load",
     "load_plan",

@@ -7,20 +7,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from stridewise.errors import InputError, describe
-from stridewise.graph import Graph
+from stridewise.errors import InputError, UnsupportedError, describe
+from stridewise.graph import Capability, Graph
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
+from stridewise.ops.capability import graph_capability
 from stridewise.ops.demand import check_demand, memory_demand
 from stridewise.ops.registry import check_data_format
 from stridewise.planner import Plan
 from stridewise.planner.annotate import annotated
 from stridewise.runtime.demand import checked_limit
+from stridewise.runtime.fallback import OnnxRuntime
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-__all__ = ["ModelSource", "annotate", "load", "save"]
+__all__ = ["ModelSource", "annotate", "capability", "load", "save"]
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | Graph | ModelProto"
 """Path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph."""
@@ -31,16 +33,23 @@ def load(
     shapes: Mapping[str, Sequence[int]] | None = None,
     *,
     memory_limit: int | None = None,
+    fallback: bool = True,
 ) -> Graph:
     """Return the graph of a model, as the user wrote it.
+
+    Nodes that Stridewise has no operator for are in nodes ``fallback``, or in ``Graph.tail``, which
+    ONNX Runtime computes.
 
     Args:
         source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
         shapes: shapes of inputs, where the model leaves them open or others are wanted.
         memory_limit: bytes that the model may need to run; by default three quarters of the memory.
+        fallback: whether ONNX Runtime may compute what Stridewise has no operator for.
 
     Raises:
-        ModelError: the model is damaged or uses something unsupported.
+        ModelError: the model is damaged.
+        UnsupportedError: it uses something unsupported, without ``fallback`` or there as well.
+        DependencyError: it needs ONNX Runtime, which is not installed.
         MemoryLimitError: the model needs more memory than that; the message has the estimate.
         InputError: ``shapes`` names no input of the model, or does not fit it.
         GraphError: a given graph breaks an invariant.
@@ -59,13 +68,67 @@ def load(
             )
         verify(source, infer)
         check_data_format(source)
+        if not fallback:
+            _check_native(source)
         check_demand(f"graph {source.name!r}", memory_demand(source), limit)
         return source
     from stridewise.frontends.onnx import import_model  # noqa: PLC0415 (onnx takes time to load)
 
     if isinstance(source, os.PathLike):
         source = Path(source)
-    return import_model(source, shapes=shapes, memory_limit=limit)
+    foreign = OnnxRuntime() if fallback else None
+    return import_model(source, shapes=shapes, memory_limit=limit, foreign=foreign)
+
+
+def _check_native(graph: Graph) -> None:
+    """Refuse a graph that another runtime has a part in."""
+    for segment in graph_capability(graph).segments:
+        if segment.support != "native":
+            raise UnsupportedError(
+                describe(
+                    f"graph {graph.name!r}",
+                    expected="no part for another runtime",
+                    found=str(segment),
+                    fix="leave out fallback=False",
+                )
+            )
+
+
+def capability(
+    source: ModelSource,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    memory_limit: int | None = None,
+) -> Capability:
+    """Return which nodes of a model run natively, and which in ONNX Runtime and why.
+
+    ONNX Runtime need not be installed for this; where it is, it tells the types of results of
+    operators that only it knows.
+
+    Args:
+        source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
+        shapes: shapes of inputs, where the model leaves them open or others are wanted.
+        memory_limit: bytes that a value may have; by default three quarters of the memory.
+
+    Raises:
+        ModelError: the model is damaged.
+        MemoryLimitError: a value needs more memory than that.
+        InputError: ``shapes`` names no input of the model, or does not fit it.
+
+    >>> import stridewise as sw
+    >>> b = sw.GraphBuilder("small")
+    >>> graph = b.build([b.op("relu", [b.input("x", (1, 2))], output="y")])
+    >>> print(sw.capability(graph), end="")
+    'small': 1 of 1 node native
+    """
+    if isinstance(source, Graph):
+        return graph_capability(load(source, shapes, memory_limit=memory_limit))
+    from stridewise.frontends.onnx import examine_model  # noqa: PLC0415 (as above)
+
+    if isinstance(source, os.PathLike):
+        source = Path(source)
+    limit = checked_limit(memory_limit)
+    return examine_model(source, OnnxRuntime(lenient=True), shapes=shapes, memory_limit=limit)
 
 
 def save(

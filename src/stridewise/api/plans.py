@@ -42,6 +42,7 @@ def plan(
     output_formats: Wanted | None = None,
     progress: Progress | None = None,
     memory_limit: int | None = None,
+    fallback: bool = True,
     plan: PlanSource | None = None,
 ) -> Plan:
     """Decide how every tensor of a model is stored and which kernel computes each node.
@@ -62,11 +63,14 @@ def plan(
         output_formats: likewise, the formats that the caller can use outputs in.
         progress: called as ``progress(done, total, kind)`` while kernels are timed.
         memory_limit: bytes that the model may need to run; by default three quarters of the memory.
+        fallback: whether ONNX Runtime may compute what Stridewise has no operator for.
         plan: a plan file, or a plan of the same graph, whose decisions and costs are used again;
             nothing is decided or timed then, and ``tune`` and the formats mean nothing.
 
     Raises:
-        ModelError: the model is damaged or uses something unsupported.
+        ModelError: the model is damaged.
+        UnsupportedError: it uses something unsupported, without ``fallback`` or there as well.
+        DependencyError: it needs ONNX Runtime, which is not installed.
         MemoryLimitError: the model needs more memory than it may have; the message says how much.
         InputError: an argument does not fit.
         FormatError: a format of an input or output is unknown, or does not suit it.
@@ -89,6 +93,7 @@ def plan(
         output_formats=output_formats,
         progress=progress,
         memory_limit=memory_limit,
+        fallback=fallback,
     )
     return _planned(request, plan)
 
@@ -115,6 +120,7 @@ def compile(  # noqa: A001 (the public name; the built-in is never wanted beside
     output_formats: Wanted | None = None,
     progress: Progress | None = None,
     memory_limit: int | None = None,
+    fallback: bool = True,
     plan: PlanSource | None = None,
 ) -> CompiledModel: ...
 
@@ -132,6 +138,7 @@ def compile(  # noqa: A001
     output_formats: Wanted | None = None,
     progress: Progress | None = None,
     memory_limit: int | None = None,
+    fallback: bool = True,
     plan: PlanSource | None = None,
 ) -> Model: ...
 
@@ -148,6 +155,7 @@ def compile(  # noqa: A001
     output_formats: Wanted | None = None,
     progress: Progress | None = None,
     memory_limit: int | None = None,
+    fallback: bool = True,
     plan: PlanSource | None = None,
 ) -> Model:
     """Make a model ready to run; the arguments are those of :func:`plan`.
@@ -161,7 +169,9 @@ def compile(  # noqa: A001
     in the cache. With ``plan``, its decisions are used as they are, and nothing is timed.
 
     Raises:
-        ModelError: the model is damaged or uses something unsupported.
+        ModelError: the model is damaged.
+        UnsupportedError: it uses something unsupported, without ``fallback`` or there as well.
+        DependencyError: it needs ONNX Runtime, which is not installed.
         MemoryLimitError: the model needs more memory than it may have; the message says how much.
         InputError: an argument does not fit.
         FormatError: a format of an input or output is unknown, or does not suit it.
@@ -185,6 +195,7 @@ def compile(  # noqa: A001
         output_formats=output_formats,
         progress=progress,
         memory_limit=memory_limit,
+        fallback=fallback,
     )
     return _compiled(request, plan)
 
@@ -261,7 +272,8 @@ def assert_plan(
         plan_or_model: the plan, or a compiled model, for its plan.
         max_reorders: the most reorders that are acceptable.
         max_moved_nbytes: the most bytes that steps may write which only move them.
-        no_fallback: whether the library's naive reference loops are unacceptable.
+        no_fallback: whether the library's naive reference loops, and parts that ONNX Runtime
+            computes, are unacceptable.
         formats: the format that each of some tensors (or nodes, for their first output) is produced
             in: a kind of the target, a name in any dialect, or a format.
         max_gap: how far from the optimum the plan may be, as a part of its cost; None for any.

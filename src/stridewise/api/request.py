@@ -86,6 +86,7 @@ class Request:
     output_formats: Wanted | None = None
     progress: Progress | None = None
     memory_limit: int | None = None
+    fallback: bool = True
 
     def __post_init__(self) -> None:
         if self.tune not in ("measure", "model"):
@@ -94,7 +95,10 @@ class Request:
 
     def simplified(self) -> Simplified:
         """Import and simplify the model."""
-        return simplify(load(self.source, self.shapes, memory_limit=self.memory_limit))
+        graph = load(
+            self.source, self.shapes, memory_limit=self.memory_limit, fallback=self.fallback
+        )
+        return simplify(graph)
 
     def work(self) -> Work:
         """Import and simplify the model, and prepare what knows its costs."""

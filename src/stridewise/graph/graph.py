@@ -15,6 +15,7 @@ from stridewise.dtypes import DType
 from stridewise.errors import GraphError, describe
 from stridewise.formats import Format
 from stridewise.graph.constant import Constant
+from stridewise.graph.partition import Tail
 
 __all__ = ["Attr", "Graph", "Node", "PostOp", "Refusal", "TensorType", "Value"]
 
@@ -192,6 +193,7 @@ class Graph:
         nodes: in topological order.
         values: every value by name: inputs, constants and results.
         constants: the data of the constant values.
+        tail: what another runtime computes afterwards from inputs and outputs; None for nothing.
     """
 
     name: str
@@ -200,6 +202,17 @@ class Graph:
     nodes: tuple[Node, ...]
     values: Mapping[str, Value]
     constants: Mapping[str, Constant] = field(default_factory=_no_constants)
+    tail: Tail | None = None
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """Names of what the caller gives, tensors or not, in order."""
+        return self.inputs if self.tail is None else self.tail.arguments
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Names of what the caller gets, in order."""
+        return self.outputs if self.tail is None else self.tail.results
 
     def value(self, name: str) -> Value:
         """Return the value of that name.

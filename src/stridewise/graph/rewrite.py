@@ -147,11 +147,9 @@ class Rewriter:
         kept.reverse()
         needed.update(self.graph.inputs)
         needed.update(name for node in kept for name in node.outputs)
-        return Graph(
-            self.graph.name,
-            self.graph.inputs,
-            self.graph.outputs,
-            tuple(kept),
-            MappingProxyType({k: v for k, v in self._values.items() if k in needed}),
-            MappingProxyType({k: v for k, v in self._constants.items() if k in needed}),
+        return dataclasses.replace(
+            self.graph,
+            nodes=tuple(kept),
+            values=MappingProxyType({k: v for k, v in self._values.items() if k in needed}),
+            constants=MappingProxyType({k: v for k, v in self._constants.items() if k in needed}),
         )

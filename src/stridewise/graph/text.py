@@ -9,6 +9,8 @@
       return %y
     }
 
+What runs afterwards is a line ``tail {inputs=["y"], ...} sha 0f3a...`` before the last.
+
 Constants of up to eight elements are written out. Larger ones, and those with NaN, are named by
 their digest, and the parser takes them from the constants that it is given.
 """
@@ -27,10 +29,14 @@ from stridewise.errors import GraphError, describe
 from stridewise.formats import Format, parse
 from stridewise.graph.constant import Constant
 from stridewise.graph.graph import Attr, Graph, Node, PostOp, TensorType, Value
+from stridewise.graph.partition import Tail
 
 __all__ = ["from_text", "to_text"]
 
 _INLINE_LIMIT = 8
+_TAIL_LISTS = (
+    "inputs", "outputs", "arguments", "results", "nodes", "operators", "reasons"
+)  # fmt: skip
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w./-]*")
 
 
@@ -79,6 +85,11 @@ def _node_text(graph: Graph, node: Node) -> str:
     return f"{text} {json.dumps(node.name)}"
 
 
+def _tail_text(tail: Tail) -> str:
+    lists = ", ".join(f"{key}={_attr_text(getattr(tail, key))}" for key in _TAIL_LISTS)
+    return f"tail {{{lists}}} sha {tail.model.digest}"
+
+
 def to_text(graph: Graph) -> str:
     """Return the text form of a graph."""
     inputs = ", ".join(_value_text(graph.values[name]) for name in graph.inputs)
@@ -86,7 +97,9 @@ def to_text(graph: Graph) -> str:
     for name, constant in graph.constants.items():
         lines.append(f"  const {_value_text(graph.values[name])} {_constant_text(constant)}")
     lines += [f"  {_node_text(graph, node)}" for node in graph.nodes]
-    lines.append(f"  return {', '.join(_ref(name) for name in graph.outputs)}")
+    if graph.tail is not None:
+        lines.append(f"  {_tail_text(graph.tail)}")
+    lines.append(f"  return {', '.join(_ref(name) for name in graph.outputs)}".rstrip())
     return "\n".join([*lines, "}"]) + "\n"
 
 
@@ -182,14 +195,39 @@ class _Parser:
 
     def constant(self, value: Value) -> Constant:
         if self.maybe("word", "sha"):
-            kind, _ = self.peek()
-            digest = self.take(kind)
-            if digest not in self.store:
-                raise self.fail(f"constants=... with the constant of digest {digest}")
-            return self.store[digest]
+            return self.stored()
         self.take("mark", "=")
         items = [self.scalar() for _ in self.items("[", "]")]
         return Constant(np.array(items, dtype=value.dtype.numpy).reshape(value.shape))
+
+    def stored(self) -> Constant:
+        kind, _ = self.peek()
+        digest = self.take(kind)
+        if digest not in self.store:
+            raise self.fail(f"constants=... with the constant of digest {digest}")
+        return self.store[digest]
+
+    def attrs(self) -> tuple[tuple[str, Attr], ...]:
+        found: list[tuple[str, Attr]] = []
+        for _ in self.items("{", "}"):
+            key = self.take("word")
+            self.take("mark", "=")
+            found.append((key, self.attr()))
+        return tuple(found)
+
+    def tail(self) -> Tail | None:
+        if not self.maybe("word", "tail"):
+            return None
+        found = dict(self.attrs())
+        lists = {
+            key: tuple(str(item) for item in value)
+            for key, value in found.items()
+            if key in _TAIL_LISTS and isinstance(value, tuple)
+        }
+        if len(lists) != len(_TAIL_LISTS):
+            raise self.fail(f"a tail with {', '.join(_TAIL_LISTS)}")
+        self.take("word", "sha")
+        return Tail(self.stored(), **lists)
 
     def scalar(self) -> int | float | bool:
         if self.peek()[0] == "word":
@@ -218,16 +256,11 @@ class _Parser:
         self.take("mark", "=")
         op = self.take("word")
         inputs = tuple(self.ref() for _ in self.items("(", ")"))
-        attrs: list[tuple[str, Attr]] = []
-        if self.peek() == ("mark", "{"):
-            for _ in self.items("{", "}"):
-                key = self.take("word")
-                self.take("mark", "=")
-                attrs.append((key, self.attr()))
+        attrs = self.attrs() if self.peek() == ("mark", "{") else ()
         post: tuple[PostOp, ...] = ()
         if self.maybe("word", "post"):
             post = tuple(self.post_op() for _ in self.items("[", "]"))
-        return Node(self.string(), op, inputs, tuple(outputs), tuple(attrs), post)
+        return Node(self.string(), op, inputs, tuple(outputs), attrs, post)
 
     def graph(self) -> Graph:
         self.take("word", "graph")
@@ -241,8 +274,9 @@ class _Parser:
         nodes: list[Node] = []
         while self.peek()[0] == "ref":
             nodes.append(self.node())
+        tail = self.tail()
         self.take("word", "return")
-        outputs = [self.ref()]
+        outputs = [self.ref()] if self.peek() != ("mark", "}") else []
         while self.maybe("mark", ","):
             outputs.append(self.ref())
         self.take("mark", "}")
@@ -254,6 +288,7 @@ class _Parser:
             tuple(nodes),
             MappingProxyType(self.values),
             MappingProxyType(constants),
+            tail,
         )
 
 

@@ -30,12 +30,27 @@ class _Checker:
         for name in self.graph.outputs:
             if name not in self.defined:
                 raise self.fail("outputs", "defined values", repr(name))
+        self.tail()
         if set(self.graph.values) != self.defined:
             difference = sorted(set(self.graph.values) ^ self.defined)
             raise self.fail("values", "exactly the defined ones", difference)
         for name, value in self.graph.values.items():
             if value.name != name:
                 raise self.fail(f"value {name!r}", "its own name", repr(value.name))
+
+    def tail(self) -> None:
+        tail = self.graph.tail
+        if tail is None:
+            return
+        given = {*tail.arguments, *self.graph.outputs}
+        for name in tail.inputs:
+            if name not in given:
+                raise self.fail("tail", "inputs of the call and outputs of the graph", repr(name))
+        for name in tail.results:
+            if name not in given and name not in tail.outputs:
+                raise self.fail("tail", "results that the graph or the tail gives", repr(name))
+        if not set(self.graph.inputs) <= set(tail.arguments):
+            raise self.fail("tail", "the graph's inputs among those of a call", tail.arguments)
 
     def node(self, node: Node) -> None:
         where = f"node {node.name!r}"

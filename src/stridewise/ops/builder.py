@@ -5,12 +5,13 @@ Methods for whole layers are in ``layers.py``, which makes :class:`GraphBuilder`
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from stridewise.dtypes import DType, dtype_of
 from stridewise.errors import FormatError, GraphError, describe
-from stridewise.graph import Attr, Constant, Graph, Node, TensorType, Value
+from stridewise.graph import Attr, Constant, Graph, Node, Tail, TensorType, Value
 from stridewise.ops.data_format import ATTRIBUTE, CHANNELS_FIRST, DATA_FORMATS
 from stridewise.ops.registry import OPS, Array, check_data_format, infer
 
@@ -105,15 +106,40 @@ class NodeBuilder:
         Raises:
             GraphError: an input is unknown, or the operator does not take these inputs.
         """
+        return self.node(op, inputs, attrs, name=name, outputs=(output,))[0]
+
+    def node(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr] | None = None,
+        *,
+        name: str = "",
+        outputs: Sequence[str] = (),
+    ) -> tuple[str, ...]:
+        """Add a node with any number of outputs and return their names; see :meth:`op`.
+
+        Args:
+            op: a key of :data:`stridewise.ops.OPS`.
+            inputs: names of values; ``""`` for an absent optional input.
+            attrs: the operator's attributes.
+            name: the node's name; by default a fresh one like the operator's.
+            outputs: names of the outputs; those that are left out or ``""`` get fresh ones.
+
+        Raises:
+            GraphError: an input is unknown, or the operator does not take these inputs.
+        """
         node_name = self.fresh(name or op) if not name or name in self._nodes else name
-        result = output or self.fresh(node_name)
         given = {**self._format_of(op, inputs), **(attrs or {})}
-        node = Node(node_name, op, tuple(inputs), (result,), tuple(sorted(given.items())))
-        types = tuple(self.type(name) if name else None for name in inputs)
-        (tensor_type,) = infer(node, types)
-        self._define(result, tensor_type)
-        self._nodes[node_name] = node
-        return result
+        bare = Node(node_name, op, tuple(inputs), tuple(outputs), tuple(sorted(given.items())))
+        types = infer(bare, tuple(self.type(item) if item else None for item in inputs))
+        wanted = (*outputs, *("",) * (len(types) - len(outputs)))
+        results = tuple(
+            self._define(result or self.fresh(node_name), type_)
+            for result, type_ in zip(wanted, types, strict=True)
+        )
+        self._nodes[node_name] = dataclasses.replace(bare, outputs=results)
+        return results
 
     def _format_of(self, op: str, inputs: Sequence[str]) -> dict[str, Attr]:
         """Return the attribute that an anchor needs in channels-last; matrices need none."""
@@ -140,14 +166,14 @@ class NodeBuilder:
         constant = self._constants.get(name)
         return None if constant is None else constant.array
 
-    def build(self, outputs: Sequence[str]) -> Graph:
-        """Return the graph with these outputs.
+    def build(self, outputs: Sequence[str], tail: Tail | None = None) -> Graph:
+        """Return the graph with these outputs, and what another runtime computes afterwards.
 
         Raises:
             GraphError: an output is unknown, or there is none.
             FormatError: nodes have different data formats.
         """
-        if not outputs:
+        if not outputs and tail is None:
             raise GraphError(
                 describe(f"graph {self.name!r}", expected="at least one output", found="none")
             )
@@ -160,6 +186,7 @@ class NodeBuilder:
             tuple(self._nodes.values()),
             MappingProxyType(dict(self._values)),
             MappingProxyType(dict(self._constants)),
+            tail,
         )
         check_data_format(graph)
         return graph

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from stridewise.errors import PlanAssertionError, PlanError, describe
 from stridewise.formats import Format
+from stridewise.ops.capability import graph_capability
 from stridewise.planner.plan import Plan
 from stridewise.planner.spelling import find_format, find_tensor
 from stridewise.planner.why import duration
@@ -29,7 +30,8 @@ class Expectations:
     Attributes:
         max_reorders: no more reorders than this.
         max_moved_nbytes: no more bytes written by steps that only move them.
-        no_fallback: no node, and no reorder, runs the library's naive reference loops.
+        no_fallback: no node, and no reorder, runs the library's naive reference loops, and no
+            part runs in another runtime.
         formats: tensors (or nodes) with the format that they are produced in, in any spelling.
         max_gap: the plan is proved to be this near to the optimum, as a part of its cost.
         max_cost_ns: the predicted time of one run.
@@ -60,6 +62,9 @@ def _few_bytes(plan: Plan, most: int) -> Iterator[str]:
 
 
 def _no_fallback(plan: Plan) -> Iterator[str]:
+    for segment in graph_capability(plan.graph).segments:
+        if segment.support != "native":
+            yield describe("partitions", expected="one, native", found=str(segment))
     for decision in plan.decisions:
         if any(cost.is_reference for cost in decision.chosen.costs):
             yield describe(

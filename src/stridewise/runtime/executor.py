@@ -16,6 +16,7 @@ from stridewise.ops.geometry import storage_shape
 from stridewise.planner.page import Page, framed
 from stridewise.planner.plan import Plan
 from stridewise.runtime.chrome_trace import chrome_trace
+from stridewise.runtime.fallback import TailRun
 from stridewise.runtime.inputs import as_array, in_order
 from stridewise.runtime.library import forbid_forked_threads
 from stridewise.runtime.lower import lower
@@ -134,6 +135,7 @@ class CompiledModel(Model):
         threads = plan.machine.threads
         kernels = Kernels(threads)
         self._plan = plan
+        self._tail = TailRun.of(plan)
         self.program = lower(plan, kernels.scratch)
         self._native = NativeProgram(plan.graph, self.program, kernels, threads)
         self._run = self._native.program.run
@@ -185,6 +187,9 @@ class CompiledModel(Model):
             ExecutionError: the process was forked from one that had used several threads, or a
                 node fails for these values, such as an index beyond the end.
         """
+        if self._tail is not None:
+            results = tuple(self.run(self._tail.named(inputs)).values())
+            return results[0] if len(results) == 1 else results
         outputs = self._execute(self._checked(inputs))
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
@@ -194,7 +199,9 @@ class CompiledModel(Model):
         Raises:
             InputError: a name, a shape or a dtype is wrong, or an input is missing.
         """
-        return dict(zip(self.output_names, self._execute(self._named(inputs)), strict=True))
+        outputs = self._execute(self._named(inputs))
+        found = dict(zip(self._plan.graph.outputs, outputs, strict=True))
+        return found if self._tail is None else self._tail.results(inputs, found)
 
     def profile(self, inputs: Mapping[str, Any], runs: int = 20) -> Profile:
         """Time every step, and set the times beside the predicted ones.
@@ -281,7 +288,7 @@ class CompiledModel(Model):
             native.trace(arrays, outputs, after)
         finally:
             native.poison = False
-        return dict(zip(self.output_names, outputs, strict=True))
+        return dict(zip(self._plan.graph.outputs, outputs, strict=True))
 
     def _allocate(self) -> list[Array]:
         return [np.empty(shape, dtype) for shape, dtype in self._outputs]
@@ -329,4 +336,5 @@ class CompiledModel(Model):
         return arrays
 
     def _named(self, inputs: Mapping[str, Any]) -> list[Array]:
-        return in_order(self._plan.graph, inputs, self._plan.input_formats)
+        given = inputs if self._tail is None else self._tail.tensors(inputs)
+        return in_order(self._plan.graph, given, self._plan.input_formats)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,14 @@ from stridewise.errors import ExecutionError, StridewiseError, describe
 from stridewise.graph import Graph, Node, TensorType
 from stridewise.ops import evaluate
 
-__all__ = ["HOST_FUNCTIONS", "HostFunction", "MakeHostFunction", "host_call", "host_function"]
+__all__ = [
+    "HOST_FUNCTIONS",
+    "HostFunction",
+    "InPlace",
+    "MakeHostFunction",
+    "host_call",
+    "host_function",
+]
 
 Array = NDArray[Any]
 
@@ -29,7 +36,7 @@ Operands are views of memory that the next step may overwrite, so that a functio
 has to copy it. A result may be an operand, or a view of one. Any number of threads may call it.
 """
 
-MakeHostFunction = Callable[[Node, Graph], HostFunction]
+MakeHostFunction = Callable[[Node, Graph, int], HostFunction]
 
 HOST_FUNCTIONS: dict[str, MakeHostFunction] = {}
 """Operators that run something else than their NumPy reference.
@@ -38,10 +45,19 @@ The function is made once a model, where constants can be prepared, and must not
 """
 
 
-def host_function(node: Node, graph: Graph) -> HostFunction:
-    """Return what computes a node on the host."""
+@runtime_checkable
+class InPlace(Protocol):
+    """A host function that can write its results where they belong, without a copy."""
+
+    def write(self, operands: Sequence[Array | None], results: Sequence[Array]) -> None:
+        """Compute the results in arrays that are there."""
+        ...
+
+
+def host_function(node: Node, graph: Graph, threads: int) -> HostFunction:
+    """Return what computes a node on the host, with as many threads where it has its own."""
     make = HOST_FUNCTIONS.get(node.op)
-    return partial(evaluate, node) if make is None else make(node, graph)
+    return partial(evaluate, node) if make is None else make(node, graph, threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +89,10 @@ class _HostCall:
             operands[index] = constant
         for (index, type_), view in zip(self.reads, views, strict=False):
             operands[index] = _as_array(view, type_)
+        if isinstance(self.function, InPlace):
+            places = zip(self.writes, views[len(self.reads) :], strict=True)
+            self.function.write(operands, [_as_array(view, type_) for type_, view in places])
+            return
         try:
             # As in the kernels of the library, infinity and NaN are results like any other.
             with np.errstate(all="ignore"):
@@ -97,7 +117,9 @@ def _as_array(view: NDArray[np.uint8], type_: TensorType) -> Array:
     return view.view(type_.dtype.numpy).reshape(type_.shape)
 
 
-def host_call(node: Node, graph: Graph) -> Callable[[list[NDArray[np.uint8]]], object]:
+def host_call(
+    node: Node, graph: Graph, threads: int
+) -> Callable[[list[NDArray[np.uint8]]], object]:
     """Return what a host step calls.
 
     Its arguments are the operands that are no constants, in the order of the node, then the
@@ -114,7 +136,7 @@ def host_call(node: Node, graph: Graph) -> Callable[[list[NDArray[np.uint8]]], o
         if name and name not in graph.constants
     )
     writes = tuple(graph.values[name].type for name in node.outputs)
-    return _HostCall(node, host_function(node, graph), constants, reads, writes)
+    return _HostCall(node, host_function(node, graph, threads), constants, reads, writes)
 
 
 def _readonly(array: Array) -> Array:

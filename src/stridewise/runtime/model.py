@@ -33,17 +33,17 @@ class Model(ABC):
     @property
     def input_names(self) -> tuple[str, ...]:
         """Names of the inputs in the order of a call."""
-        return self.plan.graph.inputs
+        return self.plan.graph.arguments
 
     @property
     def output_names(self) -> tuple[str, ...]:
         """Names of the outputs in the order of the results."""
-        return self.plan.graph.outputs
+        return self.plan.graph.results
 
     def __repr__(self) -> str:
         values = self.plan.graph.values
         inputs, outputs = (
-            ", ".join(f"{name}: {values[name].type}" for name in names)
+            ", ".join(f"{name}: {values[name].type}" if name in values else name for name in names)
             for names in (self.input_names, self.output_names)
         )
         return f"{type(self).__name__}({self.plan.graph.name!r}, {inputs} -> {outputs})"

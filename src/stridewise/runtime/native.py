@@ -129,7 +129,7 @@ class NativeProgram:
         nodes = {node.name: node for node in graph.nodes}
         for step in program.steps:
             if isinstance(step, KernelStep) and step.spec.kind == HOST:
-                self._add_host(step, host_call(nodes[step.node], graph))
+                self._add_host(step, host_call(nodes[step.node], graph, threads))
             else:
                 self._add(core, step, kernels)
         self.program.freeze()

@@ -9,7 +9,7 @@ from stridewise.frontends.onnx.annotate import Notes, annotate_model
 from stridewise.frontends.onnx.census import count_operators
 from stridewise.frontends.onnx.edit import randomize, rebatch
 from stridewise.frontends.onnx.export import save_model
-from stridewise.frontends.onnx.model import import_model
+from stridewise.frontends.onnx.model import examine_model, import_model
 from stridewise.frontends.onnx.proto import OPSETS
 from stridewise.frontends.onnx.source import read_model
 
@@ -18,6 +18,7 @@ __all__ = [
     "Notes",
     "annotate_model",
     "count_operators",
+    "examine_model",
     "import_model",
     "randomize",
     "read_model",

@@ -17,12 +17,13 @@ from onnx import ModelProto, TensorProto
 
 from stridewise.dtypes import dtype_of
 from stridewise.errors import GraphError, MemoryLimitError, ModelError, describe
-from stridewise.frontends.onnx.proto import OnnxNode
+from stridewise.frontends.onnx.proto import OnnxNode, reads_of
 from stridewise.frontends.onnx.tensors import TensorReader
-from stridewise.graph import Attr, Graph, Node, TensorType
+from stridewise.graph import Attr, Graph, Node, Tail, TensorType
 from stridewise.ops import GraphBuilder, evaluate, infer
 from stridewise.ops.demand import spelled
 from stridewise.ops.effort import Budget, Effort, effort, nbytes
+from stridewise.ops.fallback import OP as FALLBACK
 from stridewise.ops.registry import Array
 
 __all__ = ["Handler", "Importer", "scalar", "tensor_type"]
@@ -51,9 +52,22 @@ class Importer:
     """
 
     def __init__(
-        self, name: str, model: ModelProto, reader: TensorReader, memory_limit: int | None = None
+        self,
+        name: str,
+        model: ModelProto,
+        reader: TensorReader,
+        memory_limit: int | None = None,
+        outputs: Sequence[str] | None = None,
     ) -> None:
-        """Start from the initializers and names of a model; its inputs are added next."""
+        """Start from the initializers and names of a model; its inputs are added next.
+
+        Args:
+            name: of the graph.
+            model: where initializers and names are from.
+            reader: reads the initializers.
+            memory_limit: bytes that a value may have; None for any number.
+            outputs: what the graph shall give; by default what the model does.
+        """
         graph = model.graph
         self.builder = GraphBuilder(name)
         self.rebatched: set[tuple[int, int]] = set()
@@ -64,8 +78,9 @@ class Importer:
         self._constants: dict[str, Array] = {}
         self._spellings: dict[str, str] = {}
         self._values: dict[str, str] = {}
-        self._outputs = tuple(item.name for item in graph.output)
-        self._reads = {name for node in graph.node for name in node.input} | set(self._outputs)
+        given = tuple(item.name for item in graph.output)
+        self._outputs = given if outputs is None else tuple(outputs)
+        self._reads = {name for node in graph.node for name in reads_of(node)} | set(given)
         self._node_names = Counter(node.name for node in graph.node)
         self._reserved = self._reads.union(self._initializers)
         for node in graph.node:
@@ -89,6 +104,10 @@ class Importer:
             self._constants[name] = found
             self.budget.grow(found.nbytes)
         return found
+
+    def initializer(self, name: str) -> TensorProto | None:
+        """Return an initializer as the file has it, None for any other value."""
+        return self._initializers.get(self._resolve(name))
 
     def require_const(self, node: OnnxNode, index: int, what: str) -> Array:
         """Return the data of an input that must be a constant.
@@ -163,8 +182,16 @@ class Importer:
         Raises:
             ModelError: an input is defined later, or nowhere.
         """
-        for name in node.inputs:
-            if name and not self.known(name):
+        self.check_names(node, [name for name in node.inputs if name])
+
+    def check_names(self, node: OnnxNode, names: Sequence[str]) -> None:
+        """Check that values which a node reads, or its subgraphs, are there.
+
+        Raises:
+            ModelError: one is defined later, or nowhere.
+        """
+        for name in names:
+            if not self.known(name):
                 raise node.error("inputs that are defined before it", repr(name), _UNSORTED)
 
     def only_first_output(self, node: OnnxNode, why: str) -> None:
@@ -252,6 +279,54 @@ class Importer:
                 )
             )
 
+    def preset(self, constants: Mapping[str, Array]) -> None:
+        """Define results that an earlier import of the same model has computed."""
+        self._constants |= constants
+
+    def forget(self, node: OnnxNode) -> None:
+        """Undefine what a handler may have defined of a node before it refused it."""
+        for name in node.outputs:
+            for table in (self._values, self._constants, self._spellings):
+                table.pop(name, None)
+
+    def assume(self, name: str, type_: TensorType) -> None:
+        """Define a result of which nothing but the type is known yet."""
+        nothing = np.zeros(0, np.uint8)
+        attrs = {"nodes": (name,), "operators": ("",), "reasons": ("",), "types": (str(type_),)}
+        self._claim(name)
+        (value,) = self.builder.node(FALLBACK, [self.builder.constant(nothing)], attrs)
+        self._values[name] = value
+        self._check_size(f"value {name!r}", type_)
+
+    def fallback(
+        self,
+        name: str,
+        inputs: Sequence[str],
+        model: Array,
+        attrs: Mapping[str, Attr],
+        outputs: Sequence[str],
+    ) -> None:
+        """Add a part of the model that another runtime computes.
+
+        Args:
+            name: of the node.
+            inputs: names of what it reads; no constants.
+            model: the part, serialized.
+            attrs: what is in it, why, and the types of its outputs.
+            outputs: names of what it gives.
+
+        Raises:
+            MemoryLimitError: an output is larger than all the memory that there is.
+        """
+        for result in outputs:
+            self._claim(result)
+        content = self.builder.constant(model, self._fresh(f"{outputs[0]}/model"))
+        names = [self._materialize(item) for item in inputs]
+        found = self.builder.node(FALLBACK, [*names, content], attrs, name=name, outputs=outputs)
+        for result in found:
+            self._values[result] = result
+            self._check_size(f"value {result!r}", self.builder.type(result))
+
     def constant(self, hint: str, data: Array) -> str:
         """Add a constant of our own and return its name."""
         return self.define(self._fresh(hint), data)
@@ -272,7 +347,7 @@ class Importer:
         """Add an intermediate operation of a node and return the name of its result."""
         base = next(name for name in node.outputs if name)
         name = self._fresh(f"{base}/{role}")
-        return self._add(name, name, op, inputs, attrs or {})
+        return self._add(name, (name,), op, inputs, attrs or {})
 
     def emit(
         self,
@@ -287,20 +362,38 @@ class Importer:
         if not result:
             return
         own = node.name if output == 0 and self._node_names[node.name] == 1 else ""
-        self._add(own or result, result, op, inputs, attrs or {})
+        self._add(own or result, (result,), op, inputs, attrs or {})
+
+    def emit_all(
+        self,
+        node: OnnxNode,
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr],
+        count: int,
+    ) -> None:
+        """Add the operation that gives all ``count`` outputs of a node, wanted or not."""
+        first = next(name for name in node.outputs if name)
+        given = (*node.outputs, *("",) * (count - len(node.outputs)))
+        results = tuple(
+            name or self._fresh(f"{first}/output{index}") for index, name in enumerate(given)
+        )
+        own = node.name if self._node_names[node.name] == 1 else ""
+        self._add(own or first, results, op, inputs, attrs)
 
     def _add(
-        self, name: str, result: str, op: str, inputs: Sequence[str], attrs: Mapping[str, Attr]
+        self,
+        name: str,
+        results: tuple[str, ...],
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr],
     ) -> str:
-        operands = [self.const(item) if item else None for item in inputs]
-        present = [item for item in inputs if item]
-        if present and all(self.const(item) is not None for item in present):
-            node = Node(name, op, tuple(inputs), (result,), tuple(sorted(attrs.items())))
-            types = tuple(None if item is None else tensor_type(item) for item in operands)
-            if self.budget.take(effort(node, types, infer(node, types))):
-                self._constants[self._claim(result)] = evaluate(node, operands)[0]
-                return result
-        self._claim(result)
+        """Compute an operation of constants, or add it to the graph; return the first result."""
+        if self._compute(name, results, op, inputs, attrs):
+            return results[0]
+        for result in results:
+            self._claim(result)
         for key in _WINDOW:
             wide = attrs.get(key)
             items = wide if isinstance(wide, tuple) else ()
@@ -310,9 +403,33 @@ class Importer:
                     describe(f"node {name!r}", expected=f"at most {_MAX_WINDOW}", found=found)
                 )
         names = [self._materialize(item) if item else "" for item in inputs]
-        self._values[result] = self.builder.op(op, names, attrs, name=name, output=result)
-        self._check_size(f"value {result!r}", self.builder.type(result))
-        return result
+        added = self.builder.node(op, names, attrs, name=name, outputs=results)
+        for result, value in zip(results, added, strict=True):
+            self._values[result] = value
+            self._check_size(f"value {result!r}", self.builder.type(value))
+        return results[0]
+
+    def _compute(
+        self,
+        name: str,
+        results: tuple[str, ...],
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr],
+    ) -> bool:
+        """Compute an operation if all operands are constants, and it does not take too much."""
+        operands = [self.const(item) if item else None for item in inputs]
+        if not any(inputs) or any(
+            item and data is None for item, data in zip(inputs, operands, strict=True)
+        ):
+            return False
+        node = Node(name, op, tuple(inputs), results, tuple(sorted(attrs.items())))
+        types = tuple(None if item is None else tensor_type(item) for item in operands)
+        if not self.budget.take(effort(node, types, infer(node, types))):
+            return False
+        for result, data in zip(results, evaluate(node, operands), strict=True):
+            self._constants[self._claim(result)] = data
+        return True
 
     def _materialize(self, name: str) -> str:
         """Return the graph's name of a value, adding a constant when it is first read."""
@@ -328,8 +445,8 @@ class Importer:
             found = self._values[name] = self.builder.constant(data, hint)
         return found
 
-    def finish(self) -> Graph:
-        """Return the graph with the model's outputs.
+    def finish(self, tail: Tail | None = None) -> Graph:
+        """Return the graph with the model's outputs, or those that the tail reads.
 
         An output that is another name of a value, or a constant, gets a node ``identity``.
 
@@ -343,7 +460,7 @@ class Importer:
                 )
             if name in self._spellings or self.const(name) is not None:
                 self.builder.op("identity", [self._materialize(name)], name=name, output=name)
-        return self.builder.build(self._outputs)
+        return self.builder.build(self._outputs, tail)
 
 
 Handler = Callable[[Importer, OnnxNode], None]

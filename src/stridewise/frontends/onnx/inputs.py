@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
 from typing import SupportsIndex
@@ -39,14 +39,22 @@ class ModelInput:
         return f"input {self.name!r}"
 
 
-def model_inputs(model: ModelProto) -> tuple[ModelInput, ...]:
+def model_inputs(model: ModelProto, without: Container[str] = ()) -> tuple[ModelInput, ...]:
     """Return the inputs that the caller gives; initializers that are listed too are not inputs.
+
+    Args:
+        model: the model.
+        without: names of inputs that are left out.
 
     Raises:
         ModelError: an input is not a tensor, or has a dtype that is not supported.
     """
     initializers = {item.name for item in model.graph.initializer}
-    return tuple(_input(item) for item in model.graph.input if item.name not in initializers)
+    return tuple(
+        _input(item)
+        for item in model.graph.input
+        if item.name not in initializers and item.name not in without
+    )
 
 
 def _input(info: ValueInfoProto) -> ModelInput:

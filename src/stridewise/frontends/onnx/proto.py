@@ -6,16 +6,24 @@ Everything that touches the loosely typed protocol buffers of nodes is in this f
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from onnx import AttributeProto, ModelProto, NodeProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
-from stridewise.errors import ModelError, describe
+from stridewise.errors import ModelError, UnsupportedError, describe
 from stridewise.frontends.onnx.tensors import TensorReader
 from stridewise.ops.registry import Array
 
-__all__ = ["OPSETS", "OnnxAttr", "OnnxNode", "decode_node", "opset_of"]
+__all__ = [
+    "OPSETS",
+    "OnnxAttr",
+    "OnnxNode",
+    "bare_node",
+    "decode_node",
+    "opset_of",
+    "reads_of",
+]
 
 OPSETS = (7, 28)
 """The first and the last opset of the default domain that the handlers were written for."""
@@ -69,6 +77,12 @@ class OnnxNode:
     def error(self, expected: str, found: object, fix: str = "") -> ModelError:
         """Return an error that names the node."""
         return ModelError(describe(self.where, expected=expected, found=str(found), fix=fix))
+
+    def unsupported(self, expected: str, found: str, fix: str, reason: str) -> UnsupportedError:
+        """Return an error that names the node and says that the model itself is sound."""
+        return UnsupportedError(
+            describe(self.where, expected=expected, found=found, fix=fix), reason
+        )
 
     def input(self, index: int) -> str:
         """Return the name of an optional input, ``""`` where it is absent."""
@@ -188,6 +202,37 @@ def _check_attributes(node: OnnxNode) -> None:
             raise node.error("attributes with values, outside of functions", found)
 
 
+def bare_node(proto: NodeProto, opset: int) -> OnnxNode:
+    """Return the view of a node without its attributes."""
+    domain = "" if proto.domain in DEFAULT_DOMAINS else proto.domain
+    return OnnxNode(
+        proto.op_type, domain, proto.name, tuple(proto.input), tuple(proto.output), {}, opset, proto
+    )
+
+
+def reads_of(proto: NodeProto) -> tuple[str, ...]:
+    """Return the names that a node reads, each once; those that its subgraphs capture last.
+
+    >>> reads_of(NodeProto(op_type="Add", input=["x", "", "y", "x"]))
+    ('x', 'y')
+    """
+    names = dict.fromkeys(name for name in proto.input if name)
+    for attribute in proto.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            names |= dict.fromkeys(_captured(graph))
+    return tuple(names)
+
+
+def _captured(graph: GraphProto) -> list[str]:
+    """Return the names that a subgraph reads and does not define."""
+    reads = [name for node in graph.node for name in reads_of(node)]
+    reads += [item.name for item in graph.output]
+    own = {item.name for item in (*graph.input, *graph.initializer)}
+    own |= {item.values.name for item in graph.sparse_initializer}
+    own |= {name for node in graph.node for name in node.output}
+    return [name for name in reads if name not in own]
+
+
 def decode_node(proto: NodeProto, opset: int, reader: TensorReader) -> OnnxNode:
     """Return the typed view of a node.
 
@@ -195,17 +240,14 @@ def decode_node(proto: NodeProto, opset: int, reader: TensorReader) -> OnnxNode:
         ModelError: a tensor attribute cannot be read, an attribute is there twice or refers to one
             of a function, or the node has no result.
     """
-    domain = "" if proto.domain in DEFAULT_DOMAINS else proto.domain
-    bare = OnnxNode(
-        proto.op_type, domain, proto.name, tuple(proto.input), tuple(proto.output), {}, opset, proto
-    )
+    bare = bare_node(proto, opset)
     if not any(bare.outputs):
         raise bare.error("a result with a name", "none")
     if not proto.attribute:
         return bare
     _check_attributes(bare)
     attrs = {item.name: _decode(item, reader, bare.where) for item in proto.attribute}
-    return OnnxNode(bare.op_type, domain, bare.name, bare.inputs, bare.outputs, attrs, opset, proto)
+    return replace(bare, attrs=attrs)
 
 
 def opset_of(model: ModelProto) -> int:

@@ -75,6 +75,7 @@ def _texts(model: ModelProto) -> Iterator[tuple[str, Iterable[object]]]:
         yield f"function {function.name!r}", _function_texts(function)
         for node in function.node:
             yield f"function {function.name!r}, {_label(node)}", _node_texts(node)
+            yield from _subgraph_texts(node)
     yield from _graph_texts(model.graph)
 
 
@@ -92,6 +93,14 @@ def _graph_texts(graph: GraphProto) -> Iterator[tuple[str, Iterable[object]]]:
         yield f"initializer {tensor.name!r}", _tensor_texts(tensor)
     for node in graph.node:
         yield _label(node), _node_texts(node)
+        yield from _subgraph_texts(node)
+
+
+def _subgraph_texts(node: NodeProto) -> Iterator[tuple[str, Iterable[object]]]:
+    for item in node.attribute:
+        for graph in (item.g, *item.graphs):
+            for place, texts in _graph_texts(graph):
+                yield f"{_label(node)}, {place}", texts
 
 
 def _value_texts(info: ValueInfoProto) -> Iterator[object]:

@@ -15,7 +15,7 @@ import numpy as np
 from onnx import TensorProto
 
 from stridewise.dtypes import DType, dtype_of
-from stridewise.errors import ModelError, describe
+from stridewise.errors import ModelError, UnsupportedError, describe
 from stridewise.ops.registry import Array
 
 __all__ = ["TensorReader", "dtype_of_code"]
@@ -50,12 +50,12 @@ def dtype_of_code(code: int, where: str) -> DType:
     """Return our dtype for ONNX's number of an element type.
 
     Raises:
-        ModelError: it is not supported; the message has its ONNX name.
+        UnsupportedError: it is not supported; the message has its ONNX name.
     """
     name = _DTYPES.get(cast("TensorProto.DataType", code))
     if name is None:
         found = _CODES.get(code, f"element type {code}").lower()
-        raise ModelError(
+        raise UnsupportedError(
             describe(
                 where,
                 expected=f"an element type of {', '.join(_DTYPES.values())}",

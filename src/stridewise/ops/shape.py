@@ -129,36 +129,12 @@ def _kernels_identity(context: KernelContext) -> Iterable[KernelOption | Refusal
 # --- index operators, for constants only ---------------------------------------------------------
 
 
-def _infer_gather(node: Node, types: Types) -> tuple[TensorType, ...]:
-    data, indices = tensor(node, types, 0), tensor(node, types, 1)
-    axis = node.int_attr("axis", 0)
-    needs(node, 0 <= axis < len(data.shape), f"an axis below {len(data.shape)}", axis)
-    shape = (*data.shape[:axis], *indices.shape, *data.shape[axis + 1 :])
-    return (TensorType(data.dtype, shape),)
-
-
-def _evaluate_gather(node: Node, operands: Operands) -> tuple[Array, ...]:
-    axis = node.int_attr("axis", 0)
-    return (np.take(array(operands, 0), array(operands, 1), axis=axis),)
-
-
 def _infer_cast(node: Node, types: Types) -> tuple[TensorType, ...]:
     return (TensorType(dtype_of(node.str_attr("to")), tensor(node, types, 0).shape),)
 
 
 def _evaluate_cast(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (array(operands, 0).astype(dtype_of(node.str_attr("to")).numpy),)
-
-
-def _infer_expand(node: Node, types: Types) -> tuple[TensorType, ...]:
-    x = tensor(node, types, 0)
-    return (TensorType(x.dtype, np.broadcast_shapes(x.shape, node.ints_attr("shape"))),)
-
-
-def _evaluate_expand(node: Node, operands: Operands) -> tuple[Array, ...]:
-    x = array(operands, 0)
-    shape = np.broadcast_shapes(x.shape, node.ints_attr("shape"))
-    return (np.broadcast_to(x, shape),)
 
 
 def _infer_equal(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -198,8 +174,6 @@ TRANSPOSE = register(
 IDENTITY = register(
     OpSpec("identity", (1, 1), _infer_same, _evaluate_identity, "elementwise", _kernels_identity)
 )
-register(OpSpec("gather", (2, 2), _infer_gather, _evaluate_gather, "interrupt"))
 register(OpSpec("cast", (1, 1), _infer_cast, _evaluate_cast, "elementwise"))
-register(OpSpec("expand", (1, 1), _infer_expand, _evaluate_expand, "interrupt"))
 register(OpSpec("equal", (2, 2), _infer_equal, _evaluate_equal, "elementwise"))
 register(OpSpec("where", (3, 3), _infer_where, _evaluate_where, "elementwise"))

@@ -7,7 +7,7 @@ import dataclasses
 from stridewise.graph import Attr, Graph, Node, Refusal
 from stridewise.graph.rewrite import Rewriter
 from stridewise.ops.data_format import canonical_order
-from stridewise.ops.pad import pad_amounts
+from stridewise.ops.pad import pad_amounts, pad_mode
 
 __all__ = ["fold_pad"]
 
@@ -26,6 +26,8 @@ def _is_non_negative(rewriter: Rewriter, name: str) -> bool:
 
 def _neutral(rewriter: Rewriter, pad: Node, window: Node) -> str:
     """Return why padding of this value is not what the window does by itself; "" if it is."""
+    if pad_mode(pad) != "constant" or len(pad.inputs) > 1:
+        return "its border is not of one known value"
     value = pad.float_attr("value", 0.0)
     if window.op == "max_pool":
         if value == float("-inf"):

@@ -10,6 +10,7 @@ import dataclasses
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.graph.rewrite import Rewriter
 from stridewise.ops.reduce import REDUCTIONS
+from stridewise.ops.resize import resized_axes
 
 __all__ = ["remove_no_ops"]
 
@@ -24,10 +25,12 @@ def _is_no_op(rewriter: Rewriter, node: Node) -> bool:
     if node.op == "concat":
         return len(node.inputs) == 1
     if node.op == "slice":
-        # Of the source's own shape, with positive steps: nothing is left out.
-        return True
+        # Of the source's own shape: nothing is left out, unless something is reversed.
+        return min(node.ints_attr("steps"), default=1) > 0
+    if node.op == "resize":
+        return not resized_axes(node, source.shape)
     # One element is its own mean, sum and maximum.
-    return node.op in ("identity", "reshape", "pad", "expand", "cast", "resize", *REDUCTIONS)
+    return node.op in ("identity", "reshape", "pad", "expand", "cast", "tile", *REDUCTIONS)
 
 
 def remove_no_ops(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:

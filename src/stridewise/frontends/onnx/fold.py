@@ -26,7 +26,7 @@ from stridewise.ops.registry import Array
 
 __all__ = ["by_reference", "fold"]
 
-Fold = Callable[[OnnxNode, list[Array]], Array | None]
+Fold = Callable[[OnnxNode, list[Array]], Array]
 
 
 def _remainder(node: OnnxNode, x: list[Array]) -> Array:
@@ -52,23 +52,6 @@ def _range(_node: OnnxNode, x: list[Array]) -> Array:
     return np.arange(start, limit, delta, dtype=x[0].dtype)
 
 
-def _reversed(node: OnnxNode, x: list[Array]) -> Array | None:
-    """Compute a slice with a negative step, which the graph's operator doesn't have.
-
-    Exporters reverse lists of pads by it.
-    """
-    if not node.input(4) or min(x[-1].reshape(-1), default=1) > 0:
-        return None
-    data, starts, ends, steps = x[0], x[1].reshape(-1), x[2].reshape(-1), x[-1].reshape(-1)
-    axes = x[3].reshape(-1) if node.input(3) else np.arange(starts.size)
-    keys: list[slice] = [slice(None)] * data.ndim
-    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        stop = int(end) + (data.shape[int(axis)] if end < 0 else 0)
-        # What lies before the first element is -1 for ONNX and None for Python.
-        keys[int(axis)] = slice(int(start), None if stop < 0 else stop, int(step))
-    return data[tuple(keys)]
-
-
 _FOLDS: dict[str, Fold] = {
     "Abs": lambda _node, x: np.abs(x[0]),
     "And": lambda _node, x: np.logical_and(x[0], x[1]),
@@ -84,7 +67,6 @@ _FOLDS: dict[str, Fold] = {
     "Or": lambda _node, x: np.logical_or(x[0], x[1]),
     "Pow": lambda _node, x: np.power(x[0], x[1]).astype(x[0].dtype),
     "Range": _range,
-    "Slice": _reversed,
     "Sqrt": lambda _node, x: np.sqrt(x[0]),
 }
 
@@ -96,8 +78,6 @@ def _operands(importer: Importer, node: OnnxNode) -> list[Array]:
 
 def _effort(node: OnnxNode, x: list[Array]) -> Effort:
     """Return what computing a node of the table takes."""
-    if node.op_type == "Slice":
-        return Effort(0, 0)
     count = _range_count(x) if node.op_type == "Range" else _broadcast_count(x)
     return Effort(count * max(item.itemsize for item in x), count)
 
@@ -120,10 +100,7 @@ def fold(importer: Importer, node: OnnxNode) -> bool:
         return False
     operands = _operands(importer, node)
     importer.spend(node.where, _effort(node, operands))
-    result = function(node, operands)
-    if result is None:
-        return False
-    importer.define(node.outputs[0], np.asarray(result))
+    importer.define(node.outputs[0], np.asarray(function(node, operands)))
     return True
 
 

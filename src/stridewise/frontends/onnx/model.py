@@ -14,6 +14,7 @@ from stridewise.errors import GraphError, ModelError, StridewiseError, Unsupport
 from stridewise.frontends.onnx import fold
 from stridewise.frontends.onnx.foreign import ForeignRuntime, Survey, open_inputs
 from stridewise.frontends.onnx.importer import Importer
+from stridewise.frontends.onnx.indices import DATA_DEPENDENT
 from stridewise.frontends.onnx.inputs import ModelInput, model_inputs, resolve_shapes
 from stridewise.frontends.onnx.proto import OnnxNode, Undecoded, decode_node, opset_of
 from stridewise.frontends.onnx.source import Source, folder_of, read_model
@@ -221,6 +222,11 @@ def _dispatch(importer: Importer, node: OnnxNode) -> None:
 
 def _unsupported(node: OnnxNode) -> UnsupportedError:
     domain = node.domain or "ai.onnx"
+    count = DATA_DEPENDENT.get(node.op_type)
+    if count is not None and not node.domain:
+        expected = "a result whose shape does not depend on data"
+        fix = "cut the model before it, or fold it if its inputs are constants"
+        return node.unsupported(expected, f"one with {count}", fix)
     return node.unsupported(
         "a supported operator",
         f"{node.op_type!r} of domain {domain!r} (opset {node.opset})",

@@ -131,6 +131,20 @@ def _expand(imp: Importer, node: OnnxNode) -> None:
         imp.emit(node, "expand", [x], {"shape": shape})
 
 
+def _tile(imp: Importer, node: OnnxNode) -> None:
+    x = node.required(0)
+    repeats = imp.integers(node, 1, "the repeats")
+    if set(repeats) == {1}:
+        imp.alias(node.outputs[0], x)
+    else:
+        imp.emit(node, "tile", [x], {"repeats": repeats})
+
+
+def _write_tile(writer: Writer, node: Node) -> None:
+    repeats = writer.integers(node, "repeats", node.ints_attr("repeats"))
+    writer.emit(node, "Tile", [*node.inputs, repeats])
+
+
 def _write_reshape(writer: Writer, node: Node) -> None:
     shape = node.ints_attr("shape")
     # Without the attribute, 0 would be the operand's extent at that place.
@@ -168,6 +182,7 @@ HANDLERS: dict[str, Handler] = {
     "Flatten": _flatten,
     "Reshape": _reshape,
     "Squeeze": _squeeze,
+    "Tile": _tile,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
 }
@@ -177,5 +192,6 @@ EXPORTERS: dict[str, Exporter] = {
     "channel_shuffle": _write_channel_shuffle,
     "expand": _write_expand,
     "reshape": _write_reshape,
+    "tile": _write_tile,
     "transpose": _write_transpose,
 }

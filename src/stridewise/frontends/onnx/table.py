@@ -9,6 +9,8 @@ from stridewise.frontends.onnx import (
     conv,
     conv_transpose,
     elementwise,
+    image,
+    indices,
     matmul,
     norm,
     pool,
@@ -24,8 +26,8 @@ from stridewise.frontends.onnx.writer import Exporter
 __all__ = ["EXPORTERS", "HANDLERS"]
 
 _ROOMS = (
-    activation, concat, constant, conv, conv_transpose, elementwise, matmul, norm, pool, reduce,
-    resize, shape, slice, softmax,
+    activation, concat, constant, conv, conv_transpose, elementwise, image, indices, matmul,
+    norm, pool, reduce, resize, shape, slice, softmax,
 )  # fmt: skip
 
 HANDLERS: dict[str, Handler] = {

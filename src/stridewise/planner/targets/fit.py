@@ -117,8 +117,12 @@ class _Fitting:
         ones = (1,) * len(result.shape)
         if node.op == "slice":
             starts, steps = node.ints_attr("starts"), node.ints_attr("steps")
+            if min(steps, default=1) < 1:
+                raise UnfitError("it reads an axis backwards")
             return [(self.context.value(node.inputs[0]), starts, result.shape, steps)]
         if node.op == "pad":
+            if node.str_attr("mode", "constant") != "constant":
+                raise UnfitError("its border is not constant")
             source = self.context.value(node.inputs[0]).shape
             return [(result, node.ints_attr("pads")[: len(ones)], source, ones)]
         if node.op != "concat":

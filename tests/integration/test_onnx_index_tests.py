@@ -1,0 +1,154 @@
+"""ONNX's own tests of operators that move data: every element type, in the NumPy reference.
+
+Inputs that decide shapes are constants here, as models have them. What can only be known while a
+model runs stays an input.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from importlib import import_module
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx import ModelProto, helper, numpy_helper
+from onnx.backend.test.case import node as onnx_tests
+from onnx.backend.test.case.test_case import TestCase
+
+import stridewise as sw
+from stridewise.errors import ModelError
+
+from .models import run_reference
+
+MODULES = {
+    "AffineGrid": "affinegrid",
+    "CenterCropPad": "center_crop_pad",
+    "Col2Im": "col2im",
+    "Compress": "compress",
+    "Concat": "concat",
+    "ConstantOfShape": "constantofshape",
+    "DepthToSpace": "depthtospace",
+    "Expand": "expand",
+    "EyeLike": "eyelike",
+    "Flatten": "flatten",
+    "Gather": "gather",
+    "GatherElements": "gatherelements",
+    "GatherND": "gathernd",
+    "GridSample": "gridsample",
+    "NonMaxSuppression": "nonmaxsuppression",
+    "NonZero": "nonzero",
+    "OneHot": "onehot",
+    "Pad": "pad",
+    "Range": "rangeop",
+    "Reshape": "reshape",
+    "Resize": "resize",
+    "ReverseSequence": "reversesequence",
+    "RoiAlign": "roialign",
+    "Scatter": "scatter",
+    "ScatterElements": "scatterelements",
+    "ScatterND": "scatternd",
+    "Shape": "shape",
+    "Size": "size",
+    "Slice": "slice",
+    "SpaceToDepth": "spacetodepth",
+    "Split": "split",
+    "Squeeze": "squeeze",
+    "Tile": "tile",
+    "TopK": "topk",
+    "Transpose": "transpose",
+    "Trilu": "trilu",
+    "Unique": "unique",
+    "Unsqueeze": "unsqueeze",
+    "Upsample": "upsample",
+}
+"""The operators, and the modules of ONNX that have their tests."""
+
+FROZEN: dict[str, tuple[int, ...]] = {
+    "AffineGrid": (1,),
+    "CenterCropPad": (1,),
+    "Col2Im": (1, 2),
+    "Compress": (1,),
+    "ConstantOfShape": (0,),
+    "Expand": (1,),
+    "OneHot": (1,),
+    "Pad": (1, 3),
+    "Range": (0, 1, 2),
+    "Reshape": (1,),
+    "Resize": (1, 2, 3),
+    "Slice": (1, 2, 3, 4),
+    "Split": (1,),
+    "Squeeze": (1,),
+    "Tile": (1,),
+    "TopK": (1,),
+    "Trilu": (1,),
+    "Unsqueeze": (1,),
+    "Upsample": (1,),
+}
+"""Inputs that the shape of the result depends on."""
+
+DATA_DEPENDENT = ("NonMaxSuppression", "NonZero", "Unique")
+
+OTHERS = {
+    "test_resize_downsample_scales_linear_align_corners": "corners of an extent that is not rounded",
+    "test_resize_downsample_scales_cubic_align_corners": "corners of an extent that is not rounded",
+}
+"""Tests that we do not agree with, and why."""
+
+
+@cache
+def cases() -> dict[str, TestCase]:
+    """The tests of :data:`MODULES` by name, without those of functions that are written out."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in MODULES.values():
+            # The tests register themselves; collecting them all would take seconds.
+            import_module(f"onnx.backend.test.case.node.{name}")
+    return {
+        case.name: case
+        for case in onnx_tests._NodeTestCases
+        if case.model is not None
+        and {n.op_type for n in case.model.graph.node} <= set(MODULES)
+        and len(case.model.graph.node) == 1
+    }
+
+
+def frozen(case: TestCase) -> tuple[ModelProto, dict[str, np.ndarray], list[np.ndarray]]:
+    """Return the model with what decides shapes as constants, its inputs, and what it gives."""
+    (feeds, wanted) = case.data_sets[0]
+    model = ModelProto()
+    model.CopyFrom(case.model)
+    (node,) = model.graph.node
+    arrays = dict(zip((item.name for item in model.graph.input), feeds, strict=True))
+    for index in FROZEN.get(node.op_type, ()):
+        name = node.input[index] if index < len(node.input) else ""
+        if name:
+            tensor = numpy_helper.from_array(np.asarray(arrays.pop(name)), name)
+            model.graph.initializer.append(tensor)
+    return model, {name: np.asarray(data) for name, data in arrays.items()}, wanted
+
+
+def has_strings(case: TestCase) -> bool:
+    values = (*case.model.graph.input, *case.model.graph.output)
+    return any(item.type.tensor_type.elem_type == helper.TensorProto.STRING for item in values)
+
+
+@pytest.mark.parametrize("name", cases())
+def test_the_reference_gives_what_onnx_expects(name: str) -> None:
+    case = cases()[name]
+    model, feeds, wanted = frozen(case)
+    (node,) = model.graph.node
+    if node.op_type in DATA_DEPENDENT or has_strings(case):
+        with pytest.raises(ModelError, match="shape does not depend on data|found string"):
+            sw.load(model)
+        return
+    if name in OTHERS:
+        pytest.skip(OTHERS[name])
+    graph = sw.load(model)
+    found = run_reference(graph, {key: feeds[key] for key in graph.inputs})
+    for result, expected in zip(found.values(), wanted, strict=True):
+        assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+        if result.dtype in (ml_dtypes.bfloat16,):
+            result, expected = result.astype(np.float32), expected.astype(np.float32)
+        np.testing.assert_allclose(result, expected, rtol=max(case.rtol, 1e-5), atol=1e-6)

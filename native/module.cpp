@@ -269,8 +269,8 @@ void bind_elementwise(nb::module_ &m) {
           nb::kw_only(), "threads"_a = 0, ReleaseGil());
     m.def("softmax", &softmax, "src"_a, "dst"_a, "axis"_a, "log"_a, nb::kw_only(), "threads"_a = 0,
           ReleaseGil());
-    m.def("reduction", &reduction, "alg"_a, "src"_a, "dst"_a, nb::kw_only(), "threads"_a = 0,
-          ReleaseGil());
+    m.def("reduction", &reduction, "alg"_a, "src"_a, "dst"_a, "power"_a = 0.0F, nb::kw_only(),
+          "threads"_a = 0, ReleaseGil());
 }
 
 ReorderLoop parse_loop(const nb::tuple &entry) {

@@ -85,6 +85,8 @@ const Algorithms &reduction_algorithms() {
         {"mean", algorithm::reduction_mean}, {"sum", algorithm::reduction_sum},
         {"max", algorithm::reduction_max},   {"min", algorithm::reduction_min},
         {"mul", algorithm::reduction_mul},
+        {"norm_lp_sum", algorithm::reduction_norm_lp_sum},
+        {"norm_lp_power_p_sum", algorithm::reduction_norm_lp_power_p_sum},
     };
     return table;
 }
@@ -399,12 +401,14 @@ PrimitiveDesc softmax(const MemoryDesc &src, const MemoryDesc &dst, int axis, bo
 }
 
 PrimitiveDesc reduction(const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &dst,
-                        int threads) {
+                        float power, int threads) {
+    const bool norm = algorithm.rfind("norm", 0) == 0;
+    require(!norm || power >= 1.0F, "reduction: expected the power of a norm to be 1 or more");
     const int resolved = resolve_threads(threads);
     const ThreadScope scope(resolved);
     dnnl::reduction::primitive_desc desc(cpu_engine(),
                                          find(reduction_algorithms(), algorithm, "reduction"),
-                                         src.get(), dst.get(), 0.0F, 0.0F, make_attr({}));
+                                         src.get(), dst.get(), power, 0.0F, make_attr({}));
     return PrimitiveDesc(std::move(desc), {DNNL_ARG_SRC, DNNL_ARG_DST}, resolved);
 }
 

@@ -114,7 +114,7 @@ PrimitiveDesc lrn(const MemoryDesc &src, const MemoryDesc &dst, const std::strin
 PrimitiveDesc softmax(const MemoryDesc &src, const MemoryDesc &dst, int axis, bool log,
                       int threads);
 PrimitiveDesc reduction(const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &dst,
-                        int threads);
+                        float power, int threads);
 PrimitiveDesc concat(const MemoryDesc &dst, int axis, const std::vector<MemoryDesc> &srcs,
                      int threads);
 PrimitiveDesc reorder(const MemoryDesc &src, const MemoryDesc &dst, int threads);

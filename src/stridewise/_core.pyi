@@ -235,8 +235,14 @@ def lrn(
 def softmax(
     src: MemoryDesc, dst: MemoryDesc, axis: int, log: bool, *, threads: int = 0
 ) -> PrimitiveDesc: ...
-def reduction(alg: str, src: MemoryDesc, dst: MemoryDesc, *, threads: int = 0) -> PrimitiveDesc:
-    """Over the axes where dst has extent 1. alg: mean, sum, max, min or mul."""
+def reduction(
+    alg: str, src: MemoryDesc, dst: MemoryDesc, power: float = 0.0, *, threads: int = 0
+) -> PrimitiveDesc:
+    """Over the axes where dst has extent 1.
+
+    alg: mean, sum, max, min, mul, norm_lp_sum or norm_lp_power_p_sum; the last two are the norm of
+    that power, and the sum before its root is taken.
+    """
 
 def concat(
     dst: MemoryDesc, axis: int, srcs: Sequence[MemoryDesc], *, threads: int = 0

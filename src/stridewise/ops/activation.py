@@ -1,18 +1,29 @@
 """Elementwise operators of one operand.
 
 All take the attributes ``alpha`` and ``beta``; the table says what they mean. Kernels keep
-whatever format their operand has. Operators of two operands are in ``elementwise.py``.
+whatever format their operand has. Operators of two operands are in ``elementwise.py``, functions
+that the library has no kernel for in ``functions.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from math import erf, prod
+from math import prod
 
 import numpy as np
 
 from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops.element_types import (
+    FLOATS,
+    NUMBERS,
+    SIGNED,
+    Family,
+    computed,
+    needs_type,
+    other_than_float32,
+)
+from stridewise.ops.functions import exact_erf
 from stridewise.ops.geometry import elementwise_formats
 from stridewise.ops.kernels import (
     Alias,
@@ -24,7 +35,7 @@ from stridewise.ops.kernels import (
     input_of,
     output_of,
 )
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, register
 
 __all__ = ["UNARY", "Unary"]
 
@@ -38,12 +49,14 @@ class Unary:
         algorithm: oneDNN's eltwise algorithm, or ``""`` where it has none.
         arguments: oneDNN's alpha and beta from ours.
         defaults: alpha and beta where the node has none.
+        family: the element types that it takes.
     """
 
     function: Callable[[Array, float, float], Array]
     algorithm: str = ""
     arguments: Callable[[float, float], tuple[float, float]] = lambda a, b: (a, b)
     defaults: tuple[float, float] = (0.0, 0.0)
+    family: Family = FLOATS
 
 
 def _sigmoid(x: Array) -> Array:
@@ -56,13 +69,10 @@ def _hard_sigmoid(x: Array, alpha: float, beta: float) -> Array:
     return np.clip(alpha * x + beta, 0, 1)
 
 
-def _erf(x: Array) -> Array:
-    # NumPy has no erf, and the usual approximations are too coarse for a reference.
-    return np.vectorize(erf, otypes=[np.float64])(x.astype(np.float64))
-
-
 UNARY: dict[str, Unary] = {
-    "relu": Unary(lambda x, _a, _b: np.maximum(x, 0), "relu", lambda _a, _b: (0.0, 0.0)),
+    "relu": Unary(
+        lambda x, _a, _b: np.maximum(x, 0), "relu", lambda _a, _b: (0.0, 0.0), family=SIGNED
+    ),
     "leaky_relu": Unary(
         lambda x, a, _b: np.where(x >= 0, x, a * x), "relu", lambda a, _b: (a, 0.0), (0.01, 0.0)
     ),
@@ -79,14 +89,18 @@ UNARY: dict[str, Unary] = {
         "elu",
         defaults=(1.0, 0.0),
     ),
-    "gelu": Unary(lambda x, _a, _b: 0.5 * x * (1 + _erf(x / np.sqrt(2.0))), "gelu_erf"),
+    "gelu": Unary(lambda x, _a, _b: 0.5 * x * (1 + exact_erf(x / np.sqrt(2.0))), "gelu_erf"),
     "softplus": Unary(lambda x, _a, _b: np.logaddexp(x, 0), "soft_relu", lambda _a, _b: (1.0, 0.0)),
     "exp": Unary(lambda x, _a, _b: np.exp(x), "exp"),
     "log": Unary(lambda x, _a, _b: np.log(x), "log"),
     "sqrt": Unary(lambda x, _a, _b: np.sqrt(x), "sqrt"),
-    "abs": Unary(lambda x, _a, _b: np.abs(x), "abs"),
-    "neg": Unary(lambda x, _a, _b: -x, "linear", lambda _a, _b: (-1.0, 0.0)),
+    "abs": Unary(lambda x, _a, _b: np.abs(x), "abs", family=NUMBERS),
+    "neg": Unary(lambda x, _a, _b: -x, "linear", lambda _a, _b: (-1.0, 0.0), family=SIGNED),
+    "power": Unary(
+        lambda x, a, _b: np.power(x, x.dtype.type(a)), "pow", lambda a, _b: (1.0, a), (1.0, 0.0)
+    ),
     "reciprocal": Unary(lambda x, _a, _b: 1 / x, "pow", lambda _a, _b: (1.0, -1.0)),
+    "round": Unary(lambda x, _a, _b: np.rint(x), "round"),
 }
 
 
@@ -96,15 +110,12 @@ def _parameters(node: Node) -> tuple[float, float]:
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
-    x = tensor(node, types, 0)
-    needs(node, x.dtype.name in ("float16", "float32", "float64"), "a float tensor", x.dtype)
-    return (x,)
+    return (needs_type(node, types, 0, UNARY[node.op].family),)
 
 
 def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
-    x = array(operands, 0)
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        return (UNARY[node.op].function(x, *_parameters(node)).astype(x.dtype),)
+    parameters = _parameters(node)
+    return computed(lambda x: UNARY[node.op].function(x, *parameters), array(operands, 0))
 
 
 def eltwise_arguments(op: str, alpha: float, beta: float) -> tuple[str, float, float]:
@@ -115,6 +126,10 @@ def eltwise_arguments(op: str, alpha: float, beta: float) -> tuple[str, float, f
 
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
+    refusal = other_than_float32(context)
+    if refusal is not None:
+        yield refusal
+        return
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     algorithm, alpha, beta = eltwise_arguments(node.op, *_parameters(node))
     for fmt, result, memory in elementwise_formats(context, x, y):

@@ -1,6 +1,7 @@
 """Elementwise operators of two operands, with NumPy's broadcasting.
 
-Operators of one operand are in ``activation.py``.
+Operators of one operand are in ``activation.py``; what the library has no kernels for is in
+``arithmetic.py`` and ``logic.py``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 
 from stridewise.formats import Format
 from stridewise.graph import Node, Refusal, TensorType, Value
+from stridewise.ops.element_types import NUMBERS, broadcast, computed, other_than_float32
 from stridewise.ops.geometry import canonical_shape, row_major, user_format
 from stridewise.ops.kernels import (
     Alias,
@@ -25,7 +27,7 @@ from stridewise.ops.kernels import (
     output_of,
 )
 from stridewise.ops.post_ops import BINARY_ALGORITHMS
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, register
 
 __all__ = ["BINARY"]
 
@@ -42,23 +44,20 @@ _COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
-    a, b = tensor(node, types, 0), tensor(node, types, 1)
-    needs(node, a.dtype == b.dtype, f"two operands of dtype {a.dtype}", b.dtype)
-    try:
-        shape = np.broadcast_shapes(a.shape, b.shape)
-    except ValueError:
-        needs(node, False, "shapes that broadcast", f"{a} and {b}")
-        raise
-    return (TensorType(a.dtype, shape),)
+    return (broadcast(node, types, NUMBERS),)
 
 
 def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     a, b = array(operands, 0), array(operands, 1)
-    if node.op == "div" and a.dtype.kind in "iu":
-        # ONNX divides integers as C does: towards zero.
-        return ((np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(a.dtype),)
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        return (BINARY[node.op](a, b),)
+    return computed(_quotient if node.op == "div" else BINARY[node.op], a, b)
+
+
+def _quotient(a: Array, b: Array) -> Array:
+    """Return quotients; ONNX divides integers as C does: towards zero."""
+    if a.dtype.kind not in "iu":
+        return np.divide(a, b)
+    rounded_down = np.floor_divide(a, b)
+    return rounded_down + ((np.remainder(a, b) != 0) & ((a < 0) != (b < 0))).astype(a.dtype)
 
 
 def _aligned(operand: Value, result: Value) -> tuple[int, ...]:
@@ -115,6 +114,10 @@ def _result_formats(context: KernelContext) -> Iterator[tuple[str, Format]]:
 
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
+    refusal = other_than_float32(context)
+    if refusal is not None:
+        yield refusal
+        return
     result = context.value(node.outputs[0])
     first, second = 0, 1
     if node.op in _COMMUTATIVE and context.value(node.inputs[0]).shape != result.shape:

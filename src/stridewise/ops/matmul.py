@@ -9,6 +9,7 @@ import numpy as np
 
 from stridewise.formats import Format, nd
 from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops.element_types import NUMBERS, needs_type, other_than_float32
 from stridewise.ops.geometry import row_major, user_format
 from stridewise.ops.kernels import (
     Arg,
@@ -40,7 +41,7 @@ def _operand_shapes(
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
-    a, b = tensor(node, types, 0), tensor(node, types, 1)
+    a, b = needs_type(node, types, 0, NUMBERS), tensor(node, types, 1)
     needs(node, min(len(a.shape), len(b.shape)) >= 1, "operands of rank 1 or more", f"{a}, {b}")
     matrices = min(len(a.shape), len(b.shape)) >= _MATRIX
     flags = node.int_attr("trans_a", 0) or node.int_attr("trans_b", 0)
@@ -59,6 +60,7 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     bias = types[_BIAS] if len(types) > _BIAS and node.inputs[_BIAS] else None
     if bias is not None:
         needs(node, bias.shape == columns, f"a bias of {columns}", bias)
+        needs(node, bias.dtype == a.dtype, f"a bias of dtype {a.dtype}", bias.dtype)
     return (TensorType(a.dtype, (*batch, *rows, *columns)),)
 
 
@@ -66,11 +68,12 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     a, b = array(operands, 0), array(operands, 1)
     a = np.swapaxes(a, -1, -2) if node.int_attr("trans_a", 0) else a
     b = np.swapaxes(b, -1, -2) if node.int_attr("trans_b", 0) else b
-    wide = np.float64 if a.dtype.kind == "f" else a.dtype
-    result = np.matmul(a.astype(wide), b.astype(wide))
-    if len(node.inputs) > _BIAS and node.inputs[_BIAS]:
-        result = result + array(operands, _BIAS)
-    return (np.asarray(result).astype(a.dtype),)
+    precise = a.dtype if a.dtype.kind in "iu" else np.float64
+    with np.errstate(over="ignore", invalid="ignore"):
+        result = np.matmul(a.astype(precise), b.astype(precise))
+        if len(node.inputs) > _BIAS and node.inputs[_BIAS]:
+            result = result + array(operands, _BIAS).astype(precise)
+        return (np.asarray(result).astype(a.dtype),)
 
 
 def _swap(values: tuple[int, ...], flag: int) -> tuple[int, ...]:
@@ -144,6 +147,10 @@ def _specs(
 
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
+    refusal = other_than_float32(context)
+    if refusal is not None:
+        yield refusal
+        return
     if context.is_constant(node.inputs[0]):
         yield Refusal("onednn-cpu", node.name, "the left operand is a constant")
         return

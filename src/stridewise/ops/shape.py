@@ -11,7 +11,6 @@ from math import prod
 
 import numpy as np
 
-from stridewise.dtypes import dtype_of
 from stridewise.formats import Format
 from stridewise.graph import Node, Refusal, TensorType
 from stridewise.ops.geometry import (
@@ -129,32 +128,6 @@ def _kernels_identity(context: KernelContext) -> Iterable[KernelOption | Refusal
 # --- index operators, for constants only ---------------------------------------------------------
 
 
-def _infer_cast(node: Node, types: Types) -> tuple[TensorType, ...]:
-    return (TensorType(dtype_of(node.str_attr("to")), tensor(node, types, 0).shape),)
-
-
-def _evaluate_cast(node: Node, operands: Operands) -> tuple[Array, ...]:
-    return (array(operands, 0).astype(dtype_of(node.str_attr("to")).numpy),)
-
-
-def _infer_equal(node: Node, types: Types) -> tuple[TensorType, ...]:
-    a, b = tensor(node, types, 0), tensor(node, types, 1)
-    return (TensorType(dtype_of("bool"), np.broadcast_shapes(a.shape, b.shape)),)
-
-
-def _evaluate_equal(_node: Node, operands: Operands) -> tuple[Array, ...]:
-    return (np.equal(array(operands, 0), array(operands, 1)),)
-
-
-def _infer_where(node: Node, types: Types) -> tuple[TensorType, ...]:
-    condition, a, b = (tensor(node, types, index) for index in range(3))
-    return (TensorType(a.dtype, np.broadcast_shapes(condition.shape, a.shape, b.shape)),)
-
-
-def _evaluate_where(_node: Node, operands: Operands) -> tuple[Array, ...]:
-    return (np.where(*(array(operands, index) for index in range(3))),)
-
-
 RESHAPE = register(
     OpSpec(
         "reshape",
@@ -174,6 +147,3 @@ TRANSPOSE = register(
 IDENTITY = register(
     OpSpec("identity", (1, 1), _infer_same, _evaluate_identity, "elementwise", _kernels_identity)
 )
-register(OpSpec("cast", (1, 1), _infer_cast, _evaluate_cast, "elementwise"))
-register(OpSpec("equal", (2, 2), _infer_equal, _evaluate_equal, "elementwise"))
-register(OpSpec("where", (3, 3), _infer_where, _evaluate_where, "elementwise"))

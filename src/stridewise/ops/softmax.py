@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from stridewise.graph import Node, Refusal, TensorType
+from stridewise.ops.element_types import FLOATS, needs_type, other_than_float32
 from stridewise.ops.geometry import elementwise_formats
 from stridewise.ops.kernels import (
     Alias,
@@ -28,14 +29,13 @@ from stridewise.ops.registry import (
     array,
     needs,
     register,
-    tensor,
 )
 
 __all__ = ["LOG_SOFTMAX", "SOFTMAX"]
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
-    x = tensor(node, types, 0)
+    x = needs_type(node, types, 0, FLOATS)
     axis = node.int_attr("axis")
     needs(node, 0 <= axis < len(x.shape), f"an axis below {len(x.shape)}", axis)
     return (x,)
@@ -44,14 +44,22 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
 def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     x = array(operands, 0)
     axis = node.int_attr("axis")
-    shifted = x.astype(np.float64) - x.max(axis=axis, keepdims=True)
-    total = np.exp(shifted).sum(axis=axis, keepdims=True)
-    result = shifted - np.log(total) if node.op == "log_softmax" else np.exp(shifted) / total
-    return (result.astype(x.dtype),)
+    if x.size == 0:
+        return (x,)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        precise = x.astype(np.float64)
+        shifted = precise - precise.max(axis=axis, keepdims=True)
+        total = np.exp(shifted).sum(axis=axis, keepdims=True)
+        result = shifted - np.log(total) if node.op == "log_softmax" else np.exp(shifted) / total
+        return (result.astype(x.dtype),)
 
 
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
+    refusal = other_than_float32(context)
+    if refusal is not None:
+        yield refusal
+        return
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     axis = node.int_attr("axis")
     for fmt, result, memory in elementwise_formats(context, x, y):

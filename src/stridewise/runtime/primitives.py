@@ -150,7 +150,8 @@ FACTORIES: dict[str, Factory] = {
     "matmul": _matmul,
     "pooling": _pooling,
     "reduction": lambda s: s.core.reduction(
-        s.text("algorithm"), s.memory("src"), s.memory("dst"), threads=s.threads
+        s.text("algorithm"), s.memory("src"), s.memory("dst"), s.number("power"),
+        threads=s.threads,
     ),
     "reorder": lambda s: s.core.reorder(s.memory("src"), s.memory("dst"), threads=s.threads),
     "resampling": lambda s: s.core.resampling(

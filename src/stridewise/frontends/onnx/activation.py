@@ -12,6 +12,7 @@ from stridewise.frontends.onnx.importer import Handler, Importer
 from stridewise.frontends.onnx.proto import OnnxNode
 from stridewise.frontends.onnx.writer import Exporter, Writer
 from stridewise.graph import Attr, Node
+from stridewise.ops.element_types import FLOATS
 
 __all__ = ["EXPORTERS", "HANDLERS"]
 
@@ -48,8 +49,24 @@ def _bound(imp: Importer, node: OnnxNode, index: int, absent: float) -> float | 
     return None if data is None else float(data.reshape(()))
 
 
+def _clip_integers(imp: Importer, node: OnnxNode, x: str) -> None:
+    """Clip with bounds as operands: floats do not hold all integers."""
+    low, high = node.input(1), node.input(2)
+    if low and high:
+        x = imp.step(node, "maximum", "maximum", [x, low])
+    if high:
+        imp.emit(node, "minimum", [x, high])
+    elif low:
+        imp.emit(node, "maximum", [x, low])
+    else:
+        imp.alias(node.outputs[0], x)
+
+
 def _clip(imp: Importer, node: OnnxNode) -> None:
     x = node.required(0)
+    if imp.type(x).dtype.name not in FLOATS:
+        _clip_integers(imp, node, x)
+        return
     if node.opset < _INPUT_BOUNDS:
         low, high = node.number("min", -inf), node.number("max", inf)
         imp.emit(node, "clip", [x], {"alpha": low, "beta": high})

@@ -37,25 +37,6 @@ def _mean(imp: Importer, node: OnnxNode) -> None:
     imp.emit(node, "mul", [total, factor])
 
 
-def _power(imp: Importer, node: OnnxNode) -> None:
-    x = node.required(0)
-    exponent = imp.require_const(node, 1, "the exponent")
-    value = float(exponent.reshape(-1)[0]) if exponent.size == 1 else None
-    if value is None or exponent.ndim > len(imp.shape(x)):
-        raise node.error("a scalar exponent", f"one of shape {list(exponent.shape)}")
-    if value == 1:
-        imp.alias(node.outputs[0], x)
-    elif value == 2:
-        imp.emit(node, "mul", [x, x])
-    elif value in _POWERS:
-        imp.emit(node, _POWERS[value], [x])
-    else:
-        raise node.error("an exponent of -1, 0.5, 1 or 2", value)
-
-
-_POWERS = {0.5: "sqrt", -1.0: "reciprocal"}
-
-
 def _write(writer: Writer, node: Node, op_type: str) -> None:
     writer.emit(node, op_type, node.inputs)
 
@@ -63,12 +44,10 @@ def _write(writer: Writer, node: Node, op_type: str) -> None:
 HANDLERS: dict[str, Handler] = {
     "Add": partial(_binary, op="add"),
     "Div": partial(_binary, op="div"),
-    "Equal": partial(_binary, op="equal"),
     "Max": partial(_chain, op="maximum"),
     "Mean": _mean,
     "Min": partial(_chain, op="minimum"),
     "Mul": partial(_binary, op="mul"),
-    "Pow": _power,
     "Sub": partial(_binary, op="sub"),
     "Sum": partial(_chain, op="add"),
 }
@@ -76,7 +55,6 @@ HANDLERS: dict[str, Handler] = {
 EXPORTERS: dict[str, Exporter] = {
     "add": partial(_write, op_type="Add"),
     "div": partial(_write, op_type="Div"),
-    "equal": partial(_write, op_type="Equal"),
     "maximum": partial(_write, op_type="Max"),
     "minimum": partial(_write, op_type="Min"),
     "mul": partial(_write, op_type="Mul"),

@@ -68,8 +68,17 @@ def make_structure(
     expanded = expand(graph)
     writer = _write(expanded.graph, min(VERSIONS), exporters)
     if writer.least > writer.opset:
-        newer = min(opset for opset in VERSIONS if opset >= writer.least)
-        writer = _write(expanded.graph, newer, exporters)
+        newer = [opset for opset in VERSIONS if opset >= writer.least]
+        if not newer:
+            raise ModelError(
+                describe(
+                    f"graph {graph.name!r}",
+                    expected=f"operators of ONNX opset {max(VERSIONS)} or before",
+                    found=f"one of opset {writer.least}",
+                    fix="replace the operator by older ones",
+                )
+            )
+        writer = _write(expanded.graph, min(newer), exporters)
     inner = [value for name, value in expanded.graph.values.items() if _is_inner(graph, name)]
     model = ModelProto(
         ir_version=VERSIONS[writer.opset],

@@ -29,11 +29,6 @@ __all__ = ["by_reference", "fold"]
 Fold = Callable[[OnnxNode, list[Array]], Array]
 
 
-def _remainder(node: OnnxNode, x: list[Array]) -> Array:
-    """Source: ONNX, operator Mod: the sign of the divisor, or with ``fmod`` of the dividend."""
-    return np.fmod(x[0], x[1]) if node.integer("fmod", 0) else np.mod(x[0], x[1])
-
-
 def _range_count(x: list[Array]) -> int:
     """Return how many elements a range has.
 
@@ -53,21 +48,7 @@ def _range(_node: OnnxNode, x: list[Array]) -> Array:
 
 
 _FOLDS: dict[str, Fold] = {
-    "Abs": lambda _node, x: np.abs(x[0]),
-    "And": lambda _node, x: np.logical_and(x[0], x[1]),
-    "Ceil": lambda _node, x: np.ceil(x[0]),
-    "Floor": lambda _node, x: np.floor(x[0]),
-    "Greater": lambda _node, x: np.greater(x[0], x[1]),
-    "GreaterOrEqual": lambda _node, x: np.greater_equal(x[0], x[1]),
-    "Less": lambda _node, x: np.less(x[0], x[1]),
-    "LessOrEqual": lambda _node, x: np.less_equal(x[0], x[1]),
-    "Mod": _remainder,
-    "Neg": lambda _node, x: np.negative(x[0]),
-    "Not": lambda _node, x: np.logical_not(x[0]),
-    "Or": lambda _node, x: np.logical_or(x[0], x[1]),
-    "Pow": lambda _node, x: np.power(x[0], x[1]).astype(x[0].dtype),
     "Range": _range,
-    "Sqrt": lambda _node, x: np.sqrt(x[0]),
 }
 
 

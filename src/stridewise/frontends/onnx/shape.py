@@ -1,4 +1,4 @@
-"""Operators that give the same elements another shape, order or type."""
+"""Operators that give the same elements another shape or order."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from math import prod
 
 import numpy as np
 
-from stridewise.dtypes import dtype_of
 from stridewise.frontends.onnx.importer import Handler, Importer
-from stridewise.frontends.onnx.initializers import code_of
 from stridewise.frontends.onnx.proto import OnnxNode
-from stridewise.frontends.onnx.tensors import dtype_of_code
 from stridewise.frontends.onnx.writer import Exporter, Writer
 from stridewise.graph import Node
 
@@ -113,15 +110,6 @@ def _transpose(imp: Importer, node: OnnxNode) -> None:
         imp.emit(node, "transpose", [x], {"perm": perm})
 
 
-def _cast(imp: Importer, node: OnnxNode) -> None:
-    x = node.required(0)
-    dtype = dtype_of_code(node.integer("to"), f"{node.where}, attribute 'to'")
-    if imp.type(x).dtype == dtype:
-        imp.alias(node.outputs[0], x)
-    else:
-        imp.emit(node, "cast", [x], {"to": dtype.name})
-
-
 def _expand(imp: Importer, node: OnnxNode) -> None:
     x = node.required(0)
     shape = np.broadcast_shapes(imp.shape(x), imp.integers(node, 1, "the new shape"))
@@ -167,17 +155,12 @@ def _write_channel_shuffle(writer: Writer, node: Node) -> None:
     writer.emit(node, "Reshape", [parts, writer.integers(node, "shape", shape)])
 
 
-def _write_cast(writer: Writer, node: Node) -> None:
-    writer.emit(node, "Cast", node.inputs, {"to": code_of(dtype_of(node.str_attr("to")))})
-
-
 def _write_expand(writer: Writer, node: Node) -> None:
     shape = writer.integers(node, "shape", node.ints_attr("shape"))
     writer.emit(node, "Expand", [*node.inputs, shape])
 
 
 HANDLERS: dict[str, Handler] = {
-    "Cast": _cast,
     "Expand": _expand,
     "Flatten": _flatten,
     "Reshape": _reshape,
@@ -188,7 +171,6 @@ HANDLERS: dict[str, Handler] = {
 }
 
 EXPORTERS: dict[str, Exporter] = {
-    "cast": _write_cast,
     "channel_shuffle": _write_channel_shuffle,
     "expand": _write_expand,
     "reshape": _write_reshape,

@@ -1,4 +1,4 @@
-"""Softmax along one axis, and its older form over all axes from one on."""
+"""Softmax and its kin along one axis, and their older form over all axes from one on."""
 
 from __future__ import annotations
 
@@ -35,11 +35,13 @@ def _write(writer: Writer, node: Node, op_type: str) -> None:
 
 
 HANDLERS: dict[str, Handler] = {
+    "Hardmax": partial(_softmax, op="hardmax"),
     "LogSoftmax": partial(_softmax, op="log_softmax"),
     "Softmax": partial(_softmax, op="softmax"),
 }
 
 EXPORTERS: dict[str, Exporter] = {
+    "hardmax": partial(_write, op_type="Hardmax"),
     "log_softmax": partial(_write, op_type="LogSoftmax"),
     "softmax": partial(_write, op_type="Softmax"),
 }

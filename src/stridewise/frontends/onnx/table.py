@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from stridewise.frontends.onnx import (
     activation,
+    along_axis,
+    arithmetic,
+    cast,
     concat,
     constant,
     conv,
     conv_transpose,
+    einsum,
     elementwise,
+    functions,
     image,
     indices,
+    logic,
     matmul,
     norm,
     pool,
@@ -26,8 +32,9 @@ from stridewise.frontends.onnx.writer import Exporter
 __all__ = ["EXPORTERS", "HANDLERS"]
 
 _ROOMS = (
-    activation, concat, constant, conv, conv_transpose, elementwise, image, indices, matmul,
-    norm, pool, reduce, resize, shape, slice, softmax,
+    activation, along_axis, arithmetic, cast, concat, constant, conv, conv_transpose, einsum,
+    elementwise, functions, image, indices, logic, matmul, norm, pool, reduce, resize, shape, slice,
+    softmax,
 )  # fmt: skip
 
 HANDLERS: dict[str, Handler] = {

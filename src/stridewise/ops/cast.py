@@ -1,0 +1,24 @@
+"""Conversion of elements to another type."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stridewise.dtypes import dtype_of
+from stridewise.graph import Node, TensorType
+from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, register, tensor
+
+__all__ = ["CAST"]
+
+
+def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
+    return (TensorType(dtype_of(node.str_attr("to")), tensor(node, types, 0).shape),)
+
+
+def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
+    """Source: ONNX, Cast: floats lose their fraction; what integers cannot hold is undefined."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (array(operands, 0).astype(dtype_of(node.str_attr("to")).numpy),)
+
+
+CAST = register(OpSpec("cast", (1, 1), _infer, _evaluate, "elementwise"))

@@ -1,0 +1,56 @@
+"""Elementwise functions of one operand that the library has no kernel for.
+
+Those that it has one for are in ``activation.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import erf
+
+import numpy as np
+
+from stridewise.graph import Node, TensorType
+from stridewise.ops.element_types import FLOATS, NUMBERS, Family, computed, needs_type
+from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, register
+
+__all__ = ["FUNCTIONS", "exact_erf"]
+
+
+def exact_erf(x: Array) -> Array:
+    """Return the error function in float64.
+
+    NumPy has none, and the usual approximations are too coarse for a reference.
+    """
+    return np.vectorize(erf, otypes=[np.float64])(x.astype(np.float64))
+
+
+FUNCTIONS: dict[str, tuple[Callable[[Array], Array], Family]] = {
+    "acos": (np.arccos, FLOATS),
+    "acosh": (np.arccosh, FLOATS),
+    "asin": (np.arcsin, FLOATS),
+    "asinh": (np.arcsinh, FLOATS),
+    "atan": (np.arctan, FLOATS),
+    "atanh": (np.arctanh, FLOATS),
+    "ceil": (np.ceil, FLOATS),
+    "cos": (np.cos, FLOATS),
+    "cosh": (np.cosh, FLOATS),
+    "erf": (exact_erf, NUMBERS),
+    "floor": (np.floor, FLOATS),
+    "sign": (np.sign, NUMBERS),
+    "sin": (np.sin, FLOATS),
+    "sinh": (np.sinh, FLOATS),
+    "tan": (np.tan, FLOATS),
+}
+
+
+def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
+    return (needs_type(node, types, 0, FUNCTIONS[node.op][1]),)
+
+
+def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
+    return computed(FUNCTIONS[node.op][0], array(operands, 0))
+
+
+for _name in FUNCTIONS:
+    register(OpSpec(_name, (1, 1), _infer, _evaluate, "elementwise"))

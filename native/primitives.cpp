@@ -379,6 +379,55 @@ PrimitiveDesc scale_shift(const MemoryDesc &src, const MemoryDesc &dst, bool rel
                          resolved);
 }
 
+PrimitiveDesc batch_norm(const MemoryDesc &src, const MemoryDesc &dst, float epsilon, bool affine,
+                         int threads) {
+    using dnnl::normalization_flags;
+    auto flags = normalization_flags::none;
+    std::vector<int> args = {DNNL_ARG_SRC, DNNL_ARG_DST};
+    if (affine) {
+        flags |= normalization_flags::use_scale | normalization_flags::use_shift;
+        args.insert(args.end(), {DNNL_ARG_SCALE, DNNL_ARG_SHIFT});
+    }
+    // The spare lanes of blocked formats have a variance of zero.
+    require(epsilon > 0, "batch_norm: expected a positive epsilon");
+    const int resolved = resolve_threads(threads);
+    const ThreadScope scope(resolved);
+    dnnl::batch_normalization_forward::primitive_desc desc(
+        cpu_engine(), prop_kind::forward_inference, src.get(), dst.get(), epsilon, flags,
+        make_attr({}));
+    return PrimitiveDesc(std::move(desc), std::move(args), resolved);
+}
+
+PrimitiveDesc layer_norm(const MemoryDesc &src, const MemoryDesc &dst, float epsilon, bool scale,
+                         bool shift, int threads) {
+    using dnnl::normalization_flags;
+    auto flags = normalization_flags::none;
+    std::vector<int> args = {DNNL_ARG_SRC, DNNL_ARG_DST};
+    if (scale) {
+        flags |= normalization_flags::use_scale;
+        args.push_back(DNNL_ARG_SCALE);
+    }
+    if (shift) {
+        flags |= normalization_flags::use_shift;
+        args.push_back(DNNL_ARG_SHIFT);
+    }
+    const int resolved = resolve_threads(threads);
+    const ThreadScope scope(resolved);
+    dnnl::layer_normalization_forward::primitive_desc desc(
+        cpu_engine(), prop_kind::forward_inference, src.get(), dst.get(), epsilon, flags,
+        make_attr({}));
+    return PrimitiveDesc(std::move(desc), std::move(args), resolved);
+}
+
+PrimitiveDesc prelu(const MemoryDesc &src, const MemoryDesc &weights, const MemoryDesc &dst,
+                    int threads) {
+    const int resolved = resolve_threads(threads);
+    const ThreadScope scope(resolved);
+    dnnl::prelu_forward::primitive_desc desc(cpu_engine(), prop_kind::forward_inference, src.get(),
+                                             weights.get(), dst.get(), make_attr({}));
+    return PrimitiveDesc(std::move(desc), {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST}, resolved);
+}
+
 PrimitiveDesc lrn(const MemoryDesc &src, const MemoryDesc &dst, const std::string &algorithm,
                   std::int64_t local_size, float alpha, float beta, float k, int threads) {
     const int resolved = resolve_threads(threads);

@@ -109,6 +109,14 @@ PrimitiveDesc inner_product(const MemoryDesc &src, const MemoryDesc &weights,
                             const PostOps &post_ops, int threads);
 // A batch norm with an epsilon of 1: with zero statistics it is exactly a scale and a shift.
 PrimitiveDesc scale_shift(const MemoryDesc &src, const MemoryDesc &dst, bool relu, int threads);
+// A batch norm by the statistics of its own source, over all axes but the second.
+PrimitiveDesc batch_norm(const MemoryDesc &src, const MemoryDesc &dst, float epsilon, bool affine,
+                         int threads);
+// By the statistics over the last axis.
+PrimitiveDesc layer_norm(const MemoryDesc &src, const MemoryDesc &dst, float epsilon, bool scale,
+                         bool shift, int threads);
+PrimitiveDesc prelu(const MemoryDesc &src, const MemoryDesc &weights, const MemoryDesc &dst,
+                    int threads);
 PrimitiveDesc lrn(const MemoryDesc &src, const MemoryDesc &dst, const std::string &algorithm,
                   std::int64_t local_size, float alpha, float beta, float k, int threads);
 PrimitiveDesc softmax(const MemoryDesc &src, const MemoryDesc &dst, int axis, bool log,

@@ -219,6 +219,27 @@ def scale_shift(src: MemoryDesc, dst: MemoryDesc, relu: bool, *, threads: int = 
     With a mean and a variance of zero that is a scale and a shift, exactly.
     """
 
+def batch_norm(
+    src: MemoryDesc, dst: MemoryDesc, epsilon: float, affine: bool, *, threads: int = 0
+) -> PrimitiveDesc:
+    """Normalize by the statistics of src over all axes but the second; affine: scale and shift."""
+
+def layer_norm(
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    epsilon: float,
+    scale: bool,
+    shift: bool,
+    *,
+    threads: int = 0,
+) -> PrimitiveDesc:
+    """Normalize by the statistics of src over the last axis."""
+
+def prelu(
+    src: MemoryDesc, weights: MemoryDesc, dst: MemoryDesc, *, threads: int = 0
+) -> PrimitiveDesc:
+    """Multiply negative elements by weights, which broadcast to src."""
+
 def lrn(
     src: MemoryDesc,
     dst: MemoryDesc,

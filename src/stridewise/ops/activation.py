@@ -69,6 +69,18 @@ def _hard_sigmoid(x: Array, alpha: float, beta: float) -> Array:
     return np.clip(alpha * x + beta, 0, 1)
 
 
+def _elu(x: Array, alpha: float) -> Array:
+    return np.where(x >= 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+def _gelu_tanh(x: Array) -> Array:
+    """Source: ONNX, Gelu with approximate="tanh"."""
+    return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+_SELU = (1.67326319217681884765625, 1.05070102214813232421875)
+"""Alpha and gamma (source: ONNX, Selu)."""
+
 UNARY: dict[str, Unary] = {
     "relu": Unary(
         lambda x, _a, _b: np.maximum(x, 0), "relu", lambda _a, _b: (0.0, 0.0), family=SIGNED
@@ -83,12 +95,16 @@ UNARY: dict[str, Unary] = {
     "hard_swish": Unary(
         lambda x, a, b: x * _hard_sigmoid(x, a, b), "hardswish", defaults=(1 / 6, 0.5)
     ),
-    "swish": Unary(lambda x, a, _b: x * _sigmoid(a * x), "swish", defaults=(1.0, 0.0)),
-    "elu": Unary(
-        lambda x, a, _b: np.where(x >= 0, x, a * np.expm1(np.minimum(x, 0))),
-        "elu",
-        defaults=(1.0, 0.0),
+    "thresholded_relu": Unary(lambda x, a, _b: np.where(x > a, x, 0), defaults=(1.0, 0.0)),
+    "shrink": Unary(
+        lambda x, a, b: np.where(x < -a, x + b, np.where(x > a, x - b, 0)), defaults=(0.5, 0.0)
     ),
+    "mish": Unary(lambda x, _a, _b: x * np.tanh(np.logaddexp(x, 0)), "mish"),
+    "gelu_tanh": Unary(lambda x, _a, _b: _gelu_tanh(x), "gelu_tanh"),
+    "selu": Unary(lambda x, a, b: b * _elu(x, a), "elu", defaults=_SELU),
+    "celu": Unary(lambda x, a, _b: a * _elu(x / a, 1.0), "elu", defaults=(1.0, 0.0)),
+    "swish": Unary(lambda x, a, _b: x * _sigmoid(a * x), "swish", defaults=(1.0, 0.0)),
+    "elu": Unary(lambda x, a, _b: _elu(x, a), "elu", defaults=(1.0, 0.0)),
     "gelu": Unary(lambda x, _a, _b: 0.5 * x * (1 + exact_erf(x / np.sqrt(2.0))), "gelu_erf"),
     "softplus": Unary(lambda x, _a, _b: np.logaddexp(x, 0), "soft_relu", lambda _a, _b: (1.0, 0.0)),
     "exp": Unary(lambda x, _a, _b: np.exp(x), "exp"),
@@ -102,6 +118,16 @@ UNARY: dict[str, Unary] = {
     "reciprocal": Unary(lambda x, _a, _b: 1 / x, "pow", lambda _a, _b: (1.0, -1.0)),
     "round": Unary(lambda x, _a, _b: np.rint(x), "round"),
 }
+
+
+Step = tuple[str, float, float]
+"""One of oneDNN's algorithms with its alpha and beta."""
+
+_STEPS: dict[str, Callable[[float, float], tuple[Step, ...]]] = {
+    "selu": lambda a, b: (("elu", a, 0.0), ("linear", b, 0.0)),
+    "celu": lambda a, _b: (("linear", 1 / a, 0.0), ("elu", 1.0, 0.0), ("linear", a, 0.0)),
+}
+"""Functions that take several of oneDNN's algorithms, one after another."""
 
 
 def _parameters(node: Node) -> tuple[float, float]:
@@ -118,10 +144,15 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return computed(lambda x: UNARY[node.op].function(x, *parameters), array(operands, 0))
 
 
-def eltwise_arguments(op: str, alpha: float, beta: float) -> tuple[str, float, float]:
-    """Return oneDNN's algorithm, alpha and beta of an operator with our parameters."""
+def eltwise_steps(op: str, alpha: float, beta: float) -> tuple[Step, ...]:
+    """Return oneDNN's algorithms, with their alphas and betas, of an operator with our parameters.
+
+    There are none where the library cannot compute it.
+    """
+    if op in _STEPS:
+        return _STEPS[op](alpha, beta)
     unary = UNARY[op]
-    return (unary.algorithm, *unary.arguments(alpha, beta))
+    return ((unary.algorithm, *unary.arguments(alpha, beta)),) if unary.algorithm else ()
 
 
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
@@ -131,21 +162,27 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         yield refusal
         return
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
-    algorithm, alpha, beta = eltwise_arguments(node.op, *_parameters(node))
+    steps = eltwise_steps(node.op, *_parameters(node))
+    if not steps:
+        yield Refusal("onednn-cpu", node.name, f"the library has no {node.op}")
+        return
     for fmt, result, memory in elementwise_formats(context, x, y):
-        spec = KernelSpec(
-            "eltwise",
-            (("src", memory), ("dst", memory)),
-            (("algorithm", algorithm), ("alpha", alpha), ("beta", beta)),
-            flops=float(prod(x.shape)),
+        specs = [
+            KernelSpec(
+                "eltwise",
+                (("src", memory), ("dst", memory)),
+                (("algorithm", algorithm), ("alpha", alpha), ("beta", beta)),
+                flops=float(prod(x.shape)),
+            )
+            for algorithm, alpha, beta in steps
+        ]
+        # Each step but the first works on the result in its own place.
+        sources = (input_of(0), *(output_of(),) * (len(specs) - 1))
+        calls = tuple(
+            Call(spec, (Arg("src", source), Arg("dst", output_of())))
+            for spec, source in zip(specs, sources, strict=True)
         )
-        yield KernelOption(
-            "elementwise",
-            (fmt,),
-            (result,),
-            (Call(spec, (Arg("src", input_of(0)), Arg("dst", output_of()))),),
-            (Alias(0, 0, 0, "in place"),),
-        )
+        yield KernelOption("elementwise", (fmt,), (result,), calls, (Alias(0, 0, 0, "in place"),))
 
 
 for _name in UNARY:

@@ -279,6 +279,92 @@ class GraphBuilder(NodeBuilder):
         own = [self.constant(row.astype(np.float32), f"{node}.{key}") for key, row in made.items()]
         return self.op("scale_shift", [x, *own], name=node)
 
+    def layer_norm(
+        self,
+        x: str,
+        *,
+        axis: str | int = -1,
+        scale: Array | None = None,
+        shift: Array | None = None,
+        epsilon: float = 1e-5,
+        name: str = "",
+    ) -> str:
+        """Add a layer norm over one axis, by position or by name (``"C"``), for each position.
+
+        Args:
+            x: what is normalized.
+            axis: the last one by default.
+            scale: one number for each place along the axis; ones by default.
+            shift: likewise; zeros by default.
+            epsilon: added to the variance.
+            name: of the node.
+
+        Raises:
+            GraphError: there is no such axis, or the parameters do not fit.
+        """
+        position = self._axis(x, axis)
+        attrs: dict[str, Attr] = {"axes": (position,), "epsilon": epsilon}
+        return self._normalized("layer_norm", x, position, scale, shift, attrs, name)
+
+    def group_norm(
+        self,
+        x: str,
+        groups: int,
+        *,
+        scale: Array | None = None,
+        shift: Array | None = None,
+        epsilon: float = 1e-5,
+        name: str = "",
+    ) -> str:
+        """Add a group norm; with as many groups as channels it is an instance norm.
+
+        Args:
+            x: a feature map.
+            groups: of channels, which are normalized together, image by image.
+            scale: one number a channel; ones by default.
+            shift: one number a channel; zeros by default.
+            epsilon: added to the variance.
+            name: of the node.
+
+        Raises:
+            GraphError: the groups do not divide the channels, or the parameters do not fit.
+        """
+        attrs: dict[str, Attr] = {"groups": groups, "epsilon": epsilon}
+        channel = self._axis(x, "C")
+        return self._normalized("group_norm", x, channel, scale, shift, attrs, name)
+
+    def _normalized(
+        self,
+        op: str,
+        x: str,
+        axis: int,
+        scale: Array | None,
+        shift: Array | None,
+        attrs: dict[str, Attr],
+        name: str,
+    ) -> str:
+        node, count = self.fresh(name or op), self.type(x).shape[axis]
+        rows = {
+            "scale": np.ones(count) if scale is None else scale,
+            "shift": np.zeros(count) if shift is None else shift,
+        }
+        own = [
+            self.constant(np.asarray(row, np.float32), f"{node}.{key}") for key, row in rows.items()
+        ]
+        return self.op(op, [x, *own], attrs, name=node)
+
+    def prelu(self, x: str, slopes: Array, *, name: str = "") -> str:
+        """Add a rectifier with a slope for negative elements, one number for each channel.
+
+        Raises:
+            GraphError: there are not as many slopes as channels.
+        """
+        node, axis = self.fresh(name or "prelu"), self._axis(x, "C")
+        shape = [1] * len(self.type(x).shape)
+        shape[axis] = -1
+        row = self.constant(np.asarray(slopes, np.float32).reshape(shape), f"{node}.slopes")
+        return self.op("prelu", [x, row], name=node)
+
     def dense(
         self,
         x: str,

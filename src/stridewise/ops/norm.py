@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+from stridewise.formats import nd
 from stridewise.graph import Node, Refusal, TensorType
 from stridewise.ops.geometry import canonical_shape
 from stridewise.ops.kernels import (
@@ -49,9 +50,7 @@ def _evaluate_scale_shift(_node: Node, operands: Operands) -> tuple[Array, ...]:
 def _kernels_scale_shift(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
-    if not all(context.is_constant(name) for name in node.inputs[1:3]):
-        yield Refusal("onednn-cpu", node.name, "scale and shift are not constants")
-        return
+    rows = [None if context.is_constant(name) else nd(1) for name in node.inputs[1:3]]
     channels = MemorySpec((x.shape[1],), "a")
     results = context.formats(y.name)
     for kind, fmt in context.formats(x.name).items():
@@ -83,7 +82,7 @@ def _kernels_scale_shift(context: KernelContext) -> Iterable[KernelOption | Refu
         )
         yield KernelOption(
             f"batch norm, {kind}",
-            (fmt, None, None),
+            (fmt, *rows),
             (results[kind],),
             (Call(spec, args),),
             (Alias(0, 0, 0, "in place"),),

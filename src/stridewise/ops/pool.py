@@ -1,4 +1,7 @@
-"""Max and average pooling over spatial windows; global pooling is a window of the whole image."""
+"""Max and average pooling over spatial windows; global pooling is a window of the whole image.
+
+``max_pool_indices`` tells where the maxima are. The library does not; it is computed with NumPy.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from math import prod
 
 import numpy as np
 
+from stridewise.dtypes import dtype_of
 from stridewise.graph import Node, Refusal, TensorType
 from stridewise.ops.conv import window_extent, windows
 from stridewise.ops.geometry import canonical_shape
@@ -22,7 +26,10 @@ from stridewise.ops.kernels import (
 )
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
-__all__ = ["AVG_POOL", "MAX_POOL"]
+__all__ = ["AVG_POOL", "MAX_POOL", "MAX_POOL_INDICES"]
+
+_COLUMN_MAJOR = 1
+"""Source: ONNX, MaxPool: the storage order in which the first spatial axis is the innermost."""
 
 
 def _geometry(node: Node, spatial: int) -> tuple[tuple[int, ...], ...]:
@@ -67,6 +74,30 @@ def _stack(node: Node, x: Array, fill: float) -> Array:
 def _evaluate_max(node: Node, operands: Operands) -> tuple[Array, ...]:
     x = array(operands, 0)
     return (_stack(node, x, -np.inf).max(axis=0).astype(x.dtype),)
+
+
+def _infer_indices(node: Node, types: Types) -> tuple[TensorType, ...]:
+    (found,) = _infer(node, types)
+    return (TensorType(dtype_of("int64"), found.shape),)
+
+
+def _evaluate_indices(node: Node, operands: Operands) -> tuple[Array, ...]:
+    """Return the positions of the maxima in the flattened input, the first of equal ones."""
+    x = array(operands, 0)
+    sizes = x.shape[2:]
+    kernel, strides, dilations, begins, _ = _geometry(node, len(sizes))
+    taps = np.unravel_index(_stack(node, x, -np.inf).argmax(axis=0), kernel)
+    grid = np.indices(taps[0].shape, np.int64)
+    order = range(len(sizes))
+    if node.int_attr("storage_order", 0) != _COLUMN_MAJOR:
+        order = reversed(order)
+    result = np.zeros(taps[0].shape, np.int64)
+    step = 1
+    for axis in order:
+        place = grid[axis + 2] * strides[axis] - begins[axis] + taps[axis] * dilations[axis]
+        result += step * place
+        step *= sizes[axis]
+    return (result + (grid[0] * x.shape[1] + grid[1]) * step,)
 
 
 def _evaluate_avg(node: Node, operands: Operands) -> tuple[Array, ...]:
@@ -123,4 +154,7 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
 
 
 MAX_POOL = register(OpSpec("max_pool", (1, 1), _infer, _evaluate_max, "anchor", _kernels))
+MAX_POOL_INDICES = register(
+    OpSpec("max_pool_indices", (1, 1), _infer_indices, _evaluate_indices, "anchor")
+)
 AVG_POOL = register(OpSpec("avg_pool", (1, 1), _infer, _evaluate_avg, "anchor", _kernels))

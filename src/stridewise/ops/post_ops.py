@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from stridewise.formats import Format
 from stridewise.graph import Node
-from stridewise.ops.activation import eltwise_arguments
+from stridewise.ops.activation import eltwise_steps
 from stridewise.ops.kernels import Alias, Arg, MemorySpec, PostOpSpec, input_of
 
 __all__ = ["BINARY_ALGORITHMS", "Fused", "fused", "input_formats"]
@@ -57,7 +57,8 @@ def fused(node: Node, memory: MemorySpec, *, accumulate: bool) -> Fused:
     operands: list[int] = []
     for position, post in enumerate(node.post_ops):
         if post.operand is None:
-            specs.append(PostOpSpec("eltwise", *eltwise_arguments(post.op, post.alpha, post.beta)))
+            steps = eltwise_steps(post.op, post.alpha, post.beta)
+            specs += (PostOpSpec("eltwise", *step) for step in steps)
             continue
         operands.append(post.operand)
         if accumulate and position == 0 and post.op == "add":
@@ -65,7 +66,7 @@ def fused(node: Node, memory: MemorySpec, *, accumulate: bool) -> Fused:
             aliases.append(Alias(post.operand, 0, 0, "accumulate"))
             continue
         specs.append(PostOpSpec("binary", BINARY_ALGORITHMS[post.op], operand=memory))
-        args.append(Arg(f"post{position}", input_of(post.operand)))
+        args.append(Arg(f"post{len(specs) - 1}", input_of(post.operand)))
     return Fused(tuple(specs), tuple(args), tuple(aliases), tuple(operands))
 
 

@@ -85,6 +85,8 @@ def _tied(graph: Graph, node: Node) -> tuple[_Tie, ...]:
         perms[node.inputs[0]] = node.ints_attr("perm")
     elif rule in ("elementwise", "same"):
         perms |= dict.fromkeys((*node.outputs, *node.inputs))
+    elif rule == "data":
+        perms |= {node.inputs[0]: None}
     else:
         fused = (post.operand for post in node.post_ops if post.operand is not None)
         perms |= {node.inputs[index]: None for index in fused}

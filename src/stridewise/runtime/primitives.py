@@ -127,6 +127,20 @@ def _inner_product(s: _Spec) -> _core.PrimitiveDesc:
     )  # fmt: skip
 
 
+def _layer_norm(s: _Spec) -> _core.PrimitiveDesc:
+    return s.core.layer_norm(
+        s.memory("src"), s.memory("dst"), s.number("epsilon"),
+        s.optional("scale") is not None, s.optional("shift") is not None, threads=s.threads,
+    )  # fmt: skip
+
+
+def _batch_norm(s: _Spec) -> _core.PrimitiveDesc:
+    return s.core.batch_norm(
+        s.memory("src"), s.memory("dst"), s.number("epsilon"), s.optional("scale") is not None,
+        threads=s.threads,
+    )  # fmt: skip
+
+
 def _concat(s: _Spec) -> _core.PrimitiveDesc:
     sources = [s.describe(memory) for role, memory in s.spec.memories if role != "dst"]
     return s.core.concat(s.memory("dst"), s.integer("axis"), sources, threads=s.threads)
@@ -140,15 +154,20 @@ def _lrn(s: _Spec) -> _core.PrimitiveDesc:
 
 
 FACTORIES: dict[str, Factory] = {
+    "batch_norm": _batch_norm,
     "binary": _binary,
     "concat": _concat,
     "convolution": _convolution,
     "deconvolution": _convolution,
     "eltwise": _eltwise,
     "inner_product": _inner_product,
+    "layer_norm": _layer_norm,
     "lrn": _lrn,
     "matmul": _matmul,
     "pooling": _pooling,
+    "prelu": lambda s: s.core.prelu(
+        s.memory("src"), s.memory("weights"), s.memory("dst"), threads=s.threads
+    ),
     "reduction": lambda s: s.core.reduction(
         s.text("algorithm"), s.memory("src"), s.memory("dst"), s.number("power"),
         threads=s.threads,

@@ -213,22 +213,16 @@ class Network:
         )
 
     def layer_norm(self, x: str) -> str:
-        """Add a layer norm over the channels of each pixel (Ba et al. 2016), step by step.
+        """Add a layer norm over the channels of each pixel (Ba et al. 2016).
 
-        y = (x - mean) / sqrt(var + epsilon) * gamma + beta; the graph has no operator for it.
+        y = (x - mean) / sqrt(var + epsilon) * gamma + beta.
         """
-        b, shape = self.builder, self.builder.type(x).shape
-        over: dict[str, Attr] = {"axes": (self._channel_axis(x),)}
-        centered = b.op("sub", [x, b.op("reduce_mean", [x], over)])
-        variance = b.op("reduce_mean", [b.op("mul", [centered, centered])], over)
-        epsilon = b.constant(np.full((1,) * len(shape), _LAYER_EPSILON, np.float32), "epsilon")
-        deviation = b.op("sqrt", [b.op("add", [variance, epsilon])])
-        y = b.op("div", [centered, deviation])
         count = self.channels(x)
         gamma, beta = self._uniform(0.7, 1.3, count), self._uniform(-0.3, 0.3, count)
-        operands = [y, self._parameter("scale", gamma), self._parameter("shift", beta)]
+        operands = [x, self._parameter("scale", gamma), self._parameter("shift", beta)]
         moments = _Moments(float(np.mean(beta)), float(np.mean(gamma**2 + beta**2)))
-        return self._op("scale_shift", operands, None, moments)
+        over: dict[str, Attr] = {"axes": (self._channel_axis(x),), "epsilon": _LAYER_EPSILON}
+        return self._op("layer_norm", operands, over, moments)
 
     def scale(self, x: str, factor: float) -> str:
         """Multiply each channel by a number of its own, near to ``factor``."""

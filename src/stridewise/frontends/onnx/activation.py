@@ -8,10 +8,11 @@ from math import inf
 
 import numpy as np
 
-from stridewise.frontends.onnx.importer import Handler, Importer
+from stridewise.frontends.onnx.importer import Handler, Importer, scalar
 from stridewise.frontends.onnx.proto import OnnxNode
 from stridewise.frontends.onnx.writer import Exporter, Writer
 from stridewise.graph import Attr, Node
+from stridewise.ops.activation import UNARY
 from stridewise.ops.element_types import FLOATS
 
 __all__ = ["EXPORTERS", "HANDLERS"]
@@ -36,9 +37,27 @@ def _hard_swish(imp: Importer, node: OnnxNode) -> None:
 
 def _gelu(imp: Importer, node: OnnxNode) -> None:
     mode = node.text("approximate", "none")
-    if mode != "none":
-        raise node.error("approximate='none'", repr(mode), "export the model with the exact GELU")
-    imp.emit(node, "gelu", [node.required(0)])
+    if mode not in _GELUS:
+        raise node.error(f"approximate one of {', '.join(_GELUS)}", repr(mode))
+    imp.emit(node, _GELUS[mode], [node.required(0)])
+
+
+_GELUS = {"none": "gelu", "tanh": "gelu_tanh"}
+_SELU = UNARY["selu"].defaults
+
+
+def _renamed(imp: Importer, node: OnnxNode, op: str, defaults: dict[str, float]) -> None:
+    """Emit an operator whose alpha and beta have other names in ONNX, here in order."""
+    numbers = (node.number(key, default) for key, default in defaults.items())
+    imp.emit(node, op, [node.required(0)], dict(zip(("alpha", "beta"), numbers, strict=False)))
+
+
+def _softsign(imp: Importer, node: OnnxNode) -> None:
+    """Source: ONNX, Softsign: x / (1 + |x|)."""
+    x = node.required(0)
+    size = imp.step(node, "size", "abs", [x])
+    raised = imp.step(node, "raised", "add", [size, scalar(imp, node, "one", 1.0, x)])
+    imp.emit(node, "div", [x, raised])
 
 
 def _bound(imp: Importer, node: OnnxNode, index: int, absent: float) -> float | None:
@@ -97,6 +116,19 @@ def _write(
     writer.emit(node, op_type, node.inputs, attrs)
 
 
+def _write_renamed(writer: Writer, node: Node, op_type: str, defaults: Mapping[str, float]) -> None:
+    """Write an operator whose alpha and beta have other names in ONNX, here in order."""
+    pairs = zip(defaults.items(), ("alpha", "beta"), strict=False)
+    attrs = {theirs: node.float_attr(ours, default) for (theirs, default), ours in pairs}
+    writer.emit(node, op_type, node.inputs, attrs)
+
+
+def _write_gelu(writer: Writer, node: Node) -> None:
+    writer.needs(20)
+    mode = next(mode for mode, op in _GELUS.items() if op == node.op)
+    writer.emit(node, "Gelu", node.inputs, {"approximate": mode} if mode != "none" else {})
+
+
 def _write_clip(writer: Writer, node: Node) -> None:
     low, high = node.float_attr("alpha", -inf), node.float_attr("beta", inf)
     bounds = [
@@ -129,6 +161,7 @@ def _write_swish(writer: Writer, node: Node) -> None:
 
 HANDLERS: dict[str, Handler] = {
     "Abs": partial(_plain, op="abs"),
+    "Celu": partial(_with, op="celu", defaults={"alpha": 1.0}),
     "Clip": _clip,
     "Elu": partial(_with, op="elu", defaults={"alpha": 1.0}),
     "Exp": partial(_plain, op="exp"),
@@ -137,32 +170,45 @@ HANDLERS: dict[str, Handler] = {
     "HardSwish": _hard_swish,
     "LeakyRelu": partial(_with, op="leaky_relu", defaults={"alpha": 0.01}),
     "Log": partial(_plain, op="log"),
+    "Mish": partial(_plain, op="mish"),
     "Neg": partial(_plain, op="neg"),
     "Reciprocal": partial(_plain, op="reciprocal"),
     "Relu": partial(_plain, op="relu"),
+    "Selu": partial(_renamed, op="selu", defaults={"alpha": _SELU[0], "gamma": _SELU[1]}),
+    "Shrink": partial(_renamed, op="shrink", defaults={"lambd": 0.5, "bias": 0.0}),
     "Sigmoid": partial(_plain, op="sigmoid"),
     "Softplus": partial(_plain, op="softplus"),
+    "Softsign": _softsign,
     "Sqrt": partial(_plain, op="sqrt"),
     "Swish": partial(_with, op="swish", defaults={"alpha": 1.0}),
     "Tanh": partial(_plain, op="tanh"),
+    "ThresholdedRelu": partial(_with, op="thresholded_relu", defaults={"alpha": 1.0}),
 }
 
 EXPORTERS: dict[str, Exporter] = {
     "abs": partial(_write, op_type="Abs"),
+    "celu": partial(_write, op_type="Celu", defaults={"alpha": 1.0}),
     "clip": _write_clip,
     "elu": partial(_write, op_type="Elu", defaults={"alpha": 1.0}),
     "exp": partial(_write, op_type="Exp"),
-    "gelu": partial(_write, op_type="Gelu", since=20),
+    "gelu": _write_gelu,
+    "gelu_tanh": _write_gelu,
     "hard_sigmoid": partial(_write, op_type="HardSigmoid", defaults={"alpha": 0.2, "beta": 0.5}),
     "hard_swish": _write_hard_swish,
     "leaky_relu": partial(_write, op_type="LeakyRelu", defaults={"alpha": 0.01}),
     "log": partial(_write, op_type="Log"),
+    "mish": partial(_write, op_type="Mish", since=18),
     "neg": partial(_write, op_type="Neg"),
     "reciprocal": partial(_write, op_type="Reciprocal"),
     "relu": partial(_write, op_type="Relu"),
+    "selu": partial(
+        _write_renamed, op_type="Selu", defaults={"alpha": _SELU[0], "gamma": _SELU[1]}
+    ),
+    "shrink": partial(_write_renamed, op_type="Shrink", defaults={"lambd": 0.5, "bias": 0.0}),
     "sigmoid": partial(_write, op_type="Sigmoid"),
     "softplus": partial(_write, op_type="Softplus"),
     "sqrt": partial(_write, op_type="Sqrt"),
     "swish": _write_swish,
     "tanh": partial(_write, op_type="Tanh"),
+    "thresholded_relu": partial(_write, op_type="ThresholdedRelu", defaults={"alpha": 1.0}),
 }

@@ -14,6 +14,8 @@ from stridewise.ops.registry import Array
 
 __all__ = ["EXPORTERS", "HANDLERS"]
 
+_BOOLEAN_MASK = 10
+"""Since this opset, the mask of Dropout is boolean."""
 _TRAINING_INPUT = 12
 """Since this opset, Dropout has an input that turns it on."""
 
@@ -58,13 +60,18 @@ def _identity(imp: Importer, node: OnnxNode) -> None:
 
 
 def _dropout(imp: Importer, node: OnnxNode) -> None:
-    inference = "export the model in evaluation mode"
-    imp.only_first_output(node, inference)
+    """Pass the input on; nothing is dropped at inference, nor with a ratio of 0."""
+    x = node.required(0)
     if node.opset >= _TRAINING_INPUT and node.input(2):
         training = imp.require_const(node, 2, "training_mode")
-        if training.any():
+        ratio = imp.require_const(node, 1, "the ratio") if node.input(1) else np.array(0.5)
+        if training.any() and ratio.any():
+            inference = "export the model in evaluation mode"
             raise node.error("training_mode=false", "true", inference)
-    imp.alias(node.outputs[0], node.required(0))
+    imp.alias(node.outputs[0], x)
+    if len(node.outputs) > 1 and imp.used(node.outputs[1]):
+        dtype = np.bool_ if node.opset >= _BOOLEAN_MASK else imp.type(x).dtype.numpy
+        imp.define(node.outputs[1], np.broadcast_to(np.ones((), dtype), imp.shape(x)))
 
 
 def _write_identity(writer: Writer, node: Node) -> None:

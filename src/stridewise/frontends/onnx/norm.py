@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from stridewise.frontends.onnx.importer import Handler, Importer
+from stridewise.frontends.onnx.importer import Handler, Importer, scalar
 from stridewise.frontends.onnx.proto import OnnxNode
 from stridewise.frontends.onnx.writer import Exporter, OnnxValue, Writer
-from stridewise.graph import Node
+from stridewise.graph import Attr, Node
+from stridewise.ops.registry import Array
 
 __all__ = ["EXPORTERS", "HANDLERS"]
 
@@ -16,30 +17,76 @@ _STATISTICS = ("scale", "bias", "mean", "variance")
 
 def _batch_norm(imp: Importer, node: OnnxNode) -> None:
     """Source: ONNX, BatchNormalization: y = (x - mean) / sqrt(var + epsilon) * scale + bias."""
-    inference = "export the model in evaluation mode"
-    if node.integer("training_mode", 0):
-        raise node.error("training_mode=0", 1, inference)
     if not node.integer("spatial", 1):
         raise node.error("spatial=1", 0, "statistics of every pixel are not supported")
-    imp.only_first_output(node, inference)
     x = node.required(0)
     channels = imp.shape(x)[1:2]
-    parameters = [
-        imp.require_const(node, index, name) for index, name in enumerate(_STATISTICS, start=1)
-    ]
-    for name, parameter in zip(_STATISTICS, parameters, strict=True):
-        if parameter.shape != channels:
-            raise node.error(f"{name} of shape {list(channels)}", list(parameter.shape))
+    names = [node.required(index) for index in range(1, 5)]
+    for role, name in zip(_STATISTICS, names, strict=True):
+        if imp.shape(name) != channels:
+            raise node.error(f"{role} of shape {list(channels)}", list(imp.shape(name)))
+    if node.integer("training_mode", 0):
+        _trained(imp, node, names)
+        return
+    imp.only_first_output(node, "export the model in evaluation mode")
+    known = [data for data in map(imp.const, names) if data is not None]
+    pair = _folded(imp, node, known) if len(known) == len(names) else _computed(imp, node, names)
+    imp.emit(node, "scale_shift", [x, *pair])
+
+
+def _folded(imp: Importer, node: OnnxNode, parameters: list[Array]) -> tuple[str, str]:
+    """Return scale and shift of known statistics."""
     gamma, beta, mean, variance = (item.astype(np.float64) for item in parameters)
     positive = variance + node.number("epsilon", 1e-5)
     if not (positive > 0).all():
         raise node.error("variances of 0 or more", positive.min(), "the model is damaged")
     scale = gamma / np.sqrt(positive)
-    dtype = imp.type(x).dtype.numpy
+    dtype = imp.type(node.required(0)).dtype.numpy
     result = node.outputs[0]
-    scale_name = imp.constant(f"{result}/scale", scale.astype(dtype))
-    shift_name = imp.constant(f"{result}/shift", (beta - mean * scale).astype(dtype))
-    imp.emit(node, "scale_shift", [x, scale_name, shift_name])
+    return (
+        imp.constant(f"{result}/scale", scale.astype(dtype)),
+        imp.constant(f"{result}/shift", (beta - mean * scale).astype(dtype)),
+    )
+
+
+def _computed(imp: Importer, node: OnnxNode, names: list[str]) -> tuple[str, str]:
+    """Return scale and shift of statistics that are computed, or inputs of the model."""
+    dtypes = {imp.type(name).dtype.name for name in (node.required(0), *names)}
+    if len(dtypes) > 1:
+        raise node.error("computed statistics of the input's dtype", ", ".join(sorted(dtypes)))
+    gamma, beta, mean, variance = names
+    epsilon = scalar(imp, node, "epsilon", node.number("epsilon", 1e-5), variance)
+    raised = imp.step(node, "raised", "add", [variance, epsilon])
+    scale = imp.step(node, "scale", "div", [gamma, imp.step(node, "deviation", "sqrt", [raised])])
+    moved = imp.step(node, "moved", "mul", [mean, scale])
+    return scale, imp.step(node, "shift", "sub", [beta, moved])
+
+
+def _trained(imp: Importer, node: OnnxNode, names: list[str]) -> None:
+    """Normalize by the statistics of the batch, and give the running ones as further outputs.
+
+    Source: ONNX, BatchNormalization: running = running * momentum + current * (1 - momentum).
+    """
+    x = node.required(0)
+    over: dict[str, Attr] = {"axes": (0, *range(2, len(imp.shape(x)))), "keepdims": 1}
+    row: dict[str, Attr] = {"shape": imp.shape(x)[1:2]}
+    middle = imp.step(node, "middle", "reduce_mean", [x], over)
+    centered = imp.step(node, "centered", "sub", [x, middle])
+    squares = imp.step(node, "squares", "mul", [centered, centered])
+    spread = imp.step(node, "spread", "reduce_mean", [squares], over)
+    mean = imp.step(node, "mean", "reshape", [middle], row)
+    variance = imp.step(node, "variance", "reshape", [spread], row)
+    pair = _computed(imp, node, [*names[:2], mean, variance])
+    imp.emit(node, "scale_shift", [x, *pair])
+    momentum = node.number("momentum", 0.9)
+    for output, (running, current) in enumerate(((names[2], mean), (names[3], variance)), start=1):
+        if not imp.used(node.outputs[output] if output < len(node.outputs) else ""):
+            continue
+        parts = [
+            imp.step(node, f"part{output}", "mul", [name, scalar(imp, node, "part", part, name)])
+            for name, part in ((running, momentum), (current, 1 - momentum))
+        ]
+        imp.emit(node, "add", parts, output=output)
 
 
 def _lrn(imp: Importer, node: OnnxNode) -> None:

@@ -14,12 +14,15 @@ from stridewise.frontends.onnx import (
     einsum,
     elementwise,
     functions,
+    group_norm,
     image,
     indices,
+    layer_norm,
     logic,
     matmul,
     norm,
     pool,
+    prelu,
     reduce,
     resize,
     shape,
@@ -33,8 +36,8 @@ __all__ = ["EXPORTERS", "HANDLERS"]
 
 _ROOMS = (
     activation, along_axis, arithmetic, cast, concat, constant, conv, conv_transpose, einsum,
-    elementwise, functions, image, indices, logic, matmul, norm, pool, reduce, resize, shape, slice,
-    softmax,
+    elementwise, functions, group_norm, image, indices, layer_norm, logic, matmul, norm, pool,
+    prelu, reduce, resize, shape, slice, softmax,
 )  # fmt: skip
 
 HANDLERS: dict[str, Handler] = {

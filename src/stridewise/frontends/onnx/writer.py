@@ -125,9 +125,21 @@ class Writer:
         attrs: Mapping[str, OnnxValue] | None = None,
         *,
         domain: str = "",
+        unread: int = 0,
     ) -> None:
-        """Write the ONNX node that gives the outputs of a node and has its name."""
-        self._write(node, node.name, op_type, inputs, node.outputs, attrs or {}, domain)
+        """Write the ONNX node that gives the outputs of a node and has its name.
+
+        Args:
+            node: the node.
+            op_type: ONNX's operator.
+            inputs: names of values, ``""`` for absent ones.
+            attrs: the attributes.
+            domain: of the operator.
+            unread: how many outputs the ONNX node has before those of the node.
+        """
+        before = [self._fresh(f"{node.outputs[0]}/unread") for _ in range(unread)]
+        outputs = (*before, *node.outputs)
+        self._write(node, node.name, op_type, inputs, outputs, attrs or {}, domain)
 
     def _write(
         self,

@@ -29,6 +29,10 @@ _EFFICIENCY: dict[tuple[str, str], float] = {
     ("lrn", "plain"): 0.20,
     ("lrn", "channels-last"): 0.30,
     ("lrn", "blocked"): 0.35,
+    ("batch_norm", "plain"): 0.25,
+    ("batch_norm", "channels-last"): 0.30,
+    ("batch_norm", "blocked"): 0.35,
+    ("layer_norm", "plain"): 0.40,
     ("concat", "channels-last"): 0.40,
     ("softmax", "plain"): 0.25,
     ("matmul", "plain"): 0.60,
@@ -71,6 +75,8 @@ def _is_naive(spec: KernelSpec, storage: str) -> bool:
     if spec.kind == "concat":
         pieces = [memory for role, memory in spec.memories if role != "dst"]
         return storage == "blocked" and any(piece.dims[1] % block for piece in pieces)
+    if spec.kind == "layer_norm":
+        return dst is not None and dst.strides is not None
     if spec.kind == "softmax":
         return storage == "plain" and bool(dst) and len(dst.dims) > 2 and _axis(spec) == 1
     if spec.kind == "binary" and storage == "blocked":

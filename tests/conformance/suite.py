@@ -51,7 +51,9 @@ class Outcome:
 class Native(Backend):
     """Stridewise by itself."""
 
-    options: ClassVar[Mapping[str, Any]] = MappingProxyType({"tune": "model", "threads": 2})
+    options: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {"tune": "model", "threads": 2, "fallback": False}
+    )
 
     @classmethod
     def is_compatible(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
@@ -62,6 +64,8 @@ class Native(Backend):
 
 class Fallback(Native):
     """Stridewise with ONNX Runtime for what it does not do itself."""
+
+    options: ClassVar[Mapping[str, Any]] = MappingProxyType({**Native.options, "fallback": True})
 
 
 class _Session(base.BackendRep):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ __all__ = [
     "Request",
     "compile_options",
     "measuring",
+    "parse_nbytes",
     "parse_shapes",
     "plan_warnings",
     "save_text",
@@ -91,6 +94,37 @@ def split_assignments(items: Sequence[str], option: str) -> dict[str, str]:
     return found
 
 
+_NBYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt]?)(i?)b)?", re.ASCII | re.IGNORECASE)
+
+
+def parse_nbytes(text: str) -> int:
+    """Return a number of bytes that is given with a unit or without.
+
+    >>> parse_nbytes("1.5 KiB"), parse_nbytes("2GB"), parse_nbytes("4096")
+    (1536, 2000000000, 4096)
+
+    Raises:
+        InputError: it is not of that form, or less than a byte.
+    """
+    found = _NBYTES.fullmatch(text.strip())
+    nbytes = 0
+    if found is not None:
+        number, prefix, binary = found.groups(default="")
+        power = " kmgt".index(prefix.lower() or " ")
+        nbytes = int(Decimal(number) * (1024 if binary else 1000) ** power)
+    if nbytes < 1:
+        raise InputError(describe("a number of bytes", expected="one like 2GiB", found=repr(text)))
+    return nbytes
+
+
+def _limit(ctx: click.Context, option: click.Parameter, text: str | None) -> int | None:
+    """Return the bytes of ``--memory-limit``; a text that means none is wrong usage."""
+    try:
+        return None if text is None else parse_nbytes(text)
+    except InputError as error:
+        raise click.BadParameter(str(error), ctx, option) from error
+
+
 def save_text(path: Path, text: str, option: str) -> None:
     """Write a file.
 
@@ -132,10 +166,11 @@ class Request:
     tune: Tune
     cache_dir: Path | None
     plan: Path | None = None
+    memory_limit: int | None = None
 
     def load(self) -> Graph:
         """Return the graph of the model, with the shapes asked for."""
-        return api.load(self.model, self.shapes)
+        return api.load(self.model, self.shapes, memory_limit=self.memory_limit)
 
     def compile(self, *, quiet: bool, source: Path | bytes | Graph | None = None) -> CompiledModel:
         """Compile the model, or ``source`` in its place, with a progress bar unless ``quiet``."""
@@ -147,6 +182,7 @@ class Request:
                 tune=self.tune,
                 cache_dir=self.cache_dir,
                 progress=progress,
+                memory_limit=self.memory_limit,
                 plan=self.plan,
             )
 
@@ -160,6 +196,7 @@ class Request:
             tune=self.tune,
             cache_dir=self.cache_dir,
             progress=progress,
+            memory_limit=self.memory_limit,
             plan=self.plan,
         )
 
@@ -185,6 +222,12 @@ _OPTIONS = (
         metavar="FILE",
         help="Use the decisions of a plan file; nothing is timed.",
     ),
+    click.option(
+        "--memory-limit",
+        callback=_limit,
+        metavar="SIZE",
+        help="What the model may need, like 2GiB; by default three quarters of the memory.",
+    ),
 )
 
 
@@ -207,9 +250,11 @@ def compile_options(command: Callable[..., None]) -> Callable[..., None]:
         tune: Tune,
         cache_dir: Path | None,
         plan_file: Path | None,
+        memory_limit: int | None,
         **others: Any,
     ) -> None:
-        request = Request(model, parse_shapes(shapes), threads, tune, cache_dir, plan_file)
+        known = parse_shapes(shapes)
+        request = Request(model, known, threads, tune, cache_dir, plan_file, memory_limit)
         command(request, **others)
 
     decorated: Callable[..., None] = with_request

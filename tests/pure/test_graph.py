@@ -381,8 +381,8 @@ def test_structure_is_verified_without_types_where_no_inference_is_given():
     ("build", "message"),
     [
         (
-            lambda b: b.input("y", (1, 0)),
-            "input 'y': expected positive extents, found (1, 0)",
+            lambda b: b.input("y", (1, -1)),
+            "input 'y': expected extents from 0 on, found (1, -1)",
         ),
         (lambda b: b.input("x", (1,)), "graph 'g': expected a new value name, found 'x'"),
         (lambda b: b.op("relu", ["no"]), "graph 'g': expected a known value, found 'no'"),

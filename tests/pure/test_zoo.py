@@ -142,7 +142,7 @@ def test_batch_norms_have_statistics_of_their_own():
          "data_format: expected one of NCW, NCHW, NCDHW, NWC, NHWC, NDHWC, found 'CHWN'"),
         (lambda: zoo.unet(size=100), InputError, "size: expected a multiple of 16, found 100"),
         (lambda: zoo.inception_v3(size=60), GraphError, "a window that fits into the padded input"),
-        (lambda: zoo.resnet18(batch=0), GraphError, "input 'image': expected positive extents"),
+        (lambda: zoo.resnet18(batch=-1), GraphError, "input 'image': expected extents from 0"),
     ],
 )  # fmt: skip
 def test_arguments_that_do_not_fit_are_refused(call, error, message):

@@ -9,10 +9,10 @@ import numpy as np
 
 from stridewise.graph import Graph, Refusal
 from stridewise.ops import GraphBuilder
-from stridewise.ops.kernels import KernelSpec
+from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.passes import simplify
 from stridewise.planner import Plan, derive, make_plan
-from stridewise.planner.cost import KernelCost
+from stridewise.planner.cost import KernelCost, host_cost
 from stridewise.planner.targets import onednn_cpu
 from stridewise.runtime.library import load_core
 from stridewise.runtime.machine import this_machine
@@ -69,8 +69,15 @@ def error(found: Array, expected: Array) -> float:
 
 
 def inputs_of(graph: Graph, seed: int = 1) -> dict[str, Array]:
+    """Return standard normal inputs; integers from 0 to 2, which most axes have as indices."""
     rng = np.random.default_rng(seed)
-    return {name: rng.normal(size=graph.value(name).shape).astype(F32) for name in graph.inputs}
+    found: dict[str, Array] = {}
+    for name in graph.inputs:
+        value = graph.value(name)
+        drawn = rng.normal(size=value.shape)
+        whole = "int" in value.dtype.name or value.dtype.name == "bool"
+        found[name] = (np.abs(drawn).clip(0, 2) if whole else drawn).astype(value.dtype.numpy)
+    return found
 
 
 # --- forcing formats ------------------------------------------------------------------------------
@@ -100,6 +107,8 @@ class ForcingOracle:
         return {spec: self._cost(spec) for spec in specs}
 
     def _cost(self, spec: KernelSpec) -> tuple[KernelCost, ...] | Refusal:
+        if spec.kind == HOST:
+            return (host_cost(spec),)
         core = load_core()
         try:
             implementations(spec, THREADS, limit=1)

@@ -67,11 +67,11 @@ class NodeBuilder:
         """Declare an input of the graph and return its name.
 
         Raises:
-            GraphError: the name is taken, or an extent is not positive.
+            GraphError: the name is taken, or an extent is negative.
         """
-        if any(extent < 1 for extent in shape):
+        if any(extent < 0 for extent in shape):
             raise GraphError(
-                describe(f"input {name!r}", expected="positive extents", found=f"{tuple(shape)}")
+                describe(f"input {name!r}", expected="extents from 0 on", found=f"{tuple(shape)}")
             )
         self._inputs.append(name)
         return self._define(name, TensorType(dtype_of(dtype), tuple(shape)))

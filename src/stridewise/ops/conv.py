@@ -106,12 +106,12 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
         )
     )
     padded = np.pad(x, ((0, 0), (0, 0), *zip(begins, ends, strict=True)))
-    split = padded.reshape(x.shape[0], groups, -1, *padded.shape[2:])
+    split = padded.reshape(x.shape[0], groups, x.shape[1] // groups, *padded.shape[2:])
     kernels = w.reshape(groups, -1, *w.shape[1:])
     result = np.zeros((x.shape[0], groups, kernels.shape[1], prod(out)), np.float64)
     for group in range(groups):
         for position, view in windows(split[:, group], out, strides, w.shape[2:], dilations):
-            columns = view.reshape(x.shape[0], w.shape[1], -1).astype(np.float64)
+            columns = view.reshape(x.shape[0], w.shape[1], prod(out)).astype(np.float64)
             taps = kernels[(group, slice(None), slice(None), *position)].astype(np.float64)
             result[:, group] += np.matmul(taps, columns)
     result = result.reshape(x.shape[0], w.shape[0], *out)

@@ -88,7 +88,7 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     strides, dilations, begins, ends = _geometry(node, x.ndim - 2)
     uncut = _uncut(node, x.shape[2:], w.shape[2:])
     room = tuple(extent + max(0, -end) for extent, end in zip(uncut, ends, strict=True))
-    columns = x.reshape(batch, groups, x.shape[1] // groups, -1).astype(np.float64)
+    columns = x.reshape(batch, groups, x.shape[1] // groups, prod(x.shape[2:])).astype(np.float64)
     kernels = w.reshape(groups, -1, *w.shape[1:]).astype(np.float64)
     result = np.zeros((batch, groups * w.shape[1], *room), np.float64)
     for group in range(groups):

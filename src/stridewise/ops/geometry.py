@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from string import ascii_lowercase, ascii_uppercase
 
 from stridewise.formats import Format, algebra, nd
 from stridewise.formats.axes import POSITIONAL
@@ -37,11 +38,13 @@ def positional(rank: int) -> Format:
     """Return the row-major format over positional axes, of any rank.
 
     >>> positional(2).order, positional(13).order[-1]
-    (('a', 'b'), 'x12')
+    (('a', 'b'), 'm')
     """
     if rank <= len(POSITIONAL):
         return nd(rank)
-    axes = tuple(f"x{index}" for index in range(rank))  # no library has names for so many
+    # No library has names for so many, and NumPy has no more than 64 axes.
+    more = (*ascii_lowercase, *ascii_uppercase, *(f"x{index}" for index in range(rank)))
+    axes = tuple(more[:rank])
     return Format(axes, axes)
 
 

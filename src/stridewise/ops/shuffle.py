@@ -36,7 +36,7 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
 
 def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     x, groups = array(operands, 0), node.int_attr("groups")
-    split = x.reshape(x.shape[0], groups, -1, *x.shape[2:])
+    split = x.reshape(x.shape[0], groups, x.shape[1] // groups, *x.shape[2:])
     return (split.swapaxes(1, 2).reshape(x.shape),)
 
 

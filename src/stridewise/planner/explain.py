@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from stridewise.ops.kernels import HOST
+from stridewise.planner.host import is_host
 from stridewise.planner.plan import Plan
 from stridewise.planner.why import formats_of
 
@@ -37,6 +39,20 @@ def _node_lines(plan: Plan) -> list[str]:
             f"[{chosen.implementation}; {sources}]  {node.name}"
         )
     return lines
+
+
+def _host_lines(plan: Plan) -> list[str]:
+    """Return which nodes run on the host, those of one operator and reason in one line."""
+    hosted = {d.node for d in plan.decisions if is_host(d.chosen.option)}
+    ops = {node.name: node.op for node in plan.graph.nodes}
+    found: dict[tuple[str, str], list[str]] = {}
+    for refusal in plan.refusals:
+        if refusal.rule == HOST and refusal.subject in hosted:
+            found.setdefault((ops[refusal.subject], refusal.reason), []).append(refusal.subject)
+    return [
+        f"on the host: {op} {names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}: {why}"
+        for (op, why), names in found.items()
+    ]
 
 
 def _reorder_lines(plan: Plan) -> list[str]:
@@ -88,6 +104,7 @@ def explain(plan: Plan) -> str:
         *(f"note: {note}" for note in plan.notes),
         *(f"given: {pin}" for pin in plan.pins),
         *_node_lines(plan),
+        *_host_lines(plan),
         f"{_reorders(plan, len(plan.reorders))} left:",
         *_reorder_lines(plan),
         *_view_lines(plan),

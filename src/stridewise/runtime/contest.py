@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stridewise.errors import ExecutionError
 from stridewise.ops.geometry import storage_shape
-from stridewise.ops.kernels import KernelSpec
+from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.planner.plan import Plan
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.inputs import made_up
 from stridewise.runtime.program import KernelStep
 from stridewise.runtime.timing import undisturbed
 
-__all__ = ["Observed", "Outcome", "run_in_turn"]
+__all__ = ["Observed", "Outcome", "failure", "run_in_turn"]
 
 _ROUNDS, _LEAST_ROUNDS, _BUDGET_S = 9, 3, 4.0
 
@@ -40,13 +41,27 @@ class Outcome:
     observed: Observed
 
 
-def _random_inputs(plan: Plan) -> list[NDArray[Any]]:
+def _made_up_inputs(plan: Plan) -> list[NDArray[Any]]:
     rng = np.random.default_rng(0)
     found: list[NDArray[Any]] = []
     for name, fmt in plan.input_formats.items():
         value = plan.graph.values[name]
         found.append(made_up(value, storage_shape(value, fmt), rng))
     return found
+
+
+def failure(model: CompiledModel) -> str:
+    """Return why a model fails on made-up inputs; "" where it does not.
+
+    Only host kernels look at what their operands hold, such as indices.
+    """
+    if not any(isinstance(s, KernelStep) and s.spec.kind == HOST for s in model.program.steps):
+        return ""
+    try:
+        model(*_made_up_inputs(model.plan))
+    except ExecutionError as error:
+        return str(error)
+    return ""
 
 
 def _observe(model: CompiledModel, samples: Sequence[Sequence[int]], into: dict[Any, Any]) -> None:
@@ -62,7 +77,8 @@ def run_in_turn(models: Mapping[str, CompiledModel]) -> Outcome:
     A turn is one run that brings the caches into the state that the model itself leaves, one that
     is timed as a whole, and one whose steps are timed.
     """
-    inputs = _random_inputs(next(iter(models.values())).plan)
+    # Plans may want their inputs in different formats.
+    inputs = {label: _made_up_inputs(model.plan) for label, model in models.items()}
     whole: dict[str, list[int]] = {label: [] for label in models}
     steps: dict[str, list[list[int]]] = {label: [] for label in models}
     begin = time.perf_counter()
@@ -70,11 +86,11 @@ def run_in_turn(models: Mapping[str, CompiledModel]) -> Outcome:
         if turn >= _LEAST_ROUNDS and time.perf_counter() - begin > _BUDGET_S:
             break
         for label, model in models.items():
-            model(*inputs)
+            model(*inputs[label])
             start = time.perf_counter_ns()
-            model(*inputs)
+            model(*inputs[label])
             whole[label].append(time.perf_counter_ns() - start)
-            steps[label] += model.step_times(inputs, 1)
+            steps[label] += model.step_times(inputs[label], 1)
     places: dict[tuple[KernelSpec, str], list[float]] = {}
     for label, model in models.items():
         _observe(model, steps[label], places)

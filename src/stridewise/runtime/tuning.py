@@ -18,7 +18,7 @@ from stridewise.ops.kernels import KernelSpec
 from stridewise.planner.cost import Corrected, KernelOracle
 from stridewise.planner.plan import Plan
 from stridewise.runtime.cache import CostCache
-from stridewise.runtime.contest import run_in_turn
+from stridewise.runtime.contest import failure, run_in_turn
 from stridewise.runtime.executor import CompiledModel
 
 __all__ = ["MakePlans", "compile_tuned", "remembered"]
@@ -176,10 +176,12 @@ def remembered(make: MakePlans, oracle: KernelOracle, cache: CostCache) -> Plan:
 class _Tuning:
     """One model being tuned: the plans that run, and what their kernels take."""
 
-    def __init__(self, make: MakePlans, oracle: KernelOracle, alone: Sequence[Plan]) -> None:
+    def __init__(
+        self, make: MakePlans, oracle: KernelOracle, alone: Sequence[Plan], cheapest: CompiledModel
+    ) -> None:
         self._make, self._oracle = make, oracle
         self.models = {
-            UNCORRECTED: CompiledModel(alone[0]),
+            UNCORRECTED: cheapest,
             **{plan.name: CompiledModel(plan) for plan in _near(alone)},
         }
         self.kernels: dict[str, float] = {}
@@ -222,7 +224,12 @@ def compile_tuned(make: MakePlans, oracle: KernelOracle, cache: CostCache) -> Co
     if known is not None:
         times, kernels = known
         return CompiledModel(_used(_by_label(alone, _corrected(make, oracle, kernels)), times))
-    tuning = _Tuning(make, oracle, alone)
+    cheapest = CompiledModel(alone[0])
+    reason = failure(cheapest)
+    if reason:
+        note = f"costs are those of isolated kernels: made-up inputs do not run ({reason})"
+        return cheapest.with_plan(dataclasses.replace(alone[0], notes=(*alone[0].notes, note)))
+    tuning = _Tuning(make, oracle, alone, cheapest)
     record.write(tuning.times, tuning.kernels)
     plans = _by_label(alone, tuning.corrected)
     winner = tuning.models[_winner(tuning.times, plans)]

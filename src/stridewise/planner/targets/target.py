@@ -125,9 +125,12 @@ _MOST_AXES = 12
 """The most that oneDNN takes."""
 
 
-def _is_odd(value: Value) -> bool:
-    """Return whether a value has a shape that kernels need not know."""
-    return 0 in value.shape or len(value.shape) > _MOST_AXES
+def _odd(value: Value) -> str:
+    """Return why no kernel needs to know a shape; "" where some may."""
+    if 0 in value.shape:
+        return "has no elements"
+    rank = len(value.shape)
+    return f"has {rank} axes, kernels take {_MOST_AXES} at most" if rank > _MOST_AXES else ""
 
 
 def _is_view(context: KernelContext, option: KernelOption) -> bool:
@@ -165,7 +168,7 @@ class LibraryTarget:
         What no kernel takes is stored as host kernels take it.
         """
         origin = value.origin
-        if self._misfit(value):
+        if self._foreign(value) or _odd(value):
             return {"plain": user_format(value)}
         if origin is None:
             return {"plain": nd(len(value.shape))}
@@ -178,29 +181,32 @@ class LibraryTarget:
 
         Around values that no kernel takes, only views are left.
         """
-        named = [("input", index, name) for index, name in enumerate(context.node.inputs)]
-        named += [("output", index, name) for index, name in enumerate(context.node.outputs)]
-        reasons = [
-            f"{side} {index} {reason}"
-            for side, index, name in named
-            if name and (side == "output" or not context.is_constant(name))
-            for reason in self._misfit(context.value(name))
+        sides = (("input", context.node.inputs), ("output", context.node.outputs))
+        named = [
+            (side, index, context.value(name))
+            for side, names in sides
+            for index, name in enumerate(names)
+            if name
         ]
-        if not reasons:
-            yield from kernel_options(context)
-            return
-        yield Refusal(self.name, context.node.name, reasons[0])
-        if any(_is_odd(context.value(name)) for _, _, name in named if name):
+        odd = [f"{side} {index} {why}" for side, index, value in named if (why := _odd(value))]
+        foreign = [
+            f"{side} {index} {why}"
+            for side, index, value in named
+            if not context.is_constant(value.name) and (why := self._foreign(value))
+        ]
+        if odd or foreign:
+            yield Refusal(self.name, context.node.name, (odd or foreign)[0])
+        if odd:
             return
         for item in kernel_options(context):
-            if isinstance(item, KernelOption) and _is_view(context, item):
+            if not foreign or (isinstance(item, KernelOption) and _is_view(context, item)):
                 yield item
 
-    def _misfit(self, value: Value) -> tuple[str, ...]:
-        """Return why kernels do not take a value; nothing where some may."""
-        if value.dtype.name not in self.dtypes:
-            return (f"is {value.dtype}, kernels take {' and '.join(sorted(self.dtypes))}",)
-        return ("has no elements or too many axes",) if _is_odd(value) else ()
+    def _foreign(self, value: Value) -> str:
+        """Return why kernels do not take the dtype of a value; "" where they do."""
+        if value.dtype.name in self.dtypes:
+            return ""
+        return f"is {value.dtype}, kernels take {' and '.join(sorted(self.dtypes))}"
 
     def reorder_spec(self, value: Value, source: Format, goal: Format) -> KernelSpec:
         """Return the kernel that stores a value in another format."""

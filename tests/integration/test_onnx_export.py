@@ -40,7 +40,9 @@ from .models import (
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-NOT_EXPORTED: dict[str, str] = {}
+NOT_EXPORTED: dict[str, str] = {
+    "fallback": "a part of another model, which may have another opset",
+}
 """Operators that ONNX has no counterpart for, and why."""
 
 

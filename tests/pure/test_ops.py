@@ -470,7 +470,8 @@ CASES: dict[str, Callable[[Rng], Case]] = {
 
 
 def test_every_operator_is_compared_with_onnx():
-    assert sorted(CASES) == sorted(OPS)
+    # What another runtime computes has tests of its own, with that runtime.
+    assert sorted(CASES) == sorted(set(OPS) - {"fallback"})
 
 
 @pytest.mark.parametrize("op", sorted(CASES))

@@ -13,6 +13,7 @@ import click
 
 from stridewise import __version__
 from stridewise.cli.bench import bench
+from stridewise.cli.capability import capability
 from stridewise.cli.diff import diff
 from stridewise.cli.formats import formats
 from stridewise.cli.info import info
@@ -35,7 +36,7 @@ def cli(debug: bool) -> None:
     del debug  # read by main(), which handles errors
 
 
-for _command in (run, plan, diff, report, bench, info, formats, reorder):
+for _command in (run, plan, diff, report, capability, bench, info, formats, reorder):
     cli.add_command(_command)
 
 

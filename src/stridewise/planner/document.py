@@ -20,7 +20,9 @@ from stridewise.planner.records import dump, encode
 from stridewise.planner.targets import Machine, Target
 
 if TYPE_CHECKING:
-    from stridewise.planner.plan import Decision, Plan
+    from stridewise.ops.capability import graph_capability
+from stridewise.planner.partitions import Partition
+from stridewise.planner.plan import Decision, Plan
 
 __all__ = [
     "VERSION",
@@ -218,6 +220,7 @@ class PlanRecord:
     refusals: tuple[Refusal, ...]
     conflicts: tuple[str, ...]
     kernels: Mapping[str, KernelCost]
+    partitions: tuple[Partition, ...] = ()
 
     @classmethod
     def of(cls, plan: Plan) -> PlanRecord:
@@ -259,6 +262,7 @@ class PlanRecord:
             refusals=plan.refusals,
             conflicts=tuple(map(str, plan.derived.conflicts)),
             kernels=kernel_texts(graph, plan.target, plan.candidates),
+            partitions=() if graph_capability(graph).is_native else plan.partitions,
         )
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from stridewise.ops.capability import graph_capability
 from stridewise.ops.kernels import HOST
 from stridewise.planner.host import is_host
 from stridewise.planner.plan import Plan
@@ -96,6 +97,17 @@ def _move_lines(plan: Plan) -> list[str]:
     return [f"{_count(len(moves), 'step')} {verb} bytes ({parts}): {nbytes} bytes, {cost:.1f} us"]
 
 
+def _partition_lines(plan: Plan) -> list[str]:
+    """Return what runs where, unless all of it is native."""
+    if graph_capability(plan.graph).is_native:
+        return []
+    parts = plan.partitions
+    lines = [f"  {part}" for part in parts]
+    if any(part.support == "tail" for part in parts):
+        lines.append("  the time of the tail is not part of the total")
+    return [f"{_count(len(parts), 'partition')}:", *lines]
+
+
 def explain(plan: Plan) -> str:
     """Return the plan as text for people."""
     proof = "proved optimal" if plan.gap < 1e-9 else f"within {plan.gap:.2%} of the optimum"
@@ -104,6 +116,7 @@ def explain(plan: Plan) -> str:
         *(f"note: {note}" for note in plan.notes),
         *(f"given: {pin}" for pin in plan.pins),
         *_node_lines(plan),
+        *_partition_lines(plan),
         *_host_lines(plan),
         f"{_reorders(plan, len(plan.reorders))} left:",
         *_reorder_lines(plan),

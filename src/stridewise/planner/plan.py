@@ -35,6 +35,7 @@ from stridewise.tensor import TensorDesc
 if TYPE_CHECKING:
     from stridewise.planner.diff import PlanDiff
     from stridewise.planner.moves import Move
+    from stridewise.planner.partitions import Partition
     from stridewise.planner.savings import Saving
     from stridewise.planner.what_if import Pin, Regret
     from stridewise.planner.why import Why
@@ -198,6 +199,13 @@ class Plan:
         from stridewise.planner.moves import find_views
 
         return find_views(self)
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """What runs natively and what in another runtime, in order; one where all is native."""
+        from stridewise.planner.partitions import find_partitions
+
+        return find_partitions(self)
 
     def savings(self) -> tuple[Saving, ...]:
         """Return what other formats of inputs and outputs would save, if they were acceptable.

@@ -1,7 +1,8 @@
 """Frozen dataclasses as JSON and back, every field checked on the way in.
 
 The types of the fields are the schema. A field whose metadata has a ``"key"`` goes by that name in
-JSON. Documents are printed for version control: one line a field, one line a short list.
+JSON. One with a default is left out where it has that value. Documents are printed for version
+control: one line a field, one line a short list.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def encode(value: Any) -> Any:
     """Return a record as what JSON knows: mappings, lists, strings, numbers."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         items = dataclasses.fields(value)
-        return {_key(item): encode(getattr(value, item.name)) for item in items}
+        given = {item: getattr(value, item.name) for item in items}
+        return {_key(item): encode(own) for item, own in given.items() if own != item.default}
     if isinstance(value, tuple):
         entries = cast(tuple[Any, ...], value)
         return [encode(entry) for entry in entries]
@@ -68,6 +70,8 @@ def _decode_record(cls: type, value: Any, where: str) -> Any:
     found: dict[str, Any] = {}
     for item in dataclasses.fields(cls):
         key = _key(item)
+        if key not in entries and item.default is not dataclasses.MISSING:
+            continue
         if key not in entries:
             raise _wrong(where, f"the field {key!r}", sorted(entries))
         found[item.name] = decode(hints[item.name], entries[key], f"{where}.{key}")

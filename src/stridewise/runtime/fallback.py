@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -31,16 +31,15 @@ from stridewise.ops.geometry import user_format
 from stridewise.planner.plan import Plan
 from stridewise.runtime.host import HOST_FUNCTIONS, HostFunction
 
-if TYPE_CHECKING:
-    import onnxruntime
-
 __all__ = ["INSTALL", "ClusterFunction", "OnnxRuntime", "TailRun", "is_installed"]
 
 Array = NDArray[Any]
+Session = Any
+"""An ``onnxruntime.InferenceSession``; the package has types with holes."""
 
 INSTALL = "pip install 'stridewise[fallback]'"
 
-_SESSIONS: WeakValueDictionary[tuple[bytes, int], Any] = WeakValueDictionary()
+_SESSIONS: WeakValueDictionary[tuple[bytes, int], Session] = WeakValueDictionary()
 """Sessions in use, by the digest of their model and their threads: plans of one graph share them,
 as a session has no state of its own."""
 _LOCK = Lock()
@@ -80,9 +79,7 @@ def _absent(where: str, nodes: Sequence[tuple[str, str]]) -> DependencyError:
     )
 
 
-def _session(
-    model: bytes, threads: int, where: str, nodes: Sequence[tuple[str, str]]
-) -> onnxruntime.InferenceSession:
+def _session(model: bytes, threads: int, where: str, nodes: Sequence[tuple[str, str]]) -> Session:
     """Return a session of a model.
 
     Raises:
@@ -156,11 +153,12 @@ class OnnxRuntime:
         found: dict[str, ResultType] = {}
         for item in session.get_outputs():
             shape = [dim if isinstance(dim, int) else None for dim in item.shape]
-            found[item.name] = ResultType(item.type, shape)
+            # It says [] where it knows no rank, too.
+            found[item.name] = ResultType(item.type, shape or None)
         return found
 
 
-def _run(session: onnxruntime.InferenceSession, feeds: Mapping[str, Any], where: str) -> list[Any]:
+def _run(session: Session, feeds: Mapping[str, Any], where: str) -> list[Any]:
     try:
         return list(session.run(None, dict(feeds)))
     except Exception as error:  # its exceptions have no common base but this
@@ -347,6 +345,6 @@ class TailRun:
 
 def _fed(item: Any) -> Any:
     """Return an input as ONNX Runtime takes it."""
-    if hasattr(item, "__dlpack__") and not isinstance(item, np.ndarray):
-        return np.from_dlpack(item)
-    return item
+    if isinstance(item, np.ndarray) or not hasattr(item, "__dlpack__"):
+        return cast("Any", item)
+    return np.from_dlpack(item)

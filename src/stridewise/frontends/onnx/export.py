@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import onnx
 from onnx import GraphProto, ModelProto, OperatorSetIdProto
 from onnx.shape_inference import InferenceError
 
-from stridewise.errors import ModelError, describe
+from stridewise.errors import ModelError, UnsupportedError, describe
 from stridewise.frontends.onnx.expand import expand
 from stridewise.frontends.onnx.files import LARGEST_INLINE, check_path, write_model
 from stridewise.frontends.onnx.importer import tensor_type
@@ -19,6 +19,7 @@ from stridewise.frontends.onnx.initializers import declare, inline
 from stridewise.frontends.onnx.table import EXPORTERS
 from stridewise.frontends.onnx.writer import Exporter, Writer
 from stridewise.graph import Graph
+from stridewise.ops.fallback import OP as FALLBACK
 from stridewise.ops.registry import Array
 
 __all__ = ["VERSIONS", "Structure", "check_structure", "make_structure", "save_model"]
@@ -65,6 +66,8 @@ def make_structure(
         ModelError: an operator, or one of its forms, has no counterpart in ONNX.
         GraphError: a node lacks an attribute, or reads a value that is not there.
     """
+    if graph.tail is not None:
+        raise _foreign(f"graph {graph.name!r}", graph.tail.operators)
     expanded = expand(graph)
     writer = _write(expanded.graph, min(VERSIONS), exporters)
     if writer.least > writer.opset:
@@ -102,6 +105,10 @@ def _write(graph: Graph, opset: int, exporters: Mapping[str, Exporter]) -> Write
     writer = Writer(graph, opset)
     for node in graph.nodes:
         exporter = exporters.get(node.op)
+        if node.op == FALLBACK:
+            operators = node.get("operators")
+            names = operators if isinstance(operators, tuple) else ()
+            raise _foreign(f"node {node.name!r} ({node.op})", tuple(map(str, names)))
         if exporter is None:
             raise ModelError(
                 describe(
@@ -113,6 +120,17 @@ def _write(graph: Graph, opset: int, exporters: Mapping[str, Exporter]) -> Write
             )
         exporter(writer, node)
     return writer
+
+
+def _foreign(where: str, operators: Sequence[str]) -> UnsupportedError:
+    return UnsupportedError(
+        describe(
+            where,
+            expected="operators of our own",
+            found=f"a part that another runtime computes: {', '.join(dict.fromkeys(operators))}",
+            fix="the file that the model was loaded from has these nodes",
+        )
+    )
 
 
 def _is_inner(graph: Graph, name: str) -> bool:

@@ -186,8 +186,7 @@ class Survey:
             raise
         except ModelError as error:
             self.importer.forget(node)
-            if node.domain == "":
-                self._check_sound(node, error)
+            self._check_refused(node, error)
             return _reason(node, error)
         return ""
 
@@ -224,8 +223,21 @@ class Survey:
             return onnx.helper.make_tensor_value_info(name, raw.data_type, list(raw.dims))
         return declare(name, self.importer.type(name))
 
-    def _check_sound(self, node: OnnxNode, error: ModelError) -> None:
-        """Raise the error of a handler again where ONNX doesn't allow the node either."""
+    def _check_refused(self, node: OnnxNode, error: ModelError) -> None:
+        """Raise the error of a handler again where another runtime must not see the node.
+
+        That is where ONNX doesn't allow it either. And what could not be computed from constants
+        within the budget shall not be computed without one.
+        """
+        for name in reads_of(node.proto):
+            try:
+                self._constant(name)
+            except ModelError:
+                raise error from None
+        if node.domain != "":
+            return
+        if not isinstance(error, UnsupportedError) and self._is_constant(node):
+            raise error
         model = self._node_model(node)
         complete = ModelProto()
         complete.CopyFrom(model)
@@ -237,13 +249,21 @@ class Survey:
             shape_inference.infer_shapes(
                 complete, check_type=True, strict_mode=True, data_prop=True
             )
+            self.runtime.result_types(model.SerializeToString(), node.where)
         except Exception as refused:  # native code, which raises what it likes
             raise error from refused
+
+    def _is_constant(self, node: OnnxNode) -> bool:
+        """Return whether a node reads nothing but constants; False where one cannot be read."""
+        try:
+            return self.importer.all_constant(node)
+        except ModelError:
+            return False
 
     def _take_in(self, node: OnnxNode) -> None:
         """Define the results of a foreign node by their types."""
         model = self._node_model(node)
-        found = _inferred(model)
+        found = _inferred(model) | self._carried(node)
         names = [name for name in node.outputs if self.importer.used(name)]
         if any(_static(found.get(name, TypeProto())) is None for name in names):
             asked = self.runtime.result_types(model.SerializeToString(), node.where)
@@ -257,6 +277,42 @@ class Survey:
                 self.open[name] = type_
             else:
                 self.importer.assume(name, static)
+
+    def _carried(self, node: OnnxNode) -> dict[str, TypeProto]:
+        """Return the types of what a loop carries along, if a turn leaves all of them as they were.
+
+        ONNX's own inference takes it that every turn may change the shapes.
+        """
+        attributes = {item.name: item.g for item in node.proto.attribute}
+        carried = node.inputs[2:]
+        if (node.domain, node.op_type) != ("", "Loop") or "body" not in attributes:
+            return {}
+        if not carried or not all(carried) or any(name in self.open for name in carried):
+            return {}
+        body = onnx.GraphProto()
+        body.CopyFrom(attributes["body"])
+        given = [self.declared(name).type for name in carried]
+        results = [item.name for item in body.output][1 : len(given) + 1]
+        if len(body.input) != len(given) + 2 or len(results) != len(given):
+            return {}
+        for item, type_ in zip(list(body.input)[2:], given, strict=True):
+            item.type.CopyFrom(type_)
+        own = {item.name for item in (*body.input, *body.initializer)}
+        own |= {name for inner in body.node for name in inner.output}
+        outer = [name for name in reads_of(node.proto) if name not in own and name not in self.open]
+        body.input.extend(map(self.declared, outer))
+        del body.output[:]
+        body.output.extend(ValueInfoProto(name=name) for name in results)
+        found = _inferred(
+            ModelProto(
+                ir_version=self.model.ir_version, opset_import=self.model.opset_import, graph=body
+            )
+        )
+        before = [_static(type_) for type_ in given]
+        after = [_static(found.get(name, TypeProto())) for name in results]
+        if before != after:
+            return {}
+        return dict(zip(node.outputs, given, strict=False))
 
     # --- what runs together ---------------------------------------------------------------------
 

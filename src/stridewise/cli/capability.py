@@ -1,0 +1,24 @@
+"""``stridewise capability``: what of a model is native, and what ONNX Runtime computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from stridewise import api
+from stridewise.cli.console import parse_shapes
+
+__all__ = ["capability"]
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--shape", "shapes", multiple=True, metavar="NAME=1,3,224,224", help="Shape of an input."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def capability(model: Path, shapes: tuple[str, ...], as_json: bool) -> None:
+    """Show which nodes of MODEL run natively, and which need ONNX Runtime and why."""
+    found = api.capability(model, parse_shapes(shapes))
+    click.echo(found.to_json() if as_json else str(found), nl=as_json)

@@ -14,7 +14,6 @@ from onnx.backend.test.case import node as onnx_tests
 from onnx.backend.test.case.test_case import TestCase
 
 import stridewise as sw
-from stridewise.errors import ModelError
 
 from .models import F32, relative_error, run_onnxruntime
 from .onnx_nodes import make, node
@@ -44,16 +43,6 @@ def cases() -> dict[str, TestCase]:
     }
 
 
-REFUSED = {
-    "antialias": "expected antialias=0, found 1",
-    "crop_and_resize": "found tf_crop_and_resize",
-    "exclude_outside": "expected exclude_outside=0, found 1",
-    "not_larger": "expected keep_aspect_ratio_policy=stretch, found not_larger",
-    "not_smaller": "expected keep_aspect_ratio_policy=stretch, found not_smaller",
-}
-"""Parts of the names of tests of what we do not have, and of the messages."""
-
-
 def frozen(case: TestCase) -> tuple[ModelProto, dict[str, np.ndarray], np.ndarray]:
     """Return the model with scales and sizes as constants, its inputs, and what it should give."""
     (feeds, (wanted,)) = case.data_sets[0]
@@ -70,11 +59,6 @@ def frozen(case: TestCase) -> tuple[ModelProto, dict[str, np.ndarray], np.ndarra
 def test_what_onnx_expects_is_what_we_compute(name):
     case = cases()[name]
     proto, feeds, wanted = frozen(case)
-    refusal = next((message for part, message in REFUSED.items() if part in name), "")
-    if refusal:
-        with pytest.raises(ModelError, match=refusal):
-            sw.compile(proto, tune="model", threads=2)
-        return
     (found,) = sw.compile(proto, tune="model", threads=2).run(feeds).values()
     if name in UNROUNDED:
         (wanted,) = run_onnxruntime(proto, feeds).values()

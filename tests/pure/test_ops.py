@@ -15,7 +15,7 @@ from stridewise.dtypes import dtype_of
 from stridewise.errors import GraphError
 from stridewise.graph import Attr, Node, PostOp, TensorType
 from stridewise.ops import OPS, evaluate, infer
-from stridewise.ops.resize import COORDINATES, ROUNDINGS
+from stridewise.ops.interpolation import COORDINATES, ROUNDINGS
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Rng = np.random.Generator

@@ -22,6 +22,7 @@ from stridewise.ops.geometry import (
     user_format,
     walks,
 )
+from stridewise.ops.interpolation import COORDINATES, CUBIC, MODES, ROUNDINGS, Interpolation
 from stridewise.ops.kernels import (
     Arg,
     Call,
@@ -35,122 +36,77 @@ from stridewise.ops.kernels import (
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
 __all__ = [
-    "COORDINATES",
     "INTERPOLATE",
-    "MODES",
     "RESIZE",
-    "ROUNDINGS",
+    "extrapolates",
     "interpolation",
     "is_resampling",
-    "resize_matrix",
     "resized_axes",
 ]
 
-MODES = ("nearest", "linear", "cubic")
-COORDINATES = (
-    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric", "align_corners",
-)  # fmt: skip
-ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
-_CUBIC = -0.75
+
+def _floats(node: Node, key: str, count: int) -> tuple[float, ...]:
+    """Return a list of numbers, () where it is absent."""
+    value = node.get(key)
+    if value is None:
+        return ()
+    numbers = (
+        tuple(float(x) for x in value if not isinstance(x, str))
+        if (isinstance(value, tuple))
+        else ()
+    )
+    needs(node, len(numbers) == count, f"{count} numbers as {key}", value)
+    return numbers
 
 
-def _positions(size: int, count: int, scale: float, coordinates: str) -> Array:
-    """Return where in the input each output element lies (source: ONNX, Resize)."""
-    index = np.arange(count, dtype=np.float64)
-    if coordinates == "align_corners":
-        return index * (size - 1) / max(count - 1, 1)
-    if coordinates == "asymmetric":
-        return index / scale
-    if coordinates == "pytorch_half_pixel" and count == 1:
-        return np.zeros(1)
-    centered = (index + 0.5) / scale - 0.5
-    if coordinates == "half_pixel_symmetric":
-        centered += size / 2 * (1 - count / (scale * size))
-    return centered
-
-
-def _rounded(positions: Array, rounding: str) -> Array:
-    # Scales come in float32: what lies next to a tie is one. True neighbors are farther apart.
-    positions = np.round(positions, 5)
-    return {
-        "round_prefer_floor": lambda: np.ceil(positions - 0.5),
-        "round_prefer_ceil": lambda: np.floor(positions + 0.5),
-        "floor": lambda: np.floor(positions),
-        "ceil": lambda: np.ceil(positions),
-    }[rounding]()
-
-
-def _taps(positions: Array, mode: str, rounding: str, cubic: float) -> list[tuple[Array, Array]]:
-    """Return pairs of the indices that are read, which may lie outside, and their weights."""
-    if mode == "nearest":
-        return [(_rounded(positions, rounding), np.ones_like(positions))]
-    low = np.floor(positions)
-    t = positions - low
-    if mode == "linear":
-        return [(low, 1 - t), (low + 1, t)]
-    # Keys (1981): one polynomial near the center, another one beyond.
-    near = [((cubic + 2) * d - (cubic + 3)) * d * d + 1 for d in (t, 1 - t)]
-    far = [((cubic * d - 5 * cubic) * d + 8 * cubic) * d - 4 * cubic for d in (1 + t, 2 - t)]
-    return [(low - 1, far[0]), (low, near[0]), (low + 1, near[1]), (low + 2, far[1])]
-
-
-def interpolation(
-    size: int,
-    count: int,
-    mode: str,
-    coordinates: str,
-    rounding: str = "round_prefer_floor",
-    *,
-    scale: float | None = None,
-    cubic: float = _CUBIC,
-) -> Array:
-    """Return the float64 matrix [count, size] that resizes one axis; its rows add up to 1.
-
-    Args:
-        size: extent of the input.
-        count: extent of the output.
-        mode: one of :data:`MODES`.
-        coordinates: one of :data:`COORDINATES`.
-        rounding: one of :data:`ROUNDINGS`, for nearest neighbors.
-        scale: outputs per input where coordinates are mapped by another ratio than the extents'.
-        cubic: the coefficient of cubic interpolation.
-
-    >>> interpolation(2, 4, "linear", "half_pixel").tolist()
-    [[1.0, 0.0], [0.75, 0.25], [0.25, 0.75], [0.0, 1.0]]
-    """
-    positions = _positions(size, count, count / size if scale is None else scale, coordinates)
-    matrix = np.zeros((count, size))
-    rows = np.arange(count)
-    for indices, weights in _taps(positions, mode, rounding, cubic):
-        np.add.at(matrix, (rows, np.clip(indices, 0, size - 1).astype(np.int64)), weights)
-    return matrix
-
-
-def _settings(node: Node) -> tuple[str, str, str]:
-    return (
-        node.str_attr("mode"),
-        node.str_attr("coordinates", "half_pixel"),
-        node.str_attr("rounding", "round_prefer_floor"),
+def interpolation(node: Node, shape: tuple[int, ...], axis: int) -> Interpolation:
+    """Return how a ``resize`` of a tensor of this shape changes one axis."""
+    rank = len(shape)
+    scales = _floats(node, "scales", rank)
+    crops = _floats(node, "roi", 2 * rank)
+    return Interpolation(
+        size=shape[axis],
+        count=node.ints_attr("shape")[axis],
+        mode=node.str_attr("mode"),
+        coordinates=node.str_attr("coordinates", "half_pixel"),
+        rounding=node.str_attr("rounding", "round_prefer_floor"),
+        scale=scales[axis] if scales else None,
+        cubic=node.float_attr("cubic", CUBIC),
+        antialias=bool(node.int_attr("antialias", 0)),
+        exclude_outside=bool(node.int_attr("exclude_outside", 0)),
+        crop=(crops[axis], crops[rank + axis]) if crops else (0.0, 1.0),
     )
 
 
 def resized_axes(node: Node, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the axes whose extent a ``resize`` changes."""
-    wanted = node.ints_attr("shape")
-    return tuple(axis for axis, extent in enumerate(shape) if wanted[axis] != extent)
+    """Return the axes that a ``resize`` changes."""
+    axes = range(len(shape))
+    return tuple(axis for axis in axes if not interpolation(node, shape, axis).is_identity)
 
 
-def resize_matrix(node: Node, shape: tuple[int, ...], axis: int) -> Array:
-    """Return the float64 matrix by which a ``resize`` changes one axis of a tensor."""
-    return interpolation(shape[axis], node.ints_attr("shape")[axis], *_settings(node))
+def extrapolates(node: Node, shape: tuple[int, ...]) -> bool:
+    """Return whether a ``resize`` gives outputs outside of the input a value other than zero."""
+    return node.float_attr("extrapolation", 0.0) != 0 and any(
+        interpolation(node, shape, axis).outside().any() for axis in resized_axes(node, shape)
+    )
 
 
 def _infer_resize(node: Node, types: Types) -> tuple[TensorType, ...]:
     x, shape = tensor(node, types, 0), node.ints_attr("shape")
-    fits = len(shape) == len(x.shape) and min(shape, default=1) > 0
+    fits = len(shape) == len(x.shape) and min(shape, default=1) > 0 and 0 not in x.shape
     needs(node, fits, f"a shape of {len(x.shape)} positive extents", shape)
-    for found, known in zip(_settings(node), (MODES, COORDINATES, ROUNDINGS), strict=True):
+    for key, default, known in (
+        ("mode", None, MODES),
+        ("coordinates", "half_pixel", COORDINATES),
+        ("rounding", "round_prefer_floor", ROUNDINGS),
+    ):
+        found = node.str_attr(key, default)
         needs(node, found in known, f"one of {', '.join(known)}", found)
+    scales = _floats(node, "scales", len(shape))
+    needs(node, min(scales, default=1) > 0, "positive scales", scales)
+    _floats(node, "roi", 2 * len(shape))
+    plain = node.str_attr("mode") != "nearest" or not node.int_attr("antialias", 0)
+    needs(node, plain, "antialias=0 for nearest neighbors", 1)
     return (TensorType(x.dtype, shape),)
 
 
@@ -158,21 +114,35 @@ def _contract(x: Array, matrix: Array, axis: int) -> Array:
     return np.moveaxis(np.tensordot(matrix, x.astype(np.float64), (1, axis)), 0, axis)
 
 
+def _saturated(x: Array, dtype: np.dtype[np.generic]) -> Array:
+    """Return numbers as another element type, rounded to even and cut off at its limits."""
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        x = np.clip(np.rint(x), limits.min, limits.max)
+    return np.ascontiguousarray(x, dtype)
+
+
 def _evaluate_resize(node: Node, operands: Operands) -> tuple[Array, ...]:
     x = array(operands, 0)
-    result = x
+    result, exact = x, node.str_attr("mode") == "nearest"
     for axis in resized_axes(node, x.shape):
-        result = _contract(result, resize_matrix(node, x.shape, axis), axis)
-    return (np.ascontiguousarray(result, x.dtype),)
+        how = interpolation(node, x.shape, axis)
+        matrix = how.matrix()
+        # Of nearest neighbors every element is one of the input, whatever its type.
+        found = result.take(matrix.argmax(1), axis) if exact else _contract(result, matrix, axis)
+        beyond = how.outside().reshape((-1,) + (1,) * (x.ndim - axis - 1))
+        value = node.float_attr("extrapolation", 0.0)
+        result = np.where(beyond, np.asarray(value, found.dtype), found) if beyond.any() else found
+    return (_saturated(result, x.dtype),)
 
 
 @cache
-def _aligns_centers(size: int, count: int, mode: str, coordinates: str, rounding: str) -> bool:
+def _aligns_centers(wanted: Interpolation) -> bool:
     """Return whether oneDNN resizes an axis alike; nearest neighbors without any tie only."""
-    wanted = interpolation(size, count, mode, coordinates, rounding)
-    ties = ("round_prefer_floor", "round_prefer_ceil") if mode == "nearest" else ("floor",)
-    theirs = [interpolation(size, count, mode, "half_pixel", tie) for tie in ties]
-    return all(np.allclose(wanted, each, rtol=0, atol=1e-7) for each in theirs)
+    ties = ("round_prefer_floor", "round_prefer_ceil") if wanted.mode == "nearest" else ("floor",)
+    matrix = wanted.matrix()
+    theirs = [Interpolation(wanted.size, wanted.count, wanted.mode, rounding=tie) for tie in ties]
+    return all(np.allclose(matrix, each.matrix(), rtol=0, atol=1e-7) for each in theirs)
 
 
 def is_resampling(node: Node, shape: tuple[int, ...]) -> bool:
@@ -180,16 +150,13 @@ def is_resampling(node: Node, shape: tuple[int, ...]) -> bool:
 
     Two axes must keep their extents, to be batch and channels there.
     """
-    mode, coordinates, rounding = _settings(node)
-    wanted = node.ints_attr("shape")
+    axes = resized_axes(node, shape)
     return (
-        mode in ("nearest", "linear")
+        node.str_attr("mode") in ("nearest", "linear")
         and 3 <= len(shape) <= 5
-        and len(resized_axes(node, shape)) <= len(shape) - 2
-        and all(
-            _aligns_centers(shape[axis], wanted[axis], mode, coordinates, rounding)
-            for axis in resized_axes(node, shape)
-        )
+        and len(axes) <= len(shape) - 2
+        and not extrapolates(node, shape)
+        and all(_aligns_centers(interpolation(node, shape, axis)) for axis in axes)
     )
 
 

@@ -21,11 +21,10 @@ _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
 
 def _rearranged(imp: Importer, node: OnnxNode, op: str) -> None:
-    attrs: dict[str, Attr] = {"block": node.integer("blocksize")}
-    if op == "depth_to_space":
-        attrs["mode"] = node.text("mode", "DCR")
-        if attrs["mode"] not in DEPTH_MODES:
-            raise node.error(f"mode {' or '.join(DEPTH_MODES)}", repr(attrs["mode"]))
+    mode = node.text("mode", "DCR")
+    if mode not in DEPTH_MODES:
+        raise node.error(f"mode {' or '.join(DEPTH_MODES)}", repr(mode))
+    attrs: dict[str, Attr] = {"block": node.integer("blocksize"), "mode": mode}
     imp.emit(node, op, [node.required(0)], attrs)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from math import floor
 
 import numpy as np
@@ -10,12 +11,17 @@ from stridewise.frontends.onnx.importer import Handler, Importer
 from stridewise.frontends.onnx.proto import OnnxNode
 from stridewise.frontends.onnx.writer import Exporter, OnnxValue, Writer
 from stridewise.graph import Attr, Node
-from stridewise.ops.resize import COORDINATES, MODES, ROUNDINGS, interpolation
+from stridewise.ops.interpolation import COORDINATES, CUBIC, MODES, ROUNDINGS
 
 __all__ = ["EXPORTERS", "HANDLERS"]
 
 _WITH_ROI = 11
 """The first opset whose Resize has a region, sizes and coordinates."""
+_ANTIALIAS = 18
+_SYMMETRIC = 19
+"""The first opsets that have these."""
+_POLICIES: dict[str, Callable[[Iterable[float]], float]] = {"not_larger": min, "not_smaller": max}
+"""Which of the ratios of all axes counts."""
 
 
 def _choice(node: OnnxNode, key: str, default: str, known: tuple[str, ...]) -> str:
@@ -34,23 +40,11 @@ def _mode(node: OnnxNode) -> str:
     return mode
 
 
-def _check(node: OnnxNode) -> None:
-    """Refuse what is not understood."""
-    for key, only in (("antialias", 0), ("exclude_outside", 0)):
-        found = node.integer(key, only)
-        if found != only and (key != "exclude_outside" or node.text("mode", "nearest") == "cubic"):
-            raise node.error(f"{key}={only}", found, "resize in another way, or in preprocessing")
-    policy = node.text("keep_aspect_ratio_policy", "stretch")
-    if policy != "stretch":
-        raise node.error("keep_aspect_ratio_policy=stretch", policy, "give all sizes")
-
-
 def _per_axis(
     imp: Importer, node: OnnxNode, values: tuple[float, ...], default: tuple[float, ...]
 ) -> tuple[float, ...]:
     """Return one number for each axis; those that ``axes`` leaves out have the default."""
-    rank = len(default)
-    axes = tuple(imp.axis(node, a, rank) for a in node.integers("axes", tuple(range(rank))))
+    axes = _axes(imp, node, len(default))
     if len(values) != len(axes):
         raise node.error(f"{len(axes)} scales or sizes", list(values))
     result = list(default)
@@ -59,94 +53,127 @@ def _per_axis(
     return tuple(result)
 
 
+def _axes(imp: Importer, node: OnnxNode, rank: int) -> tuple[int, ...]:
+    return tuple(imp.axis(node, a, rank) for a in node.integers("axes", tuple(range(rank))))
+
+
 def _scales(imp: Importer, node: OnnxNode) -> tuple[float, ...]:
     """Return the given scales, () where sizes are given."""
     if "scales" in node.attrs:
         found = node.attrs["scales"]
         data = np.array(found if isinstance(found, tuple) else (), np.float64)
     else:
-        at = 2 if node.op_type == "Resize" and node.opset >= _WITH_ROI else 1
+        at = 2 if _is_modern(node) else 1
         if not node.input(at):
             return ()
         data = imp.require_const(node, at, "the scales").astype(np.float64).reshape(-1)
     return tuple(float(scale) for scale in data)
 
 
-def _rebatched(imp: Importer, shape: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
+def _rebatched(imp: Importer, shape: tuple[int, ...], wanted: list[int]) -> list[int]:
     """Keep the batch that the caller wants, where the sizes have that of the model."""
     other = bool(shape) and (wanted[0], shape[0]) in imp.rebatched
-    return (shape[0], *wanted[1:]) if other else wanted
+    return [shape[0], *wanted[1:]] if other else wanted
 
 
-def _resize(imp: Importer, node: OnnxNode) -> None:
-    """Source: ONNX, Resize: output extent = floor(input extent * scale), or the given size."""
-    x = node.required(0)
-    shape = imp.shape(x)
-    _check(node)
-    modern = node.op_type == "Resize" and node.opset >= _WITH_ROI
-    usual = "half_pixel" if modern else "asymmetric"
-    attrs: dict[str, Attr] = {
-        "mode": _mode(node),
-        "coordinates": _choice(node, "coordinate_transformation_mode", usual, COORDINATES),
-        "rounding": _choice(
-            node, "nearest_mode", "round_prefer_floor" if modern else "floor", ROUNDINGS
-        ),
-    }
+def _is_modern(node: OnnxNode) -> bool:
+    return node.op_type == "Resize" and node.opset >= _WITH_ROI
+
+
+def _sizes(
+    imp: Importer, node: OnnxNode, shape: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Return the shape of the result, and outputs per input.
+
+    Source: ONNX, Resize: an extent is floor(input extent * scale), or the given size; a policy
+    makes the least or the greatest ratio that of all axes, and sizes follow, rounded.
+    """
     scales = _scales(imp, node)
     if scales:
         if min(scales) <= 0:
             raise node.error("positive scales", list(scales))
         ratios = _per_axis(imp, node, scales, (1.0,) * len(shape))
-        wanted = tuple(floor(size * ratio) for size, ratio in zip(shape, ratios, strict=True))
-    else:
-        sizes = imp.integers(node, 3, "the sizes") if modern else ()
-        full = _per_axis(imp, node, sizes, tuple(map(float, shape)))
-        wanted = _rebatched(imp, shape, tuple(int(size) for size in full))
-        ratios = tuple(size / old for size, old in zip(wanted, shape, strict=True))
+        return tuple(floor(n * ratio) for n, ratio in zip(shape, ratios, strict=True)), ratios
+    sizes = imp.integers(node, 3, "the sizes") if _is_modern(node) else ()
+    full = _per_axis(imp, node, sizes, tuple(map(float, shape)))
+    wanted = _rebatched(imp, shape, [int(size) for size in full])
+    ratios = [size / old for size, old in zip(wanted, shape, strict=True)]
+    policy = _choice(node, "keep_aspect_ratio_policy", "stretch", ("stretch", *_POLICIES))
+    if policy in _POLICIES:
+        axes = _axes(imp, node, len(shape))
+        ratio = _POLICIES[policy](ratios[axis] for axis in axes)
+        for axis in axes:
+            wanted[axis], ratios[axis] = floor(shape[axis] * ratio + 0.5), ratio
+    return tuple(wanted), tuple(ratios)
+
+
+def _crop(imp: Importer, node: OnnxNode, rank: int) -> tuple[float, ...]:
+    """Return the region as starts and ends of all axes."""
+    axes = _axes(imp, node, rank)
+    data = imp.require_const(node, 1, "the region").astype(np.float64).reshape(-1)
+    if data.size != 2 * len(axes):
+        raise node.error(f"a region of {2 * len(axes)} numbers", data.tolist())
+    found = [*(0.0,) * rank, *(1.0,) * rank]
+    for position, axis in enumerate(axes):
+        found[axis] = float(data[position])
+        found[rank + axis] = float(data[len(axes) + position])
+    return tuple(found)
+
+
+def _resize(imp: Importer, node: OnnxNode) -> None:
+    x = node.required(0)
+    shape = imp.shape(x)
+    usual = ("half_pixel", "round_prefer_floor") if _is_modern(node) else ("asymmetric", "floor")
+    attrs: dict[str, Attr] = {
+        "mode": _mode(node),
+        "coordinates": _choice(node, "coordinate_transformation_mode", usual[0], COORDINATES),
+        "rounding": _choice(node, "nearest_mode", usual[1], ROUNDINGS),
+    }
+    wanted, ratios = _sizes(imp, node, shape)
     if min(wanted, default=1) < 1:
         raise node.error("positive sizes", list(wanted))
-    _emit(imp, node, shape, wanted, ratios, attrs)
+    if any(count != size * ratio for size, count, ratio in zip(shape, wanted, ratios, strict=True)):
+        attrs["scales"] = ratios
+    if attrs["coordinates"] == "tf_crop_and_resize":
+        attrs["roi"] = _crop(imp, node, len(shape))
+        attrs["extrapolation"] = node.number("extrapolation_value", 0.0)
+    # Only what is not usual is an attribute.
+    cubic = node.number("cubic_coeff_a", CUBIC)
+    if attrs["mode"] == "cubic" and cubic != CUBIC:
+        attrs["cubic"] = cubic
+    for key in ("antialias", "exclude_outside"):
+        if node.integer(key, 0):
+            attrs[key] = 1
+    imp.emit(node, "resize", [x], {"shape": wanted, **attrs})
 
 
-def _emit(
-    imp: Importer,
-    node: OnnxNode,
-    shape: tuple[int, ...],
-    wanted: tuple[int, ...],
-    ratios: tuple[float, ...],
-    attrs: dict[str, Attr],
-) -> None:
-    """Add a ``resize``, or matrices where the extents alone don't say how coordinates map."""
-    x, cubic = node.required(0), node.number("cubic_coeff_a", -0.75)
-    uneven = [
-        axis
-        for axis, (size, count, ratio) in enumerate(zip(shape, wanted, ratios, strict=True))
-        if count != size * ratio and attrs["coordinates"] != "align_corners"
-    ]
-    if not uneven and (attrs["mode"] != "cubic" or cubic == -0.75):
-        imp.emit(node, "resize", [x], {"shape": wanted, **attrs})
-        return
-    axes = [a for a in range(len(shape)) if wanted[a] != shape[a] or a in uneven]
-    mode, coordinates, rounding = (str(attrs[key]) for key in ("mode", "coordinates", "rounding"))
-    for axis in axes:
-        matrix = interpolation(
-            shape[axis], wanted[axis], mode, coordinates, rounding, scale=ratios[axis], cubic=cubic
-        ).astype(imp.type(x).dtype.numpy)
-        operands = [x, imp.constant(f"{node.outputs[0]}/matrix", matrix)]
-        if axis == axes[-1]:
-            imp.emit(node, "interpolate", operands, {"axis": axis})
-        else:
-            x = imp.step(node, f"axis{axis}", "interpolate", operands, {"axis": axis})
+def _floats(writer: Writer, node: Node, role: str, values: Attr) -> str:
+    return writer.constant(node, role, np.array(values, np.float32))
 
 
 def _write_resize(writer: Writer, node: Node) -> None:
-    sizes = writer.integers(node, "sizes", node.ints_attr("shape"))
+    scales, region = node.get("scales"), node.get("roi")
+    inputs = [node.inputs[0], "" if region is None else _floats(writer, node, "roi", region)]
+    if scales is None:
+        inputs += ["", writer.integers(node, "sizes", node.ints_attr("shape"))]
+    else:
+        inputs.append(_floats(writer, node, "scales", scales))
     attrs: dict[str, OnnxValue] = {
         "mode": node.str_attr("mode"),
         "coordinate_transformation_mode": node.str_attr("coordinates", "half_pixel"),
         "nearest_mode": node.str_attr("rounding", "round_prefer_floor"),
     }
-    writer.emit(node, "Resize", [node.inputs[0], "", "", sizes], attrs)
+    if node.get("cubic") is not None:
+        attrs["cubic_coeff_a"] = node.float_attr("cubic")
+    if node.get("extrapolation") is not None:
+        attrs["extrapolation_value"] = node.float_attr("extrapolation")
+    for key, since in (("antialias", _ANTIALIAS), ("exclude_outside", 0)):
+        if node.int_attr(key, 0):
+            attrs[key] = 1
+            writer.needs(since)
+    if attrs["coordinate_transformation_mode"] == "half_pixel_symmetric":
+        writer.needs(_SYMMETRIC)
+    writer.emit(node, "Resize", inputs, attrs)
 
 
 def _write_interpolate(writer: Writer, node: Node) -> None:

@@ -210,8 +210,10 @@ def _listed(tensor: TensorProto, dtype: DType, count: int, where: str) -> Array:
     """Return elements that are written out one by one; which field has them is ONNX's rule."""
     field = _FIELDS.get(dtype.name, "int32_data")
     items = cast("Iterable[float]", getattr(tensor, field))
+    # Floats of 16 bits are listed as the integers that have their bits.
+    bits = np.dtype(np.uint16) if dtype.name in ("float16", "bfloat16") else dtype.numpy
     try:
-        data = np.array(items, dtype=dtype.numpy).reshape(-1)
+        data = np.array(items, dtype=bits).reshape(-1).view(dtype.numpy)
     except OverflowError as error:
         raise ModelError(
             describe(where, expected=f"values of {dtype}", found=str(error))

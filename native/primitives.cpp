@@ -82,8 +82,10 @@ const Algorithms &lrn_algorithms() {
 
 const Algorithms &reduction_algorithms() {
     static const Algorithms table = {
-        {"mean", algorithm::reduction_mean}, {"sum", algorithm::reduction_sum},
-        {"max", algorithm::reduction_max},   {"min", algorithm::reduction_min},
+        {"mean", algorithm::reduction_mean},
+        {"sum", algorithm::reduction_sum},
+        {"max", algorithm::reduction_max},
+        {"min", algorithm::reduction_min},
         {"mul", algorithm::reduction_mul},
         {"norm_lp_sum", algorithm::reduction_norm_lp_sum},
         {"norm_lp_power_p_sum", algorithm::reduction_norm_lp_power_p_sum},

@@ -487,8 +487,8 @@ def test_a_text_file(run: Run, model: Path, command: tuple[str, ...]) -> None:
 
 @every_command
 def test_an_unknown_operator(run: Run, tmp_path: Path, command: tuple[str, ...]) -> None:
-    path = saved(tmp_path, make(node("Det", "x", name="area")))
-    fails(run(*on(command, path)), "node 'area' (Det)", "a supported operator")
+    path = saved(tmp_path, make(node("NonZero", "x", name="where")))
+    fails(run(*on(command, path)), "node 'where' (NonZero)", "a supported operator")
 
 
 @every_command

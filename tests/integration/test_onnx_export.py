@@ -41,6 +41,7 @@ from .models import (
 Array = np.ndarray[Any, np.dtype[Any]]
 
 NOT_EXPORTED: dict[str, str] = {
+    "cumprod": "CumProd is younger than the opsets that are written",
     "fallback": "a part of another model, which may have another opset",
 }
 """Operators that ONNX has no counterpart for, and why."""
@@ -121,15 +122,16 @@ def test_an_operator_survives_and_runs(op: str, folder: Path) -> None:
     for graph, inputs in case_graphs(op):
         path = saved(graph, folder)
         expected = run_reference(graph, inputs)
-        # A bias of anything but constant matrices is added to rounded products.
-        compare = close if op == "matmul" else same
+        # A bias of anything but constant matrices is added to rounded products, and contractions
+        # become products.
+        compare = close if op in ("einsum", "matmul") else same
         compare(run_reference(sw.load(path), inputs), expected)
         if not onnxruntime_lacks(graph):
             close(run_onnxruntime(path, inputs), expected)
 
 
 @pytest.mark.parametrize(
-    "op", sorted(set(EXPORTERS) - {"channel_shuffle", "identity", "interpolate", "swish"})
+    "op", sorted(set(EXPORTERS) - {"channel_shuffle", "einsum", "identity", "interpolate", "swish"})
 )
 def test_an_operator_comes_back_as_it_was(op: str, folder: Path) -> None:
     compared = 0

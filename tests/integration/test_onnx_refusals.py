@@ -118,9 +118,9 @@ def test_opsets() -> None:
 
 def test_operators_that_are_not_supported() -> None:
     fails(
-        make(node("Einsum", equation="nchw->nc")),
-        "node 'n' (Einsum)",
-        "found 'Einsum' of domain 'ai.onnx' (opset 13)",
+        make(node("NonZero")),
+        "node 'n' (NonZero)",
+        "found 'NonZero' of domain 'ai.onnx' (opset 13)",
         "replace it by supported operators",
     )
     fails(make(node("Relu", domain="com.acme")), "'Relu' of domain 'com.acme'")
@@ -145,12 +145,12 @@ def test_local_functions_are_inlined() -> None:
 
 
 def test_element_types_that_are_not_supported() -> None:
-    fails(make(node("Relu"), dtype=TensorProto.FLOAT16), "input 'x'", "found float16", "float32")
+    fails(make(node("Relu"), dtype=TensorProto.COMPLEX64), "input 'x'", "complex64", "float32")
     text = helper.make_tensor("c", TensorProto.STRING, [1], [b"a"])
     fails(make(node("Identity", "c"), constants={"c": text}), "initializer 'c'", "found string")
-    brain = TensorProto(name="w", dims=[1], data_type=TensorProto.BFLOAT16, raw_data=bytes(2))
-    fails(make(node("Add", "x", "w"), constants={"w": brain}), "initializer 'w'", "bfloat16")
-    fails(make(node("Cast", to=TensorProto.FLOAT16)), "attribute 'to'", "found float16")
+    tiny = TensorProto(name="w", dims=[1], data_type=TensorProto.FLOAT8E5M2, raw_data=bytes(1))
+    fails(make(node("Add", "x", "w"), constants={"w": tiny}), "initializer 'w'", "float8e5m2")
+    fails(make(node("Cast", to=TensorProto.STRING)), "attribute 'to'", "found string")
     model = make(node("Relu"))
     model.graph.input[0].type.sequence_type.elem_type.tensor_type.elem_type = TensorProto.FLOAT
     fails(model, "input 'x': expected a tensor, found sequence_type")
@@ -236,7 +236,6 @@ REFUSED: list[tuple[str, ModelProto, tuple[str, ...]]] = [
     ("computed shape", make(node("Cast", to=TensorProto.INT64, outputs=["s"]),
                             node("Reshape", "x", "s")), ("the new shape to be constant",)),
     ("squeeze", make(node("Squeeze", "x", "a"), constants={"a": [1]}), ("axes of extent 1",)),
-    ("power", make(node("Pow", "x", "e"), constants={"e": F32(3)}), ("an exponent of",)),
     ("vector gemm", make(node("Gemm", "x", "x")), ("matrices, found 'x' of shape [1, 3, 8, 8]",)),
     ("string constant", make(helper.make_node("Constant", [], ["y"], value_string="a")),
      ("node 'y' (Constant)", "found value_string")),
@@ -279,5 +278,5 @@ def test_refusals(model: ModelProto, parts: tuple[str, ...]) -> None:
 
 def test_messages_have_four_parts() -> None:
     with pytest.raises(ModelError) as caught:
-        import_model(make(node("Einsum", equation="nchw->nc")))
-    assert re.fullmatch(r"node 'n' \(Einsum\): expected .+, found .+; .+", str(caught.value))
+        import_model(make(node("NonZero")))
+    assert re.fullmatch(r"node 'n' \(NonZero\): expected .+, found .+; .+", str(caught.value))

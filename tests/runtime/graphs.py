@@ -185,6 +185,9 @@ def _unaries(channels: int) -> Graph:
         results.append(b.named(z))
     positive = b.op("add", [b.op("abs", [y]), b.constant(np.ones(1, F32))])
     results += [b.named(b.op(op, [positive])) for op in ("log", "sqrt", "reciprocal")]
+    results += [b.named(b.op("power", [positive], {"alpha": alpha})) for alpha in (3.0, -1.5)]
+    # What is computed is not the same in the last bit, which decides where halves go.
+    results.append(b.named(b.op("round", [b.x])))
     results.append(b.named(b.op("clip", [y], {"alpha": 0.25, "beta": 0.5})))
     return b.build(results)
 
@@ -270,10 +273,12 @@ def _reductions(*shape: int) -> Graph:
     y = b.named(b.x)
     spatial = tuple(range(2, len(shape)))
     results = []
-    for op in ("reduce_mean", "reduce_sum", "reduce_max", "reduce_min"):
-        for axes in (spatial, (1,), (0, 1)):
+    for op in ("reduce_mean", "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_l1",
+               "reduce_l2", "reduce_sum_square"):  # fmt: skip
+        for axes in (spatial, (1,), (0, 1), (len(shape) - 1,)):
             results += [b.op(op, [y], {"axes": axes, "keepdims": keep}) for keep in (0, 1)]
-        results.append(b.op(op, [y], {"axes": tuple(range(len(shape)))}))
+        if op != "reduce_prod":  # which would make much of differences in the last bit
+            results.append(b.op(op, [y], {"axes": tuple(range(len(shape)))}))
     gate = b.op("sigmoid", [b.named(b.op("reduce_mean", [y], {"axes": spatial}))])
     return b.build([*results, b.named(b.op("mul", [y, gate]))])
 

@@ -140,8 +140,12 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
 
 
 def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
-    parameters = _parameters(node)
-    return computed(lambda x: UNARY[node.op].function(x, *parameters), array(operands, 0))
+    function, parameters = UNARY[node.op].function, _parameters(node)
+
+    def of(x: Array) -> Array:
+        return function(x, *parameters)
+
+    return computed(of, array(operands, 0))
 
 
 def eltwise_steps(op: str, alpha: float, beta: float) -> tuple[Step, ...]:

@@ -18,8 +18,12 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     return (TensorType(x.dtype, x.shape[:-2]),)
 
 
+def _determinants(x: Array) -> Array:
+    return np.asarray(np.linalg.det(x.astype(np.float64)))
+
+
 def _evaluate(_node: Node, operands: Operands) -> tuple[Array, ...]:
-    return computed(lambda x: np.linalg.det(x.astype(np.float64)), array(operands, 0))
+    return computed(_determinants, array(operands, 0))
 
 
 DET = register(OpSpec("det", (1, 1), _infer, _evaluate, "interrupt"))

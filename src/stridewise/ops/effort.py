@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import prod
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.einsum import parse_equation
 
 __all__ = ["Budget", "Effort", "effort", "nbytes"]
 
@@ -51,7 +52,20 @@ def effort(
     made = sum(prod(item.shape) for item in outputs)
     if node.op in _FREE:
         return Effort(nbytes(outputs), made)
+    if node.op == "einsum":
+        return _einsum(node, inputs, outputs)
     return Effort(nbytes(outputs), sum(sizes) + made * _per_element(node, inputs))
+
+
+def _einsum(
+    node: Node, inputs: tuple[TensorType | None, ...], outputs: tuple[TensorType, ...]
+) -> Effort:
+    """Return what it takes to multiply all with all; results of steps are no larger than that."""
+    shapes = tuple(item.shape for item in inputs if item is not None)
+    terms = parse_equation(node.str_attr("equation"), tuple(map(len, shapes)))
+    count = prod(terms.extents(shapes).values())
+    steps = 8 * count if len(shapes) > 2 else 0
+    return Effort(nbytes(outputs) + steps, len(shapes) * count)
 
 
 def _per_element(node: Node, inputs: tuple[TensorType | None, ...]) -> int:

@@ -60,6 +60,22 @@ def _mean(x: Array, **where: Any) -> Any:
     return np.divide(total, x.size / total.size if total.size else 1)
 
 
+def _l1(x: Array, **where: Any) -> Any:
+    return np.sum(np.abs(x), **where)
+
+
+def _l2(x: Array, **where: Any) -> Any:
+    return np.sqrt(np.sum(np.square(x.astype(np.float64)), **where))
+
+
+def _sum_square(x: Array, **where: Any) -> Any:
+    return np.sum(np.square(x), **where)
+
+
+def _log_sum(x: Array, **where: Any) -> Any:
+    return np.log(np.sum(x, **where))
+
+
 def _log_sum_exp(x: Array, axis: tuple[int, ...], *, keepdims: bool) -> Any:
     greatest = _greatest(x, axis=axis, keepdims=True)
     # Exponentials of what is not above 0 don't overflow; infinity less infinity is no number.
@@ -89,20 +105,16 @@ class Reduction:
 
 
 REDUCTIONS: dict[str, Reduction] = {
-    "reduce_l1": Reduction(lambda x, **w: np.sum(np.abs(x), **w), "norm_lp_power_p_sum", 1.0),
-    "reduce_l2": Reduction(
-        lambda x, **w: np.sqrt(np.sum(np.square(x.astype(np.float64)), **w)), "norm_lp_sum", 2.0
-    ),
-    "reduce_log_sum": Reduction(lambda x, **w: np.log(np.sum(x, **w))),
+    "reduce_l1": Reduction(_l1, "norm_lp_power_p_sum", 1.0),
+    "reduce_l2": Reduction(_l2, "norm_lp_sum", 2.0),
+    "reduce_log_sum": Reduction(_log_sum),
     "reduce_log_sum_exp": Reduction(_log_sum_exp),
     "reduce_max": Reduction(_greatest, "max", keeps_one=True, family=NUMBERS | BOOL),
     "reduce_mean": Reduction(_mean, "mean", keeps_one=True),
     "reduce_min": Reduction(_least, "min", keeps_one=True, family=NUMBERS | BOOL),
     "reduce_prod": Reduction(np.prod, "mul", keeps_one=True),
     "reduce_sum": Reduction(np.sum, "sum", keeps_one=True),
-    "reduce_sum_square": Reduction(
-        lambda x, **w: np.sum(np.square(x), **w), "norm_lp_power_p_sum", 2.0
-    ),
+    "reduce_sum_square": Reduction(_sum_square, "norm_lp_power_p_sum", 2.0),
 }
 _POOLING = {"reduce_mean": "avg_exclude", "reduce_sum": "avg_exclude", "reduce_max": "max"}
 """What a reduction over all spatial axes is; a sum is a mean that a post-op multiplies."""
@@ -221,7 +233,7 @@ def _stored(context: KernelContext) -> Iterator[KernelOption | Refusal]:
             if left != sorted(set(left)):
                 yield Refusal("onednn-cpu", node.name, f"{source.fmt} has another order of axes")
                 continue
-        blocks = [axis for axis, position in place.items() if source.axes.multiple(axis) > 1]
+        blocks = [axis for axis in place if source.axes.multiple(axis) > 1]
         if any(place[axis] in gone or x.origin != y.origin for axis in blocks):
             yield Refusal("onednn-cpu", node.name, f"{source.fmt} has blocks of a reduced axis")
             continue
@@ -248,8 +260,8 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         for source, result in pairs:
             yield KernelOption("view", (source,), (result,), (), (Alias(0, 0, 0, "view"),))
         return
-    if not reduction.algorithm or all(x.shape[axis] == 1 for axis in axes):
-        yield Refusal("onednn-cpu", node.name, f"the library has no such {node.op}")
+    if all(x.shape[axis] == 1 for axis in axes):
+        yield Refusal("onednn-cpu", node.name, "the library has no reductions of single elements")
         return
     yield from _pooled(context)
     yield from _stored(context)
@@ -264,5 +276,6 @@ def _permuted(node: Node, shape: tuple[int, ...], perm: tuple[int, ...]) -> Perm
     return Permuted({**dict(node.attrs), "axes": axes}, kept)
 
 
-for _name in REDUCTIONS:
-    register(OpSpec(_name, (1, 1), _infer, _evaluate, "keepdims", _kernels, permuted=_permuted))
+for _name, _reduction_of in REDUCTIONS.items():
+    _spec = OpSpec(_name, (1, 1), _infer, _evaluate, "keepdims", permuted=_permuted)
+    register(replace(_spec, kernels=_kernels) if _reduction_of.algorithm else _spec)

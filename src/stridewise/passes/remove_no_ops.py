@@ -29,8 +29,9 @@ def _is_no_op(rewriter: Rewriter, node: Node) -> bool:
         return min(node.ints_attr("steps"), default=1) > 0
     if node.op == "resize":
         return not resized_axes(node, source.shape)
-    # One element is its own mean, sum and maximum.
-    return node.op in ("identity", "reshape", "pad", "expand", "cast", "tile", *REDUCTIONS)
+    if node.op in REDUCTIONS:
+        return REDUCTIONS[node.op].keeps_one
+    return node.op in ("identity", "reshape", "pad", "expand", "cast", "tile")
 
 
 def remove_no_ops(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:

@@ -1,9 +1,10 @@
 """Einsum: contractions as matrix products, which the library has kernels for.
 
 Two operands at a time, from the left. Axes that both have and the result keeps are the batch of a
-product, axes that both have and nobody wants any more are summed over by it, and axes of one
-operand are its rows or columns. Axes that one operand has alone and nobody wants are summed first.
-An operand with a diagonal (a letter twice) stays an ``einsum`` of its own.
+product, and so is what one operand has in front of them. Axes that both have and nobody wants any
+more are summed over by it, and axes of one operand are its rows or columns. Axes that one operand
+has alone and nobody wants are summed first. An operand with a diagonal (a letter twice) stays an
+``einsum`` of its own.
 """
 
 from __future__ import annotations
@@ -86,6 +87,16 @@ class _Contraction:
         ]
         return self._step("mul", [side.name for side in sides], letters)
 
+    def _leading(self, term: _Term, other: _Term, inner: str) -> str:
+        """Return what may be the batch: all in front of the last axis that both keep."""
+        common = [
+            axis
+            for axis, item in enumerate(term.letters)
+            if item in other.letters and item not in inner
+        ]
+        front = term.letters[: max(common, default=-1) + 1]
+        return "".join(item for item in front if item not in inner)
+
     def contracted(self, a: _Term, b: _Term, keep: frozenset[str]) -> _Term:
         """Multiply two terms and sum over what both have and nobody wants any more."""
         shared = [item for item in a.letters if item in b.letters]
@@ -97,9 +108,9 @@ class _Contraction:
             return self._multiplied(a, b)
         if self.imp.const(a.name) is not None:
             a, b = b, a  # the library packs weights on the right
-        batch = "".join(item for item in a.letters if item in b.letters and item in keep)
-        rows = "".join(item for item in a.letters if item not in b.letters)
-        columns = "".join(item for item in b.letters if item not in a.letters)
+        batch = max(self._leading(a, b, inner), self._leading(b, a, inner), key=len)
+        rows = "".join(item for item in a.letters if item not in b.letters + batch)
+        columns = "".join(item for item in b.letters if item not in a.letters + batch)
         left = self.ordered(a, batch + rows + inner)
         right = self.ordered(b, batch + inner + columns)
 

@@ -8,7 +8,7 @@ from stridewise.frontends.onnx.importer import Handler, Importer, scalar
 from stridewise.frontends.onnx.proto import OnnxNode
 from stridewise.frontends.onnx.writer import Exporter, Writer
 from stridewise.graph import Node
-from stridewise.ops.element_types import INTEGERS
+from stridewise.ops.element_types import INTEGERS, lowest_and_highest
 
 __all__ = ["EXPORTERS", "HANDLERS"]
 
@@ -99,8 +99,8 @@ def _qlinear_matmul(imp: Importer, node: OnnxNode) -> None:
     product = imp.step(node, "rounded", "round", [product])
     zero = imp.step(node, "zero", "cast", [node.required(7)], {"to": real.name})
     product = imp.step(node, "shifted", "add", [product, zero])
-    limits = np.iinfo(result.numpy)
-    attrs = {"alpha": float(limits.min), "beta": float(limits.max)}
+    low, high = lowest_and_highest(result.numpy)
+    attrs = {"alpha": float(low), "beta": float(high)}
     product = imp.step(node, "clipped", "clip", [product], attrs)
     imp.emit(node, "cast", [product], {"to": result.name})
 

@@ -42,6 +42,8 @@ _FIELDS = {
     "uint32": "uint64_data",
     "uint64": "uint64_data",
 }
+_AS_BITS = ("float16", "bfloat16")
+"""Types whose elements are written out as the numbers that their bits are."""
 _MAX_RANK = 32
 """Axes of an array, the limit of every NumPy."""
 
@@ -210,10 +212,11 @@ def _listed(tensor: TensorProto, dtype: DType, count: int, where: str) -> Array:
     """Return elements that are written out one by one; which field has them is ONNX's rule."""
     field = _FIELDS.get(dtype.name, "int32_data")
     items = cast("Iterable[float]", getattr(tensor, field))
-    # Floats of 16 bits are listed as the integers that have their bits.
-    bits = np.dtype(np.uint16) if dtype.name in ("float16", "bfloat16") else dtype.numpy
     try:
-        data = np.array(items, dtype=bits).reshape(-1).view(dtype.numpy)
+        if dtype.name in _AS_BITS:
+            data = np.array(items, dtype=np.uint16).view(dtype.numpy).reshape(-1)
+        else:
+            data = np.array(items, dtype=dtype.numpy).reshape(-1)
     except OverflowError as error:
         raise ModelError(
             describe(where, expected=f"values of {dtype}", found=str(error))

@@ -82,9 +82,18 @@ def _is_naive(spec: KernelSpec, storage: str) -> bool:
     if spec.kind == "binary" and storage == "blocked":
         other = spec.memory("src1")
         return other is not None and other.dims != dst.dims if dst else False
+    if spec.kind == "reduction" and src and dst:
+        return _is_naive_reduction(spec, src, dst)
     if spec.kind == "lrn":
         return bool(dst) and dst.dims[1] % 16 != 0 and storage != "plain"
     return False
+
+
+def _is_naive_reduction(spec: KernelSpec, src: MemorySpec, dst: MemorySpec) -> bool:
+    """Return whether anything but the innermost axes is reduced, or to a norm."""
+    pairs = zip(src.dims, dst.dims, strict=True)
+    first = next((axis for axis, (before, after) in enumerate(pairs) if before != after), 0)
+    return "norm" in str(dict(spec.params)["algorithm"]) or any(e > 1 for e in dst.dims[first:])
 
 
 def _ints(spec: KernelSpec, key: str) -> tuple[int, ...]:

@@ -24,7 +24,8 @@ CHANNELS = (1, 3, 17, 24)
 class Case:
     """Operands and attributes of one node, and ONNX nodes that compute the same.
 
-    The ONNX nodes read x0, x1, ... and further constants by name; the last one's result counts.
+    The ONNX nodes read x0, x1, ... and further constants by name; the last one's result counts,
+    the one at place ``output``.
     """
 
     arrays: Sequence[Array | None]
@@ -32,6 +33,7 @@ class Case:
     attrs: Mapping[str, Attr] = field(default_factory=dict)
     constants: Mapping[str, Array] = field(default_factory=dict)
     rtol: float = 2e-6
+    output: int = 0
 
 
 def expected(case: Case) -> Array:
@@ -39,14 +41,16 @@ def expected(case: Case) -> Array:
     feeds = {f"x{i}": array for i, array in enumerate(case.arrays) if array is not None}
     nodes = []
     for number, (op, inputs, attrs) in enumerate(case.nodes):
-        nodes.append(helper.make_node(op, list(inputs), [f"y{number}"], **attrs))
+        last = number == len(case.nodes) - 1
+        unread = [f"unread{place}" for place in range(case.output if last else 0)]
+        nodes.append(helper.make_node(op, list(inputs), [*unread, f"y{number}"], **attrs))
     types = [
         helper.make_tensor_value_info(
             name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
         )
         for name, array in feeds.items()
     ]
-    result = helper.make_empty_tensor_value_info(nodes[-1].output[0])
+    result = helper.make_empty_tensor_value_info(nodes[-1].output[-1])
     initializers = [numpy_helper.from_array(data, name) for name, data in case.constants.items()]
     graph = helper.make_graph(nodes, "case", types, [result], initializers)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)

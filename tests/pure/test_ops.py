@@ -16,6 +16,7 @@ from stridewise.ops import OPS, evaluate, infer
 from stridewise.ops.interpolation import COORDINATES, ROUNDINGS
 
 from .math_cases import MATH_CASES
+from .norm_cases import NORM_CASES, NORM_REFUSED
 from .onnx_case import CHANNELS, F32, Array, Case, Rng, draw, expected, image, ints
 
 # --- one case a family ----------------------------------------------------------------------------
@@ -342,6 +343,7 @@ def expand(rng: Rng) -> Case:
 
 CASES: dict[str, Callable[[Rng], Case]] = {
     **MATH_CASES,
+    **NORM_CASES,
     "abs": unary("Abs"),
     "add": binary("Add"),
     "avg_pool": pool("AveragePool"),
@@ -522,6 +524,7 @@ REFUSED: list[tuple[str, list[tuple[int, ...] | None], dict[str, Attr], str]] = 
     ("resize", [X], {"shape": (1, 4, 5, 5), "mode": "area"}, "one of nearest, linear, cubic"),
     ("interpolate", [X, (3, 5)], {"axis": 4}, "an axis below 4, found 4"),
     ("interpolate", [X, (5, 3)], {"axis": 2}, "a matrix of 5 columns of dtype float32"),
+    *NORM_REFUSED,
     ("relu", [X, X], {}, "1 inputs, found 2"),
 ]
 

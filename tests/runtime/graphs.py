@@ -18,46 +18,15 @@ from stridewise.runtime.library import load_core
 from stridewise.runtime.machine import this_machine
 from stridewise.runtime.primitives import implementations
 
+from .net import Net
+from .norm_graphs import NORM_CASES
+
 __all__ = ["CASES", "KINDS", "Net", "error", "forced_plan", "inputs_of"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 F32 = np.float32
 KINDS = ("plain", "channels-last", "blocked")
 THREADS = 2
-
-
-class Net(GraphBuilder):
-    """A builder that draws the weights."""
-
-    def __init__(self, *shape: int) -> None:
-        super().__init__("net")
-        self.rng = np.random.default_rng(0)
-        self.x = self.input("x", shape or (2, 17, 6, 5))
-
-    def data(self, *shape: int) -> str:
-        return self.constant(self.rng.normal(size=shape).astype(F32), "c")
-
-    def conv(
-        self,
-        x: str,
-        outputs: int,
-        kernel: int = 1,
-        *,
-        groups: int = 1,
-        bias: bool = True,
-        **attrs: Any,
-    ) -> str:
-        shape = self.type(x).shape
-        rank = len(shape) - 2
-        fan_in = shape[1] // groups * kernel**rank
-        w = self.rng.normal(0, 1 / np.sqrt(fan_in), (outputs, shape[1] // groups, *[kernel] * rank))
-        inputs = [x, self.constant(w.astype(F32), "w"), *([self.data(outputs)] if bias else [])]
-        attrs.setdefault("pads", (kernel // 2,) * (2 * rank))
-        return self.op("conv", inputs, {"groups": groups, **attrs})
-
-    def named(self, x: str) -> str:
-        """Give the axes of a value their names, by a convolution of one tap."""
-        return self.conv(x, self.type(x).shape[1])
 
 
 def error(found: Array, expected: Array) -> float:
@@ -546,6 +515,7 @@ CASES: dict[str, Callable[[], Graph]] = {
     "pools_2d": lambda: _pools(3, 17, 5, 6),
     "pools_3d": lambda: _pools(1, 24, 4, 5, 4),
     "norms": _norms,
+    **NORM_CASES,
     "products": _products,
     "reductions_2d": lambda: _reductions(3, 17, 4, 5),
     "reductions_1d": lambda: _reductions(1, 24, 5),

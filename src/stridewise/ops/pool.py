@@ -86,15 +86,16 @@ def _evaluate_indices(node: Node, operands: Operands) -> tuple[Array, ...]:
     x = array(operands, 0)
     sizes = x.shape[2:]
     kernel, strides, dilations, begins, _ = _geometry(node, len(sizes))
-    taps = np.unravel_index(_stack(node, x, -np.inf).argmax(axis=0), kernel)
-    grid = np.indices(taps[0].shape, np.int64)
+    best: Array = _stack(node, x, -np.inf).argmax(axis=0)
+    taps: tuple[Array, ...] = np.unravel_index(best, kernel)
+    grid: Array = np.indices(best.shape, np.int64)
     order = range(len(sizes))
     if node.int_attr("storage_order", 0) != _COLUMN_MAJOR:
         order = reversed(order)
-    result = np.zeros(taps[0].shape, np.int64)
+    result: Array = np.zeros(best.shape, np.int64)
     step = 1
     for axis in order:
-        place = grid[axis + 2] * strides[axis] - begins[axis] + taps[axis] * dilations[axis]
+        place: Array = grid[axis + 2] * strides[axis] - begins[axis] + taps[axis] * dilations[axis]
         result += step * place
         step *= sizes[axis]
     return (result + (grid[0] * x.shape[1] + grid[1]) * step,)

@@ -4,7 +4,8 @@ Three rules, each applied where the intermediate value has no other reader:
 
 - adding, subtracting, multiplying or dividing by one constant per channel is a ``scale_shift``;
 - ``scale_shift`` after ``scale_shift`` is one;
-- ``scale_shift`` after a convolution or matrix product with constant weights is other weights.
+- ``scale_shift`` after a convolution or matrix product with constant weights is other weights;
+- after a norm of groups, or of one axis, it is another scale and shift of that.
 """
 
 from __future__ import annotations
@@ -20,11 +21,16 @@ from stridewise.ops.data_format import channel_axis
 
 __all__ = ["fold_scale"]
 
-_FOLDS_INTO = ("conv", "conv_transpose", "matmul", "scale_shift")
+_FOLDS_INTO = ("conv", "conv_transpose", "group_norm", "layer_norm", "matmul", "scale_shift")
+_AFFINE = ("group_norm", "layer_norm", "scale_shift")
+"""Hosts that have a scale and a shift of their own; those of norms may be absent."""
 _BIAS = 2
 
 
 def _channel_axis(host: Node, rank: int) -> int:
+    if host.op == "layer_norm":
+        axes = host.ints_attr("axes")
+        return axes[0] if len(axes) == 1 else -1
     return rank - 1 if host.op == "matmul" else channel_axis(host, rank)
 
 
@@ -67,13 +73,18 @@ def _as_scale(rewriter: Rewriter, node: Node, host: Node) -> tuple[Array, Array]
 
 
 def _fold_scale_shift(rewriter: Rewriter, host: Node, scale: Array, shift: Array) -> Node | str:
-    own = [rewriter.constant(name) for name in host.inputs[1:]]
+    given = [*host.inputs[1:], "", ""][:2]
+    neutral = (np.ones_like(scale), np.zeros_like(shift))
+    own = [
+        rewriter.constant(name) if name else row for name, row in zip(given, neutral, strict=True)
+    ]
     if own[0] is None or own[1] is None:
         return "the scale before it is not constant"
     merged = (own[0] * scale, own[1] * scale + shift)
+    hints = (given[0] or f"{host.name}.scale", given[1] or f"{host.name}.shift")
     names = tuple(
         rewriter.add_constant(name, array.astype(np.float32))
-        for name, array in zip(host.inputs[1:], merged, strict=True)
+        for name, array in zip(hints, merged, strict=True)
     )
     return dataclasses.replace(host, inputs=(host.inputs[0], *names))
 
@@ -127,7 +138,7 @@ def fold_scale(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
                 reason = f"{host.name!r} has other readers"
                 refusals.append(Refusal("fold_scale", node.name, reason))
                 continue
-            fold = _fold_scale_shift if host.op == "scale_shift" else _fold_weights
+            fold = _fold_scale_shift if host.op in _AFFINE else _fold_weights
             folded = fold(rewriter, host, *parameters)
             if isinstance(folded, str):
                 refusals.append(Refusal("fold_scale", node.name, folded))

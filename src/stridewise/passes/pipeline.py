@@ -17,6 +17,7 @@ from stridewise.passes.fold_pad import fold_pad
 from stridewise.passes.fold_scale import fold_scale
 from stridewise.passes.fuse_post_ops import fuse_post_ops
 from stridewise.passes.recognize_activations import recognize_activations
+from stridewise.passes.recognize_norms import recognize_norms
 from stridewise.passes.recognize_shuffle import recognize_shuffle
 from stridewise.passes.remove_dead import remove_dead
 from stridewise.passes.remove_no_ops import remove_no_ops
@@ -32,6 +33,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("remove_no_ops", remove_no_ops),
     ("split_resize", split_resize),
     ("recognize_shuffle", recognize_shuffle),
+    ("recognize_norms", recognize_norms),
     ("sink_transposes", sink_transposes),
     ("recognize_activations", recognize_activations),
     ("fold_scale", fold_scale),

@@ -42,9 +42,8 @@ def _write_group_norm(writer: Writer, node: Node) -> None:
     Other groups become channels of a narrower image, as PyTorch writes them: the operator of that
     name has one parameter a channel only since opset 21, which is younger than ours.
     """
-    x, *given = node.inputs
+    x, inputs = node.inputs[0], [*node.inputs[1:], "", ""][:2]
     shape, groups = writer.shape(x), node.int_attr("groups")
-    inputs = [*given, *[""] * (2 - len(given))]
     attrs: dict[str, OnnxValue] = {"epsilon": node.float_attr("epsilon", 1e-5)}
     if groups == shape[1] and len(shape) > 2:
         whole = [inputs[index] or _row(writer, node, shape[1], index) for index in (0, 1)]
@@ -60,9 +59,10 @@ def _write_group_norm(writer: Writer, node: Node) -> None:
         for op_type, name in zip(("Mul", "Add"), inputs, strict=True)
         if name
     ]
-    for op_type, operand in steps[:-1]:
+    *first, (last, final) = steps
+    for op_type, operand in first:
         y = writer.step(node, op_type.lower(), op_type, [y, operand])
-    writer.emit(node, steps[-1][0], [y, steps[-1][1]])
+    writer.emit(node, last, [y, final])
 
 
 def _row(writer: Writer, node: Node, count: int, index: int) -> str:

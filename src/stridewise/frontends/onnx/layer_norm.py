@@ -117,11 +117,13 @@ def _lp_norm(imp: Importer, node: OnnxNode) -> None:
         raise node.error("p of 1 or 2", p)
     axis = imp.axis(node, node.integer("axis", -1), len(imp.shape(x)))
     over: dict[str, Attr] = {"axes": (axis,), "keepdims": 1}
-    powers = (
-        imp.step(node, "powers", "mul", [x, x]) if p == 2 else imp.step(node, "abs", "abs", [x])
-    )
-    total = imp.step(node, "total", "reduce_sum", [powers], over)
-    size = imp.step(node, "size", "sqrt", [total]) if p == 2 else total
+    if p == 1:
+        powers = imp.step(node, "powers", "abs", [x])
+    else:
+        powers = imp.step(node, "powers", "mul", [x, x])
+    size = imp.step(node, "total", "reduce_sum", [powers], over)
+    if p != 1:
+        size = imp.step(node, "size", "sqrt", [size])
     least = scalar(imp, node, "least", _TINY, x)
     imp.emit(node, "div", [x, imp.step(node, "positive", "maximum", [size, least])])
 
@@ -133,11 +135,10 @@ def _neutral(writer: Writer, node: Node, shape: tuple[int, ...]) -> str:
 
 def _write_layer_norm(writer: Writer, node: Node) -> None:
     """Write a layer norm; axes that are not the last ones are moved there and back."""
-    x, *given = node.inputs
+    x, inputs = node.inputs[0], [*node.inputs[1:], "", ""][:2]
     shape, axes = writer.shape(x), node.ints_attr("axes")
     rank = len(shape)
     order = (*(axis for axis in range(rank) if axis not in axes), *axes)
-    inputs = [*given, *[""] * (2 - len(given))]
     inputs[0] = inputs[0] or _neutral(writer, node, tuple(shape[axis] for axis in axes))
     attrs: dict[str, OnnxValue] = {
         "axis": rank - len(axes), "epsilon": node.float_attr("epsilon", 1e-5),

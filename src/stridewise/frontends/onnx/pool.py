@@ -38,7 +38,8 @@ def _max_pool(imp: Importer, node: OnnxNode) -> None:
     window = _window(imp, node)
     x = node.required(0)
     attrs: dict[str, Attr] = {**window.attrs, "kernel": window.kernel}
-    imp.emit(node, "max_pool", [x], attrs)
+    if imp.used(node.outputs[0]):
+        imp.emit(node, "max_pool", [x], attrs)
     if len(node.outputs) > 1 and imp.used(node.outputs[1]):
         order = node.integer("storage_order", 0)
         imp.emit(node, "max_pool_indices", [x], {**attrs, "storage_order": order}, output=1)
@@ -188,17 +189,22 @@ def _write_max_pool_indices(writer: Writer, node: Node) -> None:
 
 
 def _write_max_unpool(writer: Writer, node: Node) -> None:
-    """Write a window of stride 1 that gives the inner extents; nothing else counts."""
+    """Write a window of stride 1 that gives the inner extents; nothing else counts.
+
+    The rest is padded by a node of its own: ONNX Runtime takes indices to be of the padded result.
+    """
     inner, shape = node.ints_attr("inner"), node.ints_attr("shape")
     sizes = writer.shape(node.inputs[0])[2:]
     more = [extent - size for extent, size in zip(inner, sizes, strict=True)]
     kernel = tuple(max(count, 0) + 1 for count in more)
     pads = (*(0 for _ in more), *(max(-count, 0) for count in more))
-    inputs = list(node.inputs)
-    if shape != inner:
-        whole = (*writer.shape(node.inputs[0])[:2], *shape)
-        inputs.append(writer.integers(node, "shape", whole))
-    writer.emit(node, "MaxUnpool", inputs, {"kernel_shape": kernel, "pads": pads})
+    attrs: dict[str, OnnxValue] = {"kernel_shape": kernel, "pads": pads}
+    if shape == inner:
+        writer.emit(node, "MaxUnpool", node.inputs, attrs)
+        return
+    behind = (extent - own for extent, own in zip(shape, inner, strict=True))
+    full = writer.integers(node, "pads", (*(0,) * (len(shape) + 4), *behind))
+    writer.emit(node, "Pad", [writer.step(node, "inner", "MaxUnpool", node.inputs, attrs), full])
 
 
 def _lowest(dtype: DType) -> float:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from stridewise.graph import Graph, Refusal
-from stridewise.ops import GraphBuilder
 from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.passes import simplify
 from stridewise.planner import Plan, derive, make_plan

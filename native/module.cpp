@@ -309,12 +309,7 @@ ReorderTile parse_tile(const nb::dict &entry) {
             numbers("rows"),
             numbers("row_scales"),
             numbers("columns"),
-            numbers("column_scales"),
-            false,
-            false,
-            false,
-            {},
-            {}};
+            numbers("column_scales")};
 }
 
 std::optional<Element> parse_element(const std::string &name) {

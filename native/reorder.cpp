@@ -131,21 +131,68 @@ bool fills_lines(const std::vector<std::int64_t> &columns, std::int64_t nbytes) 
     return true;
 }
 
+// Works out how a tile whose columns fill no cache lines one by one fills them together: it is
+// written to a copy that leaves out the gaps, which is then streamed stretch by stretch. Returns
+// the bytes of that copy, 0 where a stretch is no whole number of lines.
+std::int64_t stage(ReorderTile &tile, std::int64_t nbytes) {
+    std::vector<std::size_t> order(tile.columns.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return tile.columns[a] < tile.columns[b]; });
+    tile.staged_columns.resize(order.size());
+    std::int64_t end = -1;
+    for (std::size_t k = 0; k < order.size(); ++k) {
+        const std::int64_t at = tile.columns[order[k]];
+        const auto staged = static_cast<std::int64_t>(k) * nbytes;
+        if (at != end) {
+            tile.staged.push_back(at);
+            tile.staged_from.push_back(staged);
+        }
+        tile.staged_columns[order[k]] = staged;
+        end = at + nbytes;
+    }
+    const std::int64_t total = static_cast<std::int64_t>(order.size()) * nbytes;
+    tile.stretch = total / static_cast<std::int64_t>(tile.staged.size());
+    bool is_even = tile.stretch % kLine == 0;
+    for (std::size_t i = 0; i < tile.staged.size(); ++i) {
+        is_even = is_even && tile.staged[i] % kLine == 0 &&
+                  tile.staged_from[i] == static_cast<std::int64_t>(i) * tile.stretch;
+    }
+    if (is_even) return total;
+    tile.staged_columns.clear();
+    return 0;
+}
+
+// Works out whether runs that are converted may be streamed, sixteen elements at a time.
+void pair(ReorderTile &tile, std::int64_t itemsize) {
+    tile.is_paired = tile.width == 8 && in_chunks(tile.columns, 2, 8 * itemsize);
+    const std::size_t step = tile.is_paired ? 2 : 1;
+    tile.is_aligned = tile.is_paired || tile.width % 16 == 0;
+    for (std::size_t i = 0; i < tile.columns.size(); i += step) {
+        tile.is_aligned = tile.is_aligned && tile.columns[i] % (16 * itemsize) == 0;
+    }
+}
+
 // Works out what a tile, offsets in bytes, needs to know at each of its rounds; returns the bytes
-// of scratch that it converts into.
+// of scratch that it writes before the destination.
 std::int64_t prepare(ReorderTile &tile, const ReorderTypes &types, bool is_scaled) {
     const auto rows = static_cast<std::int64_t>(tile.rows.size());
     const auto columns = static_cast<std::int64_t>(tile.columns.size());
     const std::int64_t width = tile.width * types.dst_itemsize;
     const std::int64_t row = tile.is_runs ? width : columns * width;
+    std::int64_t staged = 0;
     if (!tile.is_runs) {
         tile.is_aligned = fills_lines(tile.columns, (rows + tile.zeros) * width);
         // The side that is scattered in memory is touched in the longer stretches.
         tile.is_interleaved = (rows == 2 || rows == 4) && tile.zeros == 0 &&
                               in_chunks(tile.columns, kVector / width, rows * width);
         tile.by_columns = rows < 2 || (columns > 1 && tile.columns[1] > tile.rows[1]);
+        tile.is_packed = in_chunks(tile.rows, 16, columns * tile.width * types.src_itemsize);
+        staged = stage(tile, (rows + tile.zeros) * width);
+    } else {
+        pair(tile, types.dst_itemsize);
     }
-    if (!types.conversion || (tile.is_runs && row > kLongRun)) return 0;
+    if (!types.conversion || (tile.is_runs && row > kLongRun)) return staged;
     // In the order of the source, in which neighbors are converted together.
     std::vector<std::size_t> order(tile.rows.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -157,14 +204,14 @@ std::int64_t prepare(ReorderTile &tile, const ReorderTypes &types, bool is_scale
     tile.converted_rows.resize(order.size());
     for (std::size_t k = 0; k < order.size(); ++k) {
         const std::int64_t from = tile.rows[order[k]];
-        tile.converted_rows[order[k]] = static_cast<std::int64_t>(k) * row;
+        tile.converted_rows[order[k]] = staged + static_cast<std::int64_t>(k) * row;
         if (k > 0 && !is_scaled && from == tile.rows[order[k - 1]] + pitch) {
             ++tile.spans.back().second;
         } else {
             tile.spans.emplace_back(order[k], 1);
         }
     }
-    return checked_product(rows, row);
+    return checked_sum(staged, checked_product(rows, row));
 }
 
 // How many rounds ahead of a tile its source is to be fetched.
@@ -230,6 +277,11 @@ struct Reorder::Worker {
                     tile.columns.data(), count,      nbytes,       past_caches};
         if (!self.types_.conversion) {
             self.kernels_->copy(copied);
+        } else if (converts_runs(tile)) {
+            const auto start = reinterpret_cast<std::uintptr_t>(copied.dst);
+            copied.stream = past_caches && tile.is_aligned &&
+                            start % static_cast<std::uintptr_t>(16 * self.types_.dst_itemsize) == 0;
+            self.kernels_->convert_f32[to_element()]({copied, tile.is_paired});
         } else if (past_caches && !tile.converted_rows.empty()) {
             convert_runs(tile, at, next,
                          [&](std::size_t i) { return scratch + tile.converted_rows[i]; });
@@ -244,6 +296,14 @@ struct Reorder::Worker {
         const auto zeros = static_cast<std::size_t>(tile.zeros * self.types_.dst_itemsize);
         for (const auto column : tile.columns)
             std::memset(dst + at.dst + column + nbytes, 0, zeros);
+    }
+
+    int to_element() const { return static_cast<int>(self.types_.conversion->second); }
+
+    // Whether a kernel converts all runs at once.
+    bool converts_runs(const ReorderTile &tile) const {
+        return self.types_.conversion->first == Element::f32 && self.scales_.src_zero.empty() &&
+               tile.width % 8 == 0 && self.kernels_->convert_f32[to_element()] != nullptr;
     }
 
     template <typename Target>
@@ -273,13 +333,30 @@ struct Reorder::Worker {
         t.row_count = static_cast<std::int64_t>(tile.rows.size());
         t.column_count = static_cast<std::int64_t>(tile.columns.size());
         t.zero_rows = tile.zeros;
+        t.is_packed = tile.is_packed;
         t.by_columns = tile.by_columns;
-        t.stream =
-            stream && tile.is_aligned && reinterpret_cast<std::uintptr_t>(t.dst) % kLine == 0;
-        if (self.types_.conversion && !stream && in_registers(tile)) {
-            return self.kernels_->transpose_f32[static_cast<int>(self.types_.conversion->second)](
-                t);
+        const bool is_aligned = stream && reinterpret_cast<std::uintptr_t>(t.dst) % kLine == 0;
+        const bool direct = self.types_.conversion && in_registers(tile);
+        t.stream = is_aligned && tile.is_aligned;
+        const bool is_staged = is_aligned && !t.stream && !tile.staged_columns.empty();
+        if (is_staged) {
+            t.dst = scratch;
+            t.columns = tile.staged_columns.data();
         }
+        if (direct) {
+            self.kernels_->transpose_f32[to_element()](t);
+        } else {
+            transpose(tile, at, next, width, t);
+        }
+        if (!is_staged) return;
+        self.kernels_->copy({scratch, scratch, dst + at.dst, tile.staged_from.data(),
+                             tile.staged.data(), static_cast<std::int64_t>(tile.staged.size()),
+                             tile.stretch, true});
+    }
+
+    // A transposition that converts by way of the scratch, if at all.
+    void transpose(const ReorderTile &tile, const Place &at, std::int64_t next, std::int64_t width,
+                   Transposition &t) const {
         if (self.types_.conversion) {
             convert_rows(tile, at, next, width);
             t.src = scratch;

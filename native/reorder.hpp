@@ -25,11 +25,17 @@ struct ReorderTile {
     std::int64_t width, zeros, width_scale;
     std::vector<std::int64_t> rows, row_scales, columns, column_scales;
     // Worked out from the above.
-    bool by_columns = false;                   // whether columns are finished one by one
-    bool is_interleaved = false;               // whether columns follow one another, in chunks
-    bool is_aligned = false;                   // whether columns may be streamed
-    std::vector<std::int64_t> converted_rows;  // where rows begin in the scratch, in bytes
-    std::vector<std::pair<std::size_t, std::int64_t>> spans;  // rows that follow one another
+    bool by_columns = false;      // whether columns are finished one by one
+    bool is_interleaved = false;  // whether columns follow one another, in chunks
+    bool is_packed = false;       // whether rows follow one another in the source, in chunks
+    bool is_aligned = false;      // whether columns, or runs, may be streamed
+    bool is_paired = false;       // whether runs of eight elements come in pairs
+    std::vector<std::int64_t> staged_columns{};  // where columns begin in a copy without gaps
+    std::vector<std::int64_t> staged{};          // stretches of the destination, whole lines, ...
+    std::vector<std::int64_t> staged_from{};     // ... and where they lie in that copy
+    std::int64_t stretch = 0;                    // bytes of each
+    std::vector<std::int64_t> converted_rows{};  // where rows begin in the scratch, in bytes
+    std::vector<std::pair<std::size_t, std::int64_t>> spans{};  // rows that follow one another
 };
 
 // Tiles that share their outermost loops.

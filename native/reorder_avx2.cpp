@@ -91,7 +91,7 @@ struct Square1 {
     using Register = Xmm;
     using Vector = __m128i;
     static constexpr std::int64_t kWidth = 1, kSide = 16;
-    static void transpose(Vector (&v)[16]) {
+    [[gnu::always_inline]] static void transpose(Vector (&v)[16]) {
         Vector a[16];
         for (int i = 0; i < 8; ++i) {
             a[2 * i] = _mm_unpacklo_epi8(v[i], v[i + 8]);
@@ -443,37 +443,242 @@ void interleave(const Transposition &t) {
     }
 }
 
-// Sixteen rows and eight columns of float32, which stay in registers until they are converted.
-template <typename To>
-inline void convert_block(const Transposition &t, std::int64_t r, std::int64_t c,
-                          std::int64_t columns) {
-    constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
-    __m256i low[8], high[8];
-    if (c % (kLine / 4) == 0) {
-        for (std::int64_t i = 0; i < 16; ++i) fetch_next(t, t.rows[r + i] + 4 * c);
+// Sixteen rows and columns of bytes, or of words.
+[[gnu::always_inline]] inline void transpose_sixteen(__m128i (&v)[16]) {
+    Square1::transpose(v);
+}
+
+[[gnu::always_inline]] inline void transpose_sixteen(__m256i (&v)[16]) {
+    // Each half of the rows, the lanes by themselves: columns 0 to 7 in the low ones.
+    const auto eight = [](__m256i *w) {
+        __m256i a[8], b[8];
+        for (int i = 0; i < 4; ++i) {
+            a[2 * i] = _mm256_unpacklo_epi16(w[i], w[i + 4]);
+            a[2 * i + 1] = _mm256_unpackhi_epi16(w[i], w[i + 4]);
+        }
+        for (int i = 0; i < 4; ++i) {
+            b[2 * i] = _mm256_unpacklo_epi16(a[i], a[i + 4]);
+            b[2 * i + 1] = _mm256_unpackhi_epi16(a[i], a[i + 4]);
+        }
+        for (int i = 0; i < 4; ++i) {
+            w[2 * i] = _mm256_unpacklo_epi16(b[i], b[i + 4]);
+            w[2 * i + 1] = _mm256_unpackhi_epi16(b[i], b[i + 4]);
+        }
+    };
+    eight(v);
+    eight(v + 8);
+    for (int i = 0; i < 8; ++i) {
+        const __m256i low = v[i], high = v[i + 8];
+        v[i] = _mm256_permute2x128_si256(low, high, 0x20);
+        v[i + 8] = _mm256_permute2x128_si256(low, high, 0x31);
     }
-    load_square<Square4>(t, r, c, 8, columns, low);
-    load_square<Square4>(t, r + 8, c, 8, columns, high);
+}
+
+// Up to sixteen float32, converted.
+template <typename To>
+inline auto load_row(const std::byte *row, std::int64_t columns) {
+    __m256i low, high;
+    if (columns >= 16) {
+        low = Ymm::load(row), high = Ymm::load(row + 32);
+    } else {
+        load_part(row, 4 * least(columns, 8), low);
+        load_part(row + 32, 4 * (columns > 8 ? columns - 8 : 0), high);
+    }
+    return Lanes<To>::packed(_mm256_castsi256_ps(low), _mm256_castsi256_ps(high));
+}
+
+// Sixteen rows that will be read soon.
+struct Ahead {
+    const std::byte *src;
+    const std::int64_t *rows;
+};
+
+// Sixteen rows and up to as many columns of float32, converted and then transposed: each whole line
+// of the source is read at once, and one of each of the rows to `fetch`. `put` takes a column and
+// what it consists of, also for those of the sixteen that do not exist.
+template <typename To, typename Put>
+inline void convert_block(const Transposition &t, std::int64_t r, std::int64_t c,
+                          const Ahead &fetch, const Put &put) {
+    typename Lanes<To>::Vector::Vector v[16];
+    for (std::int64_t i = 0; i < 16; ++i) prefetch(fetch.src + fetch.rows[i]);
+    const std::byte *src = t.src + 4 * c;
+    for (std::int64_t i = 0; i < 16; ++i) {
+        v[i] = load_row<To>(src + t.rows[r + i], t.column_count - c);
+    }
+    transpose_sixteen(v);
+    for (std::int64_t j = 0; j < 16; ++j) put(j, v[j]);
+}
+
+// Columns that are shorter than a line each.
+template <typename To, bool kStream>
+inline void convert_short(const Transposition &t, std::int64_t r, std::int64_t c) {
+    constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
+    using Vector = typename Lanes<To>::Vector;
+    const std::int64_t columns = t.column_count - c, *to = t.columns + c;
+    std::byte *dst = t.dst + r * kTo;
+    const Ahead fetch{t.next + 4 * c, t.rows + r};
+    if (columns >= 16) {
+        convert_block<To>(t, r, c, fetch, [&](std::int64_t j, auto v) {
+            Vector::template put<kStream>(dst + to[j], v);
+        });
+        return;
+    }
+    alignas(kLine) std::byte found[16][16 * kTo];
+    convert_block<To>(t, r, c, fetch, [&](std::int64_t j, auto v) { Vector::store(found[j], v); });
     for (std::int64_t j = 0; j < columns; ++j) {
-        Lanes<To>::store(t.dst + t.columns[c + j] + r * kTo, _mm256_castsi256_ps(low[j]),
-                         _mm256_castsi256_ps(high[j]));
+        Vector::template put<kStream>(dst + to[j], Vector::load(found[j]));
+    }
+}
+
+constexpr std::int64_t kDepth = 4;  // lines of a column that are written together
+
+// Columns of whole lines, up to four of each at a time: streaming stores that are far apart cost
+// DRAM a new row each. Rows are read in long stretches, for the same reason.
+template <typename To>
+inline void convert_tall(const Transposition &t) {
+    constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
+    constexpr std::int64_t kColumns = 64, kRows = kLine / kTo, kInFlight = 4096, kPage = 4096;
+    using Vector = typename Lanes<To>::Vector;
+    alignas(kLine) std::byte lines[kColumns][kDepth * kLine];
+    const bool is_far = t.rows[1] - t.rows[0] >= kPage;
+    for (std::int64_t c = 0; c < t.column_count; c += kColumns) {
+        const std::int64_t columns = least(kColumns, t.column_count - c);
+        // A tile may be larger than the caches. Of rows that are near each other no more is fetched
+        // than is in flight.
+        const std::int64_t ahead = kInFlight / (4 * kColumns);
+        const auto fetch = [&](std::int64_t row) -> Ahead {
+            if (is_far || row + ahead >= t.row_count) return {t.next + 4 * c, t.rows + row};
+            return {t.src + 4 * c, t.rows + row + ahead};
+        };
+        for (std::int64_t r = 0; r < t.row_count; r += kDepth * kRows) {
+            const std::int64_t rows = least(kDepth * kRows, t.row_count - r);
+            for (std::int64_t i = 0; i < rows; i += 16) {
+                const Ahead near = fetch(r + i);
+                for (std::int64_t k = 0; k < columns; k += 16) {
+                    const Ahead here{near.src + 4 * k, near.rows};
+                    convert_block<To>(t, r + i, c + k, here, [&](std::int64_t j, auto v) {
+                        Vector::store(lines[k + j] + i * kTo, v);
+                    });
+                }
+            }
+            for (std::int64_t j = 0; j < columns; ++j) {
+                copy_vectors<true>(lines[j], t.dst + t.columns[c + j] + r * kTo, rows * kTo);
+            }
+        }
+    }
+}
+
+// The same for short rows that follow one another, as where the columns are those of a 3x3 kernel:
+// they are converted without gaps, and then transposed.
+template <typename To>
+inline void convert_packed(const Transposition &t) {
+    constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
+    constexpr std::int64_t kRows = kDepth * kLine / kTo, kAhead = 8 * 16;
+    using Vector = typename Lanes<To>::Vector;
+    const std::int64_t columns = t.column_count, pitch = columns * kTo;
+    alignas(kLine) std::byte lines[16][kDepth * kLine];
+    std::byte packed[(kRows + 1) * 16 * kTo];  // the last row is read beyond its end
+    for (std::int64_t r = 0; r < t.row_count; r += kRows) {
+        const std::int64_t rows = least(kRows, t.row_count - r);
+        for (std::int64_t i = 0; i < rows; i += 16) {
+            const std::byte *src = t.src + t.rows[r + i];
+            const std::int64_t later = r + i + kAhead;
+            const std::byte *next =
+                later < t.row_count ? t.src + t.rows[later] : t.next + t.rows[later % t.row_count];
+            for (std::int64_t k = 0; k < columns; ++k) {
+                prefetch(next + kLine * k);
+                Vector::store(packed + i * pitch + 16 * kTo * k, load_row<To>(src + 64 * k, 16));
+            }
+        }
+        for (std::int64_t i = 0; i < rows; i += 16) {
+            typename Vector::Vector v[16];
+            for (std::int64_t k = 0; k < 16; ++k) v[k] = Vector::load(packed + (i + k) * pitch);
+            transpose_sixteen(v);
+            for (std::int64_t j = 0; j < 16; ++j) Vector::store(lines[j] + i * kTo, v[j]);
+        }
+        for (std::int64_t j = 0; j < columns; ++j) {
+            std::byte *dst = t.dst + t.columns[j] + r * kTo;
+            if (t.stream) {
+                copy_vectors<true>(lines[j], dst, rows * kTo);
+            } else {
+                copy_vectors<false>(lines[j], dst, rows * kTo);
+            }
+        }
     }
 }
 
 template <typename To>
 void transpose_f32(const Transposition &t) {
+    constexpr std::int64_t kRows = kLine / static_cast<std::int64_t>(sizeof(typename To::Type));
+    if (t.is_packed && t.column_count < 16 && t.row_count % 32 == 0) return convert_packed<To>(t);
+    if (t.stream && t.row_count % kRows == 0) return convert_tall<To>(t);
     const auto block = [&](std::int64_t r, std::int64_t c) {
-        convert_block<To>(t, r, c, least(8, t.column_count - c));
+        t.stream ? convert_short<To, true>(t, r, c) : convert_short<To, false>(t, r, c);
     };
     if (t.by_columns) {
-        for (std::int64_t c = 0; c < t.column_count; c += 8) {
+        for (std::int64_t c = 0; c < t.column_count; c += 16) {
             for (std::int64_t r = 0; r < t.row_count; r += 16) block(r, c);
         }
     } else {
         for (std::int64_t r = 0; r < t.row_count; r += 16) {
-            for (std::int64_t c = 0; c < t.column_count; c += 8) block(r, c);
+            for (std::int64_t c = 0; c < t.column_count; c += 16) block(r, c);
         }
     }
+}
+
+template <typename To, bool kStream>
+inline void convert_sixteen(const std::byte *low, const std::byte *high, std::byte *dst) {
+    Lanes<To>::Vector::template put<kStream>(
+        dst, Lanes<To>::packed(Lanes<F32>::load(low), Lanes<F32>::load(high)));
+}
+
+// Runs of eight elements, two at a time.
+template <typename To>
+inline void convert_eights(const Runs &runs) {
+    constexpr auto kHalf = 8 * static_cast<std::int64_t>(sizeof(typename To::Type));
+    std::byte unused[kHalf];
+    for (std::int64_t i = 0; i < runs.count; i += 2) {
+        const bool is_last = i + 1 == runs.count;
+        const std::byte *low = runs.src + runs.from[i];
+        const std::byte *high = is_last ? low : runs.src + runs.from[i + 1];
+        prefetch(runs.next + runs.from[i]);
+        split_vector(runs.dst + runs.to[i], is_last ? unused : runs.dst + runs.to[i + 1],
+                     Lanes<To>::packed(Lanes<F32>::load(low), Lanes<F32>::load(high)));
+    }
+}
+
+template <typename To, bool kStream>
+inline void convert_runs(const ConvertedRuns &job) {
+    constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
+    const Runs &runs = job.runs;
+    const std::int64_t width = runs.nbytes / kTo;
+    if (job.is_paired) {
+        for (std::int64_t i = 0; i + 2 <= runs.count; i += 2) {
+            prefetch(runs.next + runs.from[i]);
+            convert_sixteen<To, kStream>(runs.src + runs.from[i], runs.src + runs.from[i + 1],
+                                         runs.dst + runs.to[i]);
+        }
+        return;
+    }
+    if (width == 8) return convert_eights<To>(runs);
+    for (std::int64_t i = 0; i < runs.count; ++i) {
+        const std::byte *src = runs.src + runs.from[i], *next = runs.next + runs.from[i];
+        std::byte *dst = runs.dst + runs.to[i];
+        for (std::int64_t at = 0; at + 16 <= width; at += 16) {
+            prefetch(next + 4 * at);
+            convert_sixteen<To, kStream>(src + 4 * at, src + 4 * at + 32, dst + at * kTo);
+        }
+        if (width % 16 != 0) {
+            // The last sixteen overlap those before them.
+            const std::int64_t at = width - 16;
+            convert_sixteen<To, false>(src + 4 * at, src + 4 * at + 32, dst + at * kTo);
+        }
+    }
+}
+
+template <typename To>
+void convert_f32(const ConvertedRuns &job) {
+    job.runs.stream ? convert_runs<To, true>(job) : convert_runs<To, false>(job);
 }
 
 ReorderKernels make() {
@@ -494,7 +699,10 @@ ReorderKernels make() {
     kernels.transpose_f32[static_cast<int>(Element::bf16)] = &transpose_f32<Bf16>;
     kernels.transpose_f32[static_cast<int>(Element::s8)] = &transpose_f32<S8>;
     kernels.transpose_f32[static_cast<int>(Element::u8)] = &transpose_f32<U8>;
-    kernels.transpose_f32[static_cast<int>(Element::s32)] = &transpose_f32<S32>;
+    kernels.convert_f32[static_cast<int>(Element::f16)] = &convert_f32<F16>;
+    kernels.convert_f32[static_cast<int>(Element::bf16)] = &convert_f32<Bf16>;
+    kernels.convert_f32[static_cast<int>(Element::s8)] = &convert_f32<S8>;
+    kernels.convert_f32[static_cast<int>(Element::u8)] = &convert_f32<U8>;
     return kernels;
 }
 

@@ -22,6 +22,10 @@ struct Ymm {
     static void stream(std::byte *p, __m256i v) {
         _mm256_stream_si256(reinterpret_cast<__m256i *>(p), v);
     }
+    template <bool kStream>
+    static void put(std::byte *p, __m256i v) {
+        kStream ? stream(p, v) : store(p, v);
+    }
     static __m256i zero() { return _mm256_setzero_si256(); }
 };
 
@@ -36,15 +40,32 @@ struct Xmm {
     static void store_half(std::byte *p, __m128i v) {
         _mm_storel_epi64(reinterpret_cast<__m128i *>(p), v);
     }
+    static void store_upper(std::byte *p, __m128i v) {
+        _mm_storeh_pd(reinterpret_cast<double *>(p), _mm_castsi128_pd(v));
+    }
     static void stream(std::byte *p, __m128i v) {
         _mm_stream_si128(reinterpret_cast<__m128i *>(p), v);
+    }
+    template <bool kStream>
+    static void put(std::byte *p, __m128i v) {
+        kStream ? stream(p, v) : store(p, v);
     }
     static __m128i zero() { return _mm_setzero_si128(); }
 };
 
-// Eight elements as float32, and sixteen back.
+// Eight elements as float32, and sixteen back: to one place, or, by `split`, eight to each of two.
 template <typename E>
 struct Lanes;
+
+// The two halves of sixteen elements, to places of their own.
+inline void split_vector(std::byte *p, std::byte *q, __m256i v) {
+    Xmm::store(p, _mm256_castsi256_si128(v));
+    Xmm::store(q, _mm256_extracti128_si256(v, 1));
+}
+inline void split_vector(std::byte *p, std::byte *q, __m128i v) {
+    Xmm::store_half(p, v);
+    Xmm::store_upper(q, v);
+}
 
 template <>
 struct Lanes<F32> {
@@ -55,16 +76,23 @@ struct Lanes<F32> {
         _mm256_storeu_ps(reinterpret_cast<float *>(p), low);
         _mm256_storeu_ps(reinterpret_cast<float *>(p) + 8, high);
     }
+    static void store_eight(std::byte *p, __m256 x) {
+        _mm256_storeu_ps(reinterpret_cast<float *>(p), x);
+    }
 };
 
 template <>
 struct Lanes<F16> {
     static __m256 load(const std::byte *p) { return _mm256_cvtph_ps(Xmm::load(p)); }
-    static void store(std::byte *p, __m256 low, __m256 high) {
+    using Vector = Ymm;
+    static __m256i packed(__m256 low, __m256 high) {
         constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-        Xmm::store(p, _mm256_cvtps_ph(low, kNearest));
-        Xmm::store(p + 16, _mm256_cvtps_ph(high, kNearest));
+        return _mm256_setr_m128i(_mm256_cvtps_ph(low, kNearest), _mm256_cvtps_ph(high, kNearest));
     }
+    static void store(std::byte *p, __m256 low, __m256 high) {
+        Vector::store(p, packed(low, high));
+    }
+    static void store_eight(std::byte *p, __m256 x) { Vector::store_half(p, packed(x, x)); }
 };
 
 template <>
@@ -74,7 +102,7 @@ struct Lanes<Bf16> {
     }
     static __m256i rounded(__m256 x) {
         const __m256i bits = _mm256_castps_si256(x);
-        const __m256i odd = _mm256_srli_epi32(_mm256_slli_epi32(bits, 15), 31);
+        const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
         const __m256i half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF));
         return _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
     }
@@ -86,14 +114,19 @@ struct Lanes<Bf16> {
         const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
         return _mm256_blendv_epi8(result, quiet, nan);
     }
-    static void store(std::byte *p, __m256 low, __m256 high) {
+    using Vector = Ymm;
+    static __m256i packed(__m256 low, __m256 high) {
         __m256i a = rounded(low), b = rounded(high);
         if (_mm256_movemask_ps(_mm256_cmp_ps(low, high, _CMP_UNORD_Q)) != 0) {
             a = quieted(low, a);
             b = quieted(high, b);
         }
-        Ymm::store(p, _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xD8));
+        return _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xD8);
     }
+    static void store(std::byte *p, __m256 low, __m256 high) {
+        Vector::store(p, packed(low, high));
+    }
+    static void store_eight(std::byte *p, __m256 x) { Vector::store_half(p, packed(x, x)); }
 };
 
 // NaN becomes 0, as in Whole::store.
@@ -116,11 +149,15 @@ struct Lanes<S8> {
         const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(p));
         return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
     }
-    static void store(std::byte *p, __m256 low, __m256 high) {
+    using Vector = Xmm;
+    static __m128i packed(__m256 low, __m256 high) {
         const __m256i both = words(low, high, -128.0F, 127.0F);
-        Xmm::store(
-            p, _mm_packs_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)));
+        return _mm_packs_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
     }
+    static void store(std::byte *p, __m256 low, __m256 high) {
+        Vector::store(p, packed(low, high));
+    }
+    static void store_eight(std::byte *p, __m256 x) { Vector::store_half(p, packed(x, x)); }
 };
 
 template <>
@@ -129,11 +166,15 @@ struct Lanes<U8> {
         const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(p));
         return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
     }
-    static void store(std::byte *p, __m256 low, __m256 high) {
+    using Vector = Xmm;
+    static __m128i packed(__m256 low, __m256 high) {
         const __m256i both = words(low, high, 0.0F, 255.0F);
-        Xmm::store(
-            p, _mm_packus_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1)));
+        return _mm_packus_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
     }
+    static void store(std::byte *p, __m256 low, __m256 high) {
+        Vector::store(p, packed(low, high));
+    }
+    static void store_eight(std::byte *p, __m256 x) { Vector::store_half(p, packed(x, x)); }
 };
 
 template <>
@@ -150,6 +191,7 @@ struct Lanes<S32> {
         Ymm::store(p, whole(low));
         Ymm::store(p + 32, whole(high));
     }
+    static void store_eight(std::byte *p, __m256 x) { Ymm::store(p, whole(x)); }
 };
 
 template <typename From, typename To>
@@ -178,12 +220,24 @@ struct Each {
         }
         Lanes<To>::store(dst + i * kTo, low, high);
     }
+    static void eight(const std::byte *src, std::byte *dst, std::int64_t i,
+                      const Quantization *quantization, std::int64_t step) {
+        __m256 x = Lanes<From>::load(src + i * kFrom);
+        if (quantization != nullptr) x = scaled(x, *quantization, i, step);
+        Lanes<To>::store_eight(dst + i * kTo, x);
+    }
     static void run(const std::byte *src, std::byte *dst, std::int64_t count,
                     const Quantization *quantization, std::int64_t step) {
-        if (count < kStep) {
+        if (count < kStep / 2) {
             for (std::int64_t i = 0; i < count; ++i) {
                 convert_one<From, To>(src, dst, i, quantization, step);
             }
+            return;
+        }
+        if (count < kStep) {
+            // The last eight overlap the first.
+            eight(src, dst, 0, quantization, step);
+            eight(src, dst, count - kStep / 2, quantization, step);
             return;
         }
         std::int64_t i = 0;

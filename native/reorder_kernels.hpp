@@ -19,6 +19,7 @@ struct Transposition {
     std::int64_t row_count;
     std::int64_t column_count;
     std::int64_t zero_rows;  // rows of zeros behind the others
+    bool is_packed;          // whether rows, sixteen at a time, follow one another in the source
     bool by_columns;         // whether to finish a column before going to the next
     bool stream;             // past the caches; every column then starts and ends at a cache line
 };
@@ -33,6 +34,13 @@ struct Runs {
     std::int64_t count;
     std::int64_t nbytes;
     bool stream;  // past the caches
+};
+
+// Runs of float32 that are converted on the way, each to a multiple of eight elements. Offsets and
+// sizes are in bytes, `nbytes` of the destination.
+struct ConvertedRuns {
+    Runs runs;       // streamed where every sixteen elements are aligned to their size
+    bool is_paired;  // whether runs are of eight elements, and every second one continues the first
 };
 
 // How values become other values: real = (x - src_zero) * src_scale, then
@@ -62,9 +70,10 @@ struct ReorderKernels {
     void (*fence)();  // makes streamed bytes visible to other threads
     Convert convert[kElements][kElements];
     // Transpositions of single float32 elements that are converted on the way, by the type that
-    // they become; rows in multiples of sixteen, no zeros, nothing streamed. Null where there are
-    // none.
+    // they become; rows in multiples of sixteen, no zeros. Null where there are none.
     void (*transpose_f32[kElements])(const Transposition &);
+    // Runs of float32, by the type that they become; null where there are none.
+    void (*convert_f32[kElements])(const ConvertedRuns &);
 };
 
 const ReorderKernels &portable_reorder_kernels();

@@ -24,6 +24,8 @@ _STRETCH = 512
 _PAGE = 4096
 # Widest element that the transposition moves as one.
 _WIDEST = 16
+# Elements that are converted together.
+_LANES = 8
 # Runs a tile at most, however short they are.
 _MOST_RUNS = 512
 # Elements of a run at most, so that threads can share what is contiguous on both sides.
@@ -248,6 +250,8 @@ class _Job:
         """Whether there is nothing to transpose, or runs are too long to be moved as elements."""
         nbytes = self.width * self.itemsizes[1]
         narrow = nbytes <= _WIDEST and nbytes & (nbytes - 1) == 0 and not self.zeros
+        if self.itemsizes[0] != self.itemsizes[1] and self.width % _LANES == 0:
+            narrow = False  # vectors of them are converted in place
         return self.nest.src is None or (self.unit is not None and not narrow)
 
     def shifted(self, rounds: Move, unit: Move) -> _Job:
@@ -308,7 +312,7 @@ def _transposing(job: _Job) -> list[Placed]:
 def _run_tiles(job: _Job) -> list[Placed]:
     cut = _Cut(list(job.loops), [])
     taken: list[Move] = []
-    itemsize = max(job.itemsizes)
+    itemsize = min(job.itemsizes)
     for side in ("src", "dst"):
         length = job.width * itemsize
         for loop in sorted(cut.remaining, key=lambda loop: getattr(loop, side)):

@@ -62,7 +62,8 @@ def check(content: bytes, path: Path | None = None) -> tuple[str, str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            graph = sw.load(path or content, memory_limit=MEMORY_LIMIT)
+            # What ONNX Runtime makes of damaged models is not ours to test.
+            graph = sw.load(path or content, memory_limit=MEMORY_LIMIT, fallback=False)
             stage = "plan"
             simplified = simplify(graph, check=True).graph
             plan = sw.plan(simplified, tune="model", threads=1, memory_limit=MEMORY_LIMIT)

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal
+from stridewise.ops.capability import graph_capability
 from stridewise.ops.geometry import user_format
 from stridewise.planner.candidates import Candidates
 from stridewise.planner.cost import KernelCost
 from stridewise.planner.moves import Move
+from stridewise.planner.partitions import Partition
 from stridewise.planner.records import dump, encode
 from stridewise.planner.targets import Machine, Target
 
 if TYPE_CHECKING:
-    from stridewise.ops.capability import graph_capability
-from stridewise.planner.partitions import Partition
-from stridewise.planner.plan import Decision, Plan
+    from stridewise.planner.plan import Decision, Plan
 
 __all__ = [
     "VERSION",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from stridewise.graph import Segment, Support
 from stridewise.ops.capability import graph_capability
 from stridewise.ops.fallback import OP
-from stridewise.planner.plan import Plan
+
+if TYPE_CHECKING:
+    from stridewise.planner.plan import Plan
 
 __all__ = ["Partition", "find_partitions"]
 

@@ -58,7 +58,7 @@ def failure(model: CompiledModel) -> str:
     if not any(isinstance(s, KernelStep) and s.spec.kind == HOST for s in model.program.steps):
         return ""
     try:
-        model(*_made_up_inputs(model.plan))
+        model.run_program(_made_up_inputs(model.plan))
     except ExecutionError as error:
         return str(error)
     return ""
@@ -86,9 +86,9 @@ def run_in_turn(models: Mapping[str, CompiledModel]) -> Outcome:
         if turn >= _LEAST_ROUNDS and time.perf_counter() - begin > _BUDGET_S:
             break
         for label, model in models.items():
-            model(*inputs[label])
+            model.run_program(inputs[label])
             start = time.perf_counter_ns()
-            model(*inputs[label])
+            model.run_program(inputs[label])
             whole[label].append(time.perf_counter_ns() - start)
             steps[label] += model.step_times(inputs[label], 1)
     places: dict[tuple[KernelSpec, str], list[float]] = {}

@@ -193,6 +193,18 @@ class CompiledModel(Model):
         outputs = self._execute(self._checked(inputs))
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
+    def run_program(self, inputs: Sequence[Any]) -> list[Array]:
+        """Run what the plan is about: all but the tail, which another runtime computes.
+
+        Args:
+            inputs: arrays in the order of the graph's inputs.
+
+        Raises:
+            InputError: the number of inputs, a shape or a dtype is wrong.
+            ExecutionError: a node fails for these values.
+        """
+        return self._execute(self._checked(inputs))
+
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """Run the model with inputs by name and return the outputs by name.
 
@@ -229,7 +241,7 @@ class CompiledModel(Model):
         """Run the model and return the nanoseconds of every step, for each run.
 
         Args:
-            inputs: arrays in the order of ``input_names``.
+            inputs: arrays in the order of the graph's inputs.
             runs: how often.
 
         Raises:

@@ -25,7 +25,7 @@ from stridewise.errors import (
     UnsupportedError,
     describe,
 )
-from stridewise.graph import Graph, Node, Refusal, ResultType, Tail
+from stridewise.graph import Graph, Node, ResultType, Tail
 from stridewise.ops.fallback import OP, RUNNER
 from stridewise.ops.geometry import user_format
 from stridewise.planner.plan import Plan
@@ -66,7 +66,7 @@ def is_installed() -> bool:
 
 
 def _absent(where: str, nodes: Sequence[tuple[str, str]]) -> DependencyError:
-    """Return the error for nodes, by name and operator or reason, that nothing can run."""
+    """Return the error for nodes, by name and operator, that nothing can run."""
     named = [f"{name!r} ({what})" for name, what in nodes[:_NAMED]]
     more = [f"{len(nodes) - _NAMED} more"] if len(nodes) > _NAMED else []
     return DependencyError(
@@ -126,15 +126,14 @@ class OnnxRuntime:
         """Remember whether it will be needed."""
         self._lenient = lenient
 
-    def require(self, model: str, foreign: Sequence[Refusal]) -> None:
-        """Check that ONNX Runtime is there.
+    def require(self, model: str, foreign: Sequence[tuple[str, str]]) -> None:
+        """Check that ONNX Runtime is there for nodes, by name and operator.
 
         Raises:
             DependencyError: it is not; the message names the nodes that need it.
         """
         if not self._lenient and not is_installed():
-            nodes = [(item.subject, item.reason.partition("; ")[0]) for item in foreign]
-            raise _absent(f"model {model!r}", nodes)
+            raise _absent(f"model {model!r}", foreign)
 
     def result_types(self, model: bytes, where: str) -> Mapping[str, ResultType]:
         """Return the types of a small model's outputs; none where ONNX Runtime is not there.

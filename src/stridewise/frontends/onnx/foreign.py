@@ -14,13 +14,27 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import onnx
-from onnx import ModelProto, NodeProto, TypeProto, ValueInfoProto, shape_inference
+from onnx import (
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    shape_inference,
+)
 
 from stridewise.errors import MemoryLimitError, ModelError, UnsupportedError
 from stridewise.frontends.onnx.cluster import Part, partition
 from stridewise.frontends.onnx.importer import Importer
 from stridewise.frontends.onnx.initializers import declare, inline
-from stridewise.frontends.onnx.proto import OnnxNode, bare_node, decode_node, opset_of, reads_of
+from stridewise.frontends.onnx.proto import (
+    OnnxNode,
+    bare_node,
+    decode_node,
+    opset_of,
+    reads_of,
+    tensors_of,
+)
 from stridewise.frontends.onnx.tensors import TensorReader, dtype_of_code
 from stridewise.frontends.onnx.types import spelled_type
 from stridewise.graph import Refusal, ResultType, TensorType
@@ -39,8 +53,8 @@ Attempt = Callable[[Importer, OnnxNode], None]
 class ForeignRuntime(Protocol):
     """What computes foreign nodes."""
 
-    def require(self, model: str, foreign: Sequence[Refusal]) -> None:
-        """Raise DependencyError where the runtime is not there, naming the nodes that need it."""
+    def require(self, model: str, foreign: Sequence[tuple[str, str]]) -> None:
+        """Raise DependencyError where the runtime is not there, for nodes by name and operator."""
         ...
 
     def result_types(self, model: bytes, where: str) -> Mapping[str, ResultType]:
@@ -138,7 +152,14 @@ class Survey:
         for proto in self.model.graph.node:
             self._visit(proto, opset)
 
+    @property
+    def foreign(self) -> tuple[tuple[str, str], ...]:
+        """Names and operators of the foreign nodes."""
+        protos = [self.nodes[index].proto for index in self.refusals]
+        return tuple((node_label(proto), operator_label(proto)) for proto in protos)
+
     def _visit(self, proto: NodeProto, opset: int) -> None:
+        proto = self._with_own_tensors(proto)
         index, reads = len(self.nodes), reads_of(proto)
         self.reads.append(reads)
         reason = ""
@@ -158,6 +179,18 @@ class Survey:
         if all(data is not None for data in results.values()):
             self.folded.add(index)
             self.constants |= {name: data for name, data in results.items() if data is not None}
+
+    def _with_own_tensors(self, node: NodeProto) -> NodeProto:
+        """Return a node with external data read in; others might look for them anywhere."""
+        if not any(item.data_location == TensorProto.EXTERNAL for item in tensors_of(node)):
+            return node
+        copied = NodeProto()
+        copied.CopyFrom(node)
+        for tensor in tensors_of(copied):
+            if tensor.data_location == TensorProto.EXTERNAL:
+                where = f"node {node_label(node)!r}, tensor {tensor.name!r}"
+                tensor.CopyFrom(inline(tensor.name, self.reader.read(tensor, where)))
+        return copied
 
     def _check_defined(self, node: OnnxNode, reads: Sequence[str]) -> None:
         closed = [name for name in reads if name not in self.open]
@@ -268,8 +301,10 @@ class Survey:
         if any(_static(found.get(name, TypeProto())) is None for name in names):
             asked = self.runtime.result_types(model.SerializeToString(), node.where)
             for name, result in asked.items():
-                if _static(found.get(name, TypeProto())) is None:
-                    found[name] = spelled_type(result)
+                type_ = spelled_type(result)
+                # What ONNX knows of a sequence is more than its spelling says.
+                if name not in found or _static(type_) is not None:
+                    found[name] = type_
         for name in names:
             type_ = found.get(name)
             static = None if type_ is None else _static(type_)

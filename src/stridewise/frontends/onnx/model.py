@@ -154,7 +154,7 @@ class _Work:
         survey = self.survey(foreign)
         if not survey.refusals and not survey.open:
             return survey.importer.finish()
-        foreign.require(self.name, tuple(survey.refusals.values()))
+        foreign.require(self.name, survey.foreign)
         split = Split(survey)
         return split.build(self.importer(split.program_outputs(), open_inputs(self.model)))
 

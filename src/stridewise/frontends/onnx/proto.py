@@ -5,11 +5,11 @@ Everything that touches the loosely typed protocol buffers of nodes is in this f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 from stridewise.errors import ModelError, UnsupportedError, describe
 from stridewise.frontends.onnx.tensors import TensorReader
@@ -23,6 +23,7 @@ __all__ = [
     "decode_node",
     "opset_of",
     "reads_of",
+    "tensors_of",
 ]
 
 OPSETS = (7, 28)
@@ -231,6 +232,24 @@ def _captured(graph: GraphProto) -> list[str]:
     own |= {item.values.name for item in graph.sparse_initializer}
     own |= {name for node in graph.node for name in node.output}
     return [name for name in reads if name not in own]
+
+
+def tensors_of(node: NodeProto) -> Iterator[TensorProto]:
+    """Yield the tensors in a node's attributes and subgraphs."""
+    for attribute in node.attribute:
+        yield from _attribute_tensors(attribute)
+
+
+def _attribute_tensors(attribute: AttributeProto) -> Iterator[TensorProto]:
+    yield from (attribute.t, *attribute.tensors)
+    for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+        yield from (sparse.values, sparse.indices)
+    for graph in (attribute.g, *attribute.graphs):
+        yield from graph.initializer
+        for sparse in graph.sparse_initializer:
+            yield from (sparse.values, sparse.indices)
+        for node in graph.node:
+            yield from tensors_of(node)
 
 
 def decode_node(proto: NodeProto, opset: int, reader: TensorReader) -> OnnxNode:

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from onnx import (
-    AttributeProto,
     GraphProto,
     ModelProto,
-    NodeProto,
     TensorProto,
     ValueInfoProto,
 )
@@ -112,9 +110,7 @@ class Split:
         survey = self._survey
         graph = GraphProto(name=f"{survey.model.graph.name or 'model'}/{part.kind}")
         for index in part.nodes:
-            node = graph.node.add()
-            node.CopyFrom(survey.nodes[index].proto)
-            self._take_in_tensors(node)
+            graph.node.append(survey.nodes[index].proto)
         reads = dict.fromkeys(name for index in part.nodes for name in survey.reads[index])
         made = {name for node in graph.node for name in node.output}
         for name in reads:
@@ -155,14 +151,6 @@ class Split:
         found.CopyFrom(raw)
         found.name = name
         return found
-
-    def _take_in_tensors(self, node: NodeProto) -> None:
-        """Read external data inside of a node; another runtime might look for it anywhere."""
-        for tensor in _tensors(node):
-            if tensor.data_location == TensorProto.EXTERNAL:
-                where = f"node {node_label(node)!r}, tensor {tensor.name!r}"
-                data = self._survey.reader.read(tensor, where)
-                tensor.CopyFrom(inline(tensor.name, data))
 
     # --- the graph ------------------------------------------------------------------------------
 
@@ -256,21 +244,3 @@ def _segments(parts: Sequence[Part], nodes: Sequence[NodeSupport]) -> Iterator[S
             tuple(node.operator for node in found),
             tuple(dict.fromkeys(node.reason for node in found if node.reason)),
         )
-
-
-def _tensors(node: NodeProto) -> Iterator[TensorProto]:
-    """Yield the tensors in a node's attributes and subgraphs."""
-    for attribute in node.attribute:
-        yield from _attribute_tensors(attribute)
-
-
-def _attribute_tensors(attribute: AttributeProto) -> Iterator[TensorProto]:
-    yield from (attribute.t, *attribute.tensors)
-    for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
-        yield from (sparse.values, sparse.indices)
-    for graph in (attribute.g, *attribute.graphs):
-        yield from graph.initializer
-        for sparse in graph.sparse_initializer:
-            yield from (sparse.values, sparse.indices)
-        for node in graph.node:
-            yield from _tensors(node)

@@ -546,3 +546,11 @@ def test_broken_graphs_are_refused_before_anything_is_written(tmp_path: Path) ->
     graph = Graph("broken", ("x",), ("y",), (node,), values, {"c": Constant(np.ones(1, F32))})
     fails(GraphError, "nothing", graph=graph, path=tmp_path / "m.onnx")
     assert not list(tmp_path.iterdir())
+
+
+def test_operators_younger_than_what_is_written_are_refused(folder: Path) -> None:
+    b = sw.GraphBuilder("shift")
+    x = b.input("x", (3,), "int32")
+    graph = b.build([b.op("bit_shift", [x, x], {"direction": "left"})])
+    with pytest.raises(sw.ModelError, match="operators of ONNX opset 20 or before, found one of"):
+        sw.save(graph, folder / "shift.onnx")

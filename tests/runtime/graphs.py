@@ -17,6 +17,7 @@ from stridewise.runtime.library import load_core
 from stridewise.runtime.machine import this_machine
 from stridewise.runtime.primitives import implementations
 
+from .index_graphs import INDEX_GRAPHS
 from .net import Net
 from .norm_graphs import NORM_CASES
 
@@ -469,6 +470,7 @@ def _constants() -> Graph:
 
 
 CASES: dict[str, Callable[[], Graph]] = {
+    **INDEX_GRAPHS,
     **{f"conv_1d_{c}": _conv(2, c, 9, outputs=17, pads=(1, 2)) for c in (1, 24)},
     **{f"conv_2d_{c}": _conv(3, c, 7, 6, outputs=c + 1) for c in (1, 3, 17, 24, 100)},
     "conv_3d": _conv(1, 3, 5, 4, 6, outputs=17, strides=(2, 1, 2)),

@@ -88,7 +88,7 @@ def element_index(node: Node, indices: Array, shape: tuple[int, ...]) -> tuple[A
         ExecutionError: an index lies outside of the shape.
     """
     axis = node.int_attr("axis", 0)
-    full = list(np.indices(indices.shape, sparse=True))
+    full: list[Array] = list(np.indices(indices.shape, sparse=True))
     full[axis] = checked_indices(node, indices, shape[axis])
     return tuple(full)
 

@@ -93,7 +93,9 @@ def _axis_taps(node: Node, grid: Array, extent: int) -> list[Tap]:
         if mode == "nearest":
             places = np.rint(places)
         if border == "border":
-            places = np.clip(places, 0, extent - 1)
+            # Of a cubic, taps beyond the edge count as the edge (as in PyTorch and ONNX Runtime;
+            # ONNX's reference moves some places first). Farther out there is nothing else.
+            places = np.clip(places, -3, extent + 2)
         elif border == "reflection":
             places = _mirrored(places, extent, aligned=aligned)
         return [_resolved(node, tap, extent) for tap in _taps(places, mode)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import cast
 
 import numpy as np
 
@@ -30,8 +31,9 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     # Small integers plus the depth could overflow; of floats, only whole numbers are on anywhere.
     whole = indices.astype(np.int64) if indices.dtype.kind in "iu" else indices
     whole = np.expand_dims(np.where(whole < 0, whole + depth, whole), axis)
-    places = np.arange(depth).reshape((-1,) + (1,) * (indices.ndim - axis))
-    return (np.where(whole == places, values[1], values[0]).astype(values.dtype),)
+    off, on = values
+    places = np.arange(depth, dtype=np.int64).reshape((-1,) + (1,) * (indices.ndim - axis))
+    return (cast("Array", np.where(whole == places, on, off)).astype(values.dtype),)
 
 
 ONE_HOT = register(OpSpec("one_hot", (2, 2), _infer, _evaluate, "interrupt"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import prod
+from typing import cast
 
 import numpy as np
 
@@ -53,6 +54,11 @@ def pad_amounts(node: Node, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]
     return pads[:rank], pads[rank:]
 
 
+def _bordered(x: Array, amounts: tuple[tuple[int, int], ...], mode: str) -> Array:
+    # NumPy types its modes as literals.
+    return cast("Array", np.pad(x, amounts, mode))  # pyright: ignore
+
+
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     x = tensor(node, types, 0)
     begins, ends = pad_amounts(node, len(x.shape))
@@ -73,7 +79,7 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     amounts = tuple(zip(*pad_amounts(node, x.ndim), strict=True))
     mode = pad_mode(node)
     if mode != "constant":
-        return (np.pad(x, amounts, mode),)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        return (_bordered(x, amounts, mode),)
     value = array(operands, 1).reshape(()) if len(operands) > 1 else node.get("value") or 0
     result = np.full(
         [b + n + e for (b, e), n in zip(amounts, x.shape, strict=True)], value, x.dtype
@@ -113,7 +119,7 @@ def _runs(extent: int, begin: int, end: int, mode: str) -> Iterator[tuple[int, i
     >>> list(_runs(4, 2, 3, "wrap")), list(_runs(4, 2, 0, "reflect"))
     ([(0, 4, 2), (6, 2, 3)], [(0, 4, 1), (1, 3, 1)])
     """
-    read = np.pad(np.arange(extent), (begin, end), mode) + begin  # type: ignore[call-overload]  # pyright: ignore
+    read = _bordered(np.arange(extent), ((begin, end),), mode) + begin
     place = 0
     while place < begin + extent + end:
         if place == begin:

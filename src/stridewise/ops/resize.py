@@ -117,7 +117,7 @@ def _contract(x: Array, matrix: Array, axis: int) -> Array:
 def _saturated(x: Array, dtype: np.dtype[np.generic]) -> Array:
     """Return numbers as another element type, rounded to even and cut off at its limits."""
     if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
+        limits = np.iinfo(dtype.name)
         x = np.clip(np.rint(x), limits.min, limits.max)
     return np.ascontiguousarray(x, dtype)
 

@@ -34,7 +34,7 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
                 fix="check the lengths that the model is given",
             )
         )
-    steps = np.arange(extent)
+    steps = np.arange(extent, dtype=np.int64)
     read = np.where(steps < lengths[:, None], lengths[:, None] - 1 - steps, steps)
     rows = np.arange(len(lengths))
     return (x[rows[:, None], read] if time == 1 else x[read.T, rows[None, :]],)

@@ -6,7 +6,7 @@ Regions are worked on one by one, each for all channels and pixels at once.
 from __future__ import annotations
 
 from math import ceil, floor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,14 +55,14 @@ class _Samples(NamedTuple):
         low: the pixel before each.
         high: the pixel behind it.
         part: how far each is on the way from one to the other.
-        count: samples of an element of the result, those off the image counted too.
+        number: samples of an element of the result, those off the image counted too.
     """
 
     bins: Array
     low: Array
     high: Array
     part: Array
-    count: int
+    number: int
 
 
 def _samples(start: float, length: float, size: int, extent: int, ratio: int) -> _Samples:
@@ -100,10 +100,10 @@ def _greatest(image: Array, rows: _Samples, columns: _Samples, size: tuple[int, 
         for x, b in ((columns.low, 1 - columns.part), (columns.high, columns.part))
     ]
     result = np.full((len(image), *size), -np.inf)
-    index = (slice(None), rows.bins[:, None], columns.bins[None, :])
+    index: Any = (slice(None), rows.bins[:, None], columns.bins[None, :])
     np.maximum.at(result, index, np.maximum.reduce(corners))
     whole = [
-        np.bincount(samples.bins, minlength=count) == max(samples.count, 1)
+        np.bincount(samples.bins, minlength=count) == max(samples.number, 1)
         for samples, count in zip((rows, columns), size, strict=True)
     ]
     # A sample off the image is zero, and so is a maximum of none.
@@ -144,7 +144,7 @@ def _evaluate_align(node: Node, operands: Operands) -> tuple[Array, ...]:
             result[number] = _greatest(values, rows, columns, (height, width))
             continue
         sums = _weights(rows, height, x.shape[2]) @ values @ _weights(columns, width, x.shape[3]).T
-        result[number] = sums / max(rows.count * columns.count, 1)
+        result[number] = sums / max(rows.number * columns.number, 1)
     return (result,)
 
 

@@ -26,7 +26,7 @@ def _is_non_negative(rewriter: Rewriter, name: str) -> bool:
 
 def _neutral(rewriter: Rewriter, pad: Node, window: Node) -> str:
     """Return why padding of this value is not what the window does by itself; "" if it is."""
-    if pad_mode(pad) != "constant" or len(pad.inputs) > 1:
+    if pad_mode(pad) != "constant" or pad.inputs[1:]:
         return "its border is not of one known value"
     value = pad.float_attr("value", 0.0)
     if window.op == "max_pool":

@@ -222,14 +222,11 @@ def _dispatch(importer: Importer, node: OnnxNode) -> None:
 
 def _unsupported(node: OnnxNode) -> UnsupportedError:
     domain = node.domain or "ai.onnx"
-    count = DATA_DEPENDENT.get(node.op_type)
-    if count is not None and not node.domain:
-        expected = "a result whose shape does not depend on data"
-        fix = "cut the model before it, or fold it if its inputs are constants"
-        return node.unsupported(expected, f"one with {count}", fix)
+    count = "" if node.domain else DATA_DEPENDENT.get(node.op_type, "")
+    reason = f", whose result has {count}, which no shape can tell" if count else ""
     return node.unsupported(
         "a supported operator",
-        f"{node.op_type!r} of domain {domain!r} (opset {node.opset})",
+        f"{node.op_type!r} of domain {domain!r} (opset {node.opset}){reason}",
         "export the model without it, replace it by supported operators, or fold it if its "
         "inputs are constants",
         "there is no operator for it",

@@ -92,6 +92,16 @@ def _recognize_shuffle() -> Graph:
     return b.build([b.op("reshape", [y], {"shape": (2, 6, 3, 3)}, name="shuffle")])
 
 
+def _recognize_norms() -> Graph:
+    b, x = net(1, 4, 3)
+    c = b.op("sub", [x, b.op("reduce_mean", [x], {"axes": (2,)})])
+    variance = b.op("reduce_mean", [b.op("mul", [c, c])], {"axes": (2,)})
+    root = b.op("sqrt", [b.op("add", [variance, b.const(0.5)])])
+    y = b.op("reshape", [b.op("div", [c, root])], {"shape": (1, 2, 6)})
+    y = b.op("group_norm", [y], {"groups": 2, "epsilon": 0.5})
+    return b.build([b.op("reshape", [y], {"shape": (1, 4, 3)})])
+
+
 def _fold_scale() -> Graph:
     b, x = net(1, 2, 1, 1)
     y = b.op("add", [b.conv(x, 2), b.const(1, 2, shape=(2, 1, 1))])
@@ -143,6 +153,7 @@ GOLDEN = {
     "remove_no_ops": _remove_no_ops,
     "split_resize": _split_resize,
     "recognize_shuffle": _recognize_shuffle,
+    "recognize_norms": _recognize_norms,
     "sink_transposes": _sink_transposes,
     "recognize_activations": _recognize_activations,
     "fold_scale": _fold_scale,

@@ -3,9 +3,14 @@
 - ``x * sigmoid(x)`` is ``swish`` (SiLU).
 - ``clip(x + c, 0, m) / m`` is ``hard_sigmoid``.
 - ``x * hard_sigmoid(x)`` and ``x * clip(x + c, 0, m) / m`` are ``hard_swish``.
+- ``x * tanh(softplus(x))`` is ``mish``.
+- ``x * (1 + erf(x / sqrt(2))) * 0.5`` is ``gelu``.
 """
 
 from __future__ import annotations
+
+from itertools import permutations
+from math import sqrt
 
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.graph.rewrite import Rewriter
@@ -112,10 +117,42 @@ def _hard_swish(rewriter: Rewriter, node: Node) -> Node | None:
     return None
 
 
+def _mish(rewriter: Rewriter, node: Node) -> Node | None:
+    for x, gate_name in (node.inputs, node.inputs[::-1]) if node.op == "mul" else ():
+        gate = rewriter.producer(gate_name)
+        soft = rewriter.producer(gate.inputs[0]) if gate and gate.op == "tanh" else None
+        if soft is not None and soft.op == "softplus" and soft.inputs[0] == x:
+            return Node(node.name, "mish", (x,), node.outputs)
+    return None
+
+
+def _gate_of_gelu(rewriter: Rewriter, name: str) -> str:
+    """Match ``1 + erf(x / sqrt(2))`` and return x, or ""."""
+    add = rewriter.producer(name)
+    split = _split(rewriter, add) if add and add.op == "add" else None
+    erf = rewriter.producer(split[0]) if split and split[1] == 1 else None
+    inner = rewriter.producer(erf.inputs[0]) if erf and erf.op == "erf" else None
+    divided = _divided(rewriter, inner) if inner else None
+    return divided[0] if divided and _close(divided[1], sqrt(2)) else ""
+
+
+def _gelu(rewriter: Rewriter, node: Node) -> Node | None:
+    """Match the product of x, its gate and a half, in any order."""
+    for outer, name in (node.inputs, node.inputs[::-1]) if node.op == "mul" else ():
+        inner = rewriter.producer(name)
+        if inner is None or inner.op != "mul":
+            continue
+        for x, gate, half in permutations((outer, *inner.inputs)):
+            if _scalar(rewriter, half) == 1 / 2 and _gate_of_gelu(rewriter, gate) == x:
+                if _same_shape(rewriter, x, node.outputs[0]):
+                    return Node(node.name, "gelu", (x,), node.outputs)
+    return None
+
+
 def recognize_activations(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
     """Return the graph with composite activations as single nodes; it refuses nothing."""
     rewriter = Rewriter(graph)
-    for match in (_hard_sigmoid, _gated, _hard_swish):
+    for match in (_hard_sigmoid, _gated, _hard_swish, _mish, _gelu):
         for node in rewriter.nodes():
             if rewriter.value(node.outputs[0]).dtype.name not in _FLOATS:
                 continue  # integers divide and multiply otherwise

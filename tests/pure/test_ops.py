@@ -349,8 +349,9 @@ def test_evaluate_is_what_onnx_defines_and_infer_agrees(op):
             None if array is None else TensorType(dtype_of(array.dtype), array.shape)
             for array in case.arrays
         )
-        result = evaluate(node, case.arrays)[case.output]
-        inferred = infer(node, types)[case.output]
+        # What is a further result of ONNX's operator may be the only one of ours.
+        result = (*evaluate(node, case.arrays),)[-1 if case.output else 0]
+        inferred = infer(node, types)[-1 if case.output else 0]
         wanted = expected(case)
         assert TensorType(dtype_of(result.dtype), result.shape) == inferred, (seed, node)
         assert result.shape == wanted.shape, (seed, node)

@@ -33,7 +33,21 @@ Array = NDArray[Any]
 
 
 def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
-    """Return standard normal inputs for a graph, zeros where they are no floats."""
+    """Return standard normal inputs for a graph, zeros where they are no floats.
+
+    Raises:
+        InputError: the graph has an input that is no tensor.
+    """
+    others = [name for name in graph.arguments if name not in graph.inputs]
+    if others:
+        raise InputError(
+            describe(
+                f"model {graph.name!r}",
+                expected="inputs that are tensors of numbers",
+                found=", ".join(map(repr, others)),
+                fix="call the model from Python",
+            )
+        )
     rng = np.random.default_rng(seed)
     values = [graph.values[name] for name in graph.inputs]
     return {value.name: made_up(value, value.shape, rng) for value in values}

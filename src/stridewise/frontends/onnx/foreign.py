@@ -23,9 +23,9 @@ from onnx import (
     shape_inference,
 )
 
-from stridewise.errors import MemoryLimitError, ModelError, UnsupportedError
+from stridewise.errors import GraphError, MemoryLimitError, ModelError, UnsupportedError
 from stridewise.frontends.onnx.cluster import Part, partition
-from stridewise.frontends.onnx.importer import Importer
+from stridewise.frontends.onnx.importer import MAX_WINDOW, Importer
 from stridewise.frontends.onnx.initializers import declare, inline
 from stridewise.frontends.onnx.proto import (
     OnnxNode,
@@ -45,6 +45,8 @@ __all__ = ["Attempt", "ForeignRuntime", "Survey", "node_label", "open_inputs", "
 _SMALL = 1024
 """Elements of constants that type inference may look into, such as shapes and axes."""
 _RULE = "onnx"
+_COMMON = frozenset({"float32", "int64"})
+_WINDOW = ("dilations", "kernel_shape", "output_padding", "pads", "strides")
 
 Attempt = Callable[[Importer, OnnxNode], None]
 """Adds a node to the graph, or raises ModelError."""
@@ -213,12 +215,13 @@ class Survey:
 
     def _refused(self, node: OnnxNode) -> str:
         """Import a node, or return why that cannot be done."""
+        new = [name for name in node.outputs if name and not self.importer.known(name)]
         try:
             self.attempt(self.importer, node)
         except MemoryLimitError:
             raise
         except ModelError as error:
-            self.importer.forget(node)
+            self.importer.forget(new)
             self._check_refused(node, error)
             return _reason(node, error)
         return ""
@@ -268,9 +271,14 @@ class Survey:
             except ModelError:
                 raise error from None
         if node.domain != "":
+            self._check_elsewhere(node, error)
             return
         if not isinstance(error, UnsupportedError) and self._is_constant(node):
             raise error
+        if isinstance(error.__cause__, GraphError) and self._is_common(node):
+            raise error  # shapes and attributes do not fit; ONNX's inference overlooks a lot
+        if any(item > MAX_WINDOW for key in _WINDOW for item in _integers(node, key)):
+            raise error  # sizes are computed from these, and other runtimes may not count so far
         model = self._node_model(node)
         complete = ModelProto()
         complete.CopyFrom(model)
@@ -282,9 +290,21 @@ class Survey:
             shape_inference.infer_shapes(
                 complete, check_type=True, strict_mode=True, data_prop=True
             )
-            self.runtime.result_types(model.SerializeToString(), node.where)
         except Exception as refused:  # native code, which raises what it likes
             raise error from refused
+        self._check_elsewhere(node, error)
+
+    def _check_elsewhere(self, node: OnnxNode, error: ModelError) -> None:
+        """Raise the error of a handler again where the other runtime refuses the node, too."""
+        try:
+            self.runtime.result_types(self._node_model(node).SerializeToString(), node.where)
+        except UnsupportedError as refused:
+            raise error from refused
+
+    def _is_common(self, node: OnnxNode) -> bool:
+        """Return whether a node reads only dtypes that all of our operators know."""
+        names = [name for name in node.inputs if name]
+        return all(self.importer.type(name).dtype.name in _COMMON for name in names)
 
     def _is_constant(self, node: OnnxNode) -> bool:
         """Return whether a node reads nothing but constants; False where one cannot be read."""
@@ -402,6 +422,11 @@ def _inferred(model: ModelProto) -> dict[str, TypeProto]:
     except Exception:  # native code; without types the value is open
         return {}
     return {item.name: item.type for item in model.graph.output if item.HasField("type")}
+
+
+def _integers(node: OnnxNode, key: str) -> list[int]:
+    found = node.attrs.get(key)
+    return [item for item in found if isinstance(item, int)] if isinstance(found, tuple) else []
 
 
 def _reason(node: OnnxNode, error: ModelError) -> str:

@@ -26,13 +26,13 @@ from stridewise.ops.effort import Budget, Effort, effort, nbytes
 from stridewise.ops.fallback import OP as FALLBACK
 from stridewise.ops.registry import Array
 
-__all__ = ["Handler", "Importer", "scalar", "tensor_type"]
+__all__ = ["MAX_WINDOW", "Handler", "Importer", "scalar", "tensor_type"]
 
 _UNSORTED = "sort the nodes so that each comes after the ones it reads; a cycle cannot be imported"
 
 
 _WINDOW = ("dilations", "kernel", "output_padding", "pads", "strides")
-_MAX_WINDOW = 2**31 - 1
+MAX_WINDOW = 2**31 - 1
 """Greatest parameter of a window; those of sensible models are far from it, and kernels count in
 64 bits."""
 
@@ -283,9 +283,9 @@ class Importer:
         """Define results that an earlier import of the same model has computed."""
         self._constants |= constants
 
-    def forget(self, node: OnnxNode) -> None:
+    def forget(self, names: Sequence[str]) -> None:
         """Undefine what a handler may have defined of a node before it refused it."""
-        for name in node.outputs:
+        for name in names:
             for table in (self._values, self._constants, self._spellings):
                 table.pop(name, None)
 
@@ -397,10 +397,10 @@ class Importer:
         for key in _WINDOW:
             wide = attrs.get(key)
             items = wide if isinstance(wide, tuple) else ()
-            if any(isinstance(item, int) and item > _MAX_WINDOW for item in items):
+            if any(isinstance(item, int) and item > MAX_WINDOW for item in items):
                 found = f"{key} {wide}"
                 raise GraphError(
-                    describe(f"node {name!r}", expected=f"at most {_MAX_WINDOW}", found=found)
+                    describe(f"node {name!r}", expected=f"at most {MAX_WINDOW}", found=found)
                 )
         names = [self._materialize(item) if item else "" for item in inputs]
         added = self.builder.node(op, names, attrs, name=name, outputs=results)

@@ -651,6 +651,52 @@ class TestOtherPrimitives:
         got = execute(pd, arrays, x.shape)
         np.testing.assert_allclose(got, np.maximum(want, 0) if relu else want, rtol=1e-4, atol=1e-5)
 
+    @pytest.mark.parametrize("affine", [False, True])
+    @pytest.mark.parametrize("tag", ["abcd", "acdb", "blocked"])
+    def test_batch_norm(self, tag: str, affine: bool):
+        tag = block_tag() if tag == "blocked" else tag
+        x, scale, shift = random(2, 20, 4, 4), random(20, seed=1), random(20, seed=2)
+        pd = core.batch_norm(desc(x.shape, tag), desc(x.shape, tag), 0.5, affine)
+        arrays = {core.ARG_SRC: x}
+        centered = x - x.mean((0, 2, 3), keepdims=True)
+        want = centered / np.sqrt(np.square(centered).mean((0, 2, 3), keepdims=True) + 0.5)
+        if affine:
+            arrays |= {core.ARG_SCALE: scale, core.ARG_SHIFT: shift}
+            want = want * scale.reshape(1, -1, 1, 1) + shift.reshape(1, -1, 1, 1)
+        assert sorted(pd.args) == sorted([*arrays, core.ARG_DST])
+        np.testing.assert_allclose(execute(pd, arrays, x.shape), want, rtol=1e-4, atol=1e-5)
+
+    def test_a_batch_norm_without_an_epsilon_is_refused(self):
+        d = desc((1, 8, 2, 2), "abcd")
+        with pytest.raises(ValueError, match="batch_norm: expected a positive epsilon"):
+            core.batch_norm(d, d, 0.0, False)
+
+    @pytest.mark.parametrize("shift", [False, True])
+    @pytest.mark.parametrize("scale", [False, True])
+    def test_layer_norm(self, scale: bool, shift: bool):
+        x = random(6, 20)
+        d = desc(x.shape, "ab")
+        pd = core.layer_norm(d, d, 0.5, scale, shift)
+        arrays = {core.ARG_SRC: x}
+        centered = x - x.mean(1, keepdims=True)
+        want = centered / np.sqrt(np.square(centered).mean(1, keepdims=True) + 0.5)
+        if scale:
+            arrays[core.ARG_SCALE] = random(20, seed=1)
+            want = want * arrays[core.ARG_SCALE]
+        if shift:
+            arrays[core.ARG_SHIFT] = random(20, seed=2)
+            want = want + arrays[core.ARG_SHIFT]
+        assert sorted(pd.args) == sorted([*arrays, core.ARG_DST])
+        np.testing.assert_allclose(execute(pd, arrays, x.shape), want, rtol=1e-4, atol=1e-5)
+
+    @pytest.mark.parametrize("tag", ["abcd", "acdb", "blocked"])
+    def test_prelu(self, tag: str):
+        tag = block_tag() if tag == "blocked" else tag
+        x, slope = random(2, 20, 4, 4), random(1, 20, 1, 1, seed=1)
+        pd = core.prelu(desc(x.shape, tag), desc(slope.shape, tag), desc(x.shape, tag))
+        got = execute(pd, {core.ARG_SRC: x, core.ARG_WEIGHTS: slope}, x.shape)
+        np.testing.assert_allclose(got, np.where(x < 0, slope * x, x), rtol=1e-6)
+
     def test_lrn_across(self):
         x = random(1, 20, 3, 3)
         squares = np.pad(np.square(x), ((0, 0), (2, 2), (0, 0), (0, 0)))

@@ -143,9 +143,9 @@ def _gelu(rewriter: Rewriter, node: Node) -> Node | None:
         if inner is None or inner.op != "mul":
             continue
         for x, gate, half in permutations((outer, *inner.inputs)):
-            if _scalar(rewriter, half) == 1 / 2 and _gate_of_gelu(rewriter, gate) == x:
-                if _same_shape(rewriter, x, node.outputs[0]):
-                    return Node(node.name, "gelu", (x,), node.outputs)
+            halved = _scalar(rewriter, half) == 1 / 2 and _same_shape(rewriter, x, node.outputs[0])
+            if halved and _gate_of_gelu(rewriter, gate) == x:
+                return Node(node.name, "gelu", (x,), node.outputs)
     return None
 
 

@@ -45,7 +45,7 @@ def _write_group_norm(writer: Writer, node: Node) -> None:
     x, inputs = node.inputs[0], [*node.inputs[1:], "", ""][:2]
     shape, groups = writer.shape(x), node.int_attr("groups")
     attrs: dict[str, OnnxValue] = {"epsilon": node.float_attr("epsilon", 1e-5)}
-    if groups == shape[1] and len(shape) > 2:
+    if groups == shape[1] and shape[2:]:
         whole = [inputs[index] or _row(writer, node, shape[1], index) for index in (0, 1)]
         writer.emit(node, "InstanceNormalization", [x, *whole], attrs)
         return

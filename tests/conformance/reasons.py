@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
+from stridewise.frontends.onnx import OPSETS
+
 from .suite import Outcome
 
 __all__ = ["LISTED", "nodes", "operators", "reason_of"]
@@ -43,7 +45,6 @@ _DTYPES = frozenset(
         TensorProto.BOOL,
     }
 )  # fmt: skip
-_OLDEST_OPSET = 7
 
 
 # --- what a model holds ---------------------------------------------------------------------------
@@ -118,11 +119,11 @@ def _among(names: frozenset[str]) -> Callable[[ModelProto], bool]:
 
 def _old(model: ModelProto) -> bool:
     versions = [item.version for item in model.opset_import if item.domain in ("", "ai.onnx")]
-    return bool(versions) and max(versions) < _OLDEST_OPSET
+    return bool(versions) and max(versions) < OPSETS[0]
 
 
 REASONS: tuple[tuple[str, Callable[[ModelProto], bool]], ...] = (
-    ("opset before 7", _old),
+    ("opsets that are too old", _old),
     ("a domain other than ONNX's own", lambda m: any("." in name for name in operators(m))),
     ("sequences, optionals and other values that are no tensors", _no_tensor),
     ("strings", _has(TensorProto.STRING)),

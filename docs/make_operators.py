@@ -46,8 +46,8 @@ What Stridewise does with the operators of ONNX, and what ONNX's own backend tes
 | Stridewise alone, `fallback=False` | {native} |
 | with ONNX Runtime {onnxruntime} for the rest | {fallback} |
 
-With the fallback, every test passes that passes in Stridewise alone or in ONNX Runtime alone;
-`tests/conformance` checks that.
+With the fallback, every test passes that passes in Stridewise alone or in ONNX Runtime alone, but
+for the single tests that have a reason of their own below; `tests/conformance` checks that.
 
 ## Table
 

@@ -75,8 +75,8 @@ def _is_naive(spec: KernelSpec, storage: str) -> bool:
     if spec.kind == "concat":
         pieces = [memory for role, memory in spec.memories if role != "dst"]
         return storage == "blocked" and any(piece.dims[1] % block for piece in pieces)
-    if spec.kind == "layer_norm":
-        return dst is not None and dst.strides is not None
+    if spec.kind in ("layer_norm", "lrn") and dst:
+        return _is_naive_norm(spec.kind, dst, storage)
     if spec.kind == "softmax":
         return storage == "plain" and bool(dst) and len(dst.dims) > 2 and _axis(spec) == 1
     if spec.kind == "binary" and storage == "blocked":
@@ -84,9 +84,14 @@ def _is_naive(spec: KernelSpec, storage: str) -> bool:
         return other is not None and other.dims != dst.dims if dst else False
     if spec.kind == "reduction" and src and dst:
         return _is_naive_reduction(spec, src, dst)
-    if spec.kind == "lrn":
-        return bool(dst) and dst.dims[1] % 16 != 0 and storage != "plain"
     return False
+
+
+def _is_naive_norm(kind: str, dst: MemorySpec, storage: str) -> bool:
+    """Return whether axes that are normalized lie apart, or channels do not fill the blocks."""
+    if kind == "layer_norm":
+        return dst.strides is not None
+    return dst.dims[1] % 16 != 0 and storage != "plain"
 
 
 def _is_naive_reduction(spec: KernelSpec, src: MemorySpec, dst: MemorySpec) -> bool:

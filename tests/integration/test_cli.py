@@ -637,6 +637,24 @@ def test_digits_that_are_no_decimals(run: Run, model: Path) -> None:
     fails(done, "--shape", "NAME=1,3,224,224")
 
 
+@pytest.mark.parametrize("command", ["run", "plan", "bench", "report"])
+def test_models_that_need_more_than_the_limit(run: Run, model: Path, command: str) -> None:
+    arguments = ["--random"] if command == "run" else []
+    done = run(command, model, "--tune", "model", *arguments, "--memory-limit", "1 KiB")
+    fails(done, "expected at most 1.0 KiB of memory")
+
+
+def test_a_limit_that_is_high_enough(run: Run, model: Path) -> None:
+    assert run("plan", model, "--tune", "model", "--memory-limit", "2GiB").status == 0
+
+
+@pytest.mark.parametrize("text", ["", "0", "0.2", "-1MB", "2 gallons", "1e9", "2GiBs"])
+def test_a_limit_that_is_no_number_of_bytes(run: Run, model: Path, text: str) -> None:
+    done = run("plan", model, "--memory-limit", text)
+    assert done.status == 2
+    assert "a number of bytes: expected one like 2GiB" in done.err
+
+
 def test_a_negative_seed_is_wrong_usage(run: Run, model: Path) -> None:
     assert run("run", model, "--random", "--tune", "model", "--seed", -1).status == 2
 

@@ -300,3 +300,54 @@ def test_nodes_of_constants_are_computed(
     found = run_reference(graph, {})["y"]
     assert found.dtype == expected.dtype
     np.testing.assert_array_equal(found, expected)
+
+
+# --- opset 6 --------------------------------------------------------------------------------------
+
+OLD = {
+    "scalar": (node("Add", "x", "b", broadcast=1), (1,), (1, 1, 1, 1)),
+    "last axes": (node("Mul", "x", "b", broadcast=1), (8, 8), (1, 1, 8, 8)),
+    "channels": (node("Sub", "x", "b", broadcast=1, axis=1), (3,), (1, 3, 1, 1)),
+    "inner axes": (node("Add", "x", "b", broadcast=1, axis=1), (3, 8), (1, 3, 8, 1)),
+    "last axis": (node("Div", "x", "b", broadcast=1, axis=3), (8,), (1, 1, 1, 8)),
+    "whole": (node("Add", "x", "b"), (1, 3, 8, 8), (1, 3, 8, 8)),
+    "slopes": (node("PRelu", "x", "b"), (3,), (1, 3, 1, 1)),
+    "one slope": (node("PRelu", "x", "b"), (1,), (1, 1, 1, 1)),
+}
+"""Nodes whose meaning changed with opset 7, shapes of operands, and what NumPy takes them for."""
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_operators_of_opset_6(name: str) -> None:
+    """ONNX Runtime knows the operators; NumPy knows what their operands mean."""
+    proto, shape, meant = OLD[name]
+    rng = np.random.default_rng(0)
+    x, b = rng.normal(size=(1, 3, 8, 8)).astype(F32), rng.normal(size=shape).astype(F32)
+    graph = import_model(make(proto, constants={"b": b}, opset=6))
+    check(graph)
+    (found,) = run_reference(graph, {"x": x}).values()
+    wide = node(proto.op_type, "x", "b")
+    wanted = run_onnxruntime(
+        make(wide, constants={"b": np.broadcast_to(b.reshape(meant), x.shape)}), {"x": x}
+    )
+    np.testing.assert_allclose(found, wanted["y"], rtol=1e-6)
+
+
+def test_operators_of_opset_6_that_do_not_fit() -> None:
+    b = {"b": np.ones(3, F32)}
+    fails(make(node("Add", "x", "b"), constants=b, opset=6), "of one shape without broadcast=1")
+    late = make(node("Add", "x", "b", broadcast=1, axis=4), constants=b, opset=6)
+    fails(late, "an axis from 0 to 3, found 4")
+    before = make(node("Add", "x", "b", broadcast=1, axis=-1), constants=b, opset=6)
+    fails(before, "an axis from 0 to 3, found -1")
+    fails(make(node("PRelu", "x", "b"), constants={"b": np.ones(2, F32)}, opset=6), "one slope")
+    fails(make(node("Dropout"), opset=6), "is_test=1, found 0", "evaluation mode")
+    fails(make(node("Upsample", mode="nearest"), opset=6), "Upsample of opset 7 or later")
+
+
+def test_models_without_the_default_domain() -> None:
+    proto = make(node("Scaler", domain="ai.onnx.ml"))
+    proto.opset_import[0].domain = "ai.onnx.ml"
+    fails(proto, "'Scaler' of domain 'ai.onnx.ml'")
+    proto.graph.node[0].domain = ""
+    fails(proto, "expected an ONNX opset from 6 to 28, found none")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stridewise import zoo
-from stridewise.errors import GraphError, InputError
+from stridewise.errors import FormatError, GraphError, InputError
 from stridewise.graph import Graph
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
@@ -95,6 +95,20 @@ def test_weights_depend_on_the_seed_alone():
     assert wide.value("image").shape == (2, 3, 80, 80)
 
 
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_channels_last_networks_get_the_same_plans(name):
+    """They differ in the order of inputs and outputs, and in what it takes to flatten images."""
+    last = zoo.build(name, data_format="NHWC", size=LEAST.get(name, SIZE))
+    verify(last, infer)
+    assert parameters(last) == parameters(small(name))
+    first, other = (derive(simplify(graph, check=True).graph) for graph in (small(name), last))
+    assert not other.conflicts
+    assert [node.op for node in other.graph.nodes] == [node.op for node in first.graph.nodes]
+    target = onednn_cpu(MACHINE)
+    plan = make_plan(other, target, MACHINE, Roofline(1e11, 4e10, target.efficiency))
+    assert plan.gap <= 1e-9
+
+
 def test_volumes_have_frames():
     graph = zoo.build("resnet3d_18", size=32, frames=4)
     assert graph.value("image").shape == (1, 3, 4, 32, 32)
@@ -124,8 +138,8 @@ def test_batch_norms_have_statistics_of_their_own():
     ("call", "error", "message"),
     [
         (lambda: zoo.build("lenet"), InputError, "zoo: expected one of alexnet, "),
-        (lambda: zoo.resnet18(data_format="NHWC"), InputError,
-         "data_format: expected 'NCHW', found 'NHWC'"),
+        (lambda: zoo.resnet18(data_format="CHWN"), FormatError,
+         "data_format: expected one of NCW, NCHW, NCDHW, NWC, NHWC, NDHWC, found 'CHWN'"),
         (lambda: zoo.unet(size=100), InputError, "size: expected a multiple of 16, found 100"),
         (lambda: zoo.inception_v3(size=60), GraphError, "a window that fits into the padded input"),
         (lambda: zoo.resnet18(batch=-1), GraphError, "input 'image': expected extents from 0"),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ __all__ = [
     "Request",
     "compile_options",
     "measuring",
+    "parse_nbytes",
     "parse_shapes",
     "parse_values",
     "plan_warnings",
@@ -96,6 +99,37 @@ def split_assignments(items: Sequence[str], option: str) -> dict[str, str]:
             )
         found[name] = value
     return found
+
+
+_NBYTES = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt]?)(i?)b)?", re.ASCII | re.IGNORECASE)
+
+
+def parse_nbytes(text: str) -> int:
+    """Return a number of bytes that is given with a unit or without.
+
+    >>> parse_nbytes("1.5 KiB"), parse_nbytes("2GB"), parse_nbytes("4096")
+    (1536, 2000000000, 4096)
+
+    Raises:
+        InputError: it is not of that form, or less than a byte.
+    """
+    found = _NBYTES.fullmatch(text.strip())
+    nbytes = 0
+    if found is not None:
+        number, prefix, binary = found.groups(default="")
+        power = " kmgt".index(prefix.lower() or " ")
+        nbytes = int(Decimal(number) * (1024 if binary else 1000) ** power)
+    if nbytes < 1:
+        raise InputError(describe("a number of bytes", expected="one like 2GiB", found=repr(text)))
+    return nbytes
+
+
+def _limit(ctx: click.Context, option: click.Parameter, text: str | None) -> int | None:
+    """Return the bytes of ``--memory-limit``; a text that means none is wrong usage."""
+    try:
+        return None if text is None else parse_nbytes(text)
+    except InputError as error:
+        raise click.BadParameter(str(error), ctx, option) from error
 
 
 def save_text(path: Path, text: str, option: str) -> None:
@@ -164,10 +198,13 @@ class Request:
     plan: Path | None = None
     accuracy: Accuracy = "fast"
     weight_memory_limit: int | None = None
+    memory_limit: int | None = None
 
     def load(self, source: Path | bytes | None = None) -> Graph:
         """Return the graph of the model, or of ``source``, with the shapes asked for."""
-        return api.load(source or self.model, self.shapes, self.values)
+        return api.load(
+            source or self.model, self.shapes, self.values, memory_limit=self.memory_limit
+        )
 
     def compile(self, *, quiet: bool, source: Path | bytes | Graph | None = None) -> CompiledModel:
         """Compile the model, or ``source`` in its place, with a progress bar unless ``quiet``."""
@@ -180,6 +217,7 @@ class Request:
                 progress=progress,
                 accuracy=self.accuracy,
                 weight_memory_limit=self.weight_memory_limit,
+                memory_limit=self.memory_limit,
                 plan=self.plan,
             )
 
@@ -196,6 +234,7 @@ class Request:
             progress=progress,
             accuracy=self.accuracy,
             weight_memory_limit=self.weight_memory_limit,
+            memory_limit=self.memory_limit,
             plan=self.plan,
         )
 
@@ -245,6 +284,12 @@ _OPTIONS = (
         metavar="FILE",
         help="Use the decisions of a plan file; nothing is timed.",
     ),
+    click.option(
+        "--memory-limit",
+        callback=_limit,
+        metavar="SIZE",
+        help="What the model may need, like 2GiB; by default three quarters of the memory.",
+    ),
 )
 
 
@@ -256,7 +301,7 @@ target_option = click.option(
 """The option that names a target."""
 
 
-_AS_GIVEN = ("threads", "tune", "cache_dir", "accuracy", "weight_memory_limit")
+_AS_GIVEN = ("threads", "tune", "cache_dir", "accuracy", "weight_memory_limit", "memory_limit")
 """Options that a request holds by their names."""
 
 

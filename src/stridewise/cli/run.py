@@ -179,7 +179,7 @@ def run(  # noqa: PLR0913 (one parameter an option)
     compiled: Model = (
         request.compile(quiet=as_json, source=graph)
         if target in (None, api.NATIVE)
-        else api.compile(graph, target=target)
+        else api.compile(graph, target=target, memory_limit=request.memory_limit)
     )
     inputs = {**random_inputs(graph, seed), **loaded} if random else loaded
     outputs = compiled.run(inputs)

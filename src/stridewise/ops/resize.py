@@ -7,15 +7,21 @@ the pass ``split_resize`` turns every other ``resize`` into ``interpolate``, a m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from math import prod
 
 import numpy as np
 
-from stridewise.formats import loops
-from stridewise.graph import Attr, Node, Refusal, TensorType
-from stridewise.ops.geometry import Walk, canonical_shape, elementwise_formats, walks
+from stridewise.formats import Format, loops
+from stridewise.graph import Attr, Node, Refusal, TensorType, Value
+from stridewise.ops.geometry import (
+    Walk,
+    canonical_shape,
+    elementwise_formats,
+    user_format,
+    walks,
+)
 from stridewise.ops.interpolation import COORDINATES, CUBIC, MODES, ROUNDINGS, Interpolation
 from stridewise.ops.kernels import (
     Arg,
@@ -142,16 +148,46 @@ def _aligns_centers(wanted: Interpolation) -> bool:
 def is_resampling(node: Node, shape: tuple[int, ...]) -> bool:
     """Return whether a ``resize`` of a tensor of this shape is what oneDNN's resampling computes.
 
-    The first two axes must stay as they are: by position these are batch and channels.
+    Two axes must keep their extents, to be batch and channels there.
     """
     axes = resized_axes(node, shape)
     return (
         node.str_attr("mode") in ("nearest", "linear")
         and 3 <= len(shape) <= 5
-        and not {0, 1}.intersection(axes)
+        and len(axes) <= len(shape) - 2
         and not extrapolates(node, shape)
         and all(_aligns_centers(interpolation(node, shape, axis)) for axis in axes)
     )
+
+
+def _memories(
+    x: Value, y: Value, source: Format, result: Format
+) -> tuple[MemorySpec, MemorySpec] | None:
+    """Return operand and result as images, None unless batch and channels stay as they are."""
+    if x.origin is None or x.origin != y.origin:
+        return None
+    before, after = canonical_shape(x, source), canonical_shape(y, result)
+    if before[:2] != after[:2]:
+        return None
+    return MemorySpec.of(source, before), MemorySpec.of(result, after)
+
+
+def _kept_first(
+    x: Value, y: Value, source: Format, resized: tuple[int, ...]
+) -> tuple[MemorySpec, MemorySpec] | None:
+    """Return operand and result in the user's order as images whose channels are not resized."""
+    if source != user_format(x):
+        return None
+    order = sorted(range(len(x.shape)), key=lambda axis: axis in resized)
+    if order == list(range(len(x.shape))):
+        return MemorySpec.plain(x.shape), MemorySpec.plain(y.shape)
+    return _turned(x.shape, order), _turned(y.shape, order)
+
+
+def _turned(shape: tuple[int, ...], order: Sequence[int]) -> MemorySpec:
+    """Return a row-major tensor with its axes in another order."""
+    strides = tuple(prod(shape[axis + 1 :]) for axis in order)
+    return MemorySpec(tuple(shape[axis] for axis in order), strides=strides)
 
 
 def _kernels_resize(context: KernelContext) -> Iterable[KernelOption | Refusal]:
@@ -162,16 +198,11 @@ def _kernels_resize(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         yield Refusal("onednn-cpu", node.name, reason)
         return
     params: tuple[tuple[str, Attr], ...] = (("algorithm", node.str_attr("mode")),)
-    kept = resized_axes(node, x.shape)
+    resized = resized_axes(node, x.shape)
     for source, result, _ in elementwise_formats(context, x, y):
-        if x.origin is None or x.origin != y.origin:
-            shapes = x.shape, y.shape
-            memories = MemorySpec.plain(x.shape), MemorySpec.plain(y.shape)
-        else:
-            shapes = canonical_shape(x, source), canonical_shape(y, result)
-            memories = MemorySpec.of(source, shapes[0]), MemorySpec.of(result, shapes[1])
-        if shapes[0][:2] != shapes[1][:2]:
-            yield Refusal("onednn-cpu", node.name, f"axes {kept} are not all spatial")
+        memories = _memories(x, y, source, result) or _kept_first(x, y, source, resized)
+        if memories is None:
+            yield Refusal("onednn-cpu", node.name, f"axes {resized} are not all spatial")
             continue
         taps = 1 if params[0][1] == "nearest" else 2 ** (len(x.shape) - 2)
         spec = KernelSpec(

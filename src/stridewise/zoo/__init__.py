@@ -7,6 +7,9 @@ the weights, and by name the ``size`` of the square images.
 >>> graph = sw.zoo.build("squeezenet1_1", batch=2, size=64)
 >>> graph.value(graph.inputs[0]).shape, graph.value(graph.outputs[0]).shape
 ((2, 3, 64, 64), (2, 1000))
+>>> graph = sw.zoo.build("squeezenet1_1", data_format="NHWC", size=64)
+>>> graph.value(graph.inputs[0]).shape
+(1, 64, 64, 3)
 """
 
 from __future__ import annotations
@@ -76,12 +79,14 @@ def build(
     Args:
         name: one of :func:`models`.
         batch: how many images at a time.
-        data_format: the order of the axes of images.
+        data_format: the order of the axes of images, ``"NCHW"`` or ``"NHWC"``. Weights and results
+            are the same in each.
         seed: of the weights.
         sizes: ``size``, pixels a side, and what else the model's own function takes.
 
     Raises:
-        InputError: there is no such model, or it has no such data format or size.
+        InputError: there is no such model, or it has no such size.
+        FormatError: there is no such data format.
         GraphError: the image is too small for the model.
     """
     function = _MODELS.get(name)

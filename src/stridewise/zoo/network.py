@@ -14,9 +14,9 @@ from statistics import NormalDist
 
 import numpy as np
 
-from stridewise.errors import InputError, describe
 from stridewise.graph import Attr, Graph, Node
 from stridewise.ops import GraphBuilder, evaluate
+from stridewise.ops.data_format import DATA_FORMATS
 from stridewise.ops.registry import Array
 
 __all__ = ["Extents", "Network"]
@@ -56,29 +56,48 @@ class Network:
     def __init__(self, name: str, *, data_format: str, seed: int) -> None:
         """Start an empty model.
 
+        Args:
+            name: of the model.
+            data_format: the order of the axes of images; the layers are the same in each.
+            seed: of the weights.
+
         Raises:
-            InputError: the data format is not NCHW.
+            FormatError: there is no such data format.
         """
-        if data_format != "NCHW":
-            raise InputError(describe("data_format", expected="'NCHW'", found=repr(data_format)))
-        self.builder = GraphBuilder(name)
+        self.builder = GraphBuilder(name, data_format)
         self._rng = np.random.default_rng(seed)
         self._moments: dict[str, _Moments] = {}
+        self._flattened: dict[str, str] = {}
 
     # --- where axes are ---------------------------------------------------------------------------
 
-    _channel_axis = 1
+    def _order(self, rank: int) -> Sequence[str]:
+        """Return the names of the axes of an image, or of a matrix."""
+        family = DATA_FORMATS[self.builder.data_format]
+        return family[rank].order if rank in family else ("N", "C")
+
+    def _channel_axis(self, x: str) -> int:
+        return self._order(len(self.builder.type(x).shape)).index("C")
 
     def channels(self, x: str) -> int:
         """Return the number of channels of an image."""
-        return self.builder.type(x).shape[self._channel_axis]
+        return self.builder.type(x).shape[self._channel_axis(x)]
 
     def extents(self, x: str) -> tuple[int, ...]:
         """Return the spatial extents of an image."""
-        return self.builder.type(x).shape[2:]
+        shape = self.builder.type(x).shape
+        return tuple(shape[axis] for axis in self._spatial_axes(x))
 
     def _spatial_axes(self, x: str) -> tuple[int, ...]:
-        return tuple(range(2, len(self.builder.type(x).shape)))
+        order = self._order(len(self.builder.type(x).shape))
+        return tuple(axis for axis, name in enumerate(order) if name not in ("N", "C"))
+
+    def _shape(self, batch: int, channels: int, extents: Sequence[int]) -> tuple[int, ...]:
+        """Return the shape of an image in the model's own order."""
+        inner = (*extents, channels) if self._order(len(extents) + 2)[-1] == "C" else (
+            channels, *extents
+        )  # fmt: skip
+        return (batch, *inner)
 
     def _spread(self, x: str, extents: Extents) -> tuple[int, ...]:
         """Return one number for each spatial axis."""
@@ -89,7 +108,7 @@ class Network:
 
     def image(self, batch: int, extents: Sequence[int], channels: int = 3) -> str:
         """Declare the input, images of unit variance."""
-        x = self.builder.input("image", (batch, channels, *extents))
+        x = self.builder.input("image", self._shape(batch, channels, extents))
         self._moments[x] = _Moments(0.0, 1.0)
         return x
 
@@ -100,9 +119,22 @@ class Network:
     # --- weights ----------------------------------------------------------------------------------
 
     def _normal(self, name: str, shape: tuple[int, ...], deviation: float) -> str:
+        return self.builder.constant(self._drawn(shape, deviation), name)
+
+    def _drawn(self, shape: tuple[int, ...], deviation: float) -> Array:
         data = self._rng.standard_normal(shape, np.float32)
         data *= np.float32(deviation)
-        return self.builder.constant(data, name)
+        return data
+
+    def _rows(self, x: str, outputs: int) -> str:
+        """Draw weights [outputs, inputs] for rows that have the order of the image they were."""
+        inputs = self.builder.type(x).shape[-1]
+        data = self._drawn((outputs, inputs), sqrt(2 / inputs))
+        image = self._flattened.get(x)
+        if image is not None and self._channel_axis(image) != 1:
+            pixels = (outputs, self.channels(image), *self.extents(image))
+            data = np.moveaxis(data.reshape(pixels), 1, -1).reshape(outputs, inputs)
+        return self.builder.constant(data, "weights")
 
     def _uniform(self, low: float, high: float, count: int) -> Array:
         return self._rng.uniform(low, high, count)
@@ -189,14 +221,14 @@ class Network:
         gamma, beta = self._uniform(0.7, 1.3, count), self._uniform(-0.3, 0.3, count)
         operands = [x, self._parameter("scale", gamma), self._parameter("shift", beta)]
         moments = _Moments(float(np.mean(beta)), float(np.mean(gamma**2 + beta**2)))
-        over: dict[str, Attr] = {"axes": (self._channel_axis,), "epsilon": _LAYER_EPSILON}
+        over: dict[str, Attr] = {"axes": (self._channel_axis(x),), "epsilon": _LAYER_EPSILON}
         return self._op("layer_norm", operands, over, moments)
 
     def scale(self, x: str, factor: float) -> str:
         """Multiply each channel by a number of its own, near to ``factor``."""
         numbers = factor * self._uniform(0.5, 1.5, self.channels(x))
         shape = [1] * len(self.builder.type(x).shape)
-        shape[self._channel_axis] = -1
+        shape[self._channel_axis(x)] = -1
         before, square = self._moments[x], float(np.mean(numbers**2))
         moments = _Moments(float(np.mean(numbers)) * before.mean, square * before.square)
         operands = [x, self._parameter("scale", numbers.reshape(shape))]
@@ -204,8 +236,7 @@ class Network:
 
     def linear(self, x: str, outputs: int) -> str:
         """Add a fully connected layer with bias over the last axis of a matrix."""
-        inputs = self.builder.type(x).shape[-1]
-        w = self._normal("weights", (outputs, inputs), sqrt(2 / inputs))
+        w = self._rows(x, outputs)
         operands = [x, w, self._bias(outputs)]
         return self._op("matmul", operands, {"trans_b": 1}, self._weighted(x))
 
@@ -247,11 +278,11 @@ class Network:
             float(np.average([part.mean for part in parts], weights=counts)),
             float(np.average([part.square for part in parts], weights=counts)),
         )
-        return self._op("concat", pieces, {"axis": self._channel_axis}, moments)
+        return self._op("concat", pieces, {"axis": self._channel_axis(pieces[0])}, moments)
 
     def slice_channels(self, x: str, start: int, stop: int) -> str:
         """Take some of the channels."""
-        shape, axis = self.builder.type(x).shape, self._channel_axis
+        shape, axis = self.builder.type(x).shape, self._channel_axis(x)
         starts, stops = [0] * len(shape), list(shape)
         starts[axis], stops[axis] = start, stop
         attrs: dict[str, Attr] = {
@@ -303,8 +334,9 @@ class Network:
 
     def resize(self, x: str, extents: Sequence[int], mode: str) -> str:
         """Resize an image as PyTorch does, nearest neighbors or linear."""
+        batch = self.builder.type(x).shape[0]
         attrs: dict[str, Attr] = {
-            "shape": (*self.builder.type(x).shape[:2], *extents),
+            "shape": self._shape(batch, self.channels(x), extents),
             "mode": mode,
             "coordinates": "asymmetric" if mode == "nearest" else "half_pixel",
             "rounding": "floor",
@@ -312,10 +344,12 @@ class Network:
         return self._op("resize", [x], attrs, self._moments[x])
 
     def flatten(self, x: str) -> str:
-        """See each image as one row."""
+        """See each image as one row, its elements in the model's own order."""
         shape = self.builder.type(x).shape
         attrs: dict[str, Attr] = {"shape": (shape[0], prod(shape[1:]))}
-        return self._op("reshape", [x], attrs, self._moments[x])
+        y = self._op("reshape", [x], attrs, self._moments[x])
+        self._flattened[y] = x
+        return y
 
     # --- what many models share -------------------------------------------------------------------
 

@@ -29,7 +29,8 @@ from stridewise.frontends.onnx.inputs import (
     model_inputs,
     resolve_shapes,
 )
-from stridewise.frontends.onnx.proto import OnnxNode, Undecoded, decode_node, opset_of
+from stridewise.frontends.onnx.legacy import modern
+from stridewise.frontends.onnx.proto import OPSETS, OnnxNode, Undecoded, decode_node, opset_of
 from stridewise.frontends.onnx.source import Source, folder_of, read_model
 from stridewise.frontends.onnx.split import Split
 from stridewise.frontends.onnx.table import HANDLERS
@@ -57,7 +58,7 @@ def import_model(
     memory_limit: int | None = None,
     foreign: ForeignRuntime | None = None,
 ) -> Graph:
-    """Import an ONNX model of opset 7 to 28.
+    """Import an ONNX model of opset 6 to 28.
 
     Every shape is fixed at import, and whatever depends on shapes and constants only is computed.
     Inputs, outputs and results keep their ONNX names. Weights are not copied; external data are
@@ -65,7 +66,8 @@ def import_model(
 
     Where ``shapes`` gives a model of fixed batch another one, a ``Reshape`` to a constant shape
     follows: when its target starts with the old batch, its operand with the new one, and the
-    element counts differ by just that ratio, the new batch takes the place of the old.
+    element counts differ by just that ratio, the new batch takes the place of the old. It also does
+    in the sizes of a ``Resize``.
 
     Args:
         source: a path, the content of a file, or a loaded model.
@@ -307,6 +309,14 @@ def _import_checked(importer: Importer, node: OnnxNode) -> None:
 
 
 def _dispatch(importer: Importer, node: OnnxNode) -> None:
+    if node.domain == "" and node.opset < OPSETS[0]:
+        raise node.unsupported(
+            f"an operator of opset {OPSETS[0]} to {OPSETS[1]}",
+            f"opset {node.opset}",
+            "export the model with another opset",
+            f"it is of opset {node.opset}",
+        )
+    node = modern(importer, node)
     handler = HANDLERS.get(node.op_type) if node.domain == "" else None
     subgraph = any(isinstance(value, Undecoded) for value in node.attrs.values())
     if node.domain == "" and node.op_type in _CONTROL_FLOW:

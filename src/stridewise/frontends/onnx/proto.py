@@ -26,7 +26,7 @@ __all__ = [
     "tensors_of",
 ]
 
-OPSETS = (7, 28)
+OPSETS = (6, 28)
 """The first and the last opset of the default domain that the handlers were written for."""
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
@@ -270,14 +270,18 @@ def decode_node(proto: NodeProto, opset: int, reader: TensorReader) -> OnnxNode:
 
 
 def opset_of(model: ModelProto) -> int:
-    """Return the version of the default domain.
+    """Return the version of the default domain, the last one where a model does without it.
+
+    Versions before :data:`OPSETS` are not for handlers, but other runtimes may know them.
 
     Raises:
-        ModelError: there is none, or it is outside of :data:`OPSETS`.
+        ModelError: there is none, or it is younger than :data:`OPSETS`.
     """
     versions = [int(item.version) for item in model.opset_import if item.domain in DEFAULT_DOMAINS]
     first, last = OPSETS
-    if not versions or not first <= max(versions) <= last:
+    if not versions and all(node.domain not in DEFAULT_DOMAINS for node in model.graph.node):
+        return last
+    if not versions or not 1 <= max(versions) <= last:
         raise ModelError(
             describe(
                 "model",

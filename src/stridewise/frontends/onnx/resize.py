@@ -70,6 +70,12 @@ def _scales(imp: Importer, node: OnnxNode) -> tuple[float, ...]:
     return tuple(float(scale) for scale in data)
 
 
+def _rebatched(imp: Importer, shape: tuple[int, ...], wanted: list[int]) -> list[int]:
+    """Keep the batch that the caller wants, where the sizes have that of the model."""
+    other = bool(shape) and (wanted[0], shape[0]) in imp.rebatched
+    return [shape[0], *wanted[1:]] if other else wanted
+
+
 def _is_modern(node: OnnxNode) -> bool:
     return node.op_type == "Resize" and node.opset >= _WITH_ROI
 
@@ -90,7 +96,7 @@ def _sizes(
         return tuple(floor(n * ratio) for n, ratio in zip(shape, ratios, strict=True)), ratios
     sizes = imp.integers(node, 3, "the sizes") if _is_modern(node) else ()
     full = _per_axis(imp, node, sizes, tuple(map(float, shape)))
-    wanted = [int(size) for size in full]
+    wanted = _rebatched(imp, shape, [int(size) for size in full])
     ratios = [size / old for size, old in zip(wanted, shape, strict=True)]
     policy = _choice(node, "keep_aspect_ratio_policy", "stretch", ("stretch", *_POLICIES))
     if policy in _POLICIES:

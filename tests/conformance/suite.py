@@ -1,0 +1,169 @@
+"""ONNX's own backend tests, run as its runner runs them, and what became of each.
+
+Tests are named as ONNX names them, without the device. Those that would download a model are no
+part of the suite; the light models lie in the ``onnx`` package.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Any, ClassVar
+from unittest import mock
+from unittest.case import SkipTest
+
+import numpy as np
+import onnxruntime
+from onnx import ModelProto
+from onnx.backend import base
+from onnx.backend.test.runner import Runner
+
+from stridewise.onnx_backend import Backend, BackendRep
+
+__all__ = ["Fallback", "Native", "OnnxRuntime", "Outcome", "run"]
+
+_DEVICE = "_cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a test.
+
+    Attributes:
+        name: of the test.
+        model: what it runs.
+        error: why it failed, on one line; ``""`` where it passed.
+        ops: of our operators, those that it has become, where it passed.
+    """
+
+    name: str
+    model: ModelProto
+    error: str
+    ops: frozenset[str] = frozenset()
+
+
+class Native(Backend):
+    """Stridewise by itself."""
+
+    options: ClassVar[Mapping[str, Any]] = MappingProxyType(
+        {"tune": "model", "threads": 2, "fallback": False}
+    )
+
+    @classmethod
+    def is_compatible(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
+        """Return True: what does not compile is no success."""
+        del model, device, kwargs
+        return True
+
+
+class Fallback(Native):
+    """Stridewise with ONNX Runtime for what it does not do itself."""
+
+    options: ClassVar[Mapping[str, Any]] = MappingProxyType({**Native.options, "fallback": True})
+
+
+class _Session(base.BackendRep):
+    def __init__(self, model: ModelProto) -> None:
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = 2
+        self._session = onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        del kwargs
+        names = [item.name for item in self._session.get_inputs()]
+        # ONNX gives scalars as those of NumPy, which the session refuses.
+        given = [np.asarray(item) if np.isscalar(item) else item for item in inputs]
+        return tuple(self._session.run(None, dict(zip(names, given, strict=True))))
+
+
+class OnnxRuntime(base.Backend):
+    """ONNX Runtime by itself."""
+
+    @classmethod
+    def prepare(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> base.BackendRep:
+        """Load a model."""
+        del device, kwargs
+        return _Session(model)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Return whether it is the CPU."""
+        return device == "CPU"
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    """Let nothing be said but warnings of our own code, which are errors.
+
+    ONNX makes its tests while they are collected, with overflows and divisions by zero.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.filterwarnings("error", module=r"stridewise\.")
+        yield
+
+
+@cache
+def _tests(backend: type[base.Backend]) -> Mapping[str, Callable[[], None]]:
+    """The tests of ONNX by name."""
+    with _quiet():
+        classes = Runner(backend).test_cases.values()
+    return {
+        method.removesuffix(_DEVICE): getattr(case(method), method)
+        for case in classes
+        for method in vars(case)
+        if method.startswith("test_") and method.endswith(_DEVICE)
+    }
+
+
+def run(backend: type[base.Backend]) -> dict[str, Outcome]:
+    """Run the whole suite and return what became of each test, by name."""
+    models: list[ModelProto] = []
+    ready: list[base.BackendRep] = []
+    prepare = backend.prepare
+
+    def prepared(model: ModelProto, device: str = "CPU", **kwargs: Any) -> base.BackendRep:
+        models.append(model)
+        ready.append(prepare(model, device, **kwargs))
+        return ready[-1]
+
+    found: dict[str, Outcome] = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.dict(os.environ, ONNX_MODELS=folder),
+        mock.patch.object(backend, "prepare", prepared),
+        _quiet(),
+    ):
+        for name, test in _tests(backend).items():
+            error = _error_of(test)
+            found[name] = Outcome(name, models.pop(), error, _ops(ready) if not error else _NONE)
+            ready.clear()
+    return found
+
+
+_NONE = frozenset[str]()
+
+
+def _ops(ready: Sequence[base.BackendRep]) -> frozenset[str]:
+    graphs = [rep.model.plan.graph for rep in ready if isinstance(rep, BackendRep)]
+    return frozenset(node.op for graph in graphs for node in graph.nodes)
+
+
+def _error_of(test: Callable[[], None]) -> str:
+    try:
+        test()
+    except SkipTest as error:
+        raise AssertionError(f"a test of ONNX is skipped: {error}") from error
+    except Exception as error:  # any failure is an outcome
+        text = " ".join(str(error).split())
+        return f"{type(error).__name__}: {text}"
+    return ""

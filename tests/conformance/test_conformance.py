@@ -1,0 +1,47 @@
+"""ONNX's own backend tests, without and with the fallback, and with ONNX Runtime alone.
+
+``python -m tests.conformance --update`` rewrites what is compared with here.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import onnx
+import onnxruntime
+import pytest
+from onnx.backend import base
+
+from .reasons import KNOWN
+from .results import PATH, collect, read, render, unexplained
+from .suite import Fallback, Native, OnnxRuntime, Outcome, run
+
+_VERSIONS = {"onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__}
+
+
+@cache
+def outcomes(backend: type[base.Backend]) -> dict[str, Outcome]:
+    return run(backend)
+
+
+def passing(backend: type[base.Backend]) -> set[str]:
+    return {name for name, item in outcomes(backend).items() if not item.error}
+
+
+def test_whatever_fails_natively_has_a_reason():
+    assert unexplained(outcomes(Native).values()) == {}
+
+
+def test_with_the_fallback_all_passes_that_passes_natively_or_in_onnx_runtime():
+    wanted = passing(Native) | passing(OnnxRuntime)
+    missing = wanted - passing(Fallback) - set(KNOWN)
+    assert {name: outcomes(Fallback)[name].error for name in missing} == {}
+
+
+@pytest.mark.skipif(
+    dict(read().versions) != _VERSIONS,
+    reason="the numbers are those of other versions; python -m tests.conformance --update",
+)
+def test_the_numbers_and_the_exclusions_are_those_that_are_kept():
+    found = render(collect(outcomes(Native), outcomes(Fallback)))
+    assert found == PATH.read_text(encoding="utf-8"), "run python -m tests.conformance --update"

@@ -1,0 +1,148 @@
+"""Rounding errors of Winograd convolution: whole networks, and layers with difficult numbers.
+
+It times nothing, so any machine will do::
+
+    .venv/bin/python benchmarks/winograd_accuracy.py
+
+Networks are those of the zoo whose plans have such layers, run with ``accuracy="fast"`` and
+``"exact"`` and compared with the NumPy reference, which sums in double precision and rounds once a
+layer. Layers are compared with double precision. Tables go to ``benchmarks/results``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import stridewise as sw
+from stridewise.ops import evaluate
+from stridewise.runtime.reference import run_reference
+
+RESULTS = Path(__file__).parent / "results" / "winograd_accuracy.md"
+Array = np.ndarray[Any, np.dtype[Any]]
+Rng = np.random.Generator
+
+SIZES = {"unet": {"size": 96}, "fcn_resnet50": {"size": 96}, "deeplabv3_resnet50": {"size": 96}}
+"""Sides of images that keep the reference of large networks short."""
+
+
+def errors(found: Array, expected: Array) -> tuple[float, float]:
+    """Return the relative error by norm, and the largest one over the largest magnitude."""
+    difference = found.astype(np.float64) - expected
+    size = float(np.abs(expected).max()) or 1.0
+    by_norm = float(np.linalg.norm(difference) / (np.linalg.norm(expected) or 1.0))
+    return by_norm, float(np.abs(difference).max()) / size
+
+
+def network(name: str) -> str | None:
+    """Return the line of a network, or None where no layer is computed so."""
+    graph = sw.zoo.build(name, **SIZES.get(name, {}))
+    fast = sw.compile(graph, tune="model")
+    weights = fast.plan.winograd_weights
+    if not weights.nodes:
+        return None
+    exact = sw.compile(graph, tune="model", accuracy="exact")
+    rng = np.random.default_rng(0)
+    feeds = {x: rng.normal(size=graph.value(x).shape).astype(np.float32) for x in graph.inputs}
+    expected = run_reference(graph, feeds)
+    worst: list[float] = []
+    for model in (exact, fast):
+        found = model.run(feeds)
+        pairs = [errors(found[key], expected[key]) for key in expected]
+        worst += [max(pair[0] for pair in pairs), max(pair[1] for pair in pairs)]
+    cells = [name, str(weights.nodes), *(f"{value:.1e}" for value in worst)]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _plain(rng: Rng, w: Array, x: Array) -> tuple[Array, Array]:
+    del rng
+    return w, x
+
+
+def _outlier_taps(rng: Rng, w: Array, x: Array) -> tuple[Array, Array]:
+    return np.where(rng.random(w.shape) < 1e-3, 100 * w, w), x
+
+
+def _outlier_channels(rng: Rng, w: Array, x: Array) -> tuple[Array, Array]:
+    return w, x * np.where(rng.random((1, x.shape[1], 1, 1)) < 0.05, 100.0, 1.0)
+
+
+def _heavy_tails(rng: Rng, w: Array, x: Array) -> tuple[Array, Array]:
+    return rng.standard_t(2, w.shape) / np.sqrt(9 * w.shape[1]), x
+
+
+def _offset(rng: Rng, w: Array, x: Array) -> tuple[Array, Array]:
+    del rng
+    return w, x + 30
+
+
+def _canceling(rng: Rng, w: Array, x: Array) -> tuple[Array, Array]:
+    del rng
+    return w - w.mean((2, 3), keepdims=True), x + 30
+
+
+LAYERS: dict[str, Callable[[Rng, Array, Array], tuple[Array, Array]]] = {
+    "normal weights and activations": _plain,
+    "one tap of a thousand 100 times larger": _outlier_taps,
+    "one channel of twenty 100 times larger": _outlier_channels,
+    "weights by Student's t, two degrees": _heavy_tails,
+    "activations around 30": _offset,
+    "the same, taps that cancel": _canceling,
+}
+
+
+def layer(name: str, channels: int) -> str:
+    """Return the line of a layer: errors of direct convolution, F(2x2) and F(4x4)."""
+    rng = np.random.default_rng(1)
+    w = rng.normal(0, 1 / np.sqrt(9 * channels), (channels, channels, 3, 3))
+    x = rng.normal(size=(1, channels, 28, 28))
+    w, x = (array.astype(np.float32) for array in LAYERS[name](rng, w, x))
+    b = sw.GraphBuilder()
+    y = b.op("conv", [b.input("x", x.shape), b.constant(w, "w")], {"pads": (1,) * 4}, name="conv")
+    graph = b.build(outputs=[y])
+    doubles = [x.astype(np.float64), w.astype(np.float64)]
+    (expected,) = evaluate(graph.nodes[0], doubles)
+    cells = [f"{name}, {channels} channels"]
+    for model in ways(graph, channels):
+        cells += [f"{value:.1e}" for value in errors(model(x), expected)]
+    return "| " + " | ".join(cells) + " |"
+
+
+def ways(graph: sw.Graph, channels: int) -> Iterator[sw.CompiledModel]:
+    """Yield the models that compute the layer directly, by F(2x2) and by F(4x4)."""
+    small = 4 * 16 * channels**2  # the transformed weights of F(2x2), which are those that fit
+    for options in ({"accuracy": "exact"}, {"weight_memory_limit": small}, {}):
+        yield sw.compile(graph, tune="model", **options)
+
+
+def main() -> None:
+    """Compute, save and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", help="part of a network's name; nothing is saved")
+    options = parser.parse_args()
+    lines = [
+        "| network | Winograd layers | exact, norm | exact, largest | fast, norm | fast, largest |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in sw.zoo.models():
+        found = network(name) if not options.only or options.only in name else None
+        if found is not None:
+            lines.append(found)
+            print(found, flush=True)
+    columns = [
+        f"{way}, {what}" for way in ("direct", "F(2x2)", "F(4x4)") for what in ("norm", "largest")
+    ]
+    lines += ["", "| layer | " + " | ".join(columns) + " |", "|" + "---|" * 7]
+    for name in LAYERS:
+        lines += [layer(name, channels) for channels in (64, 512)]
+        print(*lines[-2:], sep="\n", flush=True)
+    if not options.only:
+        RESULTS.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

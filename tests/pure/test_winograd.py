@@ -1,0 +1,192 @@
+"""Winograd kernels as candidates: which convolutions have them, and the memory of their weights."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import inf
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stridewise.errors import PlanError
+from stridewise.graph import Graph, Refusal
+from stridewise.ops import GraphBuilder
+from stridewise.ops.activation import UNARY
+from stridewise.ops.kernels import Call, KernelOption, KernelSpec, MemorySpec
+from stridewise.ops.winograd import option_nbytes, packed_nbytes
+from stridewise.passes import simplify
+from stridewise.planner import Plan, derive, make_plans
+from stridewise.planner.candidates import Candidate
+from stridewise.planner.cost import Roofline
+from stridewise.planner.targets import Accuracy, Machine, onednn_cpu
+from stridewise.planner.weights import check_weight_limit, granted
+
+F32 = np.float32
+ISAS = {"AVX2": 8, "AVX512_CORE": 16}
+
+
+def convolution(
+    channels: int = 32, outputs: int = 64, side: int = 12, window: int = 3, post: str = "",
+    **attrs: Any,
+) -> Graph:  # fmt: skip
+    b = GraphBuilder()
+    x = b.input("x", (1, channels, side, side))
+    w = np.zeros((outputs, channels // attrs.get("groups", 1), window, window), F32)
+    attrs.setdefault("pads", (window // 2,) * 4)
+    y = b.op("conv", [x, b.constant(w, "w")], attrs, name="conv")
+    return b.build([b.op(post, [y]) if post else y])
+
+
+def planned(
+    graph: Graph, isa: str = "AVX2", accuracy: Accuracy = "fast", limit: int | None = None
+) -> Plan:
+    machine = Machine("some CPU", isa, 2, "oneDNN 3.2.0")
+    target = onednn_cpu(machine, accuracy)
+    oracle = Roofline(1e11, 4e10, target.efficiency)
+    derived = derive(simplify(graph).graph)
+    return make_plans(derived, target, machine, oracle, weight_limit=limit)[0]
+
+
+def algorithms(plan: Plan) -> set[str]:
+    decision = plan.decisions[0]
+    found = (decision.chosen, *decision.rejected)
+    return {c.algorithm for c in found if c.algorithm.startswith("winograd")}
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_there_are_two_tiles_in_two_formats(isa):
+    plan = planned(convolution(), isa)
+    tiles, formats = ("F(2x2)", "F(4x4)"), ("channels-last", "blocked")
+    assert algorithms(plan) == {f"winograd {t}, {f}" for t, f in product(tiles, formats)}
+    lanes = ISAS[isa]
+    for candidate in (plan.decisions[0].chosen, *plan.decisions[0].rejected):
+        if candidate.option.approximate:
+            params = dict(candidate.option.calls[0].spec.params)
+            assert params["lanes"] == lanes
+            assert packed_nbytes(candidate.option.calls[0].spec) == (
+                4 * (int(str(params["tile"])) + 2) ** 2 * 32 * 64
+            )
+
+
+def test_flops_are_those_that_are_left():
+    plan = planned(convolution(side=16))
+    direct = 2 * 9 * 32 * 64 * 16 * 16
+    found = {
+        candidate.algorithm: candidate.option.calls[0].spec.flops
+        for candidate in (plan.decisions[0].chosen, *plan.decisions[0].rejected)
+    }
+    assert found["direct, blocked"] == direct
+    assert found["winograd F(2x2), blocked"] == pytest.approx(direct / 2.25)
+    assert found["winograd F(4x4), blocked"] == pytest.approx(direct / 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"strides": (2, 2)}, "it has strides"),
+        ({"dilations": (2, 2)}, "it has dilations"),
+        ({"groups": 2}, "it has groups"),
+        ({"channels": 1, "outputs": 1}, "winograd F(2x2): no fewer multiplications, for padding"),
+        ({"side": 1}, "winograd F(4x4): no fewer multiplications, for padding of channels"),
+    ],
+)
+def test_other_convolutions_are_refused_with_the_reason(change, reason):
+    plan = planned(convolution(**change))
+    found = [r.reason for r in plan.refusals if r.rule == "winograd"]
+    assert any(text.startswith(reason) for text in found), found
+
+
+def test_other_windows_are_not_in_question():
+    plan = planned(convolution(window=1))
+    assert not algorithms(plan)
+    assert not [r for r in plan.refusals if r.rule == "winograd"]
+
+
+@pytest.mark.parametrize("op", [name for name, unary in UNARY.items() if unary.algorithm])
+def test_every_post_op_is_known_or_refused(op):
+    plan = planned(convolution(post=op))
+    refused = [r.reason for r in plan.refusals if r.rule == "winograd"]
+    spec = plan.decisions[0].chosen.option.calls[0].spec
+    if algorithms(plan):
+        assert len(algorithms(plan)) == 4
+        assert [post.algorithm for post in spec.post_ops] == [UNARY[op].algorithm]
+    else:
+        assert f"there is no post-op {UNARY[op].algorithm}" in refused
+
+
+def test_exact_plans_have_no_such_candidates():
+    plan = planned(convolution(), accuracy="exact")
+    assert not algorithms(plan)
+    reason = "winograd F(4x4), blocked: it rounds otherwise than the definition"
+    assert Refusal("accuracy", "conv", reason) in plan.refusals
+    assert plan.winograd_weights.nodes == 0
+    assert "Winograd" not in plan.explain()
+
+
+def test_a_limit_lets_smaller_tiles_through():
+    graph = convolution()
+    small, large = (4 * window * 32 * 64 for window in (16, 36))
+    for limit, tiles in ((small - 1, set()), (small, {"F(2x2)"}), (large, {"F(2x2)", "F(4x4)"})):
+        plan = planned(graph, limit=limit)
+        assert {name.split()[1].rstrip(",") for name in algorithms(plan)} == tiles
+        assert plan.winograd_weights.nbytes <= limit
+    refused = [r for r in planned(graph, limit=0).refusals if r.rule == "weight_memory_limit"]
+    assert len(refused) == 4
+    text = "winograd F(4x4), blocked: transformed weights of 288.0 KiB"
+    assert Refusal("weight_memory_limit", "conv", text) in refused
+
+
+def test_plans_from_elsewhere_are_held_to_a_limit():
+    plan = planned(convolution())
+    check_weight_limit(plan, None, "plan")
+    check_weight_limit(plan, plan.winograd_weights.nbytes, "plan")
+    with pytest.raises(PlanError) as caught:
+        check_weight_limit(plan, 1024, "plan 'x'")
+    assert str(caught.value) == (
+        "plan 'x': expected at most 1.0 KiB of transformed weights, found Winograd convolution in "
+        "1 node: transformed weights take 288.0 KiB, plain ones 72.0 KiB; plan again with this "
+        "weight_memory_limit, or give a higher one"
+    )
+
+
+def candidate(nbytes: int, cost: float) -> Candidate:
+    kind = "winograd" if nbytes else "convolution"
+    spec = KernelSpec(kind, (("weights", MemorySpec((nbytes // 4,), "a")),))
+    option = KernelOption(kind, (), (), (Call(spec, ()),))
+    assert option_nbytes(option) == nbytes
+    return Candidate(option, (), cost)
+
+
+GROUPS = st.lists(
+    st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(1, 20)),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(GROUPS, st.integers(0, 400))
+def test_whatever_is_picked_of_what_is_granted_keeps_the_limit(groups, limit):
+    nodes = {
+        str(index): (candidate(0, direct), candidate(16 * size, two), candidate(36 * size, four))
+        for index, (direct, two, four, size) in enumerate(groups)
+    }
+    found = granted(nodes, limit)
+    picks = [
+        [option_nbytes(c.option) for c in group if option_nbytes(c.option) <= found.get(name, 0)]
+        for name, group in nodes.items()
+    ]
+    assert all(sum(pick) <= limit for pick in product(*picks))
+    cheaper = {
+        name: max(
+            (option_nbytes(c.option) for c in group if c.cost_ns < group[0].cost_ns), default=0
+        )
+        for name, group in nodes.items()
+    }
+    if sum(cheaper.values()) <= limit:
+        # Nobody goes without who has something to gain.
+        for name, group in nodes.items():
+            kept = [c.cost_ns for c in group if option_nbytes(c.option) <= found.get(name, 0)]
+            assert min(kept, default=inf) == min(c.cost_ns for c in group)

@@ -37,7 +37,7 @@ from stridewise.ops.kernels import (
 )
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, register
 
-__all__ = ["UNARY", "Unary"]
+__all__ = ["UNARY", "Unary", "eltwise_steps"]
 
 
 @dataclass(frozen=True, slots=True)

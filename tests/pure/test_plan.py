@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -9,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stridewise.errors import ModelError, PlanError
-from stridewise.graph import Refusal
+from stridewise.errors import GraphError, ModelError, PlanError
+from stridewise.graph import PostOp, Refusal
 from stridewise.ops import GraphBuilder
 from stridewise.ops.kernels import KernelSpec, MemorySpec
+from stridewise.passes import simplify
 from stridewise.planner import derive, make_plan
 from stridewise.planner.cost import Corrected, KernelCost, Roofline
 from stridewise.planner.targets import Machine, onednn_cpu
@@ -193,6 +195,10 @@ def test_a_node_without_any_kernel_is_a_model_error():
             lambda b, x: b.op("trilu", [x], {}, name="n"),
             "the target has no kernel for trilu",
         ),
+        (
+            lambda b, x: b.op("shrink", [x], {}, name="n"),
+            "the target has no kernel for shrink",
+        ),
     ],
 )
 def test_operators_without_kernels_run_on_the_host_for_a_reason(build, reason):
@@ -200,6 +206,19 @@ def test_operators_without_kernels_run_on_the_host_for_a_reason(build, reason):
     plan = planned(b.build([build(b, x)]), cheap("plain"))
     assert plan.decision("n").chosen.algorithm == "host"
     assert Refusal("host", "n", reason) in plan.refusals_of("n")
+
+
+def test_post_ops_that_the_library_lacks_are_no_post_ops():
+    b, x = net()
+    graph = b.build([b.op("shrink", [conv(b, x)], name="n")])
+    assert [node.op for node in simplify(graph).graph.nodes] == ["conv", "shrink"]
+    (host, _) = graph.nodes
+    fused = dataclasses.replace(host, outputs=graph.outputs, post_ops=(PostOp("shrink", 0.5),))
+    with pytest.raises(GraphError) as caught:
+        planned(dataclasses.replace(graph, nodes=(fused,)), cheap("plain"))
+    assert str(caught.value) == (
+        "node 'conv' (conv): expected post-ops of the library, found shrink"
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int64"])

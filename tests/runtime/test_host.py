@@ -319,6 +319,19 @@ def test_errors_name_the_node_and_leave_the_model_usable():
     model = compiled(index_graph())
     x = np.arange(10, dtype=np.float32).reshape(5, 2)
     for _ in range(3):
+        with pytest.raises(ExecutionError, match=r"node 'pick' \(gather\): .* -5 to 4, found 9"):
+            model(x, np.array([0, 9, 1]))
+        np.testing.assert_array_equal(model(x, np.array([4, 0, 1])), x[[4, 0, 1]])
+
+
+def test_errors_of_others_become_ours_with_the_name_of_the_node(monkeypatch):
+    def take(operands: Any) -> list[Array]:
+        return [operands[0][operands[1]]]
+
+    monkeypatch.setitem(HOST_FUNCTIONS, "gather", lambda *_: take)
+    model = compiled(index_graph())
+    x = np.arange(10, dtype=np.float32).reshape(5, 2)
+    for _ in range(3):
         with pytest.raises(ExecutionError, match=r"node 'pick' \(gather\), on the host") as caught:
             model(x, np.array([0, 9, 1]))
         assert isinstance(caught.value.__cause__, IndexError)

@@ -8,7 +8,7 @@ that the library has no kernel for in ``functions.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -37,7 +37,7 @@ from stridewise.ops.kernels import (
 )
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, register
 
-__all__ = ["UNARY", "Unary"]
+__all__ = ["UNARY", "Unary", "eltwise_steps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +167,6 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         return
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     steps = eltwise_steps(node.op, *_parameters(node))
-    if not steps:
-        yield Refusal("onednn-cpu", node.name, f"the library has no {node.op}")
-        return
     for fmt, result, memory in elementwise_formats(context, x, y):
         specs = [
             KernelSpec(
@@ -189,15 +186,8 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         yield KernelOption("elementwise", (fmt,), (result,), calls, (Alias(0, 0, 0, "in place"),))
 
 
-for _name in UNARY:
-    register(
-        OpSpec(
-            _name,
-            (1, 1),
-            _infer,
-            _evaluate,
-            "elementwise",
-            _kernels,
-            post_op="eltwise",
-        )
-    )
+for _name, _unary in UNARY.items():
+    _spec = OpSpec(_name, (1, 1), _infer, _evaluate, "elementwise")
+    if _unary.algorithm:
+        _spec = replace(_spec, kernels=_kernels, post_op="eltwise")
+    register(_spec)

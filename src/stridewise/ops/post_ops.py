@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stridewise.errors import GraphError, describe
 from stridewise.formats import Format
 from stridewise.graph import Node
 from stridewise.ops.activation import eltwise_steps
@@ -50,6 +51,9 @@ def fused(node: Node, memory: MemorySpec, *, accumulate: bool) -> Fused:
         memory: its destination.
         accumulate: add a leading ``add`` operand in place (oneDNN's ``sum``) instead of reading
             it from a buffer of its own (``binary_add``).
+
+    Raises:
+        GraphError: a post-op is a function that the library does not have.
     """
     specs: list[PostOpSpec] = []
     args: list[Arg] = []
@@ -58,6 +62,9 @@ def fused(node: Node, memory: MemorySpec, *, accumulate: bool) -> Fused:
     for position, post in enumerate(node.post_ops):
         if post.operand is None:
             steps = eltwise_steps(post.op, post.alpha, post.beta)
+            if not steps:
+                where = f"node {node.name!r} ({node.op})"
+                raise GraphError(describe(where, expected="post-ops of the library", found=post.op))
             specs += (PostOpSpec("eltwise", *step) for step in steps)
             continue
         operands.append(post.operand)

@@ -22,8 +22,6 @@ def _eltwise(host: Node, follower: Node) -> PostOp | str:
     if "eltwise" not in hosts and not (follower.op in hosts and not host.post_ops):
         return f"a {host.op} kernel does not take {follower.op}"
     unary = UNARY[follower.op]
-    if not unary.algorithm:
-        return f"oneDNN has no {follower.op}"
     alpha = follower.float_attr("alpha", unary.defaults[0])
     beta = follower.float_attr("beta", unary.defaults[1])
     return PostOp(follower.op, alpha, beta)

@@ -388,6 +388,24 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert json.loads(found.output)["is_native"] is False
 
 
+@pytest.mark.parametrize("command", ["plan", "run --random", "bench --vs=", "report"])
+def test_the_command_line_refuses_on_request(command: str, tmp_path: Path) -> None:
+    path = tmp_path / "loop.onnx"
+    onnx.save(with_loop()[0], path)
+    found = CliRunner().invoke(cli, [*command.split(), str(path), "--no-fallback", "--tune=model"])
+    assert isinstance(found.exception, sw.UnsupportedError)
+    assert "'loop' (Loop)" in str(found.exception)
+
+
+def test_the_command_line_takes_native_models_either_way(tmp_path: Path) -> None:
+    path = tmp_path / "relu.onnx"
+    onnx.save(model([node("Relu", "x", "y")], [info("x", FLOAT, [1, 4])], "y"), path)
+    arguments = ["plan", str(path), "--tune=model"]
+    either = [CliRunner().invoke(cli, [*arguments, *more]) for more in ([], ["--no-fallback"])]
+    assert [found.exit_code for found in either] == [0, 0]
+    assert either[0].output == either[1].output
+
+
 # --- refusals -------------------------------------------------------------------------------------
 
 

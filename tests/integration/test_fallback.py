@@ -258,6 +258,25 @@ def test_results_are_those_of_onnx_runtime(name: str) -> None:
             same(one, other)
 
 
+@pytest.mark.parametrize("target", ["ascend", "openvino-gpu"])
+@pytest.mark.parametrize("name", ["detector", "loop", "custom domain", "strings", "only a tail"])
+def test_simulated_targets_run_clusters_and_the_tail(name: str, target: str) -> None:
+    given, feeds = CASES[name]()
+    simulated = sw.compile(given, target=target)
+    assert isinstance(simulated, sw.SimulatedModel)
+    wanted = expected(given, feeds)
+    called = as_tuple(simulated(*(feeds[name] for name in simulated.input_names)))
+    named = simulated.run(feeds)
+    assert tuple(named) == simulated.output_names
+    for results in (called, tuple(named.values())):
+        for one, other in zip(results, wanted, strict=True):
+            same(one, other)
+    with pytest.raises(sw.InputError, match="expected"):
+        simulated(*feeds.values(), np.zeros(1))
+    with pytest.raises(sw.InputError, match="odd"):
+        simulated.run({**feeds, "odd": np.zeros(1)})
+
+
 def test_tuning_runs_the_other_runtime_too(tmp_path: Path) -> None:
     for case in (with_loop, detector, with_strings):
         given, feeds = case()

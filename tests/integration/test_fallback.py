@@ -258,6 +258,25 @@ def test_results_are_those_of_onnx_runtime(name: str) -> None:
             same(one, other)
 
 
+@pytest.mark.parametrize("target", ["ascend", "openvino-gpu"])
+@pytest.mark.parametrize("name", ["detector", "loop", "custom domain", "strings", "only a tail"])
+def test_simulated_targets_run_clusters_and_the_tail(name: str, target: str) -> None:
+    given, feeds = CASES[name]()
+    simulated = sw.compile(given, target=target)
+    assert isinstance(simulated, sw.SimulatedModel)
+    wanted = expected(given, feeds)
+    called = as_tuple(simulated(*(feeds[name] for name in simulated.input_names)))
+    named = simulated.run(feeds)
+    assert tuple(named) == simulated.output_names
+    for results in (called, tuple(named.values())):
+        for one, other in zip(results, wanted, strict=True):
+            same(one, other)
+    with pytest.raises(sw.InputError, match="expected"):
+        simulated(*feeds.values(), np.zeros(1))
+    with pytest.raises(sw.InputError, match="odd"):
+        simulated.run({**feeds, "odd": np.zeros(1)})
+
+
 def test_tuning_runs_the_other_runtime_too(tmp_path: Path) -> None:
     for case in (with_loop, detector, with_strings):
         given, feeds = case()
@@ -386,6 +405,24 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert "fallback: 1 node (Loop): control flow" in found.output
     found = CliRunner().invoke(cli, ["capability", "--json", str(path)], catch_exceptions=False)
     assert json.loads(found.output)["is_native"] is False
+
+
+@pytest.mark.parametrize("command", ["plan", "run --random", "bench --vs=", "report"])
+def test_the_command_line_refuses_on_request(command: str, tmp_path: Path) -> None:
+    path = tmp_path / "loop.onnx"
+    onnx.save(with_loop()[0], path)
+    found = CliRunner().invoke(cli, [*command.split(), str(path), "--no-fallback", "--tune=model"])
+    assert isinstance(found.exception, sw.UnsupportedError)
+    assert "'loop' (Loop)" in str(found.exception)
+
+
+def test_the_command_line_takes_native_models_either_way(tmp_path: Path) -> None:
+    path = tmp_path / "relu.onnx"
+    onnx.save(model([node("Relu", "x", "y")], [info("x", FLOAT, [1, 4])], "y"), path)
+    arguments = ["plan", str(path), "--tune=model"]
+    either = [CliRunner().invoke(cli, [*arguments, *more]) for more in ([], ["--no-fallback"])]
+    assert [found.exit_code for found in either] == [0, 0]
+    assert either[0].output == either[1].output
 
 
 # --- refusals -------------------------------------------------------------------------------------

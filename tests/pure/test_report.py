@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stridewise.formats import Format, parse
-from stridewise.graph import Graph, Refusal
+from stridewise.graph import Constant, Graph, Refusal, Tail
 from stridewise.ops import GraphBuilder
 from stridewise.passes import simplify
 from stridewise.planner import Plan, derive, make_plans
@@ -179,6 +179,71 @@ def test_refusals_arrive_at_the_node_that_they_are_about():
     assert [row.subject for row in report.conflicts] == [node.outputs[0]]
     texts = "".join(read(render(report)).texts)
     assert all(refusal.reason in texts for refusal in about)
+
+
+# --- what runs where ------------------------------------------------------------------------------
+
+
+def mixed(name: str = "odd") -> Graph:
+    """Two convolutions with a cluster of another runtime between them, a host node, and a tail."""
+    b = GraphBuilder("mixed")
+    x = b.input("x", (1, 16, 8, 8))
+    w = b.constant(np.ones((16, 16, 3, 3), F32))
+    content = np.zeros(1, np.uint8)
+    y = b.op("conv", [x, w], {"pads": (1, 1, 1, 1)}, name="first")
+    attrs = {
+        "nodes": (name, "p", "q"),
+        "operators": ("Odd", "Loop", "Loop"),
+        "reasons": (f"no {name}", "a loop", "a loop"),
+        "types": ("f32[1,16,8,8]",),
+    }
+    y = b.op("fallback", [y, b.constant(content)], attrs)
+    y = b.op("conv", [y, w], {"pads": (1, 1, 1, 1)}, name="second")
+    y = b.op("grid_sample", [y, b.constant(np.zeros((1, 4, 4, 2), F32))], name="sampled")
+    why = ("its shape depends on data",)
+    tail = Tail(Constant(content), (y,), ("z",), ("x",), ("z",), ("last",), ("NonZero",), why)
+    return b.build([y], tail)
+
+
+def test_parts_are_those_of_the_plan_with_their_reasons():
+    plan = plan_of(mixed())
+    report = collect(plan)
+    assert [part.support for part in report.parts] == ["native", "fallback", "native", "tail"]
+    for part, expected in zip(report.parts, plan.partitions, strict=True):
+        assert (part.nodes, part.reasons) == (expected.nodes, expected.reasons)
+        assert (part.reorders, part.reorder_ns) == (expected.reorders, expected.reorder_ns)
+    assert report.parts[1].operators == (("Odd", 1), ("Loop", 2))
+    assert report.parts[1].reorders == 2
+    (hosted,) = report.hosted
+    assert (hosted.operator, hosted.nodes, hosted.reorders) == ("grid_sample", ("sampled",), 1)
+    found = read(render(report))
+    assert ("section", "places") in [(tag, attrs.get("id")) for tag, attrs in found.elements]
+    texts = " ".join("".join(found.texts).split())
+    for text in (
+        "in ONNX Runtime Odd, 2 Loop odd, p, q no odd; a loop 2 reorders, ",
+        "in ONNX Runtime, after the program NonZero last its shape depends on data",
+        "The time of what runs after the program is in none of the times here.",
+        f"grid_sample sampled {hosted.reason} 1 reorder, ",
+    ):
+        assert text in texts
+
+
+def test_nothing_is_said_of_places_where_there_is_but_one():
+    report = collect(plan_of(small()))
+    assert (report.parts, report.hosted) == ((), ())
+    page = render(report)
+    assert 'id="places"' not in page
+    assert "ONNX Runtime" not in page
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_in_other_runtimes_are_text_as_well(name: str):
+    page = to_html(plan_of(mixed(name)))
+    page.encode("utf-8")
+    found, harmless = read(page), read(to_html(plan_of(mixed())))
+    assert [tag for tag, _ in found.elements] == [tag for tag, _ in harmless.elements]
+    shown = re.sub("[\x00\x1b\ud800]", "\ufffd", name)
+    assert f"no {shown}; a loop" in "".join(found.texts)
 
 
 # --- folding --------------------------------------------------------------------------------------

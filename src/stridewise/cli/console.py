@@ -199,11 +199,16 @@ class Request:
     accuracy: Accuracy = "fast"
     weight_memory_limit: int | None = None
     memory_limit: int | None = None
+    fallback: bool = True
 
     def load(self, source: Path | bytes | None = None) -> Graph:
         """Return the graph of the model, or of ``source``, with the shapes asked for."""
         return api.load(
-            source or self.model, self.shapes, self.values, memory_limit=self.memory_limit
+            source or self.model,
+            self.shapes,
+            self.values,
+            memory_limit=self.memory_limit,
+            fallback=self.fallback,
         )
 
     def compile(self, *, quiet: bool, source: Path | bytes | Graph | None = None) -> CompiledModel:
@@ -236,6 +241,7 @@ class Request:
             weight_memory_limit=self.weight_memory_limit,
             memory_limit=self.memory_limit,
             plan=self.plan,
+            fallback=self.fallback,
         )
 
 
@@ -290,6 +296,9 @@ _OPTIONS = (
         metavar="SIZE",
         help="What the model may need, like 2GiB; by default three quarters of the memory.",
     ),
+    click.option(
+        "--no-fallback", is_flag=True, help="Refuse models of which ONNX Runtime computes a part."
+    ),
 )
 
 
@@ -314,10 +323,12 @@ def compile_options(command: Callable[..., None]) -> Callable[..., None]:
         shapes: tuple[str, ...],
         values: tuple[str, ...],
         plan_file: Path | None,
+        no_fallback: bool,
         **others: Any,
     ) -> None:
         own = {key: others.pop(key) for key in _AS_GIVEN}
-        request = Request(model, parse_shapes(shapes), parse_values(values), plan=plan_file, **own)
+        own |= {"plan": plan_file, "fallback": not no_fallback}
+        request = Request(model, parse_shapes(shapes), parse_values(values), **own)
         command(request, **others)
 
     decorated: Callable[..., None] = with_request

@@ -168,7 +168,7 @@ def run(  # noqa: PLR0913 (one parameter an option)
     as_json: bool,
 ) -> None:
     """Compile a model, run it once, and show what its outputs look like."""
-    file = api.model_file(request.model)
+    file = api.model_file(request.model, fallback=request.fallback)
     arrays = _given(file, given, random=random)
     graph = _graph(request, file, arrays)
     loaded = {

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from stridewise.ops.capability import graph_capability
-from stridewise.ops.kernels import HOST
-from stridewise.planner.host import is_host
+from stridewise.planner.partitions import find_hosted
 from stridewise.planner.plan import Plan
 from stridewise.planner.why import formats_of
 
@@ -43,17 +42,8 @@ def _node_lines(plan: Plan) -> list[str]:
 
 
 def _host_lines(plan: Plan) -> list[str]:
-    """Return which nodes run on the host, those of one operator and reason in one line."""
-    hosted = {d.node for d in plan.decisions if is_host(d.chosen.option)}
-    ops = {node.name: node.op for node in plan.graph.nodes}
-    found: dict[tuple[str, str], list[str]] = {}
-    for refusal in plan.refusals:
-        if refusal.rule == HOST and refusal.subject in hosted:
-            found.setdefault((ops[refusal.subject], refusal.reason), []).append(refusal.subject)
-    return [
-        f"on the host: {op} {names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}: {why}"
-        for (op, why), names in found.items()
-    ]
+    """Return which nodes run on the host, and what that costs at their borders."""
+    return [f"on the host: {hosted}" for hosted in find_hosted(plan)]
 
 
 def _reorder_lines(plan: Plan) -> list[str]:

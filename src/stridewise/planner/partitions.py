@@ -1,4 +1,4 @@
-"""What runs where in a plan, and what crossing the border to another runtime costs."""
+"""What runs where in a plan, and what crossing the borders costs: to another runtime, to NumPy."""
 
 from __future__ import annotations
 
@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING
 from stridewise.graph import Segment, Support
 from stridewise.ops.capability import graph_capability
 from stridewise.ops.fallback import OP
+from stridewise.ops.kernels import HOST
+from stridewise.planner.host import is_host
 
 if TYPE_CHECKING:
-    from stridewise.planner.plan import Plan
+    from stridewise.planner.plan import Plan, Reorder
 
-__all__ = ["Partition", "find_partitions"]
+__all__ = ["Hosted", "Partition", "find_hosted", "find_partitions"]
+
+
+def _at_border(reorders: int, reorder_ns: float, place: str) -> str:
+    """Return what a border costs, "" for nothing."""
+    if not reorders:
+        return ""
+    noun = "reorder" if reorders == 1 else "reorders"
+    return f" ({reorders} {noun} at {place}, {reorder_ns / 1e3:.1f} us)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +48,33 @@ class Partition:
 
     def __str__(self) -> str:
         text = str(Segment(self.support, self.nodes, self.operators, self.reasons))
-        if not self.reorders:
-            return text
-        noun = "reorder" if self.reorders == 1 else "reorders"
-        return f"{text} ({self.reorders} {noun} at its border, {self.reorder_ns / 1e3:.1f} us)"
+        return text + _at_border(self.reorders, self.reorder_ns, "its border")
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """Native nodes of one operator that NumPy computes, for one reason.
+
+    Attributes:
+        operator: the operator.
+        nodes: their names.
+        reason: why no kernel of the target computes them.
+        reorders: how many reorders their inputs and outputs need, as NumPy takes and gives
+            tensors in the user's order.
+        reorder_ns: predicted time of these.
+    """
+
+    operator: str
+    nodes: tuple[str, ...]
+    reason: str
+    reorders: int
+    reorder_ns: float
+
+    def __str__(self) -> str:
+        more = f" and {len(self.nodes) - 1} more" if self.nodes[1:] else ""
+        place = "their borders" if more else "its border"
+        text = f"{self.operator} {self.nodes[0]}{more}: {self.reason}"
+        return text + _at_border(self.reorders, self.reorder_ns, place)
 
 
 def _borders(plan: Plan) -> Iterator[frozenset[str]]:
@@ -67,4 +100,43 @@ def find_partitions(plan: Plan) -> tuple[Partition, ...]:
                 len(crossing), float(cost),
             )
         )  # fmt: skip
+    return tuple(found)
+
+
+def _moved_for(plan: Plan) -> dict[str, list[Reorder]]:
+    """Return the reorders of what each host node reads, and of what it gives."""
+    key = plan.storages.key
+    to: dict[tuple[str, str], Reorder] = {}
+    since: dict[tuple[str, str], list[Reorder]] = {}
+    for reorder in plan.reorders:
+        to[reorder.tensor, key(reorder.tensor, reorder.target)] = reorder
+        since.setdefault((reorder.tensor, key(reorder.tensor, reorder.source)), []).append(reorder)
+    found: dict[str, list[Reorder]] = {}
+    for node, decision in zip(plan.graph.nodes, plan.decisions, strict=True):
+        option = decision.chosen.option
+        if node.op == OP or not is_host(option):
+            continue
+        crossing = found[node.name] = []
+        for name, fmt in zip(node.inputs, option.inputs, strict=True):
+            if fmt is not None and (name, key(name, fmt)) in to:
+                crossing.append(to[name, key(name, fmt)])
+        for name, fmt in zip(node.outputs, option.outputs, strict=True):
+            crossing.extend(since.get((name, key(name, fmt)), ()))
+    return found
+
+
+def find_hosted(plan: Plan) -> tuple[Hosted, ...]:
+    """Return which native nodes run on the host, those of one operator and reason together."""
+    moved = _moved_for(plan)
+    ops = {node.name: node.op for node in plan.graph.nodes}
+    groups: dict[tuple[str, str], list[str]] = {}
+    for refusal in plan.refusals:
+        if refusal.rule == HOST and refusal.subject in moved:
+            groups.setdefault((ops[refusal.subject], refusal.reason), []).append(refusal.subject)
+    found: list[Hosted] = []
+    for (operator, reason), nodes in groups.items():
+        # Two of them may read one reorder.
+        crossing = dict.fromkeys(reorder for name in nodes for reorder in moved[name])
+        cost = float(sum(reorder.cost_ns for reorder in crossing))
+        found.append(Hosted(operator, tuple(nodes), reason, len(crossing), cost))
     return tuple(found)

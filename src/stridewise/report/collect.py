@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from itertools import accumulate
 
+from stridewise.ops.capability import graph_capability
+from stridewise.planner.partitions import find_hosted
 from stridewise.planner.plan import Plan
-from stridewise.report.data import Arena, Bar, Block, Edge, Group, Move, Report, Vertex
+from stridewise.report.data import (
+    Arena,
+    Bar,
+    Block,
+    Edge,
+    Group,
+    Hosted,
+    Move,
+    Part,
+    Report,
+    Vertex,
+)
 from stridewise.report.drawing import Drawing, Regret, clean, refusal_row
 from stridewise.report.fold import repeats, stretches
 from stridewise.report.formats import Formats
@@ -106,6 +120,36 @@ def _bars(plan: Plan) -> tuple[Bar, ...]:
     )
 
 
+def _parts(plan: Plan) -> tuple[Part, ...]:
+    """Return what runs where, unless all of it is native."""
+    if graph_capability(plan.graph).is_native:
+        return ()
+    return tuple(
+        Part(
+            part.support,
+            tuple(map(clean, part.nodes)),
+            tuple(Counter(map(clean, part.operators)).items()),
+            tuple(map(clean, part.reasons)),
+            part.reorders,
+            part.reorder_ns,
+        )
+        for part in plan.partitions
+    )
+
+
+def _hosted(plan: Plan) -> tuple[Hosted, ...]:
+    return tuple(
+        Hosted(
+            item.operator,
+            tuple(map(clean, item.nodes)),
+            clean(item.reason),
+            item.reorders,
+            item.reorder_ns,
+        )
+        for item in find_hosted(plan)
+    )
+
+
 def _measured(profile: Profile | None) -> dict[str, float] | None:
     if profile is None:
         return None
@@ -155,6 +199,8 @@ def collect(
         movers=find_movers(plan, others or {}),
         placed=find_placed(plan),
         savings=tuple(clean(str(saving)) for saving in plan.savings()),
+        parts=_parts(plan),
+        hosted=_hosted(plan),
         formats=formats.uses(),
         pictures=formats.pictures(),
         vertices=tuple(drawing.vertices),

@@ -19,7 +19,9 @@ __all__ = [
     "Edge",
     "FormatUse",
     "Group",
+    "Hosted",
     "Move",
+    "Part",
     "Port",
     "RefusalRow",
     "RegretRow",
@@ -251,6 +253,38 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Neighbors in the order of execution that run in one place.
+
+    Attributes:
+        support: ``native``, ``fallback`` in the program, or ``tail`` behind it.
+        nodes: their names.
+        operators: each operator with how many of the nodes have it.
+        reasons: why they are not native.
+        reorders: how many reorders another runtime needs at its border.
+        reorder_ns: predicted time of these.
+    """
+
+    support: str
+    nodes: tuple[str, ...]
+    operators: tuple[tuple[str, int], ...]
+    reasons: tuple[str, ...]
+    reorders: int
+    reorder_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hosted:
+    """Native nodes of one operator that NumPy computes, why, and the reorders at their borders."""
+
+    operator: str
+    nodes: tuple[str, ...]
+    reason: str
+    reorders: int
+    reorder_ns: float
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """All that the page shows.
 
@@ -272,6 +306,8 @@ class Report:
         movers: how many such steps this plan and others take.
         placed: concats, slices, ... that are views, beside all of them.
         savings: what other formats of inputs and outputs would save.
+        parts: what runs natively and what in another runtime, in order; empty where all is native.
+        hosted: what of the native nodes NumPy computes.
         formats: in use, those of most bytes first.
         pictures: of each format, SVG, or "" where there is none; no part of the JSON.
         vertices: in the order of execution.
@@ -299,6 +335,8 @@ class Report:
     movers: tuple[Mover, ...]
     placed: tuple[Placed, ...]
     savings: tuple[str, ...]
+    parts: tuple[Part, ...]
+    hosted: tuple[Hosted, ...]
     formats: tuple[FormatUse, ...]
     pictures: tuple[str, ...]
     vertices: tuple[Vertex, ...]

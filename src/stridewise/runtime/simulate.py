@@ -22,6 +22,7 @@ from stridewise.ops.geometry import user_format
 from stridewise.planner.candidates import Candidate
 from stridewise.planner.plan import Plan, Reorder
 from stridewise.planner.targets import TableTarget
+from stridewise.runtime.fallback import TailRun
 from stridewise.runtime.inputs import as_array, in_order
 from stridewise.runtime.model import Model
 from stridewise.runtime.storage import StoredTensor, pack, store, unpack
@@ -53,6 +54,7 @@ class SimulatedModel(Model):
 
         Raises:
             ExecutionError: the plan is for a target with kernels.
+            DependencyError: another runtime computes what is behind the plan, and is not installed.
         """
         if not isinstance(plan.target, TableTarget):
             raise ExecutionError(
@@ -64,6 +66,7 @@ class SimulatedModel(Model):
                 )
             )
         self._plan = plan
+        self._tail = TailRun.of(plan)
         self._padding = plan.target.padding
         constants = plan.graph.constants
         self.packed: dict[tuple[str, int], Array] = {}
@@ -94,6 +97,9 @@ class SimulatedModel(Model):
             ExecutionError: the plan contradicts itself.
         """
         graph = self._plan.graph
+        if self._tail is not None:
+            results = tuple(self.run(self._tail.named(inputs)).values())
+            return results[0] if len(results) == 1 else results
         if len(inputs) != len(graph.inputs):
             raise InputError(
                 describe(
@@ -142,8 +148,11 @@ class SimulatedModel(Model):
             InputError: as for :meth:`run`.
             ExecutionError: the plan contradicts itself.
         """
-        found = self._execute(in_order(self._plan.graph, inputs), callback)
-        return dict(zip(self.output_names, found, strict=True))
+        given = inputs if self._tail is None else self._tail.tensors(inputs)
+        graph = self._plan.graph
+        found = self._execute(in_order(graph, given), callback)
+        computed = dict(zip(graph.outputs, found, strict=True))
+        return computed if self._tail is None else self._tail.results(inputs, computed)
 
     def _execute(self, arrays: Sequence[Array], callback: Seen | None = None) -> list[Array]:
         return _Run(self, self._plan, self._padding, callback).outputs(arrays)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stridewise.errors import ModelError, describe
 from stridewise.graph import Node, Refusal, Value
 from stridewise.ops.effort import effort
 from stridewise.ops.geometry import user_format
@@ -26,6 +27,9 @@ from stridewise.ops.kernels import (
 
 __all__ = ["host_option", "host_refusal", "is_host"]
 
+_MOST_OPERATIONS = 10**13
+"""What one host kernel may take: hours of NumPy. Models that ask for more are damaged or hostile."""
+
 
 def _dense(value: Value) -> MemorySpec:
     return MemorySpec(value.shape, "dense", dtype=value.dtype.short)
@@ -39,6 +43,9 @@ def host_option(context: KernelContext) -> KernelOption:
     """Return the one way to compute a node on the host.
 
     Constants are no arguments: the function has them from the graph.
+
+    Raises:
+        ModelError: it would take hours.
     """
     node = context.node
     inputs = [(index, context.value(name)) for index, name in enumerate(node.inputs) if name]
@@ -57,6 +64,15 @@ def host_option(context: KernelContext) -> KernelOption:
         tuple(types.get(index) for index in range(len(node.inputs))),
         tuple(value.type for value in outputs),
     )
+    if wanted.operations > _MOST_OPERATIONS:
+        raise ModelError(
+            describe(
+                f"node {node.name!r} ({node.op})",
+                expected=f"at most {_MOST_OPERATIONS:.0e} operations for NumPy",
+                found=f"{wanted.operations:.1e}",
+                fix="give smaller shapes, or write it as a matrix product",
+            )
+        )
     args = (
         *(Arg(f"in{index}", input_of(index)) for index, _ in read),
         *(Arg(f"out{index}", output_of(index)) for index in range(len(outputs))),

@@ -150,6 +150,34 @@ def test_fifty_shapes_in_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> No
     assert [program.shapes["x"] for program in info.ready] == list(shapes)[-4:]
 
 
+def test_empty_inputs_run_and_leave_later_plans_alone() -> None:
+    proto = classifier(("N", 3, 8, 8))
+    apart = compiled(proto)
+    model = compiled(proto, shapes={"x": ("0..4", 3, 8, 8)})
+    assert model.plan.graph.value("x").shape == (1, 3, 8, 8)
+    for one in (apart, model):
+        assert one(draw(0, 3, 8, 8)).shape == (0, 7)
+        right(one, proto, {"x": draw(3, 3, 8, 8)})
+    first = compiled(classifier())
+    assert first(draw(0, 3, 8, 8)).shape == (0, 7)
+    assert first(draw(1, 3, 8, 8)).shape == (1, 7)
+    assert first.plan.name != "follows"
+    fixed = sw.compile(classifier((0, 3, 8, 8)), tune="model")
+    assert type(fixed) is sw.CompiledModel
+    assert fixed(draw(0, 3, 8, 8)).shape == (0, 7)
+    with pytest.raises(sw.InputError, match=r"expected shape \(0, 3, 8, 8\)"):
+        fixed(draw(1, 3, 8, 8))
+
+
+def test_an_empty_batch_may_be_one_of_a_choice() -> None:
+    proto = classifier(("N", 3, 8, 8))
+    model = compiled(proto, shapes={"x": ([0, 4], 3, 8, 8)})
+    assert model.programs.ready[0].shapes["x"] == (4, 3, 8, 8)
+    assert model(draw(0, 3, 8, 8)).shape == (0, 7)
+    right(model, proto, {"x": draw(3, 3, 8, 8)})
+    assert model.programs.misses == 2
+
+
 def test_the_second_visit_does_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     for owner, name in ((ModelFile, "graph"), (Packing, "pack"), (NativeProgram, "__init__")):
@@ -191,6 +219,7 @@ def test_weights_are_packed_once_where_formats_allow() -> None:
     memory = model.memory
     assert memory.packed_weights < 1.3 * alone.packed_weights
     assert memory.shared_weights == sum(program.shared_weights for program in others)
+    assert memory.winograd_weights <= memory.packed_weights
     assert memory.arena == sum(program.arena for program in model.programs.ready)
 
 
@@ -349,7 +378,7 @@ def test_only_shapes_within_limits(
     [
         (("4..1", 3, 8, 8), "expected a number, a symbol 'N', a range '1..16', a choice"),
         (("N", 3, 8), r"expected a shape of rank 4, like \(N, 3, H, W\)"),
-        ((0, 3, 8, 8), "positive extents"),
+        ((-1, 3, 8, 8), "extents of 0 or more"),
         ([(1, 3, 8, 8), (2, 3, 8)], "shapes of one rank"),
         ("N", "a tuple of extents, or a list of shapes"),
     ],
@@ -510,7 +539,7 @@ def test_scales_of_a_resize_that_come_with_the_call() -> None:
 def test_images_are_no_values() -> None:
     proto = make(node("Relu", outputs=["s"]), node("Resize", "x", "", "s"), shape=(1, 3, 8, 8))
     with pytest.raises(sw.ModelError, match="the scales to be constant") as caught:
-        sw.compile(proto, tune="model")
+        sw.compile(proto, tune="model", fallback=False)
     assert not isinstance(caught.value, sw.UnknownValueError)
 
 

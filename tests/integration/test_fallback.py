@@ -476,13 +476,15 @@ def test_what_no_runtime_knows_is_refused() -> None:
             "at most 2147483647",
         ),
         (node("MaxPool", "x", "y", kernel_shape=[2, 2], auto_pad="SOME"), "auto_pad"),
-        (node("Einsum", "x", "x", equation="ab"), "a supported operator"),
+        (node("DFT", "x", "x", axis=1), "a supported operator"),
+        (node("Einsum", "x", "y", equation="ab"), "operands that fit 'ab'"),
+        (node("Reshape", "x seven", "y"), "a new shape of 192 elements"),
         (node("Conv", "x w", "y"), "2 input channels, found 3"),
         (node("NonMaxSuppression", "x x nowhere", "y"), "defined before it, found 'nowhere'"),
     ],
 )
 def test_damaged_models_are_not_handed_on(bad: NodeProto, message: str) -> None:
-    constants = {"w": weights(4, 2, 1, 1)}
+    constants = {"w": weights(4, 2, 1, 1), "seven": np.array([7])}
     damaged = model([bad], [info("x", FLOAT, [1, 3, 8, 8])], "y", constants)
     with pytest.raises(sw.ModelError, match=message):
         sw.load(damaged)

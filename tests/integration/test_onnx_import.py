@@ -194,7 +194,7 @@ def test_shapes_that_fit_no_input() -> None:
     wrong = {"error": InputError}
     fails(model, "names of inputs ('x')", "'z'", shapes={"z": (1,)}, **wrong)
     fails(model, "rank 4, like (n, 3, s, s)", "(1, 3)", shapes={"x": (1, 3)}, **wrong)
-    fails(model, "positive extents", shapes={"x": (0, 3, 4, 4)}, **wrong)
+    fails(model, "extents of 0 or more", shapes={"x": (-1, 3, 4, 4)}, **wrong)
     fails(model, "s = 4 as elsewhere", "5", shapes={"x": (1, 3, 4, 5)}, **wrong)
 
 

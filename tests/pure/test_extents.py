@@ -16,7 +16,7 @@ from stridewise.ops import GraphBuilder, evaluate
 from stridewise.ops.batch import batch_outputs
 
 F32 = dtype_of("float32")
-NUMBERS = st.integers(1, 10**6)
+NUMBERS = st.integers(0, 10**6)
 
 
 @st.composite
@@ -45,7 +45,7 @@ def test_what_fits_is_the_least_of_what_may_be(extent: Extent, size: int) -> Non
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", "1..", "=3", "N=", 0, -1, "5..2", True, 1.5, (1, 2, 3), [], "0..3", "1|x", "N M"]
+    "wrong", ["", "1..", "=3", "N=", -1, "5..2", True, 1.5, (1, 2, 3), [], (-1, 3), "1|x", "N M"]
 )
 def test_extents_that_are_none(wrong: object) -> None:
     with pytest.raises(InputError, match=r"input 'x': expected a number, a symbol 'N', a range"):
@@ -63,6 +63,16 @@ def test_limits_of_a_symbol_hold_wherever_it_is() -> None:
     assert found.default() == {"x": (1, 3), "y": (1, 5), "z": (2, 5)}
     assert not found.is_fixed
     assert found.without(["x", "y"]).is_fixed
+
+
+def test_defaults_have_elements_where_they_may() -> None:
+    found = signature(a=("0..4", 3), b=([0, 4], "C"), c=("N", 0), d=(2, "C=0"), e=[(0, 3), (2, 3)])
+    assert found.default() == {"a": (1, 3), "b": (4, 0), "c": (1, 0), "d": (2, 0), "e": (2, 3)}
+    empty = {"a": (0, 3), "b": (0, 0), "c": (0, 0), "d": (2, 0), "e": (0, 3)}
+    assert found.fitted(empty) == empty
+    for name, shape in (("a", (0, 0)), ("b", (0, 1)), ("c", (0, 1)), ("d", (0, 0))):
+        with pytest.raises(InputError, match=f"input '{name}'"):
+            found.fitted({**empty, name: shape})
 
 
 def test_a_larger_batch_is_one_for_all_inputs_of_its_symbol() -> None:

@@ -49,7 +49,7 @@ class ModelSpecializer:
         self._file, self._request, self._values = file, request, values
         self._later: Later = later
         self._arrays, self._weights = ArrayStore(), WeightStore()
-        self._leader: Plan | None = None
+        self._leaders: dict[frozenset[str], Plan] = {}
 
     def graph(self, shapes: _Shapes, values: Mapping[str, Array]) -> Graph:
         """Return the model for some shapes, as the user wrote it."""
@@ -59,14 +59,19 @@ class ModelSpecializer:
     def model(
         self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
     ) -> CompiledModel:
-        """Return a program; the first one is tuned as asked for, the others as ``later`` says."""
+        """Return a program; the first one is tuned as asked for, the others as ``later`` says.
+
+        Without elements no kernel is better than another, so that programs for empty inputs and
+        those for others do not decide alike.
+        """
         simplified = simplify(self.graph(shapes, values))
         shared = self._arrays.shared(simplified.graph)
         simplified = dataclasses.replace(simplified, graph=shared)
-        leader = self._leader
+        empty = frozenset(name for name, shape in shapes.items() if 0 in shape)
+        leader = self._leaders.get(empty)
         if leader is None or self._later == "tune":
             plan = _tuned(self._request.work(simplified))
-            self._leader = leader or plan
+            self._leaders.setdefault(empty, plan)
         else:
             estimates = dataclasses.replace(self._request, tune="model")
             work = estimates.work(simplified)
@@ -155,7 +160,7 @@ def compile_file(request: Request, file: ModelFile, limits: Limits) -> Model:
         ModelError: the model uses something unsupported.
     """
     values = file.values(request.values or {})
-    given = {name: value.shape for name, value in values.items() if 0 not in value.shape}
+    given = {name: value.shape for name, value in values.items()}
     signature = file.signature.narrowed({**(request.shapes or {}), **given}).without(values)
     specializer = ModelSpecializer(file, request, values, limits.later)
     if signature.is_fixed:

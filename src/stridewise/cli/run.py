@@ -97,7 +97,7 @@ def _graph(request: Request, file: ModelFile, arrays: Mapping[str, Array]) -> Gr
     signature = file.signature.narrowed(request.shapes)
     free = {item.name for item in signature if not item.is_fixed}
     own = {name: array.shape for name, array in arrays.items() if name in free}
-    signature.fitted({name: shape for name, shape in own.items() if 0 not in shape})
+    signature.fitted(own)
     values = dict(request.values)
     while True:
         shapes = {**request.shapes, **{n: s for n, s in own.items() if n not in values}}

@@ -45,7 +45,7 @@ class Extent:
     """
 
     symbols: tuple[str, ...] = ()
-    low: int = 1
+    low: int = 0
     high: int | None = None
     choice: tuple[int, ...] = ()
 
@@ -60,10 +60,10 @@ class Extent:
             where: how messages name it.
 
         Raises:
-            InputError: it is none of these, or holds no positive number.
+            InputError: it is none of these, or holds a number below 0.
         """
         found = cls._parse(given)
-        if found is None or found.low < 1 or (found.high is not None and found.high < found.low):
+        if found is None or found.low < 0 or (found.high is not None and found.high < found.low):
             raise InputError(describe(where, expected=_SPELLING, found=repr(given)))
         return found
 
@@ -117,8 +117,13 @@ class Extent:
 
     @property
     def least(self) -> int | None:
-        """The least extent, where the caller has given limits; else None."""
-        return None if self.high is None else self.low
+        """The least extent but 0, where the caller has given limits; else None.
+
+        It is 0 where there is no other.
+        """
+        if self.high is None:
+            return None
+        return next((item for item in self.choice if item), max(self.low, min(self.high, 1)))
 
     def fits(self, extent: int) -> int | None:
         """Return the extent, or the least of a choice that is not below it; None if it is out."""
@@ -207,7 +212,7 @@ class InputSpec:
     def _fitted(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
         if self.extents is None:
             return shape
-        if len(shape) != len(self.extents) or 0 in shape:
+        if len(shape) != len(self.extents):
             return None
         if self.shapes:
             larger = [s for s in self.shapes if s[1:] == shape[1:] and s[:1] >= shape[:1]]
@@ -244,14 +249,14 @@ def parse_shape(
         expected = "a tuple of extents, or a list of shapes"
         raise InputError(describe(where, expected=expected, found=repr(given)))
     items = list(cast("Sequence[object]", given))
-    if is_fixed(items) and not all(index(cast("SupportsIndex", item)) > 0 for item in items):
-        raise InputError(describe(where, expected="positive extents", found=str(tuple(items))))
+    if is_fixed(items) and not all(index(cast("SupportsIndex", item)) >= 0 for item in items):
+        raise InputError(describe(where, expected="extents of 0 or more", found=str(tuple(items))))
     whole = isinstance(given, list) and bool(items) and all(map(is_fixed, items))
     if not whole:
         return tuple(Extent.parse(item, where) for item in items), ()
     shapes = [tuple(map(index, cast("Sequence[SupportsIndex]", item))) for item in items]
-    if len(set(map(len, shapes))) > 1 or any(extent < 1 for shape in shapes for extent in shape):
-        expected = "shapes of one rank and of positive extents"
+    if len(set(map(len, shapes))) > 1 or any(extent < 0 for shape in shapes for extent in shape):
+        expected = "shapes of one rank and of extents of 0 or more"
         raise InputError(describe(where, expected=expected, found=str(shapes)))
     extents = [Extent.parse(list(column), where) for column in zip(*shapes, strict=True)]
     return tuple(extents), tuple(shapes)
@@ -317,13 +322,15 @@ class Signature:
     def default(self) -> dict[str, tuple[int, ...]]:
         """Return the default shapes: the least ones; an open batch, the first extent, is 1.
 
+        They have elements wherever some allowed shape has.
+
         Inputs of which an extent is known neither from a limit nor from its symbol are left out.
         """
         symbols = self._least()
         found: dict[str, tuple[int, ...]] = {}
         for item in self.inputs:
             if item.shapes:
-                found[item.name] = item.shapes[0]
+                found[item.name] = next((s for s in item.shapes if 0 not in s), item.shapes[0])
             elif item.extents is not None:
                 sizes = [self._default(e, symbols, axis) for axis, e in enumerate(item.extents)]
                 known = tuple(size for size in sizes if size is not None)
@@ -336,15 +343,16 @@ class Signature:
         found: dict[str, int] = {}
         for item in self.inputs:
             for extent in item.extents or ():
-                for symbol in extent.symbols if extent.least is not None else ():
-                    found[symbol] = max(found.get(symbol, 1), extent.low)
+                least = extent.least
+                for symbol in extent.symbols if least is not None else ():
+                    found[symbol] = max(found.get(symbol, 0), least or 0)
         return found
 
     @staticmethod
     def _default(extent: Extent, symbols: Mapping[str, int], axis: int) -> int | None:
         known = [symbols[symbol] for symbol in extent.symbols if symbol in symbols]
         if extent.least is not None:
-            known.append(extent.low)
+            known.append(extent.least)
         return max(known) if known else (1 if axis == 0 else None)
 
 

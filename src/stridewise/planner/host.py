@@ -28,7 +28,7 @@ from stridewise.ops.kernels import (
 __all__ = ["host_option", "host_refusal", "is_host"]
 
 _MOST_OPERATIONS = 10**13
-"""What one host kernel may take: hours of NumPy. Models that ask for more are damaged or hostile."""
+"""What one host kernel may take: hours of NumPy. Models that want more are damaged or hostile."""
 
 
 def _dense(value: Value) -> MemorySpec:

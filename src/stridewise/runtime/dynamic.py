@@ -238,10 +238,12 @@ class DynamicModel(Model):
         """What all programs occupy together; weights that several of them read count once."""
         models = [model for _, model, _ in self._cache.models()]
         blocks = {id(block): block for model in models for block in model.weights.blocks}
+        winograd = {key: size for m in models for key, size in m.weights.winograd.items()}
         return Memory(
             sum(model.memory.arena for model in models),
             sum(model.memory.arena_lower_bound for model in models),
             sum(block.buffer.nbytes for block in blocks.values()),
+            sum(winograd.values()),
             sum(model.weights.shared_nbytes for model in models),
         )
 

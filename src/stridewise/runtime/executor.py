@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError, InputError, StridewiseError, describe
 from stridewise.ops.geometry import storage_shape
-from stridewise.ops.winograd import packed_nbytes
 from stridewise.planner.page import Page, framed
 from stridewise.planner.plan import Plan
 from stridewise.runtime.chrome_trace import chrome_trace
@@ -181,11 +180,7 @@ class CompiledModel(Model):
             self.program.arena_nbytes,
             self.program.lower_bound_nbytes,
             self.weights.own_nbytes + self.weights.shared_nbytes,
-            sum(
-                packed_nbytes(constant.spec)
-                for constant in self.program.constants
-                if constant.spec is not None and constant.role == "weights"
-            ),
+            sum(self.weights.winograd.values()),
             self.weights.shared_nbytes,
         )
 

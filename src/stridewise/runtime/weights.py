@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.graph import Constant, Graph
+from stridewise.ops.winograd import packed_nbytes
 from stridewise.runtime.library import load_core
 from stridewise.runtime.memory import ALIGNMENT
 from stridewise.runtime.primitives import pack_into, packs_itself, role_argument
@@ -183,6 +184,8 @@ class Weights:
         places: for each constant, which buffer, and the offset in it.
         own_nbytes: bytes that were packed for this program.
         shared_nbytes: bytes that lie in blocks of other programs.
+        winograd: bytes of weights that Winograd kernels have transformed; their keys are equal
+            where programs share them.
     """
 
     def __init__(
@@ -200,6 +203,12 @@ class Weights:
         missing = [packing for key, packing in distinct.items() if key not in known]
         self.own_nbytes = sum(packing.nbytes for packing in missing)
         self.shared_nbytes = sum(distinct[key].nbytes for key in known)
+        self.winograd: Mapping[Hashable, int] = {
+            packing.key: nbytes
+            for constant, packing in zip(constants, wanted, strict=True)
+            if constant.spec is not None and constant.role == "weights"
+            if (nbytes := packed_nbytes(constant.spec))
+        }
         own, offsets = _packed(missing, [*arrays.values()], threads)
         store.add(own, offsets)
         known.update({key: (own, offset) for key, offset in offsets.items()})

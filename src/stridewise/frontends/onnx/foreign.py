@@ -34,6 +34,7 @@ from stridewise.frontends.onnx.cluster import Part, partition
 from stridewise.frontends.onnx.importer import MAX_WINDOW, Importer
 from stridewise.frontends.onnx.initializers import declare, inline
 from stridewise.frontends.onnx.proto import (
+    DamageError,
     OnnxNode,
     bare_node,
     decode_node,
@@ -271,6 +272,8 @@ class Survey:
         That is where ONNX doesn't allow it either. And what could not be computed from constants
         within the budget shall not be computed without one.
         """
+        if isinstance(error, DamageError):
+            raise error
         for name in reads_of(node.proto):
             try:
                 self._constant(name)

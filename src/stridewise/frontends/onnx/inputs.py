@@ -83,7 +83,9 @@ def _input(info: ValueInfoProto) -> ModelInput:
     if not tensor.HasField("shape"):
         return ModelInput(info.name, dtype, None)
     dims = tuple(
-        int(dim.dim_value) if dim.dim_value > 0 else dim.dim_param for dim in tensor.shape.dim
+        # Some exporters write -1 for what is open.
+        int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param
+        for dim in tensor.shape.dim
     )
     return ModelInput(info.name, dtype, dims)
 
@@ -150,7 +152,7 @@ def _value(item: ModelInput, value: ArrayLike) -> Array:
 
 
 def _is_extent(given: object) -> bool:
-    return isinstance(given, SupportsIndex) and index(given) > 0
+    return isinstance(given, SupportsIndex) and index(given) >= 0
 
 
 def _check_given(inputs: Sequence[ModelInput], shapes: Shapes) -> dict[str, int]:
@@ -166,7 +168,7 @@ def _check_given(inputs: Sequence[ModelInput], shapes: Shapes) -> dict[str, int]
             )
         if not all(_is_extent(extent) for extent in shape):
             raise InputError(
-                describe(item.where, expected="positive extents", found=str(tuple(shape)))
+                describe(item.where, expected="extents of 0 or more", found=str(tuple(shape)))
             )
         if item.dims is None:
             continue

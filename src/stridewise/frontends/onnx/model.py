@@ -240,9 +240,8 @@ def _declare_inputs(
     shapes: Mapping[str, Sequence[int]],
     values: Mapping[str, Array],
 ) -> None:
-    given = {name: data.shape for name, data in values.items() if 0 not in data.shape}
-    known = [item for item in inputs if item.name not in values or item.name in given]
-    resolved = resolve_shapes(known, {**shapes, **given})
+    given = {name: data.shape for name, data in values.items()}
+    resolved = resolve_shapes(inputs, {**shapes, **given})
     for item in inputs:
         if item.name in values:
             importer.add_value(item.name, values[item.name])

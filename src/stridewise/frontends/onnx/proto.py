@@ -17,6 +17,7 @@ from stridewise.ops.registry import Array
 
 __all__ = [
     "OPSETS",
+    "DamageError",
     "OnnxAttr",
     "OnnxNode",
     "bare_node",
@@ -42,6 +43,10 @@ class Undecoded:
 OnnxAttr = (
     int | float | str | Array | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Undecoded
 )
+
+
+class DamageError(ModelError):
+    """A node breaks a rule of ONNX, so that no other runtime needs to be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,10 @@ class OnnxNode:
     def error(self, expected: str, found: object, fix: str = "") -> ModelError:
         """Return an error that names the node."""
         return ModelError(describe(self.where, expected=expected, found=str(found), fix=fix))
+
+    def damage(self, expected: str, found: object, fix: str = "") -> DamageError:
+        """Return an error that names the node and says that ONNX does not allow it."""
+        return DamageError(describe(self.where, expected=expected, found=str(found), fix=fix))
 
     def unsupported(self, expected: str, found: str, fix: str, reason: str) -> UnsupportedError:
         """Return an error that names the node and says that the model itself is sound."""

@@ -47,15 +47,15 @@ def _target(node: OnnxNode, shape: tuple[int, ...], target: tuple[int, ...]) -> 
     for axis, extent in enumerate(target):
         if extent == 0 and copies:
             if axis >= len(shape):
-                raise node.error(f"0 only below axis {len(shape)}", list(target))
+                raise node.damage(f"0 only below axis {len(shape)}", list(target))
             resolved[axis] = shape[axis]
     known = prod(extent for extent in resolved if extent != -1)
     if min(resolved, default=0) < -1 or resolved.count(-1) > 1:
-        raise node.error("one -1 at most, all else 0 or more", list(target))
+        raise node.damage("one -1 at most, all else 0 or more", list(target))
     if -1 in resolved and known > 0:
         resolved[resolved.index(-1)] = prod(shape) // known
     if prod(resolved) != prod(shape):
-        raise node.error(
+        raise node.damage(
             f"a new shape of {prod(shape)} elements, as in {list(shape)}",
             list(target),
             "if you changed the batch of a fixed model, export it with a dynamic one",

@@ -476,7 +476,7 @@ def test_what_no_runtime_knows_is_refused() -> None:
             "at most 2147483647",
         ),
         (node("MaxPool", "x", "y", kernel_shape=[2, 2], auto_pad="SOME"), "auto_pad"),
-        (node("Einsum", "x", "x", equation="ab"), "a supported operator"),
+        (node("Einsum", "x", "x", equation="ab"), "operands that fit 'ab'"),
         (node("Conv", "x w", "y"), "2 input channels, found 3"),
         (node("NonMaxSuppression", "x x nowhere", "y"), "defined before it, found 'nowhere'"),
     ],

@@ -45,6 +45,8 @@ format: venv ## rewrite sources in the house style
 
 fuzz: venv ## put COUNT mutated model files through the compiler (SEED=0 COUNT=10000)
 	$(BIN)/python -m tests.fuzz --seed $(or $(SEED),0) --count $(or $(COUNT),10000)
+	$(BIN)/python -m tests.fuzz --seed $(or $(SEED),0) --fallback \
+		--count $$(( ($(or $(COUNT),10000) + 4) / 5 ))
 
 # The sanitized core lies beside a copy of the sources, outside of .venv: the base interpreter, given
 # the packages of .venv by path, does not see the editable installation.

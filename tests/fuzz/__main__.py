@@ -1,11 +1,13 @@
 """The fuzzer: mutated model files through import, simplify, derive, plan and, for small ones, run.
 
     python -m tests.fuzz --count 10000 --seed 0 --findings build/fuzz
+    python -m tests.fuzz --count 2000 --fallback
 
 Inputs are determined by the seed and their number. They are checked in a process of their own with
 limited memory, which is killed when an input takes too long. A finding is an exception that is no
 StridewiseError, a process that died, or an input that took too long; the input and what happened
-are written into the folder of findings.
+are written into the folder of findings. With ``--fallback``, ONNX Runtime is part of what is
+tried: about half of the inputs are made from models of which it computes something.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ class Session:
     seed: int
     last: int
     findings: Path
+    fallback: bool = False
     outcomes: Counter[str] = field(default_factory=Counter)
     slowest: tuple[float, int] = (0.0, -1)
     reasons: Counter[str] = field(default_factory=Counter)
@@ -56,8 +59,9 @@ class Session:
         if self.reasons[reason[:200]] > 3:
             return
         self.findings.mkdir(parents=True, exist_ok=True)
-        stem = self.findings / f"{self.seed}-{number}"
-        stem.with_suffix(".onnx").write_bytes(content_of(self.seed, number))
+        stem = self.findings / f"{self.seed}-{number}{'-fallback' if self.fallback else ''}"
+        content = content_of(self.seed, number, fallback=self.fallback)
+        stem.with_suffix(".onnx").write_bytes(content)
         stem.with_suffix(".txt").write_text(text, encoding="utf-8")
         print(f"\ninput {number}: {text.strip()[-1500:]}", flush=True)
 
@@ -65,7 +69,9 @@ class Session:
         """Run a process from an input on; return the next input when it has ended."""
         context = multiprocessing.get_context("spawn")
         receive, send = context.Pipe(duplex=False)
-        worker = context.Process(target=work, args=(send, self.seed, first, self.last))
+        worker = context.Process(
+            target=work, args=(send, self.seed, first, self.last, self.fallback)
+        )
         worker.start()
         send.close()
         begin, began = time.perf_counter(), False
@@ -112,9 +118,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--findings", type=Path, default=Path("build/fuzz"))
+    parser.add_argument(
+        "--fallback", action="store_true", help="with ONNX Runtime for what is not native"
+    )
     arguments = parser.parse_args()
     begin = time.perf_counter()
-    session = Session(arguments.seed, arguments.first + arguments.count, arguments.findings)
+    last = arguments.first + arguments.count
+    session = Session(arguments.seed, last, arguments.findings, arguments.fallback)
     number = arguments.first
     while number < session.last:
         number = session.until_failure(number)

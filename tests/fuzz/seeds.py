@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 from tests.fuzz.mutate import mutated
 from tests.integration.onnx_nodes import make, node
 from tests.integration.small_models import WIDTHS, small_models
 
-__all__ = ["content_of", "seeds"]
+__all__ = ["content_of", "foreign_seeds", "seeds"]
 
 F32 = np.float32
 _WIDE = tuple(f"_{width}" for width in WIDTHS[1:])
@@ -73,6 +73,56 @@ def seeds() -> tuple[bytes, ...]:
     return (*blocks, *few * 3, _external(), _local_functions())
 
 
-def content_of(seed: int, number: int) -> bytes:
-    """Return the input of that number."""
-    return mutated(np.random.default_rng([seed, number]), seeds())
+_FOREIGN = (
+    """(float[1, 2, 6, 6] x) => (y)
+    <int64 count = {2}, bool yes = {1}, float[2, 2, 1, 1] w = {0.5, 0.5, 0.5, 0.5}> {
+        c = Conv(x, w)
+        l = Loop(count, yes, c) <body = turn (int64 i, bool go, float[1, 2, 6, 6] state)
+            => (bool on, float[1, 2, 6, 6] next) { on = Identity(go)  next = Tanh(state) }>
+        y = Conv(l, w)
+    }""",
+    """(float[1, 4, 6, 6] x, bool which) => (y) {
+        b = If(which) <then_branch = yes () => (float[1, 4, 6, 6] t) { t = Relu(x) },
+                       else_branch = no () => (float[1, 4, 6, 6] e) { e = Neg(x) }>
+        y = Add(b, x)
+    }""",
+    """(float[1, 4, 6, 6] x) => (y, z) {
+        a = Relu(x)
+        g = com.microsoft.QuickGelu(a)
+        y = MaxPool <kernel_shape = [2, 2]>(g)
+        z = com.microsoft.Gelu(y)
+    }""",
+    """(float[1, 8, 4] boxes, float[1, 2, 8] scores) => (found, r)
+    <int64 most = {3}, float overlap = {0.5}, float least = {0.1}, int64[2] axes = {0, 1}> {
+        r = Relu(scores)
+        kept = NonMaxSuppression(boxes, r, most, overlap, least)
+        found = Cast <to = 1>(kept)
+    }""",
+    """(float[2, 6] x) => (y) {
+        s = SplitToSequence <axis = 1>(x)
+        c = ConcatFromSequence <axis = 0>(s)
+        y = Relu(c)
+    }""",
+    """(float[3, 4] x) => (n, u) {
+        a = Abs(x)
+        n = NonZero(a)
+        u = Unique(a)
+    }""",
+)
+
+
+@cache
+def foreign_seeds() -> tuple[bytes, ...]:
+    """Return seed models of which ONNX Runtime computes a part, always in the same order."""
+    head = '<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]> foreign '
+    models = [parser.parse_model(head + text) for text in _FOREIGN]
+    return tuple(model.SerializeToString() for model in models)
+
+
+def content_of(seed: int, number: int, *, fallback: bool = False) -> bytes:
+    """Return the input of that number; with ``fallback`` many are not all native."""
+    models = seeds()
+    if fallback:
+        # About half of them.
+        models += foreign_seeds() * (len(models) // len(foreign_seeds()))
+    return mutated(np.random.default_rng([seed, number]), models)

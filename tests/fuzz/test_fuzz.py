@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from tests.fuzz.mutate import mutated
-from tests.fuzz.seeds import content_of, seeds
+from tests.fuzz.seeds import content_of, foreign_seeds, seeds
 from tests.fuzz.stages import check
 
 
@@ -16,6 +16,12 @@ def test_seeds_are_sound() -> None:
     # One has external data, which bytes cannot have, and some only shapes to be computed.
     assert outcomes["ran"] > 25
     assert set(outcomes) <= {"ran", "planned", "ModelError"}
+
+
+def test_foreign_seeds_run_with_the_fallback_alone() -> None:
+    for content in foreign_seeds():
+        assert check(content, fallback=True) == ("ran", "")
+        assert check(content)[0] in ("UnsupportedError", "UnknownValueError")
 
 
 def test_inputs_are_determined_by_their_numbers() -> None:
@@ -40,14 +46,15 @@ def test_what_escapes_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "KeyError: 'x'" in text
 
 
-def test_nothing_escapes() -> None:
+@pytest.mark.parametrize("fallback", [False, True])
+def test_nothing_escapes(fallback: bool) -> None:
     outcomes: Counter[str] = Counter()
     for number in range(150):
         try:
-            content = content_of(0, number)
+            content = content_of(0, number, fallback=fallback)
         except (ValueError, TypeError):
             continue
-        outcome, text = check(content)
+        outcome, text = check(content, fallback=fallback)
         assert outcome != "crash", (number, text)
         outcomes[outcome] += 1
     assert outcomes["ran"] > 20

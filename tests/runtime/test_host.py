@@ -355,7 +355,7 @@ def test_functions_that_give_something_else_are_found_out(monkeypatch, result, f
 def test_operators_may_run_a_function_of_their_own(monkeypatch):
     made: list[str] = []
 
-    def make(node: Any, graph: Graph) -> Callable[..., Any]:
+    def make(node: Any, graph: Graph, _threads: int) -> Callable[..., Any]:
         made.append(node.name)
         rows = graph.value(node.inputs[0]).shape[0]
         return lambda operands: [operands[0][(operands[1] + 1) % rows]]

@@ -15,7 +15,7 @@ import stridewise as sw
 from stridewise.errors import InputError, PlanError
 from stridewise.formats import Format, algebra
 from stridewise.graph import Graph
-from stridewise.ops.activation import UNARY, eltwise_arguments
+from stridewise.ops.activation import UNARY, eltwise_steps
 from stridewise.ops.winograd import packed_nbytes
 from stridewise.runtime.library import load_core
 from stridewise.runtime.primitives import create
@@ -191,7 +191,7 @@ _ACTIVATIONS = {
 def test_activations(name, kernel, kind, tile):
     parameters = _ACTIVATIONS[name]
     x, w, bias = data(TAILS)
-    post_ops = [("eltwise", *eltwise_arguments(name, *parameters))]
+    post_ops = [("eltwise", *step) for step in eltwise_steps(name, *parameters)]
     found = Runner(TAILS, kind, kernel, tile, post_ops=post_ops)(x, w, bias)
     expected = UNARY[name].function(convolved(x, w, bias, TAILS.pads), *parameters)
     assert error(found, expected) <= 1.5 * TOLERANCE[tile]
@@ -202,7 +202,7 @@ def test_activations(name, kernel, kind, tile):
 def test_functions_of_positive_numbers(name, kernel):
     x, w, bias = data(TAILS)
     clip = ("eltwise", "clip", 0.5, 3.0)
-    post_ops = [clip, ("eltwise", *eltwise_arguments(name, 0.0, 0.0))]
+    post_ops = [clip, *(("eltwise", *step) for step in eltwise_steps(name, 0.0, 0.0))]
     found = Runner(TAILS, "blocked", kernel, 4, post_ops=post_ops)(x, w, bias)
     expected = UNARY[name].function(np.clip(convolved(x, w, bias, TAILS.pads), 0.5, 3.0), 0, 0)
     assert error(found, expected) <= 1.5 * TOLERANCE[4]
@@ -217,7 +217,7 @@ def test_activations_of_extreme_numbers(kernel, kind):
     bias = np.tile(np.array([-3e38, -200, -89, -1e-6, 1e-6, 89, 200, 3e38], F32), 3)
     for name in ("relu", "sigmoid", "tanh", "swish", "elu", "softplus", "hard_swish"):
         alpha, beta = UNARY[name].defaults
-        post_ops = [("eltwise", *eltwise_arguments(name, alpha, beta))]
+        post_ops = [("eltwise", *step) for step in eltwise_steps(name, alpha, beta)]
         found = Runner(shape, kind, kernel, 4, post_ops=post_ops)(x, w, bias)
         with np.errstate(over="ignore"):
             expected = UNARY[name].function(bias.astype(float), alpha, beta)

@@ -24,8 +24,11 @@ from stridewise.runtime.executor import CompiledModel
 __all__ = ["Timing", "bench", "compare", "interleave", "print_timings"]
 
 Array = NDArray[Any]
-_PAUSE_S = 0.003
-"""Between two runs, so that the threads of the one before are asleep."""
+_PAUSE_S = 0.02
+"""Between two runs, so that the threads of the one before are asleep.
+
+GNU OpenMP's spin for 300,000 turns, which is up to 15 ms (source: libgomp, GOMP_SPINCOUNT).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,8 @@ def _source(path: Path, batch: int | None, *, random_weights: bool) -> Path | by
     "--vs",
     "peers",
     default=None,
-    help=f"Runtimes to compare with, of {', '.join(PEERS)}; all installed ones by default.",
+    help=f"Runtimes to compare with, of {', '.join(PEERS)}; by default all "
+    "installed ones but those of PyTorch, which know only convolutional networks.",
 )
 @click.option("--batch", type=click.IntRange(1), help="Batch size, in place of the model's own.")
 @click.option("--random-weights", is_flag=True, help="Replace all weights by seeded random ones.")

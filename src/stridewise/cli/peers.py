@@ -1,7 +1,8 @@
 """Other runtimes, to compare with. Each is imported only when it is asked for.
 
 All get the same model, the same number of threads and float32 arithmetic. Idle threads do not
-spin, so that they do not take the processor from whoever runs next.
+spin, so that they do not take the processor from whoever runs next; those of PyTorch's OpenMP do
+for some milliseconds, which a pause between the runs has to cover.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
+from stridewise.api.models import load
+from stridewise.cli.torch_module import channels_last, to_torch
 from stridewise.errors import DependencyError, ExecutionError, InputError, describe
+from stridewise.graph import Graph
 
 __all__ = [
     "MOVING",
@@ -26,6 +30,7 @@ __all__ = [
     "installed",
     "moves_of_onnxruntime",
     "open_peer",
+    "openvino_config",
 ]
 
 Array = NDArray[Any]
@@ -54,16 +59,20 @@ def _onnxruntime(model: Model, inputs: Mapping[str, Array], threads: int) -> Pee
     return Peer("onnxruntime", module.__version__, lambda: list(session.run(None, feeds)))
 
 
-def _openvino(model: Model, inputs: Mapping[str, Array], threads: int) -> Peer:
-    module: Any = importlib.import_module("openvino")
-    config = {
+def openvino_config(threads: int) -> dict[str, Any]:
+    """Return what OpenVINO is told: float32 arithmetic, one request at a time."""
+    return {
         "INFERENCE_NUM_THREADS": threads,
         "INFERENCE_PRECISION_HINT": "f32",
         "NUM_STREAMS": 1,
         "PERFORMANCE_HINT": "LATENCY",
     }
+
+
+def _openvino(model: Model, inputs: Mapping[str, Array], threads: int) -> Peer:
+    module: Any = importlib.import_module("openvino")
     core = module.Core()
-    compiled = core.compile_model(core.read_model(model=model), "CPU", config)
+    compiled = core.compile_model(core.read_model(model=model), "CPU", openvino_config(threads))
     request = compiled.create_infer_request()
     positions = {
         index: inputs[name]
@@ -79,6 +88,45 @@ def _openvino(model: Model, inputs: Mapping[str, Array], threads: int) -> Peer:
     return Peer("openvino", module.__version__.split("-")[0], run)
 
 
+def _tensors(torch: Any, graph: Graph, inputs: Mapping[str, Array]) -> list[Any]:
+    """Return the inputs in their order, over the memory of the arrays.
+
+    Users have them row-major, so that every run pays for making them channels-last.
+    """
+    return [torch.from_numpy(inputs[name]) for name in graph.inputs]
+
+
+def _torch(model: Model, inputs: Mapping[str, Array], threads: int) -> Peer:
+    torch: Any = importlib.import_module("torch")
+    torch.set_num_threads(threads)
+    graph = load(model)
+    module, tensors = to_torch(graph), _tensors(torch, graph, inputs)
+
+    def run() -> list[Array]:
+        with torch.inference_mode():
+            return [found.numpy() for found in module(*map(channels_last, tensors))]
+
+    return Peer("torch", torch.__version__, run)
+
+
+def _inductor(model: Model, inputs: Mapping[str, Array], threads: int) -> Peer:
+    torch: Any = importlib.import_module("torch")
+    config: Any = importlib.import_module("torch._inductor.config")
+    torch.set_num_threads(threads)
+    graph = load(model)
+    tensors = _tensors(torch, graph, inputs)
+    # Processes that compile would outlive the compilation, and take time from whoever runs next.
+    with config.patch(freezing=True, compile_threads=1), torch.no_grad():
+        compiled = torch.compile(to_torch(graph), fullgraph=True, dynamic=False)
+        compiled(*map(channels_last, tensors))
+
+    def run() -> list[Array]:
+        with torch.no_grad():
+            return [found.numpy() for found in compiled(*map(channels_last, tensors))]
+
+    return Peer("inductor", torch.__version__, run)
+
+
 def _guarded(name: str, load: Callable[[], T]) -> T:
     """Do what loads a model into another runtime, and give its errors our own types."""
     try:
@@ -89,7 +137,7 @@ def _guarded(name: str, load: Callable[[], T]) -> T:
                 f"peer {name!r}",
                 expected="the package to be installed",
                 found=str(error),
-                fix="run `pip install 'stridewise[bench]'`",
+                fix=f"run `pip install 'stridewise[{_EXTRAS.get(name, 'bench')}]'`",
             )
         ) from error
     except Exception as error:  # every runtime has exceptions of its own, most of them RuntimeError
@@ -139,12 +187,21 @@ def moves_of_onnxruntime(model: Model, threads: int) -> dict[str, int]:
 PEERS: dict[str, Callable[[Model, Mapping[str, Array], int], Peer]] = {
     "onnxruntime": _onnxruntime,
     "openvino": _openvino,
+    "torch": _torch,
+    "inductor": _inductor,
 }
+
+_EXTRAS = {"torch": "torch", "inductor": "torch"}
+"""What brings a peer, where it is not the extra ``bench``."""
+
+_BY_NAME = frozenset(_EXTRAS)
+"""Peers that know only some operators, or compile for minutes: they run where they are named."""
 
 
 def installed() -> tuple[str, ...]:
-    """Return the names of the peers that can be imported."""
-    return tuple(name for name in PEERS if importlib.util.find_spec(name) is not None)
+    """Return the names of the peers that can be imported and take every model at once."""
+    names = (name for name in PEERS if name not in _BY_NAME)
+    return tuple(name for name in names if importlib.util.find_spec(name) is not None)
 
 
 def check_peers(names: Sequence[str]) -> None:

@@ -1,0 +1,319 @@
+"""Networks of the zoo against other runtimes: time, error, load time and memory; float32.
+
+Run it on a quiet machine::
+
+    .venv/bin/python benchmarks/models.py                        # batch 1, all of the list
+    .venv/bin/python benchmarks/models.py resnet50 unet --batch 16 --inductor --memory
+
+Contestants are ours with ``accuracy="fast"`` and ``"exact"``, ONNX Runtime, OpenVINO, PyTorch
+(eager, channels-last), and with ``--inductor`` what its compiler makes of the frozen module. All
+get the same row-major images and the same number of threads. They live in one process: every round
+runs each once, in rotating order, after a pause in which the threads of the one before fall asleep.
+Just before its timed run a contestant runs once untimed and so finds caches as it leaves them
+itself; with ``--cold`` it finds those of another one.
+
+Load times are medians of three: ours without measuring into an empty cache ("cold"), and from a
+cache that has everything ("warm"); OpenVINO without and with its model cache. ``--memory`` starts
+one more process for each contestant but PyTorch, which does not read model files by itself.
+
+Raw samples go to ``benchmarks/results/models.json``, model by model, so that an interrupted run
+keeps what it has; rows of other runs stay. The tables go to ``models.md`` beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from model_tables import EXACT, FAST, OURS, Found, Row, report
+
+import stridewise as sw
+from stridewise.cli.console import measuring
+from stridewise.cli.peers import check_peers, open_peer, openvino_config
+from stridewise.cli.run import random_inputs
+
+RESULTS = Path(__file__).parent / "results" / "models.json"
+MODELS = (
+    "vgg16", "resnet18", "resnet50", "densenet121", "inception_v3", "resnext101_32x8d",
+    "mobilenet_v2", "efficientnet_b0", "squeezenet1_1", "shufflenet_v2", "mobilenet_v3_large",
+    "unet", "fcn_resnet50",
+)  # fmt: skip
+READERS = ("onnxruntime", "openvino")
+"""Peers that read model files, whose memory can be compared."""
+LOADS, WARMUP = 3, 3
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Runner = Callable[[], Sequence[Array]]
+Options = argparse.Namespace
+
+
+def compile_ours(path: Path, accuracy: str, options: Options, **more: Any) -> sw.CompiledModel:
+    """Compile a model file as its contestant."""
+    model = sw.compile(path, threads=options.threads, accuracy=accuracy, **more)
+    if not isinstance(model, sw.CompiledModel):
+        raise TypeError(f"{path} has open shapes")
+    return model
+
+
+def seconds(load: Callable[[], object], times: int = LOADS) -> float:
+    """Return the median time of loading, each after the one before is gone."""
+    found: list[float] = []
+    for _ in range(times):
+        gc.collect()
+        start = time.perf_counter()
+        load()
+        found.append(time.perf_counter() - start)
+    return median(found)
+
+
+def load_ours(
+    path: Path, accuracy: str, options: Options
+) -> tuple[sw.CompiledModel, dict[str, float]]:
+    """Compile for the race, and find out how long that takes in an empty cache and a full one."""
+
+    def cold() -> None:
+        with TemporaryDirectory() as folder:
+            compile_ours(path, accuracy, options, tune="model", cache_dir=folder)
+
+    with measuring() as progress:
+        start = time.perf_counter()
+        compile_ours(path, accuracy, options, tune=options.tune, progress=progress)
+        first = time.perf_counter() - start
+
+    def warm() -> sw.CompiledModel:
+        return compile_ours(path, accuracy, options, tune=options.tune)
+
+    # How long measuring takes depends on what the user's cache knows; only the raw data have it.
+    load_s = {"cold": seconds(cold), "warm": seconds(warm), "measuring": first}
+    return warm(), load_s
+
+
+def load_openvino(path: Path, threads: int) -> dict[str, float]:
+    """Return how long OpenVINO takes without and with its model cache."""
+    import openvino  # noqa: PLC0415 (where it is a contestant)
+
+    def load(config: Mapping[str, Any]) -> None:
+        core = openvino.Core()
+        core.compile_model(str(path), "CPU", {**openvino_config(threads), **config})
+
+    with TemporaryDirectory() as folder:
+        cached = {"CACHE_DIR": folder}
+        load(cached)
+        return {"cold": seconds(lambda: load({})), "cached": seconds(lambda: load(cached))}
+
+
+def race(
+    runners: Mapping[str, Runner], rounds: int, pause_s: float, *, cold: bool
+) -> dict[str, list[float]]:
+    """Time all in turn and return milliseconds; the order rotates from round to round."""
+    names = list(runners)
+    for _ in range(WARMUP):
+        for run in runners.values():
+            run()
+    samples: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(rounds):
+        for position in range(len(names)):
+            name = names[(turn + position) % len(names)]
+            time.sleep(pause_s)
+            if not cold:
+                runners[name]()
+            start = time.perf_counter()
+            runners[name]()
+            samples[name].append(1e3 * (time.perf_counter() - start))
+    return samples
+
+
+def difference(found: Sequence[Array], wanted: Sequence[Array]) -> float:
+    """Return the greatest difference over the greatest magnitude, of all outputs the worst."""
+    return max(
+        float(np.abs(a - b).max() / max(float(np.abs(b).max()), 1e-30))
+        for a, b in zip(found, wanted, strict=True)
+    )
+
+
+def runner_of(model: sw.CompiledModel, inputs: Mapping[str, Array]) -> Runner:
+    """Return what runs a model of ours as often as wanted."""
+    positional = [inputs[name] for name in model.input_names]
+
+    def run() -> Sequence[Array]:
+        found = model(*positional)
+        return found if isinstance(found, tuple) else (found,)
+
+    return run
+
+
+def look_at(name: str, path: Path, options: Options) -> Row:
+    """Load, race and compare one model."""
+    size = {} if options.size is None else {"size": options.size}
+    graph = sw.zoo.build(name, options.batch, **size)
+    sw.save(graph, path)
+    inputs = random_inputs(graph, 0)
+    del graph
+    runners: dict[str, Runner] = {}
+    found: dict[str, Found] = {}
+    versions, machine = {"stridewise": sw.__version__}, ""
+    for accuracy in OURS:
+        model, load_s = load_ours(path, accuracy, options)
+        runners[accuracy], machine = runner_of(model, inputs), str(model.plan.machine)
+        memory = model.memory
+        found[accuracy] = Found(
+            (), 0.0, load_s, None, memory.packed_weights, memory.winograd_weights
+        )
+    for peer in options.peers:
+        importlib.import_module("torch" if peer == "inductor" else peer)
+        start = time.perf_counter()
+        opened = open_peer(peer, path, inputs, options.threads)
+        load_s = {"cold": time.perf_counter() - start}
+        if peer == "openvino":
+            load_s = load_openvino(path, options.threads)
+        elif peer == "onnxruntime":
+            load_s = {"cold": seconds(lambda p=peer: open_peer(p, path, inputs, options.threads))}
+        runners[peer], versions[peer] = opened.run, opened.version
+        found[peer] = Found((), 0.0, load_s)
+    samples = race(runners, options.runs, options.pause, cold=options.cold)
+    wanted = runners["onnxruntime"]()
+    for contestant, run in runners.items():
+        error = difference(run(), wanted)
+        found[contestant] = replace(
+            found[contestant], samples_ms=tuple(samples[contestant]), error=error
+        )
+    if options.memory:
+        for contestant in (*OURS, *READERS):
+            peak = peak_of(contestant, path, inputs, options)
+            found[contestant] = replace(found[contestant], peak_nbytes=peak)
+    return Row(
+        name,
+        options.batch,
+        options.size,
+        date.today().isoformat(),
+        options.threads,
+        "cold" if options.cold else "warm",
+        options.pause,
+        machine,
+        versions,
+        found,
+    )
+
+
+# --- memory, in a process for each contestant -----------------------------------------------------
+
+
+def _status(key: str) -> int:
+    """Return bytes of this process by the kernel's own account.
+
+    ``getrusage`` will not do: its maximum starts with that of the process that started this one.
+    """
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{key}:"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(key)
+
+
+def measure_peak(contestant: str, path: Path, options: Options) -> int:
+    """Return how much memory loading and running takes here, beyond that of the imports."""
+    import onnx  # noqa: F401, PLC0415 (what imports take is no part of it)
+
+    if contestant in READERS:
+        importlib.import_module(contestant)
+    inputs = {options.input: np.zeros(options.shape, np.float32)}
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    before = _status("VmRSS")
+    if contestant in READERS:
+        run = open_peer(contestant, path, inputs, options.threads).run
+    else:
+        run = runner_of(compile_ours(path, contestant, options, tune=options.tune), inputs)
+    for _ in range(WARMUP):
+        run()
+    return _status("VmHWM") - before
+
+
+def peak_of(contestant: str, path: Path, inputs: Mapping[str, Array], options: Options) -> int:
+    """Start a process that measures the memory of one contestant."""
+    ((name, image),) = inputs.items()
+    command = [sys.executable, __file__, "--peak-of", contestant, "--file", str(path)]
+    command += ["--threads", str(options.threads), "--tune", options.tune]
+    command += ["--input", name, "--shape", *map(str, image.shape)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"memory of {contestant}: {done.stderr.strip()}")
+    return int(done.stdout)
+
+
+# --- results --------------------------------------------------------------------------------------
+
+
+def merge(row: Row, path: Path) -> list[Row]:
+    """Put a row into the results, in the place of an older one, and return all of them."""
+    older = json.loads(path.read_text())["rows"] if path.exists() else []
+    rows = {found.key: found for found in map(Row.from_json, older)} | {row.key: row}
+    order = list(dict.fromkeys((*MODELS, *sw.zoo.models())))
+    kept = sorted(rows.values(), key=lambda found: (found.batch, order.index(found.model)))
+    document = {"rows": [found.as_json() for found in kept]}
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(document, indent=1) + "\n")
+    fresh.replace(path)
+    path.with_suffix(".md").write_text(report(kept))
+    return kept
+
+
+def arguments() -> Options:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL", help="of the zoo")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--size", type=int, help="pixels a side, by default the model's own")
+    parser.add_argument("--runs", type=int, default=30, help="rounds")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--pause", type=float, default=0.05, help="seconds before each turn")
+    parser.add_argument("--cold", action="store_true", help="no untimed run before a timed one")
+    parser.add_argument("--tune", choices=("measure", "model"), default="measure")
+    parser.add_argument("--no-torch", action="store_true", help="leave PyTorch out")
+    parser.add_argument("--inductor", action="store_true", help="compile with Inductor, too")
+    parser.add_argument("--memory", action="store_true", help="peak memory of each contestant")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    for hidden in ("--peak-of", "--input"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--shape", type=int, nargs="*", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.peers = [*READERS, *(() if options.no_torch else ("torch",))]
+    options.peers += ["inductor"] if options.inductor else []
+    check_peers(options.peers)
+    return options
+
+
+def main() -> None:
+    """Measure, save and print."""
+    options = arguments()
+    if options.peak_of:
+        print(measure_peak(options.peak_of, options.file, options))
+        return
+    with TemporaryDirectory() as folder:
+        # Inductor finds nothing of earlier runs, so that its load time is that of the first one.
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+        for name in options.models:
+            row = look_at(name, Path(folder) / f"{name}.onnx", options)
+            (Path(folder) / f"{name}.onnx").unlink()
+            merge(row, options.results)
+            times = ", ".join(f"{who} {f.median_ms:.2f} ms" for who, f in row.found.items())
+            ratios = ", ".join(f"{ours} {row.ratio(ours) or 0:.2f}" for ours in (FAST, EXACT))
+            print(f"{row.key}: {times}; best peer / {ratios}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

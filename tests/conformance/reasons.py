@@ -117,6 +117,11 @@ def _among(names: frozenset[str]) -> Callable[[ModelProto], bool]:
     return lambda model: bool(operators(model) & names)
 
 
+def _random(model: ModelProto) -> bool:
+    training = any(node.op_type == "Dropout" and len(node.input) > 2 for node in nodes(model))
+    return training or bool(operators(model) & _RANDOM)
+
+
 def _old(model: ModelProto) -> bool:
     versions = [item.version for item in model.opset_import if item.domain in ("", "ai.onnx")]
     return bool(versions) and max(versions) < OPSETS[0]
@@ -129,7 +134,7 @@ REASONS: tuple[tuple[str, Callable[[ModelProto], bool]], ...] = (
     ("strings", _has(TensorProto.STRING)),
     ("element types that NumPy lacks, but bfloat16", _narrow),
     ("control flow", _among(_CONTROL_FLOW)),
-    ("random numbers", _among(_RANDOM)),
+    ("random numbers", _random),
     ("shapes that depend on data", _among(_DATA_DEPENDENT)),
 )
 """Facts that excuse a test, the first that holds counts."""

@@ -536,6 +536,25 @@ def test_scales_of_a_resize_that_come_with_the_call() -> None:
     right(model, proto, {"x": draw(1, 3, 8, 8), "scales": np.array([1, 1, 2, 3], F32)})
 
 
+@pytest.mark.parametrize("dtype", ["int64", "float64", "bfloat16"])
+def test_a_range_that_comes_with_the_call(dtype: str) -> None:
+    code = {"int64": TensorProto.INT64, "float64": TensorProto.DOUBLE}.get(
+        dtype, TensorProto.BFLOAT16
+    )
+    proto = make(node("Range", "start", "limit", "step"))
+    del proto.graph.input[:]
+    with_inputs(proto, start=(code, ()), limit=(code, ()), step=(code, ()))
+    model = sw.compile(proto, tune="model", fallback=False)
+    assert isinstance(model, sw.DynamicModel)
+    for numbers in ((1, 9, 2), (4, 1, -1), (3, 3, 1)):
+        found = model(*(np.array(number, sw.dtypes.dtype_of(dtype).numpy) for number in numbers))
+        np.testing.assert_array_equal(found.astype(float), np.arange(*numbers))
+        assert found.dtype.name == dtype
+    assert {"start": (4.0,), "limit": (1.0,), "step": (-1.0,)} in [
+        program.values for program in model.programs.ready
+    ]
+
+
 def test_images_are_no_values() -> None:
     proto = make(node("Relu", outputs=["s"]), node("Resize", "x", "", "s"), shape=(1, 3, 8, 8))
     with pytest.raises(sw.ModelError, match="the scales to be constant") as caught:

@@ -418,7 +418,7 @@ class DynamicModel(Model):
 
 def _key(shapes: Shapes, values: Values) -> Key:
     # A value has one axis at most, so that its bytes tell its shape.
-    content = ((name, array.dtype.str, array.tobytes()) for name, array in values.items())
+    content = ((name, array.dtype.name, array.tobytes()) for name, array in values.items())
     return tuple(shapes.items()), tuple(content)
 
 

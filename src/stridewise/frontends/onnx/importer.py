@@ -128,7 +128,8 @@ class Importer:
         name = node.required(index)
         found = self.const(name)
         if found is None:
-            inputs = self.small_sources((name,), "biuf")
+            # V is NumPy's kind of bfloat16.
+            inputs = self.small_sources((name,), "biufV")
             if inputs:
                 raise _unknown_value(node, what, inputs)
             raise node.error(

@@ -138,7 +138,9 @@ def test_a_measured_plan_agrees_with_onnxruntime_and_is_no_worse_than_uniform_on
 def test_models_agree_on_older_instruction_sets(isa):
     here = Path(__file__)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short"]
-    command += [str(here), "-k", "shipped_outputs or random_weights or of_torch"]
+    # The zoo's networks run on them, too; those with the largest matrix products take longest.
+    wanted = "(shipped_outputs or random_weights or of_torch) and not (vgg19 or zfnet512)"
+    command += [str(here), "-k", wanted]
     done = subprocess.run(
         command,
         env={**os.environ, "ONEDNN_MAX_CPU_ISA": isa},

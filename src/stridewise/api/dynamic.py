@@ -173,6 +173,7 @@ def compile_file(request: Request, file: ModelFile, limits: Limits) -> Model:
         specializer,
         max_programs=limits.max_programs,
         max_nbytes=limits.max_program_nbytes,
+        arguments=[name for name in file.arguments if name not in values],
     )
     model.prepare_default()
     return model

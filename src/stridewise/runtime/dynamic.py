@@ -108,6 +108,7 @@ class DynamicModel(Model):
         *,
         max_programs: int = 8,
         max_nbytes: int | None = None,
+        arguments: Sequence[str] | None = None,
     ) -> None:
         """Start without a program.
 
@@ -118,6 +119,8 @@ class DynamicModel(Model):
             specializer: makes the programs.
             max_programs: how many programs are kept.
             max_nbytes: bytes that their arenas and weights may take; None for no limit.
+            arguments: names of all inputs in the order of a call, where some are no tensors and
+                not in the signature.
 
         Raises:
             InputError: a limit is below 1.
@@ -128,6 +131,7 @@ class DynamicModel(Model):
         self.name = name
         self.signature = signature
         self._specs = {item.name: item for item in signature}
+        self._arguments = tuple(self._specs if arguments is None else arguments)
         self._outputs = tuple(outputs)
         self._specializer = specializer
         self._cache: ProgramCache[Key] = ProgramCache(max_programs, max_nbytes)
@@ -141,7 +145,7 @@ class DynamicModel(Model):
     @property
     def input_names(self) -> tuple[str, ...]:
         """Names of the inputs in the order of a call."""
-        return tuple(self._specs)
+        return self._arguments
 
     @property
     def output_names(self) -> tuple[str, ...]:
@@ -267,11 +271,11 @@ class DynamicModel(Model):
             ModelError: the model does not take these shapes.
             ExecutionError: the process was forked from one that had used several threads.
         """
-        if len(inputs) != len(self._specs):
+        if len(inputs) != len(self._arguments):
             raise InputError(
                 describe(
                     f"model {self.name!r}",
-                    expected=f"{len(self._specs)} inputs ({', '.join(self._specs)})",
+                    expected=f"{len(self._arguments)} inputs ({', '.join(self._arguments)})",
                     found=f"{len(inputs)}",
                 )
             )
@@ -291,22 +295,24 @@ class DynamicModel(Model):
         """Time every step of the program for these inputs; see :meth:`CompiledModel.profile`."""
         arrays = self._arrays(self._ordered(inputs))
         program, shapes = self._program({n: a.shape for n, a in arrays.items()}, arrays)
-        padded = {name: _padded(arrays[name], shapes.get(name)) for name in program.input_names}
-        return program.profile(padded, runs)
+        padded = {name: _padded(array, shapes.get(name)) for name, array in arrays.items()}
+        given = {**inputs, **padded}
+        return program.profile({name: given[name] for name in program.input_names}, runs)
 
     def _ordered(self, inputs: Mapping[str, Any]) -> list[Any]:
-        if set(inputs) != set(self._specs):
+        if set(inputs) != set(self._arguments):
             raise self._wrong_names(inputs)
-        return [inputs[name] for name in self._specs]
+        return [inputs[name] for name in self._arguments]
 
     def _wrong_names(self, found: Any) -> InputError:
-        expected, names = f"inputs {', '.join(self._specs)}", ", ".join(found) or "none"
+        expected, names = f"inputs {', '.join(self._arguments)}", ", ".join(found) or "none"
         return InputError(describe(f"model {self.name!r}", expected=expected, found=names))
 
     def _arrays(self, inputs: Sequence[Any]) -> dict[str, Array]:
         return {
-            spec.name: _array(spec, given)
-            for spec, given in zip(self.signature, inputs, strict=True)
+            name: _array(self._specs[name], given)
+            for name, given in zip(self._arguments, inputs, strict=True)
+            if name in self._specs
         }
 
     def _execute(self, inputs: Sequence[Any]) -> list[Array]:
@@ -314,7 +320,9 @@ class DynamicModel(Model):
         own = {name: array.shape for name, array in arrays.items()}
         program, shapes = self._program(own, arrays)
         self._last = program.plan
-        found = program(*[_padded(arrays[n], shapes.get(n)) for n in program.input_names])
+        padded = {name: _padded(array, shapes.get(name)) for name, array in arrays.items()}
+        given = {**dict(zip(self._arguments, inputs, strict=True)), **padded}
+        found = program(*[given[name] for name in program.input_names])
         outputs = list(found) if isinstance(found, tuple) else [found]
         grown = frozenset(name for name in shapes if shapes[name] != own[name])
         return self._cut(outputs, own, shapes, arrays, grown) if grown else outputs

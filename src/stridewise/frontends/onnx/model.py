@@ -99,6 +99,7 @@ class ModelFile:
         name: the graph's.
         signature: the inputs that a graph can hold, and the shapes that the model takes them in.
         outputs: names of the outputs, in order.
+        arguments: names of all inputs, in order, of those also that a graph cannot hold.
     """
 
     def __init__(
@@ -116,9 +117,12 @@ class ModelFile:
         self.name = name or self._model.graph.name or stem
         self.outputs = tuple(item.name for item in self._model.graph.output)
         self._nodes: list[OnnxNode] = []
-        without = open_inputs(self._model) if foreign is not None else ()
+        without = open_inputs(self._model) if foreign is not None else {}
         self._inputs = model_inputs(self._model, without)
         self.signature = Signature(tuple(item.spec for item in self._inputs))
+        known = {item.name for item in self._inputs} | set(without)
+        names = (item.name for item in self._model.graph.input)
+        self.arguments = tuple(name for name in names if name in known)
 
     def graph(
         self,

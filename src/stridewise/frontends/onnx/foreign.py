@@ -229,7 +229,14 @@ class Survey:
             raise
         except ModelError as error:
             self.importer.forget(new)
-            self._check_refused(node, error)
+            try:
+                self._check_refused(node, error)
+            except UnsupportedError:
+                # What nobody runs may be computed at import, from values of inputs.
+                inputs = self.importer.small_sources(node.inputs, "biu")
+                if inputs:
+                    raise UnknownValueError(str(error), inputs) from error
+                raise
             return _reason(node, error)
         return ""
 

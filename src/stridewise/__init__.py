@@ -12,6 +12,7 @@ from stridewise.api import (
     save,
 )
 from stridewise.errors import (
+    DamageError,
     DependencyError,
     DTypeError,
     ExecutionError,
@@ -43,6 +44,7 @@ __all__ = [
     "Capability",
     "CompiledModel",
     "DTypeError",
+    "DamageError",
     "DependencyError",
     "DynamicModel",
     "ExecutionError",

@@ -8,6 +8,7 @@
     ├── GraphError       (ValueError)     a graph breaks a rule of its own, or its text is wrong
     ├── ModelError       (ValueError)     a model file is damaged, or uses something unsupported
     │   ├── MemoryLimitError              a model needs more memory than it may have
+    │   ├── DamageError                   a node breaks a rule of ONNX; no runtime is asked
     │   ├── UnknownValueError             a model cannot be planned without the values of inputs
     │   └── UnsupportedError              a sound model uses what Stridewise has no operator for
     ├── InputError       (ValueError)     an input of a call has the wrong name, shape or dtype
@@ -30,6 +31,7 @@ from __future__ import annotations
 
 __all__ = [
     "DTypeError",
+    "DamageError",
     "DependencyError",
     "ExecutionError",
     "FormatError",
@@ -67,6 +69,10 @@ class ModelError(StridewiseError, ValueError):
 
 class MemoryLimitError(ModelError):
     """A model needs more memory than it may have; the message has the estimate."""
+
+
+class DamageError(ModelError):
+    """A node breaks a rule of ONNX, so that no other runtime needs to be asked."""
 
 
 class UnknownValueError(ModelError):

@@ -24,6 +24,7 @@ from onnx import (
 )
 
 from stridewise.errors import (
+    DamageError,
     GraphError,
     MemoryLimitError,
     ModelError,
@@ -34,7 +35,6 @@ from stridewise.frontends.onnx.cluster import Part, partition
 from stridewise.frontends.onnx.importer import MAX_WINDOW, Importer
 from stridewise.frontends.onnx.initializers import declare, inline
 from stridewise.frontends.onnx.proto import (
-    DamageError,
     OnnxNode,
     bare_node,
     decode_node,

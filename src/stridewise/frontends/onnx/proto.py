@@ -11,13 +11,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-from stridewise.errors import ModelError, UnsupportedError, describe
+from stridewise.errors import DamageError, ModelError, UnsupportedError, describe
 from stridewise.frontends.onnx.tensors import TensorReader
 from stridewise.ops.registry import Array
 
 __all__ = [
     "OPSETS",
-    "DamageError",
     "OnnxAttr",
     "OnnxNode",
     "bare_node",
@@ -43,10 +42,6 @@ class Undecoded:
 OnnxAttr = (
     int | float | str | Array | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Undecoded
 )
-
-
-class DamageError(ModelError):
-    """A node breaks a rule of ONNX, so that no other runtime needs to be asked."""
 
 
 @dataclass(frozen=True, slots=True)

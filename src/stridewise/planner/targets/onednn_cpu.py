@@ -41,7 +41,7 @@ _EFFICIENCY: dict[tuple[str, str], float] = {
     ("inner_product", "plain"): 0.65,
     ("shuffle", "blocked"): 0.30,
     ("reduction", "plain"): 0.30,
-    # Of the multiplications that are left, those of padding included; from docs/winograd.md.
+    # Of the multiplications that are left, those of padding included; a guess, nowhere measured.
     ("winograd", "channels-last"): 0.70,
     ("winograd", "blocked"): 0.70,
     ("resampling", "plain"): 0.25,

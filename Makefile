@@ -2,7 +2,7 @@
 # (with venv), a C++ compiler, and make itself have to be there.
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint format fuzz sanitize clean
+.PHONY: help venv demo test coverage lint format fuzz sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -28,7 +28,11 @@ $(STAMP): pyproject.toml $(NATIVE)
 demo: venv ## show what Stridewise does
 	$(BIN)/python examples/demo.py
 
-test: venv ## run the tests and the examples in docstrings, with coverage
+test: venv ## run the tests and the examples in docstrings
+	$(BIN)/python -m pytest --numprocesses=auto tests src --doctest-modules
+
+# Apart from the tests, as they take twice as long under it.
+coverage: venv ## run the tests and say which lines they leave out
 	$(BIN)/python -m pytest --numprocesses=auto tests src --doctest-modules --cov --cov-report=term
 
 lint: venv ## check style, types, layers of imports and C++ format

@@ -17,10 +17,9 @@ from stridewise import errors
 
 PUBLIC = {
     "Capability",
-    "UnsupportedError",
-    "capability",
     "CompiledModel",
     "DTypeError",
+    "DamageError",
     "DependencyError",
     "DynamicModel",
     "ExecutionError",
@@ -44,8 +43,10 @@ PUBLIC = {
     "TargetError",
     "TensorDesc",
     "UnknownValueError",
-    "assert_plan",
+    "UnsupportedError",
     "annotate",
+    "assert_plan",
+    "capability",
     "compile",
     "errors",
     "formats",
@@ -53,8 +54,8 @@ PUBLIC = {
     "load_plan",
     "plan",
     "reorder",
-    "zoo",
     "save",
+    "zoo",
 }
 
 

@@ -15,6 +15,7 @@ import importlib
 import os
 import struct
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -148,7 +149,7 @@ def _load() -> tuple[ModuleType, _Loaded]:
     library = _open(path)
     loaded = _check(library, path)
     try:
-        core = importlib.import_module("stridewise._core")
+        core = _import_core()
     except ImportError as error:
         raise LibraryError(
             describe(
@@ -159,6 +160,17 @@ def _load() -> tuple[ModuleType, _Loaded]:
             )
         ) from error
     return core, loaded
+
+
+def _import_core() -> ModuleType:
+    """Import the native core where Ctrl-C does not reach.
+
+    Python raises KeyboardInterrupt in the main thread only. An import of compiled code that is cut
+    off half-way registers its types a second time when it is tried again, so it runs to its end in
+    a thread of its own, whoever waits for it.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(importlib.import_module, "stridewise._core").result()
 
 
 def _find() -> Path:

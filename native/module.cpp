@@ -14,6 +14,7 @@
 
 #include "arrays.hpp"
 #include "errors.hpp"
+#include "fold.hpp"
 #include "measure.hpp"
 #include "memory.hpp"
 #include "primitives.hpp"
@@ -276,8 +277,6 @@ void bind_elementwise(nb::module_ &m) {
           nb::kw_only(), "threads"_a = 0, ReleaseGil());
     m.def("softmax", &softmax, "src"_a, "dst"_a, "axis"_a, "log"_a, nb::kw_only(), "threads"_a = 0,
           ReleaseGil());
-    m.def("reduction", &reduction, "alg"_a, "src"_a, "dst"_a, "power"_a = 0.0F, nb::kw_only(),
-          "threads"_a = 0, ReleaseGil());
 }
 
 ReorderLoop parse_loop(const nb::tuple &entry) {
@@ -571,6 +570,9 @@ void bind_kernels(nb::module_ &m) {
              "isa"_a = "")
         .def("pack_into", &pack_winograd, "array"_a, "buffer"_a, "offset"_a);
     m.def("winograd_isas", &winograd_isas, "lanes"_a);
+    nb::class_<Fold, Kernel>(m, "Fold", nb::is_final())
+        .def(nb::init<const std::string &, const Dims &, const Dims &, int>(), "algorithm"_a,
+             "source"_a, "result"_a, nb::kw_only(), "threads"_a);
     m.def(
         "measure",
         [](const Kernel &kernel, int threads, int min_runs, int max_runs, std::int64_t budget_ns,

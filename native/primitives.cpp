@@ -80,19 +80,6 @@ const Algorithms &lrn_algorithms() {
     return table;
 }
 
-const Algorithms &reduction_algorithms() {
-    static const Algorithms table = {
-        {"mean", algorithm::reduction_mean},
-        {"sum", algorithm::reduction_sum},
-        {"max", algorithm::reduction_max},
-        {"min", algorithm::reduction_min},
-        {"mul", algorithm::reduction_mul},
-        {"norm_lp_sum", algorithm::reduction_norm_lp_sum},
-        {"norm_lp_power_p_sum", algorithm::reduction_norm_lp_power_p_sum},
-    };
-    return table;
-}
-
 algorithm find(const Algorithms &table, const std::string &name, const std::string &where) {
     const auto found = table.find(name);
     if (found != table.end()) return found->second;
@@ -448,18 +435,6 @@ PrimitiveDesc softmax(const MemoryDesc &src, const MemoryDesc &dst, int axis, bo
         cpu_engine(), prop_kind::forward_inference,
         log ? algorithm::softmax_log : algorithm::softmax_accurate, src.get(), dst.get(), axis,
         make_attr({}));
-    return PrimitiveDesc(std::move(desc), {DNNL_ARG_SRC, DNNL_ARG_DST}, resolved);
-}
-
-PrimitiveDesc reduction(const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &dst,
-                        float power, int threads) {
-    const bool norm = algorithm.rfind("norm", 0) == 0;
-    require(!norm || power >= 1.0F, "reduction: expected the power of a norm to be 1 or more");
-    const int resolved = resolve_threads(threads);
-    const ThreadScope scope(resolved);
-    dnnl::reduction::primitive_desc desc(cpu_engine(),
-                                         find(reduction_algorithms(), algorithm, "reduction"),
-                                         src.get(), dst.get(), power, 0.0F, make_attr({}));
     return PrimitiveDesc(std::move(desc), {DNNL_ARG_SRC, DNNL_ARG_DST}, resolved);
 }
 

@@ -121,8 +121,6 @@ PrimitiveDesc lrn(const MemoryDesc &src, const MemoryDesc &dst, const std::strin
                   std::int64_t local_size, float alpha, float beta, float k, int threads);
 PrimitiveDesc softmax(const MemoryDesc &src, const MemoryDesc &dst, int axis, bool log,
                       int threads);
-PrimitiveDesc reduction(const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &dst,
-                        float power, int threads);
 PrimitiveDesc concat(const MemoryDesc &dst, int axis, const std::vector<MemoryDesc> &srcs,
                      int threads);
 PrimitiveDesc reorder(const MemoryDesc &src, const MemoryDesc &dst, int threads);

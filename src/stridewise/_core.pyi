@@ -137,6 +137,15 @@ class Winograd(Kernel):
     def pack_into(self, array: NDArray[Any], buffer: Buffer, offset: int) -> None:
         """Transform C-contiguous float32 weights [O, I, 3, 3] into a buffer, from an offset on."""
 
+@final
+class Fold(Kernel):
+    """A reduction of row-major float32: max, min, sum, mean, mul, l1, l2 or sum_square."""
+
+    def __init__(
+        self, algorithm: str, source: Sequence[int], result: Sequence[int], *, threads: int
+    ) -> None:
+        """ValueError where ``result`` is not ``source`` with 1 for some extents."""
+
 def winograd_isas(lanes: int) -> list[str]:
     """The instruction sets with kernels for vectors of 8 or 16 lanes here, best first."""
 
@@ -299,15 +308,6 @@ def lrn(
 def softmax(
     src: MemoryDesc, dst: MemoryDesc, axis: int, log: bool, *, threads: int = 0
 ) -> PrimitiveDesc: ...
-def reduction(
-    alg: str, src: MemoryDesc, dst: MemoryDesc, power: float = 0.0, *, threads: int = 0
-) -> PrimitiveDesc:
-    """Over the axes where dst has extent 1.
-
-    alg: mean, sum, max, min, mul, norm_lp_sum or norm_lp_power_p_sum; the last two are the norm of
-    that power, and the sum before its root is taken.
-    """
-
 def concat(
     dst: MemoryDesc, axis: int, srcs: Sequence[MemoryDesc], *, threads: int = 0
 ) -> PrimitiveDesc:

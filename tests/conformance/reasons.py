@@ -142,18 +142,11 @@ REASONS: tuple[tuple[str, Callable[[ModelProto], bool]], ...] = (
 UNLISTED = "operators beyond those of convolutional networks"
 
 ROUNDED_CORNERS = "corners of an extent that is not rounded; ONNX Runtime and PyTorch round"
-LEAST_MAXIMUM = "oneDNN's maximum of nothing but -infinity is the least float32"
 ONE_ULP = "half floats rounded at every step, off by one bit, which is more than is allowed"
 
 KNOWN: dict[str, str] = {
     "test_resize_downsample_scales_linear_align_corners": ROUNDED_CORNERS,
     "test_resize_downsample_scales_cubic_align_corners": ROUNDED_CORNERS,
-    "test_attention_23_boolmask_fullymasked_row_nan_robustness_expanded": LEAST_MAXIMUM,
-    "test_attention_23_fullymasked_qk_matmul_output_mode3_zero_expanded": LEAST_MAXIMUM,
-    "test_attention_24_fullymasked_qk_matmul_output_mode3_zero_expanded": LEAST_MAXIMUM,
-    "test_attention_4d_causal_nonpad_negative_offset_structural_empty_expanded": LEAST_MAXIMUM,
-    "test_attention_causal_boolmask_nan_robustness_expanded": LEAST_MAXIMUM,
-    "test_attention_local_window_gqa_rank4_mask_expanded": LEAST_MAXIMUM,
     "test_attention_4d_causal_fp16_expanded": ONE_ULP,
 }
 """Single tests with reasons of their own, which hold with the fallback, too."""

@@ -725,28 +725,6 @@ class TestOtherPrimitives:
         got = execute(pd, {core.ARG_SRC: x}, x.shape)
         np.testing.assert_allclose(got, np.log(want) if log else want, rtol=1e-4, atol=1e-6)
 
-    @pytest.mark.parametrize(
-        ("alg", "reference"),
-        [("mean", np.mean), ("sum", np.sum), ("max", np.max), ("min", np.min), ("mul", np.prod)],
-    )
-    def test_reduction(self, alg: str, reference: Any):
-        x = random(2, 5, 3, 3)
-        want = reference(x, axis=(2, 3), keepdims=True)
-        pd = core.reduction(alg, desc(x.shape), desc(want.shape))
-        got = execute(pd, {core.ARG_SRC: x}, want.shape)
-        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-
-    @pytest.mark.parametrize("power", [1, 2, 3])
-    def test_norms(self, power: int):
-        x = random(2, 5, 3, 3)
-        want = (np.abs(x) ** power).sum(axis=(2, 3), keepdims=True)
-        for alg, root in (("norm_lp_power_p_sum", 1), ("norm_lp_sum", power)):
-            pd = core.reduction(alg, desc(x.shape), desc(want.shape), power)
-            got = execute(pd, {core.ARG_SRC: x}, want.shape)
-            np.testing.assert_allclose(got, want ** (1 / root), rtol=1e-4, atol=1e-5)
-            with pytest.raises(ValueError, match="power of a norm to be 1 or more"):
-                core.reduction(alg, desc(x.shape), desc(want.shape), 0.5)
-
     def test_concat(self):
         xs = [random(1, c, 3, 3, seed=c) for c in (3, 16, 5)]
         want = np.concatenate(xs, axis=1)

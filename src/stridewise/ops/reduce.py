@@ -91,22 +91,21 @@ class Reduction:
     Attributes:
         function: its definition, with NumPy's ``axis`` and ``keepdims``; without elements it gives
             what changes nothing when more are added.
-        algorithm: oneDNN's, or ``""`` where it has none.
-        power: the exponent of oneDNN's norms.
+        fold: the algorithm of our kernels, or ``""`` where they have none. oneDNN's reductions are
+            loops over single elements but for innermost axes, and its extremes lose NaN.
         keeps_one: whether a single element is its own result.
         family: the element types that it takes.
     """
 
     function: Callable[..., Any]
-    algorithm: str = ""
-    power: float = 0.0
+    fold: str = ""
     keeps_one: bool = False
     family: Family = NUMBERS
 
 
 REDUCTIONS: dict[str, Reduction] = {
-    "reduce_l1": Reduction(_l1, "norm_lp_power_p_sum", 1.0),
-    "reduce_l2": Reduction(_l2, "norm_lp_sum", 2.0),
+    "reduce_l1": Reduction(_l1, "l1"),
+    "reduce_l2": Reduction(_l2, "l2"),
     "reduce_log_sum": Reduction(_log_sum),
     "reduce_log_sum_exp": Reduction(_log_sum_exp),
     "reduce_max": Reduction(_greatest, "max", keeps_one=True, family=NUMBERS | BOOL),
@@ -114,9 +113,9 @@ REDUCTIONS: dict[str, Reduction] = {
     "reduce_min": Reduction(_least, "min", keeps_one=True, family=NUMBERS | BOOL),
     "reduce_prod": Reduction(np.prod, "mul", keeps_one=True),
     "reduce_sum": Reduction(np.sum, "sum", keeps_one=True),
-    "reduce_sum_square": Reduction(_sum_square, "norm_lp_power_p_sum", 2.0),
+    "reduce_sum_square": Reduction(_sum_square, "sum_square"),
 }
-_POOLING = {"reduce_mean": "avg_exclude", "reduce_sum": "avg_exclude", "reduce_max": "max"}
+_POOLING = {"reduce_mean": "avg_exclude", "reduce_sum": "avg_exclude"}
 """What a reduction over all spatial axes is; a sum is a mean that a post-op multiplies."""
 
 
@@ -200,13 +199,12 @@ def _extents(
     return tuple(e for e, _ in merged), tuple(1 if gone else e for e, gone in merged)
 
 
-def _reduction(node: Node, walk: Iterable[tuple[int, bool]]) -> Call:
+def _fold(node: Node, walk: Iterable[tuple[int, bool]]) -> Call:
     source, result = _extents(walk)
-    reduction = REDUCTIONS[node.op]
     spec = KernelSpec(
-        "reduction",
+        "fold",
         (("src", MemorySpec.plain(source)), ("dst", MemorySpec.plain(result))),
-        (("algorithm", reduction.algorithm), ("power", reduction.power)),
+        (("algorithm", REDUCTIONS[node.op].fold),),
         flops=float(prod(source)),
     )
     return Call(spec, (Arg("src", input_of(0)), Arg("dst", output_of())))
@@ -219,7 +217,7 @@ def _stored(context: KernelContext) -> Iterator[KernelOption | Refusal]:
     gone = _axes(node, len(x.shape))
     users = user_format(x)
     plain = [(extent, axis in gone) for axis, extent in enumerate(x.shape)]
-    yield KernelOption("reduction", (users,), (user_format(y),), (_reduction(node, plain),))
+    yield KernelOption("fold", (users,), (user_format(y),), (_fold(node, plain),))
     for source, _ in walks(context, x, x) if x.origin is not None else ():
         if source.fmt == users:
             continue
@@ -238,9 +236,7 @@ def _stored(context: KernelContext) -> Iterator[KernelOption | Refusal]:
             yield Refusal("onednn-cpu", node.name, f"{source.fmt} has blocks of a reduced axis")
             continue
         walk = [(loop.extent, place[loop.axis] in gone) for loop in digits]
-        yield KernelOption(
-            f"reduction of {source.fmt}", (source.fmt,), (result,), (_reduction(node, walk),)
-        )
+        yield KernelOption(f"fold of {source.fmt}", (source.fmt,), (result,), (_fold(node, walk),))
 
 
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
@@ -278,4 +274,4 @@ def _permuted(node: Node, shape: tuple[int, ...], perm: tuple[int, ...]) -> Perm
 
 for _name, _reduction_of in REDUCTIONS.items():
     _spec = OpSpec(_name, (1, 1), _infer, _evaluate, "keepdims", permuted=_permuted)
-    register(replace(_spec, kernels=_kernels) if _reduction_of.algorithm else _spec)
+    register(replace(_spec, kernels=_kernels) if _reduction_of.fold else _spec)

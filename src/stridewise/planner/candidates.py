@@ -237,7 +237,8 @@ def _check_tensors(graph: Graph, target: Target) -> None:
                         fix="give larger shapes, or leave out what is computed of nothing",
                     )
                 )
-            if prod(value.shape) * value.dtype.itemsize > _MOST_BYTES:
+            # NumPy makes no array without elements, either, whose other extents are too large.
+            if prod(extent or 1 for extent in value.shape) * value.dtype.itemsize > _MOST_BYTES:
                 raise ModelError(
                     describe(
                         f"{where}, tensor {name!r}",

@@ -171,10 +171,6 @@ FACTORIES: dict[str, Factory] = {
     "prelu": lambda s: s.core.prelu(
         s.memory("src"), s.memory("weights"), s.memory("dst"), threads=s.threads
     ),
-    "reduction": lambda s: s.core.reduction(
-        s.text("algorithm"), s.memory("src"), s.memory("dst"), s.number("power"),
-        threads=s.threads,
-    ),
     "reorder": lambda s: s.core.reorder(s.memory("src"), s.memory("dst"), threads=s.threads),
     "resampling": lambda s: s.core.resampling(
         s.text("algorithm"), s.memory("src"), s.memory("dst"), s.post_ops(), threads=s.threads
@@ -201,7 +197,13 @@ def _winograd(s: _Spec) -> _core.Winograd:
     )  # fmt: skip
 
 
-KERNELS: dict[str, Callable[[_Spec], _core.Winograd]] = {"winograd": _winograd}
+def _fold(s: _Spec) -> _core.Fold:
+    return s.core.Fold(
+        s.text("algorithm"), s.memory("src").dims, s.memory("dst").dims, threads=s.threads
+    )
+
+
+KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {"fold": _fold, "winograd": _winograd}
 """Kernels of our own; each has one implementation for each instruction set."""
 
 _ROLES = {

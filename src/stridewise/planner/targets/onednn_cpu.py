@@ -40,7 +40,7 @@ _EFFICIENCY: dict[tuple[str, str], float] = {
     ("matmul", "plain"): 0.60,
     ("inner_product", "plain"): 0.65,
     ("shuffle", "blocked"): 0.30,
-    ("reduction", "plain"): 0.30,
+    ("fold", "plain"): 0.30,
     # Of the multiplications that are left, those of padding included; a guess, nowhere measured.
     ("winograd", "channels-last"): 0.70,
     ("winograd", "blocked"): 0.70,
@@ -129,16 +129,6 @@ def _binary(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
     return storage == "blocked" and other is not None and other.dims != dst.dims
 
 
-def _reduction(spec: KernelSpec, _storage: str, dst: MemorySpec) -> bool:
-    """Anything but the innermost axes, and norms."""
-    src = spec.memory("src")
-    if src is None:
-        return False
-    pairs = zip(src.dims, dst.dims, strict=True)
-    first = next((axis for axis, (before, after) in enumerate(pairs) if before != after), 0)
-    return "norm" in str(dict(spec.params)["algorithm"]) or any(e > 1 for e in dst.dims[first:])
-
-
 def _lrn(_spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
     """Channels that are no multiple of 16."""
     return storage != "plain" and dst.dims[1] % 16 != 0
@@ -151,7 +141,6 @@ _NAIVE: dict[str, Callable[[KernelSpec, str, MemorySpec], bool]] = {
     "layer_norm": _layer_norm,
     "softmax": _softmax,
     "binary": _binary,
-    "reduction": _reduction,
     "lrn": _lrn,
 }
 """By primitive, whether oneDNN has only ``ref`` for a kernel, given its storage and destination."""

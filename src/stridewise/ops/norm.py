@@ -101,10 +101,12 @@ def _evaluate_lrn(node: Node, operands: Operands) -> tuple[Array, ...]:
     size = node.int_attr("size")
     before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
     squares = np.square(x.astype(np.float64))
-    total = np.zeros_like(squares)
-    for channel in range(x.shape[1]):
-        window = slice(max(0, channel - before), channel + after + 1)
-        total[:, channel] = squares[:, window].sum(axis=1)
+    total = squares.copy()
+    for step in range(1, min(max(before, after) + 1, x.shape[1])):
+        if step <= before:
+            total[:, step:] += squares[:, :-step]
+        if step <= after:
+            total[:, :-step] += squares[:, step:]
     scale = node.float_attr("bias", 1.0) + node.float_attr("alpha", 1e-4) / size * total
     return ((x / scale ** node.float_attr("beta", 0.75)).astype(x.dtype),)
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from stridewise.dtypes import dtype_of
 from stridewise.errors import FormatError, GraphError, StridewiseError, describe
 from stridewise.formats import Format
 from stridewise.graph import Attr, Graph, Node, Refusal, TensorType
@@ -168,6 +169,12 @@ def evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
         GraphError: the operator is unknown.
     """
     spec = _spec_of(node)
+    if any(operand is not None and not operand.size for operand in operands):
+        # Nothing is cheap to compute, but not with loops over extents beside the one that is 0.
+        types = [None if x is None else TensorType(dtype_of(x.dtype), x.shape) for x in operands]
+        found = infer(node, tuple(types))
+        if all(0 in item.shape for item in found):
+            return tuple(np.empty(item.shape, item.dtype.numpy) for item in found)
     if _turns(spec, node):
         order = canonical_order(node, array(operands, 0).ndim)
         seen = (array(operands, 0).transpose(order), *operands[1:])

@@ -47,7 +47,7 @@ performance: venv ## measure limits, rooflines and growth, and put them into doc
 	$(BIN)/python benchmarks/roofline.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/blocking.py
-	$(BIN)/python docs/make_performance.py
+	$(BIN)/python benchmarks/performance.py
 
 format: venv ## rewrite sources in the house style
 	$(BIN)/ruff check --fix .

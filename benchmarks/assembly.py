@@ -48,7 +48,9 @@ class Code:
             OSError: the system allows no pages that can be both written and executed.
         """
         self.code, self.flops = code, flops
-        self._pages = mmap.mmap(-1, len(code), prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        self._pages = mmap.mmap(
+            -1, len(code), prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+        )
         self._pages.write(code)
         start = ctypes.addressof(ctypes.c_char.from_buffer(self._pages))
         kind = ctypes.CFUNCTYPE(None, *(2 * [ctypes.c_void_p] + 2 * [ctypes.c_size_t]))
@@ -70,7 +72,9 @@ def _vex(opcode: int, register: int, operand: int, memory: int | None = None) ->
     second = operand if memory is None else 0
     first = (~register >> 3 & 1) << 7 | 1 << 6 | (~base >> 3 & 1) << 5 | 1
     mode = 0xC0 if memory is None else 0x80
-    code = bytes((0xC4, first, (~second & 15) << 3 | 4, opcode, mode | (register & 7) << 3 | base & 7))
+    code = bytes(
+        (0xC4, first, (~second & 15) << 3 | 4, opcode, mode | (register & 7) << 3 | base & 7)
+    )
     return code if memory is None else code + memory.to_bytes(4, "little")
 
 
@@ -128,7 +132,10 @@ def copy(stream: bool) -> Code:
     """Return a loop that copies source to destination, storing through the caches or past them."""
     opcode = _STREAM if stream else _STORE
     pairs = (
-        (_vex(_LOAD, at // _VECTOR % 8, _SOURCE, at), _vex(opcode, at // _VECTOR % 8, _DESTINATION, at))
+        (
+            _vex(_LOAD, at // _VECTOR % 8, _SOURCE, at),
+            _vex(opcode, at // _VECTOR % 8, _DESTINATION, at),
+        )
         for at in range(0, LINE, _VECTOR)
     )
     return _through_memory(chain.from_iterable(pairs))

@@ -4,9 +4,9 @@ Run it on a quiet machine::
 
     .venv/bin/python benchmarks/blocking.py resnet50 mobilenet_v2 --batch 16
 
-A batch can run through one program, or in blocks of fewer images through a smaller program again and
-again, whose activations may then stay in the caches; or every thread takes images of its own, and
-nobody waits for anybody between two layers. All of these take turns in one process on the same
+A batch can run through one program, or in blocks of fewer images through a smaller program again
+and again, whose activations may then stay in the caches; or every thread takes images of its own,
+and nobody waits for anybody between two layers. All of these take turns in one process on the same
 images, and medians count.
 
 Then the programs are timed step by step, to find what could be gained if the first layers ran in
@@ -109,7 +109,8 @@ def best_change(times: Mapping[int, Sequence[float]], nodes: Sequence[str]) -> C
     for first, start in before.items():
         for then, rest in before.items():
             found += [
-                (start[at] + rest[-1] - rest[at], first, at, then) for at in range(1, len(nodes) + 1)
+                (start[at] + rest[-1] - rest[at], first, at, then)
+                for at in range(1, len(nodes) + 1)
             ]
     ns, first, at, then = min(found)
     return Change(first, nodes[at - 1], then, ns)
@@ -234,8 +235,8 @@ REPORT = """\
 
 Made by `benchmarks/blocking.py`; {machine}; {date}; costs by `tune={tune!r}`.
 
-Lines *by steps* are sums of step times without what the change of blocks itself takes; what they gain
-is over the sum of the steps of the whole batch.
+Lines *by steps* are sums of step times without what the change of blocks itself takes; what they
+gain is over the sum of the steps of the whole batch.
 
 {table}
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from math import log
+from math import atan2, degrees, log
 
 __all__ = ["DARK", "LIGHT", "Axis", "Panel", "Ruler", "Series", "Theme", "chart"]
 
@@ -118,6 +118,14 @@ def _line(points: Iterable[tuple[float, float]], look: str) -> str:
     return f'<polyline points="{path}" class="{look}"/>'
 
 
+def _along(start: tuple[float, float], end: tuple[float, float], text: str) -> str:
+    """Return a small text above a line, turned like it."""
+    angle = degrees(atan2(end[1] - start[1], end[0] - start[0]))
+    turned = f'transform="rotate({_number(angle)} {_number(start[0])} {_number(start[1])})"'
+    label = _text(start[0] + 6, start[1] - 3, text, "n")
+    return label.replace("<text ", f"<text {turned} ", 1)
+
+
 _SHAPES: tuple[tuple[tuple[float, float], ...], ...] = (
     (),
     ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
@@ -177,7 +185,7 @@ def _draw(panel: Panel, left: float) -> Iterator[str]:
     for ruler in panel.rulers:
         points = [place(x, y) for x, y in ruler.points]
         yield _line(points, "r")
-        yield _text(points[0][0] + 4, points[0][1] - 5, ruler.name, "n")
+        yield _along(points[0], points[1], ruler.name)
     for series in panel.series:
         if series.joined:
             yield _line((place(x, y) for x, y, _ in series.points), f"l t{series.look}")
@@ -221,7 +229,7 @@ def chart(panels: Sequence[Panel], description: str) -> str:
     style = (
         f"text{{font:12px {_SANS}}}.h{{font-size:14px;font-weight:600}}.n{{font-size:10.5px}}"
         "polyline{fill:none}.r{stroke-width:1.5;stroke-dasharray:5 3}.l{stroke-width:2}"
-        f".m{{stroke-width:.8}}{_colors(LIGHT)}"
+        f".m{{stroke-width:.8;fill-opacity:.85}}{_colors(LIGHT)}"
         f"@media (prefers-color-scheme:dark){{{_colors(DARK)}}}"
     )
     parts = [

@@ -121,7 +121,8 @@ class Sweep:
     def from_json(cls, found: Mapping[str, Any]) -> Sweep:
         """Return what :func:`dataclasses.asdict` took apart."""
         points = (
-            Point(**{**point, "samples_ns": tuple(point["samples_ns"])}) for point in found["points"]
+            Point(**{**point, "samples_ns": tuple(point["samples_ns"])})
+            for point in found["points"]
         )
         return cls(**{**found, "points": tuple(points)})
 
@@ -226,7 +227,8 @@ def verdicts(sweeps: Iterable[Sweep]) -> str:
         text = f"time grows with the work to the power of {sweep.exponent:.2f}"
         if not sweep.is_linear:
             size = sweep.points[worst].size
-            text += f"; **more than linear** at {size}, {relative[worst]:.2f} times an operation's time"
+            text += f"; **more than linear** at {size}, where one operation takes "
+            text += f"{relative[worst]:.2f} times as long as at {sweep.points[0].size}"
         found.append(f"- {sweep.model} over {sweep.over}: {text}.")
     return "\n".join(found)
 
@@ -252,8 +254,10 @@ def plot(sweeps: Sequence[Sweep]) -> str:
         )
         if lines:
             x = Axis(labels[over], sizes[0] / 1.2, sizes[-1] * 1.2, tuple(map(float, sizes)))
-            y = Axis("time an operation, smallest = 1", 0.0, 1.4, (0, 0.25, 0.5, 0.75, 1, 1.25), False)
-            panels.append(Panel(f"Time over {over}", x, y, lines))
+            y = Axis(
+                "time an operation, smallest = 1", 0.0, 1.4, (0, 0.25, 0.5, 0.75, 1, 1.25), False
+            )
+            panels.append(Panel(f"Growing {over}", x, y, lines))
     return chart(panels, f"Time of an operation at growing sizes of {', '.join(names)}")
 
 
@@ -264,8 +268,8 @@ Made by `benchmarks/growth.py`; {machine}; {dates}; costs by {tunes}.
 
 ![growth](growth.svg)
 
-*Time an operation* is over that at the smallest size: at most 1 where time grows at most linearly with
-the work.
+*Time an operation* is over that at the smallest size: at most 1 where time grows at most linearly
+with the work.
 
 {verdicts}
 

@@ -176,7 +176,9 @@ def bandwidth(access: str, threads: int, nbytes: int) -> float:
     make, arrays = ACCESSES[access]
     code = make()
     lines = max(nbytes // (threads * arrays * assembly.LINE), 1)
-    places = [(aligned(lines * assembly.LINE), aligned(lines * assembly.LINE)) for _ in range(threads)]
+    places = [
+        (aligned(lines * assembly.LINE), aligned(lines * assembly.LINE)) for _ in range(threads)
+    ]
 
     def tasks(passes: int) -> list[Callable[[], None]]:
         return [

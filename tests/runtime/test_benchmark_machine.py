@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import stridewise as sw
+
 ROOM = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -89,3 +91,21 @@ def test_limits_are_consistent(machine, monkeypatch: pytest.MonkeyPatch):
     assert "| memory, streamed copy, GB/s |" in machine.table(found)
     with pytest.raises(KeyError):
         found.of(3)
+
+
+def test_operations_of_a_model_do_not_depend_on_the_algorithm(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(ROOM))
+    work = importlib.import_module("work")
+    graph = sw.zoo.build("resnet18", size=64)
+    found = {}
+    for accuracy in ("fast", "exact"):
+        model = sw.compile(graph, tune="model", threads=1, accuracy=accuracy)
+        found[accuracy] = work.works(model.program)
+    fast, exact = (
+        sum(item.operations for item in steps if item.kind != "moves") for steps in found.values()
+    )
+    assert fast == exact > 0
+    assert any(item.kind == "Winograd" for item in found["fast"])
+    assert all(item.executed == item.operations for item in found["exact"])
+    # Winograd's products, padding of channels and tiles included, are fewer.
+    assert sum(item.executed for item in found["fast"]) < fast

@@ -1,29 +1,28 @@
 """Puts figures of the benchmarks into ``docs/performance.md``.
 
 ``make performance`` measures everything and calls this at the end; by itself it only reads
-``benchmarks/results``: ``python docs/make_performance.py``. A test compares what it would write with
-what is there.
+``benchmarks/results``: ``python benchmarks/performance.py``. A test compares what it would write
+with what is there.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-DOCS = Path(__file__).parent
-ROOM = DOCS.parent / "benchmarks"
-PAGE = DOCS / "performance.md"
-sys.path.insert(0, str(ROOM))
-
-from blocking import Row as Blocked, table as blocked_table  # noqa: E402
-from growth import Sweep, verdicts  # noqa: E402
-from machine import Machine, table as machine_table  # noqa: E402
-from roofline import Row, share_table  # noqa: E402
+from blocking import Row as Blocked
+from blocking import table as blocked_table
+from growth import Sweep, verdicts
+from machine import Machine
+from machine import table as machine_table
+from roofline import Row, share_table
 
 __all__ = ["PAGE", "generated"]
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
 
 
 def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -57,14 +56,13 @@ def _limits(rows: Sequence[Row], machine: Machine) -> str:
 
 def _parts() -> dict[str, str]:
     """Return the generated parts by name."""
-    results = ROOM / "results"
-    found = json.loads((results / "roofline.json").read_text())
+    found = json.loads((RESULTS / "roofline.json").read_text())
     machine = Machine.from_json(found["machine"])
     rows = [row for row in map(Row.from_json, found["rows"]) if row.batch == 1]
-    sweeps = [Sweep.from_json(item) for item in json.loads((results / "growth.json").read_text())]
+    sweeps = [Sweep.from_json(item) for item in json.loads((RESULTS / "growth.json").read_text())]
     blocked = [
         Blocked.from_json(item)
-        for item in json.loads((results / "blocking.json").read_text())["rows"]
+        for item in json.loads((RESULTS / "blocking.json").read_text())["rows"]
     ]
     return {
         "machine": f"{machine.name}, {machine.date}:\n\n{machine_table(machine)}",
@@ -79,7 +77,10 @@ def generated() -> str:
     """Return the page as it should be."""
     page = PAGE.read_text(encoding="utf-8")
     for name, text in _parts().items():
-        start, end = f"<!-- {name}: made by docs/make_performance.py -->\n", f"\n<!-- end of {name} -->"
+        start, end = (
+            f"<!-- {name}: made by benchmarks/performance.py -->\n",
+            f"\n<!-- end of {name} -->",
+        )
         place = re.search(f"{re.escape(start)}.*?{re.escape(end)}", page, re.DOTALL)
         if place is None:
             raise ValueError(f"{PAGE.name} has no place for the part {name!r}")

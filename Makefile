@@ -2,7 +2,7 @@
 # (with venv), a C++ compiler, and make itself have to be there.
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test coverage lint format fuzz sanitize clean
+.PHONY: help venv demo test coverage lint performance format fuzz sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -41,6 +41,13 @@ lint: venv ## check style, types, layers of imports and C++ format
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/clang-format --dry-run -Werror native/*.cpp native/*.hpp
 	$(BIN)/lint-imports --no-cache
+
+# On a quiet machine: nothing else may run meanwhile. Models measure their kernels first, once.
+performance: venv ## measure limits, rooflines and growth, and put them into docs/performance.md
+	$(BIN)/python benchmarks/roofline.py
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/blocking.py
+	$(BIN)/python benchmarks/performance.py
 
 format: venv ## rewrite sources in the house style
 	$(BIN)/ruff check --fix .

@@ -1,0 +1,271 @@
+"""Batches as a whole, a few images at a time, or one image a thread: which is fastest?
+
+Run it on a quiet machine::
+
+    .venv/bin/python benchmarks/blocking.py resnet50 mobilenet_v2 --batch 16
+
+A batch can run through one program, or in blocks of fewer images through a smaller program again
+and again, whose activations may then stay in the caches; or every thread takes images of its own,
+and nobody waits for anybody between two layers. All of these take turns in one process on the same
+images, and medians count.
+
+Then the programs are timed step by step, to find what could be gained if the first layers ran in
+blocks of one size and the rest in blocks of another: at the best place to change, and, as a bound,
+with the best block for every layer. Raw figures go to ``benchmarks/results/blocking.json``, the
+table to ``blocking.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import date
+from itertools import accumulate
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import stridewise as sw
+from stridewise.cli.console import measuring
+from stridewise.cli.run import random_inputs
+
+RESULTS = Path(__file__).parent / "results" / "blocking.json"
+APART = "one a thread"
+WARMUP = 1
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Blocks of ``first`` images up to a node, of ``then`` behind it; nanoseconds an image."""
+
+    first: int
+    node: str
+    then: int
+    ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What was found about one model.
+
+    Attributes:
+        model: of the zoo.
+        batch: images of the whole batch.
+        samples_ns: of whole batches, by the images a block; "one a thread" for the rest.
+        arenas: bytes of activations by the images a block.
+        steps_ns: sums of step times an image, by the images a block.
+        change: the best place for another block.
+        bound_ns: an image, with the best block for every layer.
+    """
+
+    model: str
+    batch: int
+    samples_ns: Mapping[str, Sequence[int]]
+    arenas: Mapping[str, int]
+    steps_ns: Mapping[str, float]
+    change: Change
+    bound_ns: float
+
+    def gain(self, name: str) -> float:
+        """Return how many times as fast as the whole batch one way is."""
+        return median(self.samples_ns[str(self.batch)]) / median(self.samples_ns[name])
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Row:
+        """Return what :func:`dataclasses.asdict` took apart."""
+        return cls(**{**found, "change": Change(**found["change"])})
+
+
+def blocks_of(batch: int) -> tuple[int, ...]:
+    """Return the powers of two up to a batch, and the batch.
+
+    >>> blocks_of(6)
+    (1, 2, 4, 6)
+    """
+    sizes: list[int] = []
+    size = 1
+    while size < batch:
+        sizes.append(size)
+        size *= 2
+    return (*sizes, batch)
+
+
+def best_change(times: Mapping[int, Sequence[float]], nodes: Sequence[str]) -> Change:
+    """Return where to change blocks: times an image of every node, by the images a block.
+
+    What a change itself takes is left out: the activations of a whole batch lie side by side in
+    either case, and formats may have to agree.
+    """
+    before = {block: [0.0, *accumulate(column)] for block, column in times.items()}
+    found: list[tuple[float, int, int, int]] = []
+    for first, start in before.items():
+        for then, rest in before.items():
+            found += [
+                (start[at] + rest[-1] - rest[at], first, at, then)
+                for at in range(1, len(nodes) + 1)
+            ]
+    ns, first, at, then = min(found)
+    return Change(first, nodes[at - 1], then, ns)
+
+
+def by_node(model: sw.CompiledModel, steps: Sequence[float]) -> list[float]:
+    """Return times of nodes; what moves bytes between two nodes belongs to the one before it."""
+    numbers = {node.name: index for index, node in enumerate(model.plan.graph.nodes)}
+    times = [0.0] * len(numbers)
+    current = 0
+    for step, ns in zip(model.program.steps, steps, strict=True):
+        current = numbers.get(step.node, current)
+        times[current] += ns
+    return times
+
+
+def in_blocks(model: sw.CompiledModel, images: Array, block: int) -> Callable[[], Array]:
+    """Return what runs images through a program in blocks."""
+    pieces = [images[start : start + block] for start in range(0, len(images), block)]
+
+    def run() -> Array:
+        return np.concatenate([model(piece) for piece in pieces])
+
+    return run
+
+
+def apart(model: sw.CompiledModel, images: Array, pool: ThreadPoolExecutor) -> Callable[[], Array]:
+    """Return what runs images one by one on as many threads as the pool has."""
+    pieces = [images[index : index + 1] for index in range(len(images))]
+
+    def run() -> Array:
+        return np.concatenate(list(pool.map(model, pieces)))
+
+    return run
+
+
+def race(ways: Mapping[str, Callable[[], Array]], turns: int) -> dict[str, list[int]]:
+    """Run all ways in rotating order and return nanoseconds.
+
+    Raises:
+        AssertionError: two of them disagree.
+    """
+    names = list(ways)
+    wanted = ways[names[0]]()
+    for run in ways.values():
+        np.testing.assert_allclose(run(), wanted, rtol=0.0, atol=1e-4 * np.abs(wanted).max())
+    samples: dict[str, list[int]] = {name: [] for name in names}
+    for turn in range(turns):
+        for step in range(len(names)):
+            name = names[(turn + step) % len(names)]
+            start = time.perf_counter_ns()
+            ways[name]()
+            samples[name].append(time.perf_counter_ns() - start)
+    return samples
+
+
+def compiled(name: str, batch: int, threads: int, tune: Any) -> sw.CompiledModel:
+    """Compile a model of the zoo."""
+    with measuring() as progress:
+        return sw.compile(sw.zoo.build(name, batch), threads=threads, tune=tune, progress=progress)
+
+
+def look_at(name: str, options: argparse.Namespace) -> Row:
+    """Compile, race and time one model in all ways."""
+    batch, threads = options.batch, options.threads
+    graph = sw.zoo.build(name, batch)
+    ((_, images),) = random_inputs(graph, 0).items()
+    models = {n: compiled(name, n, threads, options.tune) for n in blocks_of(batch)}
+    alone = compiled(name, 1, 1, options.tune)
+    ways = {str(n): in_blocks(model, images, n) for n, model in models.items()}
+    with ThreadPoolExecutor(threads) as pool:
+        samples = race({**ways, APART: apart(alone, images, pool)}, options.turns)
+    times: dict[int, list[float]] = {}
+    for block, model in models.items():
+        taken = model.step_times([images[:block]], options.turns * batch // block + WARMUP)[WARMUP:]
+        medians = [median(column) / block for column in zip(*taken, strict=True)]
+        times[block] = by_node(model, medians)
+    nodes = [node.name for node in models[batch].plan.graph.nodes]
+    return Row(
+        name,
+        batch,
+        samples,
+        {str(block): model.program.arena_nbytes for block, model in models.items()},
+        {str(block): sum(column) for block, column in times.items()},
+        best_change(times, nodes),
+        sum(map(min, zip(*times.values(), strict=True))),
+    )
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return a line for each model and way."""
+    heads = ["model", "way", "ms an image", "whole batch / this", "arena, MB"]
+    lines = [heads, ["---"] * len(heads)]
+    for row in rows:
+        for name, taken in row.samples_ns.items():
+            way = name if name == APART else f"{name} at a time"
+            arena = row.arenas.get(name)
+            lines.append(
+                [
+                    f"{row.model}, batch {row.batch}",
+                    "whole" if name == str(row.batch) else way,
+                    f"{median(taken) / row.batch / 1e6:.3f}",
+                    f"**{row.gain(name):.2f}**",
+                    "" if arena is None else f"{arena / 1e6:.1f}",
+                ]
+            )
+        lines += _possible(row)
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _possible(row: Row) -> Iterator[list[str]]:
+    """Yield what step times promise, beside those of the whole batch."""
+    whole, change = row.steps_ns[str(row.batch)], row.change
+    model = f"{row.model}, batch {row.batch}"
+    text = f"by steps: {change.first} up to `{change.node}`, then {change.then}"
+    for way, ns in ((text, change.ns), ("by steps: the best block for every layer", row.bound_ns)):
+        yield [model, way, f"{ns / 1e6:.3f}", f"{whole / ns:.2f}", ""]
+
+
+REPORT = """\
+# Batches in blocks
+
+Made by `benchmarks/blocking.py`; {machine}; {date}; costs by `tune={tune!r}`.
+
+Lines *by steps* are sums of step times without what the change of blocks itself takes; what they
+gain is over the sum of the steps of the whole batch.
+
+{table}
+"""
+
+
+def main() -> None:
+    """Measure, save and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    models = ("resnet50", "mobilenet_v2", "squeezenet1_1")
+    parser.add_argument("models", nargs="*", default=models, metavar="MODEL", help="of the zoo")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--tune", choices=("measure", "model"), default="measure")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    rows: list[Row] = []
+    for name in options.models:
+        rows.append(look_at(name, options))
+        print(table(rows[-1:]), flush=True)
+    machine = str(compiled("squeezenet1_1", 1, options.threads, "model").plan.machine)
+    today = date.today().isoformat()
+    document = {
+        "date": today, "machine": machine, "tune": options.tune, "rows": [asdict(r) for r in rows],
+    }  # fmt: skip
+    options.results.write_text(json.dumps(document, indent=1) + "\n")
+    text = REPORT.format(machine=machine, date=today, tune=options.tune, table=table(rows))
+    options.results.with_suffix(".md").write_text(text)
+
+
+if __name__ == "__main__":
+    main()

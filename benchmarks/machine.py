@@ -1,0 +1,275 @@
+"""What this machine can do: multiplications, and bytes from and to each level of its memory.
+
+Run it on a quiet machine; it takes ten seconds::
+
+    .venv/bin/python benchmarks/machine.py
+
+The loops of ``assembly.py`` run on one thread and on all of them at the same time, each on data of
+its own. The best of many runs counts, for these are limits: nothing that a kernel does can be
+faster, and other work only ever takes something away. Beside the arithmetic peak stands what
+oneDNN's matrix product makes of it. Copies count what is read and what is written; what a store
+through the caches reads of its line before is not counted, as no program asked for it.
+
+Results go to ``benchmarks/results/machine.json`` and ``machine.md``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from threading import Barrier, Thread
+from typing import Any
+
+import assembly
+import numpy as np
+
+import stridewise as sw
+from stridewise.ops.kernels import KernelSpec, MemorySpec
+from stridewise.runtime.library import load_core
+from stridewise.runtime.machine import available_cpus, cache_nbytes, this_machine
+from stridewise.runtime.primitives import create
+
+__all__ = ["Level", "Limits", "Machine", "measure", "table"]
+
+RESULTS = Path(__file__).parent / "results" / "machine.json"
+ACCESSES: Mapping[str, tuple[Callable[[], assembly.Code], int]] = {
+    "read": (assembly.read, 1),
+    "write": (lambda: assembly.write(stream=False), 1),
+    "copy": (lambda: assembly.copy(stream=False), 2),
+    "streamed write": (lambda: assembly.write(stream=True), 1),
+    "streamed copy": (lambda: assembly.copy(stream=True), 2),
+}
+"""Loops over memory, and how many arrays each goes through."""
+_RUNS, _RUN_S = 15, 0.01
+_PRODUCT = 1536
+_MEMORY_CACHES = 8
+"""Arrays in memory are this many times as large as the last cache, all threads together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A level of memory.
+
+    Attributes:
+        name: ``"L2"``, ``"L3"`` or ``"memory"``.
+        nbytes: what the threads have of it together; None for memory.
+        gbytes_per_s: bytes per nanosecond by access, a key of :data:`ACCESSES`.
+    """
+
+    name: str
+    nbytes: int | None
+    gbytes_per_s: Mapping[str, float]
+
+    @property
+    def best(self) -> float:
+        """The fastest access in bytes per nanosecond: no kernel moves more."""
+        return max(self.gbytes_per_s.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a number of threads can do together.
+
+    Attributes:
+        threads: how many.
+        peak: operations per nanosecond of multiplications and additions on registers, float32.
+        product: what oneDNN's matrix product reaches.
+        levels: from the nearest to the farthest.
+    """
+
+    threads: int
+    peak: float
+    product: float
+    levels: tuple[Level, ...]
+
+    def level(self, nbytes: float) -> Level:
+        """Return the nearest level that holds so many bytes."""
+        for level in self.levels:
+            if level.nbytes is not None and nbytes <= level.nbytes:
+                return level
+        return self.levels[-1]
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Limits:
+        """Return what :func:`dataclasses.asdict` took apart."""
+        levels = tuple(Level(**level) for level in found["levels"])
+        return cls(found["threads"], found["peak"], found["product"], levels)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine and its limits, by the number of threads."""
+
+    name: str
+    date: str
+    limits: tuple[Limits, ...]
+
+    def of(self, threads: int) -> Limits:
+        """Return the limits of so many threads.
+
+        Raises:
+            KeyError: nobody measured them.
+        """
+        for limits in self.limits:
+            if limits.threads == threads:
+                return limits
+        raise KeyError(threads)
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Machine:
+        """Return what :func:`dataclasses.asdict` took apart."""
+        limits = tuple(map(Limits.from_json, found["limits"]))
+        return cls(found["name"], found["date"], limits)
+
+
+def elapsed(work: Sequence[Callable[[], None]]) -> float:
+    """Run all at the same time, each on a thread, and return nanoseconds from first to last."""
+    barrier = Barrier(len(work))
+    times: list[tuple[int, int]] = []
+
+    def run(task: Callable[[], None]) -> None:
+        barrier.wait()
+        start = time.perf_counter_ns()
+        task()
+        times.append((start, time.perf_counter_ns()))
+
+    threads = [Thread(target=run, args=(task,)) for task in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return max(end for _, end in times) - min(start for start, _ in times)
+
+
+def best(tasks: Callable[[int], Sequence[Callable[[], None]]]) -> float:
+    """Return nanoseconds of one pass, the best of many runs of some milliseconds each.
+
+    Args:
+        tasks: returns what the threads do for a number of passes.
+    """
+    passes = 1
+    while (taken := elapsed(tasks(passes))) < 1e9 * _RUN_S:
+        passes = max(2 * passes, int(passes * 1e9 * _RUN_S / max(taken, 1.0)))
+    return min(elapsed(tasks(passes)) for _ in range(_RUNS)) / passes
+
+
+def aligned(nbytes: int) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], int]:
+    """Return an array that was written to, and the address of a line in it with that many bytes."""
+    array = np.full(nbytes + 64, 1, np.uint8)
+    return array, -(-array.ctypes.data // 64) * 64
+
+
+def arithmetic_peak(threads: int, wide: bool) -> float:
+    """Return operations per nanosecond on registers."""
+    code = assembly.multiply_add(wide)
+    taken = best(lambda passes: threads * [lambda: code(0, 0, 1, passes)])
+    return threads * code.flops / taken
+
+
+def bandwidth(access: str, threads: int, nbytes: int) -> float:
+    """Return bytes per nanosecond of an access to ``nbytes`` bytes, those of all threads."""
+    make, arrays = ACCESSES[access]
+    code = make()
+    lines = max(nbytes // (threads * arrays * assembly.LINE), 1)
+    places = [
+        (aligned(lines * assembly.LINE), aligned(lines * assembly.LINE)) for _ in range(threads)
+    ]
+
+    def tasks(passes: int) -> list[Callable[[], None]]:
+        return [
+            lambda to=to, source=source: code(to[1], source[1], lines, passes)
+            for to, source in places
+        ]
+
+    return threads * arrays * lines * assembly.LINE / best(tasks)
+
+
+def product_rate(threads: int) -> float:
+    """Return operations per nanosecond of oneDNN's product of square matrices."""
+    square = MemorySpec.plain((_PRODUCT, _PRODUCT))
+    memories = (("src", square), ("weights", square), ("dst", square))
+    core = load_core()
+    primitive = create(KernelSpec("matmul", memories), "", threads)
+    samples = core.measure(
+        primitive, threads=threads, min_runs=_RUNS, max_runs=_RUNS, budget_ns=0, cold=[],
+        spread_nbytes=0,
+    )  # fmt: skip
+    return 2.0 * _PRODUCT**3 / min(samples)
+
+
+def levels(threads: int) -> tuple[Level, ...]:
+    """Measure each level with data that fill half of it, and memory with many times the caches."""
+    last = cache_nbytes(3) or cache_nbytes(2) or 32 << 20
+    sizes: list[tuple[str, int | None, int]] = []
+    for number, shared in ((2, 1), (3, 0)):
+        nbytes = cache_nbytes(number) * (threads if shared else 1)
+        if nbytes:
+            sizes.append((f"L{number}", nbytes, nbytes // 2))
+    sizes.append(("memory", None, _MEMORY_CACHES * last))
+    return tuple(
+        Level(
+            name,
+            capacity,
+            {access: bandwidth(access, threads, used) for access in _accesses(capacity)},
+        )
+        for name, capacity, used in sizes
+    )
+
+
+def _accesses(capacity: int | None) -> list[str]:
+    """Return what is measured: stores past the caches only where there is no cache."""
+    return [name for name in ACCESSES if capacity is None or not name.startswith("streamed")]
+
+
+def measure(counts: Sequence[int] | None = None) -> Machine:
+    """Measure the limits of this machine.
+
+    Args:
+        counts: numbers of threads; by default one, and as many as there are CPUs.
+    """
+    wanted = sorted({1, available_cpus()} if counts is None else set(counts))
+    machine = this_machine(wanted[-1])
+    wide = machine.has_avx512
+    found = tuple(
+        Limits(count, arithmetic_peak(count, wide), product_rate(count), levels(count))
+        for count in wanted
+    )
+    return Machine(str(machine), date.today().isoformat(), found)
+
+
+def table(machine: Machine) -> str:
+    """Return the limits in Markdown."""
+    counts = [limits.threads for limits in machine.limits]
+    heads = ["", *(f"{count} thread{'s' if count > 1 else ''}" for count in counts)]
+    rows = [
+        ["multiply and add, GFLOP/s", *(f"{limits.peak:.0f}" for limits in machine.limits)],
+        ["oneDNN's matrix product, GFLOP/s", *(f"{each.product:.0f}" for each in machine.limits)],
+    ]
+    for index, level in enumerate(machine.limits[0].levels):
+        for access in level.gbytes_per_s:
+            rates = [limits.levels[index].gbytes_per_s[access] for limits in machine.limits]
+            rows.append([f"{level.name}, {access}, GB/s", *(f"{rate:.0f}" for rate in rates)])
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def main() -> None:
+    """Measure, save and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--threads", type=int, nargs="*", help="numbers of them")
+    options = parser.parse_args()
+    machine = measure(options.threads)
+    RESULTS.write_text(json.dumps(asdict(machine), indent=1) + "\n")
+    text = f"# Limits\n\nMade by `benchmarks/machine.py`; {machine.name}; {machine.date}.\n\n"
+    text += f"{table(machine)}\n"
+    RESULTS.with_suffix(".md").write_text(text)
+    print(f"{machine.name}, Stridewise {sw.__version__}\n\n{table(machine)}")
+
+
+if __name__ == "__main__":
+    main()

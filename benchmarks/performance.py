@@ -1,0 +1,97 @@
+"""Puts figures of the benchmarks into ``docs/performance.md``.
+
+``make performance`` measures everything and calls this at the end; by itself it only reads
+``benchmarks/results``: ``python benchmarks/performance.py``. A test compares what it would write
+with what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from blocking import Row as Blocked
+from blocking import table as blocked_table
+from growth import Sweep, verdicts
+from machine import Machine
+from machine import table as machine_table
+from roofline import Row, share_table
+
+__all__ = ["PAGE", "generated"]
+
+RESULTS = Path(__file__).parent / "results"
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+
+
+def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _limits(rows: Sequence[Row], machine: Machine) -> str:
+    """Return what batch 1 of each model takes, and the least that it can take."""
+    lines: list[list[str]] = []
+    for row in rows:
+        least = row.bound(machine.of(row.threads))
+        lines.append(
+            [
+                row.model,
+                f"{row.operations / 1e9:.2f}",
+                f"{row.call_ns / 1e6:.2f}",
+                f"{least.arithmetic / 1e6:.2f}",
+                f"{least.memory / 1e6:.2f}",
+                f"{least.direct / 1e6:.2f}",
+                f"{least.roofline / 1e6:.2f}",
+                f"{least.roofline / row.call_ns:.0%}",
+            ]
+        )
+    heads = [
+        "model", "GFLOP", "measured, ms", "operations, ms", "bytes, ms", "direct limit, ms",
+        "limit, ms", "reached",
+    ]  # fmt: skip
+    return _markdown(heads, lines)
+
+
+def _parts() -> dict[str, str]:
+    """Return the generated parts by name."""
+    found = json.loads((RESULTS / "roofline.json").read_text())
+    machine = Machine.from_json(found["machine"])
+    rows = [row for row in map(Row.from_json, found["rows"]) if row.batch == 1]
+    sweeps = [Sweep.from_json(item) for item in json.loads((RESULTS / "growth.json").read_text())]
+    blocked = [
+        Blocked.from_json(item)
+        for item in json.loads((RESULTS / "blocking.json").read_text())["rows"]
+    ]
+    return {
+        "machine": f"{machine.name}, {machine.date}:\n\n{machine_table(machine)}",
+        "limits": _limits(rows, machine),
+        "shares": share_table(rows, machine),
+        "growth": verdicts(sweeps),
+        "blocking": blocked_table(blocked),
+    }
+
+
+def generated() -> str:
+    """Return the page as it should be."""
+    page = PAGE.read_text(encoding="utf-8")
+    for name, text in _parts().items():
+        start, end = (
+            f"<!-- {name}: made by benchmarks/performance.py -->\n",
+            f"\n<!-- end of {name} -->",
+        )
+        place = re.search(f"{re.escape(start)}.*?{re.escape(end)}", page, re.DOTALL)
+        if place is None:
+            raise ValueError(f"{PAGE.name} has no place for the part {name!r}")
+        page = page[: place.start()] + start + text + end + page[place.end() :]
+    return page
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(generated(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from stridewise.api.ready import keep_ready
 from stridewise.api.request import Request, Work
 from stridewise.errors import InputError, ModelError, UnknownValueError, describe
 from stridewise.graph import Graph, Refusal
@@ -88,7 +89,9 @@ class ModelSpecializer:
         work = self._request.work(simplify(self.graph(shapes, {})))
         if work.cache is None:
             return CompiledModel(work.plans(work.oracle)[0])
-        return compile_tuned(work.plans, work.oracle, work.cache)
+        model = compile_tuned(work.plans, work.oracle, work.cache)
+        keep_ready(self._request, model, work.cache, self._file.paths, self._file.opened)
+        return model
 
     def batch_outputs(
         self,

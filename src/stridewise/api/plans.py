@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from stridewise.api.dynamic import Later, Limits, compile_file
 from stridewise.api.models import ModelSource, model_file
 from stridewise.api.pages import model_page, plan_page
+from stridewise.api.ready import find_ready
 from stridewise.api.request import NATIVE, PlanSource, Request, TargetName, Tune
 from stridewise.errors import ExecutionError, InputError, PlanError, describe
 from stridewise.formats import Format
@@ -140,6 +141,7 @@ def compile(  # noqa: A001 (the public name; the built-in is never wanted beside
     accuracy: Accuracy = "fast",
     weight_memory_limit: int | None = None,
     plan: PlanSource | None = None,
+    ready_limit: int | None = None,
 ) -> CompiledModel: ...
 
 
@@ -161,6 +163,7 @@ def compile(  # noqa: A001
     weight_memory_limit: int | None = None,
     fallback: bool = True,
     plan: PlanSource | None = None,
+    ready_limit: int | None = None,
     max_programs: int = 8,
     max_program_nbytes: int | None = None,
     later: Later = "follow",
@@ -185,6 +188,7 @@ def compile(  # noqa: A001
     weight_memory_limit: int | None = None,
     fallback: bool = True,
     plan: PlanSource | None = None,
+    ready_limit: int | None = None,
     max_programs: int = 8,
     max_program_nbytes: int | None = None,
     later: Later = "follow",
@@ -208,6 +212,7 @@ def compile(  # noqa: A001
     weight_memory_limit: int | None = None,
     fallback: bool = True,
     plan: PlanSource | None = None,
+    ready_limit: int | None = None,
     max_programs: int = 8,
     max_program_nbytes: int | None = None,
     later: Later = "follow",
@@ -246,6 +251,9 @@ def compile(  # noqa: A001
         weight_memory_limit: see above.
         fallback: see above.
         plan: see above.
+        ready_limit: bytes that ready models may take beside the cost cache, where a model that was
+            tuned for one shape is found again by the next process; by default 4 GiB, and 0 to
+            neither use nor keep any. See ``docs/environment.md``.
         max_programs: of a :class:`DynamicModel`, for how many shapes it stays ready.
         max_program_nbytes: bytes that its programs may take, weights and arenas; by default the
             number alone is limited.
@@ -283,10 +291,14 @@ def compile(  # noqa: A001
         accuracy=accuracy,
         weight_memory_limit=weight_memory_limit,
         fallback=fallback,
+        ready_limit=ready_limit,
     )
     one_shape = plan or input_formats or output_formats or target not in (None, NATIVE)
     if one_shape or isinstance(source, Graph):
         return _compiled(request, plan)
+    ready = find_ready(request)
+    if ready is not None:
+        return ready
     limits = Limits(max_programs, max_program_nbytes, later)
     return compile_file(request, model_file(source, fallback=fallback), limits)
 

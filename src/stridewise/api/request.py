@@ -95,6 +95,7 @@ class Request:
     accuracy: Accuracy = "fast"
     weight_memory_limit: int | None = None
     fallback: bool = True
+    ready_limit: int | None = None
 
     def __post_init__(self) -> None:
         if self.tune not in ("measure", "model"):
@@ -107,6 +108,10 @@ class Request:
         if limit is not None and (isinstance(limit, bool) or limit < 0):
             expected = "a number of bytes, 0 or more"
             raise InputError(describe("weight_memory_limit", expected=expected, found=repr(limit)))
+        ready = self.ready_limit
+        if ready is not None and (isinstance(ready, bool) or ready < 0):
+            expected = "a number of bytes, 0 or more"
+            raise InputError(describe("ready_limit", expected=expected, found=repr(ready)))
 
     def simplified(self) -> Simplified:
         """Import and simplify the model."""

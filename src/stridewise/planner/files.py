@@ -40,7 +40,7 @@ from stridewise.planner.what_if import Pin
 if TYPE_CHECKING:
     from stridewise.planner.spelling import Offer
 
-__all__ = ["differences", "read", "restore", "save"]
+__all__ = ["differences", "parsed", "read", "restore", "save"]
 
 _AGAIN = "plan again: stridewise plan MODEL --save FILE"
 
@@ -83,10 +83,25 @@ def read(path: str | os.PathLike[str]) -> PlanRecord:
     """
     where = f"plan file {os.fspath(path)!r}"
     try:
-        document: Any = json.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         found = "no such file" if isinstance(error, FileNotFoundError) else str(error)
         raise PlanError(describe(where, expected="a plan file", found=found, fix=_AGAIN)) from error
+    except ValueError as error:
+        raise PlanError(
+            describe(where, expected="a plan file", found=f"no JSON ({error})", fix=_AGAIN)
+        ) from error
+    return parsed(text, where)
+
+
+def parsed(text: str, where: str) -> PlanRecord:
+    """Return the record that a text is; ``where`` is what messages call it.
+
+    Raises:
+        PlanError: as for :func:`read`.
+    """
+    try:
+        document: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise PlanError(
             describe(where, expected="a plan file", found=f"no JSON ({error})", fix=_AGAIN)

@@ -6,6 +6,7 @@ file, another version), work goes on without it after one warning.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import sqlite3
@@ -27,6 +28,12 @@ _PATIENCE_S = 10.0
 _LONGEST_ROW = 1 << 24
 _LONGEST_NS = 1e15
 """A cost of more is no measurement: eleven days."""
+_AT_ONCE = 500
+"""Keys in one question; SQLite takes a thousand everywhere."""
+_ROWS = (
+    "SELECT CAST(spec AS BLOB), CAST(entries AS BLOB) FROM costs "
+    "WHERE machine = ? AND length(CAST(entries AS BLOB)) <= ?"
+)
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS costs (
     machine TEXT NOT NULL, spec TEXT NOT NULL, entries TEXT NOT NULL,
@@ -77,7 +84,12 @@ def _parsed(spec: object, entries: object) -> tuple[str, tuple[Entry, ...]] | No
 
 
 class CostCache:
-    """Measured costs of one machine. Entries are lists of ``(implementation, ns)``."""
+    """Measured costs of one machine. Entries are lists of ``(implementation, ns)``.
+
+    Attributes:
+        path: the file.
+        asked: every key that :meth:`find` was asked for, whether it was there or not.
+    """
 
     def __init__(self, machine: Machine, folder: Path | None = None) -> None:
         """Refer to the cache of ``machine``; nothing is read or written yet."""
@@ -86,6 +98,7 @@ class CostCache:
         self._usable = True
         self._told = False
         self._own: dict[str, tuple[Entry, ...]] = {}
+        self.asked: set[str] = set()
 
     def _connect(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -129,27 +142,21 @@ class CostCache:
 
         What this object has stored is there in any case, even where the file cannot be used.
         """
-        return self._read() | self._own
+        return self._parsed(self._rows(None)) | self._own
 
-    def _read(self) -> dict[str, tuple[Entry, ...]]:
-        if not self._usable:
-            return {}
-        identity = self._identity()
-        try:
-            if not self.path.is_file():
-                return {}
-            with closing(self._connect()) as connection:
-                query = (
-                    "SELECT CAST(spec AS BLOB), CAST(entries AS BLOB) FROM costs "
-                    "WHERE machine = ? AND length(CAST(entries AS BLOB)) <= ?"
-                )
-                rows = connection.execute(query, (self._machine, _LONGEST_ROW)).fetchall()
-        except (sqlite3.OperationalError, OSError, ValueError) as error:
-            self._give_up(error)
-            return {}
-        except sqlite3.DatabaseError:
-            self._discard_damaged(identity)
-            return {}
+    def find(self, keys: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
+        """Return the entries of some kernels, as far as there are any; see :meth:`load`."""
+        wanted = sorted(set(keys))
+        self.asked.update(wanted)
+        own = {key: self._own[key] for key in wanted if key in self._own}
+        return self._parsed(self._rows(wanted)) | own
+
+    def digest(self, keys: Iterable[str]) -> str:
+        """Return what tells whether the file says the same of some kernels; "" without a file."""
+        rows = self._rows(sorted(set(keys)))
+        return hashlib.sha256(repr(sorted(rows)).encode()).hexdigest() if rows else ""
+
+    def _parsed(self, rows: Sequence[tuple[object, object]]) -> dict[str, tuple[Entry, ...]]:
         parsed = [_parsed(*row) for row in rows]
         bad = parsed.count(None)
         if bad and not self._told:
@@ -159,6 +166,35 @@ class CostCache:
                 self.path, bad, len(rows),
             )  # fmt: skip
         return dict(row for row in parsed if row is not None)
+
+    def _rows(self, keys: Sequence[str] | None) -> list[tuple[object, object]]:
+        """Return the rows of some keys as they are in the file; None stands for all."""
+        if not self._usable:
+            return []
+        identity = self._identity()
+        try:
+            if not self.path.is_file():
+                return []
+            with closing(self._connect()) as connection:
+                return self._queried(connection, keys)
+        except (sqlite3.OperationalError, OSError, ValueError) as error:
+            self._give_up(error)
+        except sqlite3.DatabaseError:
+            self._discard_damaged(identity)
+        return []
+
+    def _queried(
+        self, connection: sqlite3.Connection, keys: Sequence[str] | None
+    ) -> list[tuple[object, object]]:
+        limits = (self._machine, _LONGEST_ROW)
+        if keys is None:
+            return connection.execute(_ROWS, limits).fetchall()
+        found: list[tuple[object, object]] = []
+        for start in range(0, len(keys), _AT_ONCE):
+            some = keys[start : start + _AT_ONCE]
+            query = f"{_ROWS} AND spec IN ({', '.join('?' * len(some))})"
+            found += connection.execute(query, (*limits, *some)).fetchall()
+        return found
 
     def store(self, entries: Mapping[str, Iterable[Entry]]) -> None:
         """Add entries; those of other processes stay. Costs that are no times are left out."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import median
 from typing import Any
 
@@ -12,7 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError, InputError, StridewiseError, describe
+from stridewise.formats import Format
+from stridewise.graph import Graph
 from stridewise.ops.geometry import storage_shape
+from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.planner.page import Page, framed
 from stridewise.planner.plan import Plan
 from stridewise.runtime.chrome_trace import chrome_trace
@@ -22,11 +26,11 @@ from stridewise.runtime.library import forbid_forked_threads
 from stridewise.runtime.lower import lower
 from stridewise.runtime.model import Model
 from stridewise.runtime.native import Kernels, NativeProgram
-from stridewise.runtime.program import KernelStep, Written
+from stridewise.runtime.program import KernelStep, Program, Written
 from stridewise.runtime.schedule import reorder_label
 from stridewise.runtime.weights import Weights, WeightStore
 
-__all__ = ["PAGE", "CompiledModel", "Memory", "Profile", "ProfileRow"]
+__all__ = ["PAGE", "CompiledModel", "Face", "Memory", "Profile", "ProfileRow"]
 
 Array = NDArray[Any]
 
@@ -51,6 +55,32 @@ class Memory:
     packed_weights: int
     winograd_weights: int = 0
     shared_weights: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """What a caller of a program sees of it, without nodes or weights.
+
+    Attributes:
+        graph: name, inputs and outputs of the planned graph; it has no nodes.
+        input_formats: of the inputs, by name.
+        output_formats: of the outputs, by name.
+        threads: how many run it.
+    """
+
+    graph: Graph
+    input_formats: Mapping[str, Format]
+    output_formats: Mapping[str, Format]
+    threads: int
+
+    @classmethod
+    def of(cls, plan: Plan) -> Face:
+        """Return what a caller sees of a plan."""
+        graph = plan.graph
+        values = {name: graph.values[name] for name in (*graph.inputs, *graph.outputs)}
+        outside = Graph(graph.name, graph.inputs, graph.outputs, (), values, {})
+        formats = dict(plan.input_formats), dict(plan.output_formats)
+        return cls(outside, *formats, plan.machine.threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +150,16 @@ def _formats(plan: Plan) -> dict[str, str]:
     return found
 
 
+def kernels_of(plan: Plan) -> list[tuple[KernelSpec, str]]:
+    """Return the primitives that nodes of a plan run, each with its implementation."""
+    return [
+        (call.spec, cost.implementation)
+        for decision in plan.decisions
+        for call, cost in zip(decision.chosen.option.calls, decision.chosen.costs, strict=True)
+        if call.spec.kind != HOST
+    ]
+
+
 class CompiledModel(Model):
     """A model ready to run; any number of threads may call it at the same time.
 
@@ -142,36 +182,94 @@ class CompiledModel(Model):
         Raises:
             ExecutionError: the library refuses a kernel that the plan counts on.
         """
-        threads = plan.machine.threads
-        kernels = Kernels(threads)
-        self._plan = plan
+        face = Face.of(plan)
+        kernels = Kernels(face.threads)
+        kernels.make(kernels_of(plan))
+        program = lower(plan, kernels.scratch)
+        arrays = {name: item.array for name, item in plan.graph.constants.items()}
+        store = weights or WeightStore()
+        packed = Weights(program.constants, kernels, arrays, face.threads, store)
+        native = NativeProgram(plan.graph, program, kernels, face.threads, packed)
         self._tail = TailRun.of(plan)
-        self.program = lower(plan, kernels.scratch)
-        self._native = NativeProgram(plan.graph, self.program, kernels, threads, weights)
-        self._run = self._native.program.run
-        values = plan.graph.values
-        self._inputs = [values[name] for name in plan.graph.inputs]
-        self._input_formats = [plan.input_formats[name] for name in plan.graph.inputs]
+        self._assemble(face, program, native, lambda: plan)
+
+    @classmethod
+    def ready(
+        cls, face: Face, program: Program, weights: Weights, plan: Callable[[], Plan]
+    ) -> CompiledModel:
+        """Return a model that an earlier process compiled.
+
+        Args:
+            face: what a caller sees of it.
+            program: its program, which has no host steps.
+            weights: its packed constants.
+            plan: makes the plan when somebody first asks for it.
+
+        Raises:
+            ExecutionError: the library refuses a kernel of the program.
+        """
+        kernels = Kernels(face.threads)
+        steps = [step for step in program.steps if isinstance(step, KernelStep)]
+        kernels.make((step.spec, step.implementation) for step in steps)
+        model = cls.__new__(cls)
+        model._tail = None
+        native = NativeProgram(face.graph, program, kernels, face.threads, weights)
+        model._assemble(face, program, native, cache(plan))
+        return model
+
+    def _assemble(
+        self, face: Face, program: Program, native: NativeProgram, plan: Callable[[], Plan]
+    ) -> None:
+        self._face, self.program, self._native = face, program, native
+        self._get_plan = plan
+        self._run = native.program.run
+        graph, values = face.graph, face.graph.values
+        self._inputs = [values[name] for name in graph.inputs]
+        self._input_formats = [face.input_formats[name] for name in graph.inputs]
         self._input_shapes = [
             storage_shape(value, fmt)
             for value, fmt in zip(self._inputs, self._input_formats, strict=True)
         ]
         self._input_dtypes = [value.dtype.numpy for value in self._inputs]
         self._outputs = [
-            (storage_shape(values[name], plan.output_formats[name]), values[name].dtype.numpy)
-            for name in plan.graph.outputs
+            (storage_shape(values[name], face.output_formats[name]), values[name].dtype.numpy)
+            for name in graph.outputs
         ]
 
     def with_plan(self, plan: Plan) -> CompiledModel:
         """Return this model with another account of the same decisions."""
         model = copy.copy(self)
-        model._plan = plan
+        model._get_plan = lambda: plan
         return model
 
     @property
+    def face(self) -> Face:
+        """What a caller sees of the program."""
+        return self._face
+
+    @property
+    def has_tail(self) -> bool:
+        """Whether another runtime computes the last part of the model."""
+        return self._tail is not None
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs in the order of a call."""
+        return self._face.graph.inputs if self._tail is None else self.plan.graph.arguments
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs in the order of the results."""
+        return self._face.graph.outputs if self._tail is None else self.plan.graph.results
+
+    @property
     def plan(self) -> Plan:
-        """What was decided, and why."""
-        return self._plan
+        """What was decided, and why; of a model that was ready on disk, restored when asked for.
+
+        Raises:
+            PlanError: the model's file has changed since, or is gone.
+        """
+        return self._get_plan()
 
     @property
     def memory(self) -> Memory:
@@ -229,7 +327,7 @@ class CompiledModel(Model):
             InputError: a name, a shape or a dtype is wrong, or an input is missing.
         """
         outputs = self._execute(self._named(inputs))
-        found = dict(zip(self._plan.graph.outputs, outputs, strict=True))
+        found = dict(zip(self._face.graph.outputs, outputs, strict=True))
         return found if self._tail is None else self._tail.results(inputs, found)
 
     def profile(self, inputs: Mapping[str, Any], runs: int = 20) -> Profile:
@@ -242,7 +340,7 @@ class CompiledModel(Model):
             raise InputError(describe("runs", expected="1 or more", found=str(runs)))
         samples = self.step_times(self._named(inputs), runs + 1)[1:]
         rows: list[ProfileRow] = []
-        formats = _formats(self._plan)
+        formats = _formats(self.plan)
         for index, step in enumerate(self.program.steps):
             kernel = type(step).__name__.removesuffix("Step").lower()
             predicted = 0.0
@@ -264,7 +362,7 @@ class CompiledModel(Model):
         Raises:
             InputError: the number of inputs, a shape or a dtype is wrong.
         """
-        forbid_forked_threads(self._plan.machine.threads)
+        forbid_forked_threads(self._face.threads)
         return self._native.program.profile(self._checked(inputs), self._allocate(), runs)
 
     def report_html(self, inputs: Mapping[str, Any] | None = None, runs: int = 20) -> str:
@@ -296,7 +394,7 @@ class CompiledModel(Model):
         Raises:
             InputError: as for :meth:`run`.
         """
-        forbid_forked_threads(self._plan.machine.threads)
+        forbid_forked_threads(self._face.threads)
         native = self._native.program
         arrays, outputs = self._named(inputs), self._allocate()
 
@@ -317,13 +415,13 @@ class CompiledModel(Model):
             native.trace(arrays, outputs, after)
         finally:
             native.poison = False
-        return dict(zip(self._plan.graph.outputs, outputs, strict=True))
+        return dict(zip(self._face.graph.outputs, outputs, strict=True))
 
     def _allocate(self) -> list[Array]:
         return [np.empty(shape, dtype) for shape, dtype in self._outputs]
 
     def _execute(self, arrays: Sequence[Array]) -> list[Array]:
-        forbid_forked_threads(self._plan.machine.threads)
+        forbid_forked_threads(self._face.threads)
         outputs = self._allocate()
         try:
             self._run(arrays, outputs)
@@ -331,7 +429,7 @@ class CompiledModel(Model):
             raise
         except (RuntimeError, MemoryError) as error:
             raise ExecutionError(
-                describe(f"model {self._plan.graph.name!r}", expected="a run", found=str(error))
+                describe(f"model {self._face.graph.name!r}", expected="a run", found=str(error))
             ) from error
         return outputs
 
@@ -339,7 +437,7 @@ class CompiledModel(Model):
         if len(inputs) != len(self._inputs):
             raise InputError(
                 describe(
-                    f"model {self._plan.graph.name!r}",
+                    f"model {self._face.graph.name!r}",
                     expected=f"{len(self._inputs)} inputs ({', '.join(self.input_names)})",
                     found=f"{len(inputs)}",
                 )
@@ -366,4 +464,4 @@ class CompiledModel(Model):
 
     def _named(self, inputs: Mapping[str, Any]) -> list[Array]:
         given = inputs if self._tail is None else self._tail.tensors(inputs)
-        return in_order(self._plan.graph, given, self._plan.input_formats)
+        return in_order(self._face.graph, given, self._face.input_formats)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from stridewise.runtime.program import (
     Program,
     Ref,
 )
-from stridewise.runtime.weights import Weights, WeightStore
+from stridewise.runtime.weights import Weights
 
 if TYPE_CHECKING:
     from stridewise import _core
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["Kernels", "NativeProgram"]
 
 _SPACES = {"arena": 0, "constant": 1, "input": 2, "output": 3}
+
+
+_MOST_AT_ONCE = 8
 
 
 class Kernels:
@@ -43,6 +47,17 @@ class Kernels:
             self._made[key] = create(spec, implementation, self._threads)
         return self._made[key]
 
+    def make(self, wanted: Iterable[tuple[KernelSpec, str]]) -> None:
+        """Create primitives beforehand, several at a time: the library generates code for each.
+
+        Raises:
+            ExecutionError: there is none for one of them.
+        """
+        keys = [key for key in dict.fromkeys(wanted) if key not in self._made]
+        with ThreadPoolExecutor(min(self._threads, _MOST_AT_ONCE)) as pool:
+            made = pool.map(lambda key: create(*key, self._threads), keys)
+            self._made.update(zip(keys, made, strict=True))
+
     def scratch(self, spec: KernelSpec, implementation: str) -> int:
         """Return the bytes of scratchpad that an implementation needs."""
         return self.get(spec, implementation).scratchpad_nbytes
@@ -56,17 +71,10 @@ class NativeProgram:
     """The native program, ready to run, and the weights that it reads."""
 
     def __init__(
-        self,
-        graph: Graph,
-        program: Program,
-        kernels: Kernels,
-        threads: int,
-        store: WeightStore | None = None,
+        self, graph: Graph, program: Program, kernels: Kernels, threads: int, weights: Weights
     ) -> None:
         core = load_core()
-        arrays = {name: item.array for name, item in graph.constants.items()}
-        store = store or WeightStore()
-        self.weights = Weights(program.constants, kernels, arrays, threads, store)
+        self.weights = weights
         values = graph.values
         self.program = core.Program(
             program.arena_nbytes,

@@ -50,16 +50,17 @@ class MeasuringOracle:
     def _primitives(
         self, specs: Sequence[KernelSpec], progress: Progress | None
     ) -> Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]:
-        cached = self._cache.load()
-        missing = [spec for spec in specs if self._key(spec) not in cached]
+        keys = {spec: self._key(spec) for spec in specs}
+        cached = self._cache.find(keys.values())
+        missing = [spec for spec in specs if keys[spec] not in cached]
         fresh: dict[str, tuple[Entry, ...]] = {}
         measured: set[str] = set()
         try:
             for done, spec in enumerate(missing):
                 if progress is not None:
                     progress(done, len(missing), spec.kind)
-                fresh[self._key(spec)] = self._measure(spec)
-                measured.add(self._key(spec))
+                fresh[keys[spec]] = self._measure(spec)
+                measured.add(keys[spec])
                 if len(fresh) >= _SAVE_EVERY:
                     self._cache.store(fresh)
                     cached |= fresh
@@ -69,7 +70,6 @@ class MeasuringOracle:
         cached |= fresh
         if progress is not None and missing:
             progress(len(missing), len(missing), "")
-        keys = {spec: self._key(spec) for spec in specs}
         return {
             spec: self._known(spec, cached[key], fresh=key in measured)
             for spec, key in keys.items()

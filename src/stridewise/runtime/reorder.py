@@ -174,7 +174,7 @@ class Reorder:
         key += f" {self._source.strides} {self._destination.strides}"
         key += f" kernels {_KERNELS}"  # no version of a library covers our own
         cache = CostCache(this_machine(self.threads), self._cache_dir)
-        costs = dict(cache.load().get(key, ()))
+        costs = dict(cache.find([key]).get(key, ()))
         if set(costs) != set(self._runs):
             costs = {name: float("inf") for name in self._runs}
             for _ in range(_ROUNDS):

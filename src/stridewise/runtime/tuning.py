@@ -76,7 +76,7 @@ class _Record:
         self._times, self._kernels = f"tuned {digest}", f"in place {digest}"
 
     def read(self, labels: Set[str]) -> tuple[dict[str, float], dict[str, float]] | None:
-        known = self._cache.load()
+        known = self._cache.find((self._times, self._kernels))
         times = dict(known.get(self._times, ()))
         # Other versions may have had other plans.
         if PLANNED not in times or not labels >= times.keys() or self._kernels not in known:

@@ -182,6 +182,7 @@ class Weights:
     Attributes:
         buffers: the memory that the native program reads constants from.
         places: for each constant, which buffer, and the offset in it.
+        blocks: what keeps the buffers; the own one comes first.
         own_nbytes: bytes that were packed for this program.
         shared_nbytes: bytes that lie in blocks of other programs.
         winograd: bytes of weights that Winograd kernels have transformed; their keys are equal
@@ -219,6 +220,19 @@ class Weights:
         self.places = [
             (numbers[id(known[packing.key][0])], known[packing.key][1]) for packing in wanted
         ]
+
+    @classmethod
+    def ready(
+        cls, buffer: _core.Buffer, offsets: Sequence[int], nbytes: int, winograd_nbytes: int
+    ) -> Weights:
+        """Return weights that an earlier process packed: one block, and what lies where in it."""
+        found = cls.__new__(cls)
+        found.blocks = (Block(buffer, ()),)
+        found.buffers = [buffer]
+        found.places = [(0, offset) for offset in offsets]
+        found.own_nbytes, found.shared_nbytes = nbytes, 0
+        found.winograd = {"ready": winograd_nbytes}
+        return found
 
 
 def _packed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +101,7 @@ class ModelFile:
         signature: the inputs that a graph can hold, and the shapes that the model takes them in.
         outputs: names of the outputs, in order.
         arguments: names of all inputs, in order, of those also that a graph cannot hold.
+        opened: when reading began, in seconds since the epoch.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class ModelFile:
         Raises:
             ModelError: it cannot be read or is damaged, or an input is of no supported type.
         """
+        self.opened = time.time()
         self._model, self._foreign = read_model(source), foreign
         self._opset = opset_of(self._model)
         self._reader = TensorReader(folder_of(source))
@@ -123,6 +126,11 @@ class ModelFile:
         known = {item.name for item in self._inputs} | set(without)
         names = (item.name for item in self._model.graph.input)
         self.arguments = tuple(name for name in names if name in known)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Files of external data that were read so far."""
+        return self._reader.paths
 
     def graph(
         self,

@@ -83,6 +83,11 @@ class TensorReader:
         self._files: dict[Path, Array] = {}
         self._initializers: dict[str, Array] = {}
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Files of external data that were read so far."""
+        return tuple(self._files)
+
     def initializer(self, tensor: TensorProto) -> Array:
         """Return the elements of an initializer, the same array whenever it is asked for.
 

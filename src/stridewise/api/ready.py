@@ -1,0 +1,171 @@
+"""Models that an earlier process compiled: when they count, and how they come back."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import zlib
+from collections.abc import Iterable
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+
+from stridewise.api.request import NATIVE, Request
+from stridewise.errors import ExecutionError, PlanError, describe
+from stridewise.planner import Plan, derive, files
+from stridewise.planner.targets import onednn_cpu
+from stridewise.runtime.cache import CostCache, cache_path
+from stridewise.runtime.demand import checked_limit
+from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.library import library_info
+from stridewise.runtime.machine import this_machine
+from stridewise.runtime.program import KernelStep
+from stridewise.runtime.ready import Ready, ReadyModels, digests_of, stamp
+
+__all__ = ["DEFAULT_LIMIT", "find_ready", "keep_ready"]
+
+DEFAULT_LIMIT = 4 << 30
+"""Bytes that ready models may take in a folder."""
+
+_SETTLED_S = 2.0
+"""Age from which a change of a file shows in its times on every file system."""
+
+
+def _store(request: Request) -> ReadyModels:
+    folder = cache_path(None if request.cache_dir is None else Path(request.cache_dir)).parent
+    limit = DEFAULT_LIMIT if request.ready_limit is None else request.ready_limit
+    return ReadyModels(folder / "ready-v1", limit)
+
+
+def _costs(request: Request) -> CostCache:
+    machine = this_machine(request.threads)
+    return CostCache(machine, None if request.cache_dir is None else Path(request.cache_dir))
+
+
+def _path(request: Request) -> Path | None:
+    """Return the file of a model that may be kept; None for what is not."""
+    if not isinstance(request.source, str | os.PathLike) or request.tune != "measure":
+        return None
+    if request.target not in (None, NATIVE) or request.input_formats or request.output_formats:
+        return None
+    return Path(request.source).absolute()
+
+
+@cache
+def _code() -> str:
+    """Return what tells this code, its native core and the libraries from any others."""
+    root = Path(__file__).parent.parent
+    parts = [stamp(path) for path in sorted((*root.rglob("*.py"), *root.glob("_core*.so")))]
+    found = (parts, stamp(library_info().path), np.__version__, sys.version)
+    return hashlib.sha256(repr(found).encode()).hexdigest()
+
+
+def _key(request: Request, path: Path) -> str:
+    """Return the name of a ready model: all that it depends on but the content of files."""
+    values = {
+        name: (array.dtype.str, array.shape, array.tobytes())
+        for name, given in (request.values or {}).items()
+        if (array := np.asarray(given)) is not None
+    }
+    parts = (
+        str(path),
+        sorted((request.shapes or {}).items()),
+        sorted(values.items()),
+        str(this_machine(request.threads)),
+        checked_limit(request.memory_limit),
+        request.accuracy,
+        request.weight_memory_limit,
+        request.fallback,
+        _code(),
+    )
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def find_ready(request: Request) -> CompiledModel | None:
+    """Return a model as an earlier process compiled it, where that is what a search would give.
+
+    Its plan is restored from the model's file when somebody asks for it.
+    """
+    path, store = _path(request), _store(request)
+    if path is None or not store.limit:
+        return None
+    key = _key(request, path)
+    found = store.find(key)
+    if found is None:
+        return None
+    ready, weights = found
+    if _costs(request).digest(ready.costs) != ready.costs_digest:
+        return None
+    try:
+        return CompiledModel.ready(
+            ready.face, ready.program, weights, partial(_restored, request, ready)
+        )
+    except (ExecutionError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
+        store.forget(key)  # the program counts on what is not there
+        return None
+
+
+def keep_ready(
+    request: Request, model: CompiledModel, costs: CostCache, paths: Iterable[Path], opened: float
+) -> None:
+    """Keep a model that was tuned for the next process, where that is possible.
+
+    Args:
+        request: how it was wanted.
+        model: what was compiled.
+        costs: the cache that its search has asked.
+        paths: the files that it was read from.
+        opened: when reading began, in seconds since the epoch.
+    """
+    path, store = _path(request), _store(request)
+    if path is None or not store.limit or not _is_plain(model):
+        return
+    try:
+        sources = tuple(stamp(source) for source in dict.fromkeys((path, *paths)))
+    except OSError:
+        return
+    changed = max(max(source[3], source[4]) for source in sources)
+    digest = costs.digest(costs.asked)
+    if changed * 1e-9 > opened - _SETTLED_S or not digest:
+        return
+    weights, threads = model.weights, model.face.threads
+    ready = Ready(
+        face=model.face,
+        program=model.program,
+        offsets=tuple(offset for _, offset in weights.places),
+        nbytes=weights.own_nbytes,
+        winograd_nbytes=sum(weights.winograd.values()),
+        pieces=digests_of(weights, threads),
+        plan=zlib.compress(model.plan.to_json().encode(), 1),
+        sources=sources,
+        costs=tuple(sorted(costs.asked)),
+        costs_digest=digest,
+    )
+    store.keep(_key(request, path), ready, weights)
+
+
+def _is_plain(model: CompiledModel) -> bool:
+    """Return whether a model consists of native steps and weights of its own alone."""
+    kernels = [step for step in model.program.steps if isinstance(step, KernelStep)]
+    on_host = any(step.spec.kind == "host" for step in kernels)
+    return not on_host and not model.has_tail and len(model.weights.blocks) == 1
+
+
+def _restored(request: Request, ready: Ready) -> Plan:
+    """Return the plan of a ready model: its decisions, for the graph in the model's file."""
+    where = f"model {ready.face.graph.name!r}"
+    if not ready.is_current:
+        raise PlanError(
+            describe(
+                where,
+                expected="the file that it was compiled from, to restore its plan",
+                found="a file that has changed since, or none",
+                fix="compile the model again",
+            )
+        )
+    record = files.parsed(zlib.decompress(ready.plan).decode(), where)
+    machine = this_machine(request.threads)
+    derived = derive(request.simplified().graph)
+    return files.restore(record, derived, onednn_cpu(machine, request.accuracy), machine, where)

@@ -1,0 +1,378 @@
+"""Ready models: the same bytes as a search gives, or a search."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import stridewise as sw
+from stridewise.graph import Graph
+from stridewise.runtime import ready as room
+from stridewise.runtime.cache import cache_path
+from stridewise.runtime.executor import CompiledModel
+
+from .graphs import Net
+
+SHAPE = (1, 17, 6, 6)
+INPUT = np.random.default_rng(0).standard_normal(SHAPE).astype(np.float32)
+
+
+def network(outputs: int = 8) -> Graph:
+    """Return a graph with packed weights, a concat in place and a reorder-free tail."""
+    b = Net(*SHAPE)
+    y = b.conv(b.x, outputs, 3)
+    return b.build([b.conv(b.op("relu", [y]), 5, 1)])
+
+
+def settled(path: Path) -> Path:
+    """Let a file look as if it had not changed for long; its state cannot be turned back."""
+    time.sleep(2.1)
+    return path
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "small.onnx"
+    sw.save(network(), path)
+    return settled(path)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, source: Path) -> Path:
+    """Return a folder with the ready model of the source."""
+    compiled(source, tmp_path)
+    assert len(files(tmp_path)) == 1
+    return tmp_path
+
+
+def compiled(source: Path | str, folder: Path, **options: Any) -> CompiledModel:
+    model = sw.compile(source, cache_dir=folder, threads=1, **options)
+    assert isinstance(model, CompiledModel)
+    return model
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted((folder / "ready-v1").glob("*.ready"))
+
+
+def was_ready(monkeypatch: pytest.MonkeyPatch, *args: Any, **options: Any) -> bool:
+    """Compile, and return whether a ready model was used."""
+    calls: list[object] = []
+    original = CompiledModel.ready.__func__  # type: ignore[attr-defined]
+
+    def ready(cls: type, *given: Any) -> CompiledModel:
+        calls.append(given)
+        return original(cls, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CompiledModel, "ready", classmethod(ready))
+        model = compiled(*args, **options)
+    assert model(INPUT).shape == (1, 5, 6, 6)
+    return bool(calls)
+
+
+def test_it_is_what_a_search_gives(
+    cache: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched = compiled(source, cache, ready_limit=0)
+    with monkeypatch.context() as patch:
+        patch.setattr("stridewise.api.plans.model_file", pytest.fail)  # nothing is even read
+        found = compiled(source, cache)
+    assert np.array_equal(found(INPUT), searched(INPUT))
+    assert found.memory == searched.memory
+    assert str(found.program) == str(searched.program)
+    assert found.program == searched.program
+    assert (found.input_names, found.output_names) == (searched.input_names, searched.output_names)
+    assert found.plan.to_json() == searched.plan.to_json()
+    assert repr(found) == repr(searched)
+    assert found.plan is found.plan
+    (name,) = found.input_names
+    assert found.profile({name: INPUT}, 2).rows
+    seen: list[str] = []
+    found.trace({name: INPUT}, lambda written, _: seen.append(written.value))
+    assert seen
+
+
+def test_a_limit_of_zero_neither_uses_nor_keeps(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled(source, tmp_path, ready_limit=0)
+    assert not files(tmp_path)
+    assert not was_ready(monkeypatch, source, tmp_path)
+    assert was_ready(monkeypatch, source, tmp_path)
+    assert not was_ready(monkeypatch, source, tmp_path, ready_limit=0)
+
+
+@pytest.mark.parametrize("limit", [-1, True])
+def test_a_wrong_limit_is_refused(limit: int, source: Path) -> None:
+    with pytest.raises(sw.InputError, match="ready_limit: expected a number of bytes, 0 or more"):
+        sw.compile(source, ready_limit=limit)
+
+
+def test_every_argument_that_decides_has_its_own(
+    cache: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not was_ready(monkeypatch, source, cache, accuracy="exact")
+    assert not was_ready(monkeypatch, source, cache, weight_memory_limit=0)
+    assert not was_ready(monkeypatch, source, cache, memory_limit=1 << 30)
+    assert len(files(cache)) == 4
+    assert was_ready(monkeypatch, source, cache, accuracy="exact")
+    two = sw.compile(source, cache_dir=cache, threads=2)
+    assert len(files(cache)) == 5
+    assert isinstance(two, CompiledModel)
+    assert two.plan.machine.threads == 2
+    assert not was_ready(monkeypatch, source, cache, tune="model")
+    assert len(files(cache)) == 5  # estimates are not kept
+
+
+def test_a_model_that_changed_is_compiled_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "changing.onnx"
+    sw.save(network(8), path)
+    settled(path)
+    old = compiled(path, tmp_path)
+    assert was_ready(monkeypatch, path, tmp_path)
+    before = path.stat()
+    other = sw.load(path)
+    doubled = {
+        name: type(item)(2 * item.array) for name, item in other.constants.items()
+    }
+    import dataclasses
+
+    sw.save(dataclasses.replace(other, constants=doubled), path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # as some tools set it
+    assert path.stat().st_size == before.st_size
+    changed = compiled(path, tmp_path)
+    assert not np.array_equal(changed(INPUT), old(INPUT))
+
+
+def test_a_file_that_is_just_being_written_is_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "fresh.onnx"
+    sw.save(network(), path)
+    compiled(path, tmp_path)
+    assert not files(tmp_path)
+
+
+def test_the_plan_says_when_the_model_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "going.onnx"
+    sw.save(network(), path)
+    settled(path)
+    compiled(path, tmp_path)
+    model = compiled(path, tmp_path)
+    path.unlink()
+    assert model(INPUT).shape == (1, 5, 6, 6)
+    with pytest.raises(sw.PlanError, match="found a file that has changed since, or none"):
+        _ = model.plan
+
+
+def test_other_costs_are_searched_again(
+    cache: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sqlite3
+    from contextlib import closing
+
+    with closing(sqlite3.connect(cache_path(cache))) as connection, connection:
+        connection.execute("INSERT INTO costs VALUES ('another machine', 'a', '[]')")
+    assert was_ready(monkeypatch, source, cache)
+    with closing(sqlite3.connect(cache_path(cache))) as connection, connection:
+        row = "SELECT spec FROM costs WHERE spec LIKE 'convolution%' LIMIT 1"
+        ((spec,),) = connection.execute(row).fetchall()
+        connection.execute("UPDATE costs SET entries = '[[\"x\", 1.0]]' WHERE spec = ?", (spec,))
+        connection.execute("DELETE FROM costs WHERE spec = ?", (spec,))
+    assert not was_ready(monkeypatch, source, cache)
+    cache_path(cache).unlink()
+    assert not was_ready(monkeypatch, source, cache)
+
+
+def test_other_code_does_not_count(
+    cache: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stridewise.api.ready._code", lambda: "of tomorrow")
+    assert not was_ready(monkeypatch, source, cache)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.data())
+def test_damage_is_found(cache: Path, source: Path, data: st.DataObject) -> None:
+    (path,) = files(cache)
+    whole = path.read_bytes()
+    how = data.draw(st.sampled_from(("byte", "cut", "longer", "empty")))
+    at = data.draw(st.integers(0, len(whole) - 1))
+    flipped = bytes([whole[at] ^ data.draw(st.integers(1, 255))])
+    damaged = {
+        "byte": whole[:at] + flipped + whole[at + 1 :],
+        "cut": whole[:at],
+        "longer": whole + b"\0",
+        "empty": b"",
+    }[how]
+    try:
+        path.write_bytes(damaged)
+        store = room.ReadyModels(path.parent, 1 << 30)
+        found = store.find(path.stem)
+        if found is not None:  # zeros between the program and the weights tell nothing
+            ready, weights = found
+            assert weights.own_nbytes == ready.nbytes
+            assert how == "byte"
+            assert whole[at] == 0
+    finally:
+        path.write_bytes(whole)
+
+
+def test_a_damaged_file_is_written_anew(
+    cache: Path, source: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (path,) = files(cache)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with caplog.at_level(logging.WARNING, "stridewise"):
+        assert not was_ready(monkeypatch, source, cache)
+    assert "is damaged (another" in caplog.text or "is damaged (checksum of the weights)" in (
+        caplog.text
+    )
+    assert path.read_bytes() == whole
+    assert was_ready(monkeypatch, source, cache)
+
+
+class Evil:
+    """Would call something when it is read."""
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[str]]:
+        return os.system, ("false",)
+
+
+@pytest.mark.parametrize("content", [Evil(), print, {"a": 1}, room.Ready, Path("x")])
+def test_nothing_is_called(
+    content: object, cache: Path, source: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    import hashlib
+
+    (path,) = files(cache)
+    text = pickle.dumps(content)
+    head = room._HEADER.pack(room._MAGIC, hashlib.sha256(text).digest(), len(text))
+    path.write_bytes(head + text)
+    with caplog.at_level(logging.WARNING, "stridewise"):
+        assert room.ReadyModels(path.parent, 1 << 30).find(path.stem) is None
+    assert "is damaged" in caplog.text
+
+
+@pytest.mark.parametrize("offset", [1 << 40, -64])
+def test_a_program_that_leaves_its_memory_is_refused(
+    offset: int, cache: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checksums say who wrote a file no more than its name does; the core looks at addresses."""
+    import dataclasses
+
+    (path,) = files(cache)
+    store = room.ReadyModels(path.parent, 1 << 30)
+    found = store.find(path.stem)
+    assert found is not None
+    ready, weights = found
+    wrong = dataclasses.replace(ready, offsets=(offset,) * len(ready.offsets))
+    assert store.keep(path.stem, wrong, weights)
+    assert not was_ready(monkeypatch, source, cache)
+    assert was_ready(monkeypatch, source, cache)
+
+
+def test_the_least_used_go_first(tmp_path: Path, source: Path) -> None:
+    compiled(source, tmp_path)
+    (path,) = files(tmp_path)
+    nbytes = path.stat().st_size
+    store = room.ReadyModels(path.parent, 3 * nbytes)
+    found = store.find(path.stem)
+    assert found is not None
+    path.unlink()
+    for age, key in enumerate(("a", "b", "c")):
+        assert store.keep(key, *found)
+        os.utime(path.with_name(f"{key}.ready"), (1000 + age, 1000 + age))
+    assert store.find("a") is not None  # and is the latest by that
+    assert store.keep("d", *found)
+    assert [item.stem for item in files(tmp_path)] == ["a", "c", "d"]
+    assert not room.ReadyModels(path.parent, nbytes - 1).keep("e", *found)
+    assert len(files(tmp_path)) == 3
+
+
+def test_what_interrupted_writers_leave_is_removed(cache: Path) -> None:
+    (path,) = files(cache)
+    store = room.ReadyModels(path.parent, 1 << 30)
+    found = store.find(path.stem)
+    assert found is not None
+    drafts = [path.with_name(f".{name}.draft") for name in ("old", "new")]
+    for draft in drafts:
+        draft.write_bytes(b"half")
+    os.utime(drafts[0], (1000, 1000))
+    store.keep(path.stem, *found)
+    assert [draft.exists() for draft in drafts] == [False, True]
+
+
+@pytest.mark.parametrize("step", ["write", "replace"])
+def test_a_full_disk_is_no_error(
+    step: str, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "stridewise"):
+        patch.setattr(room, "_view" if step == "write" else "_HEADER", _Full(full, step))
+        if step == "replace":
+            patch.undo()
+            patch.setattr(Path, "replace", full)
+        model = sw.compile(source, cache_dir=tmp_path, threads=1)
+    assert "is not kept: [Errno 28]" in caplog.text or step == "write"
+    assert isinstance(model, CompiledModel)
+    assert not files(tmp_path)
+    assert not list((tmp_path / "ready-v1").glob(".*"))
+
+
+class _Full:
+    """Stands for something that works once, for the checksums, and then fails."""
+
+    def __init__(self, fail: Callable[..., object], step: str) -> None:
+        self.fail, self.step, self.calls = fail, step, 0
+
+    def __call__(self, buffer: Any, nbytes: int) -> object:
+        self.calls += 1
+        return memoryview(buffer.array())[:nbytes] if self.calls == 1 else self.fail()
+
+
+def test_a_read_only_folder_is_no_error(tmp_path: Path, source: Path) -> None:
+    (tmp_path / "ready-v1").write_text("a file, where a folder is wanted")
+    assert compiled(source, tmp_path)(INPUT).shape == (1, 5, 6, 6)
+
+
+def test_processes_share_a_folder(tmp_path: Path, source: Path) -> None:
+    script = textwrap.dedent(
+        """
+        import sys, numpy as np, stridewise as sw
+        model = sw.compile(sys.argv[1], cache_dir=sys.argv[2], threads=1)
+        np.save(sys.argv[3], model(np.load(sys.argv[4])))
+        """
+    )
+    np.save(tmp_path / "x.npy", INPUT)
+    command = [sys.executable, "-c", script, str(source), str(tmp_path)]
+    running = [
+        subprocess.Popen([*command, str(tmp_path / f"{number}.npy"), str(tmp_path / "x.npy")])
+        for number in range(3)
+    ]
+    assert [process.wait(120) for process in running] == [0, 0, 0]
+    expected = compiled(source, tmp_path, ready_limit=0)(INPUT)
+    for number in range(3):
+        result = np.load(tmp_path / f"{number}.npy")
+        assert np.allclose(result, expected, atol=1e-4)
+    assert len(files(tmp_path)) == 1

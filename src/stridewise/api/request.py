@@ -7,11 +7,11 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from numpy.typing import ArrayLike
 
 from stridewise.api.models import ModelSource, load
+from stridewise.api.options import Later, PlanSource, TargetName, Tune
 from stridewise.errors import InputError, PlanError, PlanWarning, describe
 from stridewise.graph import Shapes
 from stridewise.passes import Simplified, simplify
@@ -32,18 +32,13 @@ from stridewise.planner.targets import (
 from stridewise.planner.weights import check_weight_limit
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.demand import checked_limit, within_limit
+from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.machine import last_level_cache_nbytes, this_machine
 from stridewise.runtime.oracle import MeasuringOracle
+from stridewise.runtime.tuning import compile_tuned, remembered
+from stridewise.runtime.weights import WeightStore
 
-__all__ = ["NATIVE", "TARGETS", "PlanSource", "Request", "TargetName", "Tune", "Work"]
-
-Tune = Literal["measure", "model"]
-
-TargetName = str | os.PathLike[str]
-"""The name of a target of :data:`TARGETS`, or the path of a TOML file."""
-
-PlanSource = str | os.PathLike[str] | Plan
-"""Decisions to use again: a plan file, or a plan of the same graph."""
+__all__ = ["NATIVE", "TARGETS", "Request", "Work"]
 
 NATIVE = "onednn-cpu"
 """The target that runs on this machine."""
@@ -54,6 +49,13 @@ TARGETS = (NATIVE, *SHIPPED)
 # One AVX-512 core of today does about 100 GFLOP/s in float32 and shares some 40 GB/s.
 _FLOPS_PER_CORE = {True: 1.0e11, False: 5.0e10}
 _BANDWIDTH = 4.0e10
+
+_CHOICES = {
+    "tune": ("measure", "model"),
+    "accuracy": ("fast", "exact"),
+    "later": ("follow", "tune"),
+}
+"""Arguments that are one of some words."""
 
 _CALLERS = 4
 """Frames between a warning and who called the public function."""
@@ -79,7 +81,7 @@ def _table(target: TargetName) -> TableTarget | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A model and how it is wanted: the arguments of :func:`stridewise.plan`."""
+    """A model and how it is wanted: the arguments of the public functions, with their defaults."""
 
     source: ModelSource
     shapes: Shapes | None = None
@@ -95,14 +97,17 @@ class Request:
     accuracy: Accuracy = "fast"
     weight_memory_limit: int | None = None
     fallback: bool = True
+    plan: PlanSource | None = None
+    max_programs: int = 8
+    max_program_nbytes: int | None = None
+    later: Later = "follow"
 
     def __post_init__(self) -> None:
-        if self.tune not in ("measure", "model"):
-            expected = "'measure' or 'model'"
-            raise InputError(describe("tune", expected=expected, found=repr(self.tune)))
-        if self.accuracy not in ("fast", "exact"):
-            expected = "'fast' or 'exact'"
-            raise InputError(describe("accuracy", expected=expected, found=repr(self.accuracy)))
+        for name, known in _CHOICES.items():
+            given = getattr(self, name)
+            if given not in known:
+                expected = " or ".join(map(repr, known))
+                raise InputError(describe(name, expected=expected, found=repr(given)))
         limit = self.weight_memory_limit
         if limit is not None and (isinstance(limit, bool) or limit < 0):
             expected = "a number of bytes, 0 or more"
@@ -137,6 +142,10 @@ class Request:
         peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
         oracle = Roofline(peak, _BANDWIDTH, target.efficiency)
         return Work(self, simplified, target, machine, None, oracle)
+
+    def planned(self) -> Plan:
+        """Return the plan: the one that is given, or the one that compiling would settle on."""
+        return self.work().planned() if self.plan is None else self.restored(self.plan)
 
     def restored(self, decided: PlanSource) -> Plan:
         """Return a plan whose decisions were made before; nothing is measured.
@@ -189,6 +198,25 @@ class Work:
     machine: Machine
     cache: CostCache | None
     oracle: KernelOracle
+
+    def planned(self) -> Plan:
+        """Return the plan that compiling settled on where it has run the model, else the cheapest.
+
+        Nothing is run for it.
+        """
+        if self.cache is None:
+            return self.plans(self.oracle)[0]
+        return remembered(self.plans, self.oracle, self.cache)
+
+    def compiled(self, weights: WeightStore | None = None) -> CompiledModel:
+        """Return the model that is ready to run, tuned if that was asked for.
+
+        Args:
+            weights: packed constants of other programs; see :class:`CompiledModel`.
+        """
+        if self.cache is None:
+            return CompiledModel(self.plans(self.oracle)[0], weights)
+        return compile_tuned(self.plans, self.oracle, self.cache, weights)
 
     def plans(self, oracle: KernelOracle) -> tuple[Plan, ...]:
         """Return the cheapest plan by the costs of an oracle, and the uniform ones."""

@@ -22,6 +22,7 @@ from stridewise.planner.targets import Accuracy
 
 __all__ = [
     "CompileOptions",
+    "GraphCompileOptions",
     "GraphOptions",
     "Later",
     "PlanOptions",
@@ -69,9 +70,16 @@ class PlanOptions(GraphOptions, total=False):
     fallback: bool
 
 
+class GraphCompileOptions(GraphOptions, total=False):
+    """What may be asked for of a graph that is to run."""
+
+    streams: int
+
+
 class CompileOptions(PlanOptions, total=False):
     """What may be asked for of a model that is to run, with any number of shapes."""
 
+    streams: int
     max_programs: int
     max_program_nbytes: int | None
     later: Later

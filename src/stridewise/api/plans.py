@@ -12,7 +12,7 @@ from stridewise.api.dynamic import compile_file
 from stridewise.api.models import ModelSource, model_file
 from stridewise.api.options import (
     CompileOptions,
-    GraphOptions,
+    GraphCompileOptions,
     PlanOptions,
     PlanSource,
     TargetName,
@@ -31,6 +31,7 @@ from stridewise.runtime.dynamic import DynamicModel
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.model import Model
 from stridewise.runtime.simulate import SimulatedModel
+from stridewise.runtime.streams import Streams
 
 __all__ = ["assert_plan", "compile", "load_plan", "plan"]
 
@@ -94,7 +95,7 @@ def compile(  # noqa: A001 (the public name; the built-in is never wanted beside
     source: Graph,
     *,
     target: Literal["onednn-cpu"] | None = None,
-    **options: Unpack[GraphOptions],
+    **options: Unpack[GraphCompileOptions],
 ) -> CompiledModel: ...
 
 
@@ -139,8 +140,11 @@ def compile(  # noqa: A001
             shapes. A batch, the first extent, that is between choices is padded to the next one
             where the model computes its items one by one.
         values: as for :func:`plan`.
-        threads: as for :func:`plan`, like all up to ``plan``.
-        target: see above.
+        threads: how many threads run the model; all CPUs of this process by default.
+        streams: how many requests run at the same time, each with an equal share of the threads
+            and an arena of its own, all with the same weights. Plans are made for that share. See
+            :meth:`CompiledModel.submit` and :meth:`CompiledModel.map`, and ``docs/streams.md``.
+        target: as for :func:`plan`, like all up to ``plan``.
         tune: how the plan for the first shape is made.
         cache_dir: see above.
         input_formats: see above.
@@ -175,9 +179,24 @@ def compile(  # noqa: A001
     """
     checked("compile", options, CompileOptions)
     request = Request(source=source, target=target, **options)
+    model = _compiled(request, source)
+    if request.streams > 1:
+        if isinstance(model, SimulatedModel):
+            raise InputError(
+                describe(
+                    "streams",
+                    expected=f"1, as target {model.plan.target.name} is simulated",
+                    found=str(request.streams),
+                )
+            )
+        model.use_streams(Streams(request.streams))
+    return model
+
+
+def _compiled(request: Request, source: ModelSource) -> Model:
     if request.plan is not None:
         return _restored(request, request.plan)
-    simulated = target not in (None, NATIVE)
+    simulated = request.target not in (None, NATIVE)
     if simulated or request.input_formats or request.output_formats or isinstance(source, Graph):
         work = request.work()
         return SimulatedModel(work.planned()) if simulated else work.compiled()

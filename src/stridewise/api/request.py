@@ -35,6 +35,7 @@ from stridewise.runtime.demand import checked_limit, within_limit
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.machine import last_level_cache_nbytes, this_machine
 from stridewise.runtime.oracle import MeasuringOracle
+from stridewise.runtime.streams import stream_threads
 from stridewise.runtime.tuning import compile_tuned, remembered
 from stridewise.runtime.weights import WeightStore
 
@@ -87,6 +88,7 @@ class Request:
     shapes: Shapes | None = None
     values: Mapping[str, ArrayLike] | None = None
     threads: int | None = None
+    streams: int = 1
     target: TargetName | None = None
     tune: Tune = "measure"
     cache_dir: str | os.PathLike[str] | None = None
@@ -113,6 +115,14 @@ class Request:
             expected = "a number of bytes, 0 or more"
             raise InputError(describe("weight_memory_limit", expected=expected, found=repr(limit)))
 
+        if self.streams != 1:
+            stream_threads(self.threads, self.streams)
+
+    @property
+    def machine(self) -> Machine:
+        """This machine, with as many threads as each stream has."""
+        return this_machine(stream_threads(self.threads, self.streams))
+
     def simplified(self) -> Simplified:
         """Import and simplify the model."""
         graph = load(
@@ -130,7 +140,7 @@ class Request:
         simplified = simplified or self.simplified()
         if table is not None:
             return Work(self, simplified, table, table.machine, None, table)
-        machine = this_machine(self.threads)
+        machine = self.machine
         cache = CostCache(machine, None if self.cache_dir is None else Path(self.cache_dir))
         target = onednn_cpu(machine, self.accuracy)
         oracle: KernelOracle
@@ -169,7 +179,7 @@ class Request:
         table = _table(self.target or record.target)
         # Formats and kernels are those of the machine that the plan was made for.
         target = table or onednn_cpu(record.machine, self.accuracy)
-        machine = table.machine if table else this_machine(self.threads)
+        machine = table.machine if table else self.machine
         derived = derive(self.simplified().graph)
         found = files.restore(record, derived, target, machine, where)
         check_weight_limit(found, self.weight_memory_limit, where)
@@ -232,4 +242,4 @@ class Work:
             boundary(derived.graph, request.input_formats, request.output_formats),
             request.weight_memory_limit,
         )
-        return within_limit(plans, checked_limit(request.memory_limit))
+        return within_limit(plans, checked_limit(request.memory_limit), request.streams)

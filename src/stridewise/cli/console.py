@@ -39,6 +39,7 @@ __all__ = [
     "plan_warnings",
     "save_text",
     "split_assignments",
+    "streams_option",
     "target_option",
 ]
 
@@ -200,6 +201,7 @@ class Request:
     weight_memory_limit: int | None = None
     memory_limit: int | None = None
     fallback: bool = True
+    streams: int = 1
 
     def load(self, source: Path | bytes | None = None) -> Graph:
         """Return the graph of the model, or of ``source``, with the shapes asked for."""
@@ -228,7 +230,7 @@ class Request:
         """Compile the model, or ``source`` in its place, with a progress bar unless ``quiet``."""
         with measuring(quiet) as progress, plan_warnings():
             graph = source if isinstance(source, Graph) else self.load(source)
-            return api.compile(graph, **self._options(progress))
+            return api.compile(graph, streams=self.streams, **self._options(progress))
 
     def plan_model(self, target: str | None, progress: Callback | None) -> Plan:
         """Return the plan of the model, or the one of the plan file that was given."""
@@ -305,6 +307,16 @@ target_option = click.option(
     help=f"What to plan for; by default {api.NATIVE}.",
 )
 """The option that names a target."""
+
+
+streams_option = click.option(
+    "--streams",
+    type=click.IntRange(1, 1024),
+    default=1,
+    show_default=True,
+    help="Requests at the same time, each with its share of the threads.",
+)
+"""The option that says how many requests a model runs at once."""
 
 
 _AS_GIVEN = ("threads", "tune", "cache_dir", "accuracy", "weight_memory_limit", "memory_limit")

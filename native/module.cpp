@@ -585,6 +585,10 @@ void bind_kernels(nb::module_ &m) {
 }
 
 void bind_program(nb::module_ &m) {
+    nb::class_<Gate>(m, "Gate")
+        .def(nb::init<int>(), "width"_a)
+        .def("renew", &Gate::renew)
+        .def_prop_ro("width", &Gate::width);
     nb::class_<Program>(m, "Program")
         .def("__init__", &init_program, "arena_nbytes"_a, "constants"_a, "input_nbytes"_a,
              "output_nbytes"_a, "threads"_a)
@@ -629,6 +633,7 @@ void bind_program(nb::module_ &m) {
         .def("run", &run_program, "inputs"_a, "outputs"_a)
         .def("profile", &profile_program, "inputs"_a, "outputs"_a, "runs"_a)
         .def("trace", &trace_program, "inputs"_a, "outputs"_a, "callback"_a)
+        .def_prop_rw("gate", &Program::gate, &Program::set_gate)
         .def_prop_rw("poison", &Program::poison, &Program::set_poison)
         .def_prop_ro("frozen", &Program::frozen)
         .def_prop_ro("threads", &Program::threads)

@@ -1,8 +1,11 @@
 #include "program.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <mutex>
 #include <stdexcept>
 
 #include "context.hpp"
@@ -54,6 +57,16 @@ void check_views(const Program::Views &views, const std::vector<std::size_t> &nb
     }
 }
 
+// Guards the pools of all programs, for moments. One for all can be held while the process forks:
+// a child that found it locked would wait for a thread that it does not have.
+std::mutex &pools() {
+    static std::mutex mutex;
+    static const int registered =
+        pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
+    static_cast<void>(registered);
+    return mutex;
+}
+
 bool overlap(const View &a, const View &b) {
     const auto *a_first = static_cast<const std::byte *>(a.data);
     const auto *b_first = static_cast<const std::byte *>(b.data);
@@ -69,7 +82,7 @@ class Program::Lease {
   public:
     explicit Lease(Program &program) : program_(program) {
         {
-            const std::lock_guard lock(program_.pool_mutex_);
+            const std::lock_guard lock(pools());
             if (!program_.idle_.empty()) {
                 context_ = std::move(program_.idle_.back());
                 program_.idle_.pop_back();
@@ -78,13 +91,13 @@ class Program::Lease {
         if (context_) return;
         context_ =
             std::make_unique<Context>(program_.arena_nbytes_, program_.constants_, program_.steps_);
-        const std::lock_guard lock(program_.pool_mutex_);
+        const std::lock_guard lock(pools());
         // Room for every context, so that giving one back can never fail.
         program_.idle_.reserve(program_.context_count_ + 1);
         ++program_.context_count_;
     }
     ~Lease() {
-        const std::lock_guard lock(program_.pool_mutex_);
+        const std::lock_guard lock(pools());
         program_.idle_.push_back(std::move(context_));
     }
     Lease(const Lease &) = delete;
@@ -231,9 +244,10 @@ void Program::check_run(const Views &inputs, const Views &outputs) const {
 }
 
 template <class Before, class After>
-void Program::execute(const Views &inputs, const Views &outputs, const Before &before,
-                      const After &after) {
+void Program::execute(std::shared_ptr<Gate> gate, const Views &inputs, const Views &outputs,
+                      const Before &before, const After &after) {
     check_run(inputs, outputs);
+    const Pass pass(std::move(gate));
     const ThreadScope scope(threads_);
     Lease lease(*this);
     Context &context = lease.context();
@@ -248,7 +262,7 @@ void Program::execute(const Views &inputs, const Views &outputs, const Before &b
 }
 
 void Program::run(const Views &inputs, const Views &outputs) {
-    execute(inputs, outputs, [] {}, [](std::size_t, Context &) {});
+    execute(gate(), inputs, outputs, [] {}, [](std::size_t, Context &) {});
 }
 
 std::vector<std::vector<std::int64_t>> Program::profile(const Views &inputs, const Views &outputs,
@@ -266,7 +280,7 @@ std::vector<std::vector<std::int64_t>> Program::profile(const Views &inputs, con
             samples[step] =
                 std::chrono::duration_cast<std::chrono::nanoseconds>(now - before).count();
         };
-        execute(inputs, outputs, start, stop);
+        execute(gate(), inputs, outputs, start, stop);
         all.push_back(std::move(samples));
     }
     return all;
@@ -277,11 +291,21 @@ void Program::trace(const Views &inputs, const Views &outputs, const AfterStep &
         context.wait();
         after_step(step, context.arena());
     };
-    execute(inputs, outputs, [] {}, after);
+    execute(nullptr, inputs, outputs, [] {}, after);
+}
+
+void Program::set_gate(std::shared_ptr<Gate> gate) {
+    const std::lock_guard lock(pools());
+    gate_ = std::move(gate);
+}
+
+std::shared_ptr<Gate> Program::gate() const {
+    const std::lock_guard lock(pools());
+    return gate_;
 }
 
 std::size_t Program::context_count() const {
-    const std::lock_guard lock(pool_mutex_);
+    const std::lock_guard lock(pools());
     return context_count_;
 }
 

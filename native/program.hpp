@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "gate.hpp"
 #include "kernel.hpp"
 #include "memory.hpp"
 #include "primitives.hpp"
@@ -117,12 +117,15 @@ class Program {
     void add_host(std::shared_ptr<const HostFunction> function, std::vector<HostArg> args);
     void freeze() { frozen_ = true; }
 
-    // Any number of threads may run a frozen program at the same time.
+    // Any number of threads may run a frozen program at the same time; those that the gate does not
+    // let in wait. Traces do not, as what they call may run the program again.
     void run(const Views &inputs, const Views &outputs);
     std::vector<std::vector<std::int64_t>> profile(const Views &inputs, const Views &outputs,
                                                    int runs);
     void trace(const Views &inputs, const Views &outputs, const AfterStep &after_step);
 
+    void set_gate(std::shared_ptr<Gate> gate);
+    std::shared_ptr<Gate> gate() const;
     bool poison() const { return poison_; }
     void set_poison(bool poison) { poison_ = poison; }
     bool frozen() const { return frozen_; }
@@ -143,8 +146,8 @@ class Program {
     template <class Operation>
     void check_args(const Operation &operation, const std::vector<Arg> &args) const;
     template <class Before, class After>
-    void execute(const Views &inputs, const Views &outputs, const Before &before,
-                 const After &after);
+    void execute(std::shared_ptr<Gate> gate, const Views &inputs, const Views &outputs,
+                 const Before &before, const After &after);
 
     std::size_t arena_nbytes_;
     std::vector<Constant> constants_;
@@ -154,7 +157,7 @@ class Program {
     std::vector<Step> steps_;
     std::atomic<bool> frozen_{false};
     std::atomic<bool> poison_{false};
-    mutable std::mutex pool_mutex_;
+    std::shared_ptr<Gate> gate_;
     std::vector<std::unique_ptr<Context>> idle_;
     std::size_t context_count_ = 0;
 };

@@ -396,6 +396,16 @@ def prepack_into(
     """Like ``prepack``, into an existing buffer from an offset in bytes on."""
 
 @final
+class Gate:
+    """How many executions there may be at once, of all programs that share it; others wait."""
+
+    def __init__(self, width: int) -> None: ...
+    def renew(self) -> None:
+        """Forget all who are inside or wait, for the child of a fork."""
+
+    @property
+    def width(self) -> int: ...
+
 class Program:
     """A list of steps. Once frozen it may run on any number of threads at the same time."""
 
@@ -447,6 +457,9 @@ class Program:
 
         The arena is live memory: copy what is to be kept.
         """
+
+    gate: Gate | None
+    """What ``run`` and ``profile`` wait at, in the order of their calls; at first there is none."""
 
     poison: bool
     """Whether every byte of the arena is set to 0xFF (NaN) before each run; for tests."""

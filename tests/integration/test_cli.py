@@ -421,6 +421,30 @@ def test_bench_as_json_has_every_sample(run: Run, model: Path) -> None:
     assert theirs["error"] < 1e-5
 
 
+@pytest.mark.parametrize("streams", [1, 2])
+def test_bench_with_several_requests_at_once(run: Run, model: Path, streams: int) -> None:
+    pytest.importorskip("onnxruntime")
+    command = ["bench", model, "--vs", "onnxruntime", "--runs", 2, "--tune", "model"]
+    done = run(*command, "--threads", 2, "--streams", streams, "--json")
+    assert (done.status, done.err) == (0, "")
+    assert done.json["streams"] == streams
+    assert done.json["machine"]["threads"] == 2 // streams
+    assert [len(timing["samples_ms"]) for timing in done.json["timings"]] == [2, 2]
+    assert done.json["timings"][1]["error"] < 1e-5
+    done = run(*command, "--threads", 2, "--streams", streams)
+    assert ("2 streams of this many threads" in done.out) is (streams == 2)
+
+
+def test_streams_that_cannot_be(run: Run, model: Path) -> None:
+    more = ("--threads", 2, "--tune", "model", "--streams")
+    fails(run("bench", model, *more, 3), "streams: expected at most 2, one for each thread")
+    peers = run("bench", model, *more, 2, "--vs", "torch")
+    fails(peers, "--vs: expected some of onnxruntime, openvino")
+    assert run("run", model, "--random", *more, 2).status == 0
+    simulated = run("run", model, "--random", *more, 2, "--target", "ascend")
+    fails(simulated, "streams: expected 1, as target ascend is simulated, found 2")
+
+
 def test_bench_prints_medians_and_ratios(run: Run, model: Path) -> None:
     pytest.importorskip("onnxruntime")
     done = run("bench", model, "--vs", "onnxruntime", "--runs", 2, "--tune", "model")

@@ -113,6 +113,29 @@ def test_interrupted_runs() -> None:
     assert lines == ["True 1"]
 
 
+def test_interrupted_requests() -> None:
+    lines = interrupted(
+        """
+        import itertools
+        model = sw.compile(graph, tune="model", threads=2, streams=2)
+        steady = model(x)
+        for turn in range(10):
+            try:
+                say("ready")
+                for _ in model.map(itertools.repeat(x)):
+                    model(x)
+                    model.submit(x)
+            except KeyboardInterrupt:
+                if not all(np.array_equal(y, steady) for y in model.map([x] * 4)):
+                    say("wrong after", turn)
+        model.close(cancel=True)
+        say(right(model), model._native.program.context_count <= 2)
+        """,
+        10,
+    )
+    assert lines == ["True True"]
+
+
 def test_interrupted_compilation_and_reorders() -> None:
     lines = interrupted(
         """

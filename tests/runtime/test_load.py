@@ -78,7 +78,7 @@ def test_many_threads_on_one_model(threads: int) -> None:
         for _ in range(5):
             for found, right in zip(pool.map(model, inputs), expected, strict=True):
                 assert found.tobytes() == right.tobytes()
-    assert model._native.program.context_count <= 8
+    assert model._native.program.context_count == 1
 
 
 def test_many_models_compiled_and_destroyed_while_others_run() -> None:

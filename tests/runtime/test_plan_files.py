@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import stridewise as sw
-from stridewise.api import plans
+from stridewise.api import request
 from stridewise.graph import Graph
 from stridewise.runtime import oracle, tuning
 from stridewise.runtime.contest import Outcome
@@ -55,8 +55,8 @@ def nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(oracle.MeasuringOracle, "costs", refuse)
     monkeypatch.setattr(tuning, "run_in_turn", refuse)
-    monkeypatch.setattr(plans, "compile_tuned", refuse)
-    monkeypatch.setattr(plans, "remembered", refuse)
+    monkeypatch.setattr(request, "compile_tuned", refuse)
+    monkeypatch.setattr(request, "remembered", refuse)
 
 
 def answer(model: sw.CompiledModel, seed: int = 0) -> float:

@@ -1,7 +1,7 @@
 """What users call: the stages put together.
 
-``models`` reads and writes model files, ``request`` prepares what plans a model, ``plans`` plans,
-compiles and checks, ``dynamic`` compiles models of many shapes.
+``models`` reads and writes model files, ``options`` names the arguments, ``request`` prepares what
+plans a model, ``plans`` plans, compiles and checks, ``dynamic`` compiles models of many shapes.
 """
 
 from stridewise.api.models import (
@@ -13,13 +13,24 @@ from stridewise.api.models import (
     model_file,
     save,
 )
+from stridewise.api.options import (
+    CompileOptions,
+    GraphOptions,
+    PlanOptions,
+    PlanSource,
+    TargetName,
+    Tune,
+)
 from stridewise.api.plans import assert_plan, compile, load_plan, plan  # noqa: A004 (public name)
-from stridewise.api.request import NATIVE, TARGETS, PlanSource, TargetName, Tune
+from stridewise.api.request import NATIVE, TARGETS
 
 __all__ = [
     "NATIVE",
     "TARGETS",
+    "CompileOptions",
+    "GraphOptions",
     "ModelSource",
+    "PlanOptions",
     "PlanSource",
     "TargetName",
     "Tune",

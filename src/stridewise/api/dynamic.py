@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from stridewise.api.ready import keep_ready
-from stridewise.api.request import Request, Work
-from stridewise.errors import InputError, ModelError, UnknownValueError, describe
+from stridewise.api.request import Request
+from stridewise.errors import ModelError, UnknownValueError
 from stridewise.graph import Graph, Refusal
 from stridewise.ops.batch import batch_outputs
 from stridewise.ops.demand import spelled
 from stridewise.ops.registry import Array
-from stridewise.passes import simplify
+from stridewise.passes import Simplified, simplify
 from stridewise.planner import Plan
 from stridewise.planner.follow import follow
 from stridewise.runtime.demand import checked_limit
@@ -23,16 +22,12 @@ from stridewise.runtime.dynamic import DynamicModel
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.following import Following
 from stridewise.runtime.model import Model
-from stridewise.runtime.tuning import compile_tuned
 from stridewise.runtime.weights import ArrayStore, WeightStore
 
 if TYPE_CHECKING:
     from stridewise.frontends.onnx import ModelFile
 
-__all__ = ["Later", "Limits", "ModelSpecializer", "compile_file"]
-
-Later = Literal["follow", "tune"]
-"""How shapes after the first are planned."""
+__all__ = ["ModelSpecializer", "compile_file"]
 
 _Shapes = Mapping[str, Sequence[int]]
 
@@ -43,12 +38,9 @@ class ModelSpecializer:
     Packed weights and the arrays that they are packed from are shared by all programs that live.
     """
 
-    def __init__(
-        self, file: ModelFile, request: Request, values: Mapping[str, Array], later: Later
-    ) -> None:
+    def __init__(self, file: ModelFile, request: Request, values: Mapping[str, Array]) -> None:
         """Remember how the model is wanted; ``values`` belong to all programs."""
         self._file, self._request, self._values = file, request, values
-        self._later: Later = later
         self._arrays, self._weights = ArrayStore(), WeightStore()
         self._leaders: dict[frozenset[str], Plan] = {}
 
@@ -70,27 +62,32 @@ class ModelSpecializer:
         simplified = dataclasses.replace(simplified, graph=shared)
         empty = frozenset(name for name, shape in shapes.items() if 0 in shape)
         leader = self._leaders.get(empty)
-        if leader is None or self._later == "tune":
-            plan = _tuned(self._request.work(simplified))
-            self._leaders.setdefault(empty, plan)
+        if leader is None:
+            compiled = self._request.work(simplified).compiled(self._weights)
+            self._leaders.setdefault(empty, compiled.plan)
+            return compiled
+        if self._request.later == "tune":
+            compiled = self._request.work(simplified).compiled(self._weights)
         else:
-            estimates = dataclasses.replace(self._request, tune="model")
-            work = estimates.work(simplified)
-            plan = follow(work.plans(Following(work.oracle, leader))[0], leader)
-        compiled = CompiledModel(plan, self._weights)
-        return compiled if leader is None else compiled.with_plan(_noted(compiled, leader))
+            compiled = self._follower(simplified, leader)
+        return compiled.with_plan(_noted(compiled, leader))
+
+    def _follower(self, simplified: Simplified, leader: Plan) -> CompiledModel:
+        """Return the program that decides as the first one did; nothing is timed for it."""
+        work = dataclasses.replace(self._request, tune="model").work(simplified)
+        plan = follow(work.plans(Following(work.oracle, leader))[0], leader)
+        return CompiledModel(plan, self._weights)
 
     def only(self, shapes: _Shapes) -> CompiledModel:
-        """Return the program of a model that has no other shapes.
+        """Return the model where it has no other shapes, and keep it for the next process.
 
         Raises:
             UnknownValueError: its plan depends on the values of inputs.
         """
         work = self._request.work(simplify(self.graph(shapes, {})))
-        if work.cache is None:
-            return CompiledModel(work.plans(work.oracle)[0])
-        model = compile_tuned(work.plans, work.oracle, work.cache)
-        keep_ready(self._request, model, work.cache, self._file.paths, self._file.opened)
+        model = work.compiled()
+        if work.cache is not None:
+            keep_ready(self._request, model, work.cache, self._file.paths, self._file.opened)
         return model
 
     def batch_outputs(
@@ -113,12 +110,6 @@ class ModelSpecializer:
         return batch_outputs(self.graph(shapes, values), inputs, larger)
 
 
-def _tuned(work: Work) -> Plan:
-    if work.cache is None:
-        return work.plans(work.oracle)[0]
-    return compile_tuned(work.plans, work.oracle, work.cache).plan
-
-
 def _noted(model: CompiledModel, leader: Plan) -> Plan:
     """Return the plan of a model with what a reader must know about the weights it shares."""
     values = leader.graph.values
@@ -133,27 +124,7 @@ def _noted(model: CompiledModel, leader: Plan) -> Plan:
     return dataclasses.replace(model.plan, notes=(*model.plan.notes, *notes))
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How many programs a model may have, and how they are made after the first.
-
-    Attributes:
-        max_programs: for how many shapes it stays ready.
-        max_program_nbytes: bytes that they may take; None for no limit.
-        later: how further shapes are planned.
-    """
-
-    max_programs: int
-    max_program_nbytes: int | None
-    later: Later
-
-    def __post_init__(self) -> None:
-        if self.later not in ("follow", "tune"):
-            expected = "'follow' or 'tune'"
-            raise InputError(describe("later", expected=expected, found=repr(self.later)))
-
-
-def compile_file(request: Request, file: ModelFile, limits: Limits) -> Model:
+def compile_file(request: Request, file: ModelFile) -> Model:
     """Return a model for the shapes that are asked for: one, or many.
 
     Of a model for many shapes, the program for the default ones is made, if there are any.
@@ -165,7 +136,7 @@ def compile_file(request: Request, file: ModelFile, limits: Limits) -> Model:
     values = file.values(request.values or {})
     given = {name: value.shape for name, value in values.items()}
     signature = file.signature.narrowed({**(request.shapes or {}), **given}).without(values)
-    specializer = ModelSpecializer(file, request, values, limits.later)
+    specializer = ModelSpecializer(file, request, values)
     if signature.is_fixed:
         with suppress(UnknownValueError):
             return specializer.only(signature.default())
@@ -174,8 +145,8 @@ def compile_file(request: Request, file: ModelFile, limits: Limits) -> Model:
         signature,
         file.outputs,
         specializer,
-        max_programs=limits.max_programs,
-        max_nbytes=limits.max_program_nbytes,
+        max_programs=request.max_programs,
+        max_nbytes=request.max_program_nbytes,
         arguments=[name for name in file.arguments if name not in values],
     )
     model.prepare_default()

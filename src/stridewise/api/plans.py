@@ -4,56 +4,45 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Literal, overload
+from typing import Literal, Unpack, overload
 
 from numpy.typing import ArrayLike
 
-from stridewise.api.dynamic import Later, Limits, compile_file
+from stridewise.api.dynamic import compile_file
 from stridewise.api.models import ModelSource, model_file
+from stridewise.api.options import (
+    CompileOptions,
+    GraphCompileOptions,
+    PlanOptions,
+    PlanSource,
+    TargetName,
+    checked,
+    documented,
+)
 from stridewise.api.pages import model_page, plan_page
 from stridewise.api.ready import find_ready
-from stridewise.api.request import NATIVE, PlanSource, Request, TargetName, Tune
+from stridewise.api.request import NATIVE, Request
 from stridewise.errors import ExecutionError, InputError, PlanError, describe
 from stridewise.formats import Format
 from stridewise.graph import Graph, Shapes
 from stridewise.planner import Expectations, Plan, check
 from stridewise.planner import plan as planning
-from stridewise.planner.boundary import Wanted
-from stridewise.planner.cost import Progress
-from stridewise.planner.targets import Accuracy
 from stridewise.runtime import executor
 from stridewise.runtime.dynamic import DynamicModel
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.model import Model
 from stridewise.runtime.simulate import SimulatedModel
-from stridewise.runtime.tuning import compile_tuned, remembered
+from stridewise.runtime.streams import Streams
 
 __all__ = ["assert_plan", "compile", "load_plan", "plan"]
 
 planning.PAGE.draw_with(plan_page)
 executor.PAGE.draw_with(model_page)
 
-# The arguments of the public functions are keywords, and every one of them is a choice of the user.
-# ruff: noqa: PLR0913
 
-
+@documented(Request, PlanOptions)
 def plan(
-    source: ModelSource,
-    *,
-    shapes: Shapes | None = None,
-    values: Mapping[str, ArrayLike] | None = None,
-    threads: int | None = None,
-    target: TargetName | None = None,
-    tune: Tune = "measure",
-    cache_dir: str | os.PathLike[str] | None = None,
-    input_formats: Wanted | None = None,
-    output_formats: Wanted | None = None,
-    progress: Progress | None = None,
-    memory_limit: int | None = None,
-    accuracy: Accuracy = "fast",
-    weight_memory_limit: int | None = None,
-    fallback: bool = True,
-    plan: PlanSource | None = None,
+    source: ModelSource, *, target: TargetName | None = None, **options: Unpack[PlanOptions]
 ) -> Plan:
     """Decide how every tensor of a model is stored and which kernel computes each node.
 
@@ -98,50 +87,16 @@ def plan(
     Warns:
         PlanWarning: the given plan was made for another machine, library or number of threads.
     """
-    request = Request(
-        source=source,
-        shapes=shapes,
-        values=values,
-        threads=threads,
-        target=target,
-        tune=tune,
-        cache_dir=cache_dir,
-        input_formats=input_formats,
-        output_formats=output_formats,
-        progress=progress,
-        memory_limit=memory_limit,
-        accuracy=accuracy,
-        weight_memory_limit=weight_memory_limit,
-        fallback=fallback,
-    )
-    return _planned(request, plan)
-
-
-def _planned(request: Request, decided: PlanSource | None) -> Plan:
-    if decided is not None:
-        return request.restored(decided)
-    work = request.work()
-    if work.cache is None:
-        return work.plans(work.oracle)[0]
-    return remembered(work.plans, work.oracle, work.cache)
+    checked("plan", options, PlanOptions)
+    return Request(source=source, target=target, **options).planned()
 
 
 @overload
 def compile(  # noqa: A001 (the public name; the built-in is never wanted beside it)
     source: Graph,
     *,
-    threads: int | None = None,
     target: Literal["onednn-cpu"] | None = None,
-    tune: Tune = "measure",
-    cache_dir: str | os.PathLike[str] | None = None,
-    input_formats: Wanted | None = None,
-    output_formats: Wanted | None = None,
-    progress: Progress | None = None,
-    memory_limit: int | None = None,
-    accuracy: Accuracy = "fast",
-    weight_memory_limit: int | None = None,
-    plan: PlanSource | None = None,
-    ready_limit: int | None = None,
+    **options: Unpack[GraphCompileOptions],
 ) -> CompiledModel: ...
 
 
@@ -149,73 +104,20 @@ def compile(  # noqa: A001 (the public name; the built-in is never wanted beside
 def compile(  # noqa: A001
     source: ModelSource,
     *,
-    shapes: Shapes | None = None,
-    values: Mapping[str, ArrayLike] | None = None,
-    threads: int | None = None,
     target: Literal["onednn-cpu"] | None = None,
-    tune: Tune = "measure",
-    cache_dir: str | os.PathLike[str] | None = None,
-    input_formats: Wanted | None = None,
-    output_formats: Wanted | None = None,
-    progress: Progress | None = None,
-    memory_limit: int | None = None,
-    accuracy: Accuracy = "fast",
-    weight_memory_limit: int | None = None,
-    fallback: bool = True,
-    plan: PlanSource | None = None,
-    ready_limit: int | None = None,
-    max_programs: int = 8,
-    max_program_nbytes: int | None = None,
-    later: Later = "follow",
+    **options: Unpack[CompileOptions],
 ) -> CompiledModel | DynamicModel: ...
 
 
 @overload
 def compile(  # noqa: A001
-    source: ModelSource,
-    *,
-    shapes: Shapes | None = None,
-    values: Mapping[str, ArrayLike] | None = None,
-    threads: int | None = None,
-    target: TargetName,
-    tune: Tune = "measure",
-    cache_dir: str | os.PathLike[str] | None = None,
-    input_formats: Wanted | None = None,
-    output_formats: Wanted | None = None,
-    progress: Progress | None = None,
-    memory_limit: int | None = None,
-    accuracy: Accuracy = "fast",
-    weight_memory_limit: int | None = None,
-    fallback: bool = True,
-    plan: PlanSource | None = None,
-    ready_limit: int | None = None,
-    max_programs: int = 8,
-    max_program_nbytes: int | None = None,
-    later: Later = "follow",
+    source: ModelSource, *, target: TargetName, **options: Unpack[CompileOptions]
 ) -> Model: ...
 
 
+@documented(Request, CompileOptions)
 def compile(  # noqa: A001
-    source: ModelSource,
-    *,
-    shapes: Shapes | None = None,
-    values: Mapping[str, ArrayLike] | None = None,
-    threads: int | None = None,
-    target: TargetName | None = None,
-    tune: Tune = "measure",
-    cache_dir: str | os.PathLike[str] | None = None,
-    input_formats: Wanted | None = None,
-    output_formats: Wanted | None = None,
-    progress: Progress | None = None,
-    memory_limit: int | None = None,
-    accuracy: Accuracy = "fast",
-    weight_memory_limit: int | None = None,
-    fallback: bool = True,
-    plan: PlanSource | None = None,
-    ready_limit: int | None = None,
-    max_programs: int = 8,
-    max_program_nbytes: int | None = None,
-    later: Later = "follow",
+    source: ModelSource, *, target: TargetName | None = None, **options: Unpack[CompileOptions]
 ) -> Model:
     """Make a model ready to run; the arguments that are not below are those of :func:`plan`.
 
@@ -239,8 +141,11 @@ def compile(  # noqa: A001
             shapes. A batch, the first extent, that is between choices is padded to the next one
             where the model computes its items one by one.
         values: as for :func:`plan`.
-        threads: as for :func:`plan`, like all up to ``plan``.
-        target: see above.
+        threads: how many threads run the model; all CPUs of this process by default.
+        streams: how many requests run at the same time, each with an equal share of the threads
+            and an arena of its own, all with the same weights. Plans are made for that share. See
+            :meth:`CompiledModel.submit` and :meth:`CompiledModel.map`, and ``docs/streams.md``.
+        target: as for :func:`plan`, like all up to ``plan``.
         tune: how the plan for the first shape is made.
         cache_dir: see above.
         input_formats: see above.
@@ -276,42 +181,39 @@ def compile(  # noqa: A001
     Warns:
         PlanWarning: the given plan was made for another machine, library or number of threads.
     """
-    request = Request(
-        source=source,
-        shapes=shapes,
-        values=values,
-        threads=threads,
-        target=target,
-        tune=tune,
-        cache_dir=cache_dir,
-        input_formats=input_formats,
-        output_formats=output_formats,
-        progress=progress,
-        memory_limit=memory_limit,
-        accuracy=accuracy,
-        weight_memory_limit=weight_memory_limit,
-        fallback=fallback,
-        ready_limit=ready_limit,
-    )
-    one_shape = plan or input_formats or output_formats or target not in (None, NATIVE)
-    if one_shape or isinstance(source, Graph):
-        return _compiled(request, plan)
-    ready = find_ready(request)
-    if ready is not None:
-        return ready
-    limits = Limits(max_programs, max_program_nbytes, later)
-    return compile_file(request, model_file(source, fallback=fallback), limits)
+    checked("compile", options, CompileOptions)
+    request = Request(source=source, target=target, **options)
+    model = _compiled(request, source)
+    if request.streams > 1:
+        if isinstance(model, SimulatedModel):
+            raise InputError(
+                describe(
+                    "streams",
+                    expected=f"1, as target {model.plan.target.name} is simulated",
+                    found=str(request.streams),
+                )
+            )
+        model.use_streams(Streams(request.streams))
+    return model
 
 
-def _compiled(request: Request, decided: PlanSource | None) -> Model:
-    if decided is None:
+def _compiled(request: Request, source: ModelSource) -> Model:
+    if request.plan is not None:
+        return _restored(request, request.plan)
+    simulated = request.target not in (None, NATIVE)
+    if simulated or request.input_formats or request.output_formats or isinstance(source, Graph):
         work = request.work()
-        if work.cache is not None:
-            return compile_tuned(work.plans, work.oracle, work.cache)
-        return _model(work.plans(work.oracle)[0])
+        return SimulatedModel(work.planned()) if simulated else work.compiled()
+    ready = find_ready(request)
+    return ready or compile_file(request, model_file(source, fallback=request.fallback))
+
+
+def _restored(request: Request, decided: PlanSource) -> Model:
     found = request.restored(decided)
+    if found.target.name != NATIVE:
+        return SimulatedModel(found)
     try:
-        return _model(found)
+        return CompiledModel(found)
     except ExecutionError as error:
         name = decided.name if isinstance(decided, Plan) else os.fspath(decided)
         raise PlanError(
@@ -322,10 +224,6 @@ def _compiled(request: Request, decided: PlanSource | None) -> Model:
                 fix="plan again on this machine: stridewise plan MODEL --save FILE",
             )
         ) from error
-
-
-def _model(found: Plan) -> Model:
-    return CompiledModel(found) if found.target.name == NATIVE else SimulatedModel(found)
 
 
 def load_plan(
@@ -359,8 +257,9 @@ def load_plan(
     Warns:
         PlanWarning: the plan was made for another machine, library or number of threads.
     """
-    request = Request(source=source, shapes=shapes, values=values, threads=threads)
-    return _planned(request, path)
+    return Request(
+        source=source, shapes=shapes, values=values, threads=threads, plan=path
+    ).planned()
 
 
 def assert_plan(

@@ -20,7 +20,6 @@ from stridewise.runtime.cache import CostCache, cache_path
 from stridewise.runtime.demand import checked_limit
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.library import library_info
-from stridewise.runtime.machine import this_machine
 from stridewise.runtime.program import KernelStep
 from stridewise.runtime.ready import Ready, ReadyModels, digests_of, stamp
 
@@ -40,8 +39,8 @@ def _store(request: Request) -> ReadyModels:
 
 
 def _costs(request: Request) -> CostCache:
-    machine = this_machine(request.threads)
-    return CostCache(machine, None if request.cache_dir is None else Path(request.cache_dir))
+    folder = None if request.cache_dir is None else Path(request.cache_dir)
+    return CostCache(request.machine, folder)
 
 
 def _path(request: Request) -> Path | None:
@@ -73,7 +72,8 @@ def _key(request: Request, path: Path) -> str:
         str(path),
         sorted((request.shapes or {}).items()),
         sorted(values.items()),
-        str(this_machine(request.threads)),
+        str(request.machine),
+        request.streams,
         checked_limit(request.memory_limit),
         request.accuracy,
         request.weight_memory_limit,
@@ -166,6 +166,6 @@ def _restored(request: Request, ready: Ready) -> Plan:
             )
         )
     record = files.parsed(zlib.decompress(ready.plan).decode(), where)
-    machine = this_machine(request.threads)
+    machine = request.machine
     derived = derive(request.simplified().graph)
     return files.restore(record, derived, onednn_cpu(machine, request.accuracy), machine, where)

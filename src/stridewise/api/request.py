@@ -7,11 +7,11 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from numpy.typing import ArrayLike
 
 from stridewise.api.models import ModelSource, load
+from stridewise.api.options import Later, PlanSource, TargetName, Tune
 from stridewise.errors import InputError, PlanError, PlanWarning, describe
 from stridewise.graph import Shapes
 from stridewise.passes import Simplified, simplify
@@ -32,18 +32,14 @@ from stridewise.planner.targets import (
 from stridewise.planner.weights import check_weight_limit
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.demand import checked_limit, within_limit
+from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.machine import last_level_cache_nbytes, this_machine
 from stridewise.runtime.oracle import MeasuringOracle
+from stridewise.runtime.streams import stream_threads
+from stridewise.runtime.tuning import compile_tuned, remembered
+from stridewise.runtime.weights import WeightStore
 
-__all__ = ["NATIVE", "TARGETS", "PlanSource", "Request", "TargetName", "Tune", "Work"]
-
-Tune = Literal["measure", "model"]
-
-TargetName = str | os.PathLike[str]
-"""The name of a target of :data:`TARGETS`, or the path of a TOML file."""
-
-PlanSource = str | os.PathLike[str] | Plan
-"""Decisions to use again: a plan file, or a plan of the same graph."""
+__all__ = ["NATIVE", "TARGETS", "Request", "Work"]
 
 NATIVE = "onednn-cpu"
 """The target that runs on this machine."""
@@ -54,6 +50,13 @@ TARGETS = (NATIVE, *SHIPPED)
 # One AVX-512 core of today does about 100 GFLOP/s in float32 and shares some 40 GB/s.
 _FLOPS_PER_CORE = {True: 1.0e11, False: 5.0e10}
 _BANDWIDTH = 4.0e10
+
+_CHOICES = {
+    "tune": ("measure", "model"),
+    "accuracy": ("fast", "exact"),
+    "later": ("follow", "tune"),
+}
+"""Arguments that are one of some words."""
 
 _CALLERS = 4
 """Frames between a warning and who called the public function."""
@@ -79,12 +82,13 @@ def _table(target: TargetName) -> TableTarget | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A model and how it is wanted: the arguments of :func:`stridewise.plan`."""
+    """A model and how it is wanted: the arguments of the public functions, with their defaults."""
 
     source: ModelSource
     shapes: Shapes | None = None
     values: Mapping[str, ArrayLike] | None = None
     threads: int | None = None
+    streams: int = 1
     target: TargetName | None = None
     tune: Tune = "measure"
     cache_dir: str | os.PathLike[str] | None = None
@@ -95,15 +99,18 @@ class Request:
     accuracy: Accuracy = "fast"
     weight_memory_limit: int | None = None
     fallback: bool = True
+    plan: PlanSource | None = None
+    max_programs: int = 8
+    max_program_nbytes: int | None = None
+    later: Later = "follow"
     ready_limit: int | None = None
 
     def __post_init__(self) -> None:
-        if self.tune not in ("measure", "model"):
-            expected = "'measure' or 'model'"
-            raise InputError(describe("tune", expected=expected, found=repr(self.tune)))
-        if self.accuracy not in ("fast", "exact"):
-            expected = "'fast' or 'exact'"
-            raise InputError(describe("accuracy", expected=expected, found=repr(self.accuracy)))
+        for name, known in _CHOICES.items():
+            given = getattr(self, name)
+            if given not in known:
+                expected = " or ".join(map(repr, known))
+                raise InputError(describe(name, expected=expected, found=repr(given)))
         limit = self.weight_memory_limit
         if limit is not None and (isinstance(limit, bool) or limit < 0):
             expected = "a number of bytes, 0 or more"
@@ -112,6 +119,14 @@ class Request:
         if ready is not None and (isinstance(ready, bool) or ready < 0):
             expected = "a number of bytes, 0 or more"
             raise InputError(describe("ready_limit", expected=expected, found=repr(ready)))
+
+        if self.streams != 1:
+            stream_threads(self.threads, self.streams)
+
+    @property
+    def machine(self) -> Machine:
+        """This machine, with as many threads as each stream has."""
+        return this_machine(stream_threads(self.threads, self.streams))
 
     def simplified(self) -> Simplified:
         """Import and simplify the model."""
@@ -130,7 +145,7 @@ class Request:
         simplified = simplified or self.simplified()
         if table is not None:
             return Work(self, simplified, table, table.machine, None, table)
-        machine = this_machine(self.threads)
+        machine = self.machine
         cache = CostCache(machine, None if self.cache_dir is None else Path(self.cache_dir))
         target = onednn_cpu(machine, self.accuracy)
         oracle: KernelOracle
@@ -142,6 +157,10 @@ class Request:
         peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
         oracle = Roofline(peak, _BANDWIDTH, target.efficiency)
         return Work(self, simplified, target, machine, None, oracle)
+
+    def planned(self) -> Plan:
+        """Return the plan: the one that is given, or the one that compiling would settle on."""
+        return self.work().planned() if self.plan is None else self.restored(self.plan)
 
     def restored(self, decided: PlanSource) -> Plan:
         """Return a plan whose decisions were made before; nothing is measured.
@@ -165,7 +184,7 @@ class Request:
         table = _table(self.target or record.target)
         # Formats and kernels are those of the machine that the plan was made for.
         target = table or onednn_cpu(record.machine, self.accuracy)
-        machine = table.machine if table else this_machine(self.threads)
+        machine = table.machine if table else self.machine
         derived = derive(self.simplified().graph)
         found = files.restore(record, derived, target, machine, where)
         check_weight_limit(found, self.weight_memory_limit, where)
@@ -195,6 +214,25 @@ class Work:
     cache: CostCache | None
     oracle: KernelOracle
 
+    def planned(self) -> Plan:
+        """Return the plan that compiling settled on where it has run the model, else the cheapest.
+
+        Nothing is run for it.
+        """
+        if self.cache is None:
+            return self.plans(self.oracle)[0]
+        return remembered(self.plans, self.oracle, self.cache)
+
+    def compiled(self, weights: WeightStore | None = None) -> CompiledModel:
+        """Return the model that is ready to run, tuned if that was asked for.
+
+        Args:
+            weights: packed constants of other programs; see :class:`CompiledModel`.
+        """
+        if self.cache is None:
+            return CompiledModel(self.plans(self.oracle)[0], weights)
+        return compile_tuned(self.plans, self.oracle, self.cache, weights)
+
     def plans(self, oracle: KernelOracle) -> tuple[Plan, ...]:
         """Return the cheapest plan by the costs of an oracle, and the uniform ones."""
         derived: Derived = derive(self.simplified.graph)
@@ -209,4 +247,4 @@ class Work:
             boundary(derived.graph, request.input_formats, request.output_formats),
             request.weight_memory_limit,
         )
-        return within_limit(plans, checked_limit(request.memory_limit))
+        return within_limit(plans, checked_limit(request.memory_limit), request.streams)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,12 +17,13 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from stridewise import __version__
-from stridewise.cli.console import OUT, Request, compile_options
+from stridewise.cli.console import OUT, Request, compile_options, streams_option
+from stridewise.cli.peer_streams import SERVERS, open_server, our_server
 from stridewise.cli.peers import PEERS, check_peers, installed, open_peer
 from stridewise.cli.run import random_inputs
 from stridewise.runtime.executor import CompiledModel
 
-__all__ = ["Timing", "bench", "compare", "interleave", "print_timings"]
+__all__ = ["Timing", "bench", "compare", "compare_streams", "interleave", "print_timings"]
 
 Array = NDArray[Any]
 _PAUSE_S = 0.02
@@ -29,6 +31,9 @@ _PAUSE_S = 0.02
 
 GNU OpenMP's spin for 300,000 turns, which is up to 15 ms (source: libgomp, GOMP_SPINCOUNT).
 """
+
+_REQUESTS = 4
+"""Requests for each stream in one timed run, so that its begin and end count little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,38 @@ def compare(
     return timings
 
 
+def compare_streams(
+    model: CompiledModel, source: Path | bytes, peers: Sequence[str], runs: int, seed: int = 0
+) -> list[Timing]:
+    """Time a model and its peers with as many requests at once as the model has streams.
+
+    Returns:
+        Milliseconds a request: each sample is the time of many requests, divided by their number.
+
+    Raises:
+        InputError: a peer is unknown.
+        DependencyError: a peer is not installed.
+    """
+    check_peers(peers, SERVERS)
+    inputs = random_inputs(model.plan.graph, seed)
+    threads = model.streams * model.plan.machine.threads
+    servers = [our_server(model, inputs)]
+    servers += [open_server(name, source, inputs, threads, model.streams) for name in peers]
+    count = _REQUESTS * model.streams
+    samples = interleave([partial(server.run, count) for server in servers], runs, warmup=1)
+    answers = [server.run(model.streams)[0].astype(np.float64) for server in servers]
+    norm = max(float(np.linalg.norm(answers[0])), 1e-30)
+    return [
+        Timing(
+            server.name,
+            server.version,
+            tuple(sample / count for sample in times),
+            float(np.linalg.norm(answer - answers[0])) / norm,
+        )
+        for server, times, answer in zip(servers, samples, answers, strict=True)
+    ]
+
+
 def print_timings(timings: Sequence[Timing], title: str) -> None:
     """Print a table of medians and ratios."""
     OUT.print(title, soft_wrap=True)
@@ -147,6 +184,7 @@ def _source(path: Path, batch: int | None, *, random_weights: bool) -> Path | by
 
 @click.command()
 @compile_options
+@streams_option
 @click.option(
     "--vs",
     "peers",
@@ -160,26 +198,37 @@ def _source(path: Path, batch: int | None, *, random_weights: bool) -> Path | by
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with every sample.")
 def bench(
     request: Request,
+    *,
+    streams: int,
     peers: str | None,
     batch: int | None,
     random_weights: bool,
     runs: int,
     as_json: bool,
 ) -> None:
-    """Time a model here and in other runtimes: one process, same threads, order rotating."""
+    """Time a model here and in other runtimes: one process, same threads, order rotating.
+
+    With several streams the times are those of a request while as many are computed at once.
+    """
     names = installed() if peers is None else tuple(filter(None, peers.split(",")))
-    check_peers(names)
+    check_peers(names, PEERS if streams == 1 else SERVERS)
+    request = replace(request, streams=streams)
     source = _source(request.model, batch, random_weights=random_weights)
     compiled = request.compile(quiet=as_json, source=source)
-    timings = compare(compiled, source, names, runs)
+    timings = (compare if streams == 1 else compare_streams)(compiled, source, names, runs)
     machine = compiled.plan.machine
     if as_json:
-        document = {"machine": asdict(machine), "timings": [asdict(t) for t in timings]}
+        document = {
+            "machine": asdict(machine),
+            "streams": streams,
+            "timings": [asdict(timing) for timing in timings],
+        }
         click.echo(json.dumps(document, indent=2))
         return
     shape = ", ".join(
         f"{name} {compiled.plan.graph.values[name].shape}" for name in compiled.input_names
     )
-    print_timings(timings, f"{request.model.name}, {shape}, {machine}")
+    several = "" if streams == 1 else f", {streams} streams of this many threads"
+    print_timings(timings, f"{request.model.name}, {shape}, {machine}{several}")
     if peers is None and not names:
         OUT.print("no other runtime is installed: pip install 'stridewise\\[bench]'")

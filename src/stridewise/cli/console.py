@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from stridewise import api
-from stridewise.api import Tune
+from stridewise.api import GraphOptions, Tune
 from stridewise.errors import InputError, PlanWarning, describe
 from stridewise.graph import Graph
 from stridewise.graph.extents import is_fixed, parse_shape
@@ -39,6 +39,7 @@ __all__ = [
     "plan_warnings",
     "save_text",
     "split_assignments",
+    "streams_option",
     "target_option",
 ]
 
@@ -200,6 +201,7 @@ class Request:
     weight_memory_limit: int | None = None
     memory_limit: int | None = None
     fallback: bool = True
+    streams: int = 1
 
     def load(self, source: Path | bytes | None = None) -> Graph:
         """Return the graph of the model, or of ``source``, with the shapes asked for."""
@@ -211,20 +213,24 @@ class Request:
             fallback=self.fallback,
         )
 
+    def _options(self, progress: Callback | None) -> GraphOptions:
+        """Return what planning and compiling are told alike."""
+        return {
+            "threads": self.threads,
+            "tune": self.tune,
+            "cache_dir": self.cache_dir,
+            "progress": progress,
+            "accuracy": self.accuracy,
+            "weight_memory_limit": self.weight_memory_limit,
+            "memory_limit": self.memory_limit,
+            "plan": self.plan,
+        }
+
     def compile(self, *, quiet: bool, source: Path | bytes | Graph | None = None) -> CompiledModel:
         """Compile the model, or ``source`` in its place, with a progress bar unless ``quiet``."""
         with measuring(quiet) as progress, plan_warnings():
-            return api.compile(
-                source if isinstance(source, Graph) else self.load(source),
-                threads=self.threads,
-                tune=self.tune,
-                cache_dir=self.cache_dir,
-                progress=progress,
-                accuracy=self.accuracy,
-                weight_memory_limit=self.weight_memory_limit,
-                memory_limit=self.memory_limit,
-                plan=self.plan,
-            )
+            graph = source if isinstance(source, Graph) else self.load(source)
+            return api.compile(graph, streams=self.streams, **self._options(progress))
 
     def plan_model(self, target: str | None, progress: Callback | None) -> Plan:
         """Return the plan of the model, or the one of the plan file that was given."""
@@ -232,16 +238,9 @@ class Request:
             self.model,
             shapes=self.shapes,
             values=self.values,
-            threads=self.threads,
             target=target,
-            tune=self.tune,
-            cache_dir=self.cache_dir,
-            progress=progress,
-            accuracy=self.accuracy,
-            weight_memory_limit=self.weight_memory_limit,
-            memory_limit=self.memory_limit,
-            plan=self.plan,
             fallback=self.fallback,
+            **self._options(progress),
         )
 
 
@@ -308,6 +307,16 @@ target_option = click.option(
     help=f"What to plan for; by default {api.NATIVE}.",
 )
 """The option that names a target."""
+
+
+streams_option = click.option(
+    "--streams",
+    type=click.IntRange(1, 1024),
+    default=1,
+    show_default=True,
+    help="Requests at the same time, each with its share of the threads.",
+)
+"""The option that says how many requests a model runs at once."""
 
 
 _AS_GIVEN = ("threads", "tune", "cache_dir", "accuracy", "weight_memory_limit", "memory_limit")

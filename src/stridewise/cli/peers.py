@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,10 +27,13 @@ __all__ = [
     "PEERS",
     "Peer",
     "check_peers",
+    "guarded",
     "installed",
     "moves_of_onnxruntime",
+    "onnxruntime_session",
     "open_peer",
     "openvino_config",
+    "openvino_positions",
 ]
 
 Array = NDArray[Any]
@@ -48,24 +51,40 @@ class Peer:
     run: Runner
 
 
-def _onnxruntime(model: Model, inputs: Mapping[str, Array], threads: int) -> Peer:
+def onnxruntime_session(model: Model, threads: int) -> tuple[Any, str]:
+    """Return a session of ONNX Runtime whose idle threads do not spin, and its version."""
     module: Any = importlib.import_module("onnxruntime")
     options = module.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = module.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return session, module.__version__
+
+
+def _onnxruntime(model: Model, inputs: Mapping[str, Array], threads: int) -> Peer:
+    session, version = onnxruntime_session(model, threads)
     feeds = dict(inputs)
-    return Peer("onnxruntime", module.__version__, lambda: list(session.run(None, feeds)))
+    return Peer("onnxruntime", version, lambda: list(session.run(None, feeds)))
 
 
-def openvino_config(threads: int) -> dict[str, Any]:
-    """Return what OpenVINO is told: float32 arithmetic, one request at a time."""
+def openvino_config(threads: int, streams: int = 1) -> dict[str, Any]:
+    """Return what OpenVINO is told: float32 arithmetic, so many requests at a time."""
     return {
         "INFERENCE_NUM_THREADS": threads,
         "INFERENCE_PRECISION_HINT": "f32",
-        "NUM_STREAMS": 1,
-        "PERFORMANCE_HINT": "LATENCY",
+        "NUM_STREAMS": streams,
+        "PERFORMANCE_HINT": "LATENCY" if streams == 1 else "THROUGHPUT",
+    }
+
+
+def openvino_positions(compiled: Any, inputs: Mapping[str, Array]) -> dict[int, Array]:
+    """Return inputs by their places in a model that OpenVINO has compiled."""
+    return {
+        index: inputs[name]
+        for index, port in enumerate(compiled.inputs)
+        for name in port.names
+        if name in inputs
     }
 
 
@@ -74,12 +93,7 @@ def _openvino(model: Model, inputs: Mapping[str, Array], threads: int) -> Peer:
     core = module.Core()
     compiled = core.compile_model(core.read_model(model=model), "CPU", openvino_config(threads))
     request = compiled.create_infer_request()
-    positions = {
-        index: inputs[name]
-        for index, port in enumerate(compiled.inputs)
-        for name in port.names
-        if name in inputs
-    }
+    positions = openvino_positions(compiled, inputs)
 
     def run() -> list[Array]:
         results = request.infer(positions, share_inputs=True)
@@ -127,8 +141,13 @@ def _inductor(model: Model, inputs: Mapping[str, Array], threads: int) -> Peer:
     return Peer("inductor", torch.__version__, run)
 
 
-def _guarded(name: str, load: Callable[[], T]) -> T:
-    """Do what loads a model into another runtime, and give its errors our own types."""
+def guarded(name: str, load: Callable[[], T]) -> T:
+    """Do what loads a model into another runtime, and give its errors our own types.
+
+    Raises:
+        DependencyError: the runtime is not installed.
+        ExecutionError: it cannot load the model.
+    """
     try:
         return load()
     except ImportError as error:
@@ -179,7 +198,7 @@ def moves_of_onnxruntime(model: Model, threads: int) -> dict[str, int]:
             source = str(model) if isinstance(model, Path) else model
             module.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
-        _guarded("onnxruntime", load)
+        guarded("onnxruntime", load)
         counts = count_operators(path)
     return {op: counts[op] for op in MOVING if op in counts}
 
@@ -204,17 +223,22 @@ def installed() -> tuple[str, ...]:
     return tuple(name for name in names if importlib.util.find_spec(name) is not None)
 
 
-def check_peers(names: Sequence[str]) -> None:
+def check_peers(names: Sequence[str], known: Collection[str] | None = None) -> None:
     """Check that there are peers of these names, before any work is done for them.
+
+    Args:
+        names: what a user asked for.
+        known: the names that there are; by default those of all peers.
 
     Raises:
         InputError: there is no peer of some name, or a name comes twice.
     """
+    known = PEERS if known is None else known
     for name in names:
-        if name not in PEERS or names.count(name) > 1:
+        if name not in known or names.count(name) > 1:
             raise InputError(
                 describe(
-                    "--vs", expected=f"some of {', '.join(PEERS)}, each once", found=repr(name)
+                    "--vs", expected=f"some of {', '.join(known)}, each once", found=repr(name)
                 )
             )
 
@@ -227,4 +251,4 @@ def open_peer(name: str, model: Model, inputs: Mapping[str, Array], threads: int
         DependencyError: it is not installed.
         ExecutionError: it cannot load the model.
     """
-    return _guarded(name, lambda: PEERS[name](model, inputs, threads))
+    return guarded(name, lambda: PEERS[name](model, inputs, threads))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from stridewise.cli.console import (
     compile_options,
     save_text,
     split_assignments,
+    streams_option,
     target_option,
 )
 from stridewise.errors import InputError, UnknownValueError, describe
@@ -141,6 +142,7 @@ def _summary(outputs: dict[str, Array]) -> list[dict[str, Any]]:
 @click.command()
 @compile_options
 @target_option
+@streams_option
 @click.option("--input", "given", multiple=True, metavar="NAME=FILE.npy", help="An input.")
 @click.option("--random", is_flag=True, help="Standard normal inputs where none are given.")
 @click.option(
@@ -159,6 +161,7 @@ def run(  # noqa: PLR0913 (one parameter an option)
     request: Request,
     *,
     target: str | None,
+    streams: int,
     given: tuple[str, ...],
     random: bool,
     seed: int,
@@ -168,6 +171,7 @@ def run(  # noqa: PLR0913 (one parameter an option)
     as_json: bool,
 ) -> None:
     """Compile a model, run it once, and show what its outputs look like."""
+    request = replace(request, streams=streams)
     file = api.model_file(request.model, fallback=request.fallback)
     arrays = _given(file, given, random=random)
     graph = _graph(request, file, arrays)
@@ -179,7 +183,7 @@ def run(  # noqa: PLR0913 (one parameter an option)
     compiled: Model = (
         request.compile(quiet=as_json, source=graph)
         if target in (None, api.NATIVE)
-        else api.compile(graph, target=target, memory_limit=request.memory_limit)
+        else api.compile(graph, target=target, streams=streams, memory_limit=request.memory_limit)
     )
     inputs = {**random_inputs(graph, seed), **loaded} if random else loaded
     outputs = compiled.run(inputs)

@@ -42,10 +42,14 @@ def _no_scratch(_spec: KernelSpec, _implementation: str) -> int:
     return 0
 
 
-def plan_demand(plan: Plan) -> MemoryDemand:
+def plan_demand(plan: Plan, streams: int = 1) -> MemoryDemand:
     """Return what a plan needs in the formats that it chose; scratchpads come on top.
 
     What NumPy allocates for a host kernel is taken to be as much as its operands and results.
+
+    Args:
+        plan: what is to run.
+        streams: how often at the same time.
     """
     program = lower(plan, _no_scratch)
     values = plan.graph.values
@@ -69,15 +73,16 @@ def plan_demand(plan: Plan) -> MemoryDemand:
         ),
         default=0,
     )
-    return MemoryDemand(weights, packed, program.arena_nbytes + boundary + host)
+    return MemoryDemand(weights, packed, streams * (program.arena_nbytes + boundary + host))
 
 
-def within_limit(plans: Sequence[Plan], limit: int | None) -> tuple[Plan, ...]:
+def within_limit(plans: Sequence[Plan], limit: int | None, streams: int = 1) -> tuple[Plan, ...]:
     """Return the plans that need no more than ``limit`` bytes.
 
     Args:
         plans: the chosen one, then others that may take its place.
         limit: None for no limit.
+        streams: how many runs there may be at the same time.
 
     Raises:
         MemoryLimitError: the first plan needs more; the message has the estimate.
@@ -85,8 +90,8 @@ def within_limit(plans: Sequence[Plan], limit: int | None) -> tuple[Plan, ...]:
     if limit is None:
         return tuple(plans)
     demand = memory_demand(plans[0].graph)
-    if _PADDING * demand.total <= limit:
+    if _PADDING * streams * demand.total <= limit:
         return tuple(plans)
-    demands = [plan_demand(plan) for plan in plans]
+    demands = [plan_demand(plan, streams) for plan in plans]
     check_demand(f"plan of {plans[0].graph.name!r}", demands[0], limit)
     return tuple(plan for plan, needed in zip(plans, demands, strict=True) if needed.total <= limit)

@@ -20,6 +20,7 @@ from stridewise.planner.plan import Plan
 from stridewise.runtime.executor import CompiledModel, Memory, Profile
 from stridewise.runtime.model import Model
 from stridewise.runtime.programs import ProgramCache
+from stridewise.runtime.streams import Streams
 
 __all__ = ["DynamicModel", "ProgramInfo", "Programs", "Specializer"]
 
@@ -59,7 +60,7 @@ class ProgramInfo:
     Attributes:
         shapes: of the inputs, by name.
         values: of inputs that are part of the program.
-        arena: bytes of activations and scratchpads, for each concurrent caller.
+        arena: bytes of activations and scratchpads, for each stream of the model.
         own_weights: bytes of weights that were packed for this program: what a second copy costs.
         shared_weights: bytes of weights that programs before it have packed.
         runs: how often it was asked for.
@@ -95,8 +96,9 @@ class Programs:
 class DynamicModel(Model):
     """A model for inputs of many shapes; any number of threads may call it at the same time.
 
-    The first call with a shape makes a program for it, later ones find it. Inputs whose values a
-    plan depends on, such as the target of a reshape, count like shapes.
+    As many of them run at once as the model has streams, whatever their shapes. The first call with
+    a shape makes a program for it, later ones find it. Inputs whose values a plan depends on, such
+    as the target of a reshape, count like shapes.
     """
 
     def __init__(
@@ -134,11 +136,18 @@ class DynamicModel(Model):
         self._arguments = tuple(self._specs if arguments is None else arguments)
         self._outputs = tuple(outputs)
         self._specializer = specializer
+        self._streams = Streams()
         self._cache: ProgramCache[Key] = ProgramCache(max_programs, max_nbytes)
         self._lock = Lock()
         self._valued: tuple[str, ...] = ()
         self._cuts: dict[Key, frozenset[str] | Refusal] = {}
         self._last: Plan | None = None
+
+    def use_streams(self, streams: Streams) -> None:
+        """Run no more requests at once than there are streams, whoever else uses them."""
+        super().use_streams(streams)
+        for _, program, _ in self._cache.models():
+            program.use_streams(streams)
 
     # --- asking ---------------------------------------------------------------------------------
 
@@ -249,6 +258,7 @@ class DynamicModel(Model):
             sum(block.buffer.nbytes for block in blocks.values()),
             sum(winograd.values()),
             sum(model.weights.shared_nbytes for model in models),
+            self.streams,
         )
 
     def __repr__(self) -> str:
@@ -349,6 +359,7 @@ class DynamicModel(Model):
 
     def _make(self, shapes: Shapes, values: Values) -> CompiledModel:
         model = self._specializer.model(shapes, values)
+        model.use_streams(self._streams)
         self._last = self._last or model.plan
         return model
 

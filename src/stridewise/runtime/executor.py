@@ -28,6 +28,7 @@ from stridewise.runtime.model import Model
 from stridewise.runtime.native import Kernels, NativeProgram
 from stridewise.runtime.program import KernelStep, Program, Written
 from stridewise.runtime.schedule import reorder_label
+from stridewise.runtime.streams import Streams
 from stridewise.runtime.weights import Weights, WeightStore
 
 __all__ = ["PAGE", "CompiledModel", "Face", "Memory", "Profile", "ProfileRow"]
@@ -43,11 +44,12 @@ class Memory:
     """What a compiled model occupies, in bytes.
 
     Attributes:
-        arena: activations and scratchpads of one run; one arena for each concurrent caller.
+        arena: activations and scratchpads of one run; each stream has an arena of its own.
         arena_lower_bound: no arrangement of the same tensors needs less.
         packed_weights: constants in the formats that kernels want, those of other programs too.
         winograd_weights: the part of these that Winograd kernels have transformed.
         shared_weights: how much of these is packed once for programs of several shapes.
+        streams: how many arenas there are once as many requests have run at the same time.
     """
 
     arena: int
@@ -55,6 +57,12 @@ class Memory:
     packed_weights: int
     winograd_weights: int = 0
     shared_weights: int = 0
+    streams: int = 1
+
+    @property
+    def arenas(self) -> int:
+        """The arenas of all streams."""
+        return self.arena * self.streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +171,9 @@ def kernels_of(plan: Plan) -> list[tuple[KernelSpec, str]]:
 class CompiledModel(Model):
     """A model ready to run; any number of threads may call it at the same time.
 
+    As many of them run at once as the model has streams. The others wait for their turn, because
+    runs that share processors take longer than runs one after the other.
+
     >>> import stridewise as sw
     >>> b = sw.GraphBuilder("double")
     >>> x = b.input("x", (1, 2))
@@ -223,6 +234,7 @@ class CompiledModel(Model):
         self._face, self.program, self._native = face, program, native
         self._get_plan = plan
         self._run = native.program.run
+        self.use_streams(Streams())
         graph, values = face.graph, face.graph.values
         self._inputs = [values[name] for name in graph.inputs]
         self._input_formats = [face.input_formats[name] for name in graph.inputs]
@@ -241,6 +253,11 @@ class CompiledModel(Model):
         model = copy.copy(self)
         model._get_plan = lambda: plan
         return model
+
+    def use_streams(self, streams: Streams) -> None:
+        """Run no more requests at once than there are streams, whoever else uses them."""
+        super().use_streams(streams)
+        self._native.program.gate = streams.gate
 
     @property
     def face(self) -> Face:
@@ -280,6 +297,7 @@ class CompiledModel(Model):
             self.weights.own_nbytes + self.weights.shared_nbytes,
             sum(self.weights.winograd.values()),
             self.weights.shared_nbytes,
+            self.streams,
         )
 
     @property

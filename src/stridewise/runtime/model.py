@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from numpy.typing import NDArray
 
 from stridewise.planner.plan import Plan
+from stridewise.runtime.streams import Streams
 
 if TYPE_CHECKING:
     from stridewise.runtime.executor import Profile
@@ -23,7 +25,13 @@ class Model(ABC):
 
     ``CompiledModel`` runs kernels of a library; ``SimulatedModel`` executes plans of targets that
     are not there.
+
+    All of them take requests from any number of threads, and run as many at once as they have
+    streams. Those that are submitted run in threads of the model; these end when it is closed, at
+    the end of a ``with`` block, or when the model is dropped and its requests are done.
     """
+
+    _streams: Streams
 
     @property
     @abstractmethod
@@ -39,6 +47,87 @@ class Model(ABC):
     def output_names(self) -> tuple[str, ...]:
         """Names of the outputs in the order of the results."""
         return self.plan.graph.results
+
+    @property
+    def streams(self) -> int:
+        """How many requests run at once; others wait for their turn."""
+        return self._streams.count
+
+    def use_streams(self, streams: Streams) -> None:
+        """Run no more requests at once than there are streams, whoever else uses them."""
+        self._streams = streams
+
+    @overload
+    def submit(self, inputs: Mapping[str, Any]) -> Future[dict[str, Array]]: ...
+
+    @overload
+    def submit(self, inputs: Any) -> Future[Any]: ...
+
+    def submit(self, inputs: Any) -> Future[Any]:
+        """Run the model in a thread of its own, and return at once.
+
+        Any number of requests may wait; :meth:`map` takes only as many as are wanted. In coroutines
+        use ``await asyncio.wrap_future(model.submit(x))``.
+
+        Args:
+            inputs: the one input, a tuple of all in order, or a mapping with all by name. Arrays
+                are read when the request runs and must not change before it is done.
+
+        Returns:
+            What will have the outputs: as a call of the model returns them, or by name where the
+            inputs are. Errors of the run are raised by its ``result()``.
+
+        Raises:
+            ExecutionError: the model is closed, or the interpreter is ending.
+        """
+        return self._streams.submit(lambda: self._answer(inputs))
+
+    @overload
+    def map(
+        self, requests: Iterable[Mapping[str, Any]], *, ahead: int | None = None
+    ) -> Iterator[dict[str, Array]]: ...
+
+    @overload
+    def map(self, requests: Iterable[Any], *, ahead: int | None = None) -> Iterator[Any]: ...
+
+    def map(self, requests: Iterable[Any], *, ahead: int | None = None) -> Iterator[Any]:
+        """Run the model for many inputs, several at once, and yield the outputs in their order.
+
+        Requests are taken from the iterable as outputs are taken from the result, so that both may
+        be without end. If one fails, its error is raised in its place and the rest is given up, as
+        it is when the iterator is closed or interrupted.
+
+        Args:
+            requests: what :meth:`submit` takes, one after the other.
+            ahead: how many requests may have been taken whose outputs have not; by default twice
+                the number of streams.
+
+        Raises:
+            InputError: ``ahead`` is below 1.
+            ExecutionError: the model is closed.
+        """
+        return self._streams.map(self._answer, requests, ahead)
+
+    def close(self, *, cancel: bool = False) -> None:
+        """End the threads of the model, once what was submitted is done.
+
+        Nothing can be submitted then; the model itself can still be called.
+
+        Args:
+            cancel: give up the requests that do not run yet.
+        """
+        self._streams.close(cancel=cancel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(cancel=kind is not None)
+
+    def _answer(self, inputs: Any) -> Any:
+        if isinstance(inputs, Mapping):
+            return self.run(cast("Mapping[str, Any]", inputs))
+        return self(*cast("tuple[Any, ...]", inputs)) if isinstance(inputs, tuple) else self(inputs)
 
     def __repr__(self) -> str:
         values = self.plan.graph.values

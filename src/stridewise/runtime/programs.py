@@ -111,7 +111,7 @@ class ProgramCache(Generic[K]):
         with self._lock:
             # Slots of failures are gone before they are done.
             done = [(key, s.model) for key, s in self._slots.items() if s.model is not None]
-            sizes = [model.memory.arena + model.weights.own_nbytes for _, model in done if model]
+            sizes = [model.memory.arenas + model.weights.own_nbytes for _, model in done if model]
             count, total = len(done) + room_for, sum(sizes)
             limit = self.max_nbytes
             for (key, _), nbytes in zip(done, sizes, strict=True):

@@ -26,6 +26,7 @@ from stridewise.runtime.fallback import TailRun
 from stridewise.runtime.inputs import as_array, in_order
 from stridewise.runtime.model import Model
 from stridewise.runtime.storage import StoredTensor, pack, store, unpack
+from stridewise.runtime.streams import Streams
 from stridewise.tensor import TensorDesc
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class SimulatedModel(Model):
                 )
             )
         self._plan = plan
+        self._streams = Streams()
         self._tail = TailRun.of(plan)
         self._padding = plan.target.padding
         constants = plan.graph.constants

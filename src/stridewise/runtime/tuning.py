@@ -20,6 +20,7 @@ from stridewise.planner.plan import Plan
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.contest import failure, run_in_turn
 from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.weights import WeightStore
 
 __all__ = ["MakePlans", "compile_tuned", "remembered"]
 
@@ -179,16 +180,25 @@ class _Tuning:
     """One model being tuned: the plans that run, and what their kernels take."""
 
     def __init__(
-        self, make: MakePlans, oracle: KernelOracle, alone: Sequence[Plan], cheapest: CompiledModel
+        self,
+        make: MakePlans,
+        oracle: KernelOracle,
+        alone: Sequence[Plan],
+        cheapest: CompiledModel,
+        weights: WeightStore,
     ) -> None:
-        self._make, self._oracle = make, oracle
+        self._make, self._oracle, self._weights = make, oracle, weights
         self.models = {
             UNCORRECTED: cheapest,
-            **{plan.name: CompiledModel(plan) for plan in _near(alone)},
+            **{plan.name: self._compiled(plan) for plan in _near(alone)},
         }
         self.kernels: dict[str, float] = {}
         self.corrected: list[Plan] = []
         self.times = self._correct(alone[0])
+
+    def _compiled(self, plan: Plan) -> CompiledModel:
+        # What the winner shared with a loser would keep all that the loser has packed.
+        return CompiledModel(plan, self._weights.branch())
 
     def _correct(self, latest: Plan) -> Mapping[str, float]:
         """Run, correct and plan again until the plan stays; return the times of all plans."""
@@ -200,7 +210,7 @@ class _Tuning:
             if _choices(self.corrected[0]) == _choices(latest):
                 break
             latest = self.corrected[0]
-            self.models[PLANNED] = CompiledModel(latest)
+            self.models[PLANNED] = self._compiled(latest)
             observed |= run_in_turn({PLANNED: self.models[PLANNED]}).observed
         if PLANNED in self.models:
             return run_in_turn(self.models).times
@@ -209,30 +219,37 @@ class _Tuning:
         return {PLANNED: times.pop(UNCORRECTED), **times}
 
 
-def compile_tuned(make: MakePlans, oracle: KernelOracle, cache: CostCache) -> CompiledModel:
+def compile_tuned(
+    make: MakePlans, oracle: KernelOracle, cache: CostCache, weights: WeightStore | None = None
+) -> CompiledModel:
     """Return the model of the plan that is fastest when run.
 
     Args:
         make: plans the graph by the costs of an oracle.
         oracle: knows the times of isolated kernels.
         cache: where outcomes are kept.
+        weights: packed constants of programs for other shapes; gets those of the model.
 
     Raises:
         ExecutionError: the library refuses a kernel that a plan counts on.
     """
+    weights = weights or WeightStore()
     alone = make(oracle)
     record = _Record(cache, _digest(alone))
     known = record.read(_labels(alone))
     if known is not None:
         times, kernels = known
-        return CompiledModel(_used(_by_label(alone, _corrected(make, oracle, kernels)), times))
-    cheapest = CompiledModel(alone[0])
+        used = _used(_by_label(alone, _corrected(make, oracle, kernels)), times)
+        return CompiledModel(used, weights)
+    cheapest = CompiledModel(alone[0], weights.branch())
     reason = failure(cheapest)
     if reason:
         note = f"costs are those of isolated kernels: made-up inputs do not run ({reason})"
+        weights.adopt(cheapest.weights)
         return cheapest.with_plan(dataclasses.replace(alone[0], notes=(*alone[0].notes, note)))
-    tuning = _Tuning(make, oracle, alone, cheapest)
+    tuning = _Tuning(make, oracle, alone, cheapest, weights)
     record.write(tuning.times, tuning.kernels)
     plans = _by_label(alone, tuning.corrected)
     winner = tuning.models[_winner(tuning.times, plans)]
+    weights.adopt(winner.weights)
     return winner.with_plan(_used(plans, tuning.times))

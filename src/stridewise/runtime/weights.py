@@ -84,17 +84,27 @@ class Block:
 class WeightStore:
     """Where packed constants are found again, as long as a program still reads their block."""
 
-    def __init__(self) -> None:
-        """Start empty."""
-        self._lock = Lock()
+    def __init__(self, trunk: WeightStore | None = None) -> None:
+        """Start empty, or with what another store finds."""
+        self._lock, self._trunk = Lock(), trunk
         self._places: dict[Hashable, tuple[weakref.ref[Block], int]] = {}
+
+    def branch(self) -> WeightStore:
+        """Return a store that finds what this one does, and keeps to itself what it gets."""
+        return WeightStore(self)
+
+    def adopt(self, weights: Weights) -> None:
+        """Take what was packed for a program with a branch of this store."""
+        self.add(weights.own, weights.offsets)
 
     def find(self, key: Hashable) -> tuple[Block, int] | None:
         """Return the block and the offset of what was packed under a key."""
         with self._lock:
             found = self._places.get(key)
         block = None if found is None else found[0]()
-        return None if found is None or block is None else (block, found[1])
+        if found is not None and block is not None:
+            return block, found[1]
+        return None if self._trunk is None else self._trunk.find(key)
 
     def add(self, block: Block, offsets: Mapping[Hashable, int]) -> None:
         """Remember what lies where in a block, and forget blocks that are gone."""
@@ -182,6 +192,8 @@ class Weights:
     Attributes:
         buffers: the memory that the native program reads constants from.
         places: for each constant, which buffer, and the offset in it.
+        own: the block that was packed for this program.
+        offsets: what lies where in it, by the keys of packings.
         blocks: what keeps the buffers; the own one comes first.
         own_nbytes: bytes that were packed for this program.
         shared_nbytes: bytes that lie in blocks of other programs.
@@ -210,11 +222,11 @@ class Weights:
             if constant.spec is not None and constant.role == "weights"
             if (nbytes := packed_nbytes(constant.spec))
         }
-        own, offsets = _packed(missing, [*arrays.values()], threads)
-        store.add(own, offsets)
-        known.update({key: (own, offset) for key, offset in offsets.items()})
+        self.own, self.offsets = _packed(missing, [*arrays.values()], threads)
+        store.add(self.own, self.offsets)
+        known.update({key: (self.own, offset) for key, offset in self.offsets.items()})
         # The own block comes first; it is there even if empty, so that every program has one.
-        self.blocks = tuple(dict.fromkeys((own, *(block for block, _ in known.values()))))
+        self.blocks = tuple(dict.fromkeys((self.own, *(block for block, _ in known.values()))))
         numbers = {id(block): number for number, block in enumerate(self.blocks)}
         self.buffers = [block.buffer for block in self.blocks]
         self.places = [
@@ -227,7 +239,8 @@ class Weights:
     ) -> Weights:
         """Return weights that an earlier process packed: one block, and what lies where in it."""
         found = cls.__new__(cls)
-        found.blocks = (Block(buffer, ()),)
+        found.own, found.offsets = Block(buffer, ()), {}
+        found.blocks = (found.own,)
         found.buffers = [buffer]
         found.places = [(0, offset) for offset in offsets]
         found.own_nbytes, found.shared_nbytes = nbytes, 0

@@ -1,0 +1,47 @@
+"""The arguments of plan and compile: listed once, shown by ``help``, refused where unknown."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import stridewise as sw
+from stridewise.api import CompileOptions, PlanOptions
+from stridewise.api.request import Request
+
+FUNCTIONS = ((sw.plan, PlanOptions), (sw.compile, CompileOptions))
+both = pytest.mark.parametrize(("function", "options"), FUNCTIONS, ids=("plan", "compile"))
+
+
+@both
+def test_help_shows_every_argument_with_its_default(
+    function: Callable[..., Any], options: type
+) -> None:
+    shown = inspect.signature(function).parameters
+    assert set(shown) - {"source", "target"} == set(options.__annotations__)
+    fields = {item.name: item for item in dataclasses.fields(Request)}
+    for name, parameter in shown.items():
+        assert parameter.annotation == fields[name].type, name
+        if name != "source":
+            assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
+            assert parameter.default == fields[name].default
+        assert f"\n    {name}: " in (inspect.getdoc(function) or ""), name
+
+
+def test_every_argument_is_one_of_compile() -> None:
+    assert set(inspect.signature(sw.compile).parameters) == {
+        item.name for item in dataclasses.fields(Request)
+    }
+
+
+@both
+def test_what_is_no_argument_is_a_type_error(function: Callable[..., Any], options: type) -> None:
+    with pytest.raises(TypeError, match=rf"{function.__name__}\(\) got an unexpected .* 'thread'"):
+        function("no such file.onnx", thread=2)
+    if "later" not in options.__annotations__:
+        with pytest.raises(TypeError, match="unexpected keyword argument 'later'"):
+            function("no such file.onnx", later="tune")

@@ -1,6 +1,10 @@
 """Stridewise: convolutional networks on CPUs, every tensor stored the way that makes them fast."""
 
-from stridewise import errors, formats, zoo
+import importlib
+import types
+import typing
+
+from stridewise import errors, formats
 from stridewise.api import (
     annotate,
     assert_plan,
@@ -39,6 +43,9 @@ from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.reorder import Reorder, reorder
 from stridewise.runtime.simulate import SimulatedModel
 from stridewise.tensor import Quantization, TensorDesc
+
+if typing.TYPE_CHECKING:
+    from stridewise import zoo
 
 __all__ = [
     "Capability",
@@ -84,3 +91,10 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> types.ModuleType:
+    """Import the zoo when it is first wanted; who runs a model has no use for it."""
+    if name == "zoo":
+        return importlib.import_module("stridewise.zoo")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -74,8 +74,9 @@ def was_ready(monkeypatch: pytest.MonkeyPatch, *args: Any, **options: Any) -> bo
     original = CompiledModel.ready.__func__  # type: ignore[attr-defined]
 
     def ready(cls: type, *given: Any) -> CompiledModel:
+        model = original(cls, *given)
         calls.append(given)
-        return original(cls, *given)
+        return model
 
     with monkeypatch.context() as patch:
         patch.setattr(CompiledModel, "ready", classmethod(ready))
@@ -148,9 +149,7 @@ def test_a_model_that_changed_is_compiled_anew(
     assert was_ready(monkeypatch, path, tmp_path)
     before = path.stat()
     other = sw.load(path)
-    doubled = {
-        name: type(item)(2 * item.array) for name, item in other.constants.items()
-    }
+    doubled = {name: type(item)(2 * item.array) for name, item in other.constants.items()}
     import dataclasses
 
     sw.save(dataclasses.replace(other, constants=doubled), path)
@@ -209,7 +208,7 @@ def test_other_code_does_not_count(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.data())
-def test_damage_is_found(cache: Path, source: Path, data: st.DataObject) -> None:
+def test_damage_is_found(cache: Path, data: st.DataObject) -> None:
     (path,) = files(cache)
     whole = path.read_bytes()
     how = data.draw(st.sampled_from(("byte", "cut", "longer", "empty")))
@@ -245,7 +244,6 @@ def test_a_damaged_file_is_written_anew(
     assert "is damaged (another" in caplog.text or "is damaged (checksum of the weights)" in (
         caplog.text
     )
-    assert path.read_bytes() == whole
     assert was_ready(monkeypatch, source, cache)
 
 
@@ -257,9 +255,7 @@ class Evil:
 
 
 @pytest.mark.parametrize("content", [Evil(), print, {"a": 1}, room.Ready, Path("x")])
-def test_nothing_is_called(
-    content: object, cache: Path, source: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nothing_is_called(content: object, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
     import hashlib
 
     (path,) = files(cache)

@@ -63,11 +63,8 @@ def _code() -> str:
 
 def _key(request: Request, path: Path) -> str:
     """Return the name of a ready model: all that it depends on but the content of files."""
-    values = {
-        name: (array.dtype.str, array.shape, array.tobytes())
-        for name, given in (request.values or {}).items()
-        if (array := np.asarray(given)) is not None
-    }
+    given = {name: np.asarray(value) for name, value in (request.values or {}).items()}
+    values = {name: (item.dtype.str, item.shape, item.tobytes()) for name, item in given.items()}
     parts = (
         str(path),
         sorted((request.shapes or {}).items()),
@@ -130,10 +127,15 @@ def keep_ready(
     digest = costs.digest(costs.asked)
     if changed * 1e-9 > opened - _SETTLED_S or not digest:
         return
+    program = model.lowered()
+    if (program.constants, program.arena_nbytes) != (
+        model.program.constants, model.program.arena_nbytes
+    ):  # fmt: skip
+        return
     weights, threads = model.weights, model.face.threads
     ready = Ready(
         face=model.face,
-        program=model.program,
+        program=program,
         offsets=tuple(offset for _, offset in weights.places),
         nbytes=weights.own_nbytes,
         winograd_nbytes=sum(weights.winograd.values()),

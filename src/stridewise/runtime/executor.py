@@ -202,6 +202,7 @@ class CompiledModel(Model):
         packed = Weights(program.constants, kernels, arrays, face.threads, store)
         native = NativeProgram(plan.graph, program, kernels, face.threads, packed)
         self._tail = TailRun.of(plan)
+        self._kernels = kernels
         self._assemble(face, program, native, lambda: plan)
 
     @classmethod
@@ -223,7 +224,7 @@ class CompiledModel(Model):
         steps = [step for step in program.steps if isinstance(step, KernelStep)]
         kernels.make((step.spec, step.implementation) for step in steps)
         model = cls.__new__(cls)
-        model._tail = None
+        model._tail, model._kernels = None, kernels
         native = NativeProgram(face.graph, program, kernels, face.threads, weights)
         model._assemble(face, program, native, cache(plan))
         return model
@@ -258,6 +259,10 @@ class CompiledModel(Model):
         """Run no more requests at once than there are streams, whoever else uses them."""
         super().use_streams(streams)
         self._native.program.gate = streams.gate
+
+    def lowered(self) -> Program:
+        """Return the program with the costs of the plan as it is now; see :meth:`with_plan`."""
+        return lower(self.plan, self._kernels.scratch)
 
     @property
     def face(self) -> Face:

@@ -55,8 +55,12 @@ class Kernels:
         """
         keys = [key for key in dict.fromkeys(wanted) if key not in self._made]
         with ThreadPoolExecutor(min(self._threads, _MOST_AT_ONCE)) as pool:
-            made = pool.map(lambda key: create(*key, self._threads), keys)
-            self._made.update(zip(keys, made, strict=True))
+            made = list(pool.map(self._create, keys))
+        self._made.update(zip(keys, made, strict=True))
+
+    def _create(self, key: tuple[KernelSpec, str]) -> _core.Primitive | _core.Kernel:
+        spec, implementation = key
+        return create(spec, implementation, self._threads)
 
     def scratch(self, spec: KernelSpec, implementation: str) -> int:
         """Return the bytes of scratchpad that an implementation needs."""

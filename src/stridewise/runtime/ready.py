@@ -42,7 +42,7 @@ from stridewise.tensor.desc import View
 if TYPE_CHECKING:
     from stridewise import _core
 
-__all__ = ["Ready", "ReadyModels", "Stamp", "stamp"]
+__all__ = ["Ready", "ReadyModels", "Stamp", "digests_of", "stamp"]
 
 _LOG = logging.getLogger("stridewise")
 _SUFFIX = ".ready"
@@ -138,15 +138,11 @@ def _needs(holds: object, what: str) -> None:
 
 
 def _view(buffer: _core.Buffer, nbytes: int) -> memoryview:
-    return memoryview(buffer.array())[:nbytes]
+    return memoryview(cast("Any", buffer.array()))[:nbytes]
 
 
-def _digests(view: memoryview, threads: int) -> tuple[bytes, ...]:
-    starts = range(0, len(view), _PIECE)
-    with ThreadPoolExecutor(threads) as pool:
-        return tuple(
-            pool.map(lambda at: hashlib.sha256(view[at : at + _PIECE]).digest(), starts)
-        )
+def _digest(view: memoryview) -> bytes:
+    return hashlib.sha256(view).digest()
 
 
 def _read_document(file: BinaryIO) -> tuple[Ready, int]:
@@ -182,7 +178,7 @@ def _read_weights(file: BinaryIO, begin: int, ready: Ready) -> Weights:
             if not count:
                 return False
             done += count
-        return hashlib.sha256(part).digest() == ready.pieces[piece]
+        return _digest(part) == ready.pieces[piece]
 
     with ThreadPoolExecutor(max(1, ready.face.threads)) as pool:
         _needs(all(pool.map(read, range(len(ready.pieces)))), "checksum of the weights")
@@ -191,7 +187,10 @@ def _read_weights(file: BinaryIO, begin: int, ready: Ready) -> Weights:
 
 def digests_of(weights: Weights, threads: int) -> tuple[bytes, ...]:
     """Return checksums of the packed weights of a model, piece by piece."""
-    return _digests(_view(weights.buffers[0], weights.own_nbytes), threads)
+    whole = _view(weights.buffers[0], weights.own_nbytes)
+    pieces = [whole[at : at + _PIECE] for at in range(0, len(whole), _PIECE)]
+    with ThreadPoolExecutor(threads) as pool:
+        return tuple(pool.map(_digest, pieces))
 
 
 class ReadyModels:

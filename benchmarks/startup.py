@@ -1,0 +1,266 @@
+"""From the file to the first result in a fresh process, beside other runtimes; float32.
+
+Run it on a quiet machine::
+
+    .venv/bin/python benchmarks/startup.py                        # all of the list
+    .venv/bin/python benchmarks/startup.py mobilenet_v2 --rounds 3
+
+Every load has a process of its own; every round starts each contestant once, in rotating order.
+Contestants are ours without measuring and without any cache ("cold"), ours with the caches that an
+earlier start has filled ("warm"), OpenVINO without and with its model cache, and ONNX Runtime. What
+fills caches runs before, untimed; that is also when files get into the system's page cache.
+
+Three times are taken: the imports, the load (from the path of the file to a model that can run) and
+the first run. Raw samples go to ``benchmarks/results/startup.json``, model by model; rows of other
+runs stay. The tables of medians go to ``startup.md`` beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from importlib import metadata
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results" / "startup.json"
+MODELS = ("resnet50", "mobilenet_v2", "densenet121", "efficientnet_b0", "vgg16")
+NAMES = {
+    "ours cold": "ours, cold",
+    "openvino cold": "OpenVINO, cold",
+    "ours warm": "ours, warm",
+    "openvino cached": "OpenVINO, model cache",
+    "onnxruntime cold": "ONNX Runtime",
+}
+PARTS = ("import", "load", "first")
+PAIRS = (("ours cold", "openvino cold"), ("ours warm", "openvino cached"))
+"""What is to be faster, and than what."""
+
+Options = argparse.Namespace
+Samples = dict[str, list[dict[str, float]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The starts of one model.
+
+    Attributes:
+        model: of the zoo.
+        date: of the measurement.
+        threads: of everybody.
+        machine: where it ran.
+        versions: of everything that took part.
+        samples: by contestant, the seconds of every start, by part.
+    """
+
+    model: str
+    date: str
+    threads: int
+    machine: str
+    versions: Mapping[str, str]
+    samples: Mapping[str, Sequence[Mapping[str, float]]]
+
+    def seconds(self, contestant: str, *parts: str) -> float | None:
+        """Return the median of the sum of some parts; None for who did not take part."""
+        found = self.samples.get(contestant)
+        return median(sum(one[part] for part in parts) for one in found) if found else None
+
+
+# --- one start, in a process of its own -----------------------------------------------------------
+
+
+def _ours(path: str, how: str, folder: str, threads: int) -> Callable[[], Any]:
+    import stridewise as sw  # noqa: PLC0415 (timed by itself)
+
+    tune: Any = "model" if how == "cold" else "measure"
+    return sw.compile(path, threads=threads, tune=tune, cache_dir=folder)
+
+
+def _openvino(path: str, how: str, folder: str, threads: int) -> Callable[[Any], Any]:
+    openvino: Any = importlib.import_module("openvino")
+    config: dict[str, Any] = {
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+    }
+    config |= {"CACHE_DIR": folder} if how == "cached" else {}
+    compiled = openvino.Core().compile_model(path, "CPU", config)
+    return lambda image: compiled.create_infer_request().infer({0: image})
+
+
+def _onnxruntime(path: str, how: str, folder: str, threads: int) -> Callable[[Any], Any]:
+    del how, folder
+    module: Any = importlib.import_module("onnxruntime")
+    options = module.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = module.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    return lambda image: session.run(None, {name: image})
+
+
+LOADERS: dict[str, tuple[str, Callable[..., Callable[[Any], Any]]]] = {
+    "ours": ("stridewise", _ours),
+    "openvino": ("openvino", _openvino),
+    "onnxruntime": ("onnxruntime", _onnxruntime),
+}
+
+
+def start(options: Options) -> dict[str, float]:
+    """Import, load and run once in this process; return the seconds of each."""
+    who, how = options.start.split()
+    module, load = LOADERS[who]
+    image = np.zeros(options.shape, np.float32)
+    times = [time.perf_counter()]
+    importlib.import_module(module)
+    times.append(time.perf_counter())
+    run = load(str(options.file), how, str(options.folder), options.threads)
+    times.append(time.perf_counter())
+    run(image)
+    times.append(time.perf_counter())
+    return {part: times[i + 1] - times[i] for i, part in enumerate(PARTS)}
+
+
+def started(
+    contestant: str, path: Path, folder: Path, shape: Sequence[int], options: Options
+) -> dict[str, float]:
+    """Return the times of one start in a fresh process."""
+    command = [sys.executable, __file__, "--start", contestant, "--file", str(path)]
+    command += ["--folder", str(folder), "--threads", str(options.threads)]
+    command += ["--shape", *map(str, shape)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{contestant}: {done.stderr.strip()}")
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+# --- the race -------------------------------------------------------------------------------------
+
+
+def look_at(name: str, options: Options) -> Row:
+    """Measure the starts of one model."""
+    import stridewise as sw  # noqa: PLC0415 (processes that are timed import it themselves)
+    from stridewise.runtime.machine import this_machine  # noqa: PLC0415
+
+    with TemporaryDirectory() as scratch:
+        path = Path(scratch) / f"{name}.onnx"
+        graph = sw.zoo.build(name)
+        sw.save(graph, path)
+        shape = graph.value(graph.inputs[0]).shape
+        # Caches are for whoever starts from them; the others get folders that stay empty.
+        folders = {who: Path(scratch) / who.replace(" ", "-") for who in NAMES}
+        if options.cache_dir is not None:
+            folders["ours warm"] = options.cache_dir
+        time.sleep(2.5)  # a file that has just changed is not trusted to have stayed the same
+        for who in NAMES:
+            started(who, path, folders[who], shape, options)
+        samples: Samples = {who: [] for who in NAMES}
+        order = list(NAMES)
+        for turn in range(options.rounds):
+            for who in (*order[turn % len(order) :], *order[: turn % len(order)]):
+                samples[who].append(started(who, path, folders[who], shape, options))
+    versions = {"stridewise": sw.__version__}
+    versions |= {who: metadata.version(who) for who in ("openvino", "onnxruntime")}
+    machine = str(this_machine(options.threads))
+    return Row(name, date.today().isoformat(), options.threads, machine, versions, samples)
+
+
+# --- results --------------------------------------------------------------------------------------
+
+
+def _table(rows: Sequence[Row], *parts: str) -> list[str]:
+    heads = ["model", *NAMES.values(), "OpenVINO / ours, cold", "OpenVINO / ours, warm"]
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    for row in rows:
+        found = {who: row.seconds(who, *parts) for who in NAMES}
+        cells = ["" if value is None else f"{1e3 * value:.0f}" for value in found.values()]
+        for ours, theirs in PAIRS:
+            own, other = found[ours], found[theirs]
+            cells.append(f"**{other / own:.2f}**" if own and other else "")
+        lines.append(f"| {row.model} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def report(rows: Sequence[Row]) -> str:
+    """Return the page."""
+    ways = sorted(
+        {
+            f"- {row.machine}; {row.threads} threads each, "
+            f"{min(map(len, row.samples.values()))} rounds; "
+            + ", ".join(f"{name} {version}" for name, version in row.versions.items())
+            + "."
+            for row in rows
+        }
+    )
+    lines = [
+        "# Start-up beside other runtimes",
+        "",
+        "Made by `benchmarks/startup.py`: medians in milliseconds, every start in a process of its",
+        "own, in turn. Cold is without measuring and without caches; warm is with the caches of an",
+        "earlier start.",
+        "",
+        *ways,
+    ]
+    titles = {
+        "From the file to a model that can run": ("load",),
+        "With the first run": ("load", "first"),
+        "With imports and the first run": PARTS,
+    }
+    for title, parts in titles.items():
+        lines += ["", f"## {title}", "", *_table(rows, *parts)]
+    return "\n".join([*lines, ""])
+
+
+def merge(row: Row, path: Path) -> None:
+    """Put a row into the results, in the place of an older one."""
+    older = json.loads(path.read_text())["rows"] if path.exists() else []
+    rows = {item["model"]: Row(**item) for item in older} | {row.model: row}
+    order = list(dict.fromkeys((*MODELS, *rows)))
+    kept = sorted(rows.values(), key=lambda found: order.index(found.model))
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps({"rows": [asdict(found) for found in kept]}, indent=1) + "\n")
+    fresh.replace(path)
+    path.with_suffix(".md").write_text(report(kept))
+
+
+def arguments() -> Options:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL", help="of the zoo")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--cache-dir", type=Path, help="of ours, to measure no kernel again")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    for hidden in ("--start", "--file", "--folder"):
+        parser.add_argument(hidden, help=argparse.SUPPRESS)
+    parser.add_argument("--shape", type=int, nargs="*", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, save and print."""
+    options = arguments()
+    if options.start:
+        print(json.dumps(start(options)))
+        return
+    for name in options.models:
+        row = look_at(name, options)
+        merge(row, options.results)
+        cells = (f"{NAMES[who]} {1e3 * (row.seconds(who, 'load') or 0):.0f} ms" for who in NAMES)
+        print(f"{name}: {', '.join(cells)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,71 +1,15 @@
-// Vectors of AVX2, and the conversion of their elements. One file includes it.
+// Elements of every type as vectors of float32, and back.
 #pragma once
 
-#include <immintrin.h>
-
+#include "reorder_avx2_vectors.hpp"
 #include "reorder_elements.hpp"
 
 namespace stridewise {
 namespace {
 
-struct Ymm {
-    using Vector = __m256i;
-    static __m256i load(const std::byte *p) {
-        return _mm256_loadu_si256(reinterpret_cast<const __m256i *>(p));
-    }
-    static void store(std::byte *p, __m256i v) {
-        _mm256_storeu_si256(reinterpret_cast<__m256i *>(p), v);
-    }
-    static void store_half(std::byte *p, __m256i v) {
-        _mm_storeu_si128(reinterpret_cast<__m128i *>(p), _mm256_castsi256_si128(v));
-    }
-    static void stream(std::byte *p, __m256i v) {
-        _mm256_stream_si256(reinterpret_cast<__m256i *>(p), v);
-    }
-    template <bool kStream>
-    static void put(std::byte *p, __m256i v) {
-        kStream ? stream(p, v) : store(p, v);
-    }
-    static __m256i zero() { return _mm256_setzero_si256(); }
-};
-
-struct Xmm {
-    using Vector = __m128i;
-    static __m128i load(const std::byte *p) {
-        return _mm_loadu_si128(reinterpret_cast<const __m128i *>(p));
-    }
-    static void store(std::byte *p, __m128i v) {
-        _mm_storeu_si128(reinterpret_cast<__m128i *>(p), v);
-    }
-    static void store_half(std::byte *p, __m128i v) {
-        _mm_storel_epi64(reinterpret_cast<__m128i *>(p), v);
-    }
-    static void store_upper(std::byte *p, __m128i v) {
-        _mm_storeh_pd(reinterpret_cast<double *>(p), _mm_castsi128_pd(v));
-    }
-    static void stream(std::byte *p, __m128i v) {
-        _mm_stream_si128(reinterpret_cast<__m128i *>(p), v);
-    }
-    template <bool kStream>
-    static void put(std::byte *p, __m128i v) {
-        kStream ? stream(p, v) : store(p, v);
-    }
-    static __m128i zero() { return _mm_setzero_si128(); }
-};
-
 // Eight elements as float32, and sixteen back: to one place, or, by `split`, eight to each of two.
 template <typename E>
 struct Lanes;
-
-// The two halves of sixteen elements, to places of their own.
-inline void split_vector(std::byte *p, std::byte *q, __m256i v) {
-    Xmm::store(p, _mm256_castsi256_si128(v));
-    Xmm::store(q, _mm256_extracti128_si256(v, 1));
-}
-inline void split_vector(std::byte *p, std::byte *q, __m128i v) {
-    Xmm::store_half(p, v);
-    Xmm::store_upper(q, v);
-}
 
 template <>
 struct Lanes<F32> {
@@ -192,59 +136,6 @@ struct Lanes<S32> {
         Ymm::store(p + 32, whole(high));
     }
     static void store_eight(std::byte *p, __m256 x) { Ymm::store(p, whole(x)); }
-};
-
-template <typename From, typename To>
-struct Each {
-    static constexpr std::int64_t kStep = 16;
-    static constexpr auto kFrom = static_cast<std::int64_t>(sizeof(typename From::Type));
-    static constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
-
-    static __m256 parameter(const float *values, std::int64_t i, std::int64_t step) {
-        return step == 0 ? _mm256_set1_ps(values[0]) : _mm256_loadu_ps(values + i);
-    }
-    static __m256 scaled(__m256 x, const Quantization &q, std::int64_t i, std::int64_t step) {
-        x = _mm256_mul_ps(_mm256_sub_ps(x, parameter(q.src_zero, i, step)),
-                          parameter(q.src_scale, i, step));
-        x = _mm256_div_ps(x, parameter(q.dst_scale, i, step));
-        if (To::kWhole) x = _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-        return _mm256_add_ps(x, parameter(q.dst_zero, i, step));
-    }
-    static void sixteen(const std::byte *src, std::byte *dst, std::int64_t i,
-                        const Quantization *quantization, std::int64_t step) {
-        __m256 low = Lanes<From>::load(src + i * kFrom);
-        __m256 high = Lanes<From>::load(src + (i + 8) * kFrom);
-        if (quantization != nullptr) {
-            low = scaled(low, *quantization, i, step);
-            high = scaled(high, *quantization, i + 8, step);
-        }
-        Lanes<To>::store(dst + i * kTo, low, high);
-    }
-    static void eight(const std::byte *src, std::byte *dst, std::int64_t i,
-                      const Quantization *quantization, std::int64_t step) {
-        __m256 x = Lanes<From>::load(src + i * kFrom);
-        if (quantization != nullptr) x = scaled(x, *quantization, i, step);
-        Lanes<To>::store_eight(dst + i * kTo, x);
-    }
-    static void run(const std::byte *src, std::byte *dst, std::int64_t count,
-                    const Quantization *quantization, std::int64_t step) {
-        if (count < kStep / 2) {
-            for (std::int64_t i = 0; i < count; ++i) {
-                convert_one<From, To>(src, dst, i, quantization, step);
-            }
-            return;
-        }
-        if (count < kStep) {
-            // The last eight overlap the first.
-            eight(src, dst, 0, quantization, step);
-            eight(src, dst, count - kStep / 2, quantization, step);
-            return;
-        }
-        std::int64_t i = 0;
-        for (; i + kStep <= count; i += kStep) sixteen(src, dst, i, quantization, step);
-        // The last ones overlap those before them.
-        if (i < count) sixteen(src, dst, count - kStep, quantization, step);
-    }
 };
 
 }  // namespace

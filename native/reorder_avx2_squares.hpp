@@ -1,0 +1,168 @@
+// Transpositions of squares that lie in registers.
+#pragma once
+
+#include "reorder_avx2_vectors.hpp"
+
+namespace stridewise {
+namespace {
+
+template <typename T>
+inline T load_as(const std::byte *src) {
+    T found;
+    std::memcpy(&found, src, sizeof found);
+    return found;
+}
+
+// A square of vectors: kSide of them with kSide elements of kWidth bytes each.
+struct Square1 {
+    using Register = Xmm;
+    using Vector = __m128i;
+    static constexpr std::int64_t kWidth = 1, kSide = 16;
+    // One element from each of kSide places.
+    static Vector gathered(const std::byte *src, const std::int64_t *rows) {
+        const auto at = [&](int i) { return load_as<char>(src + rows[i]); };
+        return _mm_setr_epi8(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), at(9),
+                             at(10), at(11), at(12), at(13), at(14), at(15));
+    }
+    [[gnu::always_inline]] static void transpose(Vector (&v)[16]) {
+        Vector a[16];
+        for (int i = 0; i < 8; ++i) {
+            a[2 * i] = _mm_unpacklo_epi8(v[i], v[i + 8]);
+            a[2 * i + 1] = _mm_unpackhi_epi8(v[i], v[i + 8]);
+        }
+        for (int i = 0; i < 8; ++i) {
+            v[2 * i] = _mm_unpacklo_epi8(a[i], a[i + 8]);
+            v[2 * i + 1] = _mm_unpackhi_epi8(a[i], a[i + 8]);
+        }
+        for (int i = 0; i < 8; ++i) {
+            a[2 * i] = _mm_unpacklo_epi8(v[i], v[i + 8]);
+            a[2 * i + 1] = _mm_unpackhi_epi8(v[i], v[i + 8]);
+        }
+        for (int i = 0; i < 8; ++i) {
+            v[2 * i] = _mm_unpacklo_epi8(a[i], a[i + 8]);
+            v[2 * i + 1] = _mm_unpackhi_epi8(a[i], a[i + 8]);
+        }
+    }
+};
+
+struct Square2 {
+    using Register = Xmm;
+    using Vector = __m128i;
+    static constexpr std::int64_t kWidth = 2, kSide = 8;
+    // One element from each of kSide places.
+    static Vector gathered(const std::byte *src, const std::int64_t *rows) {
+        const auto at = [&](int i) { return load_as<short>(src + rows[i]); };
+        return _mm_setr_epi16(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
+    }
+    static void transpose(Vector (&v)[8]) {
+        Vector a[8];
+        for (int i = 0; i < 4; ++i) {
+            a[2 * i] = _mm_unpacklo_epi16(v[i], v[i + 4]);
+            a[2 * i + 1] = _mm_unpackhi_epi16(v[i], v[i + 4]);
+        }
+        for (int i = 0; i < 4; ++i) {
+            v[2 * i] = _mm_unpacklo_epi16(a[i], a[i + 4]);
+            v[2 * i + 1] = _mm_unpackhi_epi16(a[i], a[i + 4]);
+        }
+        for (int i = 0; i < 4; ++i) {
+            a[2 * i] = _mm_unpacklo_epi16(v[i], v[i + 4]);
+            a[2 * i + 1] = _mm_unpackhi_epi16(v[i], v[i + 4]);
+        }
+        for (int i = 0; i < 8; ++i) v[i] = a[i];
+    }
+};
+
+struct Square4 {
+    using Register = Ymm;
+    using Vector = __m256i;
+    static constexpr std::int64_t kWidth = 4, kSide = 8;
+    // One element from each of kSide places.
+    static Vector gathered(const std::byte *src, const std::int64_t *rows) {
+        const auto at = [&](int i) { return load_as<int>(src + rows[i]); };
+        return _mm256_setr_epi32(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
+    }
+    static void transpose(Vector (&v)[8]) {
+        Vector a[8], b[8];
+        for (int i = 0; i < 4; ++i) {
+            a[2 * i] = _mm256_unpacklo_epi32(v[2 * i], v[2 * i + 1]);
+            a[2 * i + 1] = _mm256_unpackhi_epi32(v[2 * i], v[2 * i + 1]);
+        }
+        for (int i = 0; i < 2; ++i) {
+            b[4 * i] = _mm256_unpacklo_epi64(a[4 * i], a[4 * i + 2]);
+            b[4 * i + 1] = _mm256_unpackhi_epi64(a[4 * i], a[4 * i + 2]);
+            b[4 * i + 2] = _mm256_unpacklo_epi64(a[4 * i + 1], a[4 * i + 3]);
+            b[4 * i + 3] = _mm256_unpackhi_epi64(a[4 * i + 1], a[4 * i + 3]);
+        }
+        for (int i = 0; i < 4; ++i) {
+            v[i] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x20);
+            v[i + 4] = _mm256_permute2x128_si256(b[i], b[i + 4], 0x31);
+        }
+    }
+};
+
+struct Square8 {
+    using Register = Ymm;
+    using Vector = __m256i;
+    static constexpr std::int64_t kWidth = 8, kSide = 4;
+    // One element from each of kSide places.
+    static Vector gathered(const std::byte *src, const std::int64_t *rows) {
+        const auto at = [&](int i) { return load_as<long long>(src + rows[i]); };
+        return _mm256_setr_epi64x(at(0), at(1), at(2), at(3));
+    }
+    static void transpose(Vector (&v)[4]) {
+        const Vector a = _mm256_unpacklo_epi64(v[0], v[1]), b = _mm256_unpackhi_epi64(v[0], v[1]);
+        const Vector c = _mm256_unpacklo_epi64(v[2], v[3]), d = _mm256_unpackhi_epi64(v[2], v[3]);
+        v[0] = _mm256_permute2x128_si256(a, c, 0x20);
+        v[1] = _mm256_permute2x128_si256(b, d, 0x20);
+        v[2] = _mm256_permute2x128_si256(a, c, 0x31);
+        v[3] = _mm256_permute2x128_si256(b, d, 0x31);
+    }
+};
+
+struct Square16 {
+    using Register = Ymm;
+    using Vector = __m256i;
+    static constexpr std::int64_t kWidth = 16, kSide = 2;
+    static Vector gathered(const std::byte *src, const std::int64_t *rows) {
+        return _mm256_setr_m128i(Xmm::load(src + rows[0]), Xmm::load(src + rows[1]));
+    }
+    static void transpose(Vector (&v)[2]) {
+        const Vector a = v[0], b = v[1];
+        v[0] = _mm256_permute2x128_si256(a, b, 0x20);
+        v[1] = _mm256_permute2x128_si256(a, b, 0x31);
+    }
+};
+
+// Sixteen rows and columns of bytes, or of words.
+[[gnu::always_inline]] inline void transpose_sixteen(__m128i (&v)[16]) {
+    Square1::transpose(v);
+}
+
+[[gnu::always_inline]] inline void transpose_sixteen(__m256i (&v)[16]) {
+    // Each half of the rows, the lanes by themselves: columns 0 to 7 in the low ones.
+    const auto eight = [](__m256i *w) {
+        __m256i a[8], b[8];
+        for (int i = 0; i < 4; ++i) {
+            a[2 * i] = _mm256_unpacklo_epi16(w[i], w[i + 4]);
+            a[2 * i + 1] = _mm256_unpackhi_epi16(w[i], w[i + 4]);
+        }
+        for (int i = 0; i < 4; ++i) {
+            b[2 * i] = _mm256_unpacklo_epi16(a[i], a[i + 4]);
+            b[2 * i + 1] = _mm256_unpackhi_epi16(a[i], a[i + 4]);
+        }
+        for (int i = 0; i < 4; ++i) {
+            w[2 * i] = _mm256_unpacklo_epi16(b[i], b[i + 4]);
+            w[2 * i + 1] = _mm256_unpackhi_epi16(b[i], b[i + 4]);
+        }
+    };
+    eight(v);
+    eight(v + 8);
+    for (int i = 0; i < 8; ++i) {
+        const __m256i low = v[i], high = v[i + 8];
+        v[i] = _mm256_permute2x128_si256(low, high, 0x20);
+        v[i + 8] = _mm256_permute2x128_si256(low, high, 0x31);
+    }
+}
+
+}  // namespace
+}  // namespace stridewise

@@ -1,0 +1,222 @@
+// What one thread does with one tile. One file includes it.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "reorder_loops.hpp"
+#include "reorder_tile.hpp"
+
+namespace stridewise {
+
+class ReorderWorker {
+  public:
+    // `scratch` has as many bytes as any of the tiles needs.
+    ReorderWorker(const ReorderTypes &types, const ReorderScales &scales,
+                  const ReorderKernels &kernels, const std::byte *src, std::byte *dst, bool stream,
+                  std::byte *scratch)
+        : types_(types),
+          scales_(scales),
+          kernels_(&kernels),
+          src_(src),
+          dst_(dst),
+          stream_(stream),
+          scratch_(scratch) {}
+
+    // Runs a tile through its own loops, from `here` on, and fetches what is used at `ahead`.
+    void run_all(const ReorderTile &tile, const Place &here, const Place &ahead) const {
+        const Place start{tile.src, tile.dst, tile.scale};
+        const std::int64_t count = rounds(tile.loops);
+        Odometer own(tile.loops, 0);
+        for (std::int64_t i = 0; i < count; ++i) {
+            const Place at = own.place().plus(start).plus(here);
+            own.next();
+            // After its last round the loops are back where they began.
+            const Place &base = i + 1 < count ? here : ahead;
+            run(tile, at, own.place().src + tile.src + base.src);
+        }
+    }
+
+  private:
+    Quantization scales_at(std::int64_t index) const {
+        const ReorderScales &s = scales_;
+        const std::int64_t at = s.src_zero.size() > 1 ? index : 0;
+        return {s.src_zero.data() + at, s.src_scale.data() + at, s.dst_scale.data() + at,
+                s.dst_zero.data() + at};
+    }
+
+    void convert(const std::byte *from, std::byte *to, std::int64_t count, std::int64_t scale,
+                 std::int64_t step) const {
+        if (scales_.src_zero.empty()) return kernel()(from, to, count, nullptr, 0);
+        const Quantization scales = scales_at(scale);
+        kernel()(from, to, count, &scales, scales_.src_zero.size() > 1 ? step : 0);
+    }
+
+    Convert kernel() const {
+        const auto [from, to] = *types_.conversion;
+        return kernels_->convert[static_cast<int>(from)][static_cast<int>(to)];
+    }
+
+    void zero(const ReorderTile &tile, const Place &at) const {
+        const auto nbytes = static_cast<std::size_t>(tile.width * types_.dst_itemsize);
+        for (const auto column : tile.columns) std::memset(dst_ + at.dst + column, 0, nbytes);
+    }
+
+    // `next` is where the source of the tile to come lies, here and below.
+    void runs(const ReorderTile &tile, const Place &at, std::int64_t next) const {
+        const std::int64_t nbytes = tile.width * types_.dst_itemsize;
+        // Zeros behind a run share its cache line, which must then stay in the cache.
+        const bool past_caches = stream_ && tile.zeros == 0;
+        const auto count = static_cast<std::int64_t>(tile.rows.size());
+        Runs copied{src_ + at.src,       src_ + next, dst_ + at.dst, tile.rows.data(),
+                    tile.columns.data(), count,       nbytes,        past_caches};
+        if (!types_.conversion) {
+            kernels_->copy(copied);
+        } else if (converts_runs(tile)) {
+            const auto start = reinterpret_cast<std::uintptr_t>(copied.dst);
+            copied.stream = past_caches && tile.is_aligned &&
+                            start % static_cast<std::uintptr_t>(16 * types_.dst_itemsize) == 0;
+            kernels_->convert_f32[to_element()]({copied, tile.is_paired});
+        } else if (past_caches && !tile.converted_rows.empty()) {
+            convert_runs(tile, at, next,
+                         [&](std::size_t i) { return scratch_ + tile.converted_rows[i]; });
+            copied.src = copied.next = scratch_;
+            copied.from = tile.converted_rows.data();
+            kernels_->copy(copied);
+        } else {
+            convert_runs(tile, at, next,
+                         [&](std::size_t i) { return dst_ + at.dst + tile.columns[i]; });
+        }
+        if (tile.zeros == 0) return;
+        const auto zeros = static_cast<std::size_t>(tile.zeros * types_.dst_itemsize);
+        for (const auto column : tile.columns)
+            std::memset(dst_ + at.dst + column + nbytes, 0, zeros);
+    }
+
+    int to_element() const { return static_cast<int>(types_.conversion->second); }
+
+    // Whether a kernel converts all runs at once.
+    bool converts_runs(const ReorderTile &tile) const {
+        return types_.conversion->first == Element::f32 && scales_.src_zero.empty() &&
+               tile.width % 8 == 0 && kernels_->convert_f32[to_element()] != nullptr;
+    }
+
+    template <typename Target>
+    void convert_runs(const ReorderTile &tile, const Place &at, std::int64_t next,
+                      const Target &target) const {
+        const std::int64_t nbytes = tile.width * types_.src_itemsize;
+        const Convert plain = scales_.src_zero.empty() ? kernel() : nullptr;
+        for (std::size_t i = 0; i < tile.rows.size(); ++i) {
+            prefetch(src_ + next + tile.rows[i], nbytes);
+            if (plain != nullptr) {
+                plain(src_ + at.src + tile.rows[i], target(i), tile.width, nullptr, 0);
+                continue;
+            }
+            convert(src_ + at.src + tile.rows[i], target(i), tile.width,
+                    at.scale + tile.row_scales[i], tile.width_scale);
+        }
+    }
+
+    void transposition(const ReorderTile &tile, const Place &at, std::int64_t next) const {
+        const std::int64_t width = tile.width * types_.dst_itemsize;
+        Transposition t{};
+        t.src = src_ + at.src;
+        t.next = src_ + next;
+        t.dst = dst_ + at.dst;
+        t.rows = tile.rows.data();
+        t.columns = tile.columns.data();
+        t.row_count = static_cast<std::int64_t>(tile.rows.size());
+        t.column_count = static_cast<std::int64_t>(tile.columns.size());
+        t.zero_rows = tile.zeros;
+        t.is_packed = tile.is_packed;
+        t.by_columns = tile.by_columns;
+        const bool is_aligned =
+            stream_ && reinterpret_cast<std::uintptr_t>(t.dst) % kCacheLine == 0;
+        const bool direct = types_.conversion && in_registers(tile);
+        t.stream = is_aligned && tile.is_aligned;
+        const bool is_staged = is_aligned && !t.stream && !tile.staged_columns.empty();
+        if (is_staged) {
+            t.dst = scratch_;
+            t.columns = tile.staged_columns.data();
+        }
+        if (direct) {
+            kernels_->transpose_f32[to_element()](t);
+        } else {
+            transpose(tile, at, next, width, t);
+        }
+        if (!is_staged) return;
+        kernels_->copy({scratch_, scratch_, dst_ + at.dst, tile.staged_from.data(),
+                        tile.staged.data(), static_cast<std::int64_t>(tile.staged.size()),
+                        tile.stretch, true});
+    }
+
+    // A transposition that converts by way of the scratch, if at all.
+    void transpose(const ReorderTile &tile, const Place &at, std::int64_t next, std::int64_t width,
+                   Transposition &t) const {
+        if (types_.conversion) {
+            convert_rows(tile, at, next, width);
+            t.src = scratch_;
+            t.next = nullptr;
+            t.rows = tile.converted_rows.data();
+        }
+        const int kernel = width_index(width);
+        if (tile.is_interleaved && kernels_->interleave[kernel] != nullptr) {
+            kernels_->interleave[kernel](t);
+        } else {
+            kernels_->transpose[kernel](t);
+        }
+    }
+
+    // Whether a kernel converts the tile without a scratch.
+    bool in_registers(const ReorderTile &tile) const {
+        const auto [from, to] = *types_.conversion;
+        return from == Element::f32 && tile.width == 1 && tile.zeros == 0 &&
+               tile.rows.size() % 16 == 0 && scales_.src_zero.empty() &&
+               kernels_->transpose_f32[static_cast<int>(to)] != nullptr;
+    }
+
+    // Converts the rows of a tile into the scratch, where they follow one another.
+    void convert_rows(const ReorderTile &tile, const Place &at, std::int64_t next,
+                      std::int64_t width) const {
+        const auto columns = static_cast<std::int64_t>(tile.columns.size());
+        for (const auto &[r, rows] : tile.spans) {
+            std::byte *target = scratch_ + tile.converted_rows[r];
+            const std::byte *row = src_ + at.src + tile.rows[r];
+            const std::int64_t scale = at.scale + tile.row_scales[r];
+            const std::int64_t count = rows * columns * tile.width;
+            prefetch(src_ + next + tile.rows[r], count * types_.src_itemsize);
+            if (tile.column_scales.empty()) {
+                convert(row, target, count, scale, tile.width_scale);
+                continue;
+            }
+            for (std::int64_t c = 0; c < columns; ++c) {
+                convert(row + c * tile.width * types_.src_itemsize, target + c * width, tile.width,
+                        scale + tile.column_scales[static_cast<std::size_t>(c)], 0);
+            }
+        }
+    }
+
+    // Long stretches are left to the hardware, which sees where they go.
+    static void prefetch(const std::byte *from, std::int64_t nbytes) {
+        for (std::int64_t at = 0; at < std::min<std::int64_t>(nbytes, 16 * kCacheLine);
+             at += kCacheLine) {
+            __builtin_prefetch(from + at);
+        }
+    }
+
+    void run(const ReorderTile &tile, const Place &at, std::int64_t next) const {
+        if (tile.is_zero) return zero(tile, at);
+        if (tile.is_runs) return runs(tile, at, next);
+        transposition(tile, at, next);
+    }
+
+    const ReorderTypes &types_;
+    const ReorderScales &scales_;
+    const ReorderKernels *kernels_;
+    const std::byte *src_;
+    std::byte *dst_;
+    bool stream_;
+    std::byte *scratch_;
+};
+
+}  // namespace stridewise

@@ -87,8 +87,12 @@ class ModelSpecializer:
         """
         work = self._request.work(simplify(self.graph(shapes, {})))
         if work.cache is None:
-            return CompiledModel(work.plans(work.oracle)[0])
-        return compile_tuned(work.plans, work.oracle, work.cache)
+            model = CompiledModel(work.plans(work.oracle)[0])
+        else:
+            model = compile_tuned(work.plans, work.oracle, work.cache)
+        if not self._request.keep_originals:
+            model.drop_originals()
+        return model
 
     def batch_outputs(
         self,

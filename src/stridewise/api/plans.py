@@ -140,6 +140,7 @@ def compile(  # noqa: A001 (the public name; the built-in is never wanted beside
     accuracy: Accuracy = "fast",
     weight_memory_limit: int | None = None,
     plan: PlanSource | None = None,
+    keep_originals: bool = False,
 ) -> CompiledModel: ...
 
 
@@ -161,6 +162,7 @@ def compile(  # noqa: A001
     weight_memory_limit: int | None = None,
     fallback: bool = True,
     plan: PlanSource | None = None,
+    keep_originals: bool = False,
     max_programs: int = 8,
     max_program_nbytes: int | None = None,
     later: Later = "follow",
@@ -185,6 +187,7 @@ def compile(  # noqa: A001
     weight_memory_limit: int | None = None,
     fallback: bool = True,
     plan: PlanSource | None = None,
+    keep_originals: bool = False,
     max_programs: int = 8,
     max_program_nbytes: int | None = None,
     later: Later = "follow",
@@ -208,6 +211,7 @@ def compile(  # noqa: A001
     weight_memory_limit: int | None = None,
     fallback: bool = True,
     plan: PlanSource | None = None,
+    keep_originals: bool = False,
     max_programs: int = 8,
     max_program_nbytes: int | None = None,
     later: Later = "follow",
@@ -246,6 +250,10 @@ def compile(  # noqa: A001
         weight_memory_limit: see above.
         fallback: see above.
         plan: see above.
+        keep_originals: whether the model keeps its weights beside the packed ones. Without them the
+            graph of its plan cannot be saved, annotated or compiled again; ``explain()``, ``why()``
+            and the report do without. A :class:`DynamicModel` keeps them either way, as it packs
+            further shapes from them.
         max_programs: of a :class:`DynamicModel`, for how many shapes it stays ready.
         max_program_nbytes: bytes that its programs may take, weights and arenas; by default the
             number alone is limited.
@@ -283,6 +291,7 @@ def compile(  # noqa: A001
         accuracy=accuracy,
         weight_memory_limit=weight_memory_limit,
         fallback=fallback,
+        keep_originals=keep_originals,
     )
     one_shape = plan or input_formats or output_formats or target not in (None, NATIVE)
     if one_shape or isinstance(source, Graph):
@@ -292,6 +301,13 @@ def compile(  # noqa: A001
 
 
 def _compiled(request: Request, decided: PlanSource | None) -> Model:
+    model = _decided(request, decided)
+    if isinstance(model, CompiledModel) and not request.keep_originals:
+        model.drop_originals()
+    return model
+
+
+def _decided(request: Request, decided: PlanSource | None) -> Model:
     if decided is None:
         work = request.work()
         if work.cache is not None:

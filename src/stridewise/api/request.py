@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal
 
 from numpy.typing import ArrayLike
@@ -79,7 +81,11 @@ def _table(target: TargetName) -> TableTarget | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A model and how it is wanted: the arguments of :func:`stridewise.plan`."""
+    """A model and how it is wanted: the arguments of :func:`stridewise.plan`.
+
+    Attributes:
+        keep_originals: whether a compiled model keeps the weights that it was packed from.
+    """
 
     source: ModelSource
     shapes: Shapes | None = None
@@ -95,6 +101,7 @@ class Request:
     accuracy: Accuracy = "fast"
     weight_memory_limit: int | None = None
     fallback: bool = True
+    keep_originals: bool = False
 
     def __post_init__(self) -> None:
         if self.tune not in ("measure", "model"):
@@ -109,7 +116,10 @@ class Request:
             raise InputError(describe("weight_memory_limit", expected=expected, found=repr(limit)))
 
     def simplified(self) -> Simplified:
-        """Import and simplify the model."""
+        """Import and simplify the model.
+
+        The constants are this request's own, to be dropped without asking who else has the graph.
+        """
         graph = load(
             self.source,
             self.shapes,
@@ -117,7 +127,10 @@ class Request:
             memory_limit=self.memory_limit,
             fallback=self.fallback,
         )
-        return simplify(graph)
+        found = simplify(graph)
+        constants = {name: item.shared() for name, item in found.graph.constants.items()}
+        owning = dataclasses.replace(found.graph, constants=MappingProxyType(constants))
+        return dataclasses.replace(found, graph=owning)
 
     def work(self, simplified: Simplified | None = None) -> Work:
         """Prepare what knows the costs of the model, or of one that is already simplified."""
@@ -130,7 +143,7 @@ class Request:
         target = onednn_cpu(machine, self.accuracy)
         oracle: KernelOracle
         if self.tune == "measure":
-            weights = sum(item.array.nbytes for item in simplified.graph.constants.values())
+            weights = sum(item.nbytes for item in simplified.graph.constants.values())
             cold = weights > last_level_cache_nbytes() // 2
             oracle = MeasuringOracle(machine, cache, cold_weights=cold)
             return Work(self, simplified, target, machine, cache, oracle)

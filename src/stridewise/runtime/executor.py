@@ -44,6 +44,8 @@ class Memory:
         packed_weights: constants in the formats that kernels want, those of other programs too.
         winograd_weights: the part of these that Winograd kernels have transformed.
         shared_weights: how much of these is packed once for programs of several shapes.
+        originals: weights beside the packed ones that the model keeps in memory; those that are
+            still in their file do not count.
     """
 
     arena: int
@@ -51,6 +53,7 @@ class Memory:
     packed_weights: int
     winograd_weights: int = 0
     shared_weights: int = 0
+    originals: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +185,17 @@ class CompiledModel(Model):
             self.weights.own_nbytes + self.weights.shared_nbytes,
             sum(self.weights.winograd.values()),
             self.weights.shared_nbytes,
+            sum(constant.held_nbytes for constant in self._plan.graph.constants.values()),
         )
+
+    def drop_originals(self) -> None:
+        """Let go of the weights that are packed now, and of the file that has them.
+
+        The graph of the plan keeps types, and no elements: it cannot be saved, annotated or
+        compiled any more. All that a plan can be asked about decisions and costs, it can still be.
+        """
+        for constant in self._plan.graph.constants.values():
+            constant.drop()
 
     @property
     def weights(self) -> Weights:

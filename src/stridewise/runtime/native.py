@@ -64,9 +64,7 @@ class NativeProgram:
         store: WeightStore | None = None,
     ) -> None:
         core = load_core()
-        arrays = {name: item.array for name, item in graph.constants.items()}
-        store = store or WeightStore()
-        self.weights = Weights(program.constants, kernels, arrays, threads, store)
+        self.weights = Weights(program.constants, kernels, graph.constants, threads, store)
         values = graph.values
         self.program = core.Program(
             program.arena_nbytes,

@@ -20,6 +20,7 @@ from stridewise.planner.plan import Plan
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.contest import failure, run_in_turn
 from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.weights import WeightStore
 
 __all__ = ["MakePlans", "compile_tuned", "remembered"]
 
@@ -179,12 +180,17 @@ class _Tuning:
     """One model being tuned: the plans that run, and what their kernels take."""
 
     def __init__(
-        self, make: MakePlans, oracle: KernelOracle, alone: Sequence[Plan], cheapest: CompiledModel
+        self,
+        make: MakePlans,
+        oracle: KernelOracle,
+        alone: Sequence[Plan],
+        cheapest: CompiledModel,
+        weights: WeightStore,
     ) -> None:
-        self._make, self._oracle = make, oracle
+        self._make, self._oracle, self._weights = make, oracle, weights
         self.models = {
             UNCORRECTED: cheapest,
-            **{plan.name: CompiledModel(plan) for plan in _near(alone)},
+            **{plan.name: CompiledModel(plan, weights) for plan in _near(alone)},
         }
         self.kernels: dict[str, float] = {}
         self.corrected: list[Plan] = []
@@ -200,7 +206,7 @@ class _Tuning:
             if _choices(self.corrected[0]) == _choices(latest):
                 break
             latest = self.corrected[0]
-            self.models[PLANNED] = CompiledModel(latest)
+            self.models[PLANNED] = CompiledModel(latest, self._weights)
             observed |= run_in_turn({PLANNED: self.models[PLANNED]}).observed
         if PLANNED in self.models:
             return run_in_turn(self.models).times
@@ -226,13 +232,21 @@ def compile_tuned(make: MakePlans, oracle: KernelOracle, cache: CostCache) -> Co
     if known is not None:
         times, kernels = known
         return CompiledModel(_used(_by_label(alone, _corrected(make, oracle, kernels)), times))
-    cheapest = CompiledModel(alone[0])
+    # What rivals want packed alike is packed once.
+    weights = WeightStore()
+    cheapest = CompiledModel(alone[0], weights)
     reason = failure(cheapest)
     if reason:
         note = f"costs are those of isolated kernels: made-up inputs do not run ({reason})"
         return cheapest.with_plan(dataclasses.replace(alone[0], notes=(*alone[0].notes, note)))
-    tuning = _Tuning(make, oracle, alone, cheapest)
+    tuning = _Tuning(make, oracle, alone, cheapest, weights)
     record.write(tuning.times, tuning.kernels)
     plans = _by_label(alone, tuning.corrected)
-    winner = tuning.models[_winner(tuning.times, plans)]
-    return winner.with_plan(_used(plans, tuning.times))
+    used = _used(plans, tuning.times)
+    models = tuning.models
+    del cheapest, tuning
+    if len(models) == 1:
+        return models.popitem()[1].with_plan(used)
+    # The winner's weights lie among those of the others, which would stay as long as it does.
+    models.clear()
+    return CompiledModel(used)

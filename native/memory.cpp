@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -102,20 +103,6 @@ std::size_t element_size(const memory::desc &desc) {
     return memory::data_type_size(desc.get_data_type());
 }
 
-std::byte *allocate(std::size_t nbytes) {
-    const std::size_t alignment = nbytes >= kHugePage ? kHugePage : kCacheLine;
-    if (nbytes > static_cast<std::size_t>(kMaxBytes)) throw std::bad_alloc();
-    // std::aligned_alloc wants a multiple of the alignment; rounding up also makes reads of a
-    // vector's width at the very end stay inside the allocation.
-    const std::size_t rounded = std::max(alignment, (nbytes + alignment - 1) & ~(alignment - 1));
-    void *data = std::aligned_alloc(alignment, rounded);
-    if (data == nullptr) throw std::bad_alloc();
-    // Advice only: without huge pages the buffer is slower, not wrong.
-    if (alignment == kHugePage) madvise(data, rounded, MADV_HUGEPAGE);
-    std::memset(data, 0, rounded);
-    return static_cast<std::byte *>(data);
-}
-
 }  // namespace
 
 const dnnl::engine &cpu_engine() {
@@ -209,6 +196,39 @@ std::string MemoryDesc::repr() const {
 
 std::size_t MemoryDesc::hash() const {
     return std::hash<std::string>{}(repr());
+}
+
+void Buffer::Free::operator()(std::byte *data) const {
+    if (mapped != 0) {
+        munmap(data, mapped);
+    } else {
+        std::free(data);
+    }
+}
+
+Buffer::Memory Buffer::allocate(std::size_t nbytes) {
+    if (nbytes > static_cast<std::size_t>(kMaxBytes)) throw std::bad_alloc();
+    const std::size_t alignment = nbytes >= kHugePage ? kHugePage : kCacheLine;
+    // Rounding up also makes reads of a vector's width at the very end stay inside the allocation.
+    const std::size_t rounded = std::max(alignment, (nbytes + alignment - 1) & ~(alignment - 1));
+    if (alignment == kCacheLine) {
+        auto *data = static_cast<std::byte *>(std::aligned_alloc(alignment, rounded));
+        if (data == nullptr) throw std::bad_alloc();
+        std::memset(data, 0, rounded);
+        return Memory(data, Free{});
+    }
+    // The kernel aligns to small pages: more is mapped, and what sticks out is given back.
+    void *mapped = mmap(nullptr, rounded + kHugePage, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) throw std::bad_alloc();
+    auto *start = static_cast<std::byte *>(mapped);
+    const std::size_t before = -reinterpret_cast<std::uintptr_t>(mapped) & (kHugePage - 1);
+    if (before != 0) munmap(start, before);
+    munmap(start + before + rounded, kHugePage - before);
+    std::byte *data = start + before;
+    // Advice only: without huge pages the buffer is slower, not wrong.
+    madvise(data, rounded, MADV_HUGEPAGE);
+    return Memory(data, Free{rounded});
 }
 
 Buffer::Buffer(std::size_t nbytes) : nbytes_(nbytes), data_(allocate(nbytes)) {}

@@ -47,7 +47,7 @@ class MemoryDesc {
     dnnl::memory::desc desc_;
 };
 
-// Owned, zeroed, aligned memory of fixed size.
+// Owned, zeroed, aligned memory of fixed size. Large memory takes pages as it is first written.
 class Buffer {
   public:
     explicit Buffer(std::size_t nbytes);
@@ -57,11 +57,16 @@ class Buffer {
     std::size_t nbytes() const { return nbytes_; }
 
   private:
+    // Large memory comes from the kernel and goes back to it, small memory is the allocator's.
     struct Free {
-        void operator()(std::byte *data) const { std::free(data); }
+        std::size_t mapped = 0;
+        void operator()(std::byte *data) const;
     };
+    using Memory = std::unique_ptr<std::byte, Free>;
+    static Memory allocate(std::size_t nbytes);
+
     std::size_t nbytes_;
-    std::unique_ptr<std::byte, Free> data_;
+    Memory data_;
 };
 
 // Reorders `bytes` (laid out as `src`) into a buffer from an offset in bytes on, laid out as `dst`.

@@ -220,7 +220,9 @@ def test_growth_is_judged_by_the_time_of_an_operation():
     sweep = growth.Sweep("resnet50", "batch", "model", "2026-01-31", "a machine", points)
     assert sweep.relative() == pytest.approx((1.0, 0.9, 1.1))
     assert not sweep.is_linear
-    assert "**more than linear** at 4, where one operation takes 1.10 times" in growth.verdicts([sweep])
+    assert "**more than linear** at 4, where one operation takes 1.10 times" in growth.verdicts(
+        [sweep]
+    )
     linear = dataclasses.replace(sweep, points=points[:2])
     assert linear.is_linear
     assert linear.exponent < 1

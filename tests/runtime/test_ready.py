@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import pickle
@@ -93,7 +94,8 @@ def test_it_is_what_a_search_gives(
         patch.setattr("stridewise.api.plans.model_file", pytest.fail)  # nothing is even read
         found = compiled(source, cache)
     assert np.array_equal(found(INPUT), searched(INPUT))
-    assert found.memory == searched.memory
+    # Biases and the like stay with a plan that was searched; that of a ready model is not there yet.
+    assert found.memory == dataclasses.replace(searched.memory, originals=0)
     assert str(found.program) == str(searched.program)
     assert found.program == searched.program
     assert (found.input_names, found.output_names) == (searched.input_names, searched.output_names)

@@ -88,6 +88,8 @@ class ModelSpecializer:
         model = work.compiled()
         if work.cache is not None:
             keep_ready(self._request, model, work.cache, self._file.paths, self._file.opened)
+        if not self._request.keep_originals:
+            model.drop_originals()
         return model
 
     def batch_outputs(

@@ -75,6 +75,7 @@ class GraphCompileOptions(GraphOptions, total=False):
 
     streams: int
     ready_limit: int | None
+    keep_originals: bool
 
 
 class CompileOptions(PlanOptions, total=False):
@@ -82,6 +83,7 @@ class CompileOptions(PlanOptions, total=False):
 
     streams: int
     ready_limit: int | None
+    keep_originals: bool
     max_programs: int
     max_program_nbytes: int | None
     later: Later

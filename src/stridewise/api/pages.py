@@ -19,4 +19,4 @@ def model_page(model: CompiledModel, profile: Profile | None) -> str:
     """Return a model and a profile of it as a page in HTML."""
     from stridewise.report import to_html  # noqa: PLC0415 (jinja2 takes time to load)
 
-    return to_html(model.plan, model.program, profile)
+    return to_html(model.plan, model.program, profile, memory=model.memory)

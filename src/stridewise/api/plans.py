@@ -159,6 +159,10 @@ def compile(  # noqa: A001
         ready_limit: bytes that ready models may take beside the cost cache, where a model that was
             tuned for one shape is found again by the next process; by default 4 GiB, and 0 to
             neither use nor keep any. See ``docs/environment.md``.
+        keep_originals: whether the model keeps its weights beside the packed ones. Without them the
+            graph of its plan cannot be saved, annotated or compiled again; ``explain()``, ``why()``
+            and the report do without. A :class:`DynamicModel` keeps them either way, as it packs
+            further shapes from them.
         max_programs: of a :class:`DynamicModel`, for how many shapes it stays ready.
         max_program_nbytes: bytes that its programs may take, weights and arenas; by default the
             number alone is limited.
@@ -198,14 +202,19 @@ def compile(  # noqa: A001
 
 
 def _compiled(request: Request, source: ModelSource) -> Model:
-    if request.plan is not None:
-        return _restored(request, request.plan)
     simulated = request.target not in (None, NATIVE)
-    if simulated or request.input_formats or request.output_formats or isinstance(source, Graph):
+    one_shape = simulated or request.input_formats or request.output_formats
+    if request.plan is None and not one_shape and not isinstance(source, Graph):
+        ready = find_ready(request)
+        return ready or compile_file(request, model_file(source, fallback=request.fallback))
+    if request.plan is not None:
+        model = _restored(request, request.plan)
+    else:
         work = request.work()
-        return SimulatedModel(work.planned()) if simulated else work.compiled()
-    ready = find_ready(request)
-    return ready or compile_file(request, model_file(source, fallback=request.fallback))
+        model = SimulatedModel(work.planned()) if simulated else work.compiled()
+    if isinstance(model, CompiledModel) and not request.keep_originals:
+        model.drop_originals()
+    return model
 
 
 def _restored(request: Request, decided: PlanSource) -> Model:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from numpy.typing import ArrayLike
 
@@ -104,6 +106,7 @@ class Request:
     max_program_nbytes: int | None = None
     later: Later = "follow"
     ready_limit: int | None = None
+    keep_originals: bool = False
 
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():
@@ -129,7 +132,10 @@ class Request:
         return this_machine(stream_threads(self.threads, self.streams))
 
     def simplified(self) -> Simplified:
-        """Import and simplify the model."""
+        """Import and simplify the model.
+
+        The constants are this request's own, to be dropped without asking who else has the graph.
+        """
         graph = load(
             self.source,
             self.shapes,
@@ -137,7 +143,10 @@ class Request:
             memory_limit=self.memory_limit,
             fallback=self.fallback,
         )
-        return simplify(graph)
+        found = simplify(graph)
+        constants = {name: item.shared() for name, item in found.graph.constants.items()}
+        owning = dataclasses.replace(found.graph, constants=MappingProxyType(constants))
+        return dataclasses.replace(found, graph=owning)
 
     def work(self, simplified: Simplified | None = None) -> Work:
         """Prepare what knows the costs of the model, or of one that is already simplified."""
@@ -150,7 +159,7 @@ class Request:
         target = onednn_cpu(machine, self.accuracy)
         oracle: KernelOracle
         if self.tune == "measure":
-            weights = sum(item.array.nbytes for item in simplified.graph.constants.values())
+            weights = sum(item.nbytes for item in simplified.graph.constants.values())
             cold = weights > last_level_cache_nbytes() // 2
             oracle = MeasuringOracle(machine, cache, cold_weights=cold)
             return Work(self, simplified, target, machine, cache, oracle)

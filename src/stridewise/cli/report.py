@@ -37,7 +37,7 @@ def _page(
     profile = None
     if runs is not None:
         profile = model.profile(random_inputs(model.plan.graph, 0), runs)
-    return to_html(model.plan, model.program, profile, others)
+    return to_html(model.plan, model.program, profile, others, model.memory)
 
 
 @click.command()

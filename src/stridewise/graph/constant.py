@@ -1,65 +1,168 @@
-"""Constant tensors: read-only arrays with a content digest."""
+"""Constant tensors: read-only arrays with a content digest, in memory or not yet."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.dtypes import DType, dtype_of
+from stridewise.errors import GraphError, describe
+from stridewise.graph.mapped import Place, is_mapped, place_of
 
 __all__ = ["Constant"]
 
 Array = NDArray[Any]
 
+_SMALL = 1 << 16
+"""Bytes below which a tensor is not worth computing later."""
+_TINY = 256
+"""Bytes below which a tensor is not worth dropping: scalars, shapes, what texts show."""
+
 
 class Constant:
     """A tensor known before the model runs: a weight, a shape, a table.
 
-    The array is never copied and never written. Equality is equality of dtype, shape and content,
-    by a digest that is computed once, when first asked for.
-
-    Attributes:
-        array: the elements, in the user's axis order; not necessarily contiguous.
+    Its elements are never written. Those of a mapped file are read each time they are asked for,
+    and products with a factor are computed then, so that a model takes no memory for weights before
+    they are packed. Equality is equality of dtype, shape and content, by a digest that is computed
+    once, when first asked for.
     """
 
-    __slots__ = ("_digest", "array")
+    __slots__ = ("_digest", "_dtype", "_elements", "_factors", "_shape")
 
     def __init__(self, array: Array) -> None:
         """Wrap an array; the caller must not write to it any more."""
         view = np.asarray(array).view()
+        place = place_of(view)
+        if place is None and is_mapped(view):
+            view = view.copy()
         view.flags.writeable = False
-        self.array: Array = view
+        self._elements: Array | Place | None = view if place is None else place
+        self._factors: tuple[Array, ...] = ()
+        self._dtype, self._shape = view.dtype, view.shape
         self._digest: str | None = None
+
+    @property
+    def array(self) -> Array:
+        """The elements, in the user's axis order; not necessarily contiguous.
+
+        Raises:
+            GraphError: the constant has been dropped.
+            ModelError: somebody has written into the file that has them.
+        """
+        if self._elements is None:
+            raise GraphError(
+                describe(
+                    f"constant {self!r}",
+                    expected="its elements",
+                    found="none, as packed weights have taken their place",
+                    fix="compile with keep_originals=True, or load the model again",
+                )
+            )
+        found = self._elements.read() if isinstance(self._elements, Place) else self._elements
+        for factor in self._factors:
+            found = found * factor
+        found.flags.writeable = False
+        return found
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The logical shape."""
-        return self.array.shape
+        return self._shape
 
     @property
     def dtype(self) -> DType:
         """The element type."""
-        return dtype_of(self.array.dtype)
+        return dtype_of(self._dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self._dtype.itemsize * int(np.prod(self._shape, dtype=np.int64))
+
+    @property
+    def held_nbytes(self) -> int:
+        """Bytes of memory that the elements take now: none in a file, or after :meth:`drop`."""
+        return self._elements.nbytes if isinstance(self._elements, np.ndarray) else 0
+
+    @property
+    def is_deferred(self) -> bool:
+        """Whether the elements are read or computed each time they are asked for."""
+        return isinstance(self._elements, Place) or bool(self._factors)
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether the elements are gone."""
+        return self._elements is None
+
+    @property
+    def key(self) -> Hashable:
+        """What is equal for constants that show the same memory or file in the same way.
+
+        It means nothing once nobody holds this memory or file any more.
+        """
+        elements = self._elements
+        where: Hashable
+        if isinstance(elements, Place):
+            where = id(elements.file), elements.start, elements.first
+            strides = elements.strides
+        elif elements is None:
+            return id(self)
+        else:
+            where, strides = elements.__array_interface__["data"][0], elements.strides
+        factors = tuple((factor.shape, factor.tobytes()) for factor in self._factors)
+        return where, self._shape, strides, self._dtype.str, factors
 
     @property
     def digest(self) -> str:
         """The first 16 hexadecimal digits of the SHA-256 of dtype, shape and bytes."""
         if self._digest is None:
-            header = f"{self.array.dtype.str}{self.shape}".encode()
+            header = f"{self._dtype.str}{self.shape}".encode()
             content = np.ascontiguousarray(self.array).reshape(-1).view(np.uint8)
-            self._digest = hashlib.sha256(header + content.tobytes()).hexdigest()[:16]
+            digest = hashlib.sha256(header)
+            digest.update(content.data)
+            self._digest = digest.hexdigest()[:16]
         return self._digest
+
+    def scaled(self, factor: Array) -> Constant:
+        """Return the product with an array that broadcasts to this shape.
+
+        Large products are computed each time that their elements are asked for.
+        """
+        if self.nbytes < _SMALL or factor.dtype != self._dtype:
+            return Constant(self.array * factor)
+        found = self.shared()
+        found._factors = (*self._factors, factor)
+        found._digest = None
+        return found
+
+    def shared(self) -> Constant:
+        """Return a constant over the same elements, which can be dropped by itself."""
+        found = Constant.__new__(Constant)
+        for name in Constant.__slots__:
+            setattr(found, name, getattr(self, name))
+        return found
+
+    def drop(self) -> None:
+        """Let go of the elements, because something else has taken their place.
+
+        Type and digest stay, and so do the elements of tiny tensors.
+        """
+        if self.nbytes > _TINY:
+            self._elements, self._factors = None, ()
+
+    def __reduce__(self) -> tuple[type[Constant], tuple[Array]]:
+        return Constant, (self.array,)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Constant):
             return NotImplemented
-        if self.array is other.array:
-            return True
-        same_type = self.array.dtype == other.array.dtype and self.shape == other.shape
-        return same_type and self.digest == other.digest
+        same_type = self._dtype == other._dtype and self.shape == other.shape
+        return same_type and (self.key == other.key or self.digest == other.digest)
 
     def __hash__(self) -> int:
         return hash(self.digest)

@@ -73,18 +73,22 @@ class Rewriter:
         """Return whether the caller gets this value."""
         return name in self.graph.outputs
 
+    def known(self, name: str) -> Constant | None:
+        """Return a constant value, or None for any other."""
+        return self._constants.get(name)
+
     def constant(self, name: str) -> Array | None:
         """Return the data of a constant value, or None for any other."""
         found = self._constants.get(name)
         return None if found is None else found.array
 
-    def add_constant(self, hint: str, array: Array) -> str:
+    def add_constant(self, hint: str, data: Array | Constant) -> str:
         """Add a constant under a fresh name like ``hint`` and return the name."""
         name, number = hint, 0
         while name in self._values:
             number += 1
             name = f"{hint}.{number}"
-        constant = Constant(array)
+        constant = data if isinstance(data, Constant) else Constant(data)
         self._constants[name] = constant
         self._values[name] = Value(name, TensorType(constant.dtype, constant.shape))
         return name

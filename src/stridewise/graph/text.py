@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from math import prod
 from types import MappingProxyType
 
 import numpy as np
@@ -61,9 +62,13 @@ def _value_text(value: Value) -> str:
 
 
 def _constant_text(constant: Constant) -> str:
+    if constant.is_dropped:
+        return "sha dropped"
+    if prod(constant.shape) > _INLINE_LIMIT:
+        return f"sha {constant.digest}"
     array = constant.array
     # "nan" would lose the sign and the payload of a NaN.
-    if array.size > _INLINE_LIMIT or (array.dtype.kind not in "biu" and np.isnan(array).any()):
+    if array.dtype.kind not in "biu" and np.isnan(array).any():
         return f"sha {constant.digest}"
     items = ", ".join(repr(item) for item in array.reshape(-1).tolist())
     return f"= [{items}]"

@@ -19,12 +19,11 @@ def fold_constants(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
     rewriter = Rewriter(graph)
     refusals: list[Refusal] = []
     budget = Budget()
-    budget.grow(sum(item.array.nbytes for item in graph.constants.values()))
+    budget.grow(sum(item.nbytes for item in graph.constants.values()))
     for node in rewriter.nodes():
         if node.op == FALLBACK:
             continue  # another runtime's, and it may give something else each time
-        operands = [rewriter.constant(name) if name else None for name in node.inputs]
-        if any(name and data is None for name, data in zip(node.inputs, operands, strict=True)):
+        if any(name and rewriter.known(name) is None for name in node.inputs):
             continue
         results = tuple(rewriter.value(name).type for name in node.outputs)
         wanted = effort(node, graph.types(node.inputs), results)
@@ -32,6 +31,7 @@ def fold_constants(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
             reason = f"it takes {wanted.nbytes} bytes and {wanted.operations} operations"
             refusals.append(Refusal("fold_constants", node.name, reason))
             continue
+        operands = [rewriter.constant(name) if name else None for name in node.inputs]
         for name, result in zip(node.outputs, evaluate(node, operands), strict=True):
             rewriter.define_constant(name, result)
         rewriter.remove(node)

@@ -102,18 +102,18 @@ def _spread(host: Node, weights: tuple[int, ...], scale: Array) -> Array:
 
 
 def _fold_weights(rewriter: Rewriter, host: Node, scale: Array, shift: Array) -> Node | str:
-    weights = rewriter.constant(host.inputs[1])
+    weights = rewriter.known(host.inputs[1])
     if weights is None:
         return "the weights are not constant"
     bias_name = host.inputs[_BIAS] if len(host.inputs) > _BIAS else ""
     bias = rewriter.constant(bias_name) if bias_name else np.zeros_like(shift)
     if bias is None:
         return "the bias is not constant"
-    if host.op == "matmul" and weights.ndim != 2:
+    if host.op == "matmul" and len(weights.shape) != 2:
         return "the weights are not one matrix"
     names = [host.inputs[1]]
     if not (scale == 1).all():
-        scaled = weights * _spread(host, weights.shape, scale.astype(np.float32))
+        scaled = weights.scaled(_spread(host, weights.shape, scale.astype(np.float32)))
         names = [rewriter.add_constant(host.inputs[1], scaled)]
     shifted = (bias * scale + shift).astype(np.float32)
     names.append(rewriter.add_constant(bias_name or f"{host.name}.bias", shifted))

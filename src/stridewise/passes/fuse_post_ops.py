@@ -44,7 +44,7 @@ def _binary(rewriter: Rewriter, order: dict[str, int], host: Node, follower: Nod
     other = follower.inputs[1 - own]
     if rewriter.value(other).type != rewriter.value(host.outputs[0]).type:
         return "the other operand has another shape"
-    if rewriter.constant(other) is not None:
+    if rewriter.known(other) is not None:
         return "the other operand is a constant"
     rival = rewriter.producer(other)
     if rival is not None:

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from itertools import permutations
-from math import sqrt
+from math import prod, sqrt
 
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.graph.rewrite import Rewriter
@@ -23,8 +23,8 @@ _FLOATS = ("float16", "float32", "float64")
 
 
 def _scalar(rewriter: Rewriter, name: str) -> float | None:
-    data = rewriter.constant(name)
-    return float(data.reshape(-1)[0]) if data is not None and data.size == 1 else None
+    known = rewriter.known(name)
+    return float(known.array.reshape(-1)[0]) if known and prod(known.shape) == 1 else None
 
 
 def _split(rewriter: Rewriter, node: Node) -> tuple[str, float] | None:

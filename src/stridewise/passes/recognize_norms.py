@@ -31,8 +31,8 @@ def _produced(rewriter: Rewriter, name: str, op: str) -> Node | None:
 
 
 def _scalar(rewriter: Rewriter, name: str) -> float | None:
-    data = rewriter.constant(name)
-    return float(data.reshape(-1)[0]) if data is not None and data.size == 1 else None
+    known = rewriter.known(name)
+    return float(known.array.reshape(-1)[0]) if known and prod(known.shape) == 1 else None
 
 
 def _divided(rewriter: Rewriter, node: Node) -> tuple[str, str] | None:

@@ -159,7 +159,7 @@ class _Sinking:
         return self.turned[seen.source, perm]
 
     def turned_constant(self, name: str, constant: Constant, perm: Perm) -> str:
-        data = constant.array.reshape((1,) * (len(perm) - constant.array.ndim) + constant.shape)
+        data = constant.array.reshape((1,) * (len(perm) - len(constant.shape)) + constant.shape)
         data = data.transpose(inverse(perm))
         turned = self.fresh(f"{name}.transposed", self.taken)
         self.constants[turned] = Constant(data)

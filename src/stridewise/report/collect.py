@@ -26,7 +26,7 @@ from stridewise.report.drawing import Drawing, Regret, clean, refusal_row
 from stridewise.report.fold import repeats, stretches
 from stridewise.report.formats import Formats
 from stridewise.report.movers import find_movers, find_placed
-from stridewise.runtime.executor import Profile
+from stridewise.runtime.executor import Memory, Profile
 from stridewise.runtime.program import ArenaBlock, CopyStep, Program
 
 __all__ = ["MOST_BOXES", "collect"]
@@ -165,6 +165,7 @@ def collect(
     profile: Profile | None = None,
     regrets: Iterable[Regret] = (),
     others: Mapping[str, Mapping[str, int]] | None = None,
+    memory: Memory | None = None,
 ) -> Report:
     """Return what the page shows.
 
@@ -174,6 +175,7 @@ def collect(
         profile: measured times of the program's steps.
         regrets: what other formats of tensors would cost.
         others: for other runtimes by name, how many steps of each kind only move bytes there.
+        memory: what the compiled model occupies.
     """
     measured = _measured(profile)
     formats = Formats(plan)
@@ -207,6 +209,7 @@ def collect(
         edges=tuple(drawing.edges),
         groups=_groups(drawing.vertices, drawing.edges),
         arena=arena,
+        memory=memory,
         refusals=tuple(map(refusal_row, plan.refusals)),
         conflicts=tuple(map(refusal_row, plan.derived.conflicts)),
     )

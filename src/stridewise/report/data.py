@@ -11,6 +11,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from stridewise.runtime.executor import Memory
+
 __all__ = [
     "Arena",
     "Bar",
@@ -314,6 +316,7 @@ class Report:
         edges: between them.
         groups: what is drawn folded.
         arena: None where the plan was not lowered.
+        memory: what a compiled model occupies; None where none was made.
         refusals: what was not done, and why.
         conflicts: tensors about whose axes two nodes disagree.
     """
@@ -343,6 +346,7 @@ class Report:
     edges: tuple[Edge, ...]
     groups: tuple[Group, ...]
     arena: Arena | None
+    memory: Memory | None
     refusals: tuple[RefusalRow, ...]
     conflicts: tuple[RefusalRow, ...]
 

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from stridewise.planner.plan import Plan
 from stridewise.report.collect import collect
 from stridewise.report.data import Report, to_json
-from stridewise.runtime.executor import Profile
+from stridewise.runtime.executor import Memory, Profile
 from stridewise.runtime.program import Program
 
 __all__ = ["embedded_json", "render", "to_html"]
@@ -129,6 +129,7 @@ def to_html(
     program: Program | None = None,
     profile: Profile | None = None,
     others: Mapping[str, Mapping[str, int]] | None = None,
+    memory: Memory | None = None,
 ) -> str:
     """Return a plan as a page; see :func:`stridewise.report.collect` for the arguments.
 
@@ -136,4 +137,5 @@ def to_html(
     their largest tensors only.
     """
     largest = max(_LEAST_REGRETS, _REGRET_WORK // max(len(plan.decisions), 1))
-    return render(collect(plan, program, profile, plan.regrets(limit=largest), others))
+    regrets = plan.regrets(limit=largest)
+    return render(collect(plan, program, profile, regrets, others, memory))

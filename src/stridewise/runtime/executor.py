@@ -49,6 +49,8 @@ class Memory:
         packed_weights: constants in the formats that kernels want, those of other programs too.
         winograd_weights: the part of these that Winograd kernels have transformed.
         shared_weights: how much of these is packed once for programs of several shapes.
+        originals: weights beside the packed ones that the model keeps in memory; those that are
+            still in their file do not count.
         streams: how many arenas there are once as many requests have run at the same time.
     """
 
@@ -57,6 +59,7 @@ class Memory:
     packed_weights: int
     winograd_weights: int = 0
     shared_weights: int = 0
+    originals: int = 0
     streams: int = 1
 
     @property
@@ -197,12 +200,11 @@ class CompiledModel(Model):
         kernels = Kernels(face.threads)
         kernels.make(kernels_of(plan))
         program = lower(plan, kernels.scratch)
-        arrays = {name: item.array for name, item in plan.graph.constants.items()}
         store = weights or WeightStore()
-        packed = Weights(program.constants, kernels, arrays, face.threads, store)
+        packed = Weights(program.constants, kernels, plan.graph.constants, face.threads, store)
         native = NativeProgram(plan.graph, program, kernels, face.threads, packed)
         self._tail = TailRun.of(plan)
-        self._kernels = kernels
+        self._kernels, self._constants = kernels, plan.graph.constants
         self._assemble(face, program, native, lambda: plan)
 
     @classmethod
@@ -224,7 +226,7 @@ class CompiledModel(Model):
         steps = [step for step in program.steps if isinstance(step, KernelStep)]
         kernels.make((step.spec, step.implementation) for step in steps)
         model = cls.__new__(cls)
-        model._tail, model._kernels = None, kernels
+        model._tail, model._kernels, model._constants = None, kernels, {}
         native = NativeProgram(face.graph, program, kernels, face.threads, weights)
         model._assemble(face, program, native, cache(plan))
         return model
@@ -302,8 +304,18 @@ class CompiledModel(Model):
             self.weights.own_nbytes + self.weights.shared_nbytes,
             sum(self.weights.winograd.values()),
             self.weights.shared_nbytes,
+            sum(constant.held_nbytes for constant in self._constants.values()),
             self.streams,
         )
+
+    def drop_originals(self) -> None:
+        """Let go of the weights that are packed now, and of the file that has them.
+
+        The graph of the plan keeps types, and no elements: it cannot be saved, annotated or
+        compiled any more. All that a plan can be asked about decisions and costs, it can still be.
+        """
+        for constant in self._constants.values():
+            constant.drop()
 
     @property
     def weights(self) -> Weights:

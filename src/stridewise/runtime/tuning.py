@@ -190,15 +190,11 @@ class _Tuning:
         self._make, self._oracle, self._weights = make, oracle, weights
         self.models = {
             UNCORRECTED: cheapest,
-            **{plan.name: self._compiled(plan) for plan in _near(alone)},
+            **{plan.name: CompiledModel(plan, weights) for plan in _near(alone)},
         }
         self.kernels: dict[str, float] = {}
         self.corrected: list[Plan] = []
         self.times = self._correct(alone[0])
-
-    def _compiled(self, plan: Plan) -> CompiledModel:
-        # What the winner shared with a loser would keep all that the loser has packed.
-        return CompiledModel(plan, self._weights.branch())
 
     def _correct(self, latest: Plan) -> Mapping[str, float]:
         """Run, correct and plan again until the plan stays; return the times of all plans."""
@@ -210,7 +206,7 @@ class _Tuning:
             if _choices(self.corrected[0]) == _choices(latest):
                 break
             latest = self.corrected[0]
-            self.models[PLANNED] = self._compiled(latest)
+            self.models[PLANNED] = CompiledModel(latest, self._weights)
             observed |= run_in_turn({PLANNED: self.models[PLANNED]}).observed
         if PLANNED in self.models:
             return run_in_turn(self.models).times
@@ -241,15 +237,24 @@ def compile_tuned(
         times, kernels = known
         used = _used(_by_label(alone, _corrected(make, oracle, kernels)), times)
         return CompiledModel(used, weights)
-    cheapest = CompiledModel(alone[0], weights.branch())
+    # What rivals want packed alike is packed once.
+    rivals = weights.branch()
+    cheapest = CompiledModel(alone[0], rivals)
     reason = failure(cheapest)
     if reason:
         note = f"costs are those of isolated kernels: made-up inputs do not run ({reason})"
         weights.adopt(cheapest.weights)
         return cheapest.with_plan(dataclasses.replace(alone[0], notes=(*alone[0].notes, note)))
-    tuning = _Tuning(make, oracle, alone, cheapest, weights)
+    tuning = _Tuning(make, oracle, alone, cheapest, rivals)
     record.write(tuning.times, tuning.kernels)
     plans = _by_label(alone, tuning.corrected)
-    winner = tuning.models[_winner(tuning.times, plans)]
-    weights.adopt(winner.weights)
-    return winner.with_plan(_used(plans, tuning.times))
+    used = _used(plans, tuning.times)
+    models = tuning.models
+    del cheapest, tuning
+    if len(models) == 1:
+        winner = models.popitem()[1]
+        weights.adopt(winner.weights)
+        return winner.with_plan(used)
+    # The winner's weights lie among those of the others, which would stay as long as it does.
+    models.clear()
+    return CompiledModel(used, weights)

@@ -34,17 +34,12 @@ __all__ = ["ArrayStore", "Block", "Packing", "WeightStore", "Weights"]
 Array = NDArray[Any]
 
 
-def _identity(array: Array) -> Hashable:
-    """Return what two views of the same memory have in common, while that memory lives."""
-    address: int = array.__array_interface__["data"][0]
-    return address, array.shape, array.strides, array.dtype.str
-
-
 class ArrayStore:
     """Arrays of equal content as one, so that simplifying a model anew makes no second copy.
 
-    Folding a batch norm into a convolution gives new arrays in each import; their content does not
-    depend on the shapes of the inputs. Arrays live as long as somebody else holds them.
+    Simplifying gives new arrays in each import; their content does not depend on the shapes of the
+    inputs. Arrays live as long as somebody else holds them. Constants whose elements are read or
+    computed when they are asked for have no array, and are told apart by where they come from.
     """
 
     def __init__(self) -> None:
@@ -58,13 +53,15 @@ class ArrayStore:
         return replace(graph, constants=MappingProxyType(found))
 
     def _constant(self, constant: Constant) -> Constant:
+        if constant.is_deferred or constant.is_dropped:
+            return constant
         array = constant.array
-        known = self._seen.get(_identity(array))
+        known = self._seen.get(constant.key)
         if known is None and array.flags.c_contiguous:
             content = hashlib.sha256(array.reshape(-1).view(np.uint8).data).digest()
             key = (array.dtype.str, array.shape, content)
             known = self._alike.setdefault(key, array)
-            self._seen[_identity(known)] = known
+            self._seen[Constant(known).key] = known
         return constant if known is None or known is array else Constant(known)
 
 
@@ -73,10 +70,10 @@ class Block:
 
     Attributes:
         buffer: the memory.
-        sources: what was packed; kept, as their addresses tell constants apart.
+        sources: what was packed; kept where places in memory or in files tell constants apart.
     """
 
-    def __init__(self, buffer: _core.Buffer, sources: Sequence[Array]) -> None:
+    def __init__(self, buffer: _core.Buffer, sources: Sequence[Constant]) -> None:
         """Keep both."""
         self.buffer, self.sources = buffer, tuple(sources)
 
@@ -121,14 +118,16 @@ class Packing:
     """What it takes to pack one constant.
 
     Attributes:
-        source: its elements, in the order of the kernel's dimensions.
+        constant: what is packed.
+        source: its elements; None where all are the constant's ``fill``.
         desc: the format that the kernel wants; None for the array's own row-major bytes.
         key: equal for constants that are packed to the same bytes.
         reader: the kernel that asks for the format, where there is one.
         role: as what it reads the constant.
     """
 
-    source: Array
+    constant: PackedConstant
+    source: Constant | None
     desc: _core.MemoryDesc | None
     key: Hashable
     reader: _core.Primitive | _core.Kernel | None = None
@@ -137,29 +136,34 @@ class Packing:
     @property
     def nbytes(self) -> int:
         """Bytes that it takes in a block."""
-        own = max(self.desc.nbytes, self.desc.extent) if self.desc else self.source.nbytes
+        own = self.source.nbytes if self.source else 0
+        if self.desc:
+            own = max(self.desc.nbytes, self.desc.extent)
         return -(-own // ALIGNMENT) * ALIGNMENT
 
     @classmethod
-    def of(cls, constant: PackedConstant, kernels: Kernels, arrays: Mapping[str, Array]) -> Packing:
+    def of(
+        cls, constant: PackedConstant, kernels: Kernels, originals: Mapping[str, Constant]
+    ) -> Packing:
         """Return how a constant is packed for the kernel that asks for it."""
-        of = _identity(arrays[constant.value]) if constant.value else constant.fill
+        source = originals[constant.value] if constant.value else None
+        of = constant.fill if source is None else source.key
         spec = constant.spec
         if spec is None:
-            return cls(arrays[constant.value], None, of)
+            return cls(constant, source, None, of)
         reader = kernels.get(spec, constant.implementation)
         desc = reader.arg_desc(role_argument(spec.kind, constant.role))
         if constant.value and packs_itself(reader, constant.role):
             # The description says how long the transformed weights are, not what they are.
             own = (of, spec.kind, spec.params, constant.implementation, desc)
-            return cls(arrays[constant.value], desc, own, reader, constant.role)
+            return cls(constant, source, desc, own, reader, constant.role)
         key = (of, constant.reshape, constant.permute, desc)
-        return cls(_source(constant, tuple(desc.dims), arrays), desc, key)
+        return cls(constant, source, desc, key)
 
     def pack(self, buffer: _core.Buffer, offset: int, threads: int) -> None:
         """Write the packed constant into a buffer."""
         core = load_core()
-        array = self.source
+        array = self._elements()
         if self.desc is None:
             flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             buffer.array()[offset : offset + flat.size] = flat
@@ -173,17 +177,19 @@ class Packing:
         source = core.MemoryDesc.strided(self.desc.dims, "f32", strides)
         core.prepack_into(array, source, self.desc, buffer, offset, threads)
 
-
-def _source(constant: PackedConstant, dims: tuple[int, ...], arrays: Mapping[str, Array]) -> Array:
-    """Return the elements of a constant in the order of the kernel's dimensions."""
-    if not constant.value:
-        return np.broadcast_to(np.float32(constant.fill), dims)
-    array = arrays[constant.value]
-    if constant.reshape is not None:
-        array = array.reshape(constant.reshape)
-    if constant.permute is not None:
-        array = array.transpose(constant.permute)
-    return np.broadcast_to(array, dims) if array.shape != dims else array
+    def _elements(self) -> Array:
+        """Return the elements, where the kernel has a format in the order of its dimensions."""
+        dims = () if self.desc is None else tuple(self.desc.dims)
+        if self.source is None:
+            return np.broadcast_to(np.float32(self.constant.fill), dims)
+        array = self.source.array
+        if self.desc is None or self.reader is not None:
+            return array
+        if self.constant.reshape is not None:
+            array = array.reshape(self.constant.reshape)
+        if self.constant.permute is not None:
+            array = array.transpose(self.constant.permute)
+        return np.broadcast_to(array, dims) if array.shape != dims else array
 
 
 class Weights:
@@ -205,12 +211,15 @@ class Weights:
         self,
         constants: Sequence[PackedConstant],
         kernels: Kernels,
-        arrays: Mapping[str, Array],
+        originals: Mapping[str, Constant],
         threads: int,
-        store: WeightStore,
+        store: WeightStore | None,
     ) -> None:
         """Find the constants in the store and pack those that are not there."""
-        wanted = [Packing.of(constant, kernels, arrays) for constant in constants]
+        # Places tell constants apart in a store, whose blocks therefore keep what they are of.
+        kept = () if store is None else tuple(originals.values())
+        store = store or WeightStore()
+        wanted = [Packing.of(constant, kernels, originals) for constant in constants]
         distinct = {packing.key: packing for packing in wanted}
         known = {key: place for key in distinct if (place := store.find(key)) is not None}
         missing = [packing for key, packing in distinct.items() if key not in known]
@@ -222,7 +231,7 @@ class Weights:
             if constant.spec is not None and constant.role == "weights"
             if (nbytes := packed_nbytes(constant.spec))
         }
-        self.own, self.offsets = _packed(missing, [*arrays.values()], threads)
+        self.own, self.offsets = _packed(missing, kept, threads)
         store.add(self.own, self.offsets)
         known.update({key: (self.own, offset) for key, offset in self.offsets.items()})
         # The own block comes first; it is there even if empty, so that every program has one.
@@ -249,7 +258,7 @@ class Weights:
 
 
 def _packed(
-    missing: Sequence[Packing], sources: Sequence[Array], threads: int
+    missing: Sequence[Packing], sources: Sequence[Constant], threads: int
 ) -> tuple[Block, dict[Hashable, int]]:
     """Return a new block with these constants, and where each is in it."""
     offsets: dict[Hashable, int] = {}
@@ -258,6 +267,7 @@ def _packed(
         offsets[packing.key] = end
         end += packing.nbytes
     buffer: _core.Buffer = load_core().Buffer(end)
-    for packing in missing:
+    # The largest first: memory peaks where both its elements and what is packed already are there.
+    for packing in sorted(missing, key=lambda packing: -packing.nbytes):
         packing.pack(buffer, offsets[packing.key], threads)
     return Block(buffer, sources if missing else ()), offsets

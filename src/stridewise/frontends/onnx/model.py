@@ -32,10 +32,9 @@ from stridewise.frontends.onnx.inputs import (
 )
 from stridewise.frontends.onnx.legacy import modern
 from stridewise.frontends.onnx.proto import OPSETS, OnnxNode, Undecoded, decode_node, opset_of
-from stridewise.frontends.onnx.source import Source, folder_of, read_model
+from stridewise.frontends.onnx.source import Source, open_model
 from stridewise.frontends.onnx.split import Split
 from stridewise.frontends.onnx.table import HANDLERS
-from stridewise.frontends.onnx.tensors import TensorReader
 from stridewise.graph import Capability, Graph, Signature, TensorType
 from stridewise.ops.demand import check_demand, memory_demand
 from stridewise.ops.registry import Array
@@ -113,9 +112,9 @@ class ModelFile:
             ModelError: it cannot be read or is damaged, or an input is of no supported type.
         """
         self.opened = time.time()
-        self._model, self._foreign = read_model(source), foreign
+        opened = open_model(source)
+        self._model, self._reader, self._foreign = opened.model, opened.reader, foreign
         self._opset = opset_of(self._model)
-        self._reader = TensorReader(folder_of(source))
         stem = Path(source).stem if isinstance(source, str | os.PathLike) else "model"
         self.name = name or self._model.graph.name or stem
         self.outputs = tuple(item.name for item in self._model.graph.output)
@@ -156,6 +155,7 @@ class ModelFile:
             graph = work.native() if self._foreign is None else work.split(self._foreign)
         except GraphError as error:
             raise ModelError(str(error)) from error
+        self._reader.forget()
         check_demand(f"model {graph.name!r}", memory_demand(graph), memory_limit)
         return graph
 

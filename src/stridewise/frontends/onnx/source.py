@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import inliner
 
 from stridewise.errors import ModelError, describe
 from stridewise.frontends.onnx.soundness import check_functions, check_model
+from stridewise.frontends.onnx.tensors import TensorReader
+from stridewise.frontends.onnx.wire import without_weights
+from stridewise.graph.mapped import MappedFile
 
-__all__ = ["Source", "folder_of", "read_model"]
+__all__ = ["OpenModel", "Source", "open_model", "read_model"]
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto
 """A path, the content of a file, or a model that is already loaded."""
@@ -22,9 +28,39 @@ _LARGEST = 2**31 - 1
 """Bytes of a protocol buffer; larger models keep their weights in files of their own."""
 
 
-def folder_of(source: Source) -> Path | None:
-    """Return where the external data of a model are, None where nobody knows."""
-    return Path(source).parent if isinstance(source, str | os.PathLike) else None
+@dataclass(frozen=True, slots=True)
+class OpenModel:
+    """A model whose large weights are still where they came from.
+
+    Attributes:
+        model: its protocol buffer.
+        reader: reads its tensors.
+    """
+
+    model: onnx.ModelProto
+    reader: TensorReader
+
+
+def open_model(source: Source) -> OpenModel:
+    """Return the model with its local functions inlined, and without copying its weights.
+
+    Raises:
+        ModelError: as for :func:`read_model`.
+    """
+    if isinstance(source, onnx.ModelProto):
+        return OpenModel(read_model(source), TensorReader(None))
+    if isinstance(source, bytes):
+        location, folder, where = "the model", None, "model"
+        content: MappedFile | bytes = source
+    else:
+        path, where = Path(source), f"model {str(source)!r}"
+        location, folder = path.name, path.parent
+        content = _open_file(path, where)
+    hollow = without_weights(memoryview(content), location)
+    model = _checked(_parse(content[:] if hollow is None else hollow, where), where)
+    if hollow is None:
+        return OpenModel(model, TensorReader(folder))
+    return OpenModel(model, TensorReader(folder, location, np.frombuffer(content, np.uint8)))
 
 
 def read_model(source: Source) -> onnx.ModelProto:
@@ -38,8 +74,13 @@ def read_model(source: Source) -> onnx.ModelProto:
         model, where = source, "model"
     else:
         where = "model" if isinstance(source, bytes) else f"model {str(source)!r}"
-        content = source if isinstance(source, bytes) else _read_file(Path(source), where)
+        content = source if isinstance(source, bytes) else _open_file(Path(source), where)[:]
         model = _parse(content, where)
+    return _checked(model, where)
+
+
+def _checked(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    """Return a sound model, its local functions inlined."""
     _check_graph(model, where)
     check_model(model, where)
     if not model.functions:
@@ -48,7 +89,8 @@ def read_model(source: Source) -> onnx.ModelProto:
     return _inline(model, where)
 
 
-def _read_file(path: Path, where: str) -> bytes:
+def _open_file(path: Path, where: str) -> MappedFile | bytes:
+    """Return a file, mapped wherever the file system can do that."""
     if "\0" in str(path):
         raise ModelError(describe(where, expected="a path", found="a null character in it"))
     if path.is_dir():
@@ -69,6 +111,8 @@ def _read_file(path: Path, where: str) -> bytes:
                     fix="save the model with external data",
                 )
             )
+        with suppress(OSError, ValueError):
+            return MappedFile(path)
         return path.read_bytes()
     except FileNotFoundError:
         raise ModelError(

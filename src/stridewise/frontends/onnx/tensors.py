@@ -1,7 +1,7 @@
 """Tensors of a model: from ``TensorProto`` to arrays, without a copy more than needed.
 
-Raw bytes are wrapped, external data are mapped into memory, and only values written out one by
-one are converted. Nothing here knows nodes or graphs.
+Raw bytes are wrapped, external data are mapped into memory, as are large tensors of the model file
+itself, and only values written out one by one are converted. Nothing here knows nodes or graphs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from onnx import TensorProto
 
 from stridewise.dtypes import DType, dtype_of
 from stridewise.errors import ModelError, UnsupportedError, describe
+from stridewise.graph.mapped import MappedFile, forget
 from stridewise.ops.registry import Array
 
-__all__ = ["TensorReader", "dtype_of_code"]
+__all__ = ["TensorReader", "dtype_of_code", "is_known"]
 
 _DTYPES = {
     TensorProto.FLOAT: "float32",
@@ -50,6 +51,11 @@ _MAX_RANK = 32
 _CODES: dict[int, str] = {code: name for name, code in TensorProto.DataType.items()}
 
 
+def is_known(code: int) -> bool:
+    """Return whether arrays can hold ONNX's element type of that number."""
+    return code in _DTYPES
+
+
 def dtype_of_code(code: int, where: str) -> DType:
     """Return our dtype for ONNX's number of an element type.
 
@@ -75,11 +81,17 @@ class TensorReader:
 
     Args:
         folder: where external data are found; None where the model did not come from a file.
+        location: what tensors that were left in the model's own file call it.
+        content: the bytes of that file.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(
+        self, folder: Path | None, location: str | None = None, content: Array | None = None
+    ) -> None:
         """Remember the folder; files are opened when a tensor needs them."""
         self._folder = folder
+        self._location = location
+        self._content = np.zeros(0, np.uint8) if content is None else content
         self._files: dict[Path, Array] = {}
         self._initializers: dict[str, Array] = {}
 
@@ -135,9 +147,16 @@ class TensorReader:
                 describe(where, expected="extents that fit an array", found=found)
             ) from None
 
+    def forget(self) -> None:
+        """Give back the pages of mapped files that were looked at."""
+        for content in (self._content, *self._files.values()):
+            forget(content)
+
     def _external(self, tensor: TensorProto, nbytes: int, where: str) -> Array:
         entries = {entry.key: entry.value for entry in tensor.external_data}
-        path = self._locate(entries.get("location", ""), where)
+        location = entries.get("location", "")
+        # The model's own path may be a link to somewhere else, and it may have come as bytes.
+        path = None if location == self._location else self._locate(location, where)
         try:
             offset = int(entries.get("offset", "0"))
             length = int(entries.get("length", nbytes))
@@ -146,10 +165,11 @@ class TensorReader:
                 describe(where, expected="numbers as offset and length", found=str(entries))
             ) from None
         if length != nbytes:
-            raise _short(where, nbytes, f"external data of {length} bytes")
-        content = self._map(path, where)
+            raise _short(where, nbytes, f"external data of {length} bytes" if path else str(length))
+        content = self._content if path is None else self._map(path, where)
         if offset < 0 or offset + length > content.size:
-            found = f"{content.size} bytes in {path.name!r}, read from byte {offset} on"
+            name = location if path is None else path.name
+            found = f"{content.size} bytes in {name!r}, read from byte {offset} on"
             raise _short(where, nbytes, found)
         return content[offset : offset + length]
 
@@ -191,14 +211,14 @@ class TensorReader:
                         )
                     )
                 empty = path.stat().st_size == 0
-                mapped = np.zeros(0, np.uint8) if empty else np.memmap(path, np.uint8, "r")
+                mapped = np.zeros(0, np.uint8) if empty else MappedFile(path).content()
             except OSError as error:
                 raise ModelError(
                     describe(
                         where, expected=f"a readable {path.name!r}", found=error.strerror or "none"
                     )
                 ) from error
-            self._files[path] = np.asarray(mapped)
+            self._files[path] = mapped
         return self._files[path]
 
 

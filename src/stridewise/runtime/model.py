@@ -26,9 +26,9 @@ class Model(ABC):
     ``CompiledModel`` runs kernels of a library; ``SimulatedModel`` executes plans of targets that
     are not there.
 
-    All of them take requests from any number of threads, and run as many at once as they have
-    streams. Those that are submitted run in threads of the model; these end when it is closed, at
-    the end of a ``with`` block, or when the model is dropped and its requests are done.
+    All of them take requests from any number of threads. Compiled ones run as many at once as they
+    have streams. What is submitted runs in threads of the model; they end when it is closed, at the
+    end of a ``with`` block, or when the model is dropped and its requests are done.
     """
 
     _streams: Streams

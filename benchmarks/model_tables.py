@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["EXACT", "FAST", "NOISY", "OURS", "PEERS", "Found", "Row", "report"]
+__all__ = ["EXACT", "FAST", "NAMES", "NOISY", "OURS", "PEERS", "Found", "Row", "report", "table"]
 
 FAST, EXACT = "fast", "exact"
 OURS = (FAST, EXACT)
@@ -128,7 +128,8 @@ class Row:
         return cls(**own, found=found)
 
 
-def _table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+def table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
+    """Return a table in Markdown, line by line."""
     lines = list(lines)
     return ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)] + [
         "| " + " | ".join(cells) + " |" for cells in lines
@@ -174,7 +175,7 @@ def _times(rows: Sequence[Row]) -> list[str]:
     ]
     means = [_ratio(_mean(row.ratio(ours) for row in rows)) for ours in OURS]
     lines.append(["geometric mean", *[""] * len(present), *means, "", ""])
-    return _table(heads, lines)
+    return table(heads, lines)
 
 
 def _loads(rows: Sequence[Row]) -> list[str]:
@@ -192,7 +193,7 @@ def _loads(rows: Sequence[Row]) -> list[str]:
         found = row.found.get(name)
         return f"{found.load_s[how]:.2f}" if found and how in found.load_s else ""
 
-    return _table(heads, ([row.model, *(seconds(row, *c) for c in columns)] for row in rows))
+    return table(heads, ([row.model, *(seconds(row, *c) for c in columns)] for row in rows))
 
 
 def _mebibytes(nbytes: int | None) -> str:
@@ -221,7 +222,7 @@ def _memory(rows: Sequence[Row]) -> list[str]:
         for row in rows
     ]
     title = "Peak memory of loading and running, MiB beyond the imports:"
-    return ["", title, "", *_table(heads, lines)]
+    return ["", title, "", *table(heads, lines)]
 
 
 def _said(rows: Sequence[Row]) -> list[str]:

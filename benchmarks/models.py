@@ -40,6 +40,7 @@ from typing import Any
 
 import numpy as np
 from model_tables import EXACT, FAST, OURS, Found, Row, report
+from process_memory import status
 
 import stridewise as sw
 from stridewise.cli.console import measuring
@@ -212,17 +213,6 @@ def look_at(name: str, path: Path, options: Options) -> Row:
 # --- memory, in a process for each contestant -----------------------------------------------------
 
 
-def _status(key: str) -> int:
-    """Return bytes of this process by the kernel's own account.
-
-    ``getrusage`` will not do: its maximum starts with that of the process that started this one.
-    """
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{key}:"):
-            return int(line.split()[1]) * 1024
-    raise KeyError(key)
-
-
 def measure_peak(contestant: str, path: Path, options: Options) -> int:
     """Return how much memory loading and running takes here, beyond that of the imports."""
     import onnx  # noqa: F401, PLC0415 (what imports take is no part of it)
@@ -232,14 +222,14 @@ def measure_peak(contestant: str, path: Path, options: Options) -> int:
     inputs = {options.input: np.zeros(options.shape, np.float32)}
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    before = _status("VmRSS")
+    before = status("VmRSS")
     if contestant in READERS:
         run = open_peer(contestant, path, inputs, options.threads).run
     else:
         run = runner_of(compile_ours(path, contestant, options, tune=options.tune), inputs)
     for _ in range(WARMUP):
         run()
-    return _status("VmHWM") - before
+    return status("VmHWM") - before
 
 
 def peak_of(contestant: str, path: Path, inputs: Mapping[str, Array], options: Options) -> int:

@@ -12,7 +12,7 @@ images, and medians count.
 Then the programs are timed step by step, to find what could be gained if the first layers ran in
 blocks of one size and the rest in blocks of another: at the best place to change, and, as a bound,
 with the best block for every layer. Raw figures go to ``benchmarks/results/blocking.json``, the
-table to ``blocking.md``.
+table to ``blocking.md``. Rows of other models stay.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ class Row:
     Attributes:
         model: of the zoo.
         batch: images of the whole batch.
+        about: machine, date, and where costs came from.
         samples_ns: of whole batches, by the images a block; "one a thread" for the rest.
         arenas: bytes of activations by the images a block.
         steps_ns: sums of step times an image, by the images a block.
@@ -68,6 +69,7 @@ class Row:
 
     model: str
     batch: int
+    about: str
     samples_ns: Mapping[str, Sequence[int]]
     arenas: Mapping[str, int]
     steps_ns: Mapping[str, float]
@@ -189,9 +191,11 @@ def look_at(name: str, options: argparse.Namespace) -> Row:
         medians = [median(column) / block for column in zip(*taken, strict=True)]
         times[block] = by_node(model, medians)
     nodes = [node.name for node in models[batch].plan.graph.nodes]
+    today = date.today().isoformat()
     return Row(
         name,
         batch,
+        f"{models[batch].plan.machine}; {today}; costs by `tune={options.tune!r}`",
         samples,
         {str(block): model.program.arena_nbytes for block, model in models.items()},
         {str(block): sum(column) for block, column in times.items()},
@@ -233,13 +237,23 @@ def _possible(row: Row) -> Iterator[list[str]]:
 REPORT = """\
 # Batches in blocks
 
-Made by `benchmarks/blocking.py`; {machine}; {date}; costs by `tune={tune!r}`.
+Made by `benchmarks/blocking.py`; {about}.
 
 Lines *by steps* are sums of step times without what the change of blocks itself takes; what they
 gain is over the sum of the steps of the whole batch.
 
 {table}
 """
+
+
+def save(rows: Sequence[Row], path: Path) -> None:
+    """Write raw figures and the table, with those of earlier runs that nothing replaces."""
+    older = json.loads(path.read_text()) if path.exists() else []
+    found = {(row.model, row.batch): row for row in (*map(Row.from_json, older), *rows)}
+    kept = list(found.values())
+    path.write_text(json.dumps([asdict(row) for row in kept], indent=1) + "\n")
+    about = "; ".join(dict.fromkeys(row.about for row in kept))
+    path.with_suffix(".md").write_text(REPORT.format(about=about, table=table(kept)))
 
 
 def main() -> None:
@@ -253,18 +267,10 @@ def main() -> None:
     parser.add_argument("--tune", choices=("measure", "model"), default="measure")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
-    rows: list[Row] = []
     for name in options.models:
-        rows.append(look_at(name, options))
-        print(table(rows[-1:]), flush=True)
-    machine = str(compiled("squeezenet1_1", 1, options.threads, "model").plan.machine)
-    today = date.today().isoformat()
-    document = {
-        "date": today, "machine": machine, "tune": options.tune, "rows": [asdict(r) for r in rows],
-    }  # fmt: skip
-    options.results.write_text(json.dumps(document, indent=1) + "\n")
-    text = REPORT.format(machine=machine, date=today, tune=options.tune, table=table(rows))
-    options.results.with_suffix(".md").write_text(text)
+        row = look_at(name, options)
+        save([row], options.results)
+        print(table([row]), flush=True)
 
 
 if __name__ == "__main__":

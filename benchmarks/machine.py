@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -94,6 +94,19 @@ class Limits:
                 return level
         return self.levels[-1]
 
+    def better(self, other: Limits) -> Limits:
+        """Return the larger of two measurements of each limit, made at two times."""
+        levels = tuple(
+            Level(
+                one.name,
+                one.nbytes,
+                {key: max(rate, two.gbytes_per_s[key]) for key, rate in one.gbytes_per_s.items()},
+            )
+            for one, two in zip(self.levels, other.levels, strict=True)
+        )
+        peak, product = max(self.peak, other.peak), max(self.product, other.product)
+        return Limits(self.threads, peak, product, levels)
+
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Limits:
         """Return what :func:`dataclasses.asdict` took apart."""
@@ -119,6 +132,11 @@ class Machine:
             if limits.threads == threads:
                 return limits
         raise KeyError(threads)
+
+    def better(self, other: Machine) -> Machine:
+        """Return the larger of two measurements of each limit, made at two times."""
+        pairs = zip(self.limits, other.limits, strict=True)
+        return Machine(self.name, self.date, tuple(one.better(two) for one, two in pairs))
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Machine:
@@ -242,8 +260,8 @@ def measure(counts: Sequence[int] | None = None) -> Machine:
     return Machine(str(machine), date.today().isoformat(), found)
 
 
-def table(machine: Machine) -> str:
-    """Return the limits in Markdown."""
+def table(machine: Machine, accesses: Collection[str] = tuple(ACCESSES)) -> str:
+    """Return the limits in Markdown, those of memory for some ways of access."""
     counts = [limits.threads for limits in machine.limits]
     heads = ["", *(f"{count} thread{'s' if count > 1 else ''}" for count in counts)]
     rows = [
@@ -251,7 +269,7 @@ def table(machine: Machine) -> str:
         ["oneDNN's matrix product, GFLOP/s", *(f"{each.product:.0f}" for each in machine.limits)],
     ]
     for index, level in enumerate(machine.limits[0].levels):
-        for access in level.gbytes_per_s:
+        for access in (name for name in level.gbytes_per_s if name in accesses):
             rates = [limits.levels[index].gbytes_per_s[access] for limits in machine.limits]
             rows.append([f"{level.name}, {access}, GB/s", *(f"{rate:.0f}" for rate in rates)])
     lines = [heads, ["---"] * len(heads), *rows]

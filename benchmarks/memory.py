@@ -176,7 +176,8 @@ def report(rows: Sequence[Row]) -> str:
         for row in rows
     ]
     heads = ["model", "batch", *(NAMES[who] for who in (*OURS, *PEERS))]
-    heads += ["packed weights", "of these Winograd's", "net", "net / leaner peer", "the same, exact"]
+    heads += ["packed weights", "of these Winograd's"]
+    heads += ["net", "net / leaner peer", "the same, exact"]
     arenas = [
         [
             row.model,
@@ -190,13 +191,14 @@ def report(rows: Sequence[Row]) -> str:
         for row in rows
     ]
     imports = ", ".join(
-        f"{NAMES[who]} {_mb(max(row.found[who].imported for row in rows))}" for who in (FAST, *PEERS)
+        f"{NAMES[who]} {_mb(max(row.found[who].imported for row in rows))}"
+        for who in (FAST, *PEERS)
     )
     return "\n".join(
         [
             "# Memory beside other runtimes",
             "",
-            "Made by `benchmarks/memory.py`: MB (10^6 bytes) at the peak of a whole process that loads",
+            "Made by `benchmarks/memory.py`: MB (10^6 bytes) at the peak of a process that loads",
             "a model file and runs it. *Net* leaves out what Winograd kernels have transformed.",
             f"Of each peak, imports take at most: {imports}.",
             "",

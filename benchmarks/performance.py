@@ -11,9 +11,10 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
+from blocking import APART
 from blocking import Row as Blocked
-from blocking import table as blocked_table
 from growth import Sweep, verdicts
 from machine import Machine
 from machine import table as machine_table
@@ -54,6 +55,25 @@ def _limits(rows: Sequence[Row], machine: Machine) -> str:
     return _markdown(heads, lines)
 
 
+def _blocks(rows: Sequence[Blocked]) -> str:
+    """Return the milliseconds an image of each model in each way, and what that gains."""
+    ways = list(dict.fromkeys(way for row in rows for way in row.samples_ns))
+    heads = ["model", *(way if way == APART else f"{way} at a time" for way in ways)]
+    lines = [
+        [
+            f"{row.model}, batch {row.batch}",
+            *(
+                f"{median(row.samples_ns[way]) / row.batch / 1e6:.2f} (**{row.gain(way):.2f}**)"
+                if way in row.samples_ns
+                else ""
+                for way in ways
+            ),
+        ]
+        for row in rows
+    ]
+    return _markdown(heads, lines)
+
+
 def _parts() -> dict[str, str]:
     """Return the generated parts by name."""
     found = json.loads((RESULTS / "roofline.json").read_text())
@@ -61,15 +81,14 @@ def _parts() -> dict[str, str]:
     rows = [row for row in map(Row.from_json, found["rows"]) if row.batch == 1]
     sweeps = [Sweep.from_json(item) for item in json.loads((RESULTS / "growth.json").read_text())]
     blocked = [
-        Blocked.from_json(item)
-        for item in json.loads((RESULTS / "blocking.json").read_text())["rows"]
+        Blocked.from_json(item) for item in json.loads((RESULTS / "blocking.json").read_text())
     ]
     return {
-        "machine": f"{machine.name}, {machine.date}:\n\n{machine_table(machine)}",
+        "machine": f"{machine.name}, {machine.date}:\n\n{machine_table(machine, ('read', 'copy'))}",
         "limits": _limits(rows, machine),
         "shares": share_table(rows, machine),
         "growth": verdicts(sweeps),
-        "blocking": blocked_table(blocked),
+        "blocking": _blocks(blocked),
     }
 
 

@@ -176,6 +176,20 @@ def test_levels_hold_what_fits():
     assert found.level(1e9).best == 12.0
 
 
+def test_the_better_of_two_measurements_counts():
+    machine, one = module("machine"), limits()
+    slower = dataclasses.replace(one, peak=90.0, product=95.0)
+    levels = (dataclasses.replace(one.levels[0], gbytes_per_s={"read": 50.0, "write": 1.0}),)
+    other = dataclasses.replace(slower, levels=levels + one.levels[1:])
+    machines = [machine.Machine("a machine", "2026-01-31", (each,)) for each in (one, other)]
+    found = machines[0].better(machines[1])
+    assert (found.of(2).peak, found.of(2).product) == (100.0, 95.0)
+    assert found.of(2).levels[0].gbytes_per_s == {"read": 50.0, "write": 20.0}
+    assert found == machines[1].better(machines[0])
+    assert "L3, write" in machine.table(found)
+    assert "L3, write" not in machine.table(found, ["read"])
+
+
 # --- reports --------------------------------------------------------------------------------------
 
 
@@ -250,6 +264,24 @@ def test_the_best_change_of_blocks_is_found():
     times = {1: [1.0, 1.0, 9.0], 4: [3.0, 2.0, 2.0]}
     change = blocking.best_change(times, ("a", "b", "c"))
     assert change == blocking.Change(1, "b", 4, 4.0)
+
+
+def test_rows_of_blocks_survive_json(tmp_path: Path):
+    blocking = module("blocking")
+    samples = {"1": [30, 20, 25], "4": [50, 50, 60], blocking.APART: [10, 10, 10]}
+    change = blocking.Change(1, "b", 4, 4.0)
+    row = blocking.Row(
+        "resnet50", 4, "a machine", samples, {"1": 4, "4": 9}, {"4": 8.0}, change, 2.0
+    )
+    path = tmp_path / "blocking.json"
+    blocking.save([row], path)
+    other = dataclasses.replace(row, batch=8, samples_ns={"8": [5, 5]}, steps_ns={"8": 8.0})
+    blocking.save([other], path)
+    assert [blocking.Row.from_json(found) for found in json.loads(path.read_text())] == [row, other]
+    assert row.gain("1") == 2.0
+    page = path.with_suffix(".md").read_text()
+    assert "| resnet50, batch 4 | 1 at a time | 0.000 | **2.00** |" in page
+    assert "1 up to `b`, then 4 | 0.000 | 2.00 |" in page
 
 
 # --- charts ---------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def test_it_is_what_a_search_gives(
         patch.setattr("stridewise.api.plans.model_file", pytest.fail)  # nothing is even read
         found = compiled(source, cache)
     assert np.array_equal(found(INPUT), searched(INPUT))
-    # Biases and the like stay with a plan that was searched; that of a ready model is not there yet.
+    # Biases stay with a plan that was searched; that of a ready model is not there yet.
     assert found.memory == dataclasses.replace(searched.memory, originals=0)
     assert str(found.program) == str(searched.program)
     assert found.program == searched.program

@@ -74,6 +74,7 @@ inline void convert_eights(const Runs &runs) {
         const std::byte *low = runs.src + runs.from[i];
         const std::byte *high = is_last ? low : runs.src + runs.from[i + 1];
         prefetch(runs.next + runs.from[i]);
+        if (!is_last) prefetch(runs.next + runs.from[i + 1]);
         split_vector(runs.dst + runs.to[i], is_last ? unused : runs.dst + runs.to[i + 1],
                      Lanes<To>::packed(Lanes<F32>::load(low), Lanes<F32>::load(high)));
     }
@@ -87,6 +88,7 @@ inline void convert_runs(const ConvertedRuns &job) {
     if (job.is_paired) {
         for (std::int64_t i = 0; i + 2 <= runs.count; i += 2) {
             prefetch(runs.next + runs.from[i]);
+            prefetch(runs.next + runs.from[i + 1]);
             convert_sixteen<To, kStream>(runs.src + runs.from[i], runs.src + runs.from[i + 1],
                                          runs.dst + runs.to[i]);
         }

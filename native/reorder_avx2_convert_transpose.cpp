@@ -117,6 +117,8 @@ inline void convert_packed(const Transposition &t) {
             const std::int64_t later = r + i + kAhead;
             const std::byte *next =
                 later < t.row_count ? t.src + t.rows[later] : t.next + t.rows[later % t.row_count];
+            // They seldom begin at a line, so that they end in one more.
+            prefetch(next + kLine * columns - 1);
             for (std::int64_t k = 0; k < columns; ++k) {
                 prefetch(next + kLine * k);
                 Vector::store(packed + i * pitch + 16 * kTo * k, load_row<To>(src + 64 * k, 16));

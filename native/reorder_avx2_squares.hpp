@@ -6,11 +6,24 @@
 namespace stridewise {
 namespace {
 
+template <typename T>
+inline T load_as(const std::byte *src) {
+    T found;
+    std::memcpy(&found, src, sizeof found);
+    return found;
+}
+
 // A square of vectors: kSide of them with kSide elements of kWidth bytes each.
 struct Square1 {
     using Register = Xmm;
     using Vector = __m128i;
     static constexpr std::int64_t kWidth = 1, kSide = 16;
+    // One element from each of kSide places.
+    static Vector gathered(const std::byte *src, const std::int64_t *rows) {
+        const auto at = [&](int i) { return load_as<char>(src + rows[i]); };
+        return _mm_setr_epi8(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), at(9),
+                             at(10), at(11), at(12), at(13), at(14), at(15));
+    }
     [[gnu::always_inline]] static void transpose(Vector (&v)[16]) {
         Vector a[16];
         for (int i = 0; i < 8; ++i) {
@@ -36,6 +49,11 @@ struct Square2 {
     using Register = Xmm;
     using Vector = __m128i;
     static constexpr std::int64_t kWidth = 2, kSide = 8;
+    // One element from each of kSide places.
+    static Vector gathered(const std::byte *src, const std::int64_t *rows) {
+        const auto at = [&](int i) { return load_as<short>(src + rows[i]); };
+        return _mm_setr_epi16(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
+    }
     static void transpose(Vector (&v)[8]) {
         Vector a[8];
         for (int i = 0; i < 4; ++i) {
@@ -58,6 +76,11 @@ struct Square4 {
     using Register = Ymm;
     using Vector = __m256i;
     static constexpr std::int64_t kWidth = 4, kSide = 8;
+    // One element from each of kSide places.
+    static Vector gathered(const std::byte *src, const std::int64_t *rows) {
+        const auto at = [&](int i) { return load_as<int>(src + rows[i]); };
+        return _mm256_setr_epi32(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
+    }
     static void transpose(Vector (&v)[8]) {
         Vector a[8], b[8];
         for (int i = 0; i < 4; ++i) {
@@ -81,6 +104,11 @@ struct Square8 {
     using Register = Ymm;
     using Vector = __m256i;
     static constexpr std::int64_t kWidth = 8, kSide = 4;
+    // One element from each of kSide places.
+    static Vector gathered(const std::byte *src, const std::int64_t *rows) {
+        const auto at = [&](int i) { return load_as<long long>(src + rows[i]); };
+        return _mm256_setr_epi64x(at(0), at(1), at(2), at(3));
+    }
     static void transpose(Vector (&v)[4]) {
         const Vector a = _mm256_unpacklo_epi64(v[0], v[1]), b = _mm256_unpackhi_epi64(v[0], v[1]);
         const Vector c = _mm256_unpacklo_epi64(v[2], v[3]), d = _mm256_unpackhi_epi64(v[2], v[3]);
@@ -95,6 +123,9 @@ struct Square16 {
     using Register = Ymm;
     using Vector = __m256i;
     static constexpr std::int64_t kWidth = 16, kSide = 2;
+    static Vector gathered(const std::byte *src, const std::int64_t *rows) {
+        return _mm256_setr_m128i(Xmm::load(src + rows[0]), Xmm::load(src + rows[1]));
+    }
     static void transpose(Vector (&v)[2]) {
         const Vector a = v[0], b = v[1];
         v[0] = _mm256_permute2x128_si256(a, b, 0x20);

@@ -59,13 +59,15 @@ inline void transpose_block(const Transposition &t, std::int64_t r, std::int64_t
     }
 }
 
-// Gathers rows of a column, element by element.
+// Gathers rows of a column, element by element, a vector at a time: what is stored in pieces could
+// not be loaded in one for a while.
 template <typename S>
 inline void gather(const Transposition &t, std::int64_t r, std::int64_t c, std::int64_t count,
                    std::byte *to) {
     const std::byte *src = t.src + c * S::kWidth;
-    for (std::int64_t i = 0; i < count; ++i) {
-        std::memcpy(to + i * S::kWidth, src + t.rows[r + i], S::kWidth);
+    for (std::int64_t i = 0; i < count; i += S::kSide) {
+        const std::int64_t *rows = t.rows + r + i;
+        S::Register::store(to + i * S::kWidth, S::gathered(src, rows));
     }
 }
 
@@ -78,7 +80,12 @@ inline void transpose_lines(const Transposition &t, std::int64_t r, std::int64_t
     constexpr std::int64_t kRows = kDepth * kLine / S::kWidth;
     constexpr std::int64_t kFew = 2;  // columns that are not worth a square of their own
     alignas(kLine) std::byte lines[kLine / S::kWidth][kDepth * kLine];
-    for (std::int64_t i = 0; i < kRows; ++i) fetch_next(t, t.rows[r + i] + c * S::kWidth);
+    for (std::int64_t i = 0; i < kRows; ++i) {
+        const std::int64_t row = t.rows[r + i] + c * S::kWidth;
+        fetch_next(t, row);
+        // Where the next row does not follow, nothing else fetches the line in which this one ends.
+        if (!t.is_packed || i % 16 == 15) fetch_next(t, row + columns * S::kWidth - 1);
+    }
     std::int64_t done = 0;
     while (columns - done > kFew) {
         const std::int64_t count = least(S::kSide, columns - done);
@@ -160,10 +167,33 @@ inline void transpose_tall(const Transposition &t, std::int64_t r, std::int64_t 
     }
 }
 
+// Four rows, and columns in multiples of eight.
+inline void transpose_four(const Transposition &t) {
+    for (std::int64_t c = 0; c < t.column_count; c += 8) {
+        const std::int64_t offset = c * Square4::kWidth;
+        const std::int64_t *to = t.columns + c;
+        __m256i v[4];
+        for (std::int64_t i = 0; i < 4; ++i) {
+            v[i] = Ymm::load(t.src + offset + t.rows[i]);
+            if (c % 16 == 0) fetch_next(t, t.rows[i] + offset);
+        }
+        // Each lane is a square of its own.
+        const __m256i a = _mm256_unpacklo_epi32(v[0], v[1]), b = _mm256_unpackhi_epi32(v[0], v[1]);
+        const __m256i d = _mm256_unpacklo_epi32(v[2], v[3]), e = _mm256_unpackhi_epi32(v[2], v[3]);
+        split_vector(t.dst + to[0], t.dst + to[4], _mm256_unpacklo_epi64(a, d));
+        split_vector(t.dst + to[1], t.dst + to[5], _mm256_unpackhi_epi64(a, d));
+        split_vector(t.dst + to[2], t.dst + to[6], _mm256_unpacklo_epi64(b, e));
+        split_vector(t.dst + to[3], t.dst + to[7], _mm256_unpackhi_epi64(b, e));
+    }
+}
+
 template <typename S>
 void transpose(const Transposition &t) {
     constexpr std::int64_t kSide = kLine / S::kWidth;
     const std::int64_t rows = t.row_count + t.zero_rows;
+    if constexpr (S::kWidth == 4) {
+        if (rows == 4 && t.zero_rows == 0 && t.column_count % 8 == 0) return transpose_four(t);
+    }
     const auto block = [&](std::int64_t r, std::int64_t c) {
         if (r + kSide <= t.row_count && c + kSide <= t.column_count) {
             transpose_block<S>(t, r, c);

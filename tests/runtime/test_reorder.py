@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import product
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -161,6 +162,8 @@ def test_onednn_moves_bytes_as_we_do(before, after, shape):
     np.testing.assert_array_equal(bits(run(array)), bits(reference_reorder(array, src, dst)))
 
 
+SWIZZLED = "os_is_yx_osa4_isa8_osv8_isv4_swizzled_by_4"
+
 REAL = [
     ("NCHW", "NHWC", (2, 37, 19, 23)),
     ("NHWC", "NCHW", (2, 37, 19, 23)),
@@ -176,6 +179,9 @@ REAL = [
     ("NCHW", "N,C,H,W: walk N C H |16 W", (2, 3, 9, 21)),
     ("NCHW", "N,C,H,W: walk W H C N", (5, 70, 12, 90)),
     ("NCHW", "NCHW", (1, 3, 101, 170)),
+    ("HWIO", SWIZZLED, (70, 40, 3, 3)),
+    (SWIZZLED, "HWIO", (70, 40, 3, 3)),
+    ("os_iyx_osv32__ai32", SWIZZLED, (64, 36, 3, 3)),
 ]
 
 
@@ -229,6 +235,32 @@ def test_dtypes_are_converted_on_the_way(src, dst, fmt, engine):
     np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))
     if src == dst:
         np.testing.assert_array_equal(bits(found), bits(expected))
+
+
+LARGE = [
+    ("NCHW", "NHWC", (2, 64, 20, 23)),
+    ("NHWC", "NCHW", (2, 64, 20, 23)),
+    ("NCHW", "nChw16c", (2, 48, 20, 23)),
+    ("nChw16c", "nChw8c", (2, 48, 20, 23)),
+    ("nChw8c", "nChw16c", (2, 48, 20, 23)),
+    ("nChw16c", "NHWC", (2, 48, 20, 23)),
+    ("OIHW", "OIhw16i16o", (48, 64, 3, 3)),
+    ("OIHW", "OIhw16i16o", (32, 320, 1, 1)),
+    ("NCHW", "FRACTAL_Z", (96, 64, 3, 3)),
+    ("NCHW", "FRACTAL_Z", (48, 32, 5, 5)),
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("src", "dst", "shape"), LARGE)
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "s8", "u8"])
+def test_shapes_larger_than_a_tile_are_converted(src, dst, shape, dtype, engine):
+    a = desc(shape, "f32", Format.parse(src))
+    b = desc(shape, dtype, Format.parse(dst, block=16 if dst == "FRACTAL_Z" else None))
+    array = values(a.dtype, prod(shape)).reshape(a.storage.shape)
+    found = sw.Reorder(a, b, engine=engine, threads=2)(array, dirty(b))
+    expected = reference_reorder(array, a, b)
+    np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -36,8 +36,10 @@ Array = NDArray[Any]
 _ONE_THREAD = 128 << 10
 """Fewer bytes than this on both sides together are moved by one thread: waking others takes
 longer."""
-_ROUNDS = 3
-_KERNELS = 1
+_FEWEST_ROUNDS, _MOST_ROUNDS, _TRIAL_NS = 3, 20, 20_000_000
+"""A trial of engines runs each so often, and on until it took so long or was often enough: the
+shorter a run, the more it is disturbed."""
+_KERNELS = 2
 """Counts the changes to the speed of ``native/reorder_*``; timings of other kernels do not hold."""
 _BFLOAT16 = dtype_of("bf16")
 
@@ -177,7 +179,10 @@ class Reorder:
         costs = dict(cache.load().get(key, ()))
         if set(costs) != set(self._runs):
             costs = {name: float("inf") for name in self._runs}
-            for _ in range(_ROUNDS):
+            began = time.perf_counter_ns()
+            for turn in range(_MOST_ROUNDS):
+                if turn >= _FEWEST_ROUNDS and time.perf_counter_ns() - began > _TRIAL_NS:
+                    break
                 for name, run in self._runs.items():
                     start = time.perf_counter_ns()
                     run(array, out, True)

@@ -136,16 +136,7 @@ void Reorder::run_part(const std::byte *src, std::byte *dst, int part, int parts
     const ReorderWorker worker(types_, scales_, *kernels_, src, dst, stream, scratch.get());
     for (const auto &group : groups_) {
         const std::int64_t total = rounds(group.loops);
-        const std::int64_t first = total * part / parts, last = total * (part + 1) / parts;
-        if (first == last) continue;
-        Odometer outer(group.loops, first);
-        // Memory takes as long to answer as many a small tile takes to move.
-        Odometer scout(group.loops, first + group.lookahead);
-        for (std::int64_t round = first; round < last; ++round, outer.next(), scout.next()) {
-            for (const auto &tile : group.tiles) {
-                worker.run_all(tile, outer.place(), scout.place());
-            }
-        }
+        worker.run_group(group, total * part / parts, total * (part + 1) / parts);
     }
     if (stream) kernels_->fence();
 }

@@ -9,13 +9,6 @@
 
 namespace stridewise {
 
-// Tiles that share their outermost loops.
-struct ReorderGroup {
-    std::vector<ReorderLoop> loops;
-    std::vector<ReorderTile> tiles;
-    std::int64_t lookahead = 1;  // rounds; worked out from the tiles
-};
-
 class Reorder {
   public:
     // `fill_nbytes` of the destination are zeroed first. Throws std::invalid_argument where a loop

@@ -19,20 +19,50 @@ inline auto load_row(const std::byte *row, std::int64_t columns) {
     return Lanes<To>::packed(_mm256_castsi256_ps(low), _mm256_castsi256_ps(high));
 }
 
-// Sixteen rows that will be read soon.
-struct Ahead {
-    const std::byte *src;
-    const std::int64_t *rows;
+// Fetches the lines of rows that will be read soon, some with each block of those that are being
+// read. Rows that lie near each other come in the order of memory. Of rows that lie apart a line
+// each comes at a time, as do those that are read: so many pages of DRAM answer at once.
+class Scout {
+  public:
+    // Rows that lie apart, of the transposition to come.
+    explicit Scout(const Transposition &t) : src_(t.next), row_(t.rows) {}
+
+    // `count` rows that lie near each other, distributed to so many blocks.
+    Scout(const std::byte *src, const std::int64_t *rows, std::int64_t count, std::int64_t columns,
+          std::int64_t blocks)
+        : src_(src), row_(rows), end_(rows + count), nbytes_((columns + 15) / 16 * kLine) {
+        each_ = (count * (nbytes_ / kLine) + blocks - 1) / blocks;
+    }
+
+    // The block that is being read begins at the given row and column.
+    void fetch(std::int64_t r, std::int64_t c) {
+        if (end_ == nullptr) {
+            for (std::int64_t i = 0; i < 16; ++i) prefetch(src_ + row_[r + i] + 4 * c);
+            return;
+        }
+        for (std::int64_t i = 0; i < each_ && row_ != end_; ++i) {
+            prefetch(src_ + *row_ + at_);
+            at_ += kLine;
+            if (at_ < nbytes_) continue;
+            at_ = 0;
+            ++row_;
+        }
+    }
+
+  private:
+    const std::byte *src_;
+    const std::int64_t *row_, *end_ = nullptr;
+    std::int64_t nbytes_ = 0, each_ = 0, at_ = 0;
 };
 
 // Sixteen rows and up to as many columns of float32, converted and then transposed: each whole line
-// of the source is read at once, and one of each of the rows to `fetch`. `put` takes a column and
-// what it consists of, also for those of the sixteen that do not exist.
+// of the source is read at once. `put` takes a column and what it consists of, also for those of
+// the sixteen that do not exist.
 template <typename To, typename Put>
-inline void convert_block(const Transposition &t, std::int64_t r, std::int64_t c,
-                          const Ahead &fetch, const Put &put) {
+inline void convert_block(const Transposition &t, std::int64_t r, std::int64_t c, Scout &scout,
+                          const Put &put) {
     typename Lanes<To>::Vector::Vector v[16];
-    for (std::int64_t i = 0; i < 16; ++i) prefetch(fetch.src + fetch.rows[i]);
+    scout.fetch(r, c);
     const std::byte *src = t.src + 4 * c;
     for (std::int64_t i = 0; i < 16; ++i) {
         v[i] = load_row<To>(src + t.rows[r + i], t.column_count - c);
@@ -43,20 +73,19 @@ inline void convert_block(const Transposition &t, std::int64_t r, std::int64_t c
 
 // Columns that are shorter than a line each.
 template <typename To, bool kStream>
-inline void convert_short(const Transposition &t, std::int64_t r, std::int64_t c) {
+inline void convert_short(const Transposition &t, std::int64_t r, std::int64_t c, Scout &scout) {
     constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
     using Vector = typename Lanes<To>::Vector;
     const std::int64_t columns = t.column_count - c, *to = t.columns + c;
     std::byte *dst = t.dst + r * kTo;
-    const Ahead fetch{t.next + 4 * c, t.rows + r};
     if (columns >= 16) {
-        convert_block<To>(t, r, c, fetch, [&](std::int64_t j, auto v) {
+        convert_block<To>(t, r, c, scout, [&](std::int64_t j, auto v) {
             Vector::template put<kStream>(dst + to[j], v);
         });
         return;
     }
     alignas(kLine) std::byte found[16][16 * kTo];
-    convert_block<To>(t, r, c, fetch, [&](std::int64_t j, auto v) { Vector::store(found[j], v); });
+    convert_block<To>(t, r, c, scout, [&](std::int64_t j, auto v) { Vector::store(found[j], v); });
     for (std::int64_t j = 0; j < columns; ++j) {
         Vector::template put<kStream>(dst + to[j], Vector::load(found[j]));
     }
@@ -64,31 +93,33 @@ inline void convert_short(const Transposition &t, std::int64_t r, std::int64_t c
 
 constexpr std::int64_t kDepth = 4;  // lines of a column that are written together
 
+// What fetches up to `most` rows: those behind the ones being read, or the first of the
+// transposition to come.
+inline Scout scout_beyond(const Transposition &t, std::int64_t r, std::int64_t rows,
+                          std::int64_t most) {
+    constexpr std::int64_t kPage = 4096;
+    if (t.rows[1] - t.rows[0] >= kPage) return Scout(t);
+    const std::int64_t blocks = rows / 16 * ((t.column_count + 15) / 16), end = r + rows;
+    if (end == t.row_count) return Scout(t.next, t.rows, least(most, end), t.column_count, blocks);
+    return Scout(t.src, t.rows + end, least(most, t.row_count - end), t.column_count, blocks);
+}
+
 // Columns of whole lines, up to four of each at a time: streaming stores that are far apart cost
 // DRAM a new row each. Rows are read in long stretches, for the same reason.
 template <typename To>
 inline void convert_tall(const Transposition &t) {
     constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
-    constexpr std::int64_t kColumns = 64, kRows = kLine / kTo, kInFlight = 4096, kPage = 4096;
+    constexpr std::int64_t kColumns = 64, kRows = kDepth * kLine / kTo;
     using Vector = typename Lanes<To>::Vector;
     alignas(kLine) std::byte lines[kColumns][kDepth * kLine];
-    const bool is_far = t.rows[1] - t.rows[0] >= kPage;
-    for (std::int64_t c = 0; c < t.column_count; c += kColumns) {
-        const std::int64_t columns = least(kColumns, t.column_count - c);
-        // A tile may be larger than the caches. Of rows that are near each other no more is fetched
-        // than is in flight.
-        const std::int64_t ahead = kInFlight / (4 * kColumns);
-        const auto fetch = [&](std::int64_t row) -> Ahead {
-            if (is_far || row + ahead >= t.row_count) return {t.next + 4 * c, t.rows + row};
-            return {t.src + 4 * c, t.rows + row + ahead};
-        };
-        for (std::int64_t r = 0; r < t.row_count; r += kDepth * kRows) {
-            const std::int64_t rows = least(kDepth * kRows, t.row_count - r);
+    for (std::int64_t r = 0; r < t.row_count; r += kRows) {
+        const std::int64_t rows = least(kRows, t.row_count - r);
+        Scout scout = scout_beyond(t, r, rows, kRows);
+        for (std::int64_t c = 0; c < t.column_count; c += kColumns) {
+            const std::int64_t columns = least(kColumns, t.column_count - c);
             for (std::int64_t i = 0; i < rows; i += 16) {
-                const Ahead near = fetch(r + i);
                 for (std::int64_t k = 0; k < columns; k += 16) {
-                    const Ahead here{near.src + 4 * k, near.rows};
-                    convert_block<To>(t, r + i, c + k, here, [&](std::int64_t j, auto v) {
+                    convert_block<To>(t, r + i, c + k, scout, [&](std::int64_t j, auto v) {
                         Vector::store(lines[k + j] + i * kTo, v);
                     });
                 }
@@ -146,8 +177,10 @@ void transpose_f32(const Transposition &t) {
     constexpr std::int64_t kRows = kLine / static_cast<std::int64_t>(sizeof(typename To::Type));
     if (t.is_packed && t.column_count < 16 && t.row_count % 32 == 0) return convert_packed<To>(t);
     if (t.stream && t.row_count % kRows == 0) return convert_tall<To>(t);
+    Scout scout(t);
     const auto block = [&](std::int64_t r, std::int64_t c) {
-        t.stream ? convert_short<To, true>(t, r, c) : convert_short<To, false>(t, r, c);
+        t.stream ? convert_short<To, true>(t, r, c, scout)
+                 : convert_short<To, false>(t, r, c, scout);
     };
     if (t.by_columns) {
         for (std::int64_t c = 0; c < t.column_count; c += 16) {

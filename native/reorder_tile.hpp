@@ -40,6 +40,13 @@ struct ReorderTile {
     std::vector<std::pair<std::size_t, std::int64_t>> spans{};  // rows that follow one another
 };
 
+// Tiles that share their outermost loops.
+struct ReorderGroup {
+    std::vector<ReorderLoop> loops;
+    std::vector<ReorderTile> tiles;
+    std::int64_t lookahead = 1;  // rounds that memory takes to answer; worked out from the tiles
+};
+
 // Element types, or, where values stay what they are, their size alone.
 struct ReorderTypes {
     std::int64_t src_itemsize, dst_itemsize;

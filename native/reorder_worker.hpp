@@ -23,6 +23,41 @@ class ReorderWorker {
           stream_(stream),
           scratch_(scratch) {}
 
+    // Runs some rounds of a group, and fetches what is used `lookahead` rounds later.
+    void run_group(const ReorderGroup &group, std::int64_t first, std::int64_t last) const {
+        if (first == last) return;
+        Odometer here(group.loops, first), ahead(group.loops, first + group.lookahead);
+        if (group.tiles.size() == 1 && is_bare(group.tiles[0])) {
+            return run_bare(group.tiles[0], last - first, here, ahead);
+        }
+        for (std::int64_t round = first; round < last; ++round, here.next(), ahead.next()) {
+            for (const auto &tile : group.tiles) run_all(tile, here.place(), ahead.place());
+        }
+    }
+
+  private:
+    using Kernel = void (*)(const Transposition &);
+
+    // Whether there is nothing to do but to call a kernel.
+    bool is_bare(const ReorderTile &tile) const {
+        return !tile.is_zero && !tile.is_runs && !types_.conversion && tile.loops.empty() &&
+               (!stream_ || tile.staged_columns.empty());
+    }
+
+    // Small tiles take no longer than to find out what to do with them, which is done once here.
+    void run_bare(const ReorderTile &tile, std::int64_t count, Odometer &here,
+                  Odometer &ahead) const {
+        const Kernel kernel = kernel_of(tile, tile.width * types_.dst_itemsize);
+        const Place start{tile.src, tile.dst, tile.scale};
+        Transposition t = unplaced(tile);
+        for (std::int64_t round = 0; round < count; ++round, here.next(), ahead.next()) {
+            move_to(t, here.place().plus(start), ahead.place().src + tile.src);
+            t.stream = stream_ && tile.is_aligned &&
+                       reinterpret_cast<std::uintptr_t>(t.dst) % kCacheLine == 0;
+            kernel(t);
+        }
+    }
+
     // Runs a tile through its own loops, from `here` on, and fetches what is used at `ahead`.
     void run_all(const ReorderTile &tile, const Place &here, const Place &ahead) const {
         const Place start{tile.src, tile.dst, tile.scale};
@@ -37,7 +72,6 @@ class ReorderWorker {
         }
     }
 
-  private:
     Quantization scales_at(std::int64_t index) const {
         const ReorderScales &s = scales_;
         const std::int64_t at = s.src_zero.size() > 1 ? index : 0;
@@ -117,12 +151,9 @@ class ReorderWorker {
         }
     }
 
-    void transposition(const ReorderTile &tile, const Place &at, std::int64_t next) const {
-        const std::int64_t width = tile.width * types_.dst_itemsize;
+    // A transposition but for its place.
+    static Transposition unplaced(const ReorderTile &tile) {
         Transposition t{};
-        t.src = src_ + at.src;
-        t.next = src_ + next;
-        t.dst = dst_ + at.dst;
         t.rows = tile.rows.data();
         t.columns = tile.columns.data();
         t.row_count = static_cast<std::int64_t>(tile.rows.size());
@@ -130,6 +161,19 @@ class ReorderWorker {
         t.zero_rows = tile.zeros;
         t.is_packed = tile.is_packed;
         t.by_columns = tile.by_columns;
+        return t;
+    }
+
+    void move_to(Transposition &t, const Place &at, std::int64_t next) const {
+        t.src = src_ + at.src;
+        t.next = src_ + next;
+        t.dst = dst_ + at.dst;
+    }
+
+    void transposition(const ReorderTile &tile, const Place &at, std::int64_t next) const {
+        const std::int64_t width = tile.width * types_.dst_itemsize;
+        Transposition t = unplaced(tile);
+        move_to(t, at, next);
         const bool is_aligned =
             stream_ && reinterpret_cast<std::uintptr_t>(t.dst) % kCacheLine == 0;
         const bool direct = types_.conversion && in_registers(tile);
@@ -150,6 +194,12 @@ class ReorderWorker {
                         tile.stretch, true});
     }
 
+    Kernel kernel_of(const ReorderTile &tile, std::int64_t width) const {
+        const int kernel = width_index(width);
+        const Kernel interleave = tile.is_interleaved ? kernels_->interleave[kernel] : nullptr;
+        return interleave != nullptr ? interleave : kernels_->transpose[kernel];
+    }
+
     // A transposition that converts by way of the scratch, if at all.
     void transpose(const ReorderTile &tile, const Place &at, std::int64_t next, std::int64_t width,
                    Transposition &t) const {
@@ -159,12 +209,7 @@ class ReorderWorker {
             t.next = nullptr;
             t.rows = tile.converted_rows.data();
         }
-        const int kernel = width_index(width);
-        if (tile.is_interleaved && kernels_->interleave[kernel] != nullptr) {
-            kernels_->interleave[kernel](t);
-        } else {
-            kernels_->transpose[kernel](t);
-        }
+        kernel_of(tile, width)(t);
     }
 
     // Whether a kernel converts the tile without a scratch.

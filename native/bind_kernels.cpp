@@ -15,26 +15,48 @@ using namespace nb::literals;
 namespace stridewise {
 namespace {
 
+// The two axes of an argument.
+std::array<std::int64_t, 2> axes_of(const Dims &values, const char *what) {
+    require(values.size() == 2, std::string("winograd: expected ") + what + " of two axes");
+    return {values[0], values[1]};
+}
+
+struct WinogradGeometry {
+    Dims begins, ends, window, dilations;
+};
+
 // What a convolution is told by the descriptors of its source and destination.
-WinogradOptions winograd_options(const MemoryDesc &src, const MemoryDesc &dst, bool has_bias,
-                                 const Dims &begins, const Dims &ends, int tile, int lanes,
-                                 int threads, const std::string &isa) {
+WinogradOptions winograd_options(const MemoryDesc &src, const MemoryDesc &dst,
+                                 const WinogradGeometry &geometry) {
     const Dims from = src.dims(), to = dst.dims();
     require(from.size() == 4 && to.size() == 4, "winograd: expected images of two axes");
-    require(begins.size() == 2 && ends.size() == 2, "winograd: expected pads of two axes");
-    const bool channels_last = src == MemoryDesc(from, "f32", "acdb");
-    return {from[0],  from[1], from[2],
-            from[3],  to[1],   {begins[0], begins[1], ends[0], ends[1]},
-            tile,     lanes,   channels_last,
-            has_bias, threads, isa};
+    const auto begins = axes_of(geometry.begins, "pads"), ends = axes_of(geometry.ends, "pads");
+    WinogradOptions options{};
+    options.images = from[0];
+    options.channels = from[1];
+    options.height = from[2];
+    options.width = from[3];
+    options.outputs = to[1];
+    options.pads = {begins[0], begins[1], ends[0], ends[1]};
+    options.window = axes_of(geometry.window, "a window");
+    options.dilations = axes_of(geometry.dilations, "dilations");
+    options.channels_last = src == MemoryDesc(from, "f32", "acdb");
+    return options;
 }
 
 void init_winograd(Winograd *self, const MemoryDesc &src, const MemoryDesc &dst, bool has_bias,
                    const Dims &begins, const Dims &ends, const Entries &entries, int tile,
-                   int lanes, int threads, const std::string &isa) {
+                   int lanes, int threads, const Dims &window, const Dims &dilations,
+                   std::int64_t groups, const std::string &isa) {
     const PostOps post_ops = parse_post_ops(entries);
-    const Winograd made(
-        winograd_options(src, dst, has_bias, begins, ends, tile, lanes, threads, isa), post_ops);
+    WinogradOptions options = winograd_options(src, dst, {begins, ends, window, dilations});
+    options.groups = groups;
+    options.tile = tile;
+    options.lanes = lanes;
+    options.has_bias = has_bias;
+    options.threads = threads;
+    options.isa = isa;
+    const Winograd made(std::move(options), post_ops);
     const auto check_desc = [&](int arg, const MemoryDesc &given, const char *what) {
         const MemoryDesc wanted = made.arg_desc(arg);
         require(given == wanted, std::string("winograd: expected ") + what + " of " +
@@ -79,7 +101,7 @@ void bind_kernels(nb::module_ &m) {
     nb::class_<Winograd, Kernel>(m, "Winograd", nb::is_final())
         .def("__init__", &init_winograd, "src"_a, "dst"_a, "has_bias"_a, "pads_begin"_a,
              "pads_end"_a, "post_ops"_a, nb::kw_only(), "tile"_a, "lanes"_a, "threads"_a,
-             "isa"_a = "")
+             "window"_a = Dims{3, 3}, "dilations"_a = Dims{1, 1}, "groups"_a = 1, "isa"_a = "")
         .def("pack_into", &pack_winograd, "array"_a, "buffer"_a, "offset"_a);
     m.def("winograd_isas", &winograd_isas, "lanes"_a);
     m.def(

@@ -1,13 +1,13 @@
 #include "winograd.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <map>
 
 #include "errors.hpp"
 #include "threads.hpp"
+#include "winograd_points.hpp"
 
 namespace stridewise {
 namespace {
@@ -17,6 +17,8 @@ namespace {
 constexpr std::int64_t kBlockBytes = 320 << 10;
 // Where threads share the outputs, all of them read the same block from the third level.
 constexpr std::int64_t kSharedBytes = 2 << 20;
+// Of a few groups, pixels, products and weights stay in the second level.
+constexpr std::int64_t kGroupBytes = 96 << 10;
 // Blocks of more tiles gain nothing: a panel of weights is then used often enough.
 constexpr std::int64_t kMostTiles = 48;
 // Distances are kept off multiples of the size of a page, which map to the same cache sets.
@@ -31,14 +33,35 @@ std::int64_t off_page(std::int64_t count) {
     return lines % kPage == 0 ? lines + kLine : lines;
 }
 
+std::string by(std::int64_t high, std::int64_t wide) {
+    return std::to_string(high) + "x" + std::to_string(wide);
+}
+
+// Windows of one column are those of one row of the transposed image.
+bool is_transposed(const WinogradOptions &options) {
+    return options.window[1] == 1;
+}
+
+WinogradTile tile_of(const WinogradOptions &options) {
+    auto [high, wide] = options.window;
+    if (is_transposed(options)) std::swap(high, wide);
+    const auto taps_high = static_cast<int>(high), taps_wide = static_cast<int>(wide);
+    return {taps_high == 1 ? 1 : options.tile, options.tile, taps_high, taps_wide};
+}
+
 const WinogradKernels &find_kernels(const WinogradOptions &options) {
-    require(options.tile == 2 || options.tile == 4,
-            "winograd: expected a tile of 2 or 4, got " + std::to_string(options.tile));
+    const auto find = [&]() {
+        const WinogradTile tile = tile_of(options);
 #ifdef STRIDEWISE_AVX2
-    if (options.isa == "avx512") return avx512_winograd_kernels(options.tile);
-    if (options.isa == "avx2") return avx2_winograd_kernels(options.tile);
+        if (options.isa == "avx512") return avx512_winograd_kernels(tile);
+        if (options.isa == "avx2") return avx2_winograd_kernels(tile);
 #endif
-    return portable_winograd_kernels(options.tile, options.lanes);
+        return portable_winograd_kernels(tile, options.lanes);
+    };
+    const WinogradKernels *found = find();
+    require(found != nullptr, "winograd: there are no tiles of " + std::to_string(options.tile) +
+                                  " for windows of " + by(options.window[0], options.window[1]));
+    return *found;
 }
 
 #ifdef STRIDEWISE_AVX2
@@ -120,17 +143,89 @@ ImageStrides strides_of(bool channels_last, std::int64_t lanes, std::int64_t cha
     return {ceil_div(channels, lanes) * chunk, chunk, width * lanes, lanes};
 }
 
-// G of F(tile x tile, 3 x 3); see winograd_lanes.hpp.
-std::vector<std::array<double, 3>> weight_transform(int tile) {
-    if (tile == 2) return {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}};
-    const double a = std::sqrt(0.5), b = std::sqrt(2.0), third = 1.0 / 3.0, sixth = 1.0 / 6.0;
-    return {{1, 0, 0},
-            {-2 * third, -2 * third * a, -third},
-            {-2 * third, 2 * third * a, -third},
-            {sixth, sixth * b, third},
-            {sixth, -sixth * b, third},
-            {0, 0, 1}};
+// Tiles of all phases along one axis: the first result of each is below the extent.
+std::int64_t tiles_along(std::int64_t extent, std::int64_t results, std::int64_t dilation) {
+    const std::int64_t turn = results * dilation;
+    return extent / turn * dilation + std::min(extent % turn, dilation);
 }
+
+WinogradShape shape_of(const WinogradOptions &options, const WinogradTile &tile,
+                       std::int64_t lanes) {
+    const auto &o = options;
+    WinogradShape shape;
+    shape.height = o.height;
+    shape.width = o.width;
+    shape.out_height = o.height + o.pads[0] + o.pads[2] - o.dilations[0] * (o.window[0] - 1);
+    shape.out_width = o.width + o.pads[1] + o.pads[3] - o.dilations[1] * (o.window[1] - 1);
+    require(shape.out_height >= 1 && shape.out_width >= 1,
+            "winograd: the window does not fit into the padded source");
+    shape.pad_top = o.pads[0];
+    shape.pad_left = o.pads[1];
+    shape.channels = o.channels;
+    shape.outputs = o.outputs;
+    shape.dilation_high = o.dilations[0];
+    shape.dilation_wide = o.dilations[1];
+    shape.source = strides_of(o.channels_last, lanes, o.channels, o.height, o.width);
+    shape.result = strides_of(o.channels_last, lanes, o.outputs, shape.out_height, shape.out_width);
+    if (is_transposed(o)) {
+        std::swap(shape.height, shape.width);
+        std::swap(shape.out_height, shape.out_width);
+        std::swap(shape.pad_top, shape.pad_left);
+        std::swap(shape.dilation_high, shape.dilation_wide);
+        std::swap(shape.source.row, shape.source.pixel);
+        std::swap(shape.result.row, shape.result.pixel);
+    }
+    shape.tiles_high = tiles_along(shape.out_height, tile.high, shape.dilation_high);
+    shape.tiles_wide = tiles_along(shape.out_width, tile.wide, shape.dilation_wide);
+    return shape;
+}
+
+using TapTransform = void (*)(const double *taps, double *values);
+
+TapTransform tap_transform(int places, int taps) {
+    static const std::map<std::pair<int, int>, TapTransform> table = {
+        {{1, 1}, [](const double *given, double *values) { *values = *given; }},
+        {{4, 3}, transform_taps<4, 3>},
+        {{6, 3}, transform_taps<6, 3>},
+        {{6, 5}, transform_taps<6, 5>},
+        {{8, 5}, transform_taps<8, 5>},
+        {{8, 7}, transform_taps<8, 7>},
+        {{10, 7}, transform_taps<10, 7>},
+    };
+    return table.at({places, taps});
+}
+
+// Transforms windows of one tile, in double precision.
+class WindowTransform {
+  public:
+    explicit WindowTransform(const WinogradTile &tile)
+        : tile_(tile),
+          vertical_(tap_transform(tile.places_high(), tile.taps_high)),
+          horizontal_(tap_transform(tile.places_wide(), tile.taps_wide)) {}
+
+    // `values` has room for places_high() x places_wide().
+    void operator()(const float *window, double *values) const {
+        double lines[kMost * kMost], taps[kMost], column[kMost];
+        for (int j = 0; j < tile_.taps_wide; ++j) {
+            for (int i = 0; i < tile_.taps_high; ++i) {
+                taps[i] = static_cast<double>(window[i * tile_.taps_wide + j]);
+            }
+            vertical_(taps, column);
+            for (int i = 0; i < tile_.places_high(); ++i) {
+                lines[i * tile_.taps_wide + j] = column[i];
+            }
+        }
+        for (int i = 0; i < tile_.places_high(); ++i) {
+            horizontal_(lines + i * tile_.taps_wide, values + i * tile_.places_wide());
+        }
+    }
+
+    static constexpr int kMost = 10;  // places along an axis
+
+  private:
+    WinogradTile tile_;
+    TapTransform vertical_, horizontal_;
+};
 
 }  // namespace
 
@@ -164,24 +259,17 @@ Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
             "winograd: expected positive extents");
     require(*std::min_element(o.pads.begin(), o.pads.end()) >= 0, "winograd: negative padding");
     require(o.threads >= 1, "threads: expected at least 1, got " + std::to_string(o.threads));
-    shape_.height = o.height;
-    shape_.width = o.width;
-    shape_.out_height = o.height + o.pads[0] + o.pads[2] - 2;
-    shape_.out_width = o.width + o.pads[1] + o.pads[3] - 2;
-    require(shape_.out_height >= 1 && shape_.out_width >= 1,
-            "winograd: the window does not fit into the padded source");
-    shape_.pad_top = o.pads[0];
-    shape_.pad_left = o.pads[1];
-    shape_.channels = o.channels;
-    shape_.outputs = o.outputs;
-    shape_.tiles_high = ceil_div(shape_.out_height, o.tile);
-    shape_.tiles_wide = ceil_div(shape_.out_width, o.tile);
+    require(std::min(o.dilations[0], o.dilations[1]) >= 1, "winograd: expected positive dilations");
     const std::int64_t lanes = kernels_->lanes;
-    shape_.source = strides_of(o.channels_last, lanes, o.channels, o.height, o.width);
-    shape_.result =
-        strides_of(o.channels_last, lanes, o.outputs, shape_.out_height, shape_.out_width);
+    require(o.groups >= 1 && o.channels % o.groups == 0 && o.outputs % o.groups == 0,
+            "winograd: expected groups that divide the channels, got " + std::to_string(o.groups));
+    require(
+        o.groups == 1 || (o.channels / o.groups % lanes == 0 && o.outputs / o.groups % lanes == 0),
+        "winograd: groups fill no whole vectors");
+    shape_ = shape_of(o, kernels_->tile, lanes);
     chunks_ = ceil_div(o.channels, lanes);
     pairs_ = ceil_div(o.outputs, 2 * lanes);
+    depth_ = chunks_ / o.groups;
 
     const std::int64_t rows = kernels_->row_count;
     const std::int64_t tile_bytes = window() * chunks_ * lanes * std::int64_t{sizeof(float)};
@@ -205,6 +293,7 @@ Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
     const std::int64_t products = window() * products_stride_;
     const std::int64_t pixels = window() * transformed_.xi_stride;
     thread_stride_ = off_page(share_outputs_ ? products : products + pixels);
+    if (o.groups > 1) block_groups();
 
     args_ = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
     if (o.has_bias) args_.push_back(DNNL_ARG_BIAS);
@@ -222,16 +311,19 @@ std::int64_t Winograd::tile_count() const {
 
 std::size_t Winograd::packed_count() const {
     const std::int64_t lanes = kernels_->lanes;
-    return static_cast<std::size_t>(pairs_ * window() * chunks_ * lanes * 2 * lanes);
+    return static_cast<std::size_t>(pairs_ * window() * depth_ * lanes * 2 * lanes);
 }
 
 std::size_t Winograd::weights_nbytes() const {
-    return static_cast<std::size_t>(options_.outputs * options_.channels * 9) * sizeof(float);
+    const std::int64_t taps = options_.window[0] * options_.window[1];
+    const std::int64_t channels = options_.channels / options_.groups;
+    return static_cast<std::size_t>(options_.outputs * channels * taps) * sizeof(float);
 }
 
 std::string Winograd::impl() const {
-    const std::string tile = std::to_string(options_.tile);
-    return "winograd_" + tile + "x" + tile + ":" + options_.isa;
+    std::int64_t high = kernels_->tile.high, wide = kernels_->tile.wide;
+    if (is_transposed(options_)) std::swap(high, wide);
+    return "winograd_" + by(high, wide) + ":" + options_.isa;
 }
 
 std::size_t Winograd::scratchpad_nbytes() const {
@@ -263,28 +355,26 @@ MemoryDesc Winograd::arg_desc(int arg) const {
     }
     require(std::find(args_.begin(), args_.end(), arg) != args_.end(),
             "winograd: there is no argument " + std::to_string(arg));
-    return image_desc(options_.outputs, shape_.out_height, shape_.out_width);
+    std::int64_t high = shape_.out_height, wide = shape_.out_width;
+    if (is_transposed(options_)) std::swap(high, wide);
+    return image_desc(options_.outputs, high, wide);
 }
 
 void Winograd::pack(const float *weights, float *packed) const {
-    const auto g = weight_transform(options_.tile);
-    const std::int64_t lanes = kernels_->lanes, size = options_.tile + 2;
-    const std::int64_t panel = chunks_ * lanes * 2 * lanes;
+    const WindowTransform transformed(kernels_->tile);
+    const std::int64_t lanes = kernels_->lanes;
+    const std::int64_t taps = options_.window[0] * options_.window[1];
+    const std::int64_t panel = depth_ * lanes * 2 * lanes;
+    const std::int64_t channels = options_.channels / options_.groups;
     std::memset(packed, 0, packed_count() * sizeof(float));
     const auto transform = [&](std::int64_t output) {
         const std::int64_t pair = output / (2 * lanes), column = output % (2 * lanes);
-        for (std::int64_t channel = 0; channel < options_.channels; ++channel) {
-            const float *w = weights + (output * options_.channels + channel) * 9;
+        for (std::int64_t channel = 0; channel < channels; ++channel) {
+            double values[WindowTransform::kMost * WindowTransform::kMost];
+            transformed(weights + (output * channels + channel) * taps, values);
             float *to = packed + pair * window() * panel + channel * 2 * lanes + column;
-            for (std::int64_t i = 0; i < size; ++i) {
-                double line[3];
-                for (int x = 0; x < 3; ++x) {
-                    line[x] = g[i][0] * w[x] + g[i][1] * w[3 + x] + g[i][2] * w[6 + x];
-                }
-                for (std::int64_t j = 0; j < size; ++j) {
-                    const double value = line[0] * g[j][0] + line[1] * g[j][1] + line[2] * g[j][2];
-                    to[(i * size + j) * panel] = static_cast<float>(value);
-                }
+            for (std::int64_t xi = 0; xi < window(); ++xi) {
+                to[xi * panel] = static_cast<float>(values[xi]);
             }
         }
     };
@@ -357,6 +447,69 @@ void Winograd::by_outputs(const Call &call, float *scratch) const {
     }
 }
 
+void Winograd::block_groups() {
+    const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
+    const std::int64_t vectors = options_.outputs / options_.groups / lanes;
+    const std::int64_t groups = vectors % 2 == 0 ? 1 : 2;
+    unit_chunks_ = groups * depth_;
+    unit_pairs_ = ceil_div(groups * vectors, 2);
+    share_outputs_ = false;
+    const std::int64_t tile_bytes = window() * unit_chunks_ * lanes * std::int64_t{sizeof(float)};
+    const std::int64_t most = std::max(kGroupBytes / tile_bytes / rows, std::int64_t{1}) * rows;
+    block_ = ceil_div(std::min(most, tile_count()), rows) * rows;
+    transformed_.chunk_stride = block_ * lanes;
+    transformed_.xi_stride = off_page(unit_chunks_ * block_ * lanes);
+    products_stride_ = off_page(block_ * 2 * lanes);
+    thread_stride_ = off_page(window() * (products_stride_ + transformed_.xi_stride));
+}
+
+// As multiply(), for transformed pixels from `chunk` on. The vectors of a pair may be results of
+// two groups.
+void Winograd::multiply_groups(const Call &call, std::int64_t first, std::int64_t count,
+                               std::int64_t pair, std::int64_t chunk, const float *transformed,
+                               float *products) const {
+    const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
+    const std::int64_t panel = depth_ * lanes * 2 * lanes;
+    const std::int64_t vectors = options_.outputs / options_.groups / lanes;
+    const auto pixels_of = [&](std::int64_t vector) {
+        const std::int64_t group = std::min(vector / vectors, options_.groups - 1);
+        return transformed + (group * depth_ - chunk) * transformed_.chunk_stride;
+    };
+    const float *low = pixels_of(2 * pair), *high = pixels_of(2 * pair + 1);
+    for (std::int64_t xi = 0; xi < window(); ++xi) {
+        const float *weights = call.weights + (pair * window() + xi) * panel;
+        for (std::int64_t begin = 0; begin < count; begin += rows) {
+            const std::int64_t from = xi * transformed_.xi_stride + begin * lanes;
+            kernels_->multiply_groups(low + from, high + from, transformed_.chunk_stride, depth_,
+                                      weights, products + xi * products_stride_ + begin * 2 * lanes,
+                                      std::min(rows, count - begin));
+        }
+    }
+    kernels_->output(shape_, products, products_stride_, first, count, pair, call.result);
+}
+
+void Winograd::by_groups(const Call &call, float *scratch) const {
+    const std::int64_t total = tile_count(), blocks = ceil_div(total, block_);
+    const std::int64_t parcels = ceil_div(pairs_, unit_pairs_) * blocks;
+    in_parallel(options_.threads, [&](int part, int parts) {
+        float *products = scratch + part * thread_stride_;
+        float *transformed = products + window() * products_stride_;
+        for (std::int64_t parcel = parcels * part / parts; parcel < parcels * (part + 1) / parts;
+             ++parcel) {
+            const std::int64_t unit = parcel / blocks, first = parcel % blocks * block_;
+            const std::int64_t count = std::min(block_, total - first);
+            const std::int64_t chunk = unit * unit_chunks_;
+            const std::int64_t chunks = std::min(unit_chunks_, chunks_ - chunk);
+            kernels_->input(shape_, call.source + chunk * shape_.source.chunk, first, count, 0,
+                            chunks, transformed_, transformed);
+            const std::int64_t pair_end = std::min((unit + 1) * unit_pairs_, pairs_);
+            for (std::int64_t pair = unit * unit_pairs_; pair < pair_end; ++pair) {
+                multiply_groups(call, first, count, pair, chunk, transformed, products);
+            }
+        }
+    });
+}
+
 void Winograd::execute(const std::vector<void *> &data, void *scratchpad) const {
     auto *bias = static_cast<float *>(scratchpad);
     const std::int64_t outputs = pairs_ * 2 * kernels_->lanes;
@@ -378,6 +531,7 @@ void Winograd::execute(const std::vector<void *> &data, void *scratchpad) const 
     call.result = {static_cast<float *>(data[2]), bias, stages.data(),
                    static_cast<int>(stages.size()), !options_.channels_last};
     float *scratch = bias + off_page(outputs);
+    if (options_.groups > 1) return by_groups(call, scratch);
     share_outputs_ ? by_outputs(call, scratch) : by_tiles(call, scratch);
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -12,23 +14,15 @@
 namespace stridewise {
 namespace {
 
-// Transformed pixels of a block fill about half of a second-level cache, beside the products and
-// the weights that stream through it.
-constexpr std::int64_t kBlockBytes = 320 << 10;
-// Where threads share the outputs, all of them read the same block from the third level.
-constexpr std::int64_t kSharedBytes = 2 << 20;
-// Blocks of more tiles gain nothing: a panel of weights is then used often enough.
-constexpr std::int64_t kMostTiles = 48;
-// Distances are kept off multiples of the size of a page, which map to the same cache sets.
-constexpr std::int64_t kPage = 4096 / sizeof(float), kLine = 64 / sizeof(float);
+// An odd number of lines: places of the window, which are written together, are in different sets.
+constexpr std::int64_t kLine = 64 / sizeof(float);
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
     return (a + b - 1) / b;
 }
 
 std::int64_t off_page(std::int64_t count) {
-    const std::int64_t lines = ceil_div(count, kLine) * kLine;
-    return lines % kPage == 0 ? lines + kLine : lines;
+    return (ceil_div(count, kLine) | 1) * kLine;
 }
 
 const WinogradKernels &find_kernels(const WinogradOptions &options) {
@@ -184,27 +178,29 @@ Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
     pairs_ = ceil_div(o.outputs, 2 * lanes);
 
     const std::int64_t rows = kernels_->row_count;
-    const std::int64_t tile_bytes = window() * chunks_ * lanes * std::int64_t{sizeof(float)};
-    const auto tiles_within = [&](std::int64_t nbytes) {
-        return std::clamp(nbytes / tile_bytes / rows * rows, rows, kMostTiles / rows * rows);
-    };
-    const std::int64_t most = tiles_within(kBlockBytes);
-    const std::int64_t each = ceil_div(tile_count(), o.threads);
-    // With few tiles a thread would use each panel of weights once or twice; better to read only a
-    // part of the weights and share the tiles.
-    share_outputs_ = o.threads > 1 && each < 2 * rows && pairs_ >= o.threads;
-    if (share_outputs_) {
-        block_ = std::min(tile_count(), tiles_within(kSharedBytes));
-    } else {
-        block_ = std::min(most, ceil_div(ceil_div(each, ceil_div(each, most)), rows) * rows);
+    blocking_ = choose_blocking(
+        {window(), tile_count(), chunks_, pairs_, lanes, rows, options_.threads}, caches());
+    if (const char *e = std::getenv("SWW")) {
+        long t, p, d, sh;
+        if (sscanf(e, "%ld,%ld,%ld,%ld", &t, &p, &d, &sh) == 4) {
+            if (t) blocking_.tiles = std::min<std::int64_t>(t, tile_count());
+            if (p) blocking_.pairs = std::min<std::int64_t>(p, pairs_);
+            if (d) blocking_.depth = std::min<std::int64_t>(d, chunks_);
+            if (sh) blocking_.share_outputs = sh == 2;
+        }
     }
-    const std::int64_t padded = ceil_div(block_, rows) * rows;
-    transformed_.chunk_stride = padded * lanes;
-    transformed_.xi_stride = off_page(chunks_ * padded * lanes);
-    products_stride_ = off_page(padded * 2 * lanes);
+    if (std::getenv("SWWP"))
+        fprintf(stderr, "F%d %ld tiles C %ld K %ld: block %ld pairs %ld depth %ld share %d\n",
+                options_.tile, (long)tile_count(), (long)(chunks_ * lanes), (long)(pairs_ * 2 * lanes),
+                (long)blocking_.tiles, (long)blocking_.pairs, (long)blocking_.depth,
+                (int)blocking_.share_outputs);
+    transformed_.chunk_stride = rows * lanes;
+    transformed_.xi_stride = off_page(ceil_div(blocking_.tiles, rows) * slot());
+    pair_stride_ = blocking_.tiles * 2 * lanes;
+    products_stride_ = off_page(blocking_.pairs * pair_stride_);
     const std::int64_t products = window() * products_stride_;
     const std::int64_t pixels = window() * transformed_.xi_stride;
-    thread_stride_ = off_page(share_outputs_ ? products : products + pixels);
+    thread_stride_ = off_page(blocking_.share_outputs ? products : products + pixels);
 
     args_ = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
     if (o.has_bias) args_.push_back(DNNL_ARG_BIAS);
@@ -236,7 +232,7 @@ std::string Winograd::impl() const {
 
 std::size_t Winograd::scratchpad_nbytes() const {
     const std::int64_t bias = off_page(pairs_ * 2 * kernels_->lanes);
-    const std::int64_t shared = share_outputs_ ? window() * transformed_.xi_stride : 0;
+    const std::int64_t shared = blocking_.share_outputs ? window() * transformed_.xi_stride : 0;
     return static_cast<std::size_t>(bias + shared + options_.threads * thread_stride_) *
            sizeof(float);
 }
@@ -297,44 +293,94 @@ void Winograd::pack(const float *weights, float *packed) const {
     });
 }
 
-void Winograd::transform(const Call &call, std::int64_t first, std::int64_t count,
-                         std::int64_t chunk, std::int64_t chunk_end, float *transformed) const {
-    kernels_->input(shape_, call.source, first, count, chunk, chunk_end, transformed_, transformed);
+// The groups of a block are as even as can be: one of one or two tiles would wait for its weights.
+// Each is transformed by one of `parts` threads, or a part of the channels of all of them.
+void Winograd::transform(const Call &call, std::int64_t first, std::int64_t count, int part,
+                         int parts, float *transformed) const {
+    const std::int64_t groups = ceil_div(count, kernels_->row_count);
+    const bool by_groups = groups >= 4 * parts || chunks_ < parts;
+    const std::int64_t wide = by_groups ? 1 : chunks_, high = by_groups ? groups : 1;
+    const std::int64_t chunk = wide * part / parts, chunk_end = wide * (part + 1) / parts;
+    const std::int64_t begin_group = by_groups ? high * part / parts : 0;
+    const std::int64_t end_group = by_groups ? high * (part + 1) / parts : groups;
+    for (std::int64_t group = begin_group; group < end_group; ++group) {
+        const std::int64_t begin = count * group / groups, end = count * (group + 1) / groups;
+        kernels_->input(shape_, call.source, first + begin, end - begin, by_groups ? 0 : chunk,
+                        by_groups ? chunks_ : chunk_end, transformed_,
+                        transformed + group * slot());
+    }
 }
 
-void Winograd::multiply(const Call &call, std::int64_t first, std::int64_t count, std::int64_t pair,
-                        const float *transformed, float *products) const {
+// One panel of weights, all groups of a block, and the panel after it.
+struct Winograd::Panel {
+    const float *transformed, *weights, *next;
+    float *products;
+    std::int64_t count;
+};
+
+void Winograd::multiply_panel(const Panel &panel) const {
     const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
-    const std::int64_t panel = chunks_ * lanes * 2 * lanes;
-    // Even groups of tiles, as a group of one or two tiles waits for the weights alone.
-    const std::int64_t groups = ceil_div(count, rows);
-    for (std::int64_t xi = 0; xi < window(); ++xi) {
-        const float *weights = call.weights + (pair * window() + xi) * panel;
+    const std::int64_t chunk_count = 2 * lanes * lanes;
+    const std::int64_t groups = ceil_div(panel.count, rows);
+    const std::int64_t lines = ceil_div(chunk_count / kLine, groups);
+    for (std::int64_t chunk = 0; chunk < chunks_; chunk += blocking_.depth) {
+        const std::int64_t chunks = std::min(blocking_.depth, chunks_ - chunk);
+        const float *next = panel.next == nullptr ? nullptr : panel.next + chunk * chunk_count;
+        const float *next_end = next == nullptr ? nullptr : next + chunks * chunk_count;
         for (std::int64_t group = 0; group < groups; ++group) {
-            const std::int64_t begin = count * group / groups;
-            const std::int64_t end = count * (group + 1) / groups;
-            kernels_->multiply(transformed + xi * transformed_.xi_stride + begin * lanes,
-                               transformed_.chunk_stride, chunks_, weights,
-                               products + xi * products_stride_ + begin * 2 * lanes, end - begin);
+            const std::int64_t begin = panel.count * group / groups;
+            const std::int64_t end = panel.count * (group + 1) / groups;
+            kernels_->multiply({panel.transformed + group * slot() + chunk * rows * lanes,
+                                transformed_.chunk_stride, chunks,
+                                panel.weights + chunk * chunk_count,
+                                panel.products + begin * 2 * lanes, end - begin, chunk > 0, next,
+                                next < next_end ? lines : 0});
+            if (next < next_end) next += chunks * lines * kLine;
         }
     }
-    kernels_->output(shape_, products, products_stride_, first, count, pair, call.result);
+}
+
+void Winograd::multiply(const Call &call, std::int64_t count, std::int64_t pair,
+                        std::int64_t pair_end, const float *transformed, float *products) const {
+    const std::int64_t lanes = kernels_->lanes;
+    const auto weights = [&](std::int64_t at, std::int64_t xi) {
+        return call.weights + (at * window() + xi) * chunks_ * lanes * 2 * lanes;
+    };
+    for (std::int64_t xi = 0; xi < window(); ++xi) {
+        for (std::int64_t at = pair; at < pair_end; ++at) {
+            const float *next = at + 1 < pair_end       ? weights(at + 1, xi)
+                                : xi + 1 < window() ? weights(pair, xi + 1)
+                                                    : nullptr;
+            multiply_panel({transformed + xi * transformed_.xi_stride, weights(at, xi), next,
+                            products + xi * products_stride_ + (at - pair) * pair_stride_, count});
+        }
+    }
+}
+
+void Winograd::finish(const Call &call, std::int64_t first, std::int64_t count, std::int64_t pair,
+                      std::int64_t pair_end, const float *transformed, float *products) const {
+    for (std::int64_t begin = pair; begin < pair_end; begin += blocking_.pairs) {
+        const std::int64_t end = std::min(begin + blocking_.pairs, pair_end);
+        multiply(call, count, begin, end, transformed, products);
+        for (std::int64_t at = begin; at < end; ++at) {
+            kernels_->output(shape_, products + (at - begin) * pair_stride_, products_stride_,
+                             first, count, at, call.result);
+        }
+    }
 }
 
 void Winograd::by_tiles(const Call &call, float *scratch) const {
     const std::int64_t total = tile_count();
-    const std::int64_t blocks = ceil_div(total, block_);
+    const std::int64_t blocks = ceil_div(total, blocking_.tiles);
     in_parallel(options_.threads, [&](int part, int parts) {
         float *products = scratch + part * thread_stride_;
         float *transformed = products + window() * products_stride_;
         for (std::int64_t block = blocks * part / parts; block < blocks * (part + 1) / parts;
              ++block) {
-            const std::int64_t first = block * block_;
-            const std::int64_t count = std::min(block_, total - first);
-            transform(call, first, count, 0, chunks_, transformed);
-            for (std::int64_t pair = 0; pair < pairs_; ++pair) {
-                multiply(call, first, count, pair, transformed, products);
-            }
+            const std::int64_t first = block * blocking_.tiles;
+            const std::int64_t count = std::min(blocking_.tiles, total - first);
+            transform(call, first, count, 0, 1, transformed);
+            finish(call, first, count, 0, pairs_, transformed, products);
         }
     });
 }
@@ -342,17 +388,14 @@ void Winograd::by_tiles(const Call &call, float *scratch) const {
 void Winograd::by_outputs(const Call &call, float *scratch) const {
     const std::int64_t total = tile_count();
     float *transformed = scratch + options_.threads * thread_stride_;
-    for (std::int64_t first = 0; first < total; first += block_) {
-        const std::int64_t count = std::min(block_, total - first);
+    for (std::int64_t first = 0; first < total; first += blocking_.tiles) {
+        const std::int64_t count = std::min(blocking_.tiles, total - first);
         in_parallel(options_.threads, [&](int part, int parts) {
-            transform(call, first, count, chunks_ * part / parts, chunks_ * (part + 1) / parts,
-                      transformed);
+            transform(call, first, count, part, parts, transformed);
         });
         in_parallel(options_.threads, [&](int part, int parts) {
-            for (std::int64_t pair = pairs_ * part / parts; pair < pairs_ * (part + 1) / parts;
-                 ++pair) {
-                multiply(call, first, count, pair, transformed, scratch + part * thread_stride_);
-            }
+            finish(call, first, count, pairs_ * part / parts, pairs_ * (part + 1) / parts,
+                   transformed, scratch + part * thread_stride_);
         });
     }
 }
@@ -378,7 +421,7 @@ void Winograd::execute(const std::vector<void *> &data, void *scratchpad) const 
     call.result = {static_cast<float *>(data[2]), bias, stages.data(),
                    static_cast<int>(stages.size()), !options_.channels_last};
     float *scratch = bias + off_page(outputs);
-    share_outputs_ ? by_outputs(call, scratch) : by_tiles(call, scratch);
+    blocking_.share_outputs ? by_outputs(call, scratch) : by_tiles(call, scratch);
 }
 
 }  // namespace stridewise

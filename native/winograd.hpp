@@ -9,6 +9,7 @@
 
 #include "kernel.hpp"
 #include "primitives.hpp"
+#include "winograd_blocking.hpp"
 #include "winograd_kernels.hpp"
 
 namespace stridewise {
@@ -46,17 +47,21 @@ class Winograd : public Kernel {
     std::size_t weights_nbytes() const;
 
   private:
-    struct Blocking;
     struct Call;
+    struct Panel;
 
     std::int64_t window() const { return (options_.tile + 2) * (options_.tile + 2); }
     std::int64_t tile_count() const;
     std::size_t packed_count() const;
     MemoryDesc image_desc(std::int64_t channels, std::int64_t height, std::int64_t width) const;
-    void transform(const Call &call, std::int64_t first, std::int64_t count, std::int64_t chunk,
-                   std::int64_t chunk_end, float *transformed) const;
-    void multiply(const Call &call, std::int64_t first, std::int64_t count, std::int64_t pair,
+    std::int64_t slot() const { return kernels_->row_count * kernels_->lanes * chunks_; }
+    void transform(const Call &call, std::int64_t first, std::int64_t count, int part, int parts,
+                   float *transformed) const;
+    void multiply(const Call &call, std::int64_t count, std::int64_t pair, std::int64_t pair_end,
                   const float *transformed, float *products) const;
+    void multiply_panel(const Panel &panel) const;
+    void finish(const Call &call, std::int64_t first, std::int64_t count, std::int64_t pair,
+                std::int64_t pair_end, const float *transformed, float *products) const;
     void by_tiles(const Call &call, float *scratch) const;
     void by_outputs(const Call &call, float *scratch) const;
 
@@ -64,12 +69,11 @@ class Winograd : public Kernel {
     const WinogradKernels *kernels_;
     WinogradShape shape_;
     std::int64_t chunks_, pairs_;
-    // How the work is cut: tiles of a block, whether threads share the blocks or the outputs, and
-    // the distances in the scratch, in elements.
-    std::int64_t block_;
-    bool share_outputs_;
+    WinogradBlocking blocking_;
+    // Distances in the scratch, in elements: of transformed pixels, [xi][group of tiles][chunk]
+    // [tile][lane], of products, [xi][pair][tile][2 * lane], and of all that a thread has.
     TransformedTiles transformed_;
-    std::int64_t products_stride_;
+    std::int64_t products_stride_, pair_stride_;
     std::int64_t thread_stride_;
     std::vector<int> args_;
     std::vector<WinogradStage> stages_;

@@ -32,6 +32,19 @@ struct TransformedTiles {
     std::int64_t chunk_stride;  // elements from one chunk of channels to the next
 };
 
+// A matrix product for one place of the window: tiles times one pair of vectors of outputs.
+struct WinogradProduct {
+    const float *transformed;   // [chunk][tile][lane]
+    std::int64_t chunk_stride;  // elements from one chunk of channels to the next
+    std::int64_t chunks;
+    const float *weights;  // [channel][2 * lane]
+    float *products;       // [tile][2 * lane]
+    std::int64_t rows;     // tiles
+    bool resumes;          // adds to the products
+    const float *next;     // weights that are wanted later, as many lines a chunk as follow
+    std::int64_t next_lines;
+};
+
 enum class WinogradPostOp : int {
     relu,  // alpha: the slope of negative values
     clip,  // alpha, beta: the bounds
@@ -82,9 +95,7 @@ struct WinogradKernels {
     void (*input)(const WinogradShape &shape, const float *source, std::int64_t first,
                   std::int64_t count, std::int64_t chunk, std::int64_t chunk_end,
                   const TransformedTiles &tiles, float *transformed);
-    // For one place of the window: `rows` tiles times one pair of vectors of outputs.
-    void (*multiply)(const float *transformed, std::int64_t chunk_stride, std::int64_t chunks,
-                     const float *weights, float *products, std::int64_t rows);
+    void (*multiply)(const WinogradProduct &product);
     // Transforms back `count` tiles of one pair of vectors of outputs, [xi][tile][2 * lane].
     void (*output)(const WinogradShape &shape, const float *products, std::int64_t xi_stride,
                    std::int64_t first, std::int64_t count, std::int64_t pair,

@@ -167,6 +167,7 @@ struct Winograd {
     using V = typename L::V;
     using T = Transform<N, Tile>;
     static constexpr int kWindow = Tile + 2;
+    static constexpr int kLine = 64 / sizeof(float);  // of a cache
 
     static void load_pixels(const WinogradShape &shape, const float *image, std::int64_t top,
                             std::int64_t left, std::int64_t lanes, V *pixels) {
@@ -229,12 +230,21 @@ struct Winograd {
     }
 
     template <int Rows>
-    static void multiply_rows(const float *transformed, std::int64_t chunk_stride,
-                              std::int64_t chunks, const float *weights, float *products) {
+    static void multiply_rows(const WinogradProduct &product) {
+        const float *transformed = product.transformed, *weights = product.weights;
+        const float *next = product.next;
+        float *products = product.products;
         V sums[Rows][2];
 #pragma GCC unroll 16
-        for (int row = 0; row < Rows; ++row) sums[row][0] = sums[row][1] = V{};
-        for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+        for (int row = 0; row < Rows; ++row) {
+            sums[row][0] = product.resumes ? L::load(products + row * 2 * N) : V{};
+            sums[row][1] = product.resumes ? L::load(products + row * 2 * N + N) : V{};
+        }
+        for (std::int64_t chunk = 0; chunk < product.chunks; ++chunk) {
+            for (std::int64_t line = 0; line < product.next_lines; ++line) {
+                __builtin_prefetch(next, 0, 2);
+                next += kLine;
+            }
 #pragma GCC unroll 4
             for (int lane = 0; lane < N; ++lane) {
                 const V low = L::load(weights + lane * 2 * N);
@@ -246,7 +256,7 @@ struct Winograd {
                     sums[row][1] += value * high;
                 }
             }
-            transformed += chunk_stride;
+            transformed += product.chunk_stride;
             weights += 2 * N * N;
         }
 #pragma GCC unroll 16
@@ -256,16 +266,13 @@ struct Winograd {
         }
     }
 
-    using Multiply = void (*)(const float *, std::int64_t, std::int64_t, const float *, float *);
-
     template <int Most>
     struct Products {
-        static void run(const float *transformed, std::int64_t chunk_stride, std::int64_t chunks,
-                        const float *weights, float *products, std::int64_t rows) {
-            if (rows == Most) {
-                multiply_rows<Most>(transformed, chunk_stride, chunks, weights, products);
+        static void run(const WinogradProduct &product) {
+            if (product.rows == Most) {
+                multiply_rows<Most>(product);
             } else if constexpr (Most > 1) {
-                Products<Most - 1>::run(transformed, chunk_stride, chunks, weights, products, rows);
+                Products<Most - 1>::run(product);
             }
         }
     };

@@ -1,0 +1,103 @@
+#include "winograd_blocking.hpp"
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace stridewise {
+namespace {
+
+// Rough costs of one core, in cycles: what they tell apart differs by more than their errors.
+constexpr double kSecond = 0.01, kThird = 0.06, kMemory = 0.25;  // of a byte
+constexpr double kBarrier = 12000;
+// Products of fewer tiles wait for the results of multiplications, not for the multipliers.
+constexpr double kLatency = 4;
+// Panels of more weights are no quicker, of fewer tiles neither.
+constexpr std::int64_t kPanelShare = 2;
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+    return (a + b - 1) / b;
+}
+
+struct Model {
+    const WinogradWork &work;
+    const Caches &caches;
+
+    std::int64_t vector_nbytes() const { return work.lanes * std::int64_t{sizeof(float)}; }
+    std::int64_t channels() const { return work.chunks * work.lanes; }
+    // Of one place of the window.
+    std::int64_t slab_nbytes(std::int64_t tiles) const {
+        return tiles * work.chunks * vector_nbytes();
+    }
+    std::int64_t panel_nbytes() const { return channels() * 2 * vector_nbytes(); }
+
+    // What a byte costs that lies among `nbytes` that are walked again and again.
+    double byte(double nbytes) const {
+        if (nbytes <= 0.75 * static_cast<double>(caches.second)) return kSecond;
+        return nbytes <= 0.5 * static_cast<double>(caches.third) ? kThird : kMemory;
+    }
+
+    double cycles(const WinogradBlocking &b) const {
+        const std::int64_t blocks = ceil_div(work.tiles, b.tiles);
+        const std::int64_t turns = b.share_outputs ? blocks : ceil_div(blocks, work.threads);
+        const std::int64_t pairs = b.share_outputs ? ceil_div(work.pairs, work.threads) : work.pairs;
+        const auto window = static_cast<double>(work.window);
+        const auto groups = static_cast<double>(ceil_div(b.tiles, work.rows));
+        const double rows = std::max(static_cast<double>(b.tiles) / groups, kLatency);
+        const double multiply =
+            window * static_cast<double>(pairs * channels()) * groups * rows;
+
+        const double slab = static_cast<double>(slab_nbytes(b.tiles));
+        const double products =
+            window * static_cast<double>(b.tiles * b.pairs * 2 * vector_nbytes());
+        const double held = products + static_cast<double>(b.pairs * panel_nbytes());
+        const double block = window * slab;
+        const double read = block * static_cast<double>(ceil_div(pairs, b.pairs));
+        const double again = block * static_cast<double>(pairs) - read;
+        const double writers = b.share_outputs ? static_cast<double>(work.threads) : 1.0;
+        double traffic = read * byte(block + held) + again * byte(slab + held / window);
+        traffic += block / writers * byte(block + held);
+        traffic += 2 * products * static_cast<double>(ceil_div(pairs, b.pairs)) * byte(held + slab);
+
+        const double weights = window * static_cast<double>(pairs * panel_nbytes());
+        const double all = window * static_cast<double>(work.pairs * panel_nbytes());
+        const double first = all / static_cast<double>(work.threads) * kMemory * 2;
+        const double later = weights * byte(all + block) * static_cast<double>(turns - 1);
+        const double barriers = b.share_outputs ? 2 * kBarrier : 0.0;
+        return static_cast<double>(turns) * (multiply + traffic + barriers) + first + later;
+    }
+};
+
+}  // namespace
+
+WinogradBlocking choose_blocking(const WinogradWork &work, const Caches &caches) {
+    const Model model{work, caches};
+    const std::int64_t chunk = model.panel_nbytes() / work.chunks;
+    const std::int64_t deepest = std::max<std::int64_t>(caches.first / kPanelShare / chunk, 1);
+    const std::int64_t depth = ceil_div(work.chunks, ceil_div(work.chunks, deepest));
+    WinogradBlocking best{std::min(work.tiles, work.rows), 1, depth, false};
+    double least = model.cycles(best);
+    for (const bool share : {false, true}) {
+        if (share && (work.threads == 1 || work.pairs < work.threads)) continue;
+        const std::int64_t tiles = share ? work.tiles : ceil_div(work.tiles, work.threads);
+        const std::int64_t pairs = share ? ceil_div(work.pairs, work.threads) : work.pairs;
+        const std::int64_t sharers = share ? 1 : work.threads;
+        for (std::int64_t cuts = 1; cuts <= ceil_div(tiles, work.rows); ++cuts) {
+            const std::int64_t each = ceil_div(tiles, cuts);
+            for (std::int64_t kept = 1; kept < 2 * pairs; kept *= 2) {
+                const WinogradBlocking b{each, std::min(kept, pairs), depth, share};
+                const std::int64_t nbytes =
+                    work.window * (model.slab_nbytes(each) +
+                                   b.pairs * each * 2 * model.vector_nbytes());
+                if (nbytes * sharers > caches.third / 2) continue;
+                const double cycles = model.cycles(b);
+                if (cycles < least) {
+                    least = cycles;
+                    best = b;
+                }
+            }
+        }
+    }
+    return best;
+}
+
+}  // namespace stridewise

@@ -191,9 +191,9 @@ Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
     }
     if (std::getenv("SWWP"))
         fprintf(stderr, "F%d %ld tiles C %ld K %ld: block %ld pairs %ld depth %ld share %d\n",
-                options_.tile, (long)tile_count(), (long)(chunks_ * lanes), (long)(pairs_ * 2 * lanes),
-                (long)blocking_.tiles, (long)blocking_.pairs, (long)blocking_.depth,
-                (int)blocking_.share_outputs);
+                options_.tile, (long)tile_count(), (long)(chunks_ * lanes),
+                (long)(pairs_ * 2 * lanes), (long)blocking_.tiles, (long)blocking_.pairs,
+                (long)blocking_.depth, (int)blocking_.share_outputs);
     transformed_.chunk_stride = rows * lanes;
     transformed_.xi_stride = off_page(ceil_div(blocking_.tiles, rows) * slot());
     pair_stride_ = blocking_.tiles * 2 * lanes;
@@ -348,7 +348,7 @@ void Winograd::multiply(const Call &call, std::int64_t count, std::int64_t pair,
     };
     for (std::int64_t xi = 0; xi < window(); ++xi) {
         for (std::int64_t at = pair; at < pair_end; ++at) {
-            const float *next = at + 1 < pair_end       ? weights(at + 1, xi)
+            const float *next = at + 1 < pair_end   ? weights(at + 1, xi)
                                 : xi + 1 < window() ? weights(pair, xi + 1)
                                                     : nullptr;
             multiply_panel({transformed + xi * transformed_.xi_stride, weights(at, xi), next,

@@ -39,12 +39,12 @@ struct Model {
     double cycles(const WinogradBlocking &b) const {
         const std::int64_t blocks = ceil_div(work.tiles, b.tiles);
         const std::int64_t turns = b.share_outputs ? blocks : ceil_div(blocks, work.threads);
-        const std::int64_t pairs = b.share_outputs ? ceil_div(work.pairs, work.threads) : work.pairs;
+        const std::int64_t pairs =
+            b.share_outputs ? ceil_div(work.pairs, work.threads) : work.pairs;
         const auto window = static_cast<double>(work.window);
         const auto groups = static_cast<double>(ceil_div(b.tiles, work.rows));
         const double rows = std::max(static_cast<double>(b.tiles) / groups, kLatency);
-        const double multiply =
-            window * static_cast<double>(pairs * channels()) * groups * rows;
+        const double multiply = window * static_cast<double>(pairs * channels()) * groups * rows;
 
         const double slab = static_cast<double>(slab_nbytes(b.tiles));
         const double products =
@@ -86,8 +86,8 @@ WinogradBlocking choose_blocking(const WinogradWork &work, const Caches &caches)
             for (std::int64_t kept = 1; kept < 2 * pairs; kept *= 2) {
                 const WinogradBlocking b{each, std::min(kept, pairs), depth, share};
                 const std::int64_t nbytes =
-                    work.window * (model.slab_nbytes(each) +
-                                   b.pairs * each * 2 * model.vector_nbytes());
+                    work.window *
+                    (model.slab_nbytes(each) + b.pairs * each * 2 * model.vector_nbytes());
                 if (nbytes * sharers > caches.third / 2) continue;
                 const double cycles = model.cycles(b);
                 if (cycles < least) {

@@ -190,41 +190,48 @@ struct Winograd {
     static void input(const WinogradShape &shape, const float *source, std::int64_t first,
                       std::int64_t count, std::int64_t chunk, std::int64_t chunk_end,
                       const TransformedTiles &tiles, float *transformed) {
-        for (std::int64_t t = 0; t < count; ++t) {
-            const TilePlace place = place_of(shape, first + t);
-            const std::int64_t top = place.y * Tile - shape.pad_top;
-            const std::int64_t left = place.x * Tile - shape.pad_left;
-            const bool inside = top >= 0 && left >= 0 && top + kWindow <= shape.height &&
-                                left + kWindow <= shape.width;
+        // Two tiles at a time, as a line of the cache holds vectors of both.
+        for (std::int64_t begin = 0; begin < count; begin += 2) {
+            const std::int64_t end = begin + 2 < count ? begin + 2 : count;
             for (std::int64_t c = chunk; c < chunk_end; ++c) {
-                const float *image =
-                    source + place.image * shape.source.image + c * shape.source.chunk;
-                const std::int64_t lanes = shape.channels - c * N < N ? shape.channels - c * N : N;
-                V pixels[kWindow * kWindow];
-                V half[kWindow * kWindow];
-                if (inside && lanes == N) {
-                    const float *corner =
-                        image + top * shape.source.row + left * shape.source.pixel;
-                    for (int i = 0; i < kWindow; ++i) {
-                        for (int j = 0; j < kWindow; ++j) {
-                            pixels[i * kWindow + j] =
-                                L::load(corner + i * shape.source.row + j * shape.source.pixel);
-                        }
-                    }
-                } else {
-                    load_pixels(shape, image, top, left, lanes, pixels);
+                for (std::int64_t t = begin; t < end; ++t) {
+                    input_tile(shape, source, place_of(shape, first + t), c, tiles.xi_stride,
+                               transformed + c * tiles.chunk_stride + t * N);
                 }
+            }
+        }
+    }
+
+    static inline void input_tile(const WinogradShape &shape, const float *source,
+                                  const TilePlace &place, std::int64_t chunk,
+                                  std::int64_t xi_stride, float *to) {
+        const std::int64_t top = place.y * Tile - shape.pad_top;
+        const std::int64_t left = place.x * Tile - shape.pad_left;
+        const bool inside =
+            top >= 0 && left >= 0 && top + kWindow <= shape.height && left + kWindow <= shape.width;
+        const float *image = source + place.image * shape.source.image + chunk * shape.source.chunk;
+        const std::int64_t lanes = shape.channels - chunk * N < N ? shape.channels - chunk * N : N;
+        V pixels[kWindow * kWindow];
+        V half[kWindow * kWindow];
+        if (inside && lanes == N) {
+            const float *corner = image + top * shape.source.row + left * shape.source.pixel;
+            for (int i = 0; i < kWindow; ++i) {
                 for (int j = 0; j < kWindow; ++j) {
-                    T::input(pixels + j, kWindow, half + j, kWindow);
+                    pixels[i * kWindow + j] =
+                        L::load(corner + i * shape.source.row + j * shape.source.pixel);
                 }
-                float *to = transformed + c * tiles.chunk_stride + t * N;
-                for (int i = 0; i < kWindow; ++i) {
-                    V line[kWindow];
-                    T::input(half + i * kWindow, 1, line, 1);
-                    for (int j = 0; j < kWindow; ++j) {
-                        L::store(to + (i * kWindow + j) * tiles.xi_stride, line[j]);
-                    }
-                }
+            }
+        } else {
+            load_pixels(shape, image, top, left, lanes, pixels);
+        }
+        for (int j = 0; j < kWindow; ++j) {
+            T::input(pixels + j, kWindow, half + j, kWindow);
+        }
+        for (int i = 0; i < kWindow; ++i) {
+            V line[kWindow];
+            T::input(half + i * kWindow, 1, line, 1);
+            for (int j = 0; j < kWindow; ++j) {
+                L::store(to + (i * kWindow + j) * xi_stride, line[j]);
             }
         }
     }
@@ -367,15 +374,60 @@ struct Winograd {
                 const std::int64_t corner = place.image * shape.result.image +
                                             chunk * shape.result.chunk + top * shape.result.row +
                                             left * shape.result.pixel;
-                for (std::int64_t i = 0; i < high; ++i) {
+                V values[Tile * Tile];
+                for (int i = 0; i < Tile; ++i) {
                     V line[Tile];
                     T::output(sums + i * kWindow, 1, line, 1);
+                    for (int j = 0; j < Tile; ++j) values[i * Tile + j] = line[j] + bias;
+                }
+                if (high == Tile && wide == Tile && lanes == N) {
+                    store_tile(shape.result, result, corner, values);
+                    continue;
+                }
+                for (std::int64_t i = 0; i < high; ++i) {
                     for (std::int64_t j = 0; j < wide; ++j) {
                         const std::int64_t at =
                             corner + i * shape.result.row + j * shape.result.pixel;
-                        store_result(result, at, lanes, line[j] + bias);
+                        store_result(result, at, lanes, values[i * Tile + j]);
                     }
                 }
+            }
+        }
+    }
+
+    // A whole tile of whole vectors, for which one stage after the other is looked up once.
+    static void store_tile(const ImageStrides &strides, const WinogradResult &result,
+                           std::int64_t corner, V *values) {
+        constexpr int kPixels = Tile * Tile;
+        for (int s = 0; s < result.stage_count; ++s) {
+            const WinogradStage &step = result.stages[s];
+            V others[kPixels];
+            if (step.op >= WinogradPostOp::sum) {
+                const bool in_place = step.op == WinogradPostOp::sum;
+                const float *from = (in_place ? result.data : step.operand) + corner;
+                for (int i = 0; i < Tile; ++i) {
+                    for (int j = 0; j < Tile; ++j) {
+                        others[i * Tile + j] = L::load(from + i * strides.row + j * strides.pixel);
+                    }
+                }
+            }
+            if (step.op == WinogradPostOp::clip) {
+                const V low = L::all(step.alpha), high = L::all(step.beta);
+                for (int k = 0; k < kPixels; ++k) {
+                    values[k] = L::smaller(high, L::larger(low, values[k]));
+                }
+            } else if (step.op == WinogradPostOp::sum || step.op == WinogradPostOp::add) {
+                for (int k = 0; k < kPixels; ++k) values[k] += others[k];
+            } else if (step.op < WinogradPostOp::sum) {
+                for (int k = 0; k < kPixels; ++k) values[k] = stage(step, values[k], V{});
+            } else {
+                for (int k = 0; k < kPixels; ++k) values[k] = stage(step, values[k], others[k]);
+            }
+        }
+        float *to = result.data + corner;
+        for (int i = 0; i < Tile; ++i) {
+            for (int j = 0; j < Tile; ++j) {
+                L::store(to + i * strides.row + j * strides.pixel, values[i * Tile + j]);
             }
         }
     }

@@ -17,8 +17,7 @@ std::int64_t size_of([[maybe_unused]] int level, std::int64_t otherwise) {
 }  // namespace
 
 const Caches &caches() {
-    static const Caches found = {size_of(1, 32 << 10), size_of(2, 512 << 10),
-                                 size_of(3, 16 << 20)};
+    static const Caches found = {size_of(1, 32 << 10), size_of(2, 512 << 10), size_of(3, 16 << 20)};
     return found;
 }
 

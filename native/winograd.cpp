@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -16,6 +14,8 @@ namespace {
 
 // An odd number of lines: places of the window, which are written together, are in different sets.
 constexpr std::int64_t kLine = 64 / sizeof(float);
+// That are transformed back together.
+constexpr std::int64_t kOutputTiles = 8;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
     return (a + b - 1) / b;
@@ -180,20 +180,6 @@ Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
     const std::int64_t rows = kernels_->row_count;
     blocking_ = choose_blocking(
         {window(), tile_count(), chunks_, pairs_, lanes, rows, options_.threads}, caches());
-    if (const char *e = std::getenv("SWW")) {
-        long t, p, d, sh;
-        if (sscanf(e, "%ld,%ld,%ld,%ld", &t, &p, &d, &sh) == 4) {
-            if (t) blocking_.tiles = std::min<std::int64_t>(t, tile_count());
-            if (p) blocking_.pairs = std::min<std::int64_t>(p, pairs_);
-            if (d) blocking_.depth = std::min<std::int64_t>(d, chunks_);
-            if (sh) blocking_.share_outputs = sh == 2;
-        }
-    }
-    if (std::getenv("SWWP"))
-        fprintf(stderr, "F%d %ld tiles C %ld K %ld: block %ld pairs %ld depth %ld share %d\n",
-                options_.tile, (long)tile_count(), (long)(chunks_ * lanes),
-                (long)(pairs_ * 2 * lanes), (long)blocking_.tiles, (long)blocking_.pairs,
-                (long)blocking_.depth, (int)blocking_.share_outputs);
     transformed_.chunk_stride = rows * lanes;
     transformed_.xi_stride = off_page(ceil_div(blocking_.tiles, rows) * slot());
     pair_stride_ = blocking_.tiles * 2 * lanes;
@@ -362,9 +348,14 @@ void Winograd::finish(const Call &call, std::int64_t first, std::int64_t count, 
     for (std::int64_t begin = pair; begin < pair_end; begin += blocking_.pairs) {
         const std::int64_t end = std::min(begin + blocking_.pairs, pair_end);
         multiply(call, count, begin, end, transformed, products);
-        for (std::int64_t at = begin; at < end; ++at) {
-            kernels_->output(shape_, products + (at - begin) * pair_stride_, products_stride_,
-                             first, count, at, call.result);
+        // All outputs of a few tiles, whose pixels lie side by side if channels are last.
+        for (std::int64_t tile = 0; tile < count; tile += kOutputTiles) {
+            const std::int64_t tiles = std::min(kOutputTiles, count - tile);
+            for (std::int64_t at = begin; at < end; ++at) {
+                kernels_->output(
+                    shape_, products + (at - begin) * pair_stride_ + tile * 2 * kernels_->lanes,
+                    products_stride_, first + tile, tiles, at, call.result);
+            }
         }
     }
 }

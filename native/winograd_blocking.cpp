@@ -6,12 +6,18 @@
 namespace stridewise {
 namespace {
 
-// Rough costs of one core, in cycles: what they tell apart differs by more than their errors.
-constexpr double kSecond = 0.01, kThird = 0.06, kMemory = 0.25;  // of a byte
-constexpr double kBarrier = 12000;
+// Rough costs of a byte for one core, in cycles, by where the data lies that is walked again and
+// again: what they tell apart differs by more than their errors. Panels and slabs are streams,
+// which the processor fetches ahead; the transforms scatter to and gather from all places of the
+// window.
+struct Cost {
+    double second, third, memory;
+};
+constexpr Cost kStream = {0.005, 0.05, 0.25}, kScatter = {0.05, 0.4, 0.6};
+constexpr double kBarrier = 6000;
 // Products of fewer tiles wait for the results of multiplications, not for the multipliers.
 constexpr double kLatency = 4;
-// Panels of more weights are no quicker, of fewer tiles neither.
+// Which part of the first-level cache a panel of weights fills, beside the tiles.
 constexpr std::int64_t kPanelShare = 2;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
@@ -30,10 +36,9 @@ struct Model {
     }
     std::int64_t panel_nbytes() const { return channels() * 2 * vector_nbytes(); }
 
-    // What a byte costs that lies among `nbytes` that are walked again and again.
-    double byte(double nbytes) const {
-        if (nbytes <= 0.75 * static_cast<double>(caches.second)) return kSecond;
-        return nbytes <= 0.5 * static_cast<double>(caches.third) ? kThird : kMemory;
+    double byte(const Cost &cost, double nbytes) const {
+        if (nbytes <= 0.75 * static_cast<double>(caches.second)) return cost.second;
+        return nbytes <= 0.5 * static_cast<double>(caches.third) ? cost.third : cost.memory;
     }
 
     double cycles(const WinogradBlocking &b) const {
@@ -46,22 +51,25 @@ struct Model {
         const double rows = std::max(static_cast<double>(b.tiles) / groups, kLatency);
         const double multiply = window * static_cast<double>(pairs * channels()) * groups * rows;
 
-        const double slab = static_cast<double>(slab_nbytes(b.tiles));
+        const auto slab = static_cast<double>(slab_nbytes(b.tiles));
+        const auto panels = static_cast<double>(b.pairs * panel_nbytes());
         const double products =
             window * static_cast<double>(b.tiles * b.pairs * 2 * vector_nbytes());
-        const double held = products + static_cast<double>(b.pairs * panel_nbytes());
         const double block = window * slab;
-        const double read = block * static_cast<double>(ceil_div(pairs, b.pairs));
-        const double again = block * static_cast<double>(pairs) - read;
+        const auto passes = static_cast<double>(ceil_div(pairs, b.pairs));
         const double writers = b.share_outputs ? static_cast<double>(work.threads) : 1.0;
-        double traffic = read * byte(block + held) + again * byte(slab + held / window);
-        traffic += block / writers * byte(block + held);
-        traffic += 2 * products * static_cast<double>(ceil_div(pairs, b.pairs)) * byte(held + slab);
+        const double again = static_cast<double>(pairs) - passes;
+        const double traffic = block * passes * byte(kStream, block + products) +
+                               block * again * byte(kStream, slab + panels) +
+                               block / writers * byte(kScatter, block) +
+                               2 * products * passes * byte(kScatter, products + slab + panels);
 
         const double weights = window * static_cast<double>(pairs * panel_nbytes());
         const double all = window * static_cast<double>(work.pairs * panel_nbytes());
-        const double first = all / static_cast<double>(work.threads) * kMemory * 2;
-        const double later = weights * byte(all + block) * static_cast<double>(turns - 1);
+        // All cores share the memory; what another one has read comes from the third level.
+        const double others = weights - all / static_cast<double>(work.threads);
+        const double first = all * kStream.memory + others * kStream.third;
+        const double later = weights * byte(kStream, all + block) * static_cast<double>(turns - 1);
         const double barriers = b.share_outputs ? 2 * kBarrier : 0.0;
         return static_cast<double>(turns) * (multiply + traffic + barriers) + first + later;
     }

@@ -354,6 +354,7 @@ struct Winograd {
         for (std::int64_t t = 0; t < count; ++t) {
             const TilePlace place = place_of(shape, first + t);
             const std::int64_t top = place.y * Tile, left = place.x * Tile;
+            if (t + 1 < count) expect_tile(shape, result, place_of(shape, first + t + 1), pair);
             const std::int64_t high = shape.out_height - top < Tile ? shape.out_height - top : Tile;
             const std::int64_t wide = shape.out_width - left < Tile ? shape.out_width - left : Tile;
             for (int half = 0; half < 2; ++half) {
@@ -391,6 +392,25 @@ struct Winograd {
                         store_result(result, at, lanes, values[i * Tile + j]);
                     }
                 }
+            }
+        }
+    }
+
+    // Fetches what a tile's results will be written to, while the one before it is computed.
+    static inline void expect_tile(const WinogradShape &shape, const WinogradResult &result,
+                                   const TilePlace &place, std::int64_t pair) {
+        if ((place.y + 1) * Tile > shape.out_height || (place.x + 1) * Tile > shape.out_width ||
+            (2 * pair + 2) * N > shape.outputs) {
+            return;
+        }
+        const float *corner = result.data + place.image * shape.result.image +
+                              2 * pair * shape.result.chunk + place.y * Tile * shape.result.row +
+                              place.x * Tile * shape.result.pixel;
+        for (int i = 0; i < Tile; ++i) {
+            for (int j = 0; j < Tile; ++j) {
+                const float *at = corner + i * shape.result.row + j * shape.result.pixel;
+                __builtin_prefetch(at, 1);
+                if (result.blocked || N > kLine / 2) __builtin_prefetch(at + shape.result.chunk, 1);
             }
         }
     }

@@ -12,15 +12,16 @@
 namespace stridewise {
 namespace {
 
-// An odd number of lines: places of the window, which are written together, are in different sets.
-constexpr std::int64_t kLine = 64 / sizeof(float);
-// That are transformed back together.
+constexpr std::int64_t kLine = 64 / sizeof(float);  // of a cache
+// Tiles that are transformed back together.
 constexpr std::int64_t kOutputTiles = 8;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
     return (a + b - 1) / b;
 }
 
+// An odd number of lines, so that places of the window, which are written together, are in
+// different sets of the caches.
 std::int64_t off_page(std::int64_t count) {
     return (ceil_div(count, kLine) | 1) * kLine;
 }
@@ -285,19 +286,17 @@ void Winograd::transform(const Call &call, std::int64_t first, std::int64_t coun
                          int parts, float *transformed) const {
     const std::int64_t groups = ceil_div(count, kernels_->row_count);
     const bool by_groups = groups >= 4 * parts || chunks_ < parts;
-    const std::int64_t wide = by_groups ? 1 : chunks_, high = by_groups ? groups : 1;
-    const std::int64_t chunk = wide * part / parts, chunk_end = wide * (part + 1) / parts;
-    const std::int64_t begin_group = by_groups ? high * part / parts : 0;
-    const std::int64_t end_group = by_groups ? high * (part + 1) / parts : groups;
-    for (std::int64_t group = begin_group; group < end_group; ++group) {
+    const std::int64_t items = by_groups ? groups : chunks_;
+    const std::int64_t from = items * part / parts, to = items * (part + 1) / parts;
+    for (std::int64_t group = by_groups ? from : 0; group < (by_groups ? to : groups); ++group) {
         const std::int64_t begin = count * group / groups, end = count * (group + 1) / groups;
-        kernels_->input(shape_, call.source, first + begin, end - begin, by_groups ? 0 : chunk,
-                        by_groups ? chunks_ : chunk_end, transformed_,
-                        transformed + group * slot());
+        kernels_->input(shape_, call.source, first + begin, end - begin, by_groups ? 0 : from,
+                        by_groups ? chunks_ : to, transformed_, transformed + group * slot());
     }
 }
 
-// One panel of weights, all groups of a block, and the panel after it.
+// One panel of weights, what it is multiplied with, and the panel after it, which is fetched
+// meanwhile.
 struct Winograd::Panel {
     const float *transformed, *weights, *next;
     float *products;

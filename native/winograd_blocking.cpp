@@ -36,11 +36,18 @@ struct Model {
     }
     std::int64_t panel_nbytes() const { return channels() * 2 * vector_nbytes(); }
 
+    // Transformed pixels and products of all threads.
+    std::int64_t scratch_nbytes(const WinogradBlocking &b) const {
+        const std::int64_t pixels = slab_nbytes(b.tiles) * (b.share_outputs ? 1 : work.threads);
+        return work.window * (pixels + work.threads * b.pairs * b.tiles * 2 * vector_nbytes());
+    }
+
     double byte(const Cost &cost, double nbytes) const {
         if (nbytes <= 0.75 * static_cast<double>(caches.second)) return cost.second;
         return nbytes <= 0.5 * static_cast<double>(caches.third) ? cost.third : cost.memory;
     }
 
+    // Of the slowest thread: arithmetic and traffic one after the other.
     double cycles(const WinogradBlocking &b) const {
         const std::int64_t blocks = ceil_div(work.tiles, b.tiles);
         const std::int64_t turns = b.share_outputs ? blocks : ceil_div(blocks, work.threads);
@@ -88,15 +95,12 @@ WinogradBlocking choose_blocking(const WinogradWork &work, const Caches &caches)
         if (share && (work.threads == 1 || work.pairs < work.threads)) continue;
         const std::int64_t tiles = share ? work.tiles : ceil_div(work.tiles, work.threads);
         const std::int64_t pairs = share ? ceil_div(work.pairs, work.threads) : work.pairs;
-        const std::int64_t sharers = share ? 1 : work.threads;
-        for (std::int64_t cuts = 1; cuts <= ceil_div(tiles, work.rows); ++cuts) {
+        // Neighbors among many cuts are as good as each other.
+        for (std::int64_t cuts = 1; cuts <= ceil_div(tiles, work.rows); cuts += 1 + cuts / 16) {
             const std::int64_t each = ceil_div(tiles, cuts);
             for (std::int64_t kept = 1; kept < 2 * pairs; kept *= 2) {
                 const WinogradBlocking b{each, std::min(kept, pairs), depth, share};
-                const std::int64_t nbytes =
-                    work.window *
-                    (model.slab_nbytes(each) + b.pairs * each * 2 * model.vector_nbytes());
-                if (nbytes * sharers > caches.third / 2) continue;
+                if (model.scratch_nbytes(b) > caches.third / 2) continue;
                 const double cycles = model.cycles(b);
                 if (cycles < least) {
                     least = cycles;

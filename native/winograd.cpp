@@ -12,25 +12,20 @@
 namespace stridewise {
 namespace {
 
-// Transformed pixels of a block fill about half of a second-level cache, beside the products and
-// the weights that stream through it.
-constexpr std::int64_t kBlockBytes = 320 << 10;
-// Where threads share the outputs, all of them read the same block from the third level.
-constexpr std::int64_t kSharedBytes = 2 << 20;
-// Of a few groups, pixels, products and weights stay in the second level.
+// Of a few groups of channels, pixels, products and weights stay in the second level.
 constexpr std::int64_t kGroupBytes = 96 << 10;
-// Blocks of more tiles gain nothing: a panel of weights is then used often enough.
-constexpr std::int64_t kMostTiles = 48;
-// Distances are kept off multiples of the size of a page, which map to the same cache sets.
-constexpr std::int64_t kPage = 4096 / sizeof(float), kLine = 64 / sizeof(float);
+constexpr std::int64_t kLine = 64 / sizeof(float);  // of a cache
+// Tiles that are transformed back together.
+constexpr std::int64_t kOutputTiles = 8;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
     return (a + b - 1) / b;
 }
 
+// An odd number of lines, so that places of the window, which are written together, are in
+// different sets of the caches.
 std::int64_t off_page(std::int64_t count) {
-    const std::int64_t lines = ceil_div(count, kLine) * kLine;
-    return lines % kPage == 0 ? lines + kLine : lines;
+    return (ceil_div(count, kLine) | 1) * kLine;
 }
 
 std::string by(std::int64_t high, std::int64_t wide) {
@@ -269,31 +264,9 @@ Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
     shape_ = shape_of(o, kernels_->tile, lanes);
     chunks_ = ceil_div(o.channels, lanes);
     pairs_ = ceil_div(o.outputs, 2 * lanes);
-    depth_ = chunks_ / o.groups;
+    group_chunks_ = chunks_ / o.groups;
 
-    const std::int64_t rows = kernels_->row_count;
-    const std::int64_t tile_bytes = window() * chunks_ * lanes * std::int64_t{sizeof(float)};
-    const auto tiles_within = [&](std::int64_t nbytes) {
-        return std::clamp(nbytes / tile_bytes / rows * rows, rows, kMostTiles / rows * rows);
-    };
-    const std::int64_t most = tiles_within(kBlockBytes);
-    const std::int64_t each = ceil_div(tile_count(), o.threads);
-    // With few tiles a thread would use each panel of weights once or twice; better to read only a
-    // part of the weights and share the tiles.
-    share_outputs_ = o.threads > 1 && each < 2 * rows && pairs_ >= o.threads;
-    if (share_outputs_) {
-        block_ = std::min(tile_count(), tiles_within(kSharedBytes));
-    } else {
-        block_ = std::min(most, ceil_div(ceil_div(each, ceil_div(each, most)), rows) * rows);
-    }
-    const std::int64_t padded = ceil_div(block_, rows) * rows;
-    transformed_.chunk_stride = padded * lanes;
-    transformed_.xi_stride = off_page(chunks_ * padded * lanes);
-    products_stride_ = off_page(padded * 2 * lanes);
-    const std::int64_t products = window() * products_stride_;
-    const std::int64_t pixels = window() * transformed_.xi_stride;
-    thread_stride_ = off_page(share_outputs_ ? products : products + pixels);
-    if (o.groups > 1) block_groups();
+    o.groups > 1 ? block_groups() : block_tiles();
 
     args_ = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
     if (o.has_bias) args_.push_back(DNNL_ARG_BIAS);
@@ -305,13 +278,26 @@ Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
     }
 }
 
+void Winograd::block_tiles() {
+    const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
+    blocking_ = choose_blocking(
+        {window(), tile_count(), chunks_, pairs_, lanes, rows, options_.threads}, caches());
+    transformed_.chunk_stride = rows * lanes;
+    transformed_.xi_stride = off_page(ceil_div(blocking_.tiles, rows) * slot());
+    pair_stride_ = blocking_.tiles * 2 * lanes;
+    products_stride_ = off_page(blocking_.pairs * pair_stride_);
+    const std::int64_t products = window() * products_stride_;
+    const std::int64_t pixels = window() * transformed_.xi_stride;
+    thread_stride_ = off_page(blocking_.share_outputs ? products : products + pixels);
+}
+
 std::int64_t Winograd::tile_count() const {
     return options_.images * shape_.tiles_high * shape_.tiles_wide;
 }
 
 std::size_t Winograd::packed_count() const {
     const std::int64_t lanes = kernels_->lanes;
-    return static_cast<std::size_t>(pairs_ * window() * depth_ * lanes * 2 * lanes);
+    return static_cast<std::size_t>(pairs_ * window() * group_chunks_ * lanes * 2 * lanes);
 }
 
 std::size_t Winograd::weights_nbytes() const {
@@ -328,7 +314,7 @@ std::string Winograd::impl() const {
 
 std::size_t Winograd::scratchpad_nbytes() const {
     const std::int64_t bias = off_page(pairs_ * 2 * kernels_->lanes);
-    const std::int64_t shared = share_outputs_ ? window() * transformed_.xi_stride : 0;
+    const std::int64_t shared = blocking_.share_outputs ? window() * transformed_.xi_stride : 0;
     return static_cast<std::size_t>(bias + shared + options_.threads * thread_stride_) *
            sizeof(float);
 }
@@ -364,7 +350,7 @@ void Winograd::pack(const float *weights, float *packed) const {
     const WindowTransform transformed(kernels_->tile);
     const std::int64_t lanes = kernels_->lanes;
     const std::int64_t taps = options_.window[0] * options_.window[1];
-    const std::int64_t panel = depth_ * lanes * 2 * lanes;
+    const std::int64_t panel = group_chunks_ * lanes * 2 * lanes;
     const std::int64_t channels = options_.channels / options_.groups;
     std::memset(packed, 0, packed_count() * sizeof(float));
     const auto transform = [&](std::int64_t output) {
@@ -387,44 +373,97 @@ void Winograd::pack(const float *weights, float *packed) const {
     });
 }
 
-void Winograd::transform(const Call &call, std::int64_t first, std::int64_t count,
-                         std::int64_t chunk, std::int64_t chunk_end, float *transformed) const {
-    kernels_->input(shape_, call.source, first, count, chunk, chunk_end, transformed_, transformed);
+// The groups of a block are as even as can be: one of one or two tiles would wait for its weights.
+// Each is transformed by one of `parts` threads, or a part of the channels of all of them.
+void Winograd::transform(const Call &call, std::int64_t first, std::int64_t count, int part,
+                         int parts, float *transformed) const {
+    const std::int64_t groups = ceil_div(count, kernels_->row_count);
+    const bool by_groups = groups >= 4 * parts || chunks_ < parts;
+    const std::int64_t items = by_groups ? groups : chunks_;
+    const std::int64_t from = items * part / parts, to = items * (part + 1) / parts;
+    for (std::int64_t group = by_groups ? from : 0; group < (by_groups ? to : groups); ++group) {
+        const std::int64_t begin = count * group / groups, end = count * (group + 1) / groups;
+        kernels_->input(shape_, call.source, first + begin, end - begin, by_groups ? 0 : from,
+                        by_groups ? chunks_ : to, transformed_, transformed + group * slot());
+    }
 }
 
-void Winograd::multiply(const Call &call, std::int64_t first, std::int64_t count, std::int64_t pair,
-                        const float *transformed, float *products) const {
+// One panel of weights, what it is multiplied with, and the panel after it, which is fetched
+// meanwhile.
+struct Winograd::Panel {
+    const float *transformed, *weights, *next;
+    float *products;
+    std::int64_t count;
+};
+
+void Winograd::multiply_panel(const Panel &panel) const {
     const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
-    const std::int64_t panel = chunks_ * lanes * 2 * lanes;
-    // Even groups of tiles, as a group of one or two tiles waits for the weights alone.
-    const std::int64_t groups = ceil_div(count, rows);
-    for (std::int64_t xi = 0; xi < window(); ++xi) {
-        const float *weights = call.weights + (pair * window() + xi) * panel;
+    const std::int64_t chunk_count = 2 * lanes * lanes;
+    const std::int64_t groups = ceil_div(panel.count, rows);
+    const std::int64_t lines = ceil_div(chunk_count / kLine, groups);
+    for (std::int64_t chunk = 0; chunk < chunks_; chunk += blocking_.depth) {
+        const std::int64_t chunks = std::min(blocking_.depth, chunks_ - chunk);
+        const float *next = panel.next == nullptr ? nullptr : panel.next + chunk * chunk_count;
+        const float *next_end = next == nullptr ? nullptr : next + chunks * chunk_count;
         for (std::int64_t group = 0; group < groups; ++group) {
-            const std::int64_t begin = count * group / groups;
-            const std::int64_t end = count * (group + 1) / groups;
-            kernels_->multiply(transformed + xi * transformed_.xi_stride + begin * lanes,
-                               transformed_.chunk_stride, chunks_, weights,
-                               products + xi * products_stride_ + begin * 2 * lanes, end - begin);
+            const std::int64_t begin = panel.count * group / groups;
+            const std::int64_t end = panel.count * (group + 1) / groups;
+            kernels_->multiply({panel.transformed + group * slot() + chunk * rows * lanes,
+                                transformed_.chunk_stride, chunks,
+                                panel.weights + chunk * chunk_count,
+                                panel.products + begin * 2 * lanes, end - begin, chunk > 0, next,
+                                next < next_end ? lines : 0});
+            if (next < next_end) next += chunks * lines * kLine;
         }
     }
-    kernels_->output(shape_, products, products_stride_, first, count, pair, call.result);
+}
+
+void Winograd::multiply(const Call &call, std::int64_t count, std::int64_t pair,
+                        std::int64_t pair_end, const float *transformed, float *products) const {
+    const std::int64_t lanes = kernels_->lanes;
+    const auto weights = [&](std::int64_t at, std::int64_t xi) {
+        return call.weights + (at * window() + xi) * chunks_ * lanes * 2 * lanes;
+    };
+    for (std::int64_t xi = 0; xi < window(); ++xi) {
+        for (std::int64_t at = pair; at < pair_end; ++at) {
+            const float *next = at + 1 < pair_end   ? weights(at + 1, xi)
+                                : xi + 1 < window() ? weights(pair, xi + 1)
+                                                    : nullptr;
+            multiply_panel({transformed + xi * transformed_.xi_stride, weights(at, xi), next,
+                            products + xi * products_stride_ + (at - pair) * pair_stride_, count});
+        }
+    }
+}
+
+void Winograd::finish(const Call &call, std::int64_t first, std::int64_t count, std::int64_t pair,
+                      std::int64_t pair_end, const float *transformed, float *products) const {
+    for (std::int64_t begin = pair; begin < pair_end; begin += blocking_.pairs) {
+        const std::int64_t end = std::min(begin + blocking_.pairs, pair_end);
+        multiply(call, count, begin, end, transformed, products);
+        // All outputs of a few tiles, whose pixels lie side by side if channels are last.
+        for (std::int64_t tile = 0; tile < count; tile += kOutputTiles) {
+            const std::int64_t tiles = std::min(kOutputTiles, count - tile);
+            for (std::int64_t at = begin; at < end; ++at) {
+                kernels_->output(
+                    shape_, products + (at - begin) * pair_stride_ + tile * 2 * kernels_->lanes,
+                    products_stride_, first + tile, tiles, at, call.result);
+            }
+        }
+    }
 }
 
 void Winograd::by_tiles(const Call &call, float *scratch) const {
     const std::int64_t total = tile_count();
-    const std::int64_t blocks = ceil_div(total, block_);
+    const std::int64_t blocks = ceil_div(total, blocking_.tiles);
     in_parallel(options_.threads, [&](int part, int parts) {
         float *products = scratch + part * thread_stride_;
         float *transformed = products + window() * products_stride_;
         for (std::int64_t block = blocks * part / parts; block < blocks * (part + 1) / parts;
              ++block) {
-            const std::int64_t first = block * block_;
-            const std::int64_t count = std::min(block_, total - first);
-            transform(call, first, count, 0, chunks_, transformed);
-            for (std::int64_t pair = 0; pair < pairs_; ++pair) {
-                multiply(call, first, count, pair, transformed, products);
-            }
+            const std::int64_t first = block * blocking_.tiles;
+            const std::int64_t count = std::min(blocking_.tiles, total - first);
+            transform(call, first, count, 0, 1, transformed);
+            finish(call, first, count, 0, pairs_, transformed, products);
         }
     });
 }
@@ -432,17 +471,14 @@ void Winograd::by_tiles(const Call &call, float *scratch) const {
 void Winograd::by_outputs(const Call &call, float *scratch) const {
     const std::int64_t total = tile_count();
     float *transformed = scratch + options_.threads * thread_stride_;
-    for (std::int64_t first = 0; first < total; first += block_) {
-        const std::int64_t count = std::min(block_, total - first);
+    for (std::int64_t first = 0; first < total; first += blocking_.tiles) {
+        const std::int64_t count = std::min(blocking_.tiles, total - first);
         in_parallel(options_.threads, [&](int part, int parts) {
-            transform(call, first, count, chunks_ * part / parts, chunks_ * (part + 1) / parts,
-                      transformed);
+            transform(call, first, count, part, parts, transformed);
         });
         in_parallel(options_.threads, [&](int part, int parts) {
-            for (std::int64_t pair = pairs_ * part / parts; pair < pairs_ * (part + 1) / parts;
-                 ++pair) {
-                multiply(call, first, count, pair, transformed, scratch + part * thread_stride_);
-            }
+            finish(call, first, count, pairs_ * part / parts, pairs_ * (part + 1) / parts,
+                   transformed, scratch + part * thread_stride_);
         });
     }
 }
@@ -451,37 +487,39 @@ void Winograd::block_groups() {
     const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
     const std::int64_t vectors = options_.outputs / options_.groups / lanes;
     const std::int64_t groups = vectors % 2 == 0 ? 1 : 2;
-    unit_chunks_ = groups * depth_;
+    unit_chunks_ = groups * group_chunks_;
     unit_pairs_ = ceil_div(groups * vectors, 2);
-    share_outputs_ = false;
     const std::int64_t tile_bytes = window() * unit_chunks_ * lanes * std::int64_t{sizeof(float)};
     const std::int64_t most = std::max(kGroupBytes / tile_bytes / rows, std::int64_t{1}) * rows;
-    block_ = ceil_div(std::min(most, tile_count()), rows) * rows;
-    transformed_.chunk_stride = block_ * lanes;
-    transformed_.xi_stride = off_page(unit_chunks_ * block_ * lanes);
-    products_stride_ = off_page(block_ * 2 * lanes);
+    const std::int64_t tiles = ceil_div(std::min(most, tile_count()), rows) * rows;
+    blocking_ = {tiles, 1, group_chunks_, false};
+    transformed_.chunk_stride = tiles * lanes;
+    transformed_.xi_stride = off_page(unit_chunks_ * tiles * lanes);
+    pair_stride_ = tiles * 2 * lanes;
+    products_stride_ = off_page(pair_stride_);
     thread_stride_ = off_page(window() * (products_stride_ + transformed_.xi_stride));
 }
 
-// As multiply(), for transformed pixels from `chunk` on. The vectors of a pair may be results of
-// two groups.
+// As finish() for one pair, with transformed pixels from `chunk` on. The vectors of a pair may be
+// results of two groups.
 void Winograd::multiply_groups(const Call &call, std::int64_t first, std::int64_t count,
                                std::int64_t pair, std::int64_t chunk, const float *transformed,
                                float *products) const {
     const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
-    const std::int64_t panel = depth_ * lanes * 2 * lanes;
+    const std::int64_t panel = group_chunks_ * lanes * 2 * lanes;
     const std::int64_t vectors = options_.outputs / options_.groups / lanes;
     const auto pixels_of = [&](std::int64_t vector) {
         const std::int64_t group = std::min(vector / vectors, options_.groups - 1);
-        return transformed + (group * depth_ - chunk) * transformed_.chunk_stride;
+        return transformed + (group * group_chunks_ - chunk) * transformed_.chunk_stride;
     };
     const float *low = pixels_of(2 * pair), *high = pixels_of(2 * pair + 1);
     for (std::int64_t xi = 0; xi < window(); ++xi) {
         const float *weights = call.weights + (pair * window() + xi) * panel;
         for (std::int64_t begin = 0; begin < count; begin += rows) {
             const std::int64_t from = xi * transformed_.xi_stride + begin * lanes;
-            kernels_->multiply_groups(low + from, high + from, transformed_.chunk_stride, depth_,
-                                      weights, products + xi * products_stride_ + begin * 2 * lanes,
+            kernels_->multiply_groups(low + from, high + from, transformed_.chunk_stride,
+                                      group_chunks_, weights,
+                                      products + xi * products_stride_ + begin * 2 * lanes,
                                       std::min(rows, count - begin));
         }
     }
@@ -489,15 +527,15 @@ void Winograd::multiply_groups(const Call &call, std::int64_t first, std::int64_
 }
 
 void Winograd::by_groups(const Call &call, float *scratch) const {
-    const std::int64_t total = tile_count(), blocks = ceil_div(total, block_);
+    const std::int64_t total = tile_count(), blocks = ceil_div(total, blocking_.tiles);
     const std::int64_t parcels = ceil_div(pairs_, unit_pairs_) * blocks;
     in_parallel(options_.threads, [&](int part, int parts) {
         float *products = scratch + part * thread_stride_;
         float *transformed = products + window() * products_stride_;
         for (std::int64_t parcel = parcels * part / parts; parcel < parcels * (part + 1) / parts;
              ++parcel) {
-            const std::int64_t unit = parcel / blocks, first = parcel % blocks * block_;
-            const std::int64_t count = std::min(block_, total - first);
+            const std::int64_t unit = parcel / blocks, first = parcel % blocks * blocking_.tiles;
+            const std::int64_t count = std::min(blocking_.tiles, total - first);
             const std::int64_t chunk = unit * unit_chunks_;
             const std::int64_t chunks = std::min(unit_chunks_, chunks_ - chunk);
             kernels_->input(shape_, call.source + chunk * shape_.source.chunk, first, count, 0,
@@ -532,7 +570,7 @@ void Winograd::execute(const std::vector<void *> &data, void *scratchpad) const 
                    static_cast<int>(stages.size()), !options_.channels_last};
     float *scratch = bias + off_page(outputs);
     if (options_.groups > 1) return by_groups(call, scratch);
-    share_outputs_ ? by_outputs(call, scratch) : by_tiles(call, scratch);
+    blocking_.share_outputs ? by_outputs(call, scratch) : by_tiles(call, scratch);
 }
 
 }  // namespace stridewise

@@ -9,6 +9,7 @@
 
 #include "kernel.hpp"
 #include "primitives.hpp"
+#include "winograd_blocking.hpp"
 #include "winograd_kernels.hpp"
 
 namespace stridewise {
@@ -49,8 +50,8 @@ class Winograd : public Kernel {
     std::size_t weights_nbytes() const;
 
   private:
-    struct Blocking;
     struct Call;
+    struct Panel;
 
     std::int64_t window() const {
         return kernels_->tile.places_high() * kernels_->tile.places_wide();
@@ -58,12 +59,17 @@ class Winograd : public Kernel {
     std::int64_t tile_count() const;
     std::size_t packed_count() const;
     MemoryDesc image_desc(std::int64_t channels, std::int64_t height, std::int64_t width) const;
-    void transform(const Call &call, std::int64_t first, std::int64_t count, std::int64_t chunk,
-                   std::int64_t chunk_end, float *transformed) const;
-    void multiply(const Call &call, std::int64_t first, std::int64_t count, std::int64_t pair,
+    std::int64_t slot() const { return kernels_->row_count * kernels_->lanes * chunks_; }
+    void transform(const Call &call, std::int64_t first, std::int64_t count, int part, int parts,
+                   float *transformed) const;
+    void multiply(const Call &call, std::int64_t count, std::int64_t pair, std::int64_t pair_end,
                   const float *transformed, float *products) const;
+    void multiply_panel(const Panel &panel) const;
+    void finish(const Call &call, std::int64_t first, std::int64_t count, std::int64_t pair,
+                std::int64_t pair_end, const float *transformed, float *products) const;
     void by_tiles(const Call &call, float *scratch) const;
     void by_outputs(const Call &call, float *scratch) const;
+    void block_tiles();
     void block_groups();
     void multiply_groups(const Call &call, std::int64_t first, std::int64_t count,
                          std::int64_t pair, std::int64_t chunk, const float *transformed,
@@ -74,15 +80,15 @@ class Winograd : public Kernel {
     const WinogradKernels *kernels_;
     WinogradShape shape_;
     std::int64_t chunks_, pairs_;
-    std::int64_t depth_;  // chunks of one group
+    std::int64_t group_chunks_;  // of one group
     // Of convolutions with groups: the fewest groups whose results are whole pairs of vectors.
     std::int64_t unit_chunks_ = 0, unit_pairs_ = 0;
-    // How the work is cut: tiles of a block, whether threads share the blocks or the outputs, and
-    // the distances in the scratch, in elements.
-    std::int64_t block_;
-    bool share_outputs_;
+    WinogradBlocking blocking_;
+    // Distances in the scratch, in elements: of transformed pixels, [xi][group of tiles][chunk]
+    // [tile][lane], or [xi][chunk][tile][lane] where channels have groups; of products, [xi][pair]
+    // [tile][2 * lane]; and of all that a thread has.
     TransformedTiles transformed_;
-    std::int64_t products_stride_;
+    std::int64_t products_stride_, pair_stride_;
     std::int64_t thread_stride_;
     std::vector<int> args_;
     std::vector<WinogradStage> stages_;

@@ -41,10 +41,23 @@ struct WinogradShape {
     ImageStrides source, result;
 };
 
-// A box of tiles and channels inside the scratch of transformed pixels, [xi][chunk][tile][lane].
+// A group of tiles inside the scratch of transformed pixels, [xi][...][chunk][tile][lane].
 struct TransformedTiles {
     std::int64_t xi_stride;     // elements from one place of the window to the next
     std::int64_t chunk_stride;  // elements from one chunk of channels to the next
+};
+
+// A matrix product for one place of the window: tiles times one pair of vectors of outputs.
+struct WinogradProduct {
+    const float *transformed;   // [chunk][tile][lane]
+    std::int64_t chunk_stride;  // elements from one chunk of channels to the next
+    std::int64_t chunks;
+    const float *weights;  // [channel][2 * lane]
+    float *products;       // [tile][2 * lane]
+    std::int64_t rows;     // tiles
+    bool resumes;          // adds to the products
+    const float *next;     // weights that are wanted later, as many lines a chunk as follow
+    std::int64_t next_lines;
 };
 
 enum class WinogradPostOp : int {
@@ -97,10 +110,8 @@ struct WinogradKernels {
     void (*input)(const WinogradShape &shape, const float *source, std::int64_t first,
                   std::int64_t count, std::int64_t chunk, std::int64_t chunk_end,
                   const TransformedTiles &tiles, float *transformed);
-    // For one place of the window: `rows` tiles times one pair of vectors of outputs.
-    void (*multiply)(const float *transformed, std::int64_t chunk_stride, std::int64_t chunks,
-                     const float *weights, float *products, std::int64_t rows);
-    // The same for a pair of vectors of outputs that read channels of their own, or the same ones.
+    void (*multiply)(const WinogradProduct &product);
+    // A product for a pair of vectors of outputs that read channels of their own, or the same ones.
     void (*multiply_groups)(const float *low, const float *high, std::int64_t chunk_stride,
                             std::int64_t chunks, const float *weights, float *products,
                             std::int64_t rows);

@@ -176,6 +176,11 @@ struct TilePlace {
     std::int64_t image, top, left;  // top and left: the first result
 };
 
+// Elements from one pixel of a phase to the next one below and beside it.
+struct PhaseSteps {
+    std::int64_t row, pixel;
+};
+
 // Results of one tile are `dilation` apart, and tiles of all phases take turns.
 inline std::int64_t first_result(std::int64_t tile, std::int64_t results, std::int64_t dilation) {
     if (dilation == 1) return tile * results;
@@ -194,12 +199,32 @@ struct Winograd {
     using L = Lanes<N>;
     using V = typename L::V;
     static constexpr int kHigh = Vertical::kPlaces, kWide = Horizontal::kPlaces;
+    static constexpr int kRows = Vertical::kResults, kColumns = Horizontal::kResults;
+    static constexpr int kLine = 64 / sizeof(float);  // of a cache
 
     static TilePlace place_of(const WinogradShape &shape, std::int64_t tile) {
         const std::int64_t row = tile / shape.tiles_wide;
         return {row / shape.tiles_high,
                 first_result(row % shape.tiles_high, Vertical::kResults, shape.dilation_high),
                 first_result(tile % shape.tiles_wide, Horizontal::kResults, shape.dilation_wide)};
+    }
+
+    static PhaseSteps steps_of(const WinogradShape &shape, const ImageStrides &strides) {
+        return {strides.row * shape.dilation_high, strides.pixel * shape.dilation_wide};
+    }
+
+    static std::int64_t corner_of(const ImageStrides &strides, const TilePlace &place,
+                                  std::int64_t chunk) {
+        return place.image * strides.image + chunk * strides.chunk + place.top * strides.row +
+               place.left * strides.pixel;
+    }
+
+    static std::int64_t rows_within(const WinogradShape &shape, const TilePlace &place) {
+        return results_within(place.top, kRows, shape.dilation_high, shape.out_height);
+    }
+
+    static std::int64_t columns_within(const WinogradShape &shape, const TilePlace &place) {
+        return results_within(place.left, kColumns, shape.dilation_wide, shape.out_width);
     }
 
     static void load_pixels(const WinogradShape &shape, const float *image, std::int64_t top,
@@ -223,54 +248,70 @@ struct Winograd {
     static void input(const WinogradShape &shape, const float *source, std::int64_t first,
                       std::int64_t count, std::int64_t chunk, std::int64_t chunk_end,
                       const TransformedTiles &tiles, float *transformed) {
-        const std::int64_t row = shape.source.row * shape.dilation_high;
-        const std::int64_t pixel = shape.source.pixel * shape.dilation_wide;
-        for (std::int64_t t = 0; t < count; ++t) {
-            const TilePlace place = place_of(shape, first + t);
-            const std::int64_t top = place.top - shape.pad_top;
-            const std::int64_t left = place.left - shape.pad_left;
-            const bool inside = top >= 0 && left >= 0 &&
-                                top + (kHigh - 1) * shape.dilation_high < shape.height &&
-                                left + (kWide - 1) * shape.dilation_wide < shape.width;
+        // Two tiles at a time, as a line of the cache holds vectors of both.
+        for (std::int64_t begin = 0; begin < count; begin += 2) {
+            const std::int64_t tile_count = count - begin < 2 ? count - begin : 2;
+            const TilePlace places[] = {place_of(shape, first + begin),
+                                        place_of(shape, first + begin + tile_count - 1)};
             for (std::int64_t c = chunk; c < chunk_end; ++c) {
-                const float *image =
-                    source + place.image * shape.source.image + c * shape.source.chunk;
-                const std::int64_t lanes = shape.channels - c * N < N ? shape.channels - c * N : N;
-                V pixels[kHigh * kWide];
-                V half[kHigh * kWide];
-                if (inside && lanes == N) {
-                    const float *corner =
-                        image + top * shape.source.row + left * shape.source.pixel;
-                    for (int i = 0; i < kHigh; ++i) {
-                        for (int j = 0; j < kWide; ++j) {
-                            pixels[i * kWide + j] = L::load(corner + i * row + j * pixel);
-                        }
-                    }
-                } else {
-                    load_pixels(shape, image, top, left, lanes, pixels);
-                }
-                for (int j = 0; j < kWide; ++j) {
-                    Vertical::input(pixels + j, kWide, half + j, kWide);
-                }
-                float *to = transformed + c * tiles.chunk_stride + t * N;
-                for (int i = 0; i < kHigh; ++i) {
-                    V line[kWide];
-                    Horizontal::input(half + i * kWide, 1, line, 1);
-                    for (int j = 0; j < kWide; ++j) {
-                        L::store(to + (i * kWide + j) * tiles.xi_stride, line[j]);
-                    }
+                float *to = transformed + c * tiles.chunk_stride + begin * N;
+                for (std::int64_t t = 0; t < tile_count; ++t) {
+                    input_tile(shape, source, places[t], c, tiles.xi_stride, to + t * N);
                 }
             }
         }
     }
 
+    static inline void input_tile(const WinogradShape &shape, const float *source,
+                                  const TilePlace &place, std::int64_t chunk,
+                                  std::int64_t xi_stride, float *to) {
+        const std::int64_t top = place.top - shape.pad_top, left = place.left - shape.pad_left;
+        const bool inside = top >= 0 && left >= 0 &&
+                            top + (kHigh - 1) * shape.dilation_high < shape.height &&
+                            left + (kWide - 1) * shape.dilation_wide < shape.width;
+        const float *image = source + place.image * shape.source.image + chunk * shape.source.chunk;
+        const std::int64_t lanes = shape.channels - chunk * N < N ? shape.channels - chunk * N : N;
+        V pixels[kHigh * kWide];
+        V half[kHigh * kWide];
+        if (inside && lanes == N) {
+            const PhaseSteps steps = steps_of(shape, shape.source);
+            const float *corner = image + top * shape.source.row + left * shape.source.pixel;
+            for (int i = 0; i < kHigh; ++i) {
+                for (int j = 0; j < kWide; ++j) {
+                    pixels[i * kWide + j] = L::load(corner + i * steps.row + j * steps.pixel);
+                }
+            }
+        } else {
+            load_pixels(shape, image, top, left, lanes, pixels);
+        }
+        for (int j = 0; j < kWide; ++j) {
+            Vertical::input(pixels + j, kWide, half + j, kWide);
+        }
+        for (int i = 0; i < kHigh; ++i) {
+            V line[kWide];
+            Horizontal::input(half + i * kWide, 1, line, 1);
+            for (int j = 0; j < kWide; ++j) {
+                L::store(to + (i * kWide + j) * xi_stride, line[j]);
+            }
+        }
+    }
+
     template <int Rows>
-    static void multiply_rows(const float *transformed, std::int64_t chunk_stride,
-                              std::int64_t chunks, const float *weights, float *products) {
+    static void multiply_rows(const WinogradProduct &product) {
+        const float *transformed = product.transformed, *weights = product.weights;
+        const float *next = product.next;
+        float *products = product.products;
         V sums[Rows][2];
 #pragma GCC unroll 16
-        for (int row = 0; row < Rows; ++row) sums[row][0] = sums[row][1] = V{};
-        for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+        for (int row = 0; row < Rows; ++row) {
+            sums[row][0] = product.resumes ? L::load(products + row * 2 * N) : V{};
+            sums[row][1] = product.resumes ? L::load(products + row * 2 * N + N) : V{};
+        }
+        for (std::int64_t chunk = 0; chunk < product.chunks; ++chunk) {
+            for (std::int64_t line = 0; line < product.next_lines; ++line) {
+                __builtin_prefetch(next, 0, 2);
+                next += kLine;
+            }
 #pragma GCC unroll 4
             for (int lane = 0; lane < N; ++lane) {
                 const V low = L::load(weights + lane * 2 * N);
@@ -282,7 +323,7 @@ struct Winograd {
                     sums[row][1] += value * high;
                 }
             }
-            transformed += chunk_stride;
+            transformed += product.chunk_stride;
             weights += 2 * N * N;
         }
 #pragma GCC unroll 16
@@ -292,16 +333,13 @@ struct Winograd {
         }
     }
 
-    using Multiply = void (*)(const float *, std::int64_t, std::int64_t, const float *, float *);
-
     template <int Most>
     struct Products {
-        static void run(const float *transformed, std::int64_t chunk_stride, std::int64_t chunks,
-                        const float *weights, float *products, std::int64_t rows) {
-            if (rows == Most) {
-                multiply_rows<Most>(transformed, chunk_stride, chunks, weights, products);
+        static void run(const WinogradProduct &product) {
+            if (product.rows == Most) {
+                multiply_rows<Most>(product);
             } else if constexpr (Most > 1) {
-                Products<Most - 1>::run(transformed, chunk_stride, chunks, weights, products, rows);
+                Products<Most - 1>::run(product);
             }
         }
     };
@@ -373,40 +411,103 @@ struct Winograd {
     static void output(const WinogradShape &shape, const float *products, std::int64_t xi_stride,
                        std::int64_t first, std::int64_t count, std::int64_t pair,
                        const WinogradResult &result) {
-        constexpr int kRows = Vertical::kResults, kColumns = Horizontal::kResults;
-        const std::int64_t row = shape.result.row * shape.dilation_high;
-        const std::int64_t pixel = shape.result.pixel * shape.dilation_wide;
+        const PhaseSteps steps = steps_of(shape, shape.result);
         for (std::int64_t t = 0; t < count; ++t) {
             const TilePlace place = place_of(shape, first + t);
-            const std::int64_t high =
-                results_within(place.top, kRows, shape.dilation_high, shape.out_height);
-            const std::int64_t wide =
-                results_within(place.left, kColumns, shape.dilation_wide, shape.out_width);
+            if (t + 1 < count) expect_tile(shape, result, place_of(shape, first + t + 1), pair);
+            const std::int64_t high = rows_within(shape, place);
+            const std::int64_t wide = columns_within(shape, place);
             for (int half = 0; half < 2; ++half) {
                 const std::int64_t chunk = 2 * pair + half;
                 const std::int64_t lanes =
                     shape.outputs - chunk * N < N ? shape.outputs - chunk * N : N;
                 if (lanes <= 0) break;
-                V sums[kRows * kWide];
-                for (int j = 0; j < kWide; ++j) {
-                    V column[kHigh];
-                    for (int i = 0; i < kHigh; ++i) {
-                        column[i] =
-                            L::load(products + (i * kWide + j) * xi_stride + t * 2 * N + half * N);
-                    }
-                    Vertical::output(column, 1, sums + j, kWide);
+                V values[kRows * kColumns];
+                output_tile(products + t * 2 * N + half * N, xi_stride,
+                            L::load(result.bias + chunk * N), values);
+                const std::int64_t corner = corner_of(shape.result, place, chunk);
+                if (high == kRows && wide == kColumns && lanes == N) {
+                    store_tile(steps, result, corner, values);
+                    continue;
                 }
-                const V bias = L::load(result.bias + chunk * N);
-                const std::int64_t corner =
-                    place.image * shape.result.image + chunk * shape.result.chunk +
-                    place.top * shape.result.row + place.left * shape.result.pixel;
                 for (std::int64_t i = 0; i < high; ++i) {
-                    V line[kColumns];
-                    Horizontal::output(sums + i * kWide, 1, line, 1);
                     for (std::int64_t j = 0; j < wide; ++j) {
-                        store_result(result, corner + i * row + j * pixel, lanes, line[j] + bias);
+                        store_result(result, corner + i * steps.row + j * steps.pixel, lanes,
+                                     values[i * kColumns + j]);
                     }
                 }
+            }
+        }
+    }
+
+    static inline void output_tile(const float *products, std::int64_t xi_stride, V bias,
+                                   V *values) {
+        V sums[kRows * kWide];
+        for (int j = 0; j < kWide; ++j) {
+            V column[kHigh];
+            for (int i = 0; i < kHigh; ++i) {
+                column[i] = L::load(products + (i * kWide + j) * xi_stride);
+            }
+            Vertical::output(column, 1, sums + j, kWide);
+        }
+        for (int i = 0; i < kRows; ++i) {
+            V line[kColumns];
+            Horizontal::output(sums + i * kWide, 1, line, 1);
+            for (int j = 0; j < kColumns; ++j) values[i * kColumns + j] = line[j] + bias;
+        }
+    }
+
+    // Fetches what a tile's results will be written to, while the one before it is computed.
+    static inline void expect_tile(const WinogradShape &shape, const WinogradResult &result,
+                                   const TilePlace &place, std::int64_t pair) {
+        if (rows_within(shape, place) < kRows || columns_within(shape, place) < kColumns ||
+            (2 * pair + 2) * N > shape.outputs) {
+            return;
+        }
+        const PhaseSteps steps = steps_of(shape, shape.result);
+        const float *corner = result.data + corner_of(shape.result, place, 2 * pair);
+        for (int i = 0; i < kRows; ++i) {
+            for (int j = 0; j < kColumns; ++j) {
+                const float *at = corner + i * steps.row + j * steps.pixel;
+                __builtin_prefetch(at, 1);
+                if (result.blocked || N > kLine / 2) __builtin_prefetch(at + shape.result.chunk, 1);
+            }
+        }
+    }
+
+    // A whole tile of whole vectors, for which one stage after the other is looked up once.
+    static void store_tile(const PhaseSteps &steps, const WinogradResult &result,
+                           std::int64_t corner, V *values) {
+        constexpr int kPixels = kRows * kColumns;
+        for (int s = 0; s < result.stage_count; ++s) {
+            const WinogradStage &step = result.stages[s];
+            V others[kPixels];
+            if (step.op >= WinogradPostOp::sum) {
+                const bool in_place = step.op == WinogradPostOp::sum;
+                const float *from = (in_place ? result.data : step.operand) + corner;
+                for (int i = 0; i < kRows; ++i) {
+                    for (int j = 0; j < kColumns; ++j) {
+                        others[i * kColumns + j] = L::load(from + i * steps.row + j * steps.pixel);
+                    }
+                }
+            }
+            if (step.op == WinogradPostOp::clip) {
+                const V low = L::all(step.alpha), high = L::all(step.beta);
+                for (int k = 0; k < kPixels; ++k) {
+                    values[k] = L::smaller(high, L::larger(low, values[k]));
+                }
+            } else if (step.op == WinogradPostOp::sum || step.op == WinogradPostOp::add) {
+                for (int k = 0; k < kPixels; ++k) values[k] += others[k];
+            } else if (step.op < WinogradPostOp::sum) {
+                for (int k = 0; k < kPixels; ++k) values[k] = stage(step, values[k], V{});
+            } else {
+                for (int k = 0; k < kPixels; ++k) values[k] = stage(step, values[k], others[k]);
+            }
+        }
+        float *to = result.data + corner;
+        for (int i = 0; i < kRows; ++i) {
+            for (int j = 0; j < kColumns; ++j) {
+                L::store(to + i * steps.row + j * steps.pixel, values[i * kColumns + j]);
             }
         }
     }

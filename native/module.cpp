@@ -13,28 +13,20 @@
 #include <cctype>
 
 #include "arrays.hpp"
+#include "bindings.hpp"
 #include "errors.hpp"
-#include "fold.hpp"
 #include "measure.hpp"
 #include "memory.hpp"
 #include "primitives.hpp"
 #include "program.hpp"
 #include "reorder.hpp"
 #include "threads.hpp"
-#include "winograd.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace stridewise {
 namespace {
-
-using ReleaseGil = nb::call_guard<nb::gil_scoped_release>;
-
-std::size_t as_size(std::int64_t value, const char *what) {
-    require(value >= 0, std::string(what) + ": expected at least 0, got " + std::to_string(value));
-    return static_cast<std::size_t>(value);
-}
 
 std::vector<std::size_t> as_sizes(const Dims &values, const char *what) {
     std::vector<std::size_t> sizes;
@@ -47,29 +39,6 @@ nb::object view_of(const std::shared_ptr<Buffer> &buffer) {
     return nb::cast(Bytes(buffer->data(), {buffer->nbytes()}, nb::cast(buffer)));
 }
 
-PostOp parse_post_op(const nb::tuple &entry) {
-    const auto kind = entry.size() > 0 ? nb::cast<std::string>(entry[0]) : std::string();
-    if (kind == "eltwise" && entry.size() == 4) {
-        return EltwisePostOp{nb::cast<std::string>(entry[1]), nb::cast<float>(entry[2]),
-                             nb::cast<float>(entry[3])};
-    }
-    if (kind == "sum" && entry.size() == 2) return SumPostOp{nb::cast<float>(entry[1])};
-    if (kind == "binary" && entry.size() == 3) {
-        return BinaryPostOp{nb::cast<std::string>(entry[1]), nb::cast<MemoryDesc>(entry[2])};
-    }
-    throw std::invalid_argument(
-        "post_ops: expected ('eltwise', algorithm, alpha, beta), ('sum', scale) or "
-        "('binary', algorithm, MemoryDesc), got " +
-        std::string(nb::repr(entry).c_str()));
-}
-
-PostOps parse_post_ops(const std::vector<nb::tuple> &entries) {
-    PostOps post_ops;
-    for (const auto &entry : entries) post_ops.push_back(parse_post_op(entry));
-    return post_ops;
-}
-
-using Entries = std::vector<nb::tuple>;
 using OptionalDesc = std::optional<MemoryDesc>;
 
 Ref parse_ref(const nb::tuple &ref, std::size_t first, const char *what) {
@@ -503,85 +472,6 @@ HostArg parse_host_arg(const nb::tuple &entry) {
              as_size(nb::cast<std::int64_t>(entry[2]), "offset_bytes")},
             as_size(nb::cast<std::int64_t>(entry[3]), "nbytes"),
             nb::cast<bool>(entry[4])};
-}
-
-// What a convolution is told by the descriptors of its source and destination.
-WinogradOptions winograd_options(const MemoryDesc &src, const MemoryDesc &dst, bool has_bias,
-                                 const Dims &begins, const Dims &ends, int tile, int lanes,
-                                 int threads, const std::string &isa) {
-    const Dims from = src.dims(), to = dst.dims();
-    require(from.size() == 4 && to.size() == 4, "winograd: expected images of two axes");
-    require(begins.size() == 2 && ends.size() == 2, "winograd: expected pads of two axes");
-    const bool channels_last = src == MemoryDesc(from, "f32", "acdb");
-    return {from[0],  from[1], from[2],
-            from[3],  to[1],   {begins[0], begins[1], ends[0], ends[1]},
-            tile,     lanes,   channels_last,
-            has_bias, threads, isa};
-}
-
-void init_winograd(Winograd *self, const MemoryDesc &src, const MemoryDesc &dst, bool has_bias,
-                   const Dims &begins, const Dims &ends, const Entries &entries, int tile,
-                   int lanes, int threads, const std::string &isa) {
-    const PostOps post_ops = parse_post_ops(entries);
-    const Winograd made(
-        winograd_options(src, dst, has_bias, begins, ends, tile, lanes, threads, isa), post_ops);
-    const auto check_desc = [&](int arg, const MemoryDesc &given, const char *what) {
-        const MemoryDesc wanted = made.arg_desc(arg);
-        require(given == wanted, std::string("winograd: expected ") + what + " of " +
-                                     wanted.repr() + ", got " + given.repr());
-    };
-    check_desc(DNNL_ARG_SRC, src, "a source");
-    check_desc(DNNL_ARG_DST, dst, "a destination");
-    for (const auto &post_op : post_ops) {
-        const auto *binary = std::get_if<BinaryPostOp>(&post_op);
-        if (binary != nullptr) check_desc(DNNL_ARG_DST, binary->operand, "an operand");
-    }
-    new (self) Winograd(made);
-}
-
-void pack_winograd(const Winograd &kernel, nb::handle array, Buffer &buffer, std::int64_t offset) {
-    const ArrayBytes bytes(array, PyBUF_C_CONTIGUOUS, "array");
-    const std::size_t have = bytes.view().nbytes, wanted = kernel.weights_nbytes();
-    require(have == wanted,
-            "array: expected " + std::to_string(wanted) + " bytes, got " + std::to_string(have));
-    const std::size_t from = as_size(offset, "offset");
-    const std::size_t packed = kernel.arg_desc(DNNL_ARG_WEIGHTS).nbytes();
-    require(
-        from % sizeof(float) == 0 && from <= buffer.nbytes() && packed <= buffer.nbytes() - from,
-        "buffer: expected " + std::to_string(packed) + " bytes from offset " +
-            std::to_string(from) + " on, a multiple of 4, within the " +
-            std::to_string(buffer.nbytes()));
-    const auto *weights = static_cast<const float *>(bytes.view().data);
-    auto *target = reinterpret_cast<float *>(buffer.data() + from);
-    const nb::gil_scoped_release released;
-    kernel.pack(weights, target);
-}
-
-void bind_kernels(nb::module_ &m) {
-    nb::class_<Kernel>(m, "Kernel")
-        .def_prop_ro("impl", &Kernel::impl)
-        .def_prop_ro("scratchpad_nbytes", &Kernel::scratchpad_nbytes)
-        .def_prop_ro("args", &Kernel::args)
-        .def_prop_ro("threads", &Kernel::threads)
-        .def("arg_desc", &Kernel::arg_desc, "arg"_a);
-    nb::class_<Winograd, Kernel>(m, "Winograd", nb::is_final())
-        .def("__init__", &init_winograd, "src"_a, "dst"_a, "has_bias"_a, "pads_begin"_a,
-             "pads_end"_a, "post_ops"_a, nb::kw_only(), "tile"_a, "lanes"_a, "threads"_a,
-             "isa"_a = "")
-        .def("pack_into", &pack_winograd, "array"_a, "buffer"_a, "offset"_a);
-    m.def("winograd_isas", &winograd_isas, "lanes"_a);
-    nb::class_<Fold, Kernel>(m, "Fold", nb::is_final())
-        .def(nb::init<const std::string &, const Dims &, const Dims &, int>(), "algorithm"_a,
-             "source"_a, "result"_a, nb::kw_only(), "threads"_a);
-    m.def(
-        "measure",
-        [](const Kernel &kernel, int threads, int min_runs, int max_runs, std::int64_t budget_ns,
-           const std::vector<int> &cold, std::int64_t spread_nbytes) {
-            return measure(kernel, {threads, min_runs, max_runs, budget_ns, cold,
-                                    as_size(spread_nbytes, "spread_nbytes")});
-        },
-        "kernel"_a, nb::kw_only(), "threads"_a, "min_runs"_a, "max_runs"_a, "budget_ns"_a,
-        "cold"_a = std::vector<int>(), "spread_nbytes"_a = 0, ReleaseGil());
 }
 
 void bind_program(nb::module_ &m) {

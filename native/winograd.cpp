@@ -1,44 +1,62 @@
 #include "winograd.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <map>
 
 #include "errors.hpp"
 #include "threads.hpp"
+#include "winograd_points.hpp"
 
 namespace stridewise {
 namespace {
 
-// Transformed pixels of a block fill about half of a second-level cache, beside the products and
-// the weights that stream through it.
-constexpr std::int64_t kBlockBytes = 320 << 10;
-// Where threads share the outputs, all of them read the same block from the third level.
-constexpr std::int64_t kSharedBytes = 2 << 20;
-// Blocks of more tiles gain nothing: a panel of weights is then used often enough.
-constexpr std::int64_t kMostTiles = 48;
-// Distances are kept off multiples of the size of a page, which map to the same cache sets.
-constexpr std::int64_t kPage = 4096 / sizeof(float), kLine = 64 / sizeof(float);
+// Of a few groups of channels, pixels, products and weights stay in the second level.
+constexpr std::int64_t kGroupBytes = 96 << 10;
+constexpr std::int64_t kLine = 64 / sizeof(float);  // of a cache
+// Tiles that are transformed back together.
+constexpr std::int64_t kOutputTiles = 8;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
     return (a + b - 1) / b;
 }
 
+// An odd number of lines, so that places of the window, which are written together, are in
+// different sets of the caches.
 std::int64_t off_page(std::int64_t count) {
-    const std::int64_t lines = ceil_div(count, kLine) * kLine;
-    return lines % kPage == 0 ? lines + kLine : lines;
+    return (ceil_div(count, kLine) | 1) * kLine;
+}
+
+std::string by(std::int64_t high, std::int64_t wide) {
+    return std::to_string(high) + "x" + std::to_string(wide);
+}
+
+// Windows of one column are those of one row of the transposed image.
+bool is_transposed(const WinogradOptions &options) {
+    return options.window[1] == 1;
+}
+
+WinogradTile tile_of(const WinogradOptions &options) {
+    auto [high, wide] = options.window;
+    if (is_transposed(options)) std::swap(high, wide);
+    const auto taps_high = static_cast<int>(high), taps_wide = static_cast<int>(wide);
+    return {taps_high == 1 ? 1 : options.tile, options.tile, taps_high, taps_wide};
 }
 
 const WinogradKernels &find_kernels(const WinogradOptions &options) {
-    require(options.tile == 2 || options.tile == 4,
-            "winograd: expected a tile of 2 or 4, got " + std::to_string(options.tile));
+    const auto find = [&]() {
+        const WinogradTile tile = tile_of(options);
 #ifdef STRIDEWISE_AVX2
-    if (options.isa == "avx512") return avx512_winograd_kernels(options.tile);
-    if (options.isa == "avx2") return avx2_winograd_kernels(options.tile);
+        if (options.isa == "avx512") return avx512_winograd_kernels(tile);
+        if (options.isa == "avx2") return avx2_winograd_kernels(tile);
 #endif
-    return portable_winograd_kernels(options.tile, options.lanes);
+        return portable_winograd_kernels(tile, options.lanes);
+    };
+    const WinogradKernels *found = find();
+    require(found != nullptr, "winograd: there are no tiles of " + std::to_string(options.tile) +
+                                  " for windows of " + by(options.window[0], options.window[1]));
+    return *found;
 }
 
 #ifdef STRIDEWISE_AVX2
@@ -120,17 +138,89 @@ ImageStrides strides_of(bool channels_last, std::int64_t lanes, std::int64_t cha
     return {ceil_div(channels, lanes) * chunk, chunk, width * lanes, lanes};
 }
 
-// G of F(tile x tile, 3 x 3); see winograd_lanes.hpp.
-std::vector<std::array<double, 3>> weight_transform(int tile) {
-    if (tile == 2) return {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}};
-    const double a = std::sqrt(0.5), b = std::sqrt(2.0), third = 1.0 / 3.0, sixth = 1.0 / 6.0;
-    return {{1, 0, 0},
-            {-2 * third, -2 * third * a, -third},
-            {-2 * third, 2 * third * a, -third},
-            {sixth, sixth * b, third},
-            {sixth, -sixth * b, third},
-            {0, 0, 1}};
+// Tiles of all phases along one axis: the first result of each is below the extent.
+std::int64_t tiles_along(std::int64_t extent, std::int64_t results, std::int64_t dilation) {
+    const std::int64_t turn = results * dilation;
+    return extent / turn * dilation + std::min(extent % turn, dilation);
 }
+
+WinogradShape shape_of(const WinogradOptions &options, const WinogradTile &tile,
+                       std::int64_t lanes) {
+    const auto &o = options;
+    WinogradShape shape;
+    shape.height = o.height;
+    shape.width = o.width;
+    shape.out_height = o.height + o.pads[0] + o.pads[2] - o.dilations[0] * (o.window[0] - 1);
+    shape.out_width = o.width + o.pads[1] + o.pads[3] - o.dilations[1] * (o.window[1] - 1);
+    require(shape.out_height >= 1 && shape.out_width >= 1,
+            "winograd: the window does not fit into the padded source");
+    shape.pad_top = o.pads[0];
+    shape.pad_left = o.pads[1];
+    shape.channels = o.channels;
+    shape.outputs = o.outputs;
+    shape.dilation_high = o.dilations[0];
+    shape.dilation_wide = o.dilations[1];
+    shape.source = strides_of(o.channels_last, lanes, o.channels, o.height, o.width);
+    shape.result = strides_of(o.channels_last, lanes, o.outputs, shape.out_height, shape.out_width);
+    if (is_transposed(o)) {
+        std::swap(shape.height, shape.width);
+        std::swap(shape.out_height, shape.out_width);
+        std::swap(shape.pad_top, shape.pad_left);
+        std::swap(shape.dilation_high, shape.dilation_wide);
+        std::swap(shape.source.row, shape.source.pixel);
+        std::swap(shape.result.row, shape.result.pixel);
+    }
+    shape.tiles_high = tiles_along(shape.out_height, tile.high, shape.dilation_high);
+    shape.tiles_wide = tiles_along(shape.out_width, tile.wide, shape.dilation_wide);
+    return shape;
+}
+
+using TapTransform = void (*)(const double *taps, double *values);
+
+TapTransform tap_transform(int places, int taps) {
+    static const std::map<std::pair<int, int>, TapTransform> table = {
+        {{1, 1}, [](const double *given, double *values) { *values = *given; }},
+        {{4, 3}, transform_taps<4, 3>},
+        {{6, 3}, transform_taps<6, 3>},
+        {{6, 5}, transform_taps<6, 5>},
+        {{8, 5}, transform_taps<8, 5>},
+        {{8, 7}, transform_taps<8, 7>},
+        {{10, 7}, transform_taps<10, 7>},
+    };
+    return table.at({places, taps});
+}
+
+// Transforms windows of one tile, in double precision.
+class WindowTransform {
+  public:
+    explicit WindowTransform(const WinogradTile &tile)
+        : tile_(tile),
+          vertical_(tap_transform(tile.places_high(), tile.taps_high)),
+          horizontal_(tap_transform(tile.places_wide(), tile.taps_wide)) {}
+
+    // `values` has room for places_high() x places_wide().
+    void operator()(const float *window, double *values) const {
+        double lines[kMost * kMost], taps[kMost], column[kMost];
+        for (int j = 0; j < tile_.taps_wide; ++j) {
+            for (int i = 0; i < tile_.taps_high; ++i) {
+                taps[i] = static_cast<double>(window[i * tile_.taps_wide + j]);
+            }
+            vertical_(taps, column);
+            for (int i = 0; i < tile_.places_high(); ++i) {
+                lines[i * tile_.taps_wide + j] = column[i];
+            }
+        }
+        for (int i = 0; i < tile_.places_high(); ++i) {
+            horizontal_(lines + i * tile_.taps_wide, values + i * tile_.places_wide());
+        }
+    }
+
+    static constexpr int kMost = 10;  // places along an axis
+
+  private:
+    WinogradTile tile_;
+    TapTransform vertical_, horizontal_;
+};
 
 }  // namespace
 
@@ -164,47 +254,19 @@ Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
             "winograd: expected positive extents");
     require(*std::min_element(o.pads.begin(), o.pads.end()) >= 0, "winograd: negative padding");
     require(o.threads >= 1, "threads: expected at least 1, got " + std::to_string(o.threads));
-    shape_.height = o.height;
-    shape_.width = o.width;
-    shape_.out_height = o.height + o.pads[0] + o.pads[2] - 2;
-    shape_.out_width = o.width + o.pads[1] + o.pads[3] - 2;
-    require(shape_.out_height >= 1 && shape_.out_width >= 1,
-            "winograd: the window does not fit into the padded source");
-    shape_.pad_top = o.pads[0];
-    shape_.pad_left = o.pads[1];
-    shape_.channels = o.channels;
-    shape_.outputs = o.outputs;
-    shape_.tiles_high = ceil_div(shape_.out_height, o.tile);
-    shape_.tiles_wide = ceil_div(shape_.out_width, o.tile);
+    require(std::min(o.dilations[0], o.dilations[1]) >= 1, "winograd: expected positive dilations");
     const std::int64_t lanes = kernels_->lanes;
-    shape_.source = strides_of(o.channels_last, lanes, o.channels, o.height, o.width);
-    shape_.result =
-        strides_of(o.channels_last, lanes, o.outputs, shape_.out_height, shape_.out_width);
+    require(o.groups >= 1 && o.channels % o.groups == 0 && o.outputs % o.groups == 0,
+            "winograd: expected groups that divide the channels, got " + std::to_string(o.groups));
+    require(
+        o.groups == 1 || (o.channels / o.groups % lanes == 0 && o.outputs / o.groups % lanes == 0),
+        "winograd: groups fill no whole vectors");
+    shape_ = shape_of(o, kernels_->tile, lanes);
     chunks_ = ceil_div(o.channels, lanes);
     pairs_ = ceil_div(o.outputs, 2 * lanes);
+    group_chunks_ = chunks_ / o.groups;
 
-    const std::int64_t rows = kernels_->row_count;
-    const std::int64_t tile_bytes = window() * chunks_ * lanes * std::int64_t{sizeof(float)};
-    const auto tiles_within = [&](std::int64_t nbytes) {
-        return std::clamp(nbytes / tile_bytes / rows * rows, rows, kMostTiles / rows * rows);
-    };
-    const std::int64_t most = tiles_within(kBlockBytes);
-    const std::int64_t each = ceil_div(tile_count(), o.threads);
-    // With few tiles a thread would use each panel of weights once or twice; better to read only a
-    // part of the weights and share the tiles.
-    share_outputs_ = o.threads > 1 && each < 2 * rows && pairs_ >= o.threads;
-    if (share_outputs_) {
-        block_ = std::min(tile_count(), tiles_within(kSharedBytes));
-    } else {
-        block_ = std::min(most, ceil_div(ceil_div(each, ceil_div(each, most)), rows) * rows);
-    }
-    const std::int64_t padded = ceil_div(block_, rows) * rows;
-    transformed_.chunk_stride = padded * lanes;
-    transformed_.xi_stride = off_page(chunks_ * padded * lanes);
-    products_stride_ = off_page(padded * 2 * lanes);
-    const std::int64_t products = window() * products_stride_;
-    const std::int64_t pixels = window() * transformed_.xi_stride;
-    thread_stride_ = off_page(share_outputs_ ? products : products + pixels);
+    o.groups > 1 ? block_groups() : block_tiles();
 
     args_ = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
     if (o.has_bias) args_.push_back(DNNL_ARG_BIAS);
@@ -216,27 +278,43 @@ Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
     }
 }
 
+void Winograd::block_tiles() {
+    const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
+    blocking_ = choose_blocking(
+        {window(), tile_count(), chunks_, pairs_, lanes, rows, options_.threads}, caches());
+    transformed_.chunk_stride = rows * lanes;
+    transformed_.xi_stride = off_page(ceil_div(blocking_.tiles, rows) * slot());
+    pair_stride_ = blocking_.tiles * 2 * lanes;
+    products_stride_ = off_page(blocking_.pairs * pair_stride_);
+    const std::int64_t products = window() * products_stride_;
+    const std::int64_t pixels = window() * transformed_.xi_stride;
+    thread_stride_ = off_page(blocking_.share_outputs ? products : products + pixels);
+}
+
 std::int64_t Winograd::tile_count() const {
     return options_.images * shape_.tiles_high * shape_.tiles_wide;
 }
 
 std::size_t Winograd::packed_count() const {
     const std::int64_t lanes = kernels_->lanes;
-    return static_cast<std::size_t>(pairs_ * window() * chunks_ * lanes * 2 * lanes);
+    return static_cast<std::size_t>(pairs_ * window() * group_chunks_ * lanes * 2 * lanes);
 }
 
 std::size_t Winograd::weights_nbytes() const {
-    return static_cast<std::size_t>(options_.outputs * options_.channels * 9) * sizeof(float);
+    const std::int64_t taps = options_.window[0] * options_.window[1];
+    const std::int64_t channels = options_.channels / options_.groups;
+    return static_cast<std::size_t>(options_.outputs * channels * taps) * sizeof(float);
 }
 
 std::string Winograd::impl() const {
-    const std::string tile = std::to_string(options_.tile);
-    return "winograd_" + tile + "x" + tile + ":" + options_.isa;
+    std::int64_t high = kernels_->tile.high, wide = kernels_->tile.wide;
+    if (is_transposed(options_)) std::swap(high, wide);
+    return "winograd_" + by(high, wide) + ":" + options_.isa;
 }
 
 std::size_t Winograd::scratchpad_nbytes() const {
     const std::int64_t bias = off_page(pairs_ * 2 * kernels_->lanes);
-    const std::int64_t shared = share_outputs_ ? window() * transformed_.xi_stride : 0;
+    const std::int64_t shared = blocking_.share_outputs ? window() * transformed_.xi_stride : 0;
     return static_cast<std::size_t>(bias + shared + options_.threads * thread_stride_) *
            sizeof(float);
 }
@@ -263,28 +341,26 @@ MemoryDesc Winograd::arg_desc(int arg) const {
     }
     require(std::find(args_.begin(), args_.end(), arg) != args_.end(),
             "winograd: there is no argument " + std::to_string(arg));
-    return image_desc(options_.outputs, shape_.out_height, shape_.out_width);
+    std::int64_t high = shape_.out_height, wide = shape_.out_width;
+    if (is_transposed(options_)) std::swap(high, wide);
+    return image_desc(options_.outputs, high, wide);
 }
 
 void Winograd::pack(const float *weights, float *packed) const {
-    const auto g = weight_transform(options_.tile);
-    const std::int64_t lanes = kernels_->lanes, size = options_.tile + 2;
-    const std::int64_t panel = chunks_ * lanes * 2 * lanes;
+    const WindowTransform transformed(kernels_->tile);
+    const std::int64_t lanes = kernels_->lanes;
+    const std::int64_t taps = options_.window[0] * options_.window[1];
+    const std::int64_t panel = group_chunks_ * lanes * 2 * lanes;
+    const std::int64_t channels = options_.channels / options_.groups;
     std::memset(packed, 0, packed_count() * sizeof(float));
     const auto transform = [&](std::int64_t output) {
         const std::int64_t pair = output / (2 * lanes), column = output % (2 * lanes);
-        for (std::int64_t channel = 0; channel < options_.channels; ++channel) {
-            const float *w = weights + (output * options_.channels + channel) * 9;
+        for (std::int64_t channel = 0; channel < channels; ++channel) {
+            double values[WindowTransform::kMost * WindowTransform::kMost];
+            transformed(weights + (output * channels + channel) * taps, values);
             float *to = packed + pair * window() * panel + channel * 2 * lanes + column;
-            for (std::int64_t i = 0; i < size; ++i) {
-                double line[3];
-                for (int x = 0; x < 3; ++x) {
-                    line[x] = g[i][0] * w[x] + g[i][1] * w[3 + x] + g[i][2] * w[6 + x];
-                }
-                for (std::int64_t j = 0; j < size; ++j) {
-                    const double value = line[0] * g[j][0] + line[1] * g[j][1] + line[2] * g[j][2];
-                    to[(i * size + j) * panel] = static_cast<float>(value);
-                }
+            for (std::int64_t xi = 0; xi < window(); ++xi) {
+                to[xi * panel] = static_cast<float>(values[xi]);
             }
         }
     };
@@ -297,44 +373,97 @@ void Winograd::pack(const float *weights, float *packed) const {
     });
 }
 
-void Winograd::transform(const Call &call, std::int64_t first, std::int64_t count,
-                         std::int64_t chunk, std::int64_t chunk_end, float *transformed) const {
-    kernels_->input(shape_, call.source, first, count, chunk, chunk_end, transformed_, transformed);
+// The groups of a block are as even as can be: one of one or two tiles would wait for its weights.
+// Each is transformed by one of `parts` threads, or a part of the channels of all of them.
+void Winograd::transform(const Call &call, std::int64_t first, std::int64_t count, int part,
+                         int parts, float *transformed) const {
+    const std::int64_t groups = ceil_div(count, kernels_->row_count);
+    const bool by_groups = groups >= 4 * parts || chunks_ < parts;
+    const std::int64_t items = by_groups ? groups : chunks_;
+    const std::int64_t from = items * part / parts, to = items * (part + 1) / parts;
+    for (std::int64_t group = by_groups ? from : 0; group < (by_groups ? to : groups); ++group) {
+        const std::int64_t begin = count * group / groups, end = count * (group + 1) / groups;
+        kernels_->input(shape_, call.source, first + begin, end - begin, by_groups ? 0 : from,
+                        by_groups ? chunks_ : to, transformed_, transformed + group * slot());
+    }
 }
 
-void Winograd::multiply(const Call &call, std::int64_t first, std::int64_t count, std::int64_t pair,
-                        const float *transformed, float *products) const {
+// One panel of weights, what it is multiplied with, and the panel after it, which is fetched
+// meanwhile.
+struct Winograd::Panel {
+    const float *transformed, *weights, *next;
+    float *products;
+    std::int64_t count;
+};
+
+void Winograd::multiply_panel(const Panel &panel) const {
     const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
-    const std::int64_t panel = chunks_ * lanes * 2 * lanes;
-    // Even groups of tiles, as a group of one or two tiles waits for the weights alone.
-    const std::int64_t groups = ceil_div(count, rows);
-    for (std::int64_t xi = 0; xi < window(); ++xi) {
-        const float *weights = call.weights + (pair * window() + xi) * panel;
+    const std::int64_t chunk_count = 2 * lanes * lanes;
+    const std::int64_t groups = ceil_div(panel.count, rows);
+    const std::int64_t lines = ceil_div(chunk_count / kLine, groups);
+    for (std::int64_t chunk = 0; chunk < chunks_; chunk += blocking_.depth) {
+        const std::int64_t chunks = std::min(blocking_.depth, chunks_ - chunk);
+        const float *next = panel.next == nullptr ? nullptr : panel.next + chunk * chunk_count;
+        const float *next_end = next == nullptr ? nullptr : next + chunks * chunk_count;
         for (std::int64_t group = 0; group < groups; ++group) {
-            const std::int64_t begin = count * group / groups;
-            const std::int64_t end = count * (group + 1) / groups;
-            kernels_->multiply(transformed + xi * transformed_.xi_stride + begin * lanes,
-                               transformed_.chunk_stride, chunks_, weights,
-                               products + xi * products_stride_ + begin * 2 * lanes, end - begin);
+            const std::int64_t begin = panel.count * group / groups;
+            const std::int64_t end = panel.count * (group + 1) / groups;
+            kernels_->multiply({panel.transformed + group * slot() + chunk * rows * lanes,
+                                transformed_.chunk_stride, chunks,
+                                panel.weights + chunk * chunk_count,
+                                panel.products + begin * 2 * lanes, end - begin, chunk > 0, next,
+                                next < next_end ? lines : 0});
+            if (next < next_end) next += chunks * lines * kLine;
         }
     }
-    kernels_->output(shape_, products, products_stride_, first, count, pair, call.result);
+}
+
+void Winograd::multiply(const Call &call, std::int64_t count, std::int64_t pair,
+                        std::int64_t pair_end, const float *transformed, float *products) const {
+    const std::int64_t lanes = kernels_->lanes;
+    const auto weights = [&](std::int64_t at, std::int64_t xi) {
+        return call.weights + (at * window() + xi) * chunks_ * lanes * 2 * lanes;
+    };
+    for (std::int64_t xi = 0; xi < window(); ++xi) {
+        for (std::int64_t at = pair; at < pair_end; ++at) {
+            const float *next = at + 1 < pair_end   ? weights(at + 1, xi)
+                                : xi + 1 < window() ? weights(pair, xi + 1)
+                                                    : nullptr;
+            multiply_panel({transformed + xi * transformed_.xi_stride, weights(at, xi), next,
+                            products + xi * products_stride_ + (at - pair) * pair_stride_, count});
+        }
+    }
+}
+
+void Winograd::finish(const Call &call, std::int64_t first, std::int64_t count, std::int64_t pair,
+                      std::int64_t pair_end, const float *transformed, float *products) const {
+    for (std::int64_t begin = pair; begin < pair_end; begin += blocking_.pairs) {
+        const std::int64_t end = std::min(begin + blocking_.pairs, pair_end);
+        multiply(call, count, begin, end, transformed, products);
+        // All outputs of a few tiles, whose pixels lie side by side if channels are last.
+        for (std::int64_t tile = 0; tile < count; tile += kOutputTiles) {
+            const std::int64_t tiles = std::min(kOutputTiles, count - tile);
+            for (std::int64_t at = begin; at < end; ++at) {
+                kernels_->output(
+                    shape_, products + (at - begin) * pair_stride_ + tile * 2 * kernels_->lanes,
+                    products_stride_, first + tile, tiles, at, call.result);
+            }
+        }
+    }
 }
 
 void Winograd::by_tiles(const Call &call, float *scratch) const {
     const std::int64_t total = tile_count();
-    const std::int64_t blocks = ceil_div(total, block_);
+    const std::int64_t blocks = ceil_div(total, blocking_.tiles);
     in_parallel(options_.threads, [&](int part, int parts) {
         float *products = scratch + part * thread_stride_;
         float *transformed = products + window() * products_stride_;
         for (std::int64_t block = blocks * part / parts; block < blocks * (part + 1) / parts;
              ++block) {
-            const std::int64_t first = block * block_;
-            const std::int64_t count = std::min(block_, total - first);
-            transform(call, first, count, 0, chunks_, transformed);
-            for (std::int64_t pair = 0; pair < pairs_; ++pair) {
-                multiply(call, first, count, pair, transformed, products);
-            }
+            const std::int64_t first = block * blocking_.tiles;
+            const std::int64_t count = std::min(blocking_.tiles, total - first);
+            transform(call, first, count, 0, 1, transformed);
+            finish(call, first, count, 0, pairs_, transformed, products);
         }
     });
 }
@@ -342,19 +471,81 @@ void Winograd::by_tiles(const Call &call, float *scratch) const {
 void Winograd::by_outputs(const Call &call, float *scratch) const {
     const std::int64_t total = tile_count();
     float *transformed = scratch + options_.threads * thread_stride_;
-    for (std::int64_t first = 0; first < total; first += block_) {
-        const std::int64_t count = std::min(block_, total - first);
+    for (std::int64_t first = 0; first < total; first += blocking_.tiles) {
+        const std::int64_t count = std::min(blocking_.tiles, total - first);
         in_parallel(options_.threads, [&](int part, int parts) {
-            transform(call, first, count, chunks_ * part / parts, chunks_ * (part + 1) / parts,
-                      transformed);
+            transform(call, first, count, part, parts, transformed);
         });
         in_parallel(options_.threads, [&](int part, int parts) {
-            for (std::int64_t pair = pairs_ * part / parts; pair < pairs_ * (part + 1) / parts;
-                 ++pair) {
-                multiply(call, first, count, pair, transformed, scratch + part * thread_stride_);
-            }
+            finish(call, first, count, pairs_ * part / parts, pairs_ * (part + 1) / parts,
+                   transformed, scratch + part * thread_stride_);
         });
     }
+}
+
+void Winograd::block_groups() {
+    const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
+    const std::int64_t vectors = options_.outputs / options_.groups / lanes;
+    const std::int64_t groups = vectors % 2 == 0 ? 1 : 2;
+    unit_chunks_ = groups * group_chunks_;
+    unit_pairs_ = ceil_div(groups * vectors, 2);
+    const std::int64_t tile_bytes = window() * unit_chunks_ * lanes * std::int64_t{sizeof(float)};
+    const std::int64_t most = std::max(kGroupBytes / tile_bytes / rows, std::int64_t{1}) * rows;
+    const std::int64_t tiles = ceil_div(std::min(most, tile_count()), rows) * rows;
+    blocking_ = {tiles, 1, group_chunks_, false};
+    transformed_.chunk_stride = tiles * lanes;
+    transformed_.xi_stride = off_page(unit_chunks_ * tiles * lanes);
+    pair_stride_ = tiles * 2 * lanes;
+    products_stride_ = off_page(pair_stride_);
+    thread_stride_ = off_page(window() * (products_stride_ + transformed_.xi_stride));
+}
+
+// As finish() for one pair, with transformed pixels from `chunk` on. The vectors of a pair may be
+// results of two groups.
+void Winograd::multiply_groups(const Call &call, std::int64_t first, std::int64_t count,
+                               std::int64_t pair, std::int64_t chunk, const float *transformed,
+                               float *products) const {
+    const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
+    const std::int64_t panel = group_chunks_ * lanes * 2 * lanes;
+    const std::int64_t vectors = options_.outputs / options_.groups / lanes;
+    const auto pixels_of = [&](std::int64_t vector) {
+        const std::int64_t group = std::min(vector / vectors, options_.groups - 1);
+        return transformed + (group * group_chunks_ - chunk) * transformed_.chunk_stride;
+    };
+    const float *low = pixels_of(2 * pair), *high = pixels_of(2 * pair + 1);
+    for (std::int64_t xi = 0; xi < window(); ++xi) {
+        const float *weights = call.weights + (pair * window() + xi) * panel;
+        for (std::int64_t begin = 0; begin < count; begin += rows) {
+            const std::int64_t from = xi * transformed_.xi_stride + begin * lanes;
+            kernels_->multiply_groups(low + from, high + from, transformed_.chunk_stride,
+                                      group_chunks_, weights,
+                                      products + xi * products_stride_ + begin * 2 * lanes,
+                                      std::min(rows, count - begin));
+        }
+    }
+    kernels_->output(shape_, products, products_stride_, first, count, pair, call.result);
+}
+
+void Winograd::by_groups(const Call &call, float *scratch) const {
+    const std::int64_t total = tile_count(), blocks = ceil_div(total, blocking_.tiles);
+    const std::int64_t parcels = ceil_div(pairs_, unit_pairs_) * blocks;
+    in_parallel(options_.threads, [&](int part, int parts) {
+        float *products = scratch + part * thread_stride_;
+        float *transformed = products + window() * products_stride_;
+        for (std::int64_t parcel = parcels * part / parts; parcel < parcels * (part + 1) / parts;
+             ++parcel) {
+            const std::int64_t unit = parcel / blocks, first = parcel % blocks * blocking_.tiles;
+            const std::int64_t count = std::min(blocking_.tiles, total - first);
+            const std::int64_t chunk = unit * unit_chunks_;
+            const std::int64_t chunks = std::min(unit_chunks_, chunks_ - chunk);
+            kernels_->input(shape_, call.source + chunk * shape_.source.chunk, first, count, 0,
+                            chunks, transformed_, transformed);
+            const std::int64_t pair_end = std::min((unit + 1) * unit_pairs_, pairs_);
+            for (std::int64_t pair = unit * unit_pairs_; pair < pair_end; ++pair) {
+                multiply_groups(call, first, count, pair, chunk, transformed, products);
+            }
+        }
+    });
 }
 
 void Winograd::execute(const std::vector<void *> &data, void *scratchpad) const {
@@ -378,7 +569,8 @@ void Winograd::execute(const std::vector<void *> &data, void *scratchpad) const 
     call.result = {static_cast<float *>(data[2]), bias, stages.data(),
                    static_cast<int>(stages.size()), !options_.channels_last};
     float *scratch = bias + off_page(outputs);
-    share_outputs_ ? by_outputs(call, scratch) : by_tiles(call, scratch);
+    if (options_.groups > 1) return by_groups(call, scratch);
+    blocking_.share_outputs ? by_outputs(call, scratch) : by_tiles(call, scratch);
 }
 
 }  // namespace stridewise

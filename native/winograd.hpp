@@ -1,4 +1,4 @@
-// Convolution with windows of 3x3 and strides of 1 in fewer multiplications.
+// Convolution with strides of 1 in fewer multiplications.
 #pragma once
 
 #include <array>
@@ -9,16 +9,20 @@
 
 #include "kernel.hpp"
 #include "primitives.hpp"
+#include "winograd_blocking.hpp"
 #include "winograd_kernels.hpp"
 
 namespace stridewise {
 
 struct WinogradOptions {
     std::int64_t images, channels, height, width, outputs;
-    std::array<std::int64_t, 4> pads;  // top, left, bottom, right
-    int tile;                          // 2 or 4 results along each axis
-    int lanes;                         // elements of a vector: 8 or 16
-    bool channels_last;                // else channels in blocks of one vector
+    std::array<std::int64_t, 4> pads;       // top, left, bottom, right
+    std::array<std::int64_t, 2> window;     // taps
+    std::array<std::int64_t, 2> dilations;  // pixels from one tap to the next, 1 where adjacent
+    std::int64_t groups;
+    int tile;            // results along each axis that has more than one tap
+    int lanes;           // elements of a vector: 8 or 16
+    bool channels_last;  // else channels in blocks of one vector
     bool has_bias;
     int threads;
     std::string isa;  // one of winograd_isas(lanes); "" for the best
@@ -40,36 +44,51 @@ class Winograd : public Kernel {
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 
-    // Transforms weights, given row-major as outputs x channels x 3 x 3, into `packed`, which has
+    // Transforms weights, given row-major as outputs x channels x window, into `packed`, which has
     // the size of arg_desc(DNNL_ARG_WEIGHTS).
     void pack(const float *weights, float *packed) const;
     std::size_t weights_nbytes() const;
 
   private:
-    struct Blocking;
     struct Call;
+    struct Panel;
 
-    std::int64_t window() const { return (options_.tile + 2) * (options_.tile + 2); }
+    std::int64_t window() const {
+        return kernels_->tile.places_high() * kernels_->tile.places_wide();
+    }
     std::int64_t tile_count() const;
     std::size_t packed_count() const;
     MemoryDesc image_desc(std::int64_t channels, std::int64_t height, std::int64_t width) const;
-    void transform(const Call &call, std::int64_t first, std::int64_t count, std::int64_t chunk,
-                   std::int64_t chunk_end, float *transformed) const;
-    void multiply(const Call &call, std::int64_t first, std::int64_t count, std::int64_t pair,
+    std::int64_t slot() const { return kernels_->row_count * kernels_->lanes * chunks_; }
+    void transform(const Call &call, std::int64_t first, std::int64_t count, int part, int parts,
+                   float *transformed) const;
+    void multiply(const Call &call, std::int64_t count, std::int64_t pair, std::int64_t pair_end,
                   const float *transformed, float *products) const;
+    void multiply_panel(const Panel &panel) const;
+    void finish(const Call &call, std::int64_t first, std::int64_t count, std::int64_t pair,
+                std::int64_t pair_end, const float *transformed, float *products) const;
     void by_tiles(const Call &call, float *scratch) const;
     void by_outputs(const Call &call, float *scratch) const;
+    void block_tiles();
+    void block_groups();
+    void multiply_groups(const Call &call, std::int64_t first, std::int64_t count,
+                         std::int64_t pair, std::int64_t chunk, const float *transformed,
+                         float *products) const;
+    void by_groups(const Call &call, float *scratch) const;
 
     WinogradOptions options_;
     const WinogradKernels *kernels_;
     WinogradShape shape_;
     std::int64_t chunks_, pairs_;
-    // How the work is cut: tiles of a block, whether threads share the blocks or the outputs, and
-    // the distances in the scratch, in elements.
-    std::int64_t block_;
-    bool share_outputs_;
+    std::int64_t group_chunks_;  // of one group
+    // Of convolutions with groups: the fewest groups whose results are whole pairs of vectors.
+    std::int64_t unit_chunks_ = 0, unit_pairs_ = 0;
+    WinogradBlocking blocking_;
+    // Distances in the scratch, in elements: of transformed pixels, [xi][group of tiles][chunk]
+    // [tile][lane], or [xi][chunk][tile][lane] where channels have groups; of products, [xi][pair]
+    // [tile][2 * lane]; and of all that a thread has.
     TransformedTiles transformed_;
-    std::int64_t products_stride_;
+    std::int64_t products_stride_, pair_stride_;
     std::int64_t thread_stride_;
     std::vector<int> args_;
     std::vector<WinogradStage> stages_;

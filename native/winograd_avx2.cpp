@@ -12,10 +12,8 @@ inline Lanes<8>::V Lanes<8>::spread(const float *from) {
 
 }  // namespace
 
-const WinogradKernels &avx2_winograd_kernels(int tile) {
-    static constexpr WinogradKernels small = kernels_of<8, 2, 6>();
-    static constexpr WinogradKernels large = kernels_of<8, 4, 6>();
-    return tile == 2 ? small : large;
+const WinogradKernels *avx2_winograd_kernels(const WinogradTile &tile) {
+    return KernelTable<8, 6>::find(tile);
 }
 
 }  // namespace stridewise

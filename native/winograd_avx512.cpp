@@ -12,10 +12,8 @@ inline Lanes<16>::V Lanes<16>::spread(const float *from) {
 
 }  // namespace
 
-const WinogradKernels &avx512_winograd_kernels(int tile) {
-    static constexpr WinogradKernels small = kernels_of<16, 2, 14>();
-    static constexpr WinogradKernels large = kernels_of<16, 4, 14>();
-    return tile == 2 ? small : large;
+const WinogradKernels *avx512_winograd_kernels(const WinogradTile &tile) {
+    return KernelTable<16, 14>::find(tile);
 }
 
 }  // namespace stridewise

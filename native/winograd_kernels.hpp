@@ -16,20 +16,48 @@ struct ImageStrides {
     std::int64_t pixel;
 };
 
-// One convolution with windows of 3x3 and strides of 1, over tiles of `tile` x `tile` results.
+// F(high x wide, taps_high x taps_wide): results of a tile and taps of the window.
+struct WinogradTile {
+    int high, wide;
+    int taps_high, taps_wide;
+
+    constexpr bool operator==(const WinogradTile &other) const {
+        return high == other.high && wide == other.wide && taps_high == other.taps_high &&
+               taps_wide == other.taps_wide;
+    }
+    constexpr int places_high() const { return high + taps_high - 1; }
+    constexpr int places_wide() const { return wide + taps_wide - 1; }
+};
+
+// One convolution with strides of 1. Pixels that a window meets are `dilation` apart, and so are
+// the results of a tile: those of one phase make an ordinary convolution.
 struct WinogradShape {
     std::int64_t height, width;          // of the source
     std::int64_t out_height, out_width;  // of the result
     std::int64_t pad_top, pad_left;
     std::int64_t channels, outputs;
-    std::int64_t tiles_high, tiles_wide;  // of one image
+    std::int64_t dilation_high, dilation_wide;
+    std::int64_t tiles_high, tiles_wide;  // of one image, all phases together
     ImageStrides source, result;
 };
 
-// A box of tiles and channels inside the scratch of transformed pixels, [xi][chunk][tile][lane].
+// A group of tiles inside the scratch of transformed pixels, [xi][...][chunk][tile][lane].
 struct TransformedTiles {
     std::int64_t xi_stride;     // elements from one place of the window to the next
     std::int64_t chunk_stride;  // elements from one chunk of channels to the next
+};
+
+// A matrix product for one place of the window: tiles times one pair of vectors of outputs.
+struct WinogradProduct {
+    const float *transformed;   // [chunk][tile][lane]
+    std::int64_t chunk_stride;  // elements from one chunk of channels to the next
+    std::int64_t chunks;
+    const float *weights;  // [channel][2 * lane]
+    float *products;       // [tile][2 * lane]
+    std::int64_t rows;     // tiles
+    bool resumes;          // adds to the products
+    const float *next;     // weights that are wanted later, as many lines a chunk as follow
+    std::int64_t next_lines;
 };
 
 enum class WinogradPostOp : int {
@@ -75,27 +103,30 @@ struct WinogradResult {
 };
 
 struct WinogradKernels {
-    int tile;       // results of a tile along each axis: 2 or 4
+    WinogradTile tile;
     int lanes;      // elements of a vector
     int row_count;  // tiles of one matrix product
     // Transforms tiles [first, first + count) of chunks [chunk, chunk_end) of the source.
     void (*input)(const WinogradShape &shape, const float *source, std::int64_t first,
                   std::int64_t count, std::int64_t chunk, std::int64_t chunk_end,
                   const TransformedTiles &tiles, float *transformed);
-    // For one place of the window: `rows` tiles times one pair of vectors of outputs.
-    void (*multiply)(const float *transformed, std::int64_t chunk_stride, std::int64_t chunks,
-                     const float *weights, float *products, std::int64_t rows);
+    void (*multiply)(const WinogradProduct &product);
+    // A product for a pair of vectors of outputs that read channels of their own, or the same ones.
+    void (*multiply_groups)(const float *low, const float *high, std::int64_t chunk_stride,
+                            std::int64_t chunks, const float *weights, float *products,
+                            std::int64_t rows);
     // Transforms back `count` tiles of one pair of vectors of outputs, [xi][tile][2 * lane].
     void (*output)(const WinogradShape &shape, const float *products, std::int64_t xi_stride,
                    std::int64_t first, std::int64_t count, std::int64_t pair,
                    const WinogradResult &result);
 };
 
-// For tiles of 2x2 and 4x4; the portable ones for vectors of 8 and 16 lanes.
-const WinogradKernels &portable_winograd_kernels(int tile, int lanes);
+// Null for tiles that have no kernels; the portable ones are for vectors of 8 and 16 lanes. Windows
+// with one tap along an axis have it along the vertical one.
+const WinogradKernels *portable_winograd_kernels(const WinogradTile &tile, int lanes);
 #ifdef STRIDEWISE_AVX2
-const WinogradKernels &avx2_winograd_kernels(int tile);
-const WinogradKernels &avx512_winograd_kernels(int tile);
+const WinogradKernels *avx2_winograd_kernels(const WinogradTile &tile);
+const WinogradKernels *avx512_winograd_kernels(const WinogradTile &tile);
 #endif
 
 }  // namespace stridewise

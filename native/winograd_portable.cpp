@@ -15,12 +15,8 @@ inline Lanes<16>::V Lanes<16>::spread(const float *from) {
 
 }  // namespace
 
-const WinogradKernels &portable_winograd_kernels(int tile, int lanes) {
-    static constexpr WinogradKernels table[2][2] = {
-        {kernels_of<8, 2, 3>(), kernels_of<8, 4, 3>()},
-        {kernels_of<16, 2, 2>(), kernels_of<16, 4, 2>()},
-    };
-    return table[lanes == 16][tile == 4];
+const WinogradKernels *portable_winograd_kernels(const WinogradTile &tile, int lanes) {
+    return lanes == 16 ? KernelTable<16, 2>::find(tile) : KernelTable<8, 3>::find(tile);
 }
 
 }  // namespace stridewise

@@ -112,7 +112,7 @@ class Kernel:
 
 @final
 class Winograd(Kernel):
-    """Convolution with windows of 3x3 and strides of 1 by F(tile x tile, 3 x 3)."""
+    """Convolution with strides of 1 in fewer multiplications, by Winograd's algorithm."""
 
     def __init__(
         self,
@@ -126,16 +126,21 @@ class Winograd(Kernel):
         tile: int,
         lanes: int,
         threads: int,
+        window: Sequence[int] = (3, 3),
+        dilations: Sequence[int] = (1, 1),
+        groups: int = 1,
         isa: str = "",
     ) -> None:
         """ValueError for what the kernels cannot do.
 
-        src and dst: f32 in acdb, or in blocks of ``lanes`` channels. tile: 2 or 4. isa: one of
-        ``winograd_isas``, by default the best.
+        src and dst: f32 in acdb, or in blocks of ``lanes`` channels. tile: results along each axis
+        where the window has more than one tap. dilations: 1 where taps are adjacent. groups: of
+        whole vectors of channels. isa: one
+        of ``winograd_isas``, by default the best.
         """
 
     def pack_into(self, array: NDArray[Any], buffer: Buffer, offset: int) -> None:
-        """Transform C-contiguous float32 weights [O, I, 3, 3] into a buffer, from an offset on."""
+        """Transform C-contiguous float32 weights [O, I, H, W] into a buffer, from an offset on."""
 
 @final
 class Fold(Kernel):

@@ -1,13 +1,15 @@
-"""Winograd convolution: windows of 3x3 in a half or a quarter of the multiplications.
+"""Winograd convolution: windows of several taps in a half or a quarter of the multiplications.
 
-F(m x m, 3 x 3) computes m x m results from (m + 2) x (m + 2) products a channel, where direct
-convolution takes 9 m x m (Lavin and Gray, arXiv:1509.09308). The kernels are our own; what they can
-do is said here, and ``native/winograd.cpp`` does it.
+F(m x m, r x r) computes m x m results from (m + r - 1) x (m + r - 1) products a channel, where
+direct convolution takes r x r for each result (Lavin and Gray, arXiv:1509.09308). Along axes where
+a window has one tap, tiles have one result. The kernels are our own; what they can do is said here,
+and ``native/winograd.cpp`` does it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from math import prod
 
 from stridewise.graph import Refusal
@@ -18,10 +20,15 @@ __all__ = ["KIND", "TILES", "option_nbytes", "packed_nbytes", "specs", "suits"]
 KIND = "winograd"
 """The kind of these kernels in a :class:`KernelSpec`."""
 
-TILES = (2, 4)
-"""Results of a tile along each axis."""
+TILES: Mapping[tuple[int, int], tuple[int, ...]] = {
+    (3, 3): (2, 4),
+    (5, 5): (2,),
+    (1, 3): (4,),
+    (1, 5): (4,),
+    (1, 7): (2, 4),
+}
+"""Results of a tile along each axis with more than one tap, by the taps of the window."""
 
-_WINDOW = 3
 _RULE = "winograd"
 _ELTWISE = frozenset(
     {"abs", "clip", "clip_v2", "elu", "exp", "gelu_erf", "hardsigmoid", "hardswish", "linear"}
@@ -34,15 +41,42 @@ def _padded(extent: int, multiple: int) -> int:
     return -(-extent // multiple) * multiple
 
 
-def _products(tile: int, lanes: int, src: MemorySpec, dst: MemorySpec) -> int:
-    """Return the multiplications of all small matrix products, those of padding included."""
-    images, outputs, height, width = dst.dims
-    tiles = images * -(-height // tile) * -(-width // tile)
-    return tiles * (tile + 2) ** 2 * _padded(src.dims[1], lanes) * _padded(outputs, 2 * lanes)
+def _tiles(window: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the tiles for a window; one of a single column is the transposed one of a row."""
+    rows, columns = window
+    return TILES.get((columns, rows) if columns == 1 else (rows, columns), ())
 
 
-def _packed_count(tile: int, lanes: int, src: MemorySpec, dst: MemorySpec) -> int:
-    return (tile + 2) ** 2 * _padded(src.dims[1], lanes) * _padded(dst.dims[1], 2 * lanes)
+def _tiles_along(extent: int, results: int, dilation: int) -> int:
+    """Return the tiles of one axis: each phase of a dilated convolution has its own."""
+    turns, rest = divmod(extent, results * dilation)
+    return turns * dilation + min(rest, dilation)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiling:
+    """How a convolution is cut: results of a tile and taps of the window, along each axis."""
+
+    tile: tuple[int, ...]
+    window: tuple[int, ...]
+    dilations: tuple[int, ...]
+    groups: int
+    lanes: int
+
+    def packed_count(self, src: MemorySpec, dst: MemorySpec) -> int:
+        """Return the number of transformed weights, those of padding included."""
+        channels = src.dims[1] // self.groups
+        places = prod(m + r - 1 for m, r in zip(self.tile, self.window, strict=True))
+        return places * _padded(channels, self.lanes) * _padded(dst.dims[1], 2 * self.lanes)
+
+    def products(self, src: MemorySpec, dst: MemorySpec) -> int:
+        """Return the multiplications of all small matrix products, those of padding included."""
+        axes = zip(dst.dims[2:], self.tile, self.dilations, strict=True)
+        tiles = dst.dims[0] * prod(_tiles_along(*axis) for axis in axes)
+        return tiles * self.packed_count(src, dst)
+
+    def __str__(self) -> str:
+        return f"F({'x'.join(map(str, self.tile))})"
 
 
 def packed_nbytes(spec: KernelSpec) -> int:
@@ -78,18 +112,26 @@ def suits(context: KernelContext, direct: KernelSpec) -> bool:
     src, dst = _images(direct)
     window = context.value(context.node.inputs[1]).shape[2:]
     tags = ("acdb", f"aBcd{_lanes(context)}b")
-    return window == (_WINDOW, _WINDOW) and src.tag == dst.tag and src.tag in tags
+    return len(window) == 2 and bool(_tiles(window)) and src.tag == dst.tag and src.tag in tags
+
+
+def _fills(context: KernelContext) -> bool:
+    """Return whether the channels of every group fill vectors; those of one group need not."""
+    groups = context.node.int_attr("groups", 1)
+    outputs, channels = context.value(context.node.inputs[1]).shape[:2]
+    sizes = (channels, outputs // groups)
+    return groups == 1 or all(size % _lanes(context) == 0 for size in sizes)
 
 
 def _reason(context: KernelContext, direct: KernelSpec) -> str:
-    """Return why a convolution with a window of 3x3 cannot be computed so, or ``""``."""
+    """Return why a convolution with such a window cannot be computed so, or ``""``."""
     params = dict(direct.params)
+    has_blocks = _lanes(context) in (8, 16)
     reasons = (
-        (context.node.int_attr("groups", 1) != 1, "it has groups"),
         (params["strides"] != (1, 1), "it has strides"),
-        (params["dilations"] != (1, 1), "it has dilations"),
         (not context.is_constant(context.node.inputs[1]), "its weights are computed"),
-        (_lanes(context) not in (8, 16), "the target has no blocks of 8 or 16 channels"),
+        (not has_blocks, "the target has no blocks of 8 or 16 channels"),
+        (has_blocks and not _fills(context), "its groups fill no whole vectors of channels"),
         (_unknown(direct.post_ops) != "", f"there is no post-op {_unknown(direct.post_ops)}"),
     )
     return next((text for applies, text in reasons if applies), "")
@@ -113,15 +155,20 @@ def specs(context: KernelContext, direct: KernelSpec) -> Iterator[tuple[str, Ker
         return
     src, dst = _images(direct)
     lanes, params = _lanes(context), dict(direct.params)
-    for tile in TILES:
-        name = f"winograd F({tile}x{tile})"
-        products = _products(tile, lanes, src, dst)
+    window = context.value(context.node.inputs[1]).shape[2:]
+    dilations = context.node.ints_attr("dilations", (1, 1))
+    groups = context.node.int_attr("groups", 1)
+    for tile in _tiles(window):
+        results = tuple(1 if taps == 1 else tile for taps in window)
+        tiling = _Tiling(results, window, dilations, groups, lanes)
+        name = f"winograd {tiling}"
+        products = tiling.products(src, dst)
         if 2 * products >= direct.flops:
             reason = f"{name}: no fewer multiplications, for padding of channels and tiles"
             yield Refusal(_RULE, context.node.name, reason)
             continue
-        weights = MemorySpec((_packed_count(tile, lanes, src, dst),), "a")
+        weights = MemorySpec((tiling.packed_count(src, dst),), "a")
         memories = tuple((r, weights if r == "weights" else m) for r, m in direct.memories)
-        own = (("begins", params["begins"]), ("ends", params["ends"]))
-        own += (("lanes", lanes), ("tile", tile))
+        own = (("begins", params["begins"]), ("dilations", dilations), ("ends", params["ends"]))
+        own += (("groups", groups), ("lanes", lanes), ("tile", tile), ("window", window))
         yield name, KernelSpec(KIND, memories, own, direct.post_ops, flops=2.0 * products)

@@ -194,6 +194,8 @@ def _winograd(s: _Spec) -> _core.Winograd:
         s.memory("src"), s.memory("dst"), s.spec.memory("bias") is not None,
         s.ints("begins"), s.ints("ends"), s.post_ops(),
         tile=s.integer("tile"), lanes=s.integer("lanes"), threads=s.threads,
+        window=s.ints("window"), dilations=s.ints("dilations"),
+        groups=s.integer("groups"),
     )  # fmt: skip
 
 

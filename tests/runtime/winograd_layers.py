@@ -1,0 +1,128 @@
+"""Layers for tests of Winograd kernels: one kernel in a program, and what it shall compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stridewise.formats import Format, algebra
+from stridewise.runtime.library import load_core
+
+Array = np.ndarray[Any, np.dtype[Any]]
+F32 = np.float32
+CORE = load_core()
+KERNELS = [(lanes, isa) for lanes in (8, 16) for isa in CORE.winograd_isas(lanes)]
+KINDS = ("channels-last", "blocked")
+
+
+@dataclass(frozen=True)
+class Shape:
+    images: int = 1
+    channels: int = 8
+    height: int = 6
+    width: int = 5
+    outputs: int = 16
+    pads: tuple[int, int, int, int] = (1, 1, 1, 1)  # top, left, bottom, right
+    window: tuple[int, int] = (3, 3)
+    dilations: tuple[int, int] = (1, 1)
+    groups: int = 1
+
+    @property
+    def src(self) -> tuple[int, ...]:
+        return self.images, self.channels, self.height, self.width
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        return self.outputs, self.channels // self.groups, *self.window
+
+    @property
+    def dst(self) -> tuple[int, ...]:
+        top, left, bottom, right = self.pads
+        reach = [d * (k - 1) for d, k in zip(self.dilations, self.window, strict=True)]
+        high, wide = self.height + top + bottom - reach[0], self.width + left + right - reach[1]
+        return self.images, self.outputs, high, wide
+
+
+def convolved(x: Array, w: Array, bias: Array | None, shape: Shape) -> Array:
+    """Return the convolution in double precision, from its definition."""
+    top, left, bottom, right = shape.pads
+    padded = np.pad(x.astype(float), ((0, 0), (0, 0), (top, bottom), (left, right)))
+    reach = [d * (k - 1) + 1 for d, k in zip(shape.dilations, shape.window, strict=True)]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, reach, (2, 3))
+    windows = windows[..., :: shape.dilations[0], :: shape.dilations[1]]
+    parts = zip(
+        np.split(windows, shape.groups, 1), np.split(w.astype(float), shape.groups), strict=True
+    )
+    groups = [np.einsum("nchwij,kcij->nkhw", *part, optimize=True) for part in parts]
+    result = np.concatenate(groups, 1)
+    return result if bias is None else result + bias.reshape(-1, 1, 1)
+
+
+def format_of(kind: str, lanes: int) -> Format:
+    return Format.parse("NHWC" if kind == "channels-last" else f"nChw{lanes}c")
+
+
+def stored(array: Array, fmt: Format) -> Array:
+    buffer = np.zeros(algebra.element_count(fmt, array.shape), F32)
+    buffer[algebra.offsets(fmt, array.shape)] = array
+    return buffer
+
+
+class Runner:
+    """One kernel in a program of one step, over a scratchpad of NaN."""
+
+    def __init__(
+        self, shape: Shape, kind: str, kernel: tuple[int, str], tile: int, *,
+        bias: bool = True, post_ops: Sequence[Any] = (), threads: int = 2,
+    ) -> None:  # fmt: skip
+        lanes, isa = kernel
+        self.shape, self.fmt, self.threads = shape, format_of(kind, lanes), threads
+        self.tag = "acdb" if kind == "channels-last" else f"aBcd{lanes}b"
+        self.src, self.dst = (CORE.MemoryDesc(d, "f32", self.tag) for d in (shape.src, shape.dst))
+        post = [(*item[:2], self.dst) if item[0] == "binary" else item for item in post_ops]
+        self.kernel = CORE.Winograd(
+            self.src, self.dst, bias, shape.pads[:2], shape.pads[2:], post,
+            tile=tile, lanes=lanes, threads=threads, isa=isa,
+            window=shape.window, dilations=shape.dilations, groups=shape.groups,
+        )  # fmt: skip
+
+    def __call__(
+        self, x: Array, w: Array, bias: Array | None, extras: Sequence[Array] = (),
+        held: Array | None = None,
+    ) -> Array:  # fmt: skip
+        kernel, core = self.kernel, CORE
+        packed = core.Buffer(kernel.arg_desc(core.ARG_WEIGHTS).nbytes)
+        kernel.pack_into(w, packed, 0)
+        constants = [packed] if bias is None else [packed, bias]
+        inputs = [stored(array, self.fmt) for array in (x, *extras)]
+        inputs += [] if held is None else [stored(held, self.fmt)]
+        result = np.full(self.dst.nbytes // 4, np.nan, F32)
+        program = core.Program(
+            kernel.scratchpad_nbytes, constants, [i.nbytes for i in inputs], [result.nbytes],
+            self.threads,
+        )  # fmt: skip
+        if held is not None:
+            program.add_copy((3, 0, 0), (2, len(inputs) - 1, 0), result.nbytes)
+        places = {core.ARG_SRC: (2, 0), core.ARG_WEIGHTS: (1, 0), core.ARG_DST: (3, 0)}
+        places |= {core.ARG_BIAS: (1, 1), core.ARG_SCRATCHPAD: (0, 0)}
+        operands = [arg for arg in kernel.args if arg not in places]
+        places |= {arg: (2, 1 + index) for index, arg in enumerate(operands)}
+        args = [*kernel.args, core.ARG_SCRATCHPAD]
+        program.add_primitive(kernel, [(a, kernel.arg_desc(a), *places[a], 0) for a in args])
+        program.freeze()
+        program.poison = True
+        program.run(inputs, [result])
+        mask = np.ones(result.size, bool)
+        mask[algebra.offsets(self.fmt, self.shape.dst)] = False
+        assert (result[mask] == 0).all(), "spare lanes"
+        return result[algebra.offsets(self.fmt, self.shape.dst)]
+
+
+def data(shape: Shape, seed: int = 0) -> tuple[Array, Array, Array]:
+    rng = np.random.default_rng(seed)
+    w = rng.normal(0, 1 / np.sqrt(np.prod(shape.weights[1:])), shape.weights)
+    arrays = rng.normal(size=shape.src), w, rng.normal(size=shape.outputs)
+    return tuple(array.astype(F32) for array in arrays)

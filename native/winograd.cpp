@@ -21,16 +21,15 @@ constexpr std::int64_t kSharedBytes = 2 << 20;
 constexpr std::int64_t kGroupBytes = 96 << 10;
 // Blocks of more tiles gain nothing: a panel of weights is then used often enough.
 constexpr std::int64_t kMostTiles = 48;
-// Distances are kept off multiples of the size of a page, which map to the same cache sets.
-constexpr std::int64_t kPage = 4096 / sizeof(float), kLine = 64 / sizeof(float);
+// An odd number of lines: places of the window, which are written together, are in different sets.
+constexpr std::int64_t kLine = 64 / sizeof(float);
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
     return (a + b - 1) / b;
 }
 
 std::int64_t off_page(std::int64_t count) {
-    const std::int64_t lines = ceil_div(count, kLine) * kLine;
-    return lines % kPage == 0 ? lines + kLine : lines;
+    return (ceil_div(count, kLine) | 1) * kLine;
 }
 
 std::string by(std::int64_t high, std::int64_t wide) {

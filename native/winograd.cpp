@@ -14,7 +14,8 @@ namespace {
 
 // Of a few groups of channels, pixels, products and weights stay in the second level.
 constexpr std::int64_t kGroupBytes = 96 << 10;
-constexpr std::int64_t kLine = 64 / sizeof(float);  // of a cache
+// An odd number of lines: places of the window, which are written together, are in different sets.
+constexpr std::int64_t kLine = 64 / sizeof(float);
 // Tiles that are transformed back together.
 constexpr std::int64_t kOutputTiles = 8;
 

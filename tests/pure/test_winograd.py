@@ -190,3 +190,41 @@ def test_whatever_is_picked_of_what_is_granted_keeps_the_limit(groups, limit):
         for name, group in nodes.items():
             kept = [c.cost_ns for c in group if option_nbytes(c.option) <= found.get(name, 0)]
             assert min(kept, default=inf) == min(c.cost_ns for c in group)
+
+
+@pytest.mark.parametrize(
+    ("attrs", "window", "gain"),
+    [
+        ({"dilations": (2, 2), "pads": (2,) * 4}, (3, 3), 4),
+        ({"groups": 2}, (3, 3), 4),
+        ({"pads": (2,) * 4}, (5, 5), 25 / 9),
+    ],
+)
+def test_flops_of_other_kinds(attrs, window, gain):
+    plan = planned(convolution(side=16, window=window[0], **attrs))
+    found = {
+        candidate.algorithm: candidate.option.calls[0].spec.flops
+        for candidate in (plan.decisions[0].chosen, *plan.decisions[0].rejected)
+    }
+    tile = "F(2x2)" if window == (5, 5) else "F(4x4)"
+    ratio = found["direct, blocked"] / found[f"winograd {tile}, blocked"]
+    assert ratio == pytest.approx(gain)
+
+
+def test_tiles_of_all_phases_are_as_few_as_can_be():
+    """65 rows of dilation 4 are phases of 17, 16, 16 and 16 results: 5 + 3 * 4 tiles."""
+    plan = planned(convolution(side=65, pads=(4,) * 4, dilations=(4, 4)))
+    flops = {
+        candidate.option.calls[0].spec.flops
+        for candidate in (plan.decisions[0].chosen, *plan.decisions[0].rejected)
+        if "F(4x4)" in candidate.algorithm
+    }
+    assert flops == {2.0 * 17 * 17 * 36 * 32 * 64}
+
+
+def test_small_groups_are_left_to_direct_convolution():
+    """Where transforms take more than products do, by measurement on AVX2."""
+    few = planned(convolution(256, 256, 56, groups=32))
+    many = planned(convolution(256, 256, 56, groups=4))
+    assert few.decisions[0].chosen.algorithm.startswith("direct")
+    assert many.decisions[0].chosen.algorithm.startswith("winograd")

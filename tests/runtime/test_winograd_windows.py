@@ -170,7 +170,7 @@ def network() -> Graph:
     x = b.x
     for window, attrs in (
         ((3, 3), {"dilations": (2, 2)}),
-        ((3, 3), {"groups": 4}),
+        ((3, 3), {"groups": 2}),
         ((5, 5), {}),
         ((1, 7), {}),
         ((7, 1), {}),

@@ -152,12 +152,25 @@ def _is_naive(spec: KernelSpec, storage: str) -> bool:
     return rule is not None and dst is not None and rule(spec, storage, dst)
 
 
+def _grouped(spec: KernelSpec) -> float:
+    """Return what is left of the efficiency of Winograd convolution with groups.
+
+    Transforms, which count for nothing, are shared by the products with a group's channels only.
+    Fitted to groups of 8 to 64 channels against direct convolution, on AVX2.
+    """
+    groups, src = dict(spec.params).get("groups", 1), spec.memory("src")
+    if spec.kind != "winograd" or src is None or not isinstance(groups, int) or groups == 1:
+        return 1.0
+    channels = src.dims[1] // groups
+    return channels / (channels + 32)
+
+
 def efficiency(spec: KernelSpec) -> float:
     """Return which part of the roofline a kernel reaches."""
     storage = _storage(spec.memory("dst"))
     if _is_naive(spec, storage):
         return _REFERENCE
-    return _EFFICIENCY.get((spec.kind, storage), _DEFAULT)
+    return _EFFICIENCY.get((spec.kind, storage), _DEFAULT) * _grouped(spec)
 
 
 def onednn_cpu(machine: Machine, accuracy: Accuracy = "fast") -> LibraryTarget:

@@ -50,11 +50,11 @@ _EFFICIENCY: dict[tuple[str, str], float] = {
 }
 _DEFAULT = 0.60
 
-_TRANSFORM = 24.0
-"""What transforming a pixel, either way, takes in products with another channel.
+_TRANSFORM: dict[object, float] = {2: 12.0, 4: 24.0}
+"""By results of a tile along an axis, what transforming a pixel, either way, takes in products.
 
 Fits ``benchmarks/winograd.py`` on Zen 3: with 64, 128, 256, 512 channels, products and transforms
-together reached 0.48, 0.62, 0.73 and 0.75 of the peak of the products.
+together reached 0.48, 0.62, 0.73 and 0.75 of the peak of the products for tiles of 4x4.
 """
 
 
@@ -173,7 +173,8 @@ def _is_naive(spec: KernelSpec, storage: str) -> bool:
 def _with_transforms(spec: KernelSpec) -> float:
     """Return which part of the time of Winograd convolution goes into its products."""
     images = (spec.memory(role) for role in ("src", "dst"))
-    return 1.0 / (1.0 + sum(_TRANSFORM / image.dims[1] for image in images if image is not None))
+    each = _TRANSFORM[dict(spec.params)["tile"]]
+    return 1.0 / (1.0 + sum(each / image.dims[1] for image in images if image is not None))
 
 
 def efficiency(spec: KernelSpec) -> float:

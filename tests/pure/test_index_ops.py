@@ -114,3 +114,14 @@ def test_regions_of_any_size_take_memory_of_the_image_only() -> None:
     for mode in ("avg", "max"):
         result = run("roi_align", IMAGE + 1, rois, np.array([0]), size=(2, 2), mode=mode)
         assert np.isfinite(result).all()
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_long_axes_are_resized_tap_by_tap(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(0).normal(size=(2, 3, 40)).astype(np.float32)
+    attrs: dict[str, Attr] = {"mode": mode, "shape": (2, 3, 27), "antialias": int(mode != "nearest")}
+    node = Node("r", "resize", ("x",), ("y",), tuple(attrs.items()))
+    (wanted,) = evaluate(node, (x,))
+    monkeypatch.setattr("stridewise.ops.resize.MOST_ENTRIES", 0)
+    (found,) = evaluate(node, (x,))
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)

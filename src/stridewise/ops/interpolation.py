@@ -127,6 +127,33 @@ class Interpolation:
         weights = self._weight((index - positions[:, None]) * stretch)
         return index, weights / weights.sum(1, keepdims=True)
 
+    def taps(self) -> tuple[Array, Array]:
+        """Return what each output is made of: indices of the input, int64, and their weights.
+
+        Both are [count, taps]. Weights of an output add up to 1; those of outputs that lie outside
+        are zero. An index may stand more than once.
+
+        >>> index, weights = Interpolation(2, 4, "nearest").taps()
+        >>> index.ravel().tolist(), weights.ravel().tolist()
+        ([0, 0, 1, 1], [1.0, 1.0, 1.0, 1.0])
+        """
+        index, weights = self._taps()
+        if self.exclude_outside:
+            inside = np.where((index >= 0) & (index < self.size), weights, 0)
+            total = inside.sum(1, keepdims=True)
+            # Where nothing inside has a weight, as of a nearest neighbor, the edge is left.
+            weights = np.where(total == 0, weights, inside / np.where(total == 0, 1, total))
+        weights = np.where(self.outside()[:, None], 0.0, weights)
+        return np.clip(index, 0, self.size - 1).astype(np.int64), weights
+
+    def entries(self) -> tuple[Array, Array]:
+        """Return the entries of :meth:`matrix` that are not zero: places, row-major, and values."""
+        index, weights = self.taps()
+        places = (np.arange(self.count)[:, None] * self.size + index).ravel()
+        places, where = np.unique(places, return_inverse=True)
+        values = np.bincount(where.ravel(), weights.ravel(), len(places))
+        return places[values != 0], values[values != 0]
+
     def matrix(self) -> Array:
         """Return the float64 matrix [count, size] that resizes the axis.
 
@@ -135,14 +162,7 @@ class Interpolation:
         >>> Interpolation(2, 4, "linear").matrix().tolist()
         [[1.0, 0.0], [0.75, 0.25], [0.25, 0.75], [0.0, 1.0]]
         """
-        index, weights = self._taps()
-        if self.exclude_outside:
-            inside = np.where((index >= 0) & (index < self.size), weights, 0)
-            total = inside.sum(1, keepdims=True)
-            # Where nothing inside has a weight, as of a nearest neighbor, the edge is left.
-            weights = np.where(total == 0, weights, inside / np.where(total == 0, 1, total))
+        places, values = self.entries()
         matrix = np.zeros((self.count, self.size))
-        rows = np.broadcast_to(np.arange(self.count)[:, None], index.shape)
-        np.add.at(matrix, (rows, np.clip(index, 0, self.size - 1).astype(np.int64)), weights)
-        matrix[self.outside()] = 0
+        matrix.reshape(-1)[places] = values
         return matrix

@@ -114,6 +114,22 @@ def _contract(x: Array, matrix: Array, axis: int) -> Array:
     return np.moveaxis(np.tensordot(matrix, x.astype(np.float64), (1, axis)), 0, axis)
 
 
+MOST_ENTRIES = 1 << 24
+"""Entries of a matrix that resizes an axis; larger ones are applied tap by tap."""
+
+
+def _resized(x: Array, how: Interpolation, axis: int) -> Array:
+    """Return a tensor with one axis resized, in double precision."""
+    if how.count * how.size <= MOST_ENTRIES:
+        return _contract(x, how.matrix(), axis)
+    index, weights = how.taps()
+    rows = (-1,) + (1,) * (x.ndim - axis - 1)
+    total = x.take(index[:, 0], axis) * weights[:, 0].reshape(rows)
+    for tap in range(1, index.shape[1]):
+        total += x.take(index[:, tap], axis) * weights[:, tap].reshape(rows)
+    return total
+
+
 def _saturated(x: Array, dtype: np.dtype[np.generic]) -> Array:
     """Return numbers as another element type, rounded to even and cut off at its limits."""
     if dtype.kind in "iu":
@@ -127,9 +143,8 @@ def _evaluate_resize(node: Node, operands: Operands) -> tuple[Array, ...]:
     result, exact = x, node.str_attr("mode") == "nearest"
     for axis in resized_axes(node, x.shape):
         how = interpolation(node, x.shape, axis)
-        matrix = how.matrix()
         # Of nearest neighbors every element is one of the input, whatever its type.
-        found = result.take(matrix.argmax(1), axis) if exact else _contract(result, matrix, axis)
+        found = result.take(how.taps()[0][:, 0], axis) if exact else _resized(result, how, axis)
         beyond = how.outside().reshape((-1,) + (1,) * (x.ndim - axis - 1))
         value = node.float_attr("extrapolation", 0.0)
         result = np.where(beyond, np.asarray(value, found.dtype), found) if beyond.any() else found
@@ -140,9 +155,22 @@ def _evaluate_resize(node: Node, operands: Operands) -> tuple[Array, ...]:
 def _aligns_centers(wanted: Interpolation) -> bool:
     """Return whether oneDNN resizes an axis alike; nearest neighbors without any tie only."""
     ties = ("round_prefer_floor", "round_prefer_ceil") if wanted.mode == "nearest" else ("floor",)
-    matrix = wanted.matrix()
     theirs = [Interpolation(wanted.size, wanted.count, wanted.mode, rounding=tie) for tie in ties]
-    return all(np.allclose(matrix, each.matrix(), rtol=0, atol=1e-7) for each in theirs)
+    return all(_is_close(wanted.entries(), each.entries()) for each in theirs)
+
+
+def _is_close(one: tuple[Array, Array], other: tuple[Array, Array]) -> bool:
+    places = np.union1d(one[0], other[0])
+    difference = np.zeros(len(places))
+    difference[np.searchsorted(places, one[0])] += one[1]
+    difference[np.searchsorted(places, other[0])] -= other[1]
+    return bool(np.all(np.abs(difference) <= 1e-7))
+
+
+def has_matrices(node: Node, shape: tuple[int, ...]) -> bool:
+    """Return whether a ``resize`` of a tensor of this shape can be a matrix product an axis."""
+    axes = resized_axes(node, shape)
+    return all(shape[a] * node.ints_attr("shape")[a] <= MOST_ENTRIES for a in axes)
 
 
 def is_resampling(node: Node, shape: tuple[int, ...]) -> bool:

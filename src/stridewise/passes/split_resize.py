@@ -10,7 +10,13 @@ import numpy as np
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Constant, Graph, Node, Refusal, TensorType, Value
 from stridewise.ops.registry import Array
-from stridewise.ops.resize import extrapolates, interpolation, is_resampling, resized_axes
+from stridewise.ops.resize import (
+    extrapolates,
+    has_matrices,
+    interpolation,
+    is_resampling,
+    resized_axes,
+)
 
 __all__ = ["split_resize"]
 
@@ -82,6 +88,7 @@ def _is_kept(node: Node, type_: TensorType) -> bool:
         not resized_axes(node, type_.shape)
         or is_resampling(node, type_.shape)
         or type_.dtype.name != "float32"
+        or not has_matrices(node, type_.shape)
     )
 
 

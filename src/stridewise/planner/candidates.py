@@ -215,7 +215,8 @@ def _check_tensors(graph: Graph, target: Target) -> None:
         )
         for node in graph.nodes
     ]
-    # An output may be a constant, which no node computes. Inputs that nobody reads may be anything.
+    # An output may be a constant, which no node computes. Inputs that nobody reads may be of any
+    # type, but somebody has to make them.
     for where, names in (*computed, ("outputs", graph.outputs)):
         for name in names:
             value = graph.values[name]
@@ -237,16 +238,22 @@ def _check_tensors(graph: Graph, target: Target) -> None:
                         fix="give larger shapes, or leave out what is computed of nothing",
                     )
                 )
-            # NumPy makes no array without elements, either, whose other extents are too large.
-            if prod(extent or 1 for extent in value.shape) * value.dtype.itemsize > _MOST_BYTES:
-                raise ModelError(
-                    describe(
-                        f"{where}, tensor {name!r}",
-                        expected="a tensor that fits into the address space",
-                        found=str(value.type),
-                        fix="give smaller shapes",
-                    )
-                )
+            _check_size(where, value)
+    for name in graph.inputs:
+        _check_size("inputs", graph.values[name])
+
+
+def _check_size(where: str, value: Value) -> None:
+    # NumPy makes no array without elements, either, whose other extents are too large.
+    if prod(extent or 1 for extent in value.shape) * value.dtype.itemsize > _MOST_BYTES:
+        raise ModelError(
+            describe(
+                f"{where}, tensor {value.name!r}",
+                expected="a tensor that fits into the address space",
+                found=str(value.type),
+                fix="give smaller shapes",
+            )
+        )
 
 
 def _check_edge(graph: Graph, target: Target, edge: Boundary) -> None:

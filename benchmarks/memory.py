@@ -75,10 +75,20 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One model at one batch size: what each contestant took."""
+    """One model at one batch size: what each contestant took.
+
+    Attributes:
+        model: of the zoo.
+        batch: images at a time.
+        tune: where the costs of our plans are from.
+        date: of the measurement.
+        file_nbytes: of the model file.
+        found: by contestant.
+    """
 
     model: str
     batch: int
+    tune: str
     date: str
     file_nbytes: int
     found: Mapping[str, Peak]
@@ -146,7 +156,7 @@ def look_at(name: str, batch: int, tune: str) -> Row:
                 command += ["--shapes", json.dumps(shapes)]
                 subprocess.run(command, capture_output=True, check=True)
         found = {who: peak_of(who, path, shapes, tune) for who in (*OURS, *PEERS)}
-        return Row(name, batch, date.today().isoformat(), path.stat().st_size, found)
+        return Row(name, batch, tune, date.today().isoformat(), path.stat().st_size, found)
 
 
 # --- results --------------------------------------------------------------------------------------
@@ -176,7 +186,13 @@ def report(rows: Sequence[Row]) -> str:
         for row in rows
     ]
     heads = ["model", "batch", *(NAMES[who] for who in (*OURS, *PEERS))]
-    heads += ["packed weights", "of these Winograd's", "net", "net / leaner peer", "the same, exact"]
+    heads += [
+        "packed weights",
+        "of these Winograd's",
+        "net",
+        "net / leaner peer",
+        "the same, exact",
+    ]
     arenas = [
         [
             row.model,
@@ -189,8 +205,10 @@ def report(rows: Sequence[Row]) -> str:
         ]
         for row in rows
     ]
+    tuned = " and ".join(sorted({f"`tune={row.tune!r}`" for row in rows}))
     imports = ", ".join(
-        f"{NAMES[who]} {_mb(max(row.found[who].imported for row in rows))}" for who in (FAST, *PEERS)
+        f"{NAMES[who]} {_mb(max(row.found[who].imported for row in rows))}"
+        for who in (FAST, *PEERS)
     )
     return "\n".join(
         [
@@ -198,7 +216,7 @@ def report(rows: Sequence[Row]) -> str:
             "",
             "Made by `benchmarks/memory.py`: MB (10^6 bytes) at the peak of a whole process that loads",
             "a model file and runs it. *Net* leaves out what Winograd kernels have transformed.",
-            f"Of each peak, imports take at most: {imports}.",
+            f"Of each peak, imports take at most: {imports}. Plans of ours: {tuned}.",
             "",
             *table(heads, peaks),
             "",

@@ -8,10 +8,9 @@ Run it anywhere; nothing is timed, so the machine need not be quiet::
 Every contestant gets a process of its own, which imports the runtime, loads the model file and runs
 it three times. What counts is the peak of the whole process (``VmHWM``), interpreter and imports
 included, in which pages of mapped files count as well; beside it stands what the imports took.
-Ours finds a warm cost cache, as from the second start on. The column *net* is the peak of ours less what
-Winograd's transformed weights take, as the peers have none; it is set against the leaner peer. Where
-the peak comes before these weights are packed that is too low, and the exact column is the one to
-go by.
+Ours finds a warm cost cache, as from the second start on. The column *net* is the peak of ours less
+what Winograd's transformed weights take, as the peers have none; it is set against the leaner peer.
+Where the peak comes before these are packed that is too low, and the exact column counts.
 
 The second table has the arena of each network beside its lower bound, the most that any step needs.
 Raw data go to ``benchmarks/results/memory.json``, the tables to ``memory.md`` beside it.
@@ -217,10 +216,10 @@ def report(rows: Sequence[Row]) -> str:
             "# Memory beside other runtimes",
             "",
             "Made by `benchmarks/memory.py`: MB (10^6 bytes) at the peak of a whole process that",
-            "loads a model file and runs it. *Net* leaves out what Winograd kernels transformed, and is",
-            "too low where the peak comes before these are packed, as in VGG-16; the exact",
-            "column has none of them at all.",
-            f"Of each peak, imports take at most: {imports}. Plans of ours: {tuned}.",
+            "loads a model file and runs it. *Net* leaves out what Winograd kernels transformed.",
+            "It is too low where the peak comes before these are packed, as in VGG-16; the exact",
+            "column has none of them.",
+            f"Imports take at most: {imports}. Plans of ours: {tuned}.",
             "",
             *table(heads, peaks),
             "",

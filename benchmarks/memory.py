@@ -7,9 +7,10 @@ Run it anywhere; nothing is timed, so the machine need not be quiet::
 
 Every contestant gets a process of its own, which imports the runtime, loads the model file and runs
 it three times. What counts is the peak of the whole process (``VmHWM``), interpreter and imports
-included, in which pages of mapped files count as well; beside it stands what the imports took. Ours
-finds a warm cost cache, as from the second start on. The column *net* is the peak of ours without
+included, in which pages of mapped files count as well; beside it stands what the imports took.
+Ours finds a warm cost cache, as from the second start on. The column *net* is the peak of ours less
 what Winograd's transformed weights take, as the peers have none; it is set against the leaner peer.
+Where the peak comes before these are packed that is too low, and the exact column counts.
 
 The second table has the arena of each network beside its lower bound, the most that any step needs.
 Raw data go to ``benchmarks/results/memory.json``, the tables to ``memory.md`` beside it.
@@ -75,10 +76,20 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One model at one batch size: what each contestant took."""
+    """One model at one batch size: what each contestant took.
+
+    Attributes:
+        model: of the zoo.
+        batch: images at a time.
+        tune: where the costs of our plans are from.
+        date: of the measurement.
+        file_nbytes: of the model file.
+        found: by contestant.
+    """
 
     model: str
     batch: int
+    tune: str
     date: str
     file_nbytes: int
     found: Mapping[str, Peak]
@@ -146,7 +157,7 @@ def look_at(name: str, batch: int, tune: str) -> Row:
                 command += ["--shapes", json.dumps(shapes)]
                 subprocess.run(command, capture_output=True, check=True)
         found = {who: peak_of(who, path, shapes, tune) for who in (*OURS, *PEERS)}
-        return Row(name, batch, date.today().isoformat(), path.stat().st_size, found)
+        return Row(name, batch, tune, date.today().isoformat(), path.stat().st_size, found)
 
 
 # --- results --------------------------------------------------------------------------------------
@@ -176,8 +187,13 @@ def report(rows: Sequence[Row]) -> str:
         for row in rows
     ]
     heads = ["model", "batch", *(NAMES[who] for who in (*OURS, *PEERS))]
-    heads += ["packed weights", "of these Winograd's"]
-    heads += ["net", "net / leaner peer", "the same, exact"]
+    heads += [
+        "packed weights",
+        "of these Winograd's",
+        "net",
+        "net / leaner peer",
+        "the same, exact",
+    ]
     arenas = [
         [
             row.model,
@@ -190,6 +206,7 @@ def report(rows: Sequence[Row]) -> str:
         ]
         for row in rows
     ]
+    tuned = " and ".join(sorted({f"`tune={row.tune!r}`" for row in rows}))
     imports = ", ".join(
         f"{NAMES[who]} {_mb(max(row.found[who].imported for row in rows))}"
         for who in (FAST, *PEERS)
@@ -198,9 +215,11 @@ def report(rows: Sequence[Row]) -> str:
         [
             "# Memory beside other runtimes",
             "",
-            "Made by `benchmarks/memory.py`: MB (10^6 bytes) at the peak of a process that loads",
-            "a model file and runs it. *Net* leaves out what Winograd kernels have transformed.",
-            f"Of each peak, imports take at most: {imports}.",
+            "Made by `benchmarks/memory.py`: MB (10^6 bytes) at the peak of a whole process that",
+            "loads a model file and runs it. *Net* leaves out what Winograd kernels transformed.",
+            "It is too low where the peak comes before these are packed, as in VGG-16; the exact",
+            "column has none of them.",
+            f"Imports take at most: {imports}. Plans of ours: {tuned}.",
             "",
             *table(heads, peaks),
             "",

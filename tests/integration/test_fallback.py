@@ -317,7 +317,7 @@ def test_many_threads_share_one_model() -> None:
 
 
 def test_sessions_go_with_their_models() -> None:
-    compiled = sw.compile(detector()[0], tune="model")
+    compiled = sw.compile(detector()[0], tune="model", keep_originals=True)
     again = sw.compile(compiled.plan.graph, tune="model")
     tails = [found._tail for found in (compiled, again)]
     assert tails[0] is not None

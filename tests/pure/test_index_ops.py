@@ -119,7 +119,8 @@ def test_regions_of_any_size_take_memory_of_the_image_only() -> None:
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 def test_long_axes_are_resized_tap_by_tap(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.random.default_rng(0).normal(size=(2, 3, 40)).astype(np.float32)
-    attrs: dict[str, Attr] = {"mode": mode, "shape": (2, 3, 27), "antialias": int(mode != "nearest")}
+    smooth = int(mode != "nearest")
+    attrs: dict[str, Attr] = {"mode": mode, "shape": (2, 3, 27), "antialias": smooth}
     node = Node("r", "resize", ("x",), ("y",), tuple(attrs.items()))
     (wanted,) = evaluate(node, (x,))
     monkeypatch.setattr("stridewise.ops.resize.MOST_ENTRIES", 0)

@@ -6,10 +6,13 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
 import pytest
+
+_PATIENCE_S = 240.0
 
 COMMON = """
 import logging, signal, sys, time
@@ -50,6 +53,9 @@ def interrupted(code: str, times: int, seconds: float = 0.05) -> list[str]:
     assert process.stdout is not None
     lines: list[str] = []
     sent = 0
+    # What hangs is killed, and fails by its status.
+    watch = threading.Timer(_PATIENCE_S, process.kill)
+    watch.start()
     try:
         for line in process.stdout:
             if line.strip() == "ready":
@@ -61,6 +67,7 @@ def interrupted(code: str, times: int, seconds: float = 0.05) -> list[str]:
                 lines.append(line.strip())
         assert process.wait(60) == 0, lines
     finally:
+        watch.cancel()
         process.kill()
         process.communicate()
     return lines

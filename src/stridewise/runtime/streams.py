@@ -7,12 +7,14 @@ Both pass the same gate, so that together they never use more processors than th
 from __future__ import annotations
 
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from queue import SimpleQueue
+from threading import Lock, current_thread, main_thread
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from stridewise.errors import ExecutionError, InputError, describe
@@ -52,6 +54,29 @@ def stream_threads(threads: int | None, streams: int) -> int | None:
             )
         )
     return all_threads // streams
+
+
+class _InterruptsLater:
+    """A few lines that Ctrl-C does not cut short; it is told of at their end.
+
+    Futures and pools lock Python's conditions, which stay locked for ever where an interrupt comes
+    as the lock is taken. Then a thread of ours would wait for it, and a stream be lost.
+    """
+
+    def __enter__(self) -> None:
+        self._before: Any = None
+        self._came: tuple[Any, ...] | None = None
+        if current_thread() is main_thread() and callable(signal.getsignal(signal.SIGINT)):
+            self._before = signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, *signal_and_frame: Any) -> None:
+        self._came = signal_and_frame
+
+    def __exit__(self, *_error: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+            if self._came is not None:
+                self._before(*self._came)
 
 
 class Streams:
@@ -98,7 +123,8 @@ class Streams:
                     self._threads = ThreadPoolExecutor(self.count, "stridewise")
                 threads = self._threads
             if threads is not None:
-                return threads.submit(answer)
+                with _InterruptsLater():
+                    return threads.submit(answer)
             found = "a model that was closed"
         except RuntimeError as error:
             found = str(error)
@@ -126,17 +152,31 @@ class Streams:
         self, answer: Callable[[Item], Answer], items: Iterable[Item], ahead: int
     ) -> Iterator[Answer]:
         waiting: deque[Future[Answer]] = deque()
+        done: SimpleQueue[Future[Answer]] = SimpleQueue()
+        known: set[Future[Answer]] = set()
+
+        def first() -> Answer:
+            # The queue, unlike a future, can be waited for and interrupted at any moment.
+            while waiting[0] not in known:
+                known.add(done.get())
+            known.discard(waiting[0])
+            with _InterruptsLater():
+                return waiting.popleft().result()
+
         try:
             for item in items:
-                waiting.append(self.submit(partial(answer, item)))
+                with _InterruptsLater():
+                    waiting.append(self.submit(partial(answer, item)))
+                    waiting[-1].add_done_callback(done.put)
                 if len(waiting) == ahead:
-                    yield waiting.popleft().result()
+                    yield first()
             while waiting:
-                yield waiting.popleft().result()
+                yield first()
         finally:
             # After an error, an interrupt, or when nobody wants the rest.
-            for future in waiting:
-                future.cancel()
+            with _InterruptsLater():
+                for future in waiting:
+                    future.cancel()
 
     def close(self, *, cancel: bool = False) -> None:
         """End the threads, once all that was submitted is done; nothing can be submitted then.
@@ -148,7 +188,9 @@ class Streams:
             self._closed = True
             threads, self._threads = self._threads, None
         if threads is not None:
-            threads.shutdown(cancel_futures=cancel)
+            with _InterruptsLater():
+                threads.shutdown(wait=False, cancel_futures=cancel)
+            threads.shutdown()
 
 
 _ALIVE: WeakSet[Streams] = WeakSet()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import stridewise as sw
-from stridewise.runtime import native
+from stridewise.runtime import executor
 from stridewise.runtime.weights import Weights, WeightStore
 
 from .test_dynamic import classifier, draw, right
@@ -21,7 +21,7 @@ def test_a_tuned_program_is_made_once(tmp_path: Path, monkeypatch: pytest.Monkey
             super().__init__(*arguments)  # pyright: ignore[reportArgumentType]
             made.append(self)
 
-    monkeypatch.setattr(native, "Weights", Counted)
+    monkeypatch.setattr(executor, "Weights", Counted)
     proto = classifier()
     for _ in range(2):  # tuned, then remembered
         made.clear()

@@ -6,6 +6,7 @@ import resource
 import time
 import traceback
 import warnings
+from contextlib import suppress
 from math import prod
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -40,13 +41,13 @@ def limit_address_space() -> None:
 def _loops_for_long(content: bytes) -> bool:
     """Return whether a model says that it has more rounds of a loop than anybody waits for."""
     graph = ModelProto.FromString(content).graph
-    counts = {
-        t.name: numpy_helper.to_array(t)
-        for t in graph.initializer
-        if t.data_type == TensorProto.INT64
-    }
-    rounds = (counts.get(node.input[0]) for node in graph.node if node.op_type == "Loop")
-    return any(count is not None and count.max(initial=0) > _ROUNDS for count in rounds)
+    asked = {node.input[0] for node in graph.node if node.op_type == "Loop" and node.input}
+    for tensor in graph.initializer:
+        if tensor.name in asked and tensor.data_type == TensorProto.INT64:
+            with suppress(ValueError):  # of a damaged tensor, which the import has not needed
+                if numpy_helper.to_array(tensor).max(initial=0) > _ROUNDS:
+                    return True
+    return False
 
 
 def _run(graph: Graph, plan: sw.Plan, content: bytes) -> str:

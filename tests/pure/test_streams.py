@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import threading
 import time
@@ -12,24 +11,10 @@ from concurrent.futures import CancelledError
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.stream_threads import gone, ours
 
 import stridewise as sw
 from stridewise.runtime.streams import Streams, stream_threads
-
-
-def ours() -> int:
-    """How many threads of streams are alive."""
-    return sum(thread.name.startswith("stridewise") for thread in threading.enumerate())
-
-
-def gone() -> bool:
-    """Whether all of them end soon."""
-    for _ in range(500):
-        gc.collect()
-        if not ours():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 @given(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import subprocess
 import sys
 import threading
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.stream_threads import gone, ours
 
 import stridewise as sw
 from stridewise.runtime.library import load_core
@@ -21,21 +21,6 @@ from .graphs import inputs_of
 from .test_load import network
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-
-def ours() -> int:
-    """How many threads of streams are alive."""
-    return sum(thread.name.startswith("stridewise") for thread in threading.enumerate())
-
-
-def gone() -> bool:
-    """Whether all of them end soon."""
-    for _ in range(500):
-        gc.collect()
-        if not ours():
-            return True
-        time.sleep(0.01)
-    return False
 
 
 def compiled(streams: int = 2, **arguments: Any) -> sw.CompiledModel:

@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
+import stridewise as sw
 from stridewise.formats import Format, algebra
+from stridewise.ops.winograd import packed_nbytes
 from stridewise.runtime.library import load_core
+from stridewise.runtime.primitives import create
 
 Array = np.ndarray[Any, np.dtype[Any]]
 F32 = np.float32
@@ -126,3 +129,16 @@ def data(shape: Shape, seed: int = 0) -> tuple[Array, Array, Array]:
     w = rng.normal(0, 1 / np.sqrt(np.prod(shape.weights[1:])), shape.weights)
     arrays = rng.normal(size=shape.src), w, rng.normal(size=shape.outputs)
     return tuple(array.astype(F32) for array in arrays)
+
+
+def check_weights(plan: sw.Plan) -> int:
+    """Compare the packed sizes that a plan counts on with its kernels' own; return how many."""
+    found = 0
+    for decision in plan.decisions:
+        for candidate in (decision.chosen, *decision.rejected):
+            spec = candidate.option.calls[0].spec
+            if spec.kind == "winograd":
+                kernel = create(spec, "", 2)
+                assert kernel.arg_desc(CORE.ARG_WEIGHTS).nbytes == packed_nbytes(spec)
+                found += 1
+    return found

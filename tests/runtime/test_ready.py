@@ -87,12 +87,14 @@ def was_ready(monkeypatch: pytest.MonkeyPatch, *args: Any, **options: Any) -> bo
 
 
 def test_it_is_what_a_search_gives(
-    cache: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    searched = compiled(source, cache, ready_limit=0)
+    compiled(source, tmp_path, ready_limit=0)  # so that all costs of both come from the cache
+    searched = compiled(source, tmp_path)
+    assert len(files(tmp_path)) == 1
     with monkeypatch.context() as patch:
         patch.setattr("stridewise.api.plans.model_file", pytest.fail)  # nothing is even read
-        found = compiled(source, cache)
+        found = compiled(source, tmp_path)
     assert np.array_equal(found(INPUT), searched(INPUT))
     # Biases stay with a plan that was searched; that of a ready model is not there yet.
     assert found.memory == dataclasses.replace(searched.memory, originals=0)

@@ -188,10 +188,10 @@ which take fewer, may lie above the roof. Areas are times.
 ## Models and their limits
 
 *operations*: by definition, over the peak. *fewest*: with the fewest multiplications that
-Winograd's F(2x2) and F(4x4) leave, without the additions around them. *bytes*: every tensor and
-weight once, at the speed of the nearest level of memory that can hold it. *direct limit*: the sum
-over the steps of operations or bytes, whichever takes longer; *limit*: the same with the fastest
-algorithm. No kernel is below the limits of its step, but kernels that fuse several steps may save
+Winograd's tiles leave, without the additions around them. *bytes*: every tensor and weight once, at
+the speed of the nearest level of memory that can hold it. *direct limit*: the sum over the steps of
+operations or bytes, whichever takes longer; *limit*: the same with the fastest algorithm. No kernel
+is below the limits of its step, but kernels that fuse several steps may save
 bytes.
 
 {limits}

@@ -28,7 +28,7 @@ from stridewise.runtime.library import load_core
 from stridewise.runtime.primitives import create
 
 RESULTS = Path(__file__).parent / "results"
-WAYS = ("direct", "winograd F(2x2)", "winograd F(4x4)")
+WAYS = ("direct", "winograd F(2x2)", "winograd F(4x4)", "winograd F(6x6)")
 KINDS = ("channels-last", "blocked")
 
 

@@ -23,6 +23,7 @@ from stridewise.ops import evaluate
 from stridewise.runtime.reference import run_reference
 
 RESULTS = Path(__file__).parent / "results" / "winograd_accuracy.md"
+TILES = (2, 4, 6)
 Array = np.ndarray[Any, np.dtype[Any]]
 Rng = np.random.Generator
 
@@ -96,10 +97,10 @@ LAYERS: dict[str, Callable[[Rng, Array, Array], tuple[Array, Array]]] = {
 
 
 def layer(name: str, channels: int) -> str:
-    """Return the line of a layer: errors of direct convolution, F(2x2) and F(4x4)."""
+    """Return the line of a layer: errors of direct convolution and of all tiles."""
     rng = np.random.default_rng(1)
     w = rng.normal(0, 1 / np.sqrt(9 * channels), (channels, channels, 3, 3))
-    x = rng.normal(size=(1, channels, 28, 28))
+    x = rng.normal(size=(1, channels, 30, 30))
     w, x = (array.astype(np.float32) for array in LAYERS[name](rng, w, x))
     b = sw.GraphBuilder()
     y = b.op("conv", [b.input("x", x.shape), b.constant(w, "w")], {"pads": (1,) * 4}, name="conv")
@@ -113,10 +114,13 @@ def layer(name: str, channels: int) -> str:
 
 
 def ways(graph: sw.Graph, channels: int) -> Iterator[sw.CompiledModel]:
-    """Yield the models that compute the layer directly, by F(2x2) and by F(4x4)."""
-    small = 4 * 16 * channels**2  # the transformed weights of F(2x2), which are those that fit
-    for options in ({"accuracy": "exact"}, {"weight_memory_limit": small}, {}):
-        yield sw.compile(graph, tune="model", **options)
+    """Yield the models that compute the layer directly, and by each of the tiles."""
+    yield sw.compile(graph, tune="model", accuracy="exact")
+    for tile in TILES:
+        limit = 4 * (tile + 2) ** 2 * channels**2  # so that no larger tile's weights fit
+        model = sw.compile(graph, tune="model", weight_memory_limit=limit)
+        assert f"F({tile}x{tile})" in model.plan.decisions[0].chosen.algorithm
+        yield model
 
 
 def main() -> None:
@@ -134,9 +138,11 @@ def main() -> None:
             lines.append(found)
             print(found, flush=True)
     columns = [
-        f"{way}, {what}" for way in ("direct", "F(2x2)", "F(4x4)") for what in ("norm", "largest")
+        f"{way}, {what}"
+        for way in ("direct", *(f"F({tile}x{tile})" for tile in TILES))
+        for what in ("norm", "largest")
     ]
-    lines += ["", "| layer | " + " | ".join(columns) + " |", "|" + "---|" * 7]
+    lines += ["", "| layer | " + " | ".join(columns) + " |", "|" + "---|" * (1 + len(columns))]
     for name in LAYERS:
         lines += [layer(name, channels) for channels in (64, 512)]
         print(*lines[-2:], sep="\n", flush=True)

@@ -27,7 +27,7 @@ CLASSES = (
 )  # fmt: skip
 """Kinds of steps that tables and pictures tell apart."""
 
-_TILES = (2, 4)
+_TILES = (2, 4, 6)
 _WINDOW = 3
 _MOVES = frozenset({"reorder", "concat", "shuffle"})
 _PRODUCTS = frozenset({"matmul", "inner_product"})
@@ -38,7 +38,7 @@ class Way:
     """One way to compute a step.
 
     Attributes:
-        name: ``"definition"``, ``"winograd F(2x2)"`` or ``"winograd F(4x4)"``.
+        name: ``"definition"``, ``"winograd F(2x2)"`` and so on.
         operations: multiplications and additions; of Winograd's ways those of the products alone.
         weight_nbytes: constants that are read.
     """

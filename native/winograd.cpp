@@ -184,6 +184,7 @@ TapTransform tap_transform(int places, int taps) {
         {{4, 3}, transform_taps<4, 3>},
         {{6, 3}, transform_taps<6, 3>},
         {{6, 5}, transform_taps<6, 5>},
+        {{8, 3}, transform_taps<8, 3>},
         {{8, 5}, transform_taps<8, 5>},
         {{8, 7}, transform_taps<8, 7>},
         {{10, 7}, transform_taps<10, 7>},

@@ -501,9 +501,9 @@ template <int N, int Rows>
 struct KernelTable {
     static constexpr WinogradKernels rows[] = {
         kernels_of<N, Rows, 2, 2, 3, 3>(), kernels_of<N, Rows, 4, 4, 3, 3>(),
-        kernels_of<N, Rows, 2, 2, 5, 5>(), kernels_of<N, Rows, 1, 4, 1, 3>(),
-        kernels_of<N, Rows, 1, 4, 1, 5>(), kernels_of<N, Rows, 1, 2, 1, 7>(),
-        kernels_of<N, Rows, 1, 4, 1, 7>(),
+        kernels_of<N, Rows, 6, 6, 3, 3>(), kernels_of<N, Rows, 2, 2, 5, 5>(),
+        kernels_of<N, Rows, 1, 4, 1, 3>(), kernels_of<N, Rows, 1, 4, 1, 5>(),
+        kernels_of<N, Rows, 1, 2, 1, 7>(), kernels_of<N, Rows, 1, 4, 1, 7>(),
     };
 
     static const WinogradKernels *find(const WinogradTile &tile) {

@@ -75,7 +75,7 @@ def work_of(spec: KernelSpec):
 # --- work -----------------------------------------------------------------------------------------
 
 
-def test_a_window_of_three_can_be_computed_in_three_ways():
+def test_a_window_of_three_can_be_computed_in_four_ways():
     found = work_of(convolution())
     images = 2 * 8 * 8
     assert found.kind == "direct, larger windows"
@@ -86,6 +86,8 @@ def test_a_window_of_three_can_be_computed_in_three_ways():
     # Four results take 16 products, sixteen results 36.
     assert ways["winograd F(2x2)"].operations == pytest.approx(found.operations * 4 / 9)
     assert ways["winograd F(4x4)"].operations == pytest.approx(found.operations / 4)
+    # Four tiles of 6x6 cover images of 8x8.
+    assert ways["winograd F(6x6)"].operations == pytest.approx(found.operations * 4 / 9)
     assert ways["winograd F(4x4)"].weight_nbytes == 4 * (36 * 4 * 16 + 16)
 
 

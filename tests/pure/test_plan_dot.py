@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stridewise.formats import Format
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
 from stridewise.planner import Plan
@@ -129,10 +130,11 @@ def test_exactly_the_reorders_are_marked(seed: int):
     marked = [edge[2]["label"] for edge in drawn(plan).edges if "style" in edge[2]]
     found = [label.split("\n")[:2] for label in marked]
     assert all(text.startswith("reorder ") for _, text in found)
-    # Sources of equal bytes, as NHWC and nChw16c of 16 channels, go by several names.
-    assert {(tensor, text.partition(" -> ")[2]) for tensor, text in found} == {
-        (r.tensor, str(r.target)) for r in plan.reorders
-    }
+    # Formats of equal bytes, as NHWC and nChw16c of 16 channels, go by several names.
+    same = plan.storages.key
+    assert {
+        (tensor, same(tensor, Format.parse(text.partition(" -> ")[2]))) for tensor, text in found
+    } == {(r.tensor, same(r.tensor, r.target)) for r in plan.reorders}
 
 
 @pytest.mark.parametrize(

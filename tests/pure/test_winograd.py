@@ -57,9 +57,9 @@ def algorithms(plan: Plan) -> set[str]:
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_there_are_two_tiles_in_two_formats(isa):
+def test_there_are_three_tiles_in_two_formats(isa):
     plan = planned(convolution(), isa)
-    tiles, formats = ("F(2x2)", "F(4x4)"), ("channels-last", "blocked")
+    tiles, formats = ("F(2x2)", "F(4x4)", "F(6x6)"), ("channels-last", "blocked")
     assert algorithms(plan) == {f"winograd {t}, {f}" for t, f in product(tiles, formats)}
     lanes = ISAS[isa]
     for candidate in (plan.decisions[0].chosen, *plan.decisions[0].rejected):
@@ -111,7 +111,7 @@ def test_every_post_op_is_known_or_refused(op):
     spec = plan.decisions[0].chosen.option.calls[0].spec
     wanted = [algorithm for algorithm, *_ in eltwise_steps(op, *UNARY[op].defaults)]
     if algorithms(plan):
-        assert len(algorithms(plan)) == 4
+        assert len(algorithms(plan)) == 6
         assert [post.algorithm for post in spec.post_ops] == wanted
     else:
         assert any(f"there is no post-op {algorithm}" in refused for algorithm in wanted)
@@ -128,13 +128,14 @@ def test_exact_plans_have_no_such_candidates():
 
 def test_a_limit_lets_smaller_tiles_through():
     graph = convolution()
-    small, large = (4 * window * 32 * 64 for window in (16, 36))
-    for limit, tiles in ((small - 1, set()), (small, {"F(2x2)"}), (large, {"F(2x2)", "F(4x4)"})):
+    nbytes = [4 * window * 32 * 64 for window in (16, 36, 64)]
+    tiles = ["F(2x2)", "F(4x4)", "F(6x6)"]
+    for count, limit in enumerate((nbytes[0] - 1, *nbytes)):
         plan = planned(graph, limit=limit)
-        assert {name.split()[1].rstrip(",") for name in algorithms(plan)} == tiles
+        assert {name.split()[1].rstrip(",") for name in algorithms(plan)} == set(tiles[:count])
         assert plan.winograd_weights.nbytes <= limit
     refused = [r for r in planned(graph, limit=0).refusals if r.rule == "weight_memory_limit"]
-    assert len(refused) == 4
+    assert len(refused) == 6
     text = "winograd F(4x4), blocked: transformed weights of 288.0 KiB"
     assert Refusal("weight_memory_limit", "conv", text) in refused
 

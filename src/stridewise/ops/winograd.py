@@ -21,7 +21,7 @@ KIND = "winograd"
 """The kind of these kernels in a :class:`KernelSpec`."""
 
 TILES: Mapping[tuple[int, int], tuple[int, ...]] = {
-    (3, 3): (2, 4),
+    (3, 3): (2, 4, 6),
     (5, 5): (2,),
     (1, 3): (4,),
     (1, 5): (4,),

@@ -50,11 +50,12 @@ _EFFICIENCY: dict[tuple[str, str], float] = {
 }
 _DEFAULT = 0.60
 
-_TRANSFORM: dict[object, float] = {2: 12.0, 4: 24.0}
+_TRANSFORM: dict[object, float] = {2: 12.0, 4: 24.0, 6: 24.0}
 """By results of a tile along an axis, what transforming a pixel, either way, takes in products.
 
 Fits ``benchmarks/winograd.py`` on Zen 3: with 64, 128, 256, 512 channels, products and transforms
-together reached 0.48, 0.62, 0.73 and 0.75 of the peak of the products for tiles of 4x4.
+together reached 0.48, 0.62, 0.73 and 0.75 of the peak of the products for tiles of 4x4, and 0.50,
+0.61, 0.73 and 0.74 for tiles of 6x6.
 """
 
 

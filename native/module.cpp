@@ -395,12 +395,14 @@ void bind_primitives(nb::module_ &m) {
 }
 
 void init_program(Program *self, std::int64_t arena_nbytes, const nb::sequence &constants,
-                  const Dims &input_nbytes, const Dims &output_nbytes, int threads) {
+                  const Dims &input_nbytes, const Dims &output_nbytes, int threads,
+                  std::int64_t parts, int lanes) {
     std::vector<Constant> held;
     for (const nb::handle constant : constants) held.push_back(as_constant(constant, held.size()));
-    new (self) Program(as_size(arena_nbytes, "arena_nbytes"), std::move(held),
-                       as_sizes(input_nbytes, "input_nbytes"),
-                       as_sizes(output_nbytes, "output_nbytes"), threads);
+    new (self)
+        Program(as_size(arena_nbytes, "arena_nbytes"), std::move(held),
+                as_sizes(input_nbytes, "input_nbytes"), as_sizes(output_nbytes, "output_nbytes"),
+                threads, as_size(parts, "parts"), lanes);
 }
 
 void run_program(Program &program, nb::handle inputs, nb::handle outputs) {
@@ -481,7 +483,7 @@ void bind_program(nb::module_ &m) {
         .def_prop_ro("width", &Gate::width);
     nb::class_<Program>(m, "Program")
         .def("__init__", &init_program, "arena_nbytes"_a, "constants"_a, "input_nbytes"_a,
-             "output_nbytes"_a, "threads"_a)
+             "output_nbytes"_a, "threads"_a, "parts"_a = 1, "lanes"_a = 1)
         .def(
             "add_primitive",
             [](Program &program, const Primitive &primitive, const Entries &entries) {
@@ -527,6 +529,8 @@ void bind_program(nb::module_ &m) {
         .def_prop_rw("poison", &Program::poison, &Program::set_poison)
         .def_prop_ro("frozen", &Program::frozen)
         .def_prop_ro("threads", &Program::threads)
+        .def_prop_ro("parts", &Program::parts)
+        .def_prop_ro("lanes", &Program::lanes)
         .def_prop_ro("arena_nbytes", &Program::arena_nbytes)
         .def_prop_ro("step_count", &Program::step_count)
         .def_prop_ro("context_count", &Program::context_count);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <stdexcept>
@@ -46,15 +47,26 @@ bool is_written(int arg) {
 }
 
 void check_views(const Program::Views &views, const std::vector<std::size_t> &nbytes,
-                 const char *what) {
+                 std::size_t parts, const char *what) {
     require(views.size() == nbytes.size(), std::string(what) + ": expected " +
                                                std::to_string(nbytes.size()) + " arrays, got " +
                                                std::to_string(views.size()));
     for (std::size_t i = 0; i < views.size(); ++i) {
-        require(views[i].nbytes == nbytes[i], std::string(what) + "[" + std::to_string(i) +
-                                                  "]: expected " + std::to_string(nbytes[i]) +
-                                                  " bytes, got " + std::to_string(views[i].nbytes));
+        const std::size_t wanted = nbytes[i] * parts;
+        require(views[i].nbytes == wanted, std::string(what) + "[" + std::to_string(i) +
+                                               "]: expected " + std::to_string(wanted) +
+                                               " bytes, got " + std::to_string(views[i].nbytes));
     }
+}
+
+// What one part of a call sees of its arrays.
+Program::Views cut(const Program::Views &views, std::size_t part, std::size_t parts) {
+    Program::Views found = views;
+    for (auto &view : found) {
+        view.nbytes /= parts;
+        view.data = static_cast<std::byte *>(view.data) + part * view.nbytes;
+    }
+    return found;
 }
 
 // Guards the pools of all programs, for moments. One for all can be held while the process forks:
@@ -110,15 +122,52 @@ class Program::Lease {
     std::unique_ptr<Context> context_;
 };
 
+// The first error of several threads, told to the one that waits for all.
+class Program::Errors {
+  public:
+    template <class Body>
+    void keep(const Body &body) {
+        try {
+            body();
+        } catch (...) {
+            const std::lock_guard lock(mutex_);
+            if (!first_) first_ = std::current_exception();
+            any_ = true;
+        }
+    }
+    bool any() const { return any_; }
+    void rethrow() const {
+        if (first_) std::rethrow_exception(first_);
+    }
+
+  private:
+    std::mutex mutex_;
+    std::exception_ptr first_;
+    std::atomic<bool> any_{false};
+};
+
 Program::Program(std::size_t arena_nbytes, std::vector<Constant> constants,
                  std::vector<std::size_t> input_nbytes, std::vector<std::size_t> output_nbytes,
-                 int threads)
+                 int threads, std::size_t parts, int lanes)
     : arena_nbytes_(arena_nbytes),
       constants_(std::move(constants)),
       input_nbytes_(std::move(input_nbytes)),
       output_nbytes_(std::move(output_nbytes)),
-      threads_(threads) {
+      threads_(threads),
+      parts_(parts),
+      lanes_(lanes) {
     require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
+    require(parts >= 1, "parts: expected at least 1, got " + std::to_string(parts));
+    require(lanes == 1 || (lanes > 1 && threads == 1 && static_cast<std::size_t>(lanes) <= parts),
+            "lanes: expected 1, or with one thread at most as many as parts (" +
+                std::to_string(parts) + "), got " + std::to_string(lanes));
+    for (const auto &sizes : {input_nbytes_, output_nbytes_}) {
+        for (const std::size_t size : sizes) {
+            require(size <= SIZE_MAX / parts, std::to_string(parts) + " parts of " +
+                                                  std::to_string(size) +
+                                                  " bytes: expected less memory than there can be");
+        }
+    }
 }
 
 Program::~Program() = default;
@@ -217,6 +266,8 @@ void Program::add_fill(const Ref &dst, std::size_t count, float value) {
 
 void Program::add_host(std::shared_ptr<const HostFunction> function, std::vector<HostArg> args) {
     check_building();
+    // What it sees of the caller's arrays is their owner's, which knows nothing of parts.
+    require(parts_ == 1, where() + ": a program of parts has no host steps");
     for (const auto &arg : args) check_ref(arg.ref, arg.nbytes, arg.written);
     for (const auto &arg : args) {
         const auto clashes = [&](const HostArg &other) {
@@ -230,10 +281,10 @@ void Program::add_host(std::shared_ptr<const HostFunction> function, std::vector
     steps_.emplace_back(HostStep{std::move(function), std::move(args)});
 }
 
-void Program::check_run(const Views &inputs, const Views &outputs) const {
+void Program::check_run(const Views &inputs, const Views &outputs, std::size_t parts) const {
     if (!frozen_) throw std::logic_error("the program is not frozen: call freeze() before running");
-    check_views(inputs, input_nbytes_, "inputs");
-    check_views(outputs, output_nbytes_, "outputs");
+    check_views(inputs, input_nbytes_, parts, "inputs");
+    check_views(outputs, output_nbytes_, parts, "outputs");
     for (std::size_t i = 0; i < outputs.size(); ++i) {
         const auto clashes = [&](const View &view) { return overlap(view, outputs[i]); };
         require(std::none_of(inputs.begin(), inputs.end(), clashes) &&
@@ -244,13 +295,8 @@ void Program::check_run(const Views &inputs, const Views &outputs) const {
 }
 
 template <class Before, class After>
-void Program::execute(std::shared_ptr<Gate> gate, const Views &inputs, const Views &outputs,
-                      const Before &before, const After &after) {
-    check_run(inputs, outputs);
-    const Pass pass(std::move(gate));
-    const ThreadScope scope(threads_);
-    Lease lease(*this);
-    Context &context = lease.context();
+void Program::execute_part(Context &context, const Views &inputs, const Views &outputs,
+                           const Before &before, const After &after) {
     context.bind(inputs, outputs);
     if (poison_) context.poison();
     for (std::size_t step = 0; step < context.step_count(); ++step) {
@@ -261,8 +307,32 @@ void Program::execute(std::shared_ptr<Gate> gate, const Views &inputs, const Vie
     context.wait();
 }
 
+template <class Watch>
+void Program::execute(const Views &inputs, const Views &outputs, const Watch &watch) {
+    check_run(inputs, outputs, parts_);
+    const Pass pass(gate());
+    std::atomic<std::size_t> next{0};
+    const auto run_lane = [&](int lane) {
+        const ThreadScope scope(threads_);
+        Lease lease(*this);
+        const auto [before, after] = watch(lane);
+        if (parts_ == 1) return execute_part(lease.context(), inputs, outputs, before, after);
+        for (std::size_t part = next++; part < parts_; part = next++) {
+            execute_part(lease.context(), cut(inputs, part, parts_), cut(outputs, part, parts_),
+                         before, after);
+        }
+    };
+    if (lanes_ == 1) return run_lane(0);
+    Errors errors;
+    in_parallel(lanes_, [&](int lane, int) {
+        errors.keep([&] { run_lane(lane); });
+        if (errors.any()) next = parts_;
+    });
+    errors.rethrow();
+}
+
 void Program::run(const Views &inputs, const Views &outputs) {
-    execute(gate(), inputs, outputs, [] {}, [](std::size_t, Context &) {});
+    execute(inputs, outputs, [](int) { return std::pair([] {}, [](std::size_t, Context &) {}); });
 }
 
 std::vector<std::vector<std::int64_t>> Program::profile(const Views &inputs, const Views &outputs,
@@ -271,27 +341,41 @@ std::vector<std::vector<std::int64_t>> Program::profile(const Views &inputs, con
     require(runs >= 1, "runs: expected at least 1, got " + std::to_string(runs));
     std::vector<std::vector<std::int64_t>> all;
     for (int run = 0; run < runs; ++run) {
+        std::vector<std::vector<std::int64_t>> taken(static_cast<std::size_t>(lanes_),
+                                                     std::vector<std::int64_t>(steps_.size()));
+        std::vector<Clock::time_point> begun(taken.size());
+        execute(inputs, outputs, [&](int lane) {
+            auto &samples = taken[static_cast<std::size_t>(lane)];
+            auto &begin = begun[static_cast<std::size_t>(lane)];
+            return std::pair(
+                [&begin] { begin = Clock::now(); },
+                [&begin, &samples](std::size_t step, Context &context) {
+                    context.wait();
+                    const auto spent = Clock::now() - begin;
+                    samples[step] +=
+                        std::chrono::duration_cast<std::chrono::nanoseconds>(spent).count();
+                });
+        });
         std::vector<std::int64_t> samples(steps_.size());
-        auto before = Clock::time_point{};
-        const auto start = [&] { before = Clock::now(); };
-        const auto stop = [&](std::size_t step, Context &context) {
-            context.wait();
-            const auto now = Clock::now();
-            samples[step] =
-                std::chrono::duration_cast<std::chrono::nanoseconds>(now - before).count();
-        };
-        execute(gate(), inputs, outputs, start, stop);
+        for (const auto &lane : taken) {
+            std::transform(lane.begin(), lane.end(), samples.begin(), samples.begin(),
+                           [](std::int64_t more, std::int64_t sum) { return sum + more; });
+        }
+        for (auto &sample : samples) sample /= lanes_;
         all.push_back(std::move(samples));
     }
     return all;
 }
 
 void Program::trace(const Views &inputs, const Views &outputs, const AfterStep &after_step) {
+    check_run(inputs, outputs, 1);
+    const ThreadScope scope(threads_);
+    Lease lease(*this);
     const auto after = [&](std::size_t step, Context &context) {
         context.wait();
         after_step(step, context.arena());
     };
-    execute(nullptr, inputs, outputs, [] {}, after);
+    execute_part(lease.context(), inputs, outputs, [] {}, after);
 }
 
 void Program::set_gate(std::shared_ptr<Gate> gate) {

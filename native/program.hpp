@@ -103,9 +103,12 @@ class Program {
     // Called after a step with its number and the arena.
     using AfterStep = std::function<void(std::size_t, const std::shared_ptr<Buffer> &)>;
 
+    // Arrays of a call are cut into `parts` of equal size, and the steps run once for each. `lanes`
+    // of them run at the same time, each on a thread of its own; `threads` is what each of them
+    // has.
     Program(std::size_t arena_nbytes, std::vector<Constant> constants,
             std::vector<std::size_t> input_nbytes, std::vector<std::size_t> output_nbytes,
-            int threads);
+            int threads, std::size_t parts = 1, int lanes = 1);
     ~Program();
     Program(const Program &) = delete;
     Program &operator=(const Program &) = delete;
@@ -133,27 +136,35 @@ class Program {
     std::size_t step_count() const { return steps_.size(); }
     std::size_t context_count() const;
     int threads() const { return threads_; }
+    std::size_t parts() const { return parts_; }
+    int lanes() const { return lanes_; }
 
   private:
     class Lease;
+    class Errors;
 
     std::string where() const { return "step " + std::to_string(steps_.size()); }
     std::size_t space_nbytes(const Ref &ref) const;
     void check_ref(const Ref &ref, std::size_t nbytes, bool written) const;
     void check_building() const;
-    void check_run(const Views &inputs, const Views &outputs) const;
+    void check_run(const Views &inputs, const Views &outputs, std::size_t parts) const;
     // For primitives and kernels, which describe their arguments alike.
     template <class Operation>
     void check_args(const Operation &operation, const std::vector<Arg> &args) const;
     template <class Before, class After>
-    void execute(std::shared_ptr<Gate> gate, const Views &inputs, const Views &outputs,
-                 const Before &before, const After &after);
+    void execute_part(Context &context, const Views &inputs, const Views &outputs,
+                      const Before &before, const After &after);
+    // Runs all parts; `watch(lane)` gives what is called before and after the steps of a lane.
+    template <class Watch>
+    void execute(const Views &inputs, const Views &outputs, const Watch &watch);
 
     std::size_t arena_nbytes_;
     std::vector<Constant> constants_;
     std::vector<std::size_t> input_nbytes_;
     std::vector<std::size_t> output_nbytes_;
     int threads_;
+    std::size_t parts_;
+    int lanes_;
     std::vector<Step> steps_;
     std::atomic<bool> frozen_{false};
     std::atomic<bool> poison_{false};

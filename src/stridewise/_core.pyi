@@ -421,7 +421,14 @@ class Program:
         input_nbytes: Sequence[int],
         output_nbytes: Sequence[int],
         threads: int,
-    ) -> None: ...
+        parts: int = 1,
+        lanes: int = 1,
+    ) -> None:
+        """Arrays of a call are cut into ``parts``, for each of which the steps run once.
+
+        Sizes are those of one part. ``lanes`` parts run at a time, each on one thread.
+        """
+
     def add_primitive(self, primitive: Primitive | Kernel, args: Sequence[Arg]) -> None:
         """Every argument in ``primitive.args`` once, and the scratchpad if it has any size."""
 
@@ -450,7 +457,7 @@ class Program:
     def profile(
         self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]], runs: int
     ) -> list[list[int]]:
-        """Durations in ns: one list a run, one figure a step."""
+        """Durations in ns: one list a run, one figure a step; sums of parts, divided by lanes."""
 
     def trace(
         self,
@@ -458,7 +465,7 @@ class Program:
         outputs: Sequence[NDArray[Any]],
         callback: Callable[[int, NDArray[np.uint8], Sequence[NDArray[Any]]], object],
     ) -> None:
-        """Run, and call ``callback(step, arena, outputs)`` after each step.
+        """Run one part, and call ``callback(step, arena, outputs)`` after each step.
 
         The arena is live memory: copy what is to be kept.
         """
@@ -473,6 +480,10 @@ class Program:
     def frozen(self) -> bool: ...
     @property
     def threads(self) -> int: ...
+    @property
+    def parts(self) -> int: ...
+    @property
+    def lanes(self) -> int: ...
     @property
     def arena_nbytes(self) -> int: ...
     @property

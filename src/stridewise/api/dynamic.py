@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from stridewise.api.batches import Batches
 from stridewise.api.ready import keep_ready
 from stridewise.api.request import Request
 from stridewise.errors import ModelError, UnknownValueError
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ModelSpecializer", "compile_file"]
 
-_Shapes = Mapping[str, Sequence[int]]
+_Shapes = Mapping[str, tuple[int, ...]]
 
 
 class ModelSpecializer:
@@ -84,10 +85,10 @@ class ModelSpecializer:
         Raises:
             UnknownValueError: its plan depends on the values of inputs.
         """
-        work = self._request.work(simplify(self.graph(shapes, {})))
-        model = work.compiled()
-        if work.cache is not None:
-            keep_ready(self._request, model, work.cache, self._file.paths, self._file.opened)
+        batches = Batches(self._request, shapes, lambda sizes: self.graph(sizes, {}))
+        model, cache = batches.compiled(), batches.work.cache
+        if cache is not None:
+            keep_ready(self._request, model, cache, self._file.paths, self._file.opened)
         if not self._request.keep_originals:
             model.drop_originals()
         return model

@@ -127,8 +127,9 @@ def compile(  # noqa: A001
 
     With ``tune="measure"`` the plan is run, its costs are corrected by what kernels take in place,
     and the graph is planned again until the plan stays. Uniform plans that promise to come near it
-    run against it, and it gives way to one that is clearly faster on the clock. The outcome is kept
-    in the cache. With ``plan``, its decisions are used as they are, and nothing is timed.
+    run against it, and it gives way to one that is clearly faster on the clock. A batch of several
+    items runs in parts where that is faster (``Plan.split``). The outcome is kept in the cache.
+    With ``plan``, its decisions are used as they are, and nothing is timed.
 
     Plans for other targets, with ``plan``, or with formats of inputs and outputs are for one shape,
     where :func:`plan` has its least extents.

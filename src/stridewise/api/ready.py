@@ -15,6 +15,7 @@ import numpy as np
 from stridewise.api.request import NATIVE, Request
 from stridewise.errors import ExecutionError, PlanError, describe
 from stridewise.planner import Plan, derive, files
+from stridewise.planner.split import WHOLE
 from stridewise.planner.targets import onednn_cpu
 from stridewise.runtime.cache import CostCache, cache_path
 from stridewise.runtime.demand import checked_limit
@@ -168,6 +169,9 @@ def _restored(request: Request, ready: Ready) -> Plan:
             )
         )
     record = files.parsed(zlib.decompress(ready.plan).decode(), where)
+    if record.split != WHOLE:
+        shapes = {value.name: value.shape for value in ready.face.graph.values.values()}
+        request = request.part(record.split, {n: shapes[n] for n in ready.face.graph.inputs})
     machine = request.machine
     derived = derive(request.simplified().graph)
     return files.restore(record, derived, onednn_cpu(machine, request.accuracy), machine, where)

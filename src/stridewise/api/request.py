@@ -15,12 +15,13 @@ from numpy.typing import ArrayLike
 from stridewise.api.models import ModelSource, load
 from stridewise.api.options import Later, PlanSource, TargetName, Tune
 from stridewise.errors import InputError, PlanError, PlanWarning, describe
-from stridewise.graph import Shapes
+from stridewise.graph import Graph, Shapes
 from stridewise.passes import Simplified, simplify
 from stridewise.planner import Derived, Plan, derive, files, make_plans
 from stridewise.planner.boundary import Wanted, boundary
 from stridewise.planner.cost import KernelOracle, Progress, Roofline
 from stridewise.planner.document import PlanRecord
+from stridewise.planner.split import WHOLE, Split
 from stridewise.planner.targets import (
     SHIPPED,
     Accuracy,
@@ -148,8 +149,23 @@ class Request:
         owning = dataclasses.replace(found.graph, constants=MappingProxyType(constants))
         return dataclasses.replace(found, graph=owning)
 
-    def work(self, simplified: Simplified | None = None) -> Work:
-        """Prepare what knows the costs of the model, or of one that is already simplified."""
+    def part(self, split: Split, shapes: Mapping[str, tuple[int, ...]]) -> Request:
+        """Return how one part of a batch is wanted: its shapes, and the threads that it has.
+
+        Args:
+            split: the parts.
+            shapes: of all inputs, for the whole batch.
+        """
+        threads = self.machine.threads * self.streams // split.lanes
+        return dataclasses.replace(self, shapes=split.shapes(shapes), threads=threads)
+
+    def work(self, simplified: Simplified | None = None, split: Split = WHOLE) -> Work:
+        """Prepare what knows the costs of the model, or of one that is already simplified.
+
+        Args:
+            simplified: the model; by default it is imported.
+            split: the parts of which this request is one.
+        """
         table = _table(self.target or NATIVE)
         simplified = simplified or self.simplified()
         if table is not None:
@@ -162,10 +178,10 @@ class Request:
             weights = sum(item.nbytes for item in simplified.graph.constants.values())
             cold = weights > last_level_cache_nbytes() // 2
             oracle = MeasuringOracle(machine, cache, cold_weights=cold)
-            return Work(self, simplified, target, machine, cache, oracle)
+            return Work(self, simplified, target, machine, cache, oracle, split)
         peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
         oracle = Roofline(peak, _BANDWIDTH, target.efficiency)
-        return Work(self, simplified, target, machine, None, oracle)
+        return Work(self, simplified, target, machine, None, oracle, split)
 
     def planned(self) -> Plan:
         """Return the plan: the one that is given, or the one that compiling would settle on."""
@@ -193,14 +209,32 @@ class Request:
         table = _table(self.target or record.target)
         # Formats and kernels are those of the machine that the plan was made for.
         target = table or onednn_cpu(record.machine, self.accuracy)
-        machine = table.machine if table else self.machine
-        derived = derive(self.simplified().graph)
+        request = self if record.split == WHOLE else self._part_of(record.split, where)
+        machine = table.machine if table else request.machine
+        derived = derive(request.simplified().graph)
         found = files.restore(record, derived, target, machine, where)
         check_weight_limit(found, self.weight_memory_limit, where)
         for note in found.notes[len(record.notes) :]:
             message = f"{where}: {note}; costs may not hold here"
             warnings.warn(message, PlanWarning, stacklevel=_CALLERS)
         return found
+
+    def _part_of(self, split: Split, where: str) -> Request:
+        """Return the request for one part of the model's batch.
+
+        Raises:
+            PlanError: there are no such parts.
+        """
+        if isinstance(self.source, Graph):
+            found = "a graph, whose shapes are fixed"
+        else:
+            graph = load(self.source, self.shapes, self.values, fallback=self.fallback)
+            shapes = {name: graph.values[name].shape for name in graph.inputs}
+            if all(shape and shape[0] % split.parts == 0 for shape in shapes.values()):
+                return self.part(split, shapes)
+            found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        expected = f"a model file with a batch of {split.parts} parts"
+        raise PlanError(describe(where, expected=expected, found=found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +248,7 @@ class Work:
         machine: what the costs hold for.
         cache: where measured costs are kept; None where nothing is measured.
         oracle: knows the costs.
+        split: the parts of a batch, of which the model is one.
     """
 
     request: Request
@@ -222,6 +257,7 @@ class Work:
     machine: Machine
     cache: CostCache | None
     oracle: KernelOracle
+    split: Split = WHOLE
 
     def planned(self) -> Plan:
         """Return the plan that compiling settled on where it has run the model, else the cheapest.
@@ -256,4 +292,7 @@ class Work:
             boundary(derived.graph, request.input_formats, request.output_formats),
             request.weight_memory_limit,
         )
-        return within_limit(plans, checked_limit(request.memory_limit), request.streams)
+        # All parts are planned alike, and run beside each other in their lanes.
+        plans = tuple(dataclasses.replace(plan, split=self.split) for plan in plans)
+        at_once = request.streams * self.split.lanes
+        return within_limit(plans, checked_limit(request.memory_limit), at_once)

@@ -94,7 +94,7 @@ def compare(
         InputError: a peer is unknown.
         DependencyError: a peer is not installed.
     """
-    inputs = random_inputs(model.plan.graph, seed)
+    inputs = random_inputs(model.interface, seed)
     positional = [inputs[name] for name in model.input_names]
 
     def ours() -> list[Array]:
@@ -102,7 +102,7 @@ def compare(
         return list(found) if isinstance(found, tuple) else [found]
 
     check_peers(peers)
-    others = [open_peer(name, source, inputs, model.plan.machine.threads) for name in peers]
+    others = [open_peer(name, source, inputs, model.face.threads) for name in peers]
     expected = ours()[0].astype(np.float64)
     samples = interleave([ours, *(other.run for other in others)], runs)
     timings = [Timing("stridewise", __version__, tuple(samples[0]), 0.0)]
@@ -126,8 +126,8 @@ def compare_streams(
         DependencyError: a peer is not installed.
     """
     check_peers(peers, SERVERS)
-    inputs = random_inputs(model.plan.graph, seed)
-    threads = model.streams * model.plan.machine.threads
+    inputs = random_inputs(model.interface, seed)
+    threads = model.streams * model.face.threads
     servers = [our_server(model, inputs)]
     servers += [open_server(name, source, inputs, threads, model.streams) for name in peers]
     count = _REQUESTS * model.streams
@@ -226,7 +226,7 @@ def bench(
         click.echo(json.dumps(document, indent=2))
         return
     shape = ", ".join(
-        f"{name} {compiled.plan.graph.values[name].shape}" for name in compiled.input_names
+        f"{name} {compiled.interface.values[name].shape}" for name in compiled.input_names
     )
     several = "" if streams == 1 else f", {streams} streams of this many threads"
     print_timings(timings, f"{request.model.name}, {shape}, {machine}{several}")

@@ -36,7 +36,7 @@ def _page(
     model = request.compile(quiet=False)
     profile = None
     if runs is not None:
-        profile = model.profile(random_inputs(model.plan.graph, 0), runs)
+        profile = model.profile(random_inputs(model.interface, 0), runs)
     return to_html(model.plan, model.program, profile, others, model.memory)
 
 

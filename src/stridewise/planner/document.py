@@ -19,6 +19,7 @@ from stridewise.planner.cost import KernelCost
 from stridewise.planner.moves import Move
 from stridewise.planner.partitions import Partition
 from stridewise.planner.records import dump, encode
+from stridewise.planner.split import WHOLE, Split
 from stridewise.planner.targets import Machine, Target
 
 if TYPE_CHECKING:
@@ -221,6 +222,7 @@ class PlanRecord:
     conflicts: tuple[str, ...]
     kernels: Mapping[str, KernelCost]
     partitions: tuple[Partition, ...] = ()
+    split: Split = WHOLE
 
     @classmethod
     def of(cls, plan: Plan) -> PlanRecord:
@@ -263,6 +265,7 @@ class PlanRecord:
             conflicts=tuple(map(str, plan.derived.conflicts)),
             kernels=kernel_texts(graph, plan.target, plan.candidates),
             partitions=() if graph_capability(graph).is_native else plan.partitions,
+            split=plan.split,
         )
 
     @property

@@ -108,6 +108,7 @@ def explain(plan: Plan) -> str:
     proof = "proved optimal" if plan.gap < 1e-9 else f"within {plan.gap:.2%} of the optimum"
     lines = [
         f"plan of {plan.graph.name!r} for {plan.target.name} ({plan.machine})",
+        *([f"runs {plan.split}; what follows is one of them"] if plan.split.parts > 1 else ()),
         *(f"note: {note}" for note in plan.notes),
         *(f"given: {pin}" for pin in plan.pins),
         *_node_lines(plan),

@@ -364,5 +364,6 @@ def restore(
         {name: formats[0] for name, formats in edge.outputs.items()},
         Terms(graph, candidates, edge),
         notes=_notes(record, machine),
+        split=record.split,
     )
     return replace(plan, pins=_pins(plan, record, where)) if record.pins else plan

@@ -28,6 +28,7 @@ from stridewise.planner.cost import KernelOracle, Progress
 from stridewise.planner.derive import Derived
 from stridewise.planner.page import Page, framed
 from stridewise.planner.solve import Solution
+from stridewise.planner.split import WHOLE, Split
 from stridewise.planner.targets import Machine, Target
 from stridewise.planner.terms import FREE, Only, Terms
 from stridewise.tensor import TensorDesc
@@ -112,7 +113,7 @@ class Plan:
         machine: what the costs hold for.
         decisions: one for each node, in the graph's order.
         reorders: every step that only moves bytes.
-        cost_ns: predicted time of one run.
+        cost_ns: predicted time of one run, or of one part of it; see ``split``.
         lower_bound_ns: no plan over these candidates and costs is faster.
         refusals: formats and kernels that were not offered, and why.
         derived: what every tensor means, and why.
@@ -122,6 +123,7 @@ class Plan:
         terms: all that there was to choose from, to answer other questions.
         pins: tensors whose formats were given; see :meth:`what_if`.
         notes: what a reader must know, such as that costs were measured on another machine.
+        split: the graph is that of a part of the caller's batch, and runs once for each.
     """
 
     name: str
@@ -140,6 +142,7 @@ class Plan:
     terms: Terms = field(compare=False)
     pins: tuple[Pin, ...] = ()
     notes: tuple[str, ...] = ()
+    split: Split = WHOLE
 
     @property
     def candidates(self) -> Candidates:

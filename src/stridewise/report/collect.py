@@ -105,6 +105,11 @@ def _arena(program: Program, drawing: Drawing, formats: Formats) -> Arena:
     )
 
 
+def _machine(plan: Plan) -> str:
+    """Return what runs the plan, and how often for one call."""
+    return f"{plan.machine}; {plan.split}" if plan.split.parts > 1 else str(plan.machine)
+
+
 def _moves(plan: Plan, program: Program | None) -> tuple[Move, ...]:
     """Return every step that only moves bytes: the plan's, and copies that lowering added."""
     found = [Move(clean(m.node_or_tensor), m.kind, m.nbytes) for m in plan.moves]
@@ -188,7 +193,7 @@ def collect(
         version=metadata.version("stridewise"),
         plan=plan.name,
         target=plan.target.name,
-        machine=clean(str(plan.machine)),
+        machine=clean(_machine(plan)),
         cost_ns=plan.cost_ns,
         lower_bound_ns=plan.lower_bound_ns,
         gap=plan.gap,

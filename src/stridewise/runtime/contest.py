@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from stridewise.errors import ExecutionError
 from stridewise.ops.geometry import storage_shape
 from stridewise.ops.kernels import HOST, KernelSpec
-from stridewise.planner.plan import Plan
-from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.executor import CompiledModel, Face
 from stridewise.runtime.inputs import made_up
 from stridewise.runtime.program import KernelStep
 from stridewise.runtime.timing import undisturbed
@@ -41,11 +40,11 @@ class Outcome:
     observed: Observed
 
 
-def _made_up_inputs(plan: Plan) -> list[NDArray[Any]]:
+def _made_up_inputs(face: Face) -> list[NDArray[Any]]:
     rng = np.random.default_rng(0)
     found: list[NDArray[Any]] = []
-    for name, fmt in plan.input_formats.items():
-        value = plan.graph.values[name]
+    for name, fmt in face.input_formats.items():
+        value = face.graph.values[name]
         found.append(made_up(value, storage_shape(value, fmt), rng))
     return found
 
@@ -58,16 +57,18 @@ def failure(model: CompiledModel) -> str:
     if not any(isinstance(s, KernelStep) and s.spec.kind == HOST for s in model.program.steps):
         return ""
     try:
-        model.run_program(_made_up_inputs(model.plan))
+        model.run_program(_made_up_inputs(model.face))
     except ExecutionError as error:
         return str(error)
     return ""
 
 
 def _observe(model: CompiledModel, samples: Sequence[Sequence[int]], into: dict[Any, Any]) -> None:
+    split = model.program.split
+    share = split.lanes / split.parts  # of one part, for which the kernel is
     for index, step in enumerate(model.program.steps):
         if isinstance(step, KernelStep):
-            taken = undisturbed([sample[index] for sample in samples])
+            taken = share * undisturbed([sample[index] for sample in samples])
             into.setdefault((step.spec, step.implementation), []).append(taken)
 
 
@@ -78,7 +79,7 @@ def run_in_turn(models: Mapping[str, CompiledModel]) -> Outcome:
     is timed as a whole, and one whose steps are timed.
     """
     # Plans may want their inputs in different formats.
-    inputs = {label: _made_up_inputs(model.plan) for label, model in models.items()}
+    inputs = {label: _made_up_inputs(model.face) for label, model in models.items()}
     whole: dict[str, list[int]] = {label: [] for label in models}
     steps: dict[str, list[list[int]]] = {label: [] for label in models}
     begin = time.perf_counter()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from statistics import median
 from typing import Any
@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError, InputError, StridewiseError, describe
 from stridewise.formats import Format
-from stridewise.graph import Graph
+from stridewise.graph import Graph, Value
 from stridewise.ops.geometry import storage_shape
 from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.planner.page import Page, framed
 from stridewise.planner.plan import Plan
+from stridewise.planner.split import Split
 from stridewise.runtime.chrome_trace import chrome_trace
 from stridewise.runtime.fallback import TailRun
 from stridewise.runtime.inputs import as_array, in_order
@@ -44,7 +45,8 @@ class Memory:
     """What a compiled model occupies, in bytes.
 
     Attributes:
-        arena: activations and scratchpads of one run; each stream has an arena of its own.
+        arena: activations and scratchpads of one run, of all parts of it that run at the same
+            time; each stream has an arena of its own.
         arena_lower_bound: no arrangement of the same tensors needs less.
         packed_weights: constants in the formats that kernels want, those of other programs too.
         winograd_weights: the part of these that Winograd kernels have transformed.
@@ -87,11 +89,22 @@ class Face:
     @classmethod
     def of(cls, plan: Plan) -> Face:
         """Return what a caller sees of a plan."""
-        graph = plan.graph
-        values = {name: graph.values[name] for name in (*graph.inputs, *graph.outputs)}
-        outside = Graph(graph.name, graph.inputs, graph.outputs, (), values, {})
+        outside = _shaped(plan.graph, plan.split.whole)
         formats = dict(plan.input_formats), dict(plan.output_formats)
-        return cls(outside, *formats, plan.machine.threads)
+        return cls(outside, *formats, plan.machine.threads * plan.split.lanes)
+
+    def part(self, split: Split) -> Graph:
+        """Return inputs and outputs as the program of one part has them."""
+        return _shaped(self.graph, split.part)
+
+
+def _shaped(graph: Graph, shaped: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Graph:
+    """Return a graph's inputs and outputs alone, with other shapes."""
+    values: dict[str, Value] = {}
+    for name in (*graph.inputs, *graph.outputs):
+        value = graph.values[name]
+        values[name] = replace(value, type=replace(value.type, shape=shaped(value.shape)))
+    return Graph(graph.name, graph.inputs, graph.outputs, (), values, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +209,13 @@ class CompiledModel(Model):
         Raises:
             ExecutionError: the library refuses a kernel that the plan counts on.
         """
-        face = Face.of(plan)
-        kernels = Kernels(face.threads)
+        face, threads = Face.of(plan), plan.machine.threads
+        kernels = Kernels(threads)
         kernels.make(kernels_of(plan))
         program = lower(plan, kernels.scratch)
         store = weights or WeightStore()
         packed = Weights(program.constants, kernels, plan.graph.constants, face.threads, store)
-        native = NativeProgram(plan.graph, program, kernels, face.threads, packed)
+        native = NativeProgram(plan.graph, program, kernels, threads, packed)
         self._tail = TailRun.of(plan)
         self._kernels, self._constants = kernels, plan.graph.constants
         self._assemble(face, program, native, lambda: plan)
@@ -222,12 +235,13 @@ class CompiledModel(Model):
         Raises:
             ExecutionError: the library refuses a kernel of the program.
         """
-        kernels = Kernels(face.threads)
+        threads = face.threads // program.split.lanes
+        kernels = Kernels(threads)
         steps = [step for step in program.steps if isinstance(step, KernelStep)]
         kernels.make((step.spec, step.implementation) for step in steps)
         model = cls.__new__(cls)
         model._tail, model._kernels, model._constants = None, kernels, {}
-        native = NativeProgram(face.graph, program, kernels, face.threads, weights)
+        native = NativeProgram(face.part(program.split), program, kernels, threads, weights)
         model._assemble(face, program, native, cache(plan))
         return model
 
@@ -279,12 +293,17 @@ class CompiledModel(Model):
     @property
     def input_names(self) -> tuple[str, ...]:
         """Names of the inputs in the order of a call."""
-        return self._face.graph.inputs if self._tail is None else self.plan.graph.arguments
+        return self.interface.arguments
 
     @property
     def output_names(self) -> tuple[str, ...]:
         """Names of the outputs in the order of the results."""
-        return self._face.graph.outputs if self._tail is None else self.plan.graph.results
+        return self.interface.results
+
+    @property
+    def interface(self) -> Graph:
+        """Inputs and outputs as the caller sees them, with their types."""
+        return self._face.graph if self._tail is None else self.plan.graph
 
     @property
     def plan(self) -> Plan:
@@ -298,9 +317,10 @@ class CompiledModel(Model):
     @property
     def memory(self) -> Memory:
         """What the model occupies."""
+        lanes = self.program.split.lanes
         return Memory(
-            self.program.arena_nbytes,
-            self.program.lower_bound_nbytes,
+            self.program.arena_nbytes * lanes,
+            self.program.lower_bound_nbytes * lanes,
             self.weights.own_nbytes + self.weights.shared_nbytes,
             sum(self.weights.winograd.values()),
             self.weights.shared_nbytes,
@@ -368,6 +388,9 @@ class CompiledModel(Model):
     def profile(self, inputs: Mapping[str, Any], runs: int = 20) -> Profile:
         """Time every step, and set the times beside the predicted ones.
 
+        Where a batch runs in parts, times are those of all parts; where several of them run at the
+        same time, what each adds to the whole.
+
         Raises:
             InputError: as for :meth:`run`, or ``runs`` is below 1.
         """
@@ -375,13 +398,13 @@ class CompiledModel(Model):
             raise InputError(describe("runs", expected="1 or more", found=str(runs)))
         samples = self.step_times(self._named(inputs), runs + 1)[1:]
         rows: list[ProfileRow] = []
-        formats = _formats(self.plan)
+        formats, split = _formats(self.plan), self.program.split
         for index, step in enumerate(self.program.steps):
             kernel = type(step).__name__.removesuffix("Step").lower()
             predicted = 0.0
             if isinstance(step, KernelStep):
                 kernel = f"{step.spec.kind} [{step.implementation}]"
-                predicted = step.cost_ns
+                predicted = step.cost_ns * split.parts / split.lanes
             measured = median(sample[index] for sample in samples)
             stored = formats.get(step.node, "") if isinstance(step, KernelStep) else ""
             rows.append(ProfileRow(step.node, kernel, predicted, measured, stored))
@@ -421,6 +444,8 @@ class CompiledModel(Model):
     ) -> dict[str, Array]:
         """Run with an arena full of NaN, and show every stored tensor as soon as it is whole.
 
+        Where a batch runs in parts, the tensors are those of one part after the other.
+
         Args:
             inputs: arrays by name.
             callback: called with the description of a tensor and a copy of its storage, a dense
@@ -430,8 +455,8 @@ class CompiledModel(Model):
             InputError: as for :meth:`run`.
         """
         forbid_forked_threads(self._face.threads)
-        native = self._native.program
         arrays, outputs = self._named(inputs), self._allocate()
+        native, parts = self._native.program, self.program.split.parts
 
         def after(index: int, arena: NDArray[np.uint8], results: Sequence[Array]) -> None:
             for written in self.program.steps[index].written:
@@ -447,7 +472,8 @@ class CompiledModel(Model):
 
         native.poison = True
         try:
-            native.trace(arrays, outputs, after)
+            for part in range(parts):
+                native.trace(_cut(arrays, part, parts), _cut(outputs, part, parts), after)
         finally:
             native.poison = False
         return dict(zip(self._face.graph.outputs, outputs, strict=True))
@@ -500,3 +526,14 @@ class CompiledModel(Model):
     def _named(self, inputs: Mapping[str, Any]) -> list[Array]:
         given = inputs if self._tail is None else self._tail.tensors(inputs)
         return in_order(self._face.graph, given, self._face.input_formats)
+
+
+def _cut(arrays: Sequence[Array], part: int, parts: int) -> list[Array]:
+    """Return views of one part of arrays, which the first axis is cut into."""
+    if parts == 1:
+        return list(arrays)
+    found: list[Array] = []
+    for array in arrays:
+        size = array.shape[0] // parts
+        found.append(array[part * size : (part + 1) * size])
+    return found

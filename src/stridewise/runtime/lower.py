@@ -200,4 +200,5 @@ def lower(plan: Plan, scratch: ScratchSize) -> Program:
         addresses.bound,
         tuple(constants.packed),
         _blocks(schedule, addresses),
+        plan.split,
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from numpy.typing import NDArray
 
+from stridewise.graph import Graph
 from stridewise.planner.plan import Plan
 from stridewise.runtime.streams import Streams
 
@@ -39,14 +40,19 @@ class Model(ABC):
         """What was decided, and why."""
 
     @property
+    def interface(self) -> Graph:
+        """Inputs and outputs as the caller sees them, with their types."""
+        return self.plan.graph
+
+    @property
     def input_names(self) -> tuple[str, ...]:
         """Names of the inputs in the order of a call."""
-        return self.plan.graph.arguments
+        return self.interface.arguments
 
     @property
     def output_names(self) -> tuple[str, ...]:
         """Names of the outputs in the order of the results."""
-        return self.plan.graph.results
+        return self.interface.results
 
     @property
     def streams(self) -> int:
@@ -130,12 +136,13 @@ class Model(ABC):
         return self(*cast("tuple[Any, ...]", inputs)) if isinstance(inputs, tuple) else self(inputs)
 
     def __repr__(self) -> str:
-        values = self.plan.graph.values
+        graph = self.interface
+        values = graph.values
         inputs, outputs = (
             ", ".join(f"{name}: {values[name].type}" if name in values else name for name in names)
             for names in (self.input_names, self.output_names)
         )
-        return f"{type(self).__name__}({self.plan.graph.name!r}, {inputs} -> {outputs})"
+        return f"{type(self).__name__}({graph.name!r}, {inputs} -> {outputs})"
 
     @abstractmethod
     def __call__(self, *inputs: Any) -> Array | tuple[Array, ...]:

@@ -77,6 +77,7 @@ class NativeProgram:
     def __init__(
         self, graph: Graph, program: Program, kernels: Kernels, threads: int, weights: Weights
     ) -> None:
+        """Make it; where the program is split, graph and threads are those of a part."""
         core = load_core()
         self.weights = weights
         values = graph.values
@@ -86,6 +87,8 @@ class NativeProgram:
             [_nbytes(values[name].type) for name in program.inputs],
             [_nbytes(values[name].type) for name in program.outputs],
             threads,
+            program.split.parts,
+            program.split.lanes,
         )
         nodes = {node.name: node for node in graph.nodes}
         for step in program.steps:

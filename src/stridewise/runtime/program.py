@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stridewise.ops.kernels import KernelSpec
+from stridewise.planner.split import WHOLE, Split
 from stridewise.tensor import TensorDesc
 
 __all__ = [
@@ -195,6 +196,7 @@ class Program:
         lower_bound_nbytes: no arrangement of these tensors needs less.
         constants: what is packed once, before the first run.
         blocks: what lies where in the arena, and when.
+        split: the steps are those of a part of the caller's arrays, and run once for each.
     """
 
     inputs: tuple[str, ...]
@@ -204,7 +206,10 @@ class Program:
     lower_bound_nbytes: int
     constants: tuple[PackedConstant, ...]
     blocks: tuple[ArenaBlock, ...] = ()
+    split: Split = WHOLE
 
     def __str__(self) -> str:
         lines = [f"arena {self.arena_nbytes} bytes, {len(self.constants)} constants"]
+        if self.split != WHOLE:
+            lines.append(str(self.split))
         return "\n".join([*lines, *map(str, self.steps)]) + "\n"

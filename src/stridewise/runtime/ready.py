@@ -31,6 +31,7 @@ from stridewise.formats import Format
 from stridewise.formats import format as format_room
 from stridewise.graph import Graph, TensorType, Value
 from stridewise.ops.kernels import KernelSpec, MemorySpec, PostOpSpec
+from stridewise.planner.split import Split
 from stridewise.runtime import program as program_room
 from stridewise.runtime.executor import Face
 from stridewise.runtime.library import load_core
@@ -56,8 +57,8 @@ _ABANDONED_S = 3600.0
 
 _ROOMS = (format_room, program_room)
 _CLASSES = (
-    DType, Face, Format, Graph, KernelSpec, MemorySpec, PostOpSpec, TensorDesc, TensorType, Value,
-    View,
+    DType, Face, Format, Graph, KernelSpec, MemorySpec, PostOpSpec, Split, TensorDesc, TensorType,
+    Value, View,
 )  # fmt: skip
 """What a file may hold, beside numbers, texts, tuples and dictionaries."""
 

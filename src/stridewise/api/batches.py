@@ -1,0 +1,155 @@
+"""Batches as a whole or in parts: the ways are compiled, run against each other, and the best kept.
+
+Activations of a whole batch may not fit into the caches when those of a few images do; and threads
+that take images of their own need not wait for each other between two layers. Where a model
+computes every item of its batch by itself, both are tried on the clock, and the outcome is kept in
+the cost cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+
+from stridewise.api.request import Request, Work
+from stridewise.errors import ModelError
+from stridewise.graph import Graph
+from stridewise.ops.batch import batch_outputs
+from stridewise.ops.capability import graph_capability
+from stridewise.ops.kernels import HOST
+from stridewise.passes import simplify
+from stridewise.planner.split import WHOLE, Split
+from stridewise.planner.targets import Machine
+from stridewise.runtime.cache import CostCache
+from stridewise.runtime.contest import run_in_turn
+from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.machine import last_level_cache_nbytes
+from stridewise.runtime.program import KernelStep
+from stridewise.runtime.weights import WeightStore
+
+__all__ = ["Batches"]
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+_MARGIN = 0.97
+"""Parts that save less than the rest of the time are not worth their words in a report."""
+
+
+def _batch(graph: Graph) -> int:
+    """Return the extent that all inputs and outputs begin with; 1 where they differ."""
+    found = {graph.values[name].shape[:1] for name in (*graph.inputs, *graph.outputs)}
+    return found.pop()[0] if len(found) == 1 and () not in found else 1
+
+
+def _digest(graph: Graph, request: Request) -> str:
+    """Return what identifies a model here and how it is wanted, without its weights."""
+    digest = hashlib.sha256()
+    for node in graph.nodes:
+        types = [str(graph.values[name].type) for name in (*node.inputs, *node.outputs) if name]
+        posts = [(post.op, post.alpha, post.beta, post.operand) for post in node.post_ops]
+        digest.update(repr((node.op, node.inputs, node.attrs, types, posts)).encode())
+    digest.update(repr((request.accuracy, request.weight_memory_limit)).encode())
+    return digest.hexdigest()
+
+
+def _divisors(batch: int) -> list[int]:
+    return [n for n in range(1, batch + 1) if batch % n == 0]
+
+
+def candidates(batch: int, arena_nbytes: int, cache_nbytes: int, machine: Machine) -> list[Split]:
+    """Return the ways beside the whole that are worth a try.
+
+    One has the largest parts whose activations fill no more than half of the last cache. In the
+    other every thread takes items of its own.
+
+    >>> from stridewise.runtime.machine import this_machine
+    >>> candidates(16, 96 << 20, 32 << 20, this_machine(2))
+    [Split(parts=8, lanes=1), Split(parts=16, lanes=2)]
+    """
+    found: list[Split] = []
+    fitting = [n for n in _divisors(batch) if arena_nbytes // n <= cache_nbytes // 2]
+    parts = min(fitting, default=batch)
+    if parts > 1:
+        found.append(Split(parts))
+    if 1 < machine.threads <= batch:
+        found.append(Split(batch, machine.threads))
+    return found
+
+
+class Batches:
+    """One model for one batch, and the ways to run it."""
+
+    def __init__(
+        self, request: Request, shapes: Shapes, imported: Callable[[Shapes], Graph]
+    ) -> None:
+        """Import the model.
+
+        Args:
+            request: how it is wanted.
+            shapes: of all inputs.
+            imported: returns the model for some shapes, as the user wrote it.
+        """
+        self._request, self._shapes, self._imported = request, shapes, imported
+        self._graph = imported(shapes)
+        self.work = request.work(simplify(self._graph))
+
+    def compiled(self) -> CompiledModel:
+        """Return the model that is ready to run, in the way that is fastest."""
+        cache = self.work.cache
+        if cache is None or not self._may_split():
+            return self.work.compiled()
+        key = f"batch {_digest(self.work.simplified.graph, self._request)}"
+        known = cache.find((key,)).get(key)
+        splits = {str(split): split for split in self._splits()}
+        if known is not None and {label for label, _ in known} <= splits.keys():
+            return self._part(splits[_fastest(dict(known))]).compiled()
+        return self._raced(key, cache)
+
+    def _raced(self, key: str, cache: CostCache) -> CompiledModel:
+        """Compile all ways, run them in turn and return the fastest."""
+        store = WeightStore()  # what several ways want packed alike is packed once
+        models = {str(WHOLE): self.work.compiled(store)}
+        whole = models[str(WHOLE)]
+        if any(isinstance(s, KernelStep) and s.spec.kind == HOST for s in whole.program.steps):
+            return self.work.compiled()
+        arena, machine = whole.memory.arena, self.work.machine
+        for split in candidates(_batch(self._graph), arena, last_level_cache_nbytes(), machine):
+            models[str(split)] = self._part(split).compiled(store)
+        times = run_in_turn(models).times
+        cache.store({key: tuple(times.items())})
+        plan = models[_fastest(times)].plan
+        del whole, store
+        models.clear()
+        return CompiledModel(plan)
+
+    def _may_split(self) -> bool:
+        """Return whether the batch is several items, each computed by itself, all natively."""
+        graph = self._graph
+        batch = _batch(graph)
+        if batch < 2 or not graph_capability(graph).is_native or graph.tail is not None:
+            return False
+        try:
+            one = self._imported(Split(batch).shapes(self._shapes))
+        except ModelError:
+            return False
+        carried = batch_outputs(one, frozenset(one.inputs), graph)
+        return isinstance(carried, frozenset) and carried == frozenset(graph.outputs)
+
+    def _splits(self) -> Sequence[Split]:
+        """Return all ways that there may be, whatever the sizes of arena and caches."""
+        batch = _batch(self._graph)
+        return [*map(Split, _divisors(batch)), Split(batch, min(batch, self.work.machine.threads))]
+
+    def _part(self, split: Split) -> Work:
+        """Prepare the planning of one part."""
+        if split == WHOLE:
+            return self.work
+        request = self._request.part(split, self._shapes)
+        return request.work(simplify(self._imported(split.shapes(self._shapes))), split)
+
+
+def _fastest(times: Mapping[str, float]) -> str:
+    """Return the label of the fastest way; the whole where others are hardly faster."""
+    label = min(times, key=lambda name: times[name])
+    whole = str(WHOLE)
+    return whole if whole in times and times[label] > _MARGIN * times[whole] else label

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from stridewise.graph import Graph
+from stridewise.graph import Graph, Refusal
 from stridewise.ops.kernels import KernelSpec
 from stridewise.planner import Plan, derive, make_plans
 from stridewise.planner.cost import KernelOracle
@@ -18,6 +19,7 @@ from stridewise.runtime.cache import CostCache
 from stridewise.runtime.contest import Outcome, run_in_turn
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.machine import this_machine
+from stridewise.runtime.oracle import MeasuringOracle
 from stridewise.runtime.program import KernelStep
 from stridewise.runtime.reference import run_reference
 
@@ -187,3 +189,16 @@ def test_running_in_turn_times_every_model_and_every_kernel() -> None:
     }
     assert set(outcome.observed) == kernels
     assert all(time > 0 for time in outcome.observed.values())
+
+
+def test_naive_loops_that_take_seconds_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    spec = plans(near())[0].decisions[0].chosen.option.calls[0].spec
+    long = dataclasses.replace(spec, flops=4e12)
+    monkeypatch.setattr("stridewise.runtime.oracle.implementations", lambda *_: ["ref:any"])
+    quick = MeasuringOracle(MACHINE, CostCache(MACHINE, tmp_path / "a")).costs([spec])[spec]
+    assert not isinstance(quick, Refusal)
+    assert 0 < quick[0].cost_ns < 1e9
+    monkeypatch.setattr("stridewise.runtime.oracle.create", pytest.fail)
+    guess = MeasuringOracle(MACHINE, CostCache(MACHINE, tmp_path / "b")).costs([long])[long]
+    assert not isinstance(guess, Refusal)
+    assert guess[0].cost_ns == 4e12

@@ -8,6 +8,7 @@ the cost cache.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 
@@ -18,6 +19,7 @@ from stridewise.ops.batch import batch_outputs
 from stridewise.ops.capability import graph_capability
 from stridewise.ops.kernels import HOST
 from stridewise.passes import simplify
+from stridewise.planner import Plan
 from stridewise.planner.split import WHOLE, Split
 from stridewise.planner.targets import Machine
 from stridewise.runtime.cache import CostCache
@@ -101,9 +103,12 @@ class Batches:
         key = f"batch {_digest(self.work.simplified.graph, self._request)}"
         known = cache.find((key,)).get(key)
         splits = {str(split): split for split in self._splits()}
-        if known is not None and {label for label, _ in known} <= splits.keys():
-            return self._part(splits[_fastest(dict(known))]).compiled()
-        return self._raced(key, cache)
+        if known is None or not {label for label, _ in known} <= splits.keys():
+            return self._raced(key, cache)
+        split = splits[_fastest(dict(known))]
+        if split == WHOLE:
+            return self.work.compiled()
+        return _of_part(self._part(split).planned(), split)
 
     def _raced(self, key: str, cache: CostCache) -> CompiledModel:
         """Compile all ways, run them in turn and return the fastest."""
@@ -114,7 +119,7 @@ class Batches:
             return self.work.compiled()
         arena, machine = whole.memory.arena, self.work.machine
         for split in candidates(_batch(self._graph), arena, last_level_cache_nbytes(), machine):
-            models[str(split)] = self._part(split).compiled(store)
+            models[str(split)] = _of_part(self._part(split).compiled(store).plan, split, store)
         times = run_in_turn(models).times
         cache.store({key: tuple(times.items())})
         plan = models[_fastest(times)].plan
@@ -141,11 +146,14 @@ class Batches:
         return [*map(Split, _divisors(batch)), Split(batch, min(batch, self.work.machine.threads))]
 
     def _part(self, split: Split) -> Work:
-        """Prepare the planning of one part."""
-        if split == WHOLE:
-            return self.work
+        """Prepare the planning of one part, which is tuned as if it were alone."""
         request = self._request.part(split, self._shapes)
-        return request.work(simplify(self._imported(split.shapes(self._shapes))), split)
+        return request.work(simplify(self._imported(split.shapes(self._shapes))))
+
+
+def _of_part(plan: Plan, split: Split, store: WeightStore | None = None) -> CompiledModel:
+    """Return the model of the whole batch whose parts run by a plan."""
+    return CompiledModel(dataclasses.replace(plan, split=split), store)
 
 
 def _fastest(times: Mapping[str, float]) -> str:

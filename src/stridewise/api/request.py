@@ -159,13 +159,8 @@ class Request:
         threads = self.machine.threads * self.streams // split.lanes
         return dataclasses.replace(self, shapes=split.shapes(shapes), threads=threads)
 
-    def work(self, simplified: Simplified | None = None, split: Split = WHOLE) -> Work:
-        """Prepare what knows the costs of the model, or of one that is already simplified.
-
-        Args:
-            simplified: the model; by default it is imported.
-            split: the parts of which this request is one.
-        """
+    def work(self, simplified: Simplified | None = None) -> Work:
+        """Prepare what knows the costs of the model, or of one that is already simplified."""
         table = _table(self.target or NATIVE)
         simplified = simplified or self.simplified()
         if table is not None:
@@ -178,10 +173,10 @@ class Request:
             weights = sum(item.nbytes for item in simplified.graph.constants.values())
             cold = weights > last_level_cache_nbytes() // 2
             oracle = MeasuringOracle(machine, cache, cold_weights=cold)
-            return Work(self, simplified, target, machine, cache, oracle, split)
+            return Work(self, simplified, target, machine, cache, oracle)
         peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
         oracle = Roofline(peak, _BANDWIDTH, target.efficiency)
-        return Work(self, simplified, target, machine, None, oracle, split)
+        return Work(self, simplified, target, machine, None, oracle)
 
     def planned(self) -> Plan:
         """Return the plan: the one that is given, or the one that compiling would settle on."""
@@ -248,7 +243,6 @@ class Work:
         machine: what the costs hold for.
         cache: where measured costs are kept; None where nothing is measured.
         oracle: knows the costs.
-        split: the parts of a batch, of which the model is one.
     """
 
     request: Request
@@ -257,7 +251,6 @@ class Work:
     machine: Machine
     cache: CostCache | None
     oracle: KernelOracle
-    split: Split = WHOLE
 
     def planned(self) -> Plan:
         """Return the plan that compiling settled on where it has run the model, else the cheapest.
@@ -292,7 +285,4 @@ class Work:
             boundary(derived.graph, request.input_formats, request.output_formats),
             request.weight_memory_limit,
         )
-        # All parts are planned alike, and run beside each other in their lanes.
-        plans = tuple(dataclasses.replace(plan, split=self.split) for plan in plans)
-        at_once = request.streams * self.split.lanes
-        return within_limit(plans, checked_limit(request.memory_limit), at_once)
+        return within_limit(plans, checked_limit(request.memory_limit), request.streams)

@@ -64,7 +64,6 @@ def _digest(plans: Sequence[Plan]) -> str:
             calls = [str(call.spec) for call in decision.chosen.option.calls]
             digest.update(repr((decision.chosen.algorithm, calls)).encode())
         digest.update(repr([(r.tensor, str(r.target)) for r in plan.reorders]).encode())
-    digest.update(repr(plans[0].split).encode())
     # What was never on offer, by the caller's wish or for want of a kernel.
     digest.update("\n".join(map(str, plans[0].refusals)).encode())
     return digest.hexdigest()

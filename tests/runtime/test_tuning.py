@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -189,6 +190,21 @@ def test_running_in_turn_times_every_model_and_every_kernel() -> None:
     }
     assert set(outcome.observed) == kernels
     assert all(time > 0 for time in outcome.observed.values())
+
+
+def test_a_disturbed_measurement_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    specs = [d.chosen.option.calls[0].spec for d in plans(near())[0].decisions[:2]]
+    oracle = MeasuringOracle(MACHINE, CostCache(MACHINE, tmp_path))
+    times = iter([[90.0], [30.0], [500.0], [20.0], [40.0]])
+    monkeypatch.setattr("stridewise.runtime.oracle.create", lambda *_: None)
+    names = {specs[0]: ["a"], specs[1]: ["b", "slow"]}
+    monkeypatch.setattr("stridewise.runtime.oracle.implementations", lambda s, _: names[s])
+    core = SimpleNamespace(measure=lambda *_, **__: next(times), NativeError=RuntimeError)
+    core.ARG_WEIGHTS = 0
+    monkeypatch.setattr("stridewise.runtime.oracle.load_core", lambda: core)
+    found = oracle.costs(specs)
+    costs = {spec: [(c.implementation, c.cost_ns) for c in found[spec]] for spec in specs}
+    assert costs == {specs[0]: [("a", 20.0)], specs[1]: [("b", 30.0), ("slow", 500.0)]}
 
 
 def test_naive_loops_that_take_seconds_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

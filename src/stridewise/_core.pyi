@@ -69,17 +69,38 @@ class MemoryDesc:
 
 @final
 class Buffer:
-    """Zeroed memory, aligned to 64 bytes, or to huge pages from 2 MiB on."""
+    """Zeroed memory, aligned to 64 bytes, or to huge pages from 2 MiB on; or a part of a file."""
 
     def __init__(self, nbytes: int) -> None: ...
     @staticmethod
     def from_array(array: NDArray[Any]) -> Buffer:
         """A copy of the bytes of a C-contiguous array."""
 
+    @staticmethod
+    def map(descriptor: int, position: int, nbytes: int) -> Buffer | None:
+        """Bytes of a file, read only and not copied; None where its file system is not this
+        machine's own.
+
+        position: a multiple of the page size. ValueError where the file is shorter, OSError where
+        the system refuses. Programs whose constants lie in a file that was cut off raise
+        RuntimeError instead of running.
+        """
+
     @property
     def nbytes(self) -> int: ...
+    @property
+    def is_mapped(self) -> bool: ...
     def array(self) -> NDArray[np.uint8]:
-        """A writable view, which keeps the buffer alive."""
+        """A view, which keeps the buffer alive; writable unless a file is mapped."""
+
+    def checksum(self, offset: int, nbytes: int) -> int:
+        """XXH64 of a part, with a seed of 0."""
+
+    def read(self, descriptor: int, position: int, offset: int, nbytes: int) -> int:
+        """Fill a part with bytes of a file, and return their checksum.
+
+        ValueError where the file is shorter, OSError where it cannot be read.
+        """
 
 @final
 class Primitive:

@@ -8,9 +8,8 @@ Run it on a quiet machine::
 Every load has a process of its own; every round starts each contestant once, in rotating order.
 Contestants are ours without measuring and without any cache ("cold"), ours with the caches that an
 earlier start has filled ("warm"), OpenVINO without and with its model cache, and ONNX Runtime. What
-fills caches runs before, untimed; that is also when files get into the system's page cache, and when
-Python's bytecode is kept, which installed packages have: everybody's is in a folder of this
-benchmark, whatever the environment says about it.
+fills caches runs before, untimed. That is also when files get into the system's page cache, and
+Python's bytecode into a folder of this benchmark: installed packages have theirs beside them.
 
 Three times are taken: the imports, the load (from the path of the file to a model that can run) and
 the first run. Raw samples go to ``benchmarks/results/startup.json``, model by model; rows of other

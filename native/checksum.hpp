@@ -29,9 +29,9 @@ class Checksum {
 // Returns the checksum of a part of a buffer.
 std::uint64_t checksum(const Buffer &buffer, std::size_t offset, std::size_t nbytes);
 
-// Reads `nbytes` of a file, from `position` on, to `offset` of a buffer, and returns their checksum,
-// which is computed while they are still in the cache. std::system_error where the system cannot
-// read them, std::invalid_argument where the file ends before.
+// Reads `nbytes` of a file, from `position` on, to `offset` of a buffer, and returns their
+// checksum, which is computed while they are still in the cache. std::system_error where the system
+// cannot read them, std::invalid_argument where the file ends before.
 std::uint64_t read(Buffer &buffer, int descriptor, std::size_t position, std::size_t offset,
                    std::size_t nbytes);
 

@@ -115,10 +115,14 @@ void check_strides(const Dims &dims, const Dims &strides) {
 // still mapped here (NFS does when it is removed elsewhere), or depend on a process (FUSE).
 bool is_own(int descriptor) {
     constexpr decltype(statfs::f_type) kXfs = 0x58465342, kZfs = 0x2FC12FC1, kBcachefs = 0xCA451A4E;
-    constexpr std::array own = {
-        decltype(statfs::f_type){EXT4_SUPER_MAGIC}, decltype(statfs::f_type){BTRFS_SUPER_MAGIC},
-        decltype(statfs::f_type){F2FS_SUPER_MAGIC}, decltype(statfs::f_type){TMPFS_MAGIC},
-        decltype(statfs::f_type){OVERLAYFS_SUPER_MAGIC}, kXfs, kZfs, kBcachefs};
+    constexpr std::array own = {decltype(statfs::f_type){EXT4_SUPER_MAGIC},
+                                decltype(statfs::f_type){BTRFS_SUPER_MAGIC},
+                                decltype(statfs::f_type){F2FS_SUPER_MAGIC},
+                                decltype(statfs::f_type){TMPFS_MAGIC},
+                                decltype(statfs::f_type){OVERLAYFS_SUPER_MAGIC},
+                                kXfs,
+                                kZfs,
+                                kBcachefs};
     struct statfs status{};
     if (fstatfs(descriptor, &status) != 0) fail("file system");
     return std::find(own.begin(), own.end(), status.f_type) != own.end();
@@ -271,8 +275,8 @@ std::unique_ptr<Buffer> Buffer::map(int descriptor, std::size_t position, std::s
                 std::to_string(nbytes) + " bytes from byte " + std::to_string(position) + " on");
     if (!is_own(descriptor)) return nullptr;
     Descriptor file = Descriptor::copy_of(descriptor);
-    void *data = mmap(nullptr, nbytes, PROT_READ, MAP_PRIVATE, file.number(),
-                      static_cast<off_t>(position));
+    void *data =
+        mmap(nullptr, nbytes, PROT_READ, MAP_PRIVATE, file.number(), static_cast<off_t>(position));
     if (data == MAP_FAILED) fail("map");
     Memory memory(static_cast<std::byte *>(data), Free{nbytes});
     return std::unique_ptr<Buffer>(

@@ -98,10 +98,7 @@ class Buffer {
     using Memory = std::unique_ptr<std::byte, Free>;
     static Memory allocate(std::size_t nbytes);
     Buffer(std::size_t nbytes, Memory data, Descriptor file, std::size_t file_end)
-        : nbytes_(nbytes),
-          data_(std::move(data)),
-          file_(std::move(file)),
-          file_end_(file_end) {}
+        : nbytes_(nbytes), data_(std::move(data)), file_(std::move(file)), file_end_(file_end) {}
 
     std::size_t nbytes_;
     Memory data_;

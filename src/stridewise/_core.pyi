@@ -78,8 +78,7 @@ class Buffer:
 
     @staticmethod
     def map(descriptor: int, position: int, nbytes: int) -> Buffer | None:
-        """Bytes of a file, read only and not copied; None where its file system is not this
-        machine's own.
+        """Bytes of a file, read only and not copied; None where other machines may change it.
 
         position: a multiple of the page size. ValueError where the file is shorter, OSError where
         the system refuses. Programs whose constants lie in a file that was cut off raise

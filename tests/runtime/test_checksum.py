@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +113,7 @@ def test_what_is_not_there_is_refused(path: Path) -> None:
     with path.open("rb") as file:
         number = file.fileno()
         for position, nbytes in ((0, size + 1), (4096, size), (1 << 40, 1), (0, 0), (0, -1)):
-            with pytest.raises(ValueError, match="map|nbytes"):
+            with pytest.raises(ValueError, match=r"map|nbytes"):
                 core.Buffer.map(number, position, nbytes)
         with pytest.raises(OSError, match="Invalid argument"):
             core.Buffer.map(number, 1, 5)  # no multiple of the page size
@@ -143,16 +142,20 @@ def test_files_of_others_are_not_mapped() -> None:
         assert load_core().Buffer.map(file.fileno(), 0, 1) is None
 
 
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def test_a_mapping_keeps_its_file_open_and_no_longer(path: Path) -> None:
     core = load_core()
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     with path.open("rb") as file:
         mapped = core.Buffer.map(file.fileno(), 0, 4096)
     if mapped is None:
         pytest.skip("temporary files lie on a file system of others")
-    assert len(os.listdir("/proc/self/fd")) == before + 1
+    assert descriptors() == before + 1
     expected = path.read_bytes()[:4096]
     path.unlink()
     assert mapped.array().tobytes() == expected
     del mapped
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before

@@ -301,9 +301,9 @@ Descriptor::~Descriptor() {
 void prepack_into(const void *bytes, const MemoryDesc &src, const MemoryDesc &dst, Buffer &buffer,
                   std::size_t offset, int threads) {
     require(!dst.is_any() && !src.is_any(), "prepack: expected formats that are not 'any'");
-    require(dst.offset() == 0, "prepack: expected a destination that is not a submemory");
     const ThreadScope scope(threads);
-    const std::size_t reach = std::max(dst.nbytes(), dst.extent());
+    const std::size_t whole = dst.offset() == 0 ? dst.nbytes() : 0;
+    const std::size_t reach = std::max(whole, dst.extent());
     require(offset <= buffer.nbytes() && reach <= buffer.nbytes() - offset,
             "prepack: expected " + std::to_string(reach) + " bytes from offset " +
                 std::to_string(offset) + " on, got a buffer of " + std::to_string(buffer.nbytes()));

@@ -75,9 +75,10 @@ struct WinogradPolynomials {
     }
 };
 
-// Transforms the taps of one line of a window into `Places` values.
-template <int Places, int Taps>
-void transform_taps(const double *taps, double *values) {
+// Transforms the taps of one line of a window into `Places` values; `Value` is double, or a vector of
+// them for as many windows.
+template <int Places, int Taps, class Value>
+void transform_taps(const Value *taps, Value *values) {
     constexpr WinogradPolynomials<Places> polynomials;
     constexpr int pairs = polynomials.kPairs;
     values[0] = taps[0] / polynomials.all[0];
@@ -85,7 +86,7 @@ void transform_taps(const double *taps, double *values) {
         const double square = polynomials.power(k, 2);
         double slope = 0.0;  // Qk(pk^2)
         for (int i = pairs - 1; i >= 0; --i) slope = slope * square + polynomials.without[k][i];
-        double even = 0.0, odd = 0.0;
+        Value even{}, odd{};
         for (int tap = 0; tap < Taps; ++tap) {
             (tap % 2 == 0 ? even : odd) += taps[tap] * polynomials.power(k, tap);
         }

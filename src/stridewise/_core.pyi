@@ -159,8 +159,19 @@ class Winograd(Kernel):
         of ``winograd_isas``, by default the best.
         """
 
-    def pack_into(self, array: NDArray[Any], buffer: Buffer, offset: int) -> None:
-        """Transform C-contiguous float32 weights [O, I, H, W] into a buffer, from an offset on."""
+    def pack_into(
+        self,
+        array: NDArray[Any],
+        buffer: Buffer,
+        offset: int,
+        first: int = 0,
+        count: int | None = None,
+    ) -> None:
+        """Transform C-contiguous float32 weights [O, I, H, W] into a buffer, from an offset on.
+
+        first and count: which outputs the array has the weights of, by default all. Both are
+        multiples of two vectors, but for the end. One thread does it; parts may have one each.
+        """
 
 @final
 class Fold(Kernel):
@@ -418,7 +429,10 @@ Arg: TypeAlias = tuple[int, MemoryDesc, int, int, int]
 def prepack_into(
     array: NDArray[Any], src: MemoryDesc, dst: MemoryDesc, buffer: Buffer, offset: int, threads: int
 ) -> None:
-    """Like ``prepack``, into an existing buffer from an offset in bytes on."""
+    """Like ``prepack``, into an existing buffer from an offset in bytes on.
+
+    dst may be a submemory, of what lies there.
+    """
 
 @final
 class Gate:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Lock
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,21 @@ if TYPE_CHECKING:
 __all__ = ["ArrayStore", "Block", "Packing", "WeightStore", "Weights"]
 
 Array = NDArray[Any]
+_Item = TypeVar("_Item")
+
+_PART_NBYTES = 2 << 20
+"""Least bytes of what is packed at a time: it is read, multiplied and moved while in the caches, in
+memory that every part uses again. A whole constant would need memory that nobody had before."""
+_UNITS = (48, 64)
+"""Rows that may be whole blocks: formats have blocks of 8, 16, 24, 32, 48 or 64."""
+
+
+class _Part(NamedTuple):
+    """Some rows of a constant, and the axis that they are of what is packed."""
+
+    begin: int
+    end: int
+    axis: int
 
 
 class ArrayStore:
@@ -160,36 +176,86 @@ class Packing:
         key = (of, constant.reshape, constant.permute, desc)
         return cls(constant, source, desc, key)
 
-    def pack(self, buffer: _core.Buffer, offset: int, threads: int) -> None:
-        """Write the packed constant into a buffer."""
-        core = load_core()
-        array = self._elements()
-        if self.desc is None:
+    @property
+    def parts(self) -> Sequence[_Part | None]:
+        """What is packed at a time, in order; None for all of it."""
+        source, rows = self.source, self._rows()
+        if source is None or rows is None:
+            return (None,)
+        axis, unit = rows
+        count = source.shape[0]
+        step = -(-_PART_NBYTES // (unit * (source.nbytes // count))) * unit
+        return [_Part(at, min(at + step, count), axis) for at in range(0, count, step)]
+
+    def _rows(self) -> tuple[int, int] | None:
+        """Return which axis of what is packed the rows of the source are, and a number of them.
+
+        Multiples of that number can be packed by themselves. None where that is not possible, or
+        not worth it.
+        """
+        constant, source = self.constant, self.source
+        if self.desc is None or source is None or source.nbytes <= _PART_NBYTES:
+            return None
+        if not source.has_rows or source.dtype.numpy != np.float32:
+            return None
+        if self.reader is not None:
+            return 0, _UNITS[-1]
+        shape = constant.reshape or source.shape
+        permute = constant.permute or tuple(range(len(shape)))
+        dims = tuple(self.desc.dims)
+        if tuple(shape[axis] for axis in permute) != dims or shape[0] != source.shape[0]:
+            return None
+        axis = permute.index(0)
+        units = (unit for unit in _UNITS if 2 * unit <= dims[axis])
+        unit = next((unit for unit in units if _can_cut(self.desc, axis, unit)), None)
+        return None if unit is None else (axis, unit)
+
+    def pack(self, buffer: _core.Buffer, offset: int, part: _Part | None = None) -> None:
+        """Write the packed constant, or a part of it, to where it lies in a buffer."""
+        core, desc, reader = load_core(), self.desc, self.reader
+        array = self._elements(part)
+        if desc is None:
             flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             buffer.array()[offset : offset + flat.size] = flat
             return
-        if self.reader is not None and pack_into(self.reader, self.role, array, buffer, offset):
+        first = 0 if part is None else part.begin
+        if reader is not None and pack_into(reader, self.role, array, buffer, offset, first):
             return
         if array.dtype != np.float32 or min(array.strides, default=1) <= 0:
             # The library cannot describe broadcast and reversed views.
             array = np.ascontiguousarray(array, np.float32)
         strides = [step // array.itemsize for step in array.strides]
-        source = core.MemoryDesc.strided(self.desc.dims, "f32", strides)
-        core.prepack_into(array, source, self.desc, buffer, offset, threads)
+        if part is not None:
+            begins = [first if axis == part.axis else 0 for axis in range(array.ndim)]
+            desc = desc.submemory(array.shape, begins)
+        source = core.MemoryDesc.strided(desc.dims, "f32", strides)
+        core.prepack_into(array, source, desc, buffer, offset, 1)
 
-    def _elements(self) -> Array:
-        """Return the elements, where the kernel has a format in the order of its dimensions."""
+    def _elements(self, part: _Part | None) -> Array:
+        """Return elements, where the kernel has a format in the order of its dimensions."""
         dims = () if self.desc is None else tuple(self.desc.dims)
         if self.source is None:
             return np.broadcast_to(np.float32(self.constant.fill), dims)
-        array = self.source.array
+        array = self.source.array if part is None else self.source.rows(part.begin, part.end)
         if self.desc is None or self.reader is not None:
             return array
         if self.constant.reshape is not None:
-            array = array.reshape(self.constant.reshape)
+            rows = self.constant.reshape[:1] if part is None else array.shape[:1]
+            array = array.reshape((*rows, *self.constant.reshape[1:]))
         if self.constant.permute is not None:
             array = array.transpose(self.constant.permute)
-        return np.broadcast_to(array, dims) if array.shape != dims else array
+        return np.broadcast_to(array, dims) if part is None and array.shape != dims else array
+
+
+def _can_cut(desc: _core.MemoryDesc, axis: int, unit: int) -> bool:
+    """Return whether a part of a format, along an axis, is whole blocks."""
+    extents, begins = list(desc.dims), [0] * desc.ndims
+    extents[axis] = begins[axis] = unit
+    try:
+        desc.submemory(extents, begins)
+    except load_core().NativeError:
+        return False
+    return True
 
 
 class Weights:
@@ -267,7 +333,25 @@ def _packed(
         offsets[packing.key] = end
         end += packing.nbytes
     buffer: _core.Buffer = load_core().Buffer(end)
-    # The largest first: memory peaks where both its elements and what is packed already are there.
-    for packing in sorted(missing, key=lambda packing: -packing.nbytes):
-        packing.pack(buffer, offsets[packing.key], threads)
+    # The largest first, so that no thread is left with much when the others are done.
+    work = [
+        (packing, offsets[packing.key], part)
+        for packing in sorted(missing, key=lambda packing: -packing.nbytes)
+        for part in packing.parts
+    ]
+    _in_threads(lambda item: item[0].pack(buffer, item[1], item[2]), work, threads)
     return Block(buffer, sources if missing else ()), offsets
+
+
+def _in_threads(do: Callable[[_Item], None], work: Sequence[_Item], threads: int) -> None:
+    """Do all of some work, several pieces of it at a time; what is interrupted begins no more."""
+    if threads == 1 or len(work) < 2:
+        for item in work:
+            do(item)
+        return
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for _ in pool.map(do, work):
+            pass
+    finally:
+        pool.shutdown(cancel_futures=True)

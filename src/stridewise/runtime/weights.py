@@ -335,12 +335,32 @@ def _packed(
     buffer: _core.Buffer = load_core().Buffer(end)
     # The largest first, so that no thread is left with much when the others are done.
     work = [
-        (packing, offsets[packing.key], part)
+        (packing, part)
         for packing in sorted(missing, key=lambda packing: -packing.nbytes)
         for part in packing.parts
     ]
-    _in_threads(lambda item: item[0].pack(buffer, item[1], item[2]), work, threads)
+
+    def pack(group: Sequence[tuple[Packing, _Part | None]]) -> None:
+        for packing, part in group:
+            packing.pack(buffer, offsets[packing.key], part)
+
+    _in_threads(pack, _grouped(work), threads)
     return Block(buffer, sources if missing else ()), offsets
+
+
+def _grouped(
+    work: Sequence[tuple[Packing, _Part | None]],
+) -> list[list[tuple[Packing, _Part | None]]]:
+    """Return what each call of a thread packs: small constants together."""
+    groups: list[list[tuple[Packing, _Part | None]]] = []
+    nbytes = _PART_NBYTES
+    for packing, part in work:
+        if nbytes >= _PART_NBYTES:
+            groups.append([])
+            nbytes = 0
+        groups[-1].append((packing, part))
+        nbytes += packing.nbytes if part is None else _PART_NBYTES
+    return groups
 
 
 def _in_threads(do: Callable[[_Item], None], work: Sequence[_Item], threads: int) -> None:

@@ -87,8 +87,8 @@ void pack_winograd(const Winograd &kernel, nb::handle array, Buffer &buffer, std
                 std::to_string(outputs - first) + " outputs that are left, got " +
                 std::to_string(count));
     const std::size_t have = bytes.view().nbytes;
-    const std::size_t wanted = kernel.weights_nbytes() / as_size(outputs, "outputs") *
-                               as_size(count, "count");
+    const std::size_t wanted =
+        kernel.weights_nbytes() / as_size(outputs, "outputs") * as_size(count, "count");
     require(have == wanted,
             "array: expected " + std::to_string(wanted) + " bytes, got " + std::to_string(have));
     const std::size_t from = as_size(offset, "offset");

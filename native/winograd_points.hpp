@@ -75,8 +75,8 @@ struct WinogradPolynomials {
     }
 };
 
-// Transforms the taps of one line of a window into `Places` values; `Value` is double, or a vector of
-// them for as many windows.
+// Transforms the taps of one line of a window into `Places` values; `Value` is double, or a vector
+// of them for as many windows.
 template <int Places, int Taps, class Value>
 void transform_taps(const Value *taps, Value *values) {
     constexpr WinogradPolynomials<Places> polynomials;

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-import stridewise as sw
+from stridewise.passes import simplify
+from stridewise.planner import derive, make_plans
 from stridewise.planner.later import Later
+from stridewise.planner.solve import Solution
 from stridewise.planner.terms import FREE, Only, Terms
+
+from .plans import MACHINE, TARGET, cheap, residual
 
 
 def test_the_others_are_made_once_and_when_they_are_needed() -> None:
@@ -36,14 +40,13 @@ def test_uniform_plans_are_solved_when_somebody_looks(monkeypatch: pytest.Monkey
     solved: list[Only] = []
     original = Terms.solve
 
-    def solve(self: Terms, only: Only = FREE) -> object:
+    def solve(self: Terms, only: Only = FREE) -> Solution:
         solved.append(only)
         return original(self, only)
 
     monkeypatch.setattr(Terms, "solve", solve)
-    b = sw.GraphBuilder("net")
-    x = b.input("x", (1, 8, 4, 4))
-    plan = sw.plan(b.build([b.op("relu", [b.op("abs", [x])])]), tune="model")
+    plans = make_plans(derive(simplify(residual()).graph), TARGET, MACHINE, cheap("blocked"))
+    plan = plans[0]
     assert len(solved) == 1
     names = [item.name for item in plan.compare()]
     assert names[0] == "planned"
@@ -55,3 +58,5 @@ def test_uniform_plans_are_solved_when_somebody_looks(monkeypatch: pytest.Monkey
     assert "all plain" in plan.to_json()
     assert len(solved) == many
     assert plan.comparisons[0].cost_ns == plan.cost_ns
+    assert [item.name for item in plans] == [name for name in names if "each" not in name]
+    assert len(solved) == many

@@ -5,7 +5,7 @@ our operators to exporters; ``table.py`` is the list of rooms. Only this folder 
 package.
 """
 
-import importlib
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from stridewise.frontends.onnx.model import ModelFile, import_model
@@ -47,4 +47,4 @@ def __getattr__(name: str) -> object:
     room = _LATER.get(name)
     if room is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{room}"), name)
+    return getattr(import_module(f"{__name__}.{room}"), name)

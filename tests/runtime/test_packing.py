@@ -14,7 +14,7 @@ from stridewise.errors import ModelError
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
 from stridewise.planner import Plan
-from stridewise.runtime import weights as room
+from stridewise.runtime import packing as room
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.library import load_core
 

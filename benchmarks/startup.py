@@ -8,7 +8,8 @@ Run it on a quiet machine::
 Every load has a process of its own; every round starts each contestant once, in rotating order.
 Contestants are ours without measuring and without any cache ("cold"), ours with the caches that an
 earlier start has filled ("warm"), OpenVINO without and with its model cache, and ONNX Runtime. What
-fills caches runs before, untimed; that is also when files get into the system's page cache.
+fills caches runs before, untimed. That is also when files get into the system's page cache, and
+Python's bytecode into a folder of this benchmark: installed packages have theirs beside them.
 
 Three times are taken: the imports, the load (from the path of the file to a model that can run) and
 the first run. Raw samples go to ``benchmarks/results/startup.json``, model by model; rows of other
@@ -20,6 +21,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -139,7 +141,9 @@ def started(
     command = [sys.executable, __file__, "--start", contestant, "--file", str(path)]
     command += ["--folder", str(folder), "--threads", str(options.threads)]
     command += ["--shape", *map(str, shape)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(path.parent / "bytecode")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise RuntimeError(f"{contestant}: {done.stderr.strip()}")
     found: dict[str, float] = json.loads(done.stdout)

@@ -60,7 +60,8 @@ Constant as_constant(nb::handle object, std::size_t index) {
         auto buffer = nb::cast<std::shared_ptr<Buffer>>(object);
         const void *data = buffer->data();
         const std::size_t nbytes = buffer->nbytes();
-        return {std::move(buffer), data, nbytes};
+        const Buffer *mapped = buffer->is_mapped() ? buffer.get() : nullptr;
+        return {std::move(buffer), data, nbytes, mapped};
     }
     auto array = std::make_shared<ArrayBytes>(object, PyBUF_C_CONTIGUOUS,
                                               "constants[" + std::to_string(index) + "]");

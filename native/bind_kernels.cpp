@@ -1,4 +1,5 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -72,9 +73,22 @@ void init_winograd(Winograd *self, const MemoryDesc &src, const MemoryDesc &dst,
     new (self) Winograd(made);
 }
 
-void pack_winograd(const Winograd &kernel, nb::handle array, Buffer &buffer, std::int64_t offset) {
+void pack_winograd(const Winograd &kernel, nb::handle array, Buffer &buffer, std::int64_t offset,
+                   std::int64_t first, std::optional<std::int64_t> given_count) {
     const ArrayBytes bytes(array, PyBUF_C_CONTIGUOUS, "array");
-    const std::size_t have = bytes.view().nbytes, wanted = kernel.weights_nbytes();
+    const std::int64_t outputs = kernel.outputs(), unit = kernel.pair_outputs();
+    require(first >= 0 && first <= outputs && first % unit == 0,
+            "first: expected a multiple of " + std::to_string(unit) + " up to " +
+                std::to_string(outputs) + ", got " + std::to_string(first));
+    const std::int64_t count = given_count.value_or(outputs - first);
+    const bool is_whole = count == outputs - first;
+    require(count >= 0 && count <= outputs - first && (is_whole || count % unit == 0),
+            "count: expected a multiple of " + std::to_string(unit) + ", or the " +
+                std::to_string(outputs - first) + " outputs that are left, got " +
+                std::to_string(count));
+    const std::size_t have = bytes.view().nbytes;
+    const std::size_t wanted =
+        kernel.weights_nbytes() / as_size(outputs, "outputs") * as_size(count, "count");
     require(have == wanted,
             "array: expected " + std::to_string(wanted) + " bytes, got " + std::to_string(have));
     const std::size_t from = as_size(offset, "offset");
@@ -87,7 +101,7 @@ void pack_winograd(const Winograd &kernel, nb::handle array, Buffer &buffer, std
     const auto *weights = static_cast<const float *>(bytes.view().data);
     auto *target = reinterpret_cast<float *>(buffer.data() + from);
     const nb::gil_scoped_release released;
-    kernel.pack(weights, target);
+    kernel.pack(weights, target, first, count);
 }
 
 }  // namespace
@@ -103,7 +117,8 @@ void bind_kernels(nb::module_ &m) {
         .def("__init__", &init_winograd, "src"_a, "dst"_a, "has_bias"_a, "pads_begin"_a,
              "pads_end"_a, "post_ops"_a, nb::kw_only(), "tile"_a, "lanes"_a, "threads"_a,
              "window"_a = Dims{3, 3}, "dilations"_a = Dims{1, 1}, "groups"_a = 1, "isa"_a = "")
-        .def("pack_into", &pack_winograd, "array"_a, "buffer"_a, "offset"_a);
+        .def("pack_into", &pack_winograd, "array"_a, "buffer"_a, "offset"_a, "first"_a = 0,
+             "count"_a = nb::none());
     m.def("winograd_isas", &winograd_isas, "lanes"_a);
     nb::class_<Fold, Kernel>(m, "Fold", nb::is_final())
         .def(nb::init<const std::string &, const Dims &, const Dims &, int>(), "algorithm"_a,

@@ -1,8 +1,15 @@
 #include "memory.hpp"
 
+#include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -10,6 +17,7 @@
 #include <new>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 
 #include "errors.hpp"
 #include "threads.hpp"
@@ -97,6 +105,33 @@ void check_strides(const Dims &dims, const Dims &strides) {
                     !__builtin_add_overflow(last, reach, &last) && last <= kMaxBytes,
                 "strides " + join(strides) + ": the tensor is larger than the address space");
     }
+}
+
+[[noreturn]] void fail(const char *what) {
+    throw std::system_error(errno, std::generic_category(), what);
+}
+
+// Whether only this machine can change what a file system holds. Others may forget a file that is
+// still mapped here (NFS does when it is removed elsewhere), or depend on a process (FUSE).
+bool is_own(int descriptor) {
+    constexpr decltype(statfs::f_type) kXfs = 0x58465342, kZfs = 0x2FC12FC1, kBcachefs = 0xCA451A4E;
+    constexpr std::array own = {decltype(statfs::f_type){EXT4_SUPER_MAGIC},
+                                decltype(statfs::f_type){BTRFS_SUPER_MAGIC},
+                                decltype(statfs::f_type){F2FS_SUPER_MAGIC},
+                                decltype(statfs::f_type){TMPFS_MAGIC},
+                                decltype(statfs::f_type){OVERLAYFS_SUPER_MAGIC},
+                                kXfs,
+                                kZfs,
+                                kBcachefs};
+    struct statfs status{};
+    if (fstatfs(descriptor, &status) != 0) fail("file system");
+    return std::find(own.begin(), own.end(), status.f_type) != own.end();
+}
+
+std::size_t file_nbytes(int descriptor) {
+    struct stat status{};
+    if (fstat(descriptor, &status) != 0) fail("file");
+    return static_cast<std::size_t>(status.st_size);
 }
 
 std::size_t element_size(const memory::desc &desc) {
@@ -233,12 +268,42 @@ Buffer::Memory Buffer::allocate(std::size_t nbytes) {
 
 Buffer::Buffer(std::size_t nbytes) : nbytes_(nbytes), data_(allocate(nbytes)) {}
 
+std::unique_ptr<Buffer> Buffer::map(int descriptor, std::size_t position, std::size_t nbytes) {
+    const std::size_t size = file_nbytes(descriptor);
+    require(nbytes > 0 && position <= size && nbytes <= size - position,
+            "map: expected some of the " + std::to_string(size) + " bytes of the file, got " +
+                std::to_string(nbytes) + " bytes from byte " + std::to_string(position) + " on");
+    if (!is_own(descriptor)) return nullptr;
+    Descriptor file = Descriptor::copy_of(descriptor);
+    void *data =
+        mmap(nullptr, nbytes, PROT_READ, MAP_PRIVATE, file.number(), static_cast<off_t>(position));
+    if (data == MAP_FAILED) fail("map");
+    Memory memory(static_cast<std::byte *>(data), Free{nbytes});
+    return std::unique_ptr<Buffer>(
+        new Buffer(nbytes, std::move(memory), std::move(file), position + nbytes));
+}
+
+void Buffer::check_file() const {
+    if (!is_mapped() || file_nbytes(file_.number()) >= file_end_) return;
+    throw std::runtime_error("the file that has the weights was cut off while they were in use");
+}
+
+Descriptor Descriptor::copy_of(int descriptor) {
+    const int number = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    if (number < 0) fail("descriptor");
+    return Descriptor(number);
+}
+
+Descriptor::~Descriptor() {
+    if (number_ >= 0) close(number_);
+}
+
 void prepack_into(const void *bytes, const MemoryDesc &src, const MemoryDesc &dst, Buffer &buffer,
                   std::size_t offset, int threads) {
     require(!dst.is_any() && !src.is_any(), "prepack: expected formats that are not 'any'");
-    require(dst.offset() == 0, "prepack: expected a destination that is not a submemory");
     const ThreadScope scope(threads);
-    const std::size_t reach = std::max(dst.nbytes(), dst.extent());
+    const std::size_t whole = dst.offset() == 0 ? dst.nbytes() : 0;
+    const std::size_t reach = std::max(whole, dst.extent());
     require(offset <= buffer.nbytes() && reach <= buffer.nbytes() - offset,
             "prepack: expected " + std::to_string(reach) + " bytes from offset " +
                 std::to_string(offset) + " on, got a buffer of " + std::to_string(buffer.nbytes()));

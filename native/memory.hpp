@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "onednn.hpp"
@@ -47,10 +48,42 @@ class MemoryDesc {
     dnnl::memory::desc desc_;
 };
 
-// Owned, zeroed, aligned memory of fixed size. Large memory takes pages as it is first written.
+// An open file of the process, closed with this object.
+class Descriptor {
+  public:
+    // Another descriptor of the same open file; std::system_error where there is none left.
+    static Descriptor copy_of(int descriptor);
+    Descriptor() = default;
+    Descriptor(Descriptor &&other) noexcept : number_(std::exchange(other.number_, -1)) {}
+    Descriptor &operator=(Descriptor &&other) noexcept {
+        std::swap(number_, other.number_);
+        return *this;
+    }
+    ~Descriptor();
+
+    int number() const { return number_; }
+
+  private:
+    explicit Descriptor(int number) : number_(number) {}
+    int number_ = -1;
+};
+
+// Owned, aligned memory of fixed size: zeroed, where large memory takes pages as it is first
+// written; or a part of a file, which is read only.
 class Buffer {
   public:
     explicit Buffer(std::size_t nbytes);
+
+    // Maps `nbytes` of a file, from a multiple of the page size on; pages are those that the system
+    // keeps of the file, so nothing is copied. No buffer where the file system is none of this
+    // machine's own: what it has given, others may take back. std::system_error where the system
+    // refuses.
+    static std::unique_ptr<Buffer> map(int descriptor, std::size_t position, std::size_t nbytes);
+
+    bool is_mapped() const { return file_.number() >= 0; }
+    // Throws std::runtime_error where the file is no longer as long as what is mapped of it: pages
+    // behind its end can be read no more, and trying to would end the process.
+    void check_file() const;
 
     std::byte *data() { return data_.get(); }
     const std::byte *data() const { return data_.get(); }
@@ -64,9 +97,13 @@ class Buffer {
     };
     using Memory = std::unique_ptr<std::byte, Free>;
     static Memory allocate(std::size_t nbytes);
+    Buffer(std::size_t nbytes, Memory data, Descriptor file, std::size_t file_end)
+        : nbytes_(nbytes), data_(std::move(data)), file_(std::move(file)), file_end_(file_end) {}
 
     std::size_t nbytes_;
     Memory data_;
+    Descriptor file_;
+    std::size_t file_end_ = 0;
 };
 
 // Reorders `bytes` (laid out as `src`) into a buffer from an offset in bytes on, laid out as `dst`.

@@ -11,9 +11,12 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
+#include <system_error>
 
 #include "arrays.hpp"
 #include "bindings.hpp"
+#include "checksum.hpp"
 #include "errors.hpp"
 #include "measure.hpp"
 #include "memory.hpp"
@@ -35,6 +38,10 @@ std::vector<std::size_t> as_sizes(const Dims &values, const char *what) {
 }
 
 nb::object view_of(const std::shared_ptr<Buffer> &buffer) {
+    if (buffer->is_mapped()) {
+        using Bytes = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>;
+        return nb::cast(Bytes(buffer->data(), {buffer->nbytes()}, nb::cast(buffer)));
+    }
     using Bytes = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
     return nb::cast(Bytes(buffer->data(), {buffer->nbytes()}, nb::cast(buffer)));
 }
@@ -72,6 +79,14 @@ std::string version() {
 }
 
 void bind_errors(nb::module_ &m) {
+    nb::register_exception_translator([](const std::exception_ptr &pointer, void *) {
+        try {
+            std::rethrow_exception(pointer);
+        } catch (const std::system_error &error) {
+            errno = error.code().value();
+            PyErr_SetFromErrno(PyExc_OSError);
+        }
+    });
     const nb::exception<NativeError> native_error(m, "NativeError", PyExc_RuntimeError);
     // The module owns the class, so a bare pointer to it stays good for the translator.
     nb::register_exception_translator(
@@ -128,8 +143,30 @@ void bind_memory(nb::module_ &m) {
                 return buffer;
             },
             "array"_a)
+        .def_static(
+            "map",
+            [](int descriptor, std::int64_t position, std::int64_t nbytes) {
+                return Buffer::map(descriptor, as_size(position, "position"),
+                                   as_size(nbytes, "nbytes"));
+            },
+            "descriptor"_a, "position"_a, "nbytes"_a)
         .def_prop_ro("nbytes", &Buffer::nbytes)
-        .def("array", &view_of);
+        .def_prop_ro("is_mapped", &Buffer::is_mapped)
+        .def("array", &view_of)
+        .def(
+            "checksum",
+            [](const Buffer &buffer, std::int64_t offset, std::int64_t nbytes) {
+                return checksum(buffer, as_size(offset, "offset"), as_size(nbytes, "nbytes"));
+            },
+            "offset"_a, "nbytes"_a, ReleaseGil())
+        .def(
+            "read",
+            [](Buffer &buffer, int descriptor, std::int64_t position, std::int64_t offset,
+               std::int64_t nbytes) {
+                return read(buffer, descriptor, as_size(position, "position"),
+                            as_size(offset, "offset"), as_size(nbytes, "nbytes"));
+            },
+            "descriptor"_a, "position"_a, "offset"_a, "nbytes"_a, ReleaseGil());
 
     m.def(
         "prepack",

@@ -285,6 +285,9 @@ void Program::check_run(const Views &inputs, const Views &outputs, std::size_t p
     if (!frozen_) throw std::logic_error("the program is not frozen: call freeze() before running");
     check_views(inputs, input_nbytes_, parts, "inputs");
     check_views(outputs, output_nbytes_, parts, "outputs");
+    for (const auto &constant : constants_) {
+        if (constant.mapped != nullptr) constant.mapped->check_file();
+    }
     for (std::size_t i = 0; i < outputs.size(); ++i) {
         const auto clashes = [&](const View &view) { return overlap(view, outputs[i]); };
         require(std::none_of(inputs.begin(), inputs.end(), clashes) &&

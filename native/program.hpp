@@ -38,6 +38,7 @@ struct Constant {
     std::shared_ptr<const void> owner;
     const void *data;
     std::size_t nbytes;
+    const Buffer *mapped = nullptr;  // where a file is that may be cut off
 };
 
 // `exporter` is the object that the memory belongs to, as far as a host function may need it.

@@ -176,11 +176,16 @@ WinogradShape shape_of(const WinogradOptions &options, const WinogradTile &tile,
     return shape;
 }
 
-using TapTransform = void (*)(const double *taps, double *values);
+// As many windows are transformed at a time.
+constexpr std::int64_t kWindows = 8;
+using Doubles = double __attribute__((vector_size(kWindows * sizeof(double))));
+using Floats = float __attribute__((vector_size(kWindows * sizeof(float))));
+
+using TapTransform = void (*)(const Doubles *taps, Doubles *values);
 
 TapTransform tap_transform(int places, int taps) {
     static const std::map<std::pair<int, int>, TapTransform> table = {
-        {{1, 1}, [](const double *given, double *values) { *values = *given; }},
+        {{1, 1}, [](const Doubles *given, Doubles *values) { *values = *given; }},
         {{4, 3}, transform_taps<4, 3>},
         {{6, 3}, transform_taps<6, 3>},
         {{6, 5}, transform_taps<6, 5>},
@@ -200,12 +205,18 @@ class WindowTransform {
           vertical_(tap_transform(tile.places_high(), tile.taps_high)),
           horizontal_(tap_transform(tile.places_wide(), tile.taps_wide)) {}
 
-    // `values` has room for places_high() x places_wide().
-    void operator()(const float *window, double *values) const {
-        double lines[kMost * kMost], taps[kMost], column[kMost];
+    // Takes up to kWindows windows, each `distance` from the one before; `values` has room for
+    // places_high() x places_wide().
+    void operator()(const float *windows, std::int64_t distance, std::int64_t count,
+                    Doubles *values) const {
+        Doubles lines[kMost * kMost], taps[kMost], column[kMost];
         for (int j = 0; j < tile_.taps_wide; ++j) {
             for (int i = 0; i < tile_.taps_high; ++i) {
-                taps[i] = static_cast<double>(window[i * tile_.taps_wide + j]);
+                const float *tap = windows + i * tile_.taps_wide + j;
+                taps[i] = Doubles{};
+                for (std::int64_t window = 0; window < count; ++window) {
+                    taps[i][window] = static_cast<double>(tap[window * distance]);
+                }
             }
             vertical_(taps, column);
             for (int i = 0; i < tile_.places_high(); ++i) {
@@ -348,31 +359,39 @@ MemoryDesc Winograd::arg_desc(int arg) const {
     return image_desc(options_.outputs, high, wide);
 }
 
-void Winograd::pack(const float *weights, float *packed) const {
+void Winograd::pack(const float *weights, float *packed, std::int64_t first,
+                    std::int64_t count) const {
     const WindowTransform transformed(kernels_->tile);
     const std::int64_t lanes = kernels_->lanes;
     const std::int64_t taps = options_.window[0] * options_.window[1];
     const std::int64_t panel = group_chunks_ * lanes * 2 * lanes;
     const std::int64_t channels = options_.channels / options_.groups;
-    std::memset(packed, 0, packed_count() * sizeof(float));
-    const auto transform = [&](std::int64_t output) {
-        const std::int64_t pair = output / (2 * lanes), column = output % (2 * lanes);
+    Doubles values[WindowTransform::kMost * WindowTransform::kMost];
+    for (std::int64_t output = first; output < first + count; output += 2 * lanes) {
+        const std::int64_t outputs = std::min(2 * lanes, first + count - output);
+        const float *from = weights + (output - first) * channels * taps;
+        float *to = packed + output / (2 * lanes) * window() * panel;
+        if (outputs < 2 * lanes || channels < group_chunks_ * lanes) {
+            std::memset(to, 0, static_cast<std::size_t>(window() * panel) * sizeof(float));
+        }
+        // All outputs of a channel before the next channel: they share lines of the cache.
         for (std::int64_t channel = 0; channel < channels; ++channel) {
-            double values[WindowTransform::kMost * WindowTransform::kMost];
-            transformed(weights + (output * channels + channel) * taps, values);
-            float *to = packed + pair * window() * panel + channel * 2 * lanes + column;
-            for (std::int64_t xi = 0; xi < window(); ++xi) {
-                to[xi * panel] = static_cast<float>(values[xi]);
+            for (std::int64_t column = 0; column < outputs; column += kWindows) {
+                const std::int64_t windows = std::min(kWindows, outputs - column);
+                transformed(from + (column * channels + channel) * taps, channels * taps, windows,
+                            values);
+                float *target = to + channel * 2 * lanes + column;
+                for (std::int64_t xi = 0; xi < window(); ++xi) {
+                    const auto rounded = __builtin_convertvector(values[xi], Floats);
+                    if (windows == kWindows) {
+                        std::memcpy(target + xi * panel, &rounded, sizeof rounded);
+                        continue;
+                    }
+                    for (std::int64_t i = 0; i < windows; ++i) target[xi * panel + i] = rounded[i];
+                }
             }
         }
-    };
-    in_parallel(options_.threads, [&](int part, int parts) {
-        const std::int64_t begin = pairs_ * part / parts, end = pairs_ * (part + 1) / parts;
-        for (std::int64_t output = begin * 2 * lanes;
-             output < std::min(end * 2 * lanes, options_.outputs); ++output) {
-            transform(output);
-        }
-    });
+    }
 }
 
 // The groups of a block are as even as can be: one of one or two tiles would wait for its weights.

@@ -44,9 +44,13 @@ class Winograd : public Kernel {
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 
-    // Transforms weights, given row-major as outputs x channels x window, into `packed`, which has
-    // the size of arg_desc(DNNL_ARG_WEIGHTS).
-    void pack(const float *weights, float *packed) const;
+    // Transforms the weights of `count` outputs from `first` on, given row-major as outputs x
+    // channels x window, into their part of `packed`, which has the size of
+    // arg_desc(DNNL_ARG_WEIGHTS). Parts begin at multiples of pair_outputs(), and consist of such
+    // but for the last one.
+    void pack(const float *weights, float *packed, std::int64_t first, std::int64_t count) const;
+    std::int64_t outputs() const { return options_.outputs; }
+    std::int64_t pair_outputs() const { return 2 * kernels_->lanes; }
     std::size_t weights_nbytes() const;
 
   private:

@@ -4,8 +4,8 @@
 // and Gray, arXiv:1509.09308), by polynomials that are interpolated at n points: zero, pairs of
 // numbers of both signs, and infinity. Points decide how large rounding errors get: 1/sqrt(2) and
 // sqrt(2) have half the error of the usual 1 and 2, at the same cost. Those of 8 places have the
-// least error of a search with steps of 0.05; those of 10 are near one another in ratio likewise, and
-// were not searched for.
+// least error of a search with steps of 0.05; those of 10 are near one another in ratio likewise,
+// and were not searched for.
 //
 // With M(x) = x P(x^2), P(y) = (y - p1^2) (y - p2^2) ..., and Qk = P without its k-th factor:
 //   pixels   to x = 0:         coefficients of P, at even pixels
@@ -76,9 +76,10 @@ struct WinogradPolynomials {
     }
 };
 
-// Transforms the taps of one line of a window into `Places` values.
-template <int Places, int Taps>
-void transform_taps(const double *taps, double *values) {
+// Transforms the taps of one line of a window into `Places` values; `Value` is double, or a vector
+// of them for as many windows.
+template <int Places, int Taps, class Value>
+void transform_taps(const Value *taps, Value *values) {
     constexpr WinogradPolynomials<Places> polynomials;
     constexpr int pairs = polynomials.kPairs;
     values[0] = taps[0] / polynomials.all[0];
@@ -86,7 +87,7 @@ void transform_taps(const double *taps, double *values) {
         const double square = polynomials.power(k, 2);
         double slope = 0.0;  // Qk(pk^2)
         for (int i = pairs - 1; i >= 0; --i) slope = slope * square + polynomials.without[k][i];
-        double even = 0.0, odd = 0.0;
+        Value even{}, odd{};
         for (int tap = 0; tap < Taps; ++tap) {
             (tap % 2 == 0 ? even : odd) += taps[tap] * polynomials.power(k, tap);
         }

@@ -69,17 +69,37 @@ class MemoryDesc:
 
 @final
 class Buffer:
-    """Zeroed memory, aligned to 64 bytes, or to huge pages from 2 MiB on."""
+    """Zeroed memory, aligned to 64 bytes, or to huge pages from 2 MiB on; or a part of a file."""
 
     def __init__(self, nbytes: int) -> None: ...
     @staticmethod
     def from_array(array: NDArray[Any]) -> Buffer:
         """A copy of the bytes of a C-contiguous array."""
 
+    @staticmethod
+    def map(descriptor: int, position: int, nbytes: int) -> Buffer | None:
+        """Bytes of a file, read only and not copied; None where other machines may change it.
+
+        position: a multiple of the page size. ValueError where the file is shorter, OSError where
+        the system refuses. Programs whose constants lie in a file that was cut off raise
+        RuntimeError instead of running.
+        """
+
     @property
     def nbytes(self) -> int: ...
+    @property
+    def is_mapped(self) -> bool: ...
     def array(self) -> NDArray[np.uint8]:
-        """A writable view, which keeps the buffer alive."""
+        """A view, which keeps the buffer alive; writable unless a file is mapped."""
+
+    def checksum(self, offset: int, nbytes: int) -> int:
+        """XXH64 of a part, with a seed of 0."""
+
+    def read(self, descriptor: int, position: int, offset: int, nbytes: int) -> int:
+        """Fill a part with bytes of a file, and return their checksum.
+
+        ValueError where the file is shorter, OSError where it cannot be read.
+        """
 
 @final
 class Primitive:
@@ -139,8 +159,19 @@ class Winograd(Kernel):
         of ``winograd_isas``, by default the best.
         """
 
-    def pack_into(self, array: NDArray[Any], buffer: Buffer, offset: int) -> None:
-        """Transform C-contiguous float32 weights [O, I, H, W] into a buffer, from an offset on."""
+    def pack_into(
+        self,
+        array: NDArray[Any],
+        buffer: Buffer,
+        offset: int,
+        first: int = 0,
+        count: int | None = None,
+    ) -> None:
+        """Transform C-contiguous float32 weights [O, I, H, W] into a buffer, from an offset on.
+
+        first and count: which outputs the array has the weights of, by default all. Both are
+        multiples of two vectors, but for the end. One thread does it; parts may have one each.
+        """
 
 @final
 class Fold(Kernel):
@@ -398,7 +429,10 @@ Arg: TypeAlias = tuple[int, MemoryDesc, int, int, int]
 def prepack_into(
     array: NDArray[Any], src: MemoryDesc, dst: MemoryDesc, buffer: Buffer, offset: int, threads: int
 ) -> None:
-    """Like ``prepack``, into an existing buffer from an offset in bytes on."""
+    """Like ``prepack``, into an existing buffer from an offset in bytes on.
+
+    dst may be a submemory, of what lies there.
+    """
 
 @final
 class Gate:

@@ -6,6 +6,7 @@ Only names live here; what a kernel can do with a dtype is the planner's busines
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -35,15 +36,26 @@ class DType:
         >>> dtype_of("bf16").numpy
         dtype(bfloat16)
         """
-        if self.name == "bfloat16":
-            # Loading it takes time, and few models need it.
-            import ml_dtypes  # noqa: PLC0415
-
-            return np.dtype(ml_dtypes.bfloat16)
-        return np.dtype(self.name)
+        return _numpy_of(self.name)
 
     def __str__(self) -> str:
         return self.name
+
+
+@cache
+def _numpy_of(name: str) -> np.dtype[np.generic]:
+    if name == "bfloat16":
+        # Loading it takes time, and few models need it.
+        import ml_dtypes  # noqa: PLC0415
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name)
+
+
+@cache
+def _name_of(dtype: np.dtype[np.generic]) -> str:
+    """Return NumPy's name, which NumPy puts together anew each time."""
+    return dtype.name
 
 
 _TABLE = (
@@ -77,7 +89,7 @@ def dtype_of(spelling: str | np.dtype[np.generic] | type[np.generic] | DType) ->
     """
     if isinstance(spelling, DType):
         return spelling
-    name = spelling if isinstance(spelling, str) else np.dtype(spelling).name
+    name = spelling if isinstance(spelling, str) else _name_of(np.dtype(spelling))
     found = DTYPES.get(name) or _BY_SHORT.get(name)
     if found is None:
         raise DTypeError(describe("dtype", expected=f"one of {', '.join(DTYPES)}", found=name))

@@ -21,7 +21,7 @@ import stridewise as sw
 from stridewise.frontends.onnx import ModelFile
 from stridewise.runtime import programs
 from stridewise.runtime.native import NativeProgram
-from stridewise.runtime.weights import Packing
+from stridewise.runtime.packing import Packing
 
 from .models import relative_error, run_onnxruntime
 from .onnx_nodes import make, node

@@ -202,3 +202,33 @@ def test_a_constant_survives_a_pickle(make: Callable[[], Constant]):
 
 def test_a_constant_of_a_file_survives_a_pickle(path: Path):
     assert pickle.loads(pickle.dumps(Constant(mapped(path)))) == Constant(ELEMENTS)
+
+
+@given(view=VIEWS, ends=st.tuples(st.integers(0, 8), st.integers(0, 8)))
+def test_rows_are_those_of_all_elements(path, view, ends):
+    cut, order = view
+    wanted = ELEMENTS[cut].transpose(order)
+    begin, end = sorted(min(at, len(wanted)) for at in ends)
+    for constant in (Constant(mapped(path)[cut].transpose(order)), Constant(wanted)):
+        found = constant.rows(begin, end)
+        np.testing.assert_array_equal(found, wanted[begin:end])
+        assert not is_mapped(found)
+        assert not found.flags.writeable
+
+
+@pytest.mark.parametrize("factor", [FIRST, FIRST[:1], FIRST[0], FIRST[0, 0]])
+def test_rows_of_products(factor):
+    constant = Constant(LARGE).scaled(factor).scaled(SECOND)
+    assert constant.is_deferred
+    assert constant.has_rows
+    np.testing.assert_array_equal(constant.rows(3, 17), constant.array[3:17])
+    np.testing.assert_array_equal(constant.array, LARGE * factor * SECOND)
+
+
+def test_products_of_a_file_leave_it_alone(path):
+    constant = Constant(np.lib.stride_tricks.as_strided(mapped(path)))
+    product = constant.shared()
+    product._factors = (np.float32(2.0).reshape(1),)
+    np.testing.assert_array_equal(product.array, 2 * ELEMENTS)
+    np.testing.assert_array_equal(product.rows(1, 4), 2 * ELEMENTS[1:4])
+    np.testing.assert_array_equal(constant.array, ELEMENTS)

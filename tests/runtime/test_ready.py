@@ -12,6 +12,7 @@ import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from stridewise.graph import Graph
 from stridewise.runtime import ready as room
 from stridewise.runtime.cache import cache_path
 from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.library import load_core
 
 from .graphs import Net
 
@@ -67,6 +69,12 @@ def compiled(source: Path | str, folder: Path, **options: Any) -> CompiledModel:
 
 def files(folder: Path) -> list[Path]:
     return sorted((folder / "ready-v1").glob("*.ready"))
+
+
+def rewrite(path: Path, content: bytes) -> None:
+    """Put another file in the place of one, which may be in use and is read only."""
+    path.unlink()
+    path.write_bytes(content)
 
 
 def was_ready(monkeypatch: pytest.MonkeyPatch, *args: Any, **options: Any) -> bool:
@@ -225,7 +233,7 @@ def test_damage_is_found(cache: Path, data: st.DataObject) -> None:
         "empty": b"",
     }[how]
     try:
-        path.write_bytes(damaged)
+        rewrite(path, damaged)
         store = room.ReadyModels(path.parent, 1 << 30)
         found = store.find(path.stem)
         if found is not None:  # zeros between the program and the weights tell nothing
@@ -234,7 +242,7 @@ def test_damage_is_found(cache: Path, data: st.DataObject) -> None:
             assert how == "byte"
             assert whole[at] == 0
     finally:
-        path.write_bytes(whole)
+        rewrite(path, whole)
 
 
 def test_a_damaged_file_is_written_anew(
@@ -242,7 +250,7 @@ def test_a_damaged_file_is_written_anew(
 ) -> None:
     (path,) = files(cache)
     whole = path.read_bytes()
-    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    rewrite(path, whole[:-1] + bytes([whole[-1] ^ 1]))
     with caplog.at_level(logging.WARNING, "stridewise"):
         assert not was_ready(monkeypatch, source, cache)
     assert "is damaged (another" in caplog.text or "is damaged (checksum of the weights)" in (
@@ -265,7 +273,7 @@ def test_nothing_is_called(content: object, cache: Path, caplog: pytest.LogCaptu
     (path,) = files(cache)
     text = pickle.dumps(content)
     head = room._HEADER.pack(room._MAGIC, hashlib.sha256(text).digest(), len(text))
-    path.write_bytes(head + text)
+    rewrite(path, head + text)
     with caplog.at_level(logging.WARNING, "stridewise"):
         assert room.ReadyModels(path.parent, 1 << 30).find(path.stem) is None
     assert "is damaged" in caplog.text
@@ -329,26 +337,90 @@ def test_a_full_disk_is_no_error(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "stridewise"):
-        patch.setattr(room, "_view" if step == "write" else "_HEADER", _Full(full, step))
-        if step == "replace":
-            patch.undo()
+        if step == "write":
+            patch.setattr(room, "_view", full)
+        else:
             patch.setattr(Path, "replace", full)
         model = sw.compile(source, cache_dir=tmp_path, threads=1)
-    assert "is not kept: [Errno 28]" in caplog.text or step == "write"
+    assert "is not kept: [Errno 28]" in caplog.text
     assert isinstance(model, CompiledModel)
     assert not files(tmp_path)
     assert not list((tmp_path / "ready-v1").glob(".*"))
 
 
-class _Full:
-    """Stands for something that works once, for the checksums, and then fails."""
+def test_a_file_of_another_version_is_not_used(
+    cache: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = files(cache)
+    whole = path.read_bytes()
+    assert whole.startswith(room._MAGIC)
+    rewrite(path, b"stridewise rdy 1" + whole[16:])
+    assert not was_ready(monkeypatch, source, cache)
+    assert was_ready(monkeypatch, source, cache)
 
-    def __init__(self, fail: Callable[..., object], step: str) -> None:
-        self.fail, self.step, self.calls = fail, step, 0
 
-    def __call__(self, buffer: Any, nbytes: int) -> object:
-        self.calls += 1
-        return memoryview(buffer.array())[:nbytes] if self.calls == 1 else self.fail()
+def test_weights_are_mapped_and_the_file_may_go(cache: Path, source: Path) -> None:
+    (path,) = files(cache)
+    assert path.stat().st_mode & 0o222 == 0  # nobody writes into it by accident
+    model = compiled(source, cache)
+    (buffer,) = model.weights.buffers
+    assert buffer.is_mapped
+    assert not buffer.array().flags.writeable
+    expected = model(INPUT)
+    content = path.read_bytes()
+    path.unlink()
+    assert np.array_equal(model(INPUT), expected)
+    other = compiled(source, cache, ready_limit=0)
+    assert np.array_equal(other(INPUT), expected)
+    path.write_bytes(bytes(len(content)))  # another file of that name
+    assert np.array_equal(model(INPUT), expected)
+
+
+def test_a_file_that_is_cut_off_in_use_ends_in_an_error(cache: Path, source: Path) -> None:
+    (path,) = files(cache)
+    model = compiled(source, cache)
+    expected = model(INPUT)
+    whole = path.read_bytes()
+    path.chmod(0o600)
+    os.truncate(path, len(whole) - 1)
+    (name,) = model.input_names
+    for run in (
+        lambda: model(INPUT),
+        lambda: model.profile({name: INPUT}, 1),
+        lambda: model.trace({name: INPUT}, lambda *_: None),
+    ):
+        with pytest.raises((sw.ExecutionError, RuntimeError), match="was cut off"):
+            run()
+    path.write_bytes(whole)
+    assert np.array_equal(model(INPUT), expected)
+
+
+def test_weights_are_read_where_no_file_can_be_mapped(
+    cache: Path, source: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (path,) = files(cache)
+    expected = compiled(source, cache)(INPUT)
+    core = load_core()
+
+    class Buffer:
+        """As on a file system that others share."""
+
+        def __new__(cls, nbytes: int) -> Any:
+            return core.Buffer(nbytes)
+
+        @staticmethod
+        def map(*_: int) -> None:
+            return None
+
+    monkeypatch.setattr(room, "load_core", lambda: SimpleNamespace(Buffer=Buffer))
+    model = compiled(source, cache)
+    assert not model.weights.buffers[0].is_mapped
+    assert np.array_equal(model(INPUT), expected)
+    whole = path.read_bytes()
+    rewrite(path, whole[:-1] + bytes([whole[-1] ^ 1]))
+    with caplog.at_level(logging.WARNING, "stridewise"):
+        assert room.ReadyModels(path.parent, 1 << 30).find(path.stem) is None
+    assert "is damaged (checksum of the weights)" in caplog.text
 
 
 def test_a_read_only_folder_is_no_error(tmp_path: Path, source: Path) -> None:

@@ -22,7 +22,7 @@ from stridewise.runtime.demand import checked_limit
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.library import library_info
 from stridewise.runtime.program import KernelStep
-from stridewise.runtime.ready import Ready, ReadyModels, digests_of, stamp
+from stridewise.runtime.ready import Ready, ReadyModels, checksums, stamp
 
 __all__ = ["DEFAULT_LIMIT", "find_ready", "keep_ready"]
 
@@ -140,7 +140,7 @@ def keep_ready(
         offsets=tuple(offset for _, offset in weights.places),
         nbytes=weights.own_nbytes,
         winograd_nbytes=sum(weights.winograd.values()),
-        pieces=digests_of(weights, threads),
+        pieces=checksums(weights, threads),
         plan=zlib.compress(model.plan.to_json().encode(), 1),
         sources=sources,
         costs=tuple(sorted(costs.asked)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -271,7 +271,7 @@ class Work:
             return CompiledModel(self.plans(self.oracle)[0], weights)
         return compile_tuned(self.plans, self.oracle, self.cache, weights)
 
-    def plans(self, oracle: KernelOracle) -> tuple[Plan, ...]:
+    def plans(self, oracle: KernelOracle) -> Sequence[Plan]:
         """Return the cheapest plan by the costs of an oracle, and the uniform ones."""
         derived: Derived = derive(self.simplified.graph)
         request = self.request

@@ -371,6 +371,10 @@ def same_bytes(f: Format, g: Format, shape: Sequence[int]) -> bool:
     if not f.steps and not g.steps:
         if _merged(walk_f) == _merged(walk_g):
             return True
+        if size_f == prod(shape):
+            # Without any gap there is one way to merge: of two ways, the one whose innermost loop
+            # is shorter could merge it with the next one, as the other counts on with its stride.
+            return False
         # An offset is a sum of one part an axis, so the axes can be compared one by one.
         parts = axis_offsets(g, in_g)
         found = axis_offsets(f, shape)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from math import prod
 from typing import TYPE_CHECKING, Literal
 
@@ -539,6 +540,7 @@ class Format:
         )
 
 
+@cache
 def nd(rank: int) -> Format:
     """Return the row-major format over ``rank`` positional axes, whose meaning nobody knows.
 

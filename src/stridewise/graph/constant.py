@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,12 @@ _SMALL = 1 << 16
 """Bytes below which a tensor is not worth computing later."""
 _TINY = 256
 """Bytes below which a tensor is not worth dropping: scalars, shapes, what texts show."""
+
+
+def _rows(factor: Array, shape: tuple[int, ...], begin: int, end: int) -> Array:
+    """Return what of a factor concerns some rows of a tensor that it broadcasts to."""
+    has_rows = factor.ndim == len(shape) and factor.shape[0] > 1
+    return factor[begin:end] if has_rows else factor
 
 
 class Constant:
@@ -54,6 +60,29 @@ class Constant:
             GraphError: the constant has been dropped.
             ModelError: somebody has written into the file that has them.
         """
+        elements = self._held()
+        return self._product(elements, self._factors)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether :meth:`rows` takes no more than its part of the work for all elements."""
+        elements = self._held()
+        return bool(self._shape) and (not isinstance(elements, Place) or elements.is_row_major)
+
+    def rows(self, begin: int, end: int) -> Array:
+        """Return a part of the elements, along the first axis.
+
+        Raises:
+            GraphError: the constant has been dropped.
+            ModelError: somebody has written into the file that has them.
+        """
+        elements = self._held()
+        if not self.has_rows:
+            return self.array[begin:end]
+        part = elements.rows(begin, end) if isinstance(elements, Place) else elements[begin:end]
+        return self._product(part, [_rows(item, self._shape, begin, end) for item in self._factors])
+
+    def _held(self) -> Array | Place:
         if self._elements is None:
             raise GraphError(
                 describe(
@@ -63,9 +92,16 @@ class Constant:
                     fix="compile with keep_originals=True, or load the model again",
                 )
             )
-        found = self._elements.read() if isinstance(self._elements, Place) else self._elements
-        for factor in self._factors:
-            found = found * factor
+        return self._elements
+
+    @staticmethod
+    def _product(elements: Array | Place, factors: Sequence[Array]) -> Array:
+        is_own = isinstance(elements, Place)
+        found: Array = elements.read() if isinstance(elements, Place) else elements
+        for factor in factors:
+            # Memory that nobody else has may as well hold the product.
+            found = np.multiply(found, factor, out=found if is_own else None)
+            is_own = True
         found.flags.writeable = False
         return found
 

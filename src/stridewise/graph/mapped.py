@@ -11,7 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -114,6 +114,21 @@ class Place:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
 
+    @property
+    def is_row_major(self) -> bool:
+        """Whether the elements follow each other as the last index counts fastest."""
+        return self.first == 0 and self.strides == _row_major(self.shape, self.dtype.itemsize)
+
+    def rows(self, begin: int, end: int) -> Place:
+        """Return where a part along the first axis lies; of a place that is row-major."""
+        row = self.strides[0]
+        return replace(
+            self,
+            start=self.start + begin * row,
+            nbytes=(end - begin) * row,
+            shape=(end - begin, *self.shape[1:]),
+        )
+
     def read(self) -> Array:
         """Return the array in memory of its own.
 
@@ -122,6 +137,14 @@ class Place:
         """
         data = self.file.fetch(self.start, self.nbytes)
         return np.ndarray(self.shape, self.dtype, data, self.first, self.strides)
+
+
+def _row_major(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    strides: list[int] = []
+    for extent in reversed(shape):
+        strides.insert(0, itemsize)
+        itemsize *= extent
+    return tuple(strides)
 
 
 def _owner(array: Array) -> object:

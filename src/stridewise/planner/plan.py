@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 from stridewise.errors import PlanError, describe
@@ -26,6 +28,7 @@ from stridewise.planner.boundary import Boundary, boundary
 from stridewise.planner.candidates import Candidate, Candidates, Storages, enumerate_candidates
 from stridewise.planner.cost import KernelOracle, Progress
 from stridewise.planner.derive import Derived
+from stridewise.planner.later import Later
 from stridewise.planner.page import Page, framed
 from stridewise.planner.solve import Solution
 from stridewise.planner.split import WHOLE, Split
@@ -136,7 +139,7 @@ class Plan:
     lower_bound_ns: float
     refusals: tuple[Refusal, ...]
     derived: Derived
-    comparisons: tuple[Comparison, ...]
+    comparisons: Sequence[Comparison]
     input_formats: Mapping[str, Format]
     output_formats: Mapping[str, Format]
     terms: Terms = field(compare=False)
@@ -195,7 +198,7 @@ class Plan:
 
     def compare(self) -> tuple[Comparison, ...]:
         """Return the cheapest plan, the cheapest uniform ones, and each operator for itself."""
-        return self.comparisons
+        return tuple(self.comparisons)
 
     @property
     def moves(self) -> tuple[Move, ...]:
@@ -474,7 +477,7 @@ def make_plans(
     refusals: tuple[Refusal, ...] = (),
     edge: Boundary | None = None,
     weight_limit: int | None = None,
-) -> tuple[Plan, ...]:
+) -> Sequence[Plan]:
     """Plan a derived graph, and again with every tensor in one kind of format.
 
     Args:
@@ -489,6 +492,7 @@ def make_plans(
 
     Returns:
         The cheapest plan, then the cheapest plan of each kind of format of the target that has one.
+        Those, and what plans are compared with, are found when somebody first looks at them.
 
     Raises:
         ModelError: a node has no kernel on this target.
@@ -498,25 +502,29 @@ def make_plans(
     edge = edge or boundary(graph)
     candidates = enumerate_candidates(graph, target, oracle, edge, progress, weight_limit)
     terms = Terms(graph, candidates, edge)
-    solutions = {"planned": terms.solve()}
-    for kind in target.kinds:
-        with suppress(PlanError):  # some graphs cannot do without other formats
-            solutions[f"all {kind.name}"] = terms.solve(_uniform(terms, target, kind.name))
-    moved = {name: _reorders(terms, solution) for name, solution in solutions.items()}
-    comparisons = tuple(
-        Comparison(name, solution.cost, len(moved[name]), nbytes=_written(moved[name]))
-        for name, solution in solutions.items()
-    ) + _alone(terms)
-    return tuple(
-        Plan(
+    cheapest = terms.solve()
+    moved = _reorders(terms, cheapest)
+    own = Comparison("planned", cheapest.cost, len(moved), nbytes=_written(moved))
+    uniform: Callable[[], dict[str, Solution]] = cache(lambda: _uniform_solutions(terms, target))
+
+    def others() -> Iterator[Comparison]:
+        for name, solution in uniform().items():
+            steps = _reorders(terms, solution)
+            yield Comparison(name, solution.cost, len(steps), nbytes=_written(steps))
+        yield from _alone(terms)
+
+    comparisons = Later(own, others)
+
+    def plan(name: str, solution: Solution) -> Plan:
+        return Plan(
             name,
             graph,
             target,
             machine,
             _decisions(terms, solution),
-            moved[name],
+            _reorders(terms, solution),
             solution.cost,
-            solutions["planned"].lower_bound,
+            cheapest.lower_bound,
             (*refusals, *candidates.refusals),
             derived,
             comparisons,
@@ -524,8 +532,16 @@ def make_plans(
             terms.outputs(solution),
             terms,
         )
-        for name, solution in solutions.items()
-    )
+
+    return Later(plan("planned", cheapest), lambda: starmap(plan, uniform().items()))
+
+
+def _uniform_solutions(terms: Terms, target: Target) -> dict[str, Solution]:
+    found: dict[str, Solution] = {}
+    for kind in target.kinds:
+        with suppress(PlanError):  # some graphs cannot do without other formats
+            found[f"all {kind.name}"] = terms.solve(_uniform(terms, target, kind.name))
+    return found
 
 
 def make_plan(

@@ -76,7 +76,7 @@ def plan_demand(plan: Plan, streams: int = 1) -> MemoryDemand:
     return MemoryDemand(weights, packed, streams * (program.arena_nbytes + boundary + host))
 
 
-def within_limit(plans: Sequence[Plan], limit: int | None, streams: int = 1) -> tuple[Plan, ...]:
+def within_limit(plans: Sequence[Plan], limit: int | None, streams: int = 1) -> Sequence[Plan]:
     """Return the plans that need no more than ``limit`` bytes.
 
     Args:
@@ -88,10 +88,10 @@ def within_limit(plans: Sequence[Plan], limit: int | None, streams: int = 1) -> 
         MemoryLimitError: the first plan needs more; the message has the estimate.
     """
     if limit is None:
-        return tuple(plans)
+        return plans
     demand = memory_demand(plans[0].graph)
     if _PADDING * streams * demand.total <= limit:
-        return tuple(plans)
+        return plans
     demands = [plan_demand(plan, streams) for plan in plans]
     check_demand(f"plan of {plans[0].graph.name!r}", demands[0], limit)
     return tuple(plan for plan, needed in zip(plans, demands, strict=True) if needed.total <= limit)

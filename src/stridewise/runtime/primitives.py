@@ -280,20 +280,23 @@ def pack_into(
     array: NDArray[Any],
     buffer: _core.Buffer,
     offset: int,
+    first: int = 0,
 ) -> bool:
     """Pack a constant as one of our own kernels wants it; False where that is no affair of ours.
 
     Args:
         operation: what reads the constant.
         role: as what it reads it.
-        array: the constant in the user's order.
+        array: the constant in the user's order, or some of its outputs.
         buffer: where it goes.
-        offset: from which byte on.
+        offset: from which byte on the whole constant goes there.
+        first: the first of the outputs.
     """
     if not packs_itself(operation, role):
         return False
     kernel = cast("_core.Winograd", operation)
-    kernel.pack_into(np.ascontiguousarray(array, np.float32), buffer, offset)
+    given = np.ascontiguousarray(array, np.float32)
+    kernel.pack_into(given, buffer, offset, first, len(given))
     return True
 
 

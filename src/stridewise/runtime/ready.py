@@ -1,7 +1,9 @@
 """Ready models: programs and packed weights on disk, so that the next start searches nothing.
 
 One file holds one model as one process compiled it: a header with a checksum, the program as data,
-and the packed weights as they lie in memory, in pieces with checksums of their own. A file counts
+and the packed weights as they lie in memory, in pieces with checksums of their own. Weights are
+mapped, so that no memory is filled and no byte copied, after every byte went into a checksum. Those
+find damage, and protect from nobody who may write into the folder anyway. A file counts
 only where all that decided about it is as it was: its name is a digest of arguments, machine,
 library and code, and inside stand the state of the model's files and of the measured costs.
 
@@ -20,7 +22,7 @@ import pickle
 import secrets
 import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,12 +45,12 @@ from stridewise.tensor.desc import View
 if TYPE_CHECKING:
     from stridewise import _core
 
-__all__ = ["Ready", "ReadyModels", "Stamp", "digests_of", "stamp"]
+__all__ = ["Ready", "ReadyModels", "Stamp", "checksums", "stamp"]
 
 _LOG = logging.getLogger("stridewise")
 _SUFFIX = ".ready"
 _HEADER = struct.Struct("<16s32sQ")
-_MAGIC = b"stridewise rdy 1"
+_MAGIC = b"stridewise rdy 2"
 _PAGE = 4096
 _PIECE = 8 << 20
 _LARGEST_DOCUMENT = 1 << 28
@@ -98,7 +100,7 @@ class Ready:
     offsets: tuple[int, ...]
     nbytes: int
     winograd_nbytes: int
-    pieces: tuple[bytes, ...]
+    pieces: tuple[int, ...]
     plan: bytes
     sources: tuple[Stamp, ...]
     costs: tuple[str, ...]
@@ -142,10 +144,6 @@ def _view(buffer: _core.Buffer, nbytes: int) -> memoryview:
     return memoryview(cast("Any", buffer.array()))[:nbytes]
 
 
-def _digest(view: memoryview) -> bytes:
-    return hashlib.sha256(view).digest()
-
-
 def _read_document(file: BinaryIO) -> tuple[Ready, int]:
     """Return what the front of a file says, and where its weights begin."""
     header = file.read(_HEADER.size)
@@ -163,35 +161,34 @@ def _after(end: int) -> int:
     return -(-end // _PAGE) * _PAGE
 
 
-def _read_weights(file: BinaryIO, begin: int, ready: Ready) -> Weights:
-    """Read the weights, several pieces at a time, and compare their checksums."""
-    nbytes = ready.nbytes
-    _needs(os.fstat(file.fileno()).st_size == begin + nbytes, "another length")
-    _needs(len(ready.pieces) == -(-nbytes // _PIECE), "another number of pieces")
-    buffer: _core.Buffer = load_core().Buffer(nbytes)
-    view = _view(buffer, nbytes)
+def _weights(file: BinaryIO, begin: int, ready: Ready) -> Weights:
+    """Return the weights, mapped where that is safe, else read, once their checksums agree."""
+    nbytes, descriptor = ready.nbytes, file.fileno()
+    _needs(os.fstat(descriptor).st_size == begin + nbytes, "another length")
+    core = load_core()
+    mapped: _core.Buffer | None = core.Buffer.map(descriptor, begin, nbytes) if nbytes else None
+    buffer: _core.Buffer = core.Buffer(nbytes) if mapped is None else mapped
 
-    def read(piece: int) -> bool:
-        part = view[piece * _PIECE : (piece + 1) * _PIECE]
-        done = 0
-        while done < len(part):
-            count = os.preadv(file.fileno(), [part[done:]], begin + piece * _PIECE + done)
-            if not count:
-                return False
-            done += count
-        return _digest(part) == ready.pieces[piece]
+    def checksum(offset: int, size: int) -> int:
+        if mapped is not None:
+            return mapped.checksum(offset, size)
+        return buffer.read(descriptor, begin + offset, offset, size)
 
-    with ThreadPoolExecutor(max(1, ready.face.threads)) as pool:
-        _needs(all(pool.map(read, range(len(ready.pieces)))), "checksum of the weights")
+    found = _piecewise(checksum, nbytes, ready.face.threads)
+    _needs(found == ready.pieces, "checksum of the weights")
     return Weights.ready(buffer, ready.offsets, nbytes, ready.winograd_nbytes)
 
 
-def digests_of(weights: Weights, threads: int) -> tuple[bytes, ...]:
+def _piecewise(checksum: Callable[[int, int], int], nbytes: int, threads: int) -> tuple[int, ...]:
+    """Return the checksums of all pieces, several at a time."""
+    pieces = [(at, min(_PIECE, nbytes - at)) for at in range(0, nbytes, _PIECE)]
+    with ThreadPoolExecutor(max(1, threads)) as pool:
+        return tuple(pool.map(checksum, *zip(*pieces, strict=True))) if pieces else ()
+
+
+def checksums(weights: Weights, threads: int) -> tuple[int, ...]:
     """Return checksums of the packed weights of a model, piece by piece."""
-    whole = _view(weights.buffers[0], weights.own_nbytes)
-    pieces = [whole[at : at + _PIECE] for at in range(0, len(whole), _PIECE)]
-    with ThreadPoolExecutor(threads) as pool:
-        return tuple(pool.map(_digest, pieces))
+    return _piecewise(weights.buffers[0].checksum, weights.own_nbytes, threads)
 
 
 class ReadyModels:
@@ -219,7 +216,7 @@ class ReadyModels:
                 ready, begin = _read_document(cast("BinaryIO", file))
                 if not ready.is_current:
                     return None
-                weights = _read_weights(cast("BinaryIO", file), begin, ready)
+                weights = _weights(cast("BinaryIO", file), begin, ready)
             os.utime(path)  # it was used, whatever the file system thinks of access times
         except FileNotFoundError:
             return None
@@ -256,6 +253,8 @@ class ReadyModels:
                 with draft.open("xb") as file:
                     file.write(front)
                     file.write(_view(weights.buffers[0], ready.nbytes))
+                    # Who uses it maps it: it may be replaced and removed, and not written to.
+                    os.fchmod(file.fileno(), 0o444)
                 draft.replace(self._path(key))
             except BaseException:
                 draft.unlink(missing_ok=True)

@@ -24,7 +24,7 @@ from stridewise.runtime.weights import WeightStore
 
 __all__ = ["MakePlans", "compile_tuned", "remembered"]
 
-MakePlans = Callable[[KernelOracle], tuple[Plan, ...]]
+MakePlans = Callable[[KernelOracle], Sequence[Plan]]
 """Plans a graph by the costs of an oracle: the cheapest plan, then the uniform ones."""
 
 _NEAR = 1.25

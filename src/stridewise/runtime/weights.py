@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import weakref
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -21,15 +21,14 @@ from numpy.typing import NDArray
 from stridewise.graph import Constant, Graph
 from stridewise.ops.winograd import packed_nbytes
 from stridewise.runtime.library import load_core
-from stridewise.runtime.memory import ALIGNMENT
-from stridewise.runtime.primitives import pack_into, packs_itself, role_argument
+from stridewise.runtime.packing import Packing, pack_all
 from stridewise.runtime.program import PackedConstant
 
 if TYPE_CHECKING:
     from stridewise import _core
     from stridewise.runtime.native import Kernels
 
-__all__ = ["ArrayStore", "Block", "Packing", "WeightStore", "Weights"]
+__all__ = ["ArrayStore", "Block", "WeightStore", "Weights"]
 
 Array = NDArray[Any]
 
@@ -113,85 +112,6 @@ class WeightStore:
             }
 
 
-@dataclass(frozen=True, slots=True)
-class Packing:
-    """What it takes to pack one constant.
-
-    Attributes:
-        constant: what is packed.
-        source: its elements; None where all are the constant's ``fill``.
-        desc: the format that the kernel wants; None for the array's own row-major bytes.
-        key: equal for constants that are packed to the same bytes.
-        reader: the kernel that asks for the format, where there is one.
-        role: as what it reads the constant.
-    """
-
-    constant: PackedConstant
-    source: Constant | None
-    desc: _core.MemoryDesc | None
-    key: Hashable
-    reader: _core.Primitive | _core.Kernel | None = None
-    role: str = ""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that it takes in a block."""
-        own = self.source.nbytes if self.source else 0
-        if self.desc:
-            own = max(self.desc.nbytes, self.desc.extent)
-        return -(-own // ALIGNMENT) * ALIGNMENT
-
-    @classmethod
-    def of(
-        cls, constant: PackedConstant, kernels: Kernels, originals: Mapping[str, Constant]
-    ) -> Packing:
-        """Return how a constant is packed for the kernel that asks for it."""
-        source = originals[constant.value] if constant.value else None
-        of = constant.fill if source is None else source.key
-        spec = constant.spec
-        if spec is None:
-            return cls(constant, source, None, of)
-        reader = kernels.get(spec, constant.implementation)
-        desc = reader.arg_desc(role_argument(spec.kind, constant.role))
-        if constant.value and packs_itself(reader, constant.role):
-            # The description says how long the transformed weights are, not what they are.
-            own = (of, spec.kind, spec.params, constant.implementation, desc)
-            return cls(constant, source, desc, own, reader, constant.role)
-        key = (of, constant.reshape, constant.permute, desc)
-        return cls(constant, source, desc, key)
-
-    def pack(self, buffer: _core.Buffer, offset: int, threads: int) -> None:
-        """Write the packed constant into a buffer."""
-        core = load_core()
-        array = self._elements()
-        if self.desc is None:
-            flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            buffer.array()[offset : offset + flat.size] = flat
-            return
-        if self.reader is not None and pack_into(self.reader, self.role, array, buffer, offset):
-            return
-        if array.dtype != np.float32 or min(array.strides, default=1) <= 0:
-            # The library cannot describe broadcast and reversed views.
-            array = np.ascontiguousarray(array, np.float32)
-        strides = [step // array.itemsize for step in array.strides]
-        source = core.MemoryDesc.strided(self.desc.dims, "f32", strides)
-        core.prepack_into(array, source, self.desc, buffer, offset, threads)
-
-    def _elements(self) -> Array:
-        """Return the elements, where the kernel has a format in the order of its dimensions."""
-        dims = () if self.desc is None else tuple(self.desc.dims)
-        if self.source is None:
-            return np.broadcast_to(np.float32(self.constant.fill), dims)
-        array = self.source.array
-        if self.desc is None or self.reader is not None:
-            return array
-        if self.constant.reshape is not None:
-            array = array.reshape(self.constant.reshape)
-        if self.constant.permute is not None:
-            array = array.transpose(self.constant.permute)
-        return np.broadcast_to(array, dims) if array.shape != dims else array
-
-
 class Weights:
     """The packed constants of one program.
 
@@ -267,7 +187,5 @@ def _packed(
         offsets[packing.key] = end
         end += packing.nbytes
     buffer: _core.Buffer = load_core().Buffer(end)
-    # The largest first: memory peaks where both its elements and what is packed already are there.
-    for packing in sorted(missing, key=lambda packing: -packing.nbytes):
-        packing.pack(buffer, offsets[packing.key], threads)
+    pack_all([(packing, offsets[packing.key]) for packing in missing], buffer, threads)
     return Block(buffer, sources if missing else ()), offsets

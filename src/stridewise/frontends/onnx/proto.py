@@ -223,9 +223,14 @@ def reads_of(proto: NodeProto) -> tuple[str, ...]:
     """
     names = dict.fromkeys(name for name in proto.input if name)
     for attribute in proto.attribute:
-        for graph in (attribute.g, *attribute.graphs):
+        for graph in _subgraphs(attribute):
             names |= dict.fromkeys(_captured(graph))
     return tuple(names)
+
+
+def _subgraphs(attribute: AttributeProto) -> tuple[GraphProto, ...]:
+    """Return the graphs in an attribute; asking for one that is not there gives an empty one."""
+    return (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs)
 
 
 def _captured(graph: GraphProto) -> list[str]:
@@ -248,7 +253,7 @@ def _attribute_tensors(attribute: AttributeProto) -> Iterator[TensorProto]:
     yield from (attribute.t, *attribute.tensors)
     for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
         yield from (sparse.values, sparse.indices)
-    for graph in (attribute.g, *attribute.graphs):
+    for graph in _subgraphs(attribute):
         yield from graph.initializer
         for sparse in graph.sparse_initializer:
             yield from (sparse.values, sparse.indices)

@@ -1,7 +1,6 @@
 // Transpositions of float32 that is converted on the way, for AVX2.
 #include "reorder_avx2.hpp"
-#include "reorder_avx2_lanes.hpp"
-#include "reorder_avx2_squares.hpp"
+#include "reorder_avx2_words.hpp"
 
 namespace stridewise {
 namespace {
@@ -55,20 +54,44 @@ class Scout {
     std::int64_t nbytes_ = 0, each_ = 0, at_ = 0;
 };
 
-// Sixteen rows and up to as many columns of float32, converted and then transposed: each whole line
-// of the source is read at once. `put` takes a column and what it consists of, also for those of
-// the sixteen that do not exist.
+// Sixteen rows and up to as many columns of float32, converted and then transposed. `put` takes a
+// column and what it consists of, also for those of the sixteen that do not exist.
 template <typename To, typename Put>
-inline void convert_block(const Transposition &t, std::int64_t r, std::int64_t c, Scout &scout,
-                          const Put &put) {
+[[gnu::noinline]] void convert_carefully(const Transposition &t, std::int64_t r, std::int64_t c,
+                                         const Put &put) {
     typename Lanes<To>::Vector::Vector v[16];
-    scout.fetch(r, c);
     const std::byte *src = t.src + 4 * c;
     for (std::int64_t i = 0; i < 16; ++i) {
         v[i] = load_row<To>(src + t.rows[r + i], t.column_count - c);
     }
     transpose_sixteen(v);
     for (std::int64_t j = 0; j < 16; ++j) put(j, v[j]);
+}
+
+// The same, in most cases with fewer instructions. Each whole line of the source is read at once,
+// as rows far apart often fall into one set of the caches and push each other out.
+template <typename To, typename Put>
+inline void convert_block(const Transposition &t, std::int64_t r, std::int64_t c, Scout &scout,
+                          const Put &put) {
+    constexpr std::int64_t kRows = Words<To>::kRows;
+    scout.fetch(r, c);
+    if (t.column_count - c < 16) return convert_carefully<To>(t, r, c, put);
+    const std::byte *src = t.src + 4 * c;
+    Words<To> words;
+    __m256i low[16 / kRows], high[16 / kRows];
+    for (std::int64_t k = 0; k < 16 / kRows; ++k) {
+        __m256 a[kRows], b[kRows];
+        for (std::int64_t i = 0; i < kRows; ++i) {
+            const std::byte *row = src + t.rows[r + k * kRows + i];
+            a[i] = Lanes<F32>::load(row);
+            b[i] = Lanes<F32>::load(row + 32);
+        }
+        low[k] = words.join(a);
+        high[k] = words.join(b);
+    }
+    if (!words.is_certain()) return convert_carefully<To>(t, r, c, put);
+    Words<To>::transpose(low, put);
+    Words<To>::transpose(high, [&](std::int64_t j, auto v) { put(j + 8, v); });
 }
 
 // Columns that are shorter than a line each.
@@ -131,35 +154,77 @@ inline void convert_tall(const Transposition &t) {
     }
 }
 
-// The same for short rows that follow one another, as where the columns are those of a 3x3 kernel:
-// they are converted without gaps, and then transposed.
+// Sixteen rows of one column, converted.
 template <typename To>
-inline void convert_packed(const Transposition &t) {
+inline auto gather_column(const std::byte *src, const std::int64_t *rows) {
+    return Lanes<To>::packed(_mm256_castsi256_ps(Square4::gathered(src, rows)),
+                             _mm256_castsi256_ps(Square4::gathered(src, rows + 8)));
+}
+
+// Sixteen rows of eight to fifteen columns, converted and then transposed.
+template <typename To, typename Put>
+inline void convert_narrow(const Transposition &t, std::int64_t r, const Put &put) {
+    constexpr std::int64_t kRows = Words<To>::kRows, kFew = 2;
+    Words<To> words;
+    const auto eight = [&](std::int64_t c) {
+        __m256i found[16 / kRows];
+        for (std::int64_t k = 0; k < 16 / kRows; ++k) {
+            __m256 x[kRows];
+            for (std::int64_t i = 0; i < kRows; ++i) {
+                x[i] = Lanes<F32>::load(t.src + t.rows[r + k * kRows + i] + 4 * c);
+            }
+            found[k] = words.join(x);
+        }
+        Words<To>::transpose(found, [&](std::int64_t j, auto v) { put(c + j, v); });
+    };
+    eight(0);
+    if (t.column_count > 8 + kFew) {
+        eight(t.column_count - 8);
+    } else {
+        for (std::int64_t c = 8; c < t.column_count; ++c) {
+            put(c, gather_column<To>(t.src + 4 * c, t.rows + r));
+        }
+    }
+    if (!words.is_certain()) convert_carefully<To>(t, r, 0, put);
+}
+
+// The same for fewer columns, whose rows follow one another: they are converted without gaps, and
+// then transposed.
+template <typename To, typename Put>
+inline void convert_packed(const Transposition &t, std::int64_t r, const Put &put) {
+    constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
+    using Vector = typename Lanes<To>::Vector;
+    const std::int64_t pitch = t.column_count * kTo;
+    std::byte packed[(7 + 1) * 16 * kTo];  // the last row is read beyond its end
+    for (std::int64_t k = 0; k < t.column_count; ++k) {
+        Vector::store(packed + 16 * kTo * k, load_row<To>(t.src + t.rows[r] + 64 * k, 16));
+    }
+    typename Vector::Vector v[16];
+    for (std::int64_t k = 0; k < 16; ++k) v[k] = Vector::load(packed + k * pitch);
+    transpose_sixteen(v);
+    for (std::int64_t j = 0; j < t.column_count; ++j) put(j, v[j]);
+}
+
+// Short rows that follow one another, as where the columns are those of a 3x3 kernel.
+template <typename To>
+inline void convert_short_rows(const Transposition &t) {
     constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
     constexpr std::int64_t kRows = kDepth * kLine / kTo, kAhead = 8 * 16;
-    using Vector = typename Lanes<To>::Vector;
-    const std::int64_t columns = t.column_count, pitch = columns * kTo;
+    const std::int64_t columns = t.column_count;
     alignas(kLine) std::byte lines[16][kDepth * kLine];
-    std::byte packed[(kRows + 1) * 16 * kTo];  // the last row is read beyond its end
     for (std::int64_t r = 0; r < t.row_count; r += kRows) {
         const std::int64_t rows = least(kRows, t.row_count - r);
         for (std::int64_t i = 0; i < rows; i += 16) {
-            const std::byte *src = t.src + t.rows[r + i];
             const std::int64_t later = r + i + kAhead;
             const std::byte *next =
                 later < t.row_count ? t.src + t.rows[later] : t.next + t.rows[later % t.row_count];
+            for (std::int64_t k = 0; k < columns; ++k) prefetch(next + kLine * k);
             // They seldom begin at a line, so that they end in one more.
             prefetch(next + kLine * columns - 1);
-            for (std::int64_t k = 0; k < columns; ++k) {
-                prefetch(next + kLine * k);
-                Vector::store(packed + i * pitch + 16 * kTo * k, load_row<To>(src + 64 * k, 16));
-            }
-        }
-        for (std::int64_t i = 0; i < rows; i += 16) {
-            typename Vector::Vector v[16];
-            for (std::int64_t k = 0; k < 16; ++k) v[k] = Vector::load(packed + (i + k) * pitch);
-            transpose_sixteen(v);
-            for (std::int64_t j = 0; j < 16; ++j) Vector::store(lines[j] + i * kTo, v[j]);
+            const auto put = [&](std::int64_t j, auto v) {
+                Lanes<To>::Vector::store(lines[j] + i * kTo, v);
+            };
+            columns < 8 ? convert_packed<To>(t, r + i, put) : convert_narrow<To>(t, r + i, put);
         }
         for (std::int64_t j = 0; j < columns; ++j) {
             std::byte *dst = t.dst + t.columns[j] + r * kTo;
@@ -175,7 +240,9 @@ inline void convert_packed(const Transposition &t) {
 template <typename To>
 void transpose_f32(const Transposition &t) {
     constexpr std::int64_t kRows = kLine / static_cast<std::int64_t>(sizeof(typename To::Type));
-    if (t.is_packed && t.column_count < 16 && t.row_count % 32 == 0) return convert_packed<To>(t);
+    if (t.is_packed && t.column_count < 16 && t.row_count % 32 == 0) {
+        return convert_short_rows<To>(t);
+    }
     if (t.stream && t.row_count % kRows == 0) return convert_tall<To>(t);
     Scout scout(t);
     const auto block = [&](std::int64_t r, std::int64_t c) {

@@ -263,6 +263,32 @@ def test_shapes_larger_than_a_tile_are_converted(src, dst, shape, dtype, engine)
     np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))
 
 
+KERNELS = [(1, 3), (2, 4), (3, 3), (2, 5), (1, 11), (3, 5)]
+MIXED = [
+    *((src, dst, shape) for src, dst, shape in LARGE if shape[-1] > 20 or shape[-1] == 1),
+    *(("NCHW", "FRACTAL_Z", (64, 32, *kernel)) for kernel in KERNELS),
+]
+
+
+@pytest.mark.parametrize("engine", ["cached", "streaming"])
+@pytest.mark.parametrize(("src", "dst", "shape"), MIXED)
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "s8", "u8"])
+def test_blocks_of_ordinary_values_and_blocks_of_others_are_converted(
+    src, dst, shape, dtype, engine
+):
+    """Vectors take a shorter way where nothing is NaN or far out of range; here most of them do."""
+    a = desc(shape, "f32", Format.parse(src))
+    b = desc(shape, dtype, Format.parse(dst, block=16 if dst == "FRACTAL_Z" else None))
+    rng = np.random.default_rng(0)
+    array = rng.integers(-300, 300, prod(shape)).astype(np.float32) / 2
+    rare = [*SPECIAL, -np.nan, -32767.5, -32768.0, -32768.5, -32769.0, 32767.0, 32768.0]
+    array[rng.choice(array.size, len(rare), replace=False)] = rare
+    array = array.reshape(a.storage.shape)
+    found = sw.Reorder(a, b, engine=engine, threads=2)(array, dirty(b))
+    expected = reference_reorder(array, a, b)
+    np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_all_values_of_half_the_width_survive_both_ways(dtype, engine):

@@ -195,6 +195,29 @@ def test_shapes_larger_than_a_tile(src, dst, shape, dtype, engine):
     np.testing.assert_array_equal(bits(found), bits(reference_reorder(array, a, b)))
 
 
+SMALL_TILES = [
+    ("OIhw8i8o", "os_is_yx_osa4_isa8_osv8_isv4_swizzled_by_4", (64, 64, 3, 3)),
+    ("OIhw8i16o2i", "os_is_yx_osa4_isa8_osv8_isv4_swizzled_by_4", (64, 64, 3, 3)),
+    ("OIhw8i16o2i", "os_iyx_osv32__ai32", (64, 48, 3, 3)),
+    ("OIhw8i16o2i", "OIHW", (32, 32, 3, 1)),
+    ("OIhw4i16o4i", "IOHW", (32, 32, 3, 1)),
+    ("yxfb", "bs_fs_yx_bsv4_fsv2", (16, 24, 5, 7)),
+    ("bs_fs_yx_bsv4_fsv2", "yxfb", (16, 24, 5, 7)),
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("src", "dst", "shape"), SMALL_TILES)
+@pytest.mark.parametrize("dtype", ["u8", "f16", "f32", "f64"])
+def test_many_small_tiles_are_shared_by_threads(src, dst, shape, dtype, engine):
+    a, b = (desc(shape, dtype, Format.parse(name)) for name in (src, dst))
+    array = stored(a)
+    expected = reference_reorder(array, a, b)
+    for threads in (1, 2, 3):
+        found = sw.Reorder(a, b, engine=engine, threads=threads)(array, dirty(b))
+        np.testing.assert_array_equal(bits(found), bits(expected))
+
+
 # --- dtypes ---------------------------------------------------------------------------------------
 
 SPECIAL = [0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, 126.5, 127.5, 128.0, -128.5, -129.0, 254.5, 255.5]

@@ -64,6 +64,26 @@ std::int64_t stage(ReorderTile &tile, std::int64_t nbytes) {
     return 0;
 }
 
+// The same for runs, which are taken in the order of the source: what is copied anyway may be
+// written in any order.
+std::int64_t stage_runs(ReorderTile &tile, std::int64_t nbytes) {
+    if (tile.zeros != 0 || nbytes >= kCacheLine) return 0;
+    const std::int64_t staged = stage(tile, nbytes);
+    if (staged == 0) return 0;
+    std::vector<std::size_t> order(tile.rows.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    if (!tile.is_paired) {
+        std::sort(order.begin(), order.end(),
+                  [&](std::size_t a, std::size_t b) { return tile.rows[a] < tile.rows[b]; });
+    }
+    const std::vector<std::int64_t> columns = tile.staged_columns;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+        tile.staged_rows.push_back(tile.rows[order[i]]);
+        tile.staged_columns[i] = columns[order[i]];
+    }
+    return staged;
+}
+
 // Works out whether runs that are converted may be streamed, sixteen elements at a time.
 void pair(ReorderTile &tile, std::int64_t itemsize) {
     tile.is_paired = tile.width == 8 && in_chunks(tile.columns, 2, 8 * itemsize);
@@ -95,6 +115,7 @@ std::int64_t prepare_tile(ReorderTile &tile, const ReorderTypes &types, bool is_
         staged = stage(tile, (rows + tile.zeros) * width);
     } else {
         pair(tile, types.dst_itemsize);
+        if (types.conversion) staged = stage_runs(tile, width);
     }
     if (!types.conversion || (tile.is_runs && row > kLongRun)) return staged;
     // In the order of the source, in which neighbors are converted together.

@@ -34,6 +34,7 @@ struct ReorderTile {
     bool is_aligned = false;      // whether columns, or runs, may be streamed
     bool is_paired = false;       // whether runs of eight elements come in pairs
     std::vector<std::int64_t> staged_columns{};  // where columns begin in a copy without gaps
+    std::vector<std::int64_t> staged_rows{};     // of runs: where they begin in the source
     std::vector<std::int64_t> staged{};          // stretches of the destination, whole lines, ...
     std::vector<std::int64_t> staged_from{};     // ... and where they lie in that copy
     std::int64_t stretch = 0;                    // bytes of each

@@ -126,10 +126,7 @@ class ReorderWorker {
         if (!types_.conversion) {
             kernels_->copy(copied);
         } else if (converts_runs(tile)) {
-            const auto start = reinterpret_cast<std::uintptr_t>(copied.dst);
-            copied.stream = past_caches && tile.is_aligned &&
-                            start % static_cast<std::uintptr_t>(16 * types_.dst_itemsize) == 0;
-            kernels_->convert_f32[to_element()]({copied, tile.is_paired});
+            convert_at_once(tile, copied);
         } else if (past_caches && !tile.converted_rows.empty()) {
             convert_runs(tile, at, next,
                          [&](std::size_t i) { return scratch_ + tile.converted_rows[i]; });
@@ -144,6 +141,28 @@ class ReorderWorker {
         const auto zeros = static_cast<std::size_t>(tile.zeros * types_.dst_itemsize);
         for (const auto column : tile.columns)
             std::memset(dst_ + at.dst + column + nbytes, 0, zeros);
+    }
+
+    void convert_at_once(const ReorderTile &tile, Runs runs) const {
+        const auto start = reinterpret_cast<std::uintptr_t>(runs.dst);
+        if (!runs.stream || tile.staged_rows.empty() || start % kCacheLine != 0) {
+            runs.stream = runs.stream && tile.is_aligned &&
+                          start % static_cast<std::uintptr_t>(16 * types_.dst_itemsize) == 0;
+            return kernels_->convert_f32[to_element()]({runs, tile.is_paired});
+        }
+        std::byte *dst = runs.dst;
+        runs.dst = scratch_;
+        runs.from = tile.staged_rows.data();
+        runs.to = tile.staged_columns.data();
+        runs.stream = false;
+        kernels_->convert_f32[to_element()]({runs, tile.is_paired});
+        copy_staged(tile, dst);
+    }
+
+    // Streams what was written to the copy without gaps.
+    void copy_staged(const ReorderTile &tile, std::byte *dst) const {
+        kernels_->copy({scratch_, scratch_, dst, tile.staged_from.data(), tile.staged.data(),
+                        static_cast<std::int64_t>(tile.staged.size()), tile.stretch, true});
     }
 
     int to_element() const { return static_cast<int>(types_.conversion->second); }
@@ -207,10 +226,7 @@ class ReorderWorker {
         } else {
             transpose(tile, at, next, width, t);
         }
-        if (!is_staged) return;
-        kernels_->copy({scratch_, scratch_, dst_ + at.dst, tile.staged_from.data(),
-                        tile.staged.data(), static_cast<std::int64_t>(tile.staged.size()),
-                        tile.stretch, true});
+        if (is_staged) copy_staged(tile, dst_ + at.dst);
     }
 
     Kernel kernel_of(const ReorderTile &tile, std::int64_t width) const {

@@ -271,6 +271,8 @@ LARGE = [
     ("OIHW", "OIhw16i16o", (32, 320, 1, 1)),
     ("NCHW", "FRACTAL_Z", (96, 64, 3, 3)),
     ("NCHW", "FRACTAL_Z", (48, 32, 5, 5)),
+    ("b_fs_yx_fsv16", "bs_fs_yx_bsv16_fsv16", (32, 32, 8, 40)),
+    ("bs_fs_yx_bsv16_fsv16", "b_fs_yx_fsv16", (32, 32, 8, 40)),
 ]
 
 

@@ -140,9 +140,12 @@ class _Cut:
     parts: list[tuple[Move, int]]
 
     def take(self, loop: Move, wanted: int) -> Move:
-        """Move a loop, or the part of it that is wanted, into the tile, and return that part."""
+        """Move a loop, or about the part of it that is wanted, into the tile, and return that."""
+        return self.split(loop, _part_size(loop.extent, wanted))
+
+    def split(self, loop: Move, size: int) -> Move:
+        """Move a loop, or so much of it, into the tile, and return that part."""
         self.remaining.remove(loop)
-        size = _part_size(loop.extent, wanted)
         part = replace(loop, extent=size)
         if size < loop.extent:
             self.parts.append((loop, size))
@@ -309,23 +312,30 @@ def _transposing(job: _Job) -> list[Placed]:
     return tiles
 
 
-def _run_tiles(job: _Job) -> list[Placed]:
-    cut = _Cut(list(job.loops), [])
-    taken: list[Move] = []
-    itemsize = min(job.itemsizes)
+def _run_loops(job: _Job) -> list[tuple[Move, int]]:
+    """Return the loops of a tile of runs, and how much of each is wanted for both sides."""
+    itemsize, most = min(job.itemsizes), _MOST_RUNS
+    if job.itemsizes[0] != job.itemsizes[1]:
+        most *= 2  # narrower ones are collected before they are written
+    sizes = dict.fromkeys(job.loops, 1)
     for side in ("src", "dst"):
         length = job.width * itemsize
-        for loop in sorted(cut.remaining, key=lambda loop: getattr(loop, side)):
+        for loop in sorted(job.loops, key=lambda loop: getattr(loop, side)):
             if length >= 2 * _STRETCH or getattr(loop, side) * itemsize >= _PAGE:
                 break
-            wanted = max(1, 2 * _STRETCH // length)
-            if _rounds(taken) * min(wanted, loop.extent) > _MOST_RUNS:
+            size = max(sizes[loop], _part_size(loop.extent, 2 * _STRETCH // length))
+            if prod(sizes.values()) // sizes[loop] * size > most:
                 break
-            part = cut.take(loop, wanted)
-            taken.append(part)
-            length *= part.extent
-            if part.extent < loop.extent:
+            sizes[loop] = size
+            length *= size
+            if size < loop.extent:
                 break
+    return [(loop, size) for loop, size in sizes.items() if size > 1]
+
+
+def _run_tiles(job: _Job) -> list[Placed]:
+    cut = _Cut(list(job.loops), [])
+    taken = [cut.split(loop, size) for loop, size in _run_loops(job)]
     tiles: list[Placed] = []
     for around in _around(job, cut):
         pairs = _pairs(around.bounded(taken))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import prod
+from math import gcd, prod
 
 from stridewise.tensor.moves import Move, Moves, Nest
 
@@ -22,6 +22,9 @@ __all__ = ["Group", "Tile", "groups"]
 # and the pages of DRAM are badly used, far above it the tile leaves the first-level cache.
 _STRETCH = 512
 _PAGE = 4096
+_LINE = 64
+# How much less of the rounds may be full where tiles then end at cache lines.
+_RAGGED = 0.1
 # Widest element that the transposition moves as one.
 _WIDEST = 16
 # Elements that are converted together.
@@ -123,13 +126,21 @@ def _merged(loops: Sequence[Move]) -> list[Move]:
     return found
 
 
-def _part_size(extent: int, wanted: int) -> int:
-    """Return how much of a loop a tile takes: about what is wanted, with a large remainder."""
+def _part_size(extent: int, wanted: int, nbytes: int = _LINE) -> int:
+    """Return how much of a loop a tile takes: about what is wanted, with a large remainder.
+
+    Sizes that make whole cache lines of pieces of so many bytes are worth a smaller one.
+    """
     if extent <= 2 * wanted:
         return extent
-    unit = max(1, wanted // 4)
+    unit, whole = max(1, wanted // 4), _LINE // gcd(_LINE, nbytes)
     sizes = [max(1, wanted + unit * k) for k in (0, 1, 2, 3, 4, -1, -2)]
-    return max(sizes, key=lambda size: extent / (-(-extent // size) * size))
+    sizes += [size for size in (wanted // whole * whole, wanted // whole * whole + whole) if size]
+
+    def worth(size: int) -> float:
+        return extent / (-(-extent // size) * size) - _RAGGED * (size % whole != 0)
+
+    return max(sizes, key=worth)
 
 
 @dataclass(slots=True)
@@ -139,9 +150,9 @@ class _Cut:
     remaining: list[Move]
     parts: list[tuple[Move, int]]
 
-    def take(self, loop: Move, wanted: int) -> Move:
+    def take(self, loop: Move, wanted: int, nbytes: int = _LINE) -> Move:
         """Move a loop, or about the part of it that is wanted, into the tile, and return that."""
-        return self.split(loop, _part_size(loop.extent, wanted))
+        return self.split(loop, _part_size(loop.extent, wanted, nbytes))
 
     def split(self, loop: Move, size: int) -> Move:
         """Move a loop, or so much of it, into the tile, and return that part."""
@@ -152,10 +163,18 @@ class _Cut:
         return part
 
 
-def _stretch(cut: _Cut, side: str, width: int, wanted: int) -> list[Move]:
+def _stretch(
+    cut: _Cut,
+    side: str,
+    width: int,
+    wanted: int,
+    *,
+    itemsize: int = _LINE,
+    reserved: Sequence[Move] = (),
+) -> list[Move]:
     """Take loops that continue one another on a side until the stretch is long enough.
 
-    Columns leave alone what rows begin with.
+    Columns leave alone what rows begin with, and, once there are some of them, what is reserved.
     """
     found: list[Move] = []
     length = 1
@@ -163,7 +182,9 @@ def _stretch(cut: _Cut, side: str, width: int, wanted: int) -> list[Move]:
         loop = next((o for o in cut.remaining if getattr(o, side) == length * width), None)
         if loop is None or (side == "src" and loop.dst == width):
             break
-        part = cut.take(loop, max(1, wanted // length))
+        if loop in reserved and length >= _LANES:
+            break
+        part = cut.take(loop, max(1, wanted // length), length * width * itemsize)
         found.append(part)
         length *= part.extent
         if part.extent < loop.extent:
@@ -174,8 +195,22 @@ def _stretch(cut: _Cut, side: str, width: int, wanted: int) -> list[Move]:
 def _sides(cut: _Cut, width: int, itemsizes: tuple[int, int]) -> tuple[list[Move], list[Move]]:
     """Return the loops of columns, which come first where both want the same ones, and of rows."""
     wanted = [max(1, _STRETCH // (width * itemsize)) for itemsize in itemsizes]
-    columns = _stretch(cut, "src", width, wanted[0])
-    return columns, _stretch(cut, "dst", width, wanted[1])
+    reserved = _first_rows(cut, width, itemsizes[1])
+    columns = _stretch(cut, "src", width, wanted[0], reserved=reserved)
+    return columns, _stretch(cut, "dst", width, wanted[1], itemsize=itemsizes[1])
+
+
+def _first_rows(cut: _Cut, width: int, itemsize: int) -> list[Move]:
+    """Return the loops without which the rows of a tile would not fill a vector."""
+    found: list[Move] = []
+    length = width
+    while length * itemsize < _WIDEST:
+        loop = next((loop for loop in cut.remaining if loop.dst == length), None)
+        if loop is None:
+            break
+        found.append(loop)
+        length *= loop.extent
+    return found
 
 
 def _longer_side(loops: Sequence[Move], width: int, itemsizes: tuple[int, int]) -> str:

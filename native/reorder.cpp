@@ -89,6 +89,7 @@ Reorder::Reorder(std::vector<ReorderGroup> groups, const ReorderTypes &types, Re
             loop.src = checked_product(loop.src, types_.src_itemsize);
             loop.dst = checked_product(loop.dst, types_.dst_itemsize);
         }
+        unroll(group);
     }
 }
 

@@ -1,7 +1,6 @@
 // Transpositions of float32 that is converted on the way, for AVX2.
 #include "reorder_avx2.hpp"
-#include "reorder_avx2_lanes.hpp"
-#include "reorder_avx2_squares.hpp"
+#include "reorder_avx2_words.hpp"
 
 namespace stridewise {
 namespace {
@@ -19,56 +18,86 @@ inline auto load_row(const std::byte *row, std::int64_t columns) {
     return Lanes<To>::packed(_mm256_castsi256_ps(low), _mm256_castsi256_ps(high));
 }
 
-// Fetches the lines of rows that will be read soon, some with each block of those that are being
-// read. Rows that lie near each other come in the order of memory. Of rows that lie apart a line
-// each comes at a time, as do those that are read: so many pages of DRAM answer at once.
+// Fetches what will be read soon, sixteen lines with each block that is being read. Rows that lie
+// near each other come in the order of memory, from a certain distance on. Of rows that lie apart
+// those of the transposition to come are fetched in the order in which they will be read, a line
+// each: so many pages of DRAM answer at once.
 class Scout {
   public:
-    // Rows that lie apart, of the transposition to come.
-    explicit Scout(const Transposition &t) : src_(t.next), row_(t.rows) {}
-
-    // `count` rows that lie near each other, distributed to so many blocks.
-    Scout(const std::byte *src, const std::int64_t *rows, std::int64_t count, std::int64_t columns,
-          std::int64_t blocks)
-        : src_(src), row_(rows), end_(rows + count), nbytes_((columns + 15) / 16 * kLine) {
-        each_ = (count * (nbytes_ / kLine) + blocks - 1) / blocks;
+    Scout(const Transposition &t, bool is_near) : t_(t) {
+        if (!is_near) return;
+        constexpr std::int64_t kAhead = 1 << 14;
+        nbytes_ = (t.column_count + 15) / 16 * kLine;
+        row_ = (kAhead + nbytes_ - 1) / nbytes_;
+        from_ = row_ < t.row_count ? t.src : t.next;
+        row_ %= t.row_count;
+        seek();
     }
 
     // The block that is being read begins at the given row and column.
     void fetch(std::int64_t r, std::int64_t c) {
-        if (end_ == nullptr) {
-            for (std::int64_t i = 0; i < 16; ++i) prefetch(src_ + row_[r + i] + 4 * c);
+        if (from_ == nullptr) {
+            for (std::int64_t i = 0; i < 16; ++i) prefetch(t_.next + t_.rows[r + i] + 4 * c);
             return;
         }
-        for (std::int64_t i = 0; i < each_ && row_ != end_; ++i) {
-            prefetch(src_ + *row_ + at_);
-            at_ += kLine;
-            if (at_ < nbytes_) continue;
-            at_ = 0;
-            ++row_;
+        for (std::int64_t i = 0; i < 16; ++i) {
+            prefetch(line_);
+            line_ += kLine;
+            if (line_ < end_) continue;
+            if (++row_ == t_.row_count) row_ = 0, from_ = t_.next;
+            seek();
         }
     }
 
   private:
-    const std::byte *src_;
-    const std::int64_t *row_, *end_ = nullptr;
-    std::int64_t nbytes_ = 0, each_ = 0, at_ = 0;
+    void seek() {
+        line_ = from_ + t_.rows[row_];
+        end_ = line_ + nbytes_;
+    }
+
+    const Transposition &t_;
+    const std::byte *from_ = nullptr, *line_ = nullptr, *end_ = nullptr;
+    std::int64_t row_ = 0, nbytes_ = 0;
 };
 
-// Sixteen rows and up to as many columns of float32, converted and then transposed: each whole line
-// of the source is read at once. `put` takes a column and what it consists of, also for those of
-// the sixteen that do not exist.
+// Sixteen rows and up to as many columns of float32, converted and then transposed. `put` takes a
+// column and what it consists of, also for those of the sixteen that do not exist.
 template <typename To, typename Put>
-inline void convert_block(const Transposition &t, std::int64_t r, std::int64_t c, Scout &scout,
-                          const Put &put) {
+[[gnu::noinline]] void convert_carefully(const Transposition &t, std::int64_t r, std::int64_t c,
+                                         const Put &put) {
     typename Lanes<To>::Vector::Vector v[16];
-    scout.fetch(r, c);
     const std::byte *src = t.src + 4 * c;
     for (std::int64_t i = 0; i < 16; ++i) {
         v[i] = load_row<To>(src + t.rows[r + i], t.column_count - c);
     }
     transpose_sixteen(v);
     for (std::int64_t j = 0; j < 16; ++j) put(j, v[j]);
+}
+
+// The same, in most cases with fewer instructions. Each whole line of the source is read at once,
+// as rows far apart often fall into one set of the caches and push each other out.
+template <typename To, typename Put>
+inline void convert_block(const Transposition &t, std::int64_t r, std::int64_t c, Scout &scout,
+                          const Put &put) {
+    constexpr std::int64_t kRows = Words<To>::kRows;
+    scout.fetch(r, c);
+    if (t.column_count - c < 16) return convert_carefully<To>(t, r, c, put);
+    const std::byte *src = t.src + 4 * c;
+    Words<To> words;
+    __m256i low[16 / kRows], high[16 / kRows];
+    for (std::int64_t k = 0; k < 16 / kRows; ++k) {
+        __m256 a[kRows], b[kRows];
+        for (std::int64_t i = 0; i < kRows; ++i) {
+            const std::byte *row = src + t.rows[r + k * kRows + i];
+            a[i] = Lanes<F32>::load(row);
+            b[i] = Lanes<F32>::load(row + 32);
+        }
+        low[k] = words.join(a);
+        high[k] = words.join(b);
+    }
+    if (!words.is_certain()) return convert_carefully<To>(t, r, c, put);
+    Words<To>::transpose(low, put);
+    Words<To>::transpose(high, [&](std::int64_t j, auto v) { put(j + 8, v); });
 }
 
 // Columns that are shorter than a line each.
@@ -93,73 +122,106 @@ inline void convert_short(const Transposition &t, std::int64_t r, std::int64_t c
 
 constexpr std::int64_t kDepth = 4;  // lines of a column that are written together
 
-// What fetches up to `most` rows: those behind the ones being read, or the first of the
-// transposition to come.
-inline Scout scout_beyond(const Transposition &t, std::int64_t r, std::int64_t rows,
-                          std::int64_t most) {
-    constexpr std::int64_t kPage = 4096;
-    if (t.rows[1] - t.rows[0] >= kPage) return Scout(t);
-    const std::int64_t blocks = rows / 16 * ((t.column_count + 15) / 16), end = r + rows;
-    if (end == t.row_count) return Scout(t.next, t.rows, least(most, end), t.column_count, blocks);
-    return Scout(t.src, t.rows + end, least(most, t.row_count - end), t.column_count, blocks);
-}
-
 // Columns of whole lines, up to four of each at a time: streaming stores that are far apart cost
-// DRAM a new row each. Rows are read in long stretches, for the same reason.
+// DRAM a new row each. Rows are read as far as the tile goes, for the same reason.
 template <typename To>
 inline void convert_tall(const Transposition &t) {
     constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
-    constexpr std::int64_t kColumns = 64, kRows = kDepth * kLine / kTo;
+    constexpr std::int64_t kColumns = 256, kRows = kDepth * kLine / kTo, kPage = 4096;
     using Vector = typename Lanes<To>::Vector;
-    alignas(kLine) std::byte lines[kColumns][kDepth * kLine];
+    alignas(kLine) std::byte lines[kColumns * kDepth * kLine];
+    Scout scout(t, t.rows[1] - t.rows[0] < kPage);
     for (std::int64_t r = 0; r < t.row_count; r += kRows) {
-        const std::int64_t rows = least(kRows, t.row_count - r);
-        Scout scout = scout_beyond(t, r, rows, kRows);
+        const std::int64_t rows = least(kRows, t.row_count - r), pitch = rows * kTo;
         for (std::int64_t c = 0; c < t.column_count; c += kColumns) {
             const std::int64_t columns = least(kColumns, t.column_count - c);
             for (std::int64_t i = 0; i < rows; i += 16) {
                 for (std::int64_t k = 0; k < columns; k += 16) {
+                    std::byte *to = lines + k * pitch + i * kTo;
+                    // The last sixteen columns may be fewer: there is room for all.
                     convert_block<To>(t, r + i, c + k, scout, [&](std::int64_t j, auto v) {
-                        Vector::store(lines[k + j] + i * kTo, v);
+                        Vector::store(to + j * pitch, v);
                     });
                 }
             }
             for (std::int64_t j = 0; j < columns; ++j) {
-                copy_vectors<true>(lines[j], t.dst + t.columns[c + j] + r * kTo, rows * kTo);
+                copy_vectors<true>(lines + j * pitch, t.dst + t.columns[c + j] + r * kTo, pitch);
             }
         }
     }
 }
 
-// The same for short rows that follow one another, as where the columns are those of a 3x3 kernel:
-// they are converted without gaps, and then transposed.
+// Sixteen rows of one column, converted.
 template <typename To>
-inline void convert_packed(const Transposition &t) {
+inline auto gather_column(const std::byte *src, const std::int64_t *rows) {
+    return Lanes<To>::packed(_mm256_castsi256_ps(Square4::gathered(src, rows)),
+                             _mm256_castsi256_ps(Square4::gathered(src, rows + 8)));
+}
+
+// Sixteen rows of eight to fifteen columns, converted and then transposed.
+template <typename To, typename Put>
+inline void convert_narrow(const Transposition &t, std::int64_t r, const Put &put) {
+    constexpr std::int64_t kRows = Words<To>::kRows, kFew = 2;
+    Words<To> words;
+    const auto eight = [&](std::int64_t c) {
+        __m256i found[16 / kRows];
+        for (std::int64_t k = 0; k < 16 / kRows; ++k) {
+            __m256 x[kRows];
+            for (std::int64_t i = 0; i < kRows; ++i) {
+                x[i] = Lanes<F32>::load(t.src + t.rows[r + k * kRows + i] + 4 * c);
+            }
+            found[k] = words.join(x);
+        }
+        Words<To>::transpose(found, [&](std::int64_t j, auto v) { put(c + j, v); });
+    };
+    eight(0);
+    if (t.column_count > 8 + kFew) {
+        eight(t.column_count - 8);
+    } else {
+        for (std::int64_t c = 8; c < t.column_count; ++c) {
+            put(c, gather_column<To>(t.src + 4 * c, t.rows + r));
+        }
+    }
+    if (!words.is_certain()) convert_carefully<To>(t, r, 0, put);
+}
+
+// The same for fewer columns, whose rows follow one another: they are converted without gaps, and
+// then transposed.
+template <typename To, typename Put>
+inline void convert_packed(const Transposition &t, std::int64_t r, const Put &put) {
+    constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
+    using Vector = typename Lanes<To>::Vector;
+    const std::int64_t pitch = t.column_count * kTo;
+    std::byte packed[(7 + 1) * 16 * kTo];  // the last row is read beyond its end
+    for (std::int64_t k = 0; k < t.column_count; ++k) {
+        Vector::store(packed + 16 * kTo * k, load_row<To>(t.src + t.rows[r] + 64 * k, 16));
+    }
+    typename Vector::Vector v[16];
+    for (std::int64_t k = 0; k < 16; ++k) v[k] = Vector::load(packed + k * pitch);
+    transpose_sixteen(v);
+    for (std::int64_t j = 0; j < t.column_count; ++j) put(j, v[j]);
+}
+
+// Short rows that follow one another, as where the columns are those of a 3x3 kernel.
+template <typename To>
+inline void convert_short_rows(const Transposition &t) {
     constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
     constexpr std::int64_t kRows = kDepth * kLine / kTo, kAhead = 8 * 16;
-    using Vector = typename Lanes<To>::Vector;
-    const std::int64_t columns = t.column_count, pitch = columns * kTo;
+    const std::int64_t columns = t.column_count;
     alignas(kLine) std::byte lines[16][kDepth * kLine];
-    std::byte packed[(kRows + 1) * 16 * kTo];  // the last row is read beyond its end
     for (std::int64_t r = 0; r < t.row_count; r += kRows) {
         const std::int64_t rows = least(kRows, t.row_count - r);
         for (std::int64_t i = 0; i < rows; i += 16) {
-            const std::byte *src = t.src + t.rows[r + i];
             const std::int64_t later = r + i + kAhead;
             const std::byte *next =
                 later < t.row_count ? t.src + t.rows[later] : t.next + t.rows[later % t.row_count];
+            for (std::int64_t k = 0; k < columns; ++k) prefetch(next + kLine * k);
             // They seldom begin at a line, so that they end in one more.
             prefetch(next + kLine * columns - 1);
-            for (std::int64_t k = 0; k < columns; ++k) {
-                prefetch(next + kLine * k);
-                Vector::store(packed + i * pitch + 16 * kTo * k, load_row<To>(src + 64 * k, 16));
-            }
-        }
-        for (std::int64_t i = 0; i < rows; i += 16) {
-            typename Vector::Vector v[16];
-            for (std::int64_t k = 0; k < 16; ++k) v[k] = Vector::load(packed + (i + k) * pitch);
-            transpose_sixteen(v);
-            for (std::int64_t j = 0; j < 16; ++j) Vector::store(lines[j] + i * kTo, v[j]);
+            const auto put = [&](std::int64_t j, auto v) {
+                Lanes<To>::Vector::store(lines[j] + i * kTo, v);
+            };
+            columns < 8 ? convert_packed<To>(t, r + i, put) : convert_narrow<To>(t, r + i, put);
         }
         for (std::int64_t j = 0; j < columns; ++j) {
             std::byte *dst = t.dst + t.columns[j] + r * kTo;
@@ -175,9 +237,11 @@ inline void convert_packed(const Transposition &t) {
 template <typename To>
 void transpose_f32(const Transposition &t) {
     constexpr std::int64_t kRows = kLine / static_cast<std::int64_t>(sizeof(typename To::Type));
-    if (t.is_packed && t.column_count < 16 && t.row_count % 32 == 0) return convert_packed<To>(t);
+    if (t.is_packed && t.column_count < 16 && t.row_count % 32 == 0) {
+        return convert_short_rows<To>(t);
+    }
     if (t.stream && t.row_count % kRows == 0) return convert_tall<To>(t);
-    Scout scout(t);
+    Scout scout(t, false);
     const auto block = [&](std::int64_t r, std::int64_t c) {
         t.stream ? convert_short<To, true>(t, r, c, scout)
                  : convert_short<To, false>(t, r, c, scout);

@@ -29,9 +29,11 @@ template <>
 struct Lanes<F16> {
     static __m256 load(const std::byte *p) { return _mm256_cvtph_ps(Xmm::load(p)); }
     using Vector = Ymm;
+    static __m128i halves(__m256 x) {
+        return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    }
     static __m256i packed(__m256 low, __m256 high) {
-        constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
-        return _mm256_setr_m128i(_mm256_cvtps_ph(low, kNearest), _mm256_cvtps_ph(high, kNearest));
+        return _mm256_setr_m128i(halves(low), halves(high));
     }
     static void store(std::byte *p, __m256 low, __m256 high) {
         Vector::store(p, packed(low, high));
@@ -44,12 +46,13 @@ struct Lanes<Bf16> {
     static __m256 load(const std::byte *p) {
         return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(Xmm::load(p)), 16));
     }
-    static __m256i rounded(__m256 x) {
+    // Rounded in the upper halves; the lower ones are of no meaning.
+    static __m256i raised(__m256 x) {
         const __m256i bits = _mm256_castps_si256(x);
         const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-        const __m256i half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF));
-        return _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
+        return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
     }
+    static __m256i rounded(__m256 x) { return _mm256_srli_epi32(raised(x), 16); }
     // The carry of rounding would make infinity of some NaNs.
     static __m256i quieted(__m256 x, __m256i result) {
         const __m256i bits = _mm256_castps_si256(x);

@@ -187,12 +187,30 @@ inline void transpose_four(const Transposition &t) {
     }
 }
 
+// Two rows of pairs of words, and columns in multiples of four.
+inline void transpose_two(const Transposition &t) {
+    for (std::int64_t c = 0; c < t.column_count; c += 4) {
+        const std::int64_t offset = c * Square8::kWidth;
+        const std::int64_t *to = t.columns + c;
+        __m256i v[2];
+        for (std::int64_t i = 0; i < 2; ++i) {
+            v[i] = Ymm::load(t.src + offset + t.rows[i]);
+            if (c % 8 == 0) fetch_next(t, t.rows[i] + offset);
+        }
+        split_vector(t.dst + to[0], t.dst + to[2], _mm256_unpacklo_epi64(v[0], v[1]));
+        split_vector(t.dst + to[1], t.dst + to[3], _mm256_unpackhi_epi64(v[0], v[1]));
+    }
+}
+
 template <typename S>
 void transpose(const Transposition &t) {
     constexpr std::int64_t kSide = kLine / S::kWidth;
     const std::int64_t rows = t.row_count + t.zero_rows;
     if constexpr (S::kWidth == 4) {
         if (rows == 4 && t.zero_rows == 0 && t.column_count % 8 == 0) return transpose_four(t);
+    }
+    if constexpr (S::kWidth == 8) {
+        if (rows == 2 && t.zero_rows == 0 && t.column_count % 4 == 0) return transpose_two(t);
     }
     const auto block = [&](std::int64_t r, std::int64_t c) {
         if (r + kSide <= t.row_count && c + kSide <= t.column_count) {
@@ -261,6 +279,46 @@ void interleave(const Transposition &t) {
     }
 }
 
+// Two columns, and rows that follow one another for thirty-two bytes.
+template <std::int64_t kWidth>
+void separate(const Transposition &t) {
+    constexpr std::int64_t kRows = 16 / kWidth;
+    const auto pair = [&](std::int64_t r, __m128i &low, __m128i &high) {
+        const std::byte *src = t.src + t.rows[r];
+        low = Xmm::load(src), high = Xmm::load(src + 16);
+        // Each round halves the distance of neighbors in a row.
+        for (std::int64_t i = 1; i < kRows; i *= 2) {
+            const __m128i a = low, b = high;
+            shuffle<kWidth>(a, b, low, high);
+        }
+    };
+    std::byte *first = t.dst + t.columns[0], *second = t.dst + t.columns[1];
+    std::int64_t r = 0;
+    for (; r + 2 * kRows <= t.row_count; r += 2 * kRows) {
+        __m128i low[2], high[2];
+        fetch_next(t, t.rows[r]);
+        fetch_next(t, t.rows[r + kRows] + 31);
+        pair(r, low[0], high[0]);
+        pair(r + kRows, low[1], high[1]);
+        const __m256i a = _mm256_setr_m128i(low[0], low[1]);
+        const __m256i b = _mm256_setr_m128i(high[0], high[1]);
+        if (t.stream) {
+            Ymm::stream(first + r * kWidth, a);
+            Ymm::stream(second + r * kWidth, b);
+        } else {
+            Ymm::store(first + r * kWidth, a);
+            Ymm::store(second + r * kWidth, b);
+        }
+    }
+    for (; r < t.row_count; r += kRows) {
+        __m128i low, high;
+        fetch_next(t, t.rows[r]);
+        pair(r, low, high);
+        Xmm::store(first + r * kWidth, low);
+        Xmm::store(second + r * kWidth, high);
+    }
+}
+
 }  // namespace
 
 void add_avx2_transpositions(ReorderKernels &kernels) {
@@ -273,6 +331,10 @@ void add_avx2_transpositions(ReorderKernels &kernels) {
     kernels.interleave[1] = &interleave<2>;
     kernels.interleave[2] = &interleave<4>;
     kernels.interleave[3] = &interleave<8>;
+    kernels.separate[0] = &separate<1>;
+    kernels.separate[1] = &separate<2>;
+    kernels.separate[2] = &separate<4>;
+    kernels.separate[3] = &separate<8>;
 }
 
 }  // namespace stridewise

@@ -66,6 +66,8 @@ struct ReorderKernels {
     // Two or four rows, and columns that follow one another for sixteen bytes of each row; null
     // where there is nothing better than the above.
     void (*interleave[kWidths])(const Transposition &);
+    // Two columns, and rows that follow one another for sixteen bytes of each column; or null.
+    void (*separate[kWidths])(const Transposition &);
     void (*copy)(const Runs &);
     void (*fence)();  // makes streamed bytes visible to other threads
     Convert convert[kElements][kElements];

@@ -64,6 +64,26 @@ std::int64_t stage(ReorderTile &tile, std::int64_t nbytes) {
     return 0;
 }
 
+// The same for runs, which are taken in the order of the source: what is copied anyway may be
+// written in any order.
+std::int64_t stage_runs(ReorderTile &tile, std::int64_t nbytes) {
+    if (tile.zeros != 0 || nbytes >= kCacheLine) return 0;
+    const std::int64_t staged = stage(tile, nbytes);
+    if (staged == 0) return 0;
+    std::vector<std::size_t> order(tile.rows.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    if (!tile.is_paired) {
+        std::sort(order.begin(), order.end(),
+                  [&](std::size_t a, std::size_t b) { return tile.rows[a] < tile.rows[b]; });
+    }
+    const std::vector<std::int64_t> columns = tile.staged_columns;
+    for (std::size_t i = 0; i < order.size(); ++i) {
+        tile.staged_rows.push_back(tile.rows[order[i]]);
+        tile.staged_columns[i] = columns[order[i]];
+    }
+    return staged;
+}
+
 // Works out whether runs that are converted may be streamed, sixteen elements at a time.
 void pair(ReorderTile &tile, std::int64_t itemsize) {
     tile.is_paired = tile.width == 8 && in_chunks(tile.columns, 2, 8 * itemsize);
@@ -87,11 +107,15 @@ std::int64_t prepare_tile(ReorderTile &tile, const ReorderTypes &types, bool is_
         // The side that is scattered in memory is touched in the longer stretches.
         tile.is_interleaved = (rows == 2 || rows == 4) && tile.zeros == 0 &&
                               in_chunks(tile.columns, kVector / width, rows * width);
+        tile.is_separated = !types.conversion && columns == 2 && rows >= kVector / width &&
+                            tile.zeros == 0 &&
+                            in_chunks(tile.rows, kVector / width, columns * width);
         tile.by_columns = rows < 2 || (columns > 1 && tile.columns[1] > tile.rows[1]);
         tile.is_packed = in_chunks(tile.rows, 16, columns * tile.width * types.src_itemsize);
         staged = stage(tile, (rows + tile.zeros) * width);
     } else {
         pair(tile, types.dst_itemsize);
+        if (types.conversion) staged = stage_runs(tile, width);
     }
     if (!types.conversion || (tile.is_runs && row > kLongRun)) return staged;
     // In the order of the source, in which neighbors are converted together.
@@ -121,6 +145,24 @@ std::int64_t lookahead(const ReorderTile &tile, std::int64_t itemsize) {
     const auto rows = static_cast<std::int64_t>(tile.rows.size());
     const std::int64_t nbytes = checked_product(rows * columns, tile.width * itemsize);
     return std::max<std::int64_t>(1, std::min<std::int64_t>(32, kInFlight / nbytes));
+}
+
+void unroll(ReorderGroup &group) {
+    constexpr std::int64_t kMostSteps = 256;  // few enough to stay in the cache beside the tiles
+    group.outer = group.loops;
+    group.steps = {{0, 0}};
+    while (!group.outer.empty()) {
+        const ReorderLoop loop = group.outer.back();
+        const auto count = static_cast<std::int64_t>(group.steps.size());
+        if (loop.extent > kMostSteps / count) return;
+        group.outer.pop_back();
+        for (std::int64_t i = 1; i < loop.extent; ++i) {
+            for (std::int64_t k = 0; k < count; ++k) {
+                const ReorderStep step = group.steps[static_cast<std::size_t>(k)];
+                group.steps.push_back({step.src + i * loop.src, step.dst + i * loop.dst});
+            }
+        }
+    }
 }
 
 std::int64_t rounds(const std::vector<ReorderLoop> &loops) {

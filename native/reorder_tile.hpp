@@ -29,10 +29,12 @@ struct ReorderTile {
     // Worked out from the above.
     bool by_columns = false;      // whether columns are finished one by one
     bool is_interleaved = false;  // whether columns follow one another, in chunks
+    bool is_separated = false;    // whether rows of two columns follow one another, in chunks
     bool is_packed = false;       // whether rows follow one another in the source, in chunks
     bool is_aligned = false;      // whether columns, or runs, may be streamed
     bool is_paired = false;       // whether runs of eight elements come in pairs
     std::vector<std::int64_t> staged_columns{};  // where columns begin in a copy without gaps
+    std::vector<std::int64_t> staged_rows{};     // of runs: where they begin in the source
     std::vector<std::int64_t> staged{};          // stretches of the destination, whole lines, ...
     std::vector<std::int64_t> staged_from{};     // ... and where they lie in that copy
     std::int64_t stretch = 0;                    // bytes of each
@@ -40,11 +42,19 @@ struct ReorderTile {
     std::vector<std::pair<std::size_t, std::int64_t>> spans{};  // rows that follow one another
 };
 
+// Where a round of some loops stands, in bytes.
+struct ReorderStep {
+    std::int64_t src, dst;
+};
+
 // Tiles that share their outermost loops.
 struct ReorderGroup {
     std::vector<ReorderLoop> loops;
     std::vector<ReorderTile> tiles;
-    std::int64_t lookahead = 1;  // rounds that memory takes to answer; worked out from the tiles
+    // Worked out from the above.
+    std::int64_t lookahead = 1;        // rounds that memory takes to answer
+    std::vector<ReorderLoop> outer{};  // the loops but for the innermost ones, ...
+    std::vector<ReorderStep> steps{};  // ... all rounds of which are these
 };
 
 // Element types, or, where values stay what they are, their size alone.
@@ -83,5 +93,8 @@ std::int64_t prepare_tile(ReorderTile &tile, const ReorderTypes &types, bool is_
 
 // How many rounds ahead of a tile its source is to be fetched.
 std::int64_t lookahead(const ReorderTile &tile, std::int64_t itemsize);
+
+// Works out the steps of a group whose loops are in bytes.
+void unroll(ReorderGroup &group);
 
 }  // namespace stridewise

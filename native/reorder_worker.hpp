@@ -26,10 +26,10 @@ class ReorderWorker {
     // Runs some rounds of a group, and fetches what is used `lookahead` rounds later.
     void run_group(const ReorderGroup &group, std::int64_t first, std::int64_t last) const {
         if (first == last) return;
-        Odometer here(group.loops, first), ahead(group.loops, first + group.lookahead);
         if (group.tiles.size() == 1 && is_bare(group.tiles[0])) {
-            return run_bare(group.tiles[0], last - first, here, ahead);
+            return run_bare(group, group.tiles[0], first, last);
         }
+        Odometer here(group.loops, first), ahead(group.loops, first + group.lookahead);
         for (std::int64_t round = first; round < last; ++round, here.next(), ahead.next()) {
             for (const auto &tile : group.tiles) run_all(tile, here.place(), ahead.place());
         }
@@ -44,17 +44,36 @@ class ReorderWorker {
                (!stream_ || tile.staged_columns.empty());
     }
 
-    // Small tiles take no longer than to find out what to do with them, which is done once here.
-    void run_bare(const ReorderTile &tile, std::int64_t count, Odometer &here,
-                  Odometer &ahead) const {
+    // Small tiles take no longer than to find out what to do with them and where, which is done
+    // once for many of them here.
+    void run_bare(const ReorderGroup &group, const ReorderTile &tile, std::int64_t first,
+                  std::int64_t last) const {
+        const auto count = static_cast<std::int64_t>(group.steps.size());
+        const std::int64_t far = std::min(group.lookahead, count);
+        const ReorderStep *steps = group.steps.data();
         const Kernel kernel = kernel_of(tile, tile.width * types_.dst_itemsize);
-        const Place start{tile.src, tile.dst, tile.scale};
+        const bool stream = stream_ && tile.is_aligned;
         Transposition t = unplaced(tile);
-        for (std::int64_t round = 0; round < count; ++round, here.next(), ahead.next()) {
-            move_to(t, here.place().plus(start), ahead.place().src + tile.src);
-            t.stream = stream_ && tile.is_aligned &&
-                       reinterpret_cast<std::uintptr_t>(t.dst) % kCacheLine == 0;
-            kernel(t);
+        const auto run = [&](std::int64_t from, std::int64_t to, std::int64_t fetched,
+                             const Place &here, const Place &there) {
+            const std::byte *src = src_ + tile.src + here.src, *next = src_ + tile.src + there.src;
+            std::byte *dst = dst_ + tile.dst + here.dst;
+            for (std::int64_t i = from; i < to; ++i) {
+                t.src = src + steps[i].src;
+                t.next = next + steps[i + fetched].src;
+                t.dst = dst + steps[i].dst;
+                t.stream = stream && reinterpret_cast<std::uintptr_t>(t.dst) % kCacheLine == 0;
+                kernel(t);
+            }
+        };
+        Odometer here(group.outer, first / count), ahead(group.outer, first / count + 1);
+        std::int64_t begin = first % count;
+        for (std::int64_t left = last - first; left > 0; here.next(), ahead.next()) {
+            const std::int64_t end = std::min(count, begin + left), near = count - far;
+            run(begin, std::min(end, near), far, here.place(), here.place());
+            run(std::max(begin, near), end, -near, here.place(), ahead.place());
+            left -= end - begin;
+            begin = 0;
         }
     }
 
@@ -107,10 +126,7 @@ class ReorderWorker {
         if (!types_.conversion) {
             kernels_->copy(copied);
         } else if (converts_runs(tile)) {
-            const auto start = reinterpret_cast<std::uintptr_t>(copied.dst);
-            copied.stream = past_caches && tile.is_aligned &&
-                            start % static_cast<std::uintptr_t>(16 * types_.dst_itemsize) == 0;
-            kernels_->convert_f32[to_element()]({copied, tile.is_paired});
+            convert_at_once(tile, copied);
         } else if (past_caches && !tile.converted_rows.empty()) {
             convert_runs(tile, at, next,
                          [&](std::size_t i) { return scratch_ + tile.converted_rows[i]; });
@@ -125,6 +141,28 @@ class ReorderWorker {
         const auto zeros = static_cast<std::size_t>(tile.zeros * types_.dst_itemsize);
         for (const auto column : tile.columns)
             std::memset(dst_ + at.dst + column + nbytes, 0, zeros);
+    }
+
+    void convert_at_once(const ReorderTile &tile, Runs runs) const {
+        const auto start = reinterpret_cast<std::uintptr_t>(runs.dst);
+        if (!runs.stream || tile.staged_rows.empty() || start % kCacheLine != 0) {
+            runs.stream = runs.stream && tile.is_aligned &&
+                          start % static_cast<std::uintptr_t>(16 * types_.dst_itemsize) == 0;
+            return kernels_->convert_f32[to_element()]({runs, tile.is_paired});
+        }
+        std::byte *dst = runs.dst;
+        runs.dst = scratch_;
+        runs.from = tile.staged_rows.data();
+        runs.to = tile.staged_columns.data();
+        runs.stream = false;
+        kernels_->convert_f32[to_element()]({runs, tile.is_paired});
+        copy_staged(tile, dst);
+    }
+
+    // Streams what was written to the copy without gaps.
+    void copy_staged(const ReorderTile &tile, std::byte *dst) const {
+        kernels_->copy({scratch_, scratch_, dst, tile.staged_from.data(), tile.staged.data(),
+                        static_cast<std::int64_t>(tile.staged.size()), tile.stretch, true});
     }
 
     int to_element() const { return static_cast<int>(types_.conversion->second); }
@@ -188,16 +226,15 @@ class ReorderWorker {
         } else {
             transpose(tile, at, next, width, t);
         }
-        if (!is_staged) return;
-        kernels_->copy({scratch_, scratch_, dst_ + at.dst, tile.staged_from.data(),
-                        tile.staged.data(), static_cast<std::int64_t>(tile.staged.size()),
-                        tile.stretch, true});
+        if (is_staged) copy_staged(tile, dst_ + at.dst);
     }
 
     Kernel kernel_of(const ReorderTile &tile, std::int64_t width) const {
         const int kernel = width_index(width);
-        const Kernel interleave = tile.is_interleaved ? kernels_->interleave[kernel] : nullptr;
-        return interleave != nullptr ? interleave : kernels_->transpose[kernel];
+        const Kernel better = tile.is_interleaved ? kernels_->interleave[kernel]
+                              : tile.is_separated ? kernels_->separate[kernel]
+                                                  : nullptr;
+        return better != nullptr ? better : kernels_->transpose[kernel];
     }
 
     // A transposition that converts by way of the scratch, if at all.

@@ -195,6 +195,29 @@ def test_shapes_larger_than_a_tile(src, dst, shape, dtype, engine):
     np.testing.assert_array_equal(bits(found), bits(reference_reorder(array, a, b)))
 
 
+SMALL_TILES = [
+    ("OIhw8i8o", "os_is_yx_osa4_isa8_osv8_isv4_swizzled_by_4", (64, 64, 3, 3)),
+    ("OIhw8i16o2i", "os_is_yx_osa4_isa8_osv8_isv4_swizzled_by_4", (64, 64, 3, 3)),
+    ("OIhw8i16o2i", "os_iyx_osv32__ai32", (64, 48, 3, 3)),
+    ("OIhw8i16o2i", "OIHW", (32, 32, 3, 1)),
+    ("OIhw4i16o4i", "IOHW", (32, 32, 3, 1)),
+    ("yxfb", "bs_fs_yx_bsv4_fsv2", (16, 24, 5, 7)),
+    ("bs_fs_yx_bsv4_fsv2", "yxfb", (16, 24, 5, 7)),
+]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(("src", "dst", "shape"), SMALL_TILES)
+@pytest.mark.parametrize("dtype", ["u8", "f16", "f32", "f64"])
+def test_many_small_tiles_are_shared_by_threads(src, dst, shape, dtype, engine):
+    a, b = (desc(shape, dtype, Format.parse(name)) for name in (src, dst))
+    array = stored(a)
+    expected = reference_reorder(array, a, b)
+    for threads in (1, 2, 3):
+        found = sw.Reorder(a, b, engine=engine, threads=threads)(array, dirty(b))
+        np.testing.assert_array_equal(bits(found), bits(expected))
+
+
 # --- dtypes ---------------------------------------------------------------------------------------
 
 SPECIAL = [0.0, -0.0, 0.5, 1.5, 2.5, -0.5, -1.5, 126.5, 127.5, 128.0, -128.5, -129.0, 254.5, 255.5]
@@ -248,6 +271,8 @@ LARGE = [
     ("OIHW", "OIhw16i16o", (32, 320, 1, 1)),
     ("NCHW", "FRACTAL_Z", (96, 64, 3, 3)),
     ("NCHW", "FRACTAL_Z", (48, 32, 5, 5)),
+    ("b_fs_yx_fsv16", "bs_fs_yx_bsv16_fsv16", (32, 32, 8, 40)),
+    ("bs_fs_yx_bsv16_fsv16", "b_fs_yx_fsv16", (32, 32, 8, 40)),
 ]
 
 
@@ -258,6 +283,32 @@ def test_shapes_larger_than_a_tile_are_converted(src, dst, shape, dtype, engine)
     a = desc(shape, "f32", Format.parse(src))
     b = desc(shape, dtype, Format.parse(dst, block=16 if dst == "FRACTAL_Z" else None))
     array = values(a.dtype, prod(shape)).reshape(a.storage.shape)
+    found = sw.Reorder(a, b, engine=engine, threads=2)(array, dirty(b))
+    expected = reference_reorder(array, a, b)
+    np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))
+
+
+KERNELS = [(1, 3), (2, 4), (3, 3), (2, 5), (1, 11), (3, 5)]
+MIXED = [
+    *((src, dst, shape) for src, dst, shape in LARGE if shape[-1] > 20 or shape[-1] == 1),
+    *(("NCHW", "FRACTAL_Z", (64, 32, *kernel)) for kernel in KERNELS),
+]
+
+
+@pytest.mark.parametrize("engine", ["cached", "streaming"])
+@pytest.mark.parametrize(("src", "dst", "shape"), MIXED)
+@pytest.mark.parametrize("dtype", ["f16", "bf16", "s8", "u8"])
+def test_blocks_of_ordinary_values_and_blocks_of_others_are_converted(
+    src, dst, shape, dtype, engine
+):
+    """Vectors take a shorter way where nothing is NaN or far out of range; here most of them do."""
+    a = desc(shape, "f32", Format.parse(src))
+    b = desc(shape, dtype, Format.parse(dst, block=16 if dst == "FRACTAL_Z" else None))
+    rng = np.random.default_rng(0)
+    array = rng.integers(-300, 300, prod(shape)).astype(np.float32) / 2
+    rare = [*SPECIAL, -np.nan, -32767.5, -32768.0, -32768.5, -32769.0, 32767.0, 32768.0]
+    array[rng.choice(array.size, len(rare), replace=False)] = rare
+    array = array.reshape(a.storage.shape)
     found = sw.Reorder(a, b, engine=engine, threads=2)(array, dirty(b))
     expected = reference_reorder(array, a, b)
     np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from math import prod
+from math import gcd, prod
 
 from stridewise.tensor.moves import Move, Moves, Nest
 
@@ -22,6 +22,9 @@ __all__ = ["Group", "Tile", "groups"]
 # and the pages of DRAM are badly used, far above it the tile leaves the first-level cache.
 _STRETCH = 512
 _PAGE = 4096
+_LINE = 64
+# How much less of the rounds may be full where tiles then end at cache lines.
+_RAGGED = 0.1
 # Widest element that the transposition moves as one.
 _WIDEST = 16
 # Elements that are converted together.
@@ -123,13 +126,21 @@ def _merged(loops: Sequence[Move]) -> list[Move]:
     return found
 
 
-def _part_size(extent: int, wanted: int) -> int:
-    """Return how much of a loop a tile takes: about what is wanted, with a large remainder."""
+def _part_size(extent: int, wanted: int, nbytes: int = _LINE) -> int:
+    """Return how much of a loop a tile takes: about what is wanted, with a large remainder.
+
+    Sizes that make whole cache lines of pieces of so many bytes are worth a smaller one.
+    """
     if extent <= 2 * wanted:
         return extent
-    unit = max(1, wanted // 4)
+    unit, whole = max(1, wanted // 4), _LINE // gcd(_LINE, nbytes)
     sizes = [max(1, wanted + unit * k) for k in (0, 1, 2, 3, 4, -1, -2)]
-    return max(sizes, key=lambda size: extent / (-(-extent // size) * size))
+    sizes += [size for size in (wanted // whole * whole, wanted // whole * whole + whole) if size]
+
+    def worth(size: int) -> float:
+        return extent / (-(-extent // size) * size) - _RAGGED * (size % whole != 0)
+
+    return max(sizes, key=worth)
 
 
 @dataclass(slots=True)
@@ -139,20 +150,31 @@ class _Cut:
     remaining: list[Move]
     parts: list[tuple[Move, int]]
 
-    def take(self, loop: Move, wanted: int) -> Move:
-        """Move a loop, or the part of it that is wanted, into the tile, and return that part."""
+    def take(self, loop: Move, wanted: int, nbytes: int = _LINE) -> Move:
+        """Move a loop, or about the part of it that is wanted, into the tile, and return that."""
+        return self.split(loop, _part_size(loop.extent, wanted, nbytes))
+
+    def split(self, loop: Move, size: int) -> Move:
+        """Move a loop, or so much of it, into the tile, and return that part."""
         self.remaining.remove(loop)
-        size = _part_size(loop.extent, wanted)
         part = replace(loop, extent=size)
         if size < loop.extent:
             self.parts.append((loop, size))
         return part
 
 
-def _stretch(cut: _Cut, side: str, width: int, wanted: int) -> list[Move]:
+def _stretch(
+    cut: _Cut,
+    side: str,
+    width: int,
+    wanted: int,
+    *,
+    itemsize: int = _LINE,
+    reserved: Sequence[Move] = (),
+) -> list[Move]:
     """Take loops that continue one another on a side until the stretch is long enough.
 
-    Columns leave alone what rows begin with.
+    Columns leave alone what rows begin with, and, once there are some of them, what is reserved.
     """
     found: list[Move] = []
     length = 1
@@ -160,7 +182,9 @@ def _stretch(cut: _Cut, side: str, width: int, wanted: int) -> list[Move]:
         loop = next((o for o in cut.remaining if getattr(o, side) == length * width), None)
         if loop is None or (side == "src" and loop.dst == width):
             break
-        part = cut.take(loop, max(1, wanted // length))
+        if loop in reserved and length >= _LANES:
+            break
+        part = cut.take(loop, max(1, wanted // length), length * width * itemsize)
         found.append(part)
         length *= part.extent
         if part.extent < loop.extent:
@@ -171,8 +195,40 @@ def _stretch(cut: _Cut, side: str, width: int, wanted: int) -> list[Move]:
 def _sides(cut: _Cut, width: int, itemsizes: tuple[int, int]) -> tuple[list[Move], list[Move]]:
     """Return the loops of columns, which come first where both want the same ones, and of rows."""
     wanted = [max(1, _STRETCH // (width * itemsize)) for itemsize in itemsizes]
-    columns = _stretch(cut, "src", width, wanted[0])
-    return columns, _stretch(cut, "dst", width, wanted[1])
+    reserved = _first_rows(cut, width, itemsizes[1])
+    columns = _stretch(cut, "src", width, wanted[0], reserved=reserved)
+    return columns, _stretch(cut, "dst", width, wanted[1], itemsize=itemsizes[1])
+
+
+def _first_rows(cut: _Cut, width: int, itemsize: int) -> list[Move]:
+    """Return the loops without which the rows of a tile would not fill a vector."""
+    found: list[Move] = []
+    length = width
+    while length * itemsize < _WIDEST:
+        loop = next((loop for loop in cut.remaining if loop.dst == length), None)
+        if loop is None:
+            break
+        found.append(loop)
+        length *= loop.extent
+    return found
+
+
+def _longer_side(loops: Sequence[Move], width: int, itemsizes: tuple[int, int]) -> str:
+    """Return the side that a tile touches in the longer pieces, to be followed by the loops around.
+
+    It is the source only where its pieces are long enough for the hardware to foresee them. Such
+    are the weights of 3x3 kernels on their way to blocks of 16x16, a tile of which reads 576 bytes
+    in one piece and writes 512.
+    """
+    nbytes: list[int] = []
+    for side, itemsize in zip(("src", "dst"), itemsizes, strict=True):
+        length = width
+        for loop in sorted(loops, key=lambda loop: getattr(loop, side)):
+            if getattr(loop, side) != length:
+                break
+            length *= loop.extent
+        nbytes.append(length * itemsize)
+    return "src" if nbytes[0] > max(nbytes[1], _STRETCH) else "dst"
 
 
 def _table(loops: Sequence[Move], side: str) -> tuple[tuple[int, int], ...]:
@@ -296,8 +352,9 @@ def _transposing(job: _Job) -> list[Placed]:
         columns = _stretch(cut, "src", width, _STRETCH // (width * job.itemsizes[0]))
     else:
         columns, rows = _sides(cut, width, job.itemsizes)
+    side = _longer_side([*columns, *rows], width, job.itemsizes)
     tiles: list[Placed] = []
-    for around in _around(job, cut):
+    for around in _around(job, cut, side):
         table = _table(around.bounded(columns), "dst")
         one_by_one = width == 1 and [scale for _, scale in table] == list(range(len(table)))
         if one_by_one:
@@ -309,23 +366,30 @@ def _transposing(job: _Job) -> list[Placed]:
     return tiles
 
 
-def _run_tiles(job: _Job) -> list[Placed]:
-    cut = _Cut(list(job.loops), [])
-    taken: list[Move] = []
-    itemsize = min(job.itemsizes)
+def _run_loops(job: _Job) -> list[tuple[Move, int]]:
+    """Return the loops of a tile of runs, and how much of each is wanted for both sides."""
+    itemsize, most = min(job.itemsizes), _MOST_RUNS
+    if job.itemsizes[0] != job.itemsizes[1]:
+        most *= 2  # narrower ones are collected before they are written
+    sizes = dict.fromkeys(job.loops, 1)
     for side in ("src", "dst"):
         length = job.width * itemsize
-        for loop in sorted(cut.remaining, key=lambda loop: getattr(loop, side)):
+        for loop in sorted(job.loops, key=lambda loop: getattr(loop, side)):
             if length >= 2 * _STRETCH or getattr(loop, side) * itemsize >= _PAGE:
                 break
-            wanted = max(1, 2 * _STRETCH // length)
-            if _rounds(taken) * min(wanted, loop.extent) > _MOST_RUNS:
+            size = max(sizes[loop], _part_size(loop.extent, 2 * _STRETCH // length))
+            if prod(sizes.values()) // sizes[loop] * size > most:
                 break
-            part = cut.take(loop, wanted)
-            taken.append(part)
-            length *= part.extent
-            if part.extent < loop.extent:
+            sizes[loop] = size
+            length *= size
+            if size < loop.extent:
                 break
+    return [(loop, size) for loop, size in sizes.items() if size > 1]
+
+
+def _run_tiles(job: _Job) -> list[Placed]:
+    cut = _Cut(list(job.loops), [])
+    taken = [cut.split(loop, size) for loop, size in _run_loops(job)]
     tiles: list[Placed] = []
     for around in _around(job, cut):
         pairs = _pairs(around.bounded(taken))
@@ -399,8 +463,11 @@ def _near(loop: Move, itemsizes: tuple[int, int]) -> tuple[Move, Move]:
     return outer, replace(loop, extent=size)
 
 
-def _around(job: _Job, cut: _Cut) -> list[_Around]:
-    """Return what stands around the full tile, and around those that cut loops leave over."""
+def _around(job: _Job, cut: _Cut, side: str = "dst") -> list[_Around]:
+    """Return what stands around the full tile, and around those that cut loops leave over.
+
+    The loops are in the order of a side.
+    """
     shared = {_strides(loop) for loop in job.nest.shared}
     found: list[_Around] = []
     choices = [(True, False) if loop.extent % size else (True,) for loop, size in cut.parts]
@@ -418,18 +485,18 @@ def _around(job: _Job, cut: _Cut) -> list[_Around]:
             src = None if src is None else src + stepped.src * count
             dst += stepped.dst * count
             scale += stepped.scale * count
-        common, own = _ordered(loops, job.itemsizes)
+        common, own = _ordered(loops, job.itemsizes, side)
         found.append(_Around(common, own, bounds, src, dst, scale))
     return found
 
 
 def _ordered(
-    loops: Sequence[tuple[Move, bool]], itemsizes: tuple[int, int]
+    loops: Sequence[tuple[Move, bool]], itemsizes: tuple[int, int], side: str
 ) -> tuple[tuple[Move, ...], tuple[Move, ...]]:
     """Return the loops that are common and those that are not, outermost first."""
 
     def outermost(loop: Move) -> tuple[int, int]:
-        return (-loop.dst, -loop.src)
+        return (-loop.dst, -loop.src) if side == "dst" else (-loop.src, -loop.dst)
 
     near: list[Move] = []
     far: list[tuple[Move, bool]] = []

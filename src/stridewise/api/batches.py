@@ -26,7 +26,7 @@ from stridewise.runtime.cache import CostCache
 from stridewise.runtime.contest import run_in_turn
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.machine import last_level_cache_nbytes
-from stridewise.runtime.program import KernelStep
+from stridewise.runtime.program import KernelStep, Step
 from stridewise.runtime.weights import WeightStore
 
 __all__ = ["Batches"]
@@ -115,10 +115,11 @@ class Batches:
         store = WeightStore()  # what several ways want packed alike is packed once
         models = {str(WHOLE): self.work.compiled(store)}
         whole = models[str(WHOLE)]
-        if any(isinstance(s, KernelStep) and s.spec.kind == HOST for s in whole.program.steps):
-            return self.work.compiled()
         arena, machine = whole.memory.arena, self.work.machine
-        for split in candidates(_batch(self._graph), arena, last_level_cache_nbytes(), machine):
+        ways = candidates(_batch(self._graph), arena, last_level_cache_nbytes(), machine)
+        if not ways or any(map(_is_host, whole.program.steps)):
+            return whole
+        for split in ways:
             models[str(split)] = _of_part(self._part(split).compiled(store).plan, split, store)
         times = run_in_turn(models).times
         cache.store({key: tuple(times.items())})
@@ -149,6 +150,10 @@ class Batches:
         """Prepare the planning of one part, which is tuned as if it were alone."""
         request = self._request.part(split, self._shapes)
         return request.work(simplify(self._imported(split.shapes(self._shapes))))
+
+
+def _is_host(step: Step) -> bool:
+    return isinstance(step, KernelStep) and step.spec.kind == HOST
 
 
 def _of_part(plan: Plan, split: Split, store: WeightStore | None = None) -> CompiledModel:

@@ -29,7 +29,7 @@ __all__ = ["LibraryInfo", "forbid_forked_threads", "library_info", "load_core"]
 
 ENVIRONMENT_VARIABLE = "STRIDEWISE_LIBDNNL"
 _SPIN_VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME")
-_SPIN_COUNT = "4000"
+_SPIN_COUNT = "10000"
 
 DISTRIBUTIONS = ("onednn-cpu-gomp", "onednn-cpu-iomp")
 SONAME = "libdnnl.so.3"
@@ -233,7 +233,8 @@ def _bounded_spinning() -> Generator[None]:
 
     GNU OpenMP lets threads that wait at the end of a loop spin for milliseconds. On a machine that
     does other work, too, they take the processor from the very thread that they wait for: a network
-    of 60 kernels took 360 ms instead of 23. Some microseconds bridge the gaps between kernels.
+    of 60 kernels took 360 ms instead of 23. Some tens of microseconds bridge the gaps
+    between kernels, and most of what one thread is ahead of another at the end of a kernel.
     Whoever sets a policy decides for himself, and the setting is not left to child processes.
     """
     if any(name in os.environ for name in _SPIN_VARIABLES):

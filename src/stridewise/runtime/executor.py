@@ -291,16 +291,6 @@ class CompiledModel(Model):
         return self._tail is not None
 
     @property
-    def input_names(self) -> tuple[str, ...]:
-        """Names of the inputs in the order of a call."""
-        return self.interface.arguments
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """Names of the outputs in the order of the results."""
-        return self.interface.results
-
-    @property
     def interface(self) -> Graph:
         """Inputs and outputs as the caller sees them, with their types."""
         return self._face.graph if self._tail is None else self.plan.graph

@@ -69,10 +69,10 @@ def test_a_second_compilation_measures_nothing(tmp_path):
     assert total > 3
     assert [done for done, _, _ in first.seen] == list(range(total + 1))
     assert first.seen[-1] == (total, total, "")
-    assert sources(model) <= {"measured", "in place"}
+    assert sources(model) <= {"measured", "in place", "scaled"}
     again = measured(tmp_path, second)
     assert second.seen == []
-    assert sources(again) <= {"cached", "in place"}
+    assert sources(again) <= {"cached", "in place", "scaled"}
     assert again.plan.cost_ns == pytest.approx(model.plan.cost_ns)
     assert [d.chosen.implementation for d in again.plan.decisions] == [
         d.chosen.implementation for d in model.plan.decisions

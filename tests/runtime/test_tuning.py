@@ -17,13 +17,14 @@ from stridewise.planner.cost import KernelOracle
 from stridewise.planner.targets import onednn_cpu
 from stridewise.runtime import tuning
 from stridewise.runtime.cache import CostCache
-from stridewise.runtime.contest import Outcome, run_in_turn
+from stridewise.runtime.contest import run_in_turn
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.machine import this_machine
 from stridewise.runtime.oracle import MeasuringOracle
 from stridewise.runtime.program import KernelStep
 from stridewise.runtime.reference import run_reference
 
+from .clock import Clock
 from .graphs import THREADS, ForcingOracle, Net, error
 
 MACHINE = this_machine(THREADS)
@@ -49,26 +50,6 @@ def storage(spec: KernelSpec) -> str:
     memory = spec.memory("dst")
     tag = memory.tag if memory is not None else ""
     return "blocked" if any(letter.isdigit() for letter in tag) else "other"
-
-
-class Clock:
-    """Stands in for running: how long plans and kernels take; counts how often it is asked."""
-
-    def __init__(
-        self, times: Mapping[str, float], kernel: Callable[[KernelSpec], float | None]
-    ) -> None:
-        self.times, self.kernel = times, kernel
-        self.asked: list[set[str]] = []
-
-    def __call__(self, models: Mapping[str, CompiledModel]) -> Outcome:
-        self.asked.append(set(models))
-        observed = {
-            (step.spec, step.implementation): seen
-            for model in models.values()
-            for step in model.program.steps
-            if isinstance(step, KernelStep) and (seen := self.kernel(step.spec)) is not None
-        }
-        return Outcome({label: self.times.get(label, 1e9) for label in models}, observed)
 
 
 def nothing(_spec: KernelSpec) -> None:

@@ -222,12 +222,11 @@ def product_rate(threads: int) -> float:
 
 def levels(threads: int) -> tuple[Level, ...]:
     """Measure each level with data that fill half of it, and memory with many times the caches."""
-    last = cache_nbytes(3) or cache_nbytes(2) or 32 << 20
+    last = cache_nbytes(3)
     sizes: list[tuple[str, int | None, int]] = []
     for number, shared in ((2, 1), (3, 0)):
         nbytes = cache_nbytes(number) * (threads if shared else 1)
-        if nbytes:
-            sizes.append((f"L{number}", nbytes, nbytes // 2))
+        sizes.append((f"L{number}", nbytes, nbytes // 2))
     sizes.append(("memory", None, _MEMORY_CACHES * last))
     return tuple(
         Level(

@@ -6,6 +6,7 @@
 
 #include "arrays.hpp"
 #include "bindings.hpp"
+#include "caches.hpp"
 #include "errors.hpp"
 #include "fold.hpp"
 #include "measure.hpp"
@@ -120,6 +121,7 @@ void bind_kernels(nb::module_ &m) {
         .def("pack_into", &pack_winograd, "array"_a, "buffer"_a, "offset"_a, "first"_a = 0,
              "count"_a = nb::none());
     m.def("winograd_isas", &winograd_isas, "lanes"_a);
+    m.def("cache_nbytes", &cache_nbytes, "level"_a);
     nb::class_<Fold, Kernel>(m, "Fold", nb::is_final())
         .def(nb::init<const std::string &, const Dims &, const Dims &, int>(), "algorithm"_a,
              "source"_a, "result"_a, nb::kw_only(), "threads"_a);

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "errors.hpp"
+#include "shares.hpp"
 #include "threads.hpp"
 #include "winograd_points.hpp"
 
@@ -18,6 +19,8 @@ constexpr std::int64_t kGroupBytes = 96 << 10;
 constexpr std::int64_t kLine = 64 / sizeof(float);
 // Tiles that are transformed back together.
 constexpr std::int64_t kOutputTiles = 8;
+// Into how many pieces each thread's share of the pixels is cut, so that others can help.
+constexpr std::int64_t kRuns = 8;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
     return (a + b - 1) / b;
@@ -395,17 +398,15 @@ void Winograd::pack(const float *weights, float *packed, std::int64_t first,
 }
 
 // The groups of a block are as even as can be: one of one or two tiles would wait for its weights.
-// Each is transformed by one of `parts` threads, or a part of the channels of all of them.
-void Winograd::transform(const Call &call, std::int64_t first, std::int64_t count, int part,
-                         int parts, float *transformed) const {
+void Winograd::transform(const Call &call, std::int64_t first, std::int64_t count,
+                         std::int64_t from, std::int64_t to, float *transformed) const {
     const std::int64_t groups = ceil_div(count, kernels_->row_count);
-    const bool by_groups = groups >= 4 * parts || chunks_ < parts;
-    const std::int64_t items = by_groups ? groups : chunks_;
-    const std::int64_t from = items * part / parts, to = items * (part + 1) / parts;
-    for (std::int64_t group = by_groups ? from : 0; group < (by_groups ? to : groups); ++group) {
+    for (std::int64_t group = from / chunks_; group * chunks_ < to; ++group) {
         const std::int64_t begin = count * group / groups, end = count * (group + 1) / groups;
-        kernels_->input(shape_, call.source, first + begin, end - begin, by_groups ? 0 : from,
-                        by_groups ? chunks_ : to, transformed_, transformed + group * slot());
+        const std::int64_t base = group * chunks_;
+        kernels_->input(shape_, call.source, first + begin, end - begin,
+                        std::max(from - base, std::int64_t{0}), std::min(to - base, chunks_),
+                        transformed_, transformed + group * slot());
     }
 }
 
@@ -475,15 +476,15 @@ void Winograd::finish(const Call &call, std::int64_t first, std::int64_t count, 
 
 void Winograd::by_tiles(const Call &call, float *scratch) const {
     const std::int64_t total = tile_count();
-    const std::int64_t blocks = ceil_div(total, blocking_.tiles);
-    in_parallel(options_.threads, [&](int part, int parts) {
+    Shares blocks(ceil_div(total, blocking_.tiles), options_.threads);
+    in_parallel(options_.threads, [&](int part, int) {
         float *products = scratch + part * thread_stride_;
         float *transformed = products + window() * products_stride_;
-        for (std::int64_t block = blocks * part / parts; block < blocks * (part + 1) / parts;
-             ++block) {
+        for (std::int64_t block; (block = blocks.next(part)) >= 0;) {
             const std::int64_t first = block * blocking_.tiles;
             const std::int64_t count = std::min(blocking_.tiles, total - first);
-            transform(call, first, count, 0, 1, transformed);
+            transform(call, first, count, 0, ceil_div(count, kernels_->row_count) * chunks_,
+                      transformed);
             finish(call, first, count, 0, pairs_, transformed, products);
         }
     });
@@ -491,15 +492,25 @@ void Winograd::by_tiles(const Call &call, float *scratch) const {
 
 void Winograd::by_outputs(const Call &call, float *scratch) const {
     const std::int64_t total = tile_count();
-    float *transformed = scratch + options_.threads * thread_stride_;
+    const int threads = options_.threads;
+    float *transformed = scratch + threads * thread_stride_;
+    const std::int64_t passes = threads * ceil_div(ceil_div(pairs_, threads), blocking_.pairs);
     for (std::int64_t first = 0; first < total; first += blocking_.tiles) {
         const std::int64_t count = std::min(blocking_.tiles, total - first);
-        in_parallel(options_.threads, [&](int part, int parts) {
-            transform(call, first, count, part, parts, transformed);
+        const std::int64_t vectors = ceil_div(count, kernels_->row_count) * chunks_;
+        const std::int64_t runs = std::min(vectors, kRuns * threads);
+        Shares sources(runs, threads), results(passes, threads);
+        in_parallel(threads, [&](int part, int) {
+            for (std::int64_t run; (run = sources.next(part)) >= 0;) {
+                transform(call, first, count, vectors * run / runs, vectors * (run + 1) / runs,
+                          transformed);
+            }
         });
-        in_parallel(options_.threads, [&](int part, int parts) {
-            finish(call, first, count, pairs_ * part / parts, pairs_ * (part + 1) / parts,
-                   transformed, scratch + part * thread_stride_);
+        in_parallel(threads, [&](int part, int) {
+            for (std::int64_t pass; (pass = results.next(part)) >= 0;) {
+                finish(call, first, count, pairs_ * pass / passes, pairs_ * (pass + 1) / passes,
+                       transformed, scratch + part * thread_stride_);
+            }
         });
     }
 }
@@ -549,12 +560,11 @@ void Winograd::multiply_groups(const Call &call, std::int64_t first, std::int64_
 
 void Winograd::by_groups(const Call &call, float *scratch) const {
     const std::int64_t total = tile_count(), blocks = ceil_div(total, blocking_.tiles);
-    const std::int64_t parcels = ceil_div(pairs_, unit_pairs_) * blocks;
-    in_parallel(options_.threads, [&](int part, int parts) {
+    Shares parcels(ceil_div(pairs_, unit_pairs_) * blocks, options_.threads);
+    in_parallel(options_.threads, [&](int part, int) {
         float *products = scratch + part * thread_stride_;
         float *transformed = products + window() * products_stride_;
-        for (std::int64_t parcel = parcels * part / parts; parcel < parcels * (part + 1) / parts;
-             ++parcel) {
+        for (std::int64_t parcel; (parcel = parcels.next(part)) >= 0;) {
             const std::int64_t unit = parcel / blocks, first = parcel % blocks * blocking_.tiles;
             const std::int64_t count = std::min(blocking_.tiles, total - first);
             const std::int64_t chunk = unit * unit_chunks_;

@@ -64,8 +64,9 @@ class Winograd : public Kernel {
     std::size_t packed_count() const;
     MemoryDesc image_desc(std::int64_t channels, std::int64_t height, std::int64_t width) const;
     std::int64_t slot() const { return kernels_->row_count * kernels_->lanes * chunks_; }
-    void transform(const Call &call, std::int64_t first, std::int64_t count, int part, int parts,
-                   float *transformed) const;
+    // The tiles of a block in groups, each of all chunks of channels: `from` to `to` of these.
+    void transform(const Call &call, std::int64_t first, std::int64_t count, std::int64_t from,
+                   std::int64_t to, float *transformed) const;
     void multiply(const Call &call, std::int64_t count, std::int64_t pair, std::int64_t pair_end,
                   const float *transformed, float *products) const;
     void multiply_panel(const Panel &panel) const;

@@ -15,6 +15,8 @@ struct Cost {
 };
 constexpr Cost kStream = {0.005, 0.05, 0.25}, kScatter = {0.05, 0.4, 0.6};
 constexpr double kBarrier = 6000;
+// Part of its time that a thread waits for one on a slower core, unless they share out their items.
+constexpr double kUneven = 0.1;
 // Products of fewer tiles wait for the results of multiplications, not for the multipliers.
 constexpr double kLatency = 4;
 // Which part of the first-level cache a panel of weights fills, beside the tiles.
@@ -78,7 +80,11 @@ struct Model {
         const double first = all * kStream.memory + others * kStream.third;
         const double later = weights * byte(kStream, all + block) * static_cast<double>(turns - 1);
         const double barriers = b.share_outputs ? 2 * kBarrier : 0.0;
-        return static_cast<double>(turns) * (multiply + traffic + barriers) + first + later;
+        const double turn = multiply + traffic;
+        // Threads share out the passes of each turn, or the turns.
+        const double items = b.share_outputs ? passes : static_cast<double>(turns);
+        const double idle = work.threads > 1 ? turn * std::min(kUneven, 0.5 / items) : 0.0;
+        return static_cast<double>(turns) * (turn + idle + barriers) + first + later;
     }
 };
 

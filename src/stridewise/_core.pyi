@@ -185,6 +185,12 @@ class Fold(Kernel):
 def winograd_isas(lanes: int) -> list[str]:
     """The instruction sets with kernels for vectors of 8 or 16 lanes here, best first."""
 
+def cache_nbytes(level: int) -> int:
+    """The size of a cache of this processor, as the system tells it, or as small ones have it.
+
+    ``level`` is 1 or 2 for those of one core, 3 for the one that some cores share.
+    """
+
 @final
 class PrimitiveDesc:
     """One implementation of an operation; not to be shared between threads."""

@@ -160,7 +160,7 @@ def rig(monkeypatch: pytest.MonkeyPatch, winner: Split) -> list[set[str]]:
         return Outcome({label: 1.0 if label == str(winner) else 9.0 for label in models}, {})
 
     monkeypatch.setattr(batches, "run_in_turn", run)
-    monkeypatch.setattr(batches, "last_level_cache_nbytes", lambda: 1 << 10)
+    monkeypatch.setattr(batches, "cache_nbytes", lambda _level: 1 << 10)
     return ran
 
 

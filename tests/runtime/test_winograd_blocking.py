@@ -78,6 +78,17 @@ def scratch(images: int, channels: int, side: int, threads: int) -> int:
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
 def test_scratch_does_not_grow_with_images(threads):
+    """What a block needs fits into the last cache, and that is all."""
     for channels, side in ((64, 112), (256, 56), (512, 28)):
-        few, many = (scratch(images, channels, side, threads) for images in (4, 64))
-        assert many <= 1.5 * few
+        one = scratch(1, channels, side, threads)
+        for images in (4, 16, 64):
+            # Rows of places begin on lines of their own, which the half does not count.
+            limit = max(one, 0.55 * CORE.cache_nbytes(3))
+            assert scratch(images, channels, side, threads) <= limit
+
+
+def test_caches_grow_with_their_levels():
+    first, second, third = (CORE.cache_nbytes(level) for level in (1, 2, 3))
+    assert 4 << 10 <= first < second < third
+    with pytest.raises(ValueError, match="level: expected 1 to 3, got 4"):
+        CORE.cache_nbytes(4)

@@ -25,7 +25,7 @@ from stridewise.planner.targets import Machine
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.contest import run_in_turn
 from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.machine import last_level_cache_nbytes
+from stridewise.runtime.machine import cache_nbytes
 from stridewise.runtime.program import KernelStep, Step
 from stridewise.runtime.weights import WeightStore
 
@@ -58,7 +58,7 @@ def _divisors(batch: int) -> list[int]:
     return [n for n in range(1, batch + 1) if batch % n == 0]
 
 
-def candidates(batch: int, arena_nbytes: int, cache_nbytes: int, machine: Machine) -> list[Split]:
+def candidates(batch: int, arena_nbytes: int, last_nbytes: int, machine: Machine) -> list[Split]:
     """Return the ways beside the whole that are worth a try.
 
     One has the largest parts whose activations fill no more than half of the last cache. In the
@@ -69,7 +69,7 @@ def candidates(batch: int, arena_nbytes: int, cache_nbytes: int, machine: Machin
     [Split(parts=8, lanes=1), Split(parts=16, lanes=2)]
     """
     found: list[Split] = []
-    fitting = [n for n in _divisors(batch) if arena_nbytes // n <= cache_nbytes // 2]
+    fitting = [n for n in _divisors(batch) if arena_nbytes // n <= last_nbytes // 2]
     parts = min(fitting, default=batch)
     if parts > 1:
         found.append(Split(parts))
@@ -116,7 +116,7 @@ class Batches:
         models = {str(WHOLE): self.work.compiled(store)}
         whole = models[str(WHOLE)]
         arena, machine = whole.memory.arena, self.work.machine
-        ways = candidates(_batch(self._graph), arena, last_level_cache_nbytes(), machine)
+        ways = candidates(_batch(self._graph), arena, cache_nbytes(3), machine)
         if not ways or any(map(_is_host, whole.program.steps)):
             return whole
         for split in ways:

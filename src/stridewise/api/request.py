@@ -36,7 +36,7 @@ from stridewise.planner.weights import check_weight_limit
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.demand import checked_limit, within_limit
 from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.machine import last_level_cache_nbytes, this_machine
+from stridewise.runtime.machine import cache_nbytes, this_machine
 from stridewise.runtime.oracle import MeasuringOracle
 from stridewise.runtime.streams import stream_threads
 from stridewise.runtime.tuning import compile_tuned, remembered
@@ -171,7 +171,7 @@ class Request:
         oracle: KernelOracle
         if self.tune == "measure":
             weights = sum(item.nbytes for item in simplified.graph.constants.values())
-            cold = weights > last_level_cache_nbytes() // 2
+            cold = weights > cache_nbytes(3) // 2
             oracle = MeasuringOracle(machine, cache, cold_weights=cold)
             return Work(self, simplified, target, machine, cache, oracle)
         peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]

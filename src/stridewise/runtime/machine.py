@@ -9,13 +9,12 @@ from pathlib import Path
 
 from stridewise.errors import InputError, describe
 from stridewise.planner.targets import Machine
-from stridewise.runtime.library import forbid_forked_threads, library_info
+from stridewise.runtime.library import forbid_forked_threads, library_info, load_core
 
 __all__ = [
     "available_cpus",
     "cache_nbytes",
     "default_memory_limit",
-    "last_level_cache_nbytes",
     "this_machine",
 ]
 
@@ -32,22 +31,8 @@ def available_cpus() -> int:
 
 
 def cache_nbytes(level: int) -> int:
-    """Return the size of a cache of the first CPU, 0 where the system does not tell."""
-    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        try:
-            found = (index / "level").read_text(encoding="ascii").strip()
-            text = (index / "size").read_text(encoding="ascii").strip()
-        except OSError:
-            continue
-        number = text.rstrip("KMG")
-        if found == str(level) and number.isdigit():
-            return int(number) << {"K": 10, "M": 20, "G": 30}.get(text[-1], 0)
-    return 0
-
-
-def last_level_cache_nbytes() -> int:
-    """Return the size of the largest cache that the first CPU sees; 32 MiB where nobody tells."""
-    return cache_nbytes(3) or cache_nbytes(2) or 32 << 20
+    """Return the size of a cache of the first CPU; at level 3 it shares one with others."""
+    return load_core().cache_nbytes(level)
 
 
 def default_memory_limit() -> int | None:

@@ -39,7 +39,7 @@ class MeasuringOracle:
         """Measure for ``machine``; the cache is read when costs are first asked for."""
         self._machine = machine
         self._cold = cold_weights
-        self._spread_nbytes = 2 * machine.threads * (cache_nbytes(2) or 1 << 20)
+        self._spread_nbytes = 2 * machine.threads * cache_nbytes(2)
         self._cache = cache
 
     def costs(

@@ -46,6 +46,7 @@ import stridewise as sw
 from stridewise.cli.console import measuring
 from stridewise.cli.peers import check_peers, open_peer, openvino_config
 from stridewise.cli.run import random_inputs
+from stridewise.runtime.machine import this_machine
 
 RESULTS = Path(__file__).parent / "results" / "models.json"
 MODELS = (
@@ -166,10 +167,10 @@ def look_at(name: str, path: Path, options: Options) -> Row:
     del graph
     runners: dict[str, Runner] = {}
     found: dict[str, Found] = {}
-    versions, machine = {"stridewise": sw.__version__}, ""
+    versions, machine = {"stridewise": sw.__version__}, str(this_machine(options.threads))
     for accuracy in OURS:
         model, load_s = load_ours(path, accuracy, options)
-        runners[accuracy], machine = runner_of(model, inputs), str(model.plan.machine)
+        runners[accuracy] = runner_of(model, inputs)
         memory = model.memory
         found[accuracy] = Found(
             (), 0.0, load_s, None, memory.packed_weights, memory.winograd_weights

@@ -279,6 +279,18 @@ def test_padding_is_found_by_loops():
     assert list(product(seen))
 
 
+def test_errors_of_a_callback_are_its_own():
+    model = compiled(CASES["conv_2d_17"](), "blocked")
+    problem = RuntimeError("no more paper")
+
+    def refuse(_written: Written, _stored: np.ndarray[Any, Any]) -> None:
+        raise problem
+
+    with pytest.raises(RuntimeError, match="no more paper") as raised:
+        model.trace(inputs_of(model.plan.graph), refuse)
+    assert raised.value is problem
+
+
 def test_an_input_of_another_dtype_that_nobody_reads():
     b = Net(1, 2)
     b.input("unread", (3,), "int64")

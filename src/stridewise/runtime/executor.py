@@ -383,6 +383,7 @@ class CompiledModel(Model):
 
         Raises:
             InputError: as for :meth:`run`, or ``runs`` is below 1.
+            ExecutionError: as for :meth:`run`.
         """
         if runs < 1:
             raise InputError(describe("runs", expected="1 or more", found=str(runs)))
@@ -409,9 +410,16 @@ class CompiledModel(Model):
 
         Raises:
             InputError: the number of inputs, a shape or a dtype is wrong.
+            ExecutionError: a step failed.
         """
         forbid_forked_threads(self._face.threads)
-        return self._native.program.profile(self._checked(inputs), self._allocate(), runs)
+        arrays, outputs = self._checked(inputs), self._allocate()
+        try:
+            return self._native.program.profile(arrays, outputs, runs)
+        except StridewiseError:
+            raise
+        except (RuntimeError, MemoryError) as error:
+            raise self._failed(error) from error
 
     def report_html(self, inputs: Mapping[str, Any] | None = None, runs: int = 20) -> str:
         """Return the plan, the arena and, for ``inputs``, measured times as a page in HTML.
@@ -443,10 +451,12 @@ class CompiledModel(Model):
 
         Raises:
             InputError: as for :meth:`run`.
+            ExecutionError: as for :meth:`run`.
         """
         forbid_forked_threads(self._face.threads)
         arrays, outputs = self._named(inputs), self._allocate()
         native, parts = self._native.program, self.program.split.parts
+        theirs: list[Exception] = []
 
         def after(index: int, arena: NDArray[np.uint8], results: Sequence[Array]) -> None:
             for written in self.program.steps[index].written:
@@ -458,12 +468,20 @@ class CompiledModel(Model):
                 )
                 flat = source.reshape(-1)[ref.offset : ref.offset + written.desc.nbytes]
                 stored = np.frombuffer(flat.tobytes(), written.desc.dtype.numpy)
-                callback(written, stored.reshape(written.desc.storage_shape))
+                try:
+                    callback(written, stored.reshape(written.desc.storage_shape))
+                except Exception as error:
+                    theirs.append(error)
+                    raise
 
         native.poison = True
         try:
             for part in range(parts):
                 native.trace(_cut(arrays, part, parts), _cut(outputs, part, parts), after)
+        except (RuntimeError, MemoryError) as error:
+            if isinstance(error, StridewiseError) or theirs:  # the callback's errors are its own
+                raise
+            raise self._failed(error) from error
         finally:
             native.poison = False
         return dict(zip(self._face.graph.outputs, outputs, strict=True))
@@ -479,10 +497,12 @@ class CompiledModel(Model):
         except StridewiseError:
             raise
         except (RuntimeError, MemoryError) as error:
-            raise ExecutionError(
-                describe(f"model {self._face.graph.name!r}", expected="a run", found=str(error))
-            ) from error
+            raise self._failed(error) from error
         return outputs
+
+    def _failed(self, error: Exception) -> ExecutionError:
+        where = f"model {self._face.graph.name!r}"
+        return ExecutionError(describe(where, expected="a run", found=str(error)))
 
     def _checked(self, inputs: Sequence[Any]) -> list[Array]:
         if len(inputs) != len(self._inputs):

@@ -23,13 +23,13 @@ from stridewise.runtime.timing import undisturbed
 
 __all__ = ["MeasuringOracle"]
 
-_MIN_RUNS, _MAX_RUNS, _BUDGET_NS = 3, 25, 12_000_000
+_MIN_RUNS, _MAX_RUNS, _BUDGET_NS = 2, 25, 12_000_000
 _SAVE_EVERY = 50
 _RIVAL = 2.0
 """Implementations that take this many times the fastest one's time are not measured again."""
-_LONG_FLOPS, _NAIVE_FLOPS_PER_NS = 5e8, 1.0
-"""Naive loops of more operations, which would take a second or longer, are not run. Their cost is a
-guess, far above that of any kernel that a plan could want, so that nothing depends on its error."""
+_LONG_FLOPS, _NAIVE_FLOPS_PER_NS = 2e7, 1.0
+"""Naive loops of more operations, which would take half a second or longer, are not run. Their cost
+is a guess, far above that of any kernel that a plan could want: nothing depends on its error."""
 
 
 class MeasuringOracle:

@@ -18,6 +18,8 @@ from blocking import Row as Blocked
 from growth import Sweep, verdicts
 from machine import Machine
 from machine import table as machine_table
+from model_tables import OURS
+from model_tables import Row as Raced
 from roofline import Row, share_table
 
 __all__ = ["PAGE", "generated"]
@@ -46,12 +48,31 @@ def _limits(rows: Sequence[Row], machine: Machine) -> str:
                 f"{least.direct / 1e6:.2f}",
                 f"{least.roofline / 1e6:.2f}",
                 f"{least.roofline / row.call_ns:.0%}",
+                f"{least.direct / least.roofline:.2f}",
             ]
         )
     heads = [
         "model", "GFLOP", "measured, ms", "operations, ms", "bytes, ms", "direct limit, ms",
-        "limit, ms", "reached",
+        "limit, ms", "reached", "direct limit / limit",
     ]  # fmt: skip
+    return _markdown(heads, lines)
+
+
+def _peers(rows: Sequence[Raced]) -> str:
+    """Return how many times our time the fastest peer takes, at each batch size."""
+    batches = sorted({row.batch for row in rows})
+    lines: list[list[str]] = []
+    for model in dict.fromkeys(row.model for row in rows):
+        cells = [model]
+        for batch in batches:
+            row = next((row for row in rows if (row.model, row.batch) == (model, batch)), None)
+            for ours in OURS:
+                ratio = None if row is None else row.ratio(ours)
+                cells.append("" if ratio is None else f"{ratio:.2f}")
+        lines.append(cells)
+    heads = ["model"]
+    for batch in batches:
+        heads += [f"batch {batch}", f"batch {batch}, exact"]
     return _markdown(heads, lines)
 
 
@@ -79,6 +100,7 @@ def _parts() -> dict[str, str]:
     found = json.loads((RESULTS / "roofline.json").read_text())
     machine = Machine.from_json(found["machine"])
     rows = [row for row in map(Row.from_json, found["rows"]) if row.batch == 1]
+    raced = json.loads((RESULTS / "models.json").read_text())
     sweeps = [Sweep.from_json(item) for item in json.loads((RESULTS / "growth.json").read_text())]
     blocked = [
         Blocked.from_json(item) for item in json.loads((RESULTS / "blocking.json").read_text())
@@ -87,6 +109,7 @@ def _parts() -> dict[str, str]:
         "machine": f"{machine.name}, {machine.date}:\n\n{machine_table(machine, ('read', 'copy'))}",
         "limits": _limits(rows, machine),
         "shares": share_table(rows, machine),
+        "peers": _peers([Raced.from_json(row) for row in raced["rows"]]),
         "growth": verdicts(sweeps),
         "blocking": _blocks(blocked),
     }

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
+from typing import cast
 
 from machine import Limits
 
@@ -124,23 +125,28 @@ def _ways(spec: KernelSpec, constant_nbytes: int) -> Iterator[Way]:
     """Yield the ways to compute what a kernel computes.
 
     Those of Winograd's algorithm are counted with whole tiles and no padding of channels:
-    F(m x m, 3 x 3) takes (m + 2)^2 multiplications for m x m results (Lavin and Gray,
-    arXiv:1509.09308).
+    F(m x m, r x s) takes (m + r - 1)(m + s - 1) multiplications for m x m results (Lavin and Gray,
+    arXiv:1509.09308), and one of a single row of taps does nothing along the other axis.
     """
     src, dst = spec.memory("src"), spec.memory("dst")
     if src is None or dst is None or not _is_dense_window(spec, dst):
         yield Way("definition", spec.flops, constant_nbytes)
         return
     images, outputs, height, width = dst.dims
-    pairs = src.dims[1] * outputs
+    window, groups = (_WINDOW, _WINDOW), 1
+    if spec.kind == WINOGRAD:
+        params = dict(spec.params)
+        window, groups = cast("tuple[int, int]", params["window"]), cast("int", params["groups"])
+    pairs = src.dims[1] * outputs // groups
     weights = spec.memory("weights")
     others = constant_nbytes - (0 if weights is None else _nbytes(weights))
-    taps = _WINDOW**2
+    taps = prod(window)
     yield Way("definition", 2.0 * taps * pairs * images * height * width, others + 4 * taps * pairs)
     for tile in _TILES:
-        points = (tile + 2) ** 2
-        tiles = images * -(-height // tile) * -(-width // tile)
-        name = f"winograd F({tile}x{tile})"
+        high, wide = (tile if extent > 1 else 1 for extent in window)
+        points = (high + window[0] - 1) * (wide + window[1] - 1)
+        tiles = images * -(-height // high) * -(-width // wide)
+        name = f"winograd F({high}x{wide})"
         yield Way(name, 2.0 * points * pairs * tiles, others + 4 * points * pairs)
 
 

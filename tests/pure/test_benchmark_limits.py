@@ -64,6 +64,11 @@ def convolution(window: int = 3, stride: int = 1, kind: str = "convolution", **m
     return KernelSpec(kind, memories, params, flops=flops, **more)
 
 
+def winograd(window: tuple[int, int] = (3, 3), groups: int = 1) -> KernelSpec:
+    spec = convolution(kind="winograd")
+    return dataclasses.replace(spec, params=(*spec.params, ("groups", groups), ("window", window)))
+
+
 def program(*steps) -> Program:
     return Program(("x",), ("y",), tuple(steps), 0, 0, ())
 
@@ -92,9 +97,20 @@ def test_a_window_of_three_can_be_computed_in_four_ways():
 
 
 def test_a_winograd_kernel_is_told_by_the_definition_of_the_convolution():
-    direct, found = work_of(convolution()), work_of(convolution(kind="winograd"))
+    direct, found = work_of(convolution()), work_of(winograd())
     assert found.kind == "Winograd"
     assert found.ways == direct.ways
+
+
+def test_groups_and_taps_of_a_winograd_kernel_count():
+    whole, halves = work_of(winograd()), work_of(winograd(groups=2))
+    assert [2 * way.operations for way in halves.ways] == [way.operations for way in whole.ways]
+    row = {way.name: way for way in work_of(winograd(window=(1, 7))).ways}
+    assert row["definition"].operations == pytest.approx(whole.operations * 7 / 9)
+    # Four results of a row take ten products instead of 28; two tiles cover a row of eight.
+    assert row["winograd F(1x4)"].operations == pytest.approx(
+        row["definition"].operations * 10 / 28
+    )
 
 
 @pytest.mark.parametrize(("window", "stride"), [(1, 1), (3, 2), (5, 1)])
@@ -197,7 +213,7 @@ def test_the_better_of_two_measurements_counts():
 
 def roofline_row():
     roofline, work = module("roofline"), module("work")
-    items = work.works(program(step(convolution(kind="winograd")), step(convolution(1))))
+    items = work.works(program(step(winograd()), step(convolution(1))))
     times = [2000.0, 500.0]
     steps = tuple(map(roofline.Timed, items, times))
     return roofline.Row("resnet50", 1, 2, 0, 2600.0, steps)

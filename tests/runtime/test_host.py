@@ -281,6 +281,7 @@ def test_tuning_corrects_host_kernels_in_place(tmp_path: Path, monkeypatch: pyte
     clock = Clock(times, lambda spec: 77.0 if spec.kind == HOST else None)
     monkeypatch.setattr("stridewise.runtime.tuning.run_in_turn", clock)
     model = sw.compile(mixed(), threads=2, cache_dir=tmp_path)
+    assert model.run(inputs_of(mixed()))["rounded"].shape == (2, 24, 6, 5)
     assert hosted(model)
     for name in hosted(model):
         costs = model.plan.decision(name).chosen.costs

@@ -180,10 +180,12 @@ def test_what_won_is_used_and_remembered(
 ) -> None:
     ran = rig(monkeypatch, winner)
     model = compiled(source, tmp_path, ready_limit=0)
-    assert len(ran) == 1
-    assert ran[0] == {str(WHOLE), str(Split(6)), str(Split(6, 2))}
+    # The whole is tuned, and runs again, only where that could help.
+    assert len(ran) == (2 if winner == WHOLE else 1)
+    assert all(ways == {str(WHOLE), str(Split(6)), str(Split(6, 2))} for ways in ran)
+    ran.clear()
     again = compiled(source, tmp_path, ready_limit=0)
-    assert len(ran) == 1
+    assert not ran
     for found in (model, again):
         assert found.plan.split == winner
         np.testing.assert_allclose(found(X), expected, rtol=1e-5, atol=1e-5)

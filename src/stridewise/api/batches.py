@@ -35,6 +35,9 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 _MARGIN = 0.97
 """Parts that save less than the rest of the time are not worth their words in a report."""
+_WITHIN_REACH = 1.2
+"""Tuning takes many runs of the whole batch. It has not saved more than a few percent of the time, so
+a whole that takes this many times as long as parts is not tuned."""
 
 
 def _batch(graph: Graph) -> int:
@@ -113,15 +116,18 @@ class Batches:
     def _raced(self, key: str, cache: CostCache) -> CompiledModel:
         """Compile all ways, run them in turn and return the fastest."""
         store = WeightStore()  # what several ways want packed alike is packed once
-        models = {str(WHOLE): self.work.compiled(store)}
-        whole = models[str(WHOLE)]
+        whole = self.work.untuned(store)
         arena, machine = whole.memory.arena, self.work.machine
         ways = candidates(_batch(self._graph), arena, cache_nbytes(3), machine)
         if not ways or any(map(_is_host, whole.program.steps)):
-            return whole
+            return self.work.compiled(store)
+        models = {str(WHOLE): whole}
         for split in ways:
             models[str(split)] = _of_part(self._part(split).compiled(store).plan, split, store)
         times = run_in_turn(models).times
+        if times[str(WHOLE)] <= _WITHIN_REACH * min(times.values()):
+            models[str(WHOLE)] = self.work.compiled(store)
+            times = run_in_turn(models).times
         cache.store({key: tuple(times.items())})
         plan = models[_fastest(times)].plan
         del whole, store

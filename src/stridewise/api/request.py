@@ -268,8 +268,16 @@ class Work:
             weights: packed constants of other programs; see :class:`CompiledModel`.
         """
         if self.cache is None:
-            return CompiledModel(self.plans(self.oracle)[0], weights)
+            return self.untuned(weights)
         return compile_tuned(self.plans, self.oracle, self.cache, weights)
+
+    def untuned(self, weights: WeightStore | None = None) -> CompiledModel:
+        """Return the model of the cheapest plan by the costs of isolated kernels.
+
+        Args:
+            weights: as for :meth:`compiled`.
+        """
+        return CompiledModel(self.plans(self.oracle)[0], weights)
 
     def plans(self, oracle: KernelOracle) -> Sequence[Plan]:
         """Return the cheapest plan by the costs of an oracle, and the uniform ones."""

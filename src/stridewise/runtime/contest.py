@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -22,8 +22,9 @@ from stridewise.runtime.timing import undisturbed
 __all__ = ["Observed", "Outcome", "failure", "run_in_turn"]
 
 _ROUNDS, _LEAST_ROUNDS, _BUDGET_S = 9, 3, 4.0
-_LONG_S = 0.2
-"""Runs of this time leave the caches alike, whatever was in them before."""
+_LONG_NS = 200_000_000
+"""Runs of this time leave the caches alike, whatever was in them before, and do not notice the clock
+between their steps."""
 
 Observed = dict[tuple[KernelSpec, str], float]
 """Nanoseconds that an implementation of a kernel took inside a model."""
@@ -74,11 +75,36 @@ def _observe(model: CompiledModel, samples: Sequence[Sequence[int]], into: dict[
             into.setdefault((step.spec, step.implementation), []).append(taken)
 
 
+def _timed(run: Callable[[], object]) -> int:
+    start = time.perf_counter_ns()
+    run()
+    return time.perf_counter_ns() - start
+
+
+def _turn(
+    model: CompiledModel, inputs: Sequence[Any], before: Sequence[int]
+) -> tuple[int, list[list[int]]]:
+    """Return the times of one run and of its steps.
+
+    Args:
+        model: what runs.
+        inputs: its arrays.
+        before: times of its runs in earlier turns.
+    """
+    steps: list[list[int]] = []
+    last = before[-1] if before else _timed(lambda: model.run_program(inputs))
+    if last >= _LONG_NS:
+        return _timed(lambda: steps.extend(model.step_times(inputs, 1))), steps
+    if before:
+        model.run_program(inputs)
+    return _timed(lambda: model.run_program(inputs)), model.step_times(inputs, 1)
+
+
 def run_in_turn(models: Mapping[str, CompiledModel]) -> Outcome:
     """Run models in turn, a few times each.
 
-    A turn is one run that brings the caches into the state that the model itself leaves, where that
-    matters, one that is timed as a whole, and one whose steps are timed.
+    A turn is one run that brings the caches into the state that the model itself leaves, one that is
+    timed as a whole, and one whose steps are timed. Where runs are long, one does for all.
     """
     # Plans may want their inputs in different formats.
     inputs = {label: _made_up_inputs(model.face) for label, model in models.items()}
@@ -89,12 +115,9 @@ def run_in_turn(models: Mapping[str, CompiledModel]) -> Outcome:
         if turn >= _LEAST_ROUNDS and time.perf_counter() - begin > _BUDGET_S:
             break
         for label, model in models.items():
-            if not whole[label] or whole[label][-1] < _LONG_S * 1e9:
-                model.run_program(inputs[label])
-            start = time.perf_counter_ns()
-            model.run_program(inputs[label])
-            whole[label].append(time.perf_counter_ns() - start)
-            steps[label] += model.step_times(inputs[label], 1)
+            taken, samples = _turn(model, inputs[label], whole[label])
+            whole[label].append(taken)
+            steps[label] += samples
     places: dict[tuple[KernelSpec, str], list[float]] = {}
     for label, model in models.items():
         _observe(model, steps[label], places)

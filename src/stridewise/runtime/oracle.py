@@ -23,7 +23,7 @@ from stridewise.runtime.timing import undisturbed
 
 __all__ = ["MeasuringOracle"]
 
-_MIN_RUNS, _MAX_RUNS, _BUDGET_NS = 2, 25, 12_000_000
+_MIN_RUNS, _MAX_RUNS, _BUDGET_NS = 1, 25, 12_000_000
 _SAVE_EVERY = 50
 _RIVAL = 2.0
 """Implementations that take this many times the fastest one's time are not measured again."""

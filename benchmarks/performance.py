@@ -1,4 +1,4 @@
-"""Puts figures of the benchmarks into ``docs/performance.md``.
+"""Puts figures of the benchmarks into ``docs/performance.md`` and ``README.md``.
 
 ``make performance`` measures everything and calls this at the end; by itself it only reads
 ``benchmarks/results``: ``python benchmarks/performance.py``. A test compares what it would write
@@ -22,10 +22,11 @@ from model_tables import OURS
 from model_tables import Row as Raced
 from roofline import Row, share_table
 
-__all__ = ["PAGE", "generated"]
+__all__ = ["PAGES", "generated"]
 
 RESULTS = Path(__file__).parent / "results"
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+_ROOT = Path(__file__).parents[1]
+PAGES = (_ROOT / "docs" / "performance.md", _ROOT / "README.md")
 
 
 def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -115,24 +116,28 @@ def _parts() -> dict[str, str]:
     }
 
 
-def generated() -> str:
-    """Return the page as it should be."""
-    page = PAGE.read_text(encoding="utf-8")
+def generated() -> dict[Path, str]:
+    """Return the pages as they should be; each has places for some of the parts."""
+    pages = {path: path.read_text(encoding="utf-8") for path in PAGES}
     for name, text in _parts().items():
         start, end = (
             f"<!-- {name}: made by benchmarks/performance.py -->\n",
             f"\n<!-- end of {name} -->",
         )
-        place = re.search(f"{re.escape(start)}.*?{re.escape(end)}", page, re.DOTALL)
-        if place is None:
-            raise ValueError(f"{PAGE.name} has no place for the part {name!r}")
-        page = page[: place.start()] + start + text + end + page[place.end() :]
-    return page
+        place = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
+        new = start + text + end
+        having = [path for path, page in pages.items() if place.search(page)]
+        if not having:
+            raise ValueError(f"no page has a place for the part {name!r}")
+        for path in having:
+            pages[path] = place.sub(lambda _: new, pages[path])
+    return pages
 
 
 def main() -> None:
-    """Write the page."""
-    PAGE.write_text(generated(), encoding="utf-8")
+    """Write the pages."""
+    for path, page in generated().items():
+        path.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

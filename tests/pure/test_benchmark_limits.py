@@ -345,7 +345,6 @@ def test_names_are_escaped():
     assert {"a & b", "<x>", "<s>"} <= texts
 
 
-def test_the_page_has_the_figures_of_the_results():
-    performance = module("performance")
-    page = performance.PAGE.read_text(encoding="utf-8")
-    assert page == performance.generated(), "run python benchmarks/performance.py"
+def test_the_pages_have_the_figures_of_the_results():
+    for path, page in module("performance").generated().items():
+        assert path.read_text(encoding="utf-8") == page, "run python benchmarks/performance.py"

@@ -28,16 +28,26 @@ class Random {
     std::uint32_t state_ = 1;
 };
 
+// Fills a buffer with what `next` returns. Large ones repeat it: copies are made as fast as memory
+// is written, and no kernel notices.
+template <class T, class Next>
+void fill_by(Buffer &buffer, const Next &next) {
+    constexpr std::size_t kDifferent = 1 << 16;
+    auto *data = reinterpret_cast<T *>(buffer.data());
+    const std::size_t count = buffer.nbytes() / sizeof(T);
+    std::generate_n(data, std::min(count, kDifferent), next);
+    for (std::size_t at = kDifferent; at < count; at += kDifferent) {
+        std::copy_n(data, std::min(count - at, kDifferent), data + at);
+    }
+}
+
 template <class T>
 void fill_with(Buffer &buffer, Random &random, float scale) {
-    auto *data = reinterpret_cast<T *>(buffer.data());
-    std::generate_n(data, buffer.nbytes() / sizeof(T),
-                    [&] { return static_cast<T>(random.next() * scale); });
+    fill_by<T>(buffer, [&] { return static_cast<T>(random.next() * scale); });
 }
 
 void fill_bf16(Buffer &buffer, Random &random) {
-    auto *data = reinterpret_cast<std::uint16_t *>(buffer.data());
-    std::generate_n(data, buffer.nbytes() / sizeof(std::uint16_t), [&] {
+    fill_by<std::uint16_t>(buffer, [&] {
         const float value = random.next();
         std::uint32_t bits = 0;
         std::memcpy(&bits, &value, sizeof bits);

@@ -25,7 +25,7 @@ __all__ = ["MeasuringOracle"]
 
 _MIN_RUNS, _MAX_RUNS, _BUDGET_NS = 1, 25, 12_000_000
 _SAVE_EVERY = 50
-_RIVAL = 2.0
+_RIVAL = 1.5
 """Implementations that take this many times the fastest one's time are not measured again."""
 _LONG_FLOPS, _NAIVE_FLOPS_PER_NS = 2e7, 1.0
 """Naive loops of more operations, which would take half a second or longer, are not run. Their cost

@@ -5,6 +5,9 @@
 namespace stridewise {
 namespace {
 
+// Of a piece that is transposed by way of a copy: bytes of that, and of each column, about.
+constexpr std::int64_t kCopy = 64 << 10, kTall = 512;
+
 // Loads and transposes the square whose first row is r and first column c, of which `rows` and
 // `columns` exist.
 template <typename S>
@@ -167,6 +170,68 @@ inline void transpose_tall(const Transposition &t, std::int64_t r, std::int64_t 
     }
 }
 
+// Transposes some rows and columns into a copy and streams that, column after column. Rows are
+// fetched one after the other, each in one piece, some of them ahead; behind the last one follow
+// those at `behind`, which may be null.
+template <typename S>
+inline void transpose_piece(const Transposition &t, std::int64_t first, std::int64_t last,
+                            std::int64_t c, std::int64_t columns, const std::byte *behind,
+                            std::byte *lines) {
+    constexpr std::int64_t kBytes = S::kSide * S::kWidth, kNear = 4096;
+    constexpr std::int64_t kFetches =
+        S::kSide * kBytes / kLine;  // for each square, one of its size
+    const std::byte *here = t.src + c * S::kWidth;
+    const std::int64_t height = (last - first) * S::kWidth, width = columns * S::kWidth;
+    const std::int64_t ahead = (kNear + S::kSide * width - 1) / (S::kSide * width) * S::kSide;
+    for (std::int64_t r = first; r < last; r += S::kSide) {
+        const std::byte *from = r + ahead < last ? here : behind;
+        const std::int64_t *row = t.rows + (r + ahead) % t.row_count;
+        std::int64_t offset = 0;
+        std::byte *to = lines + (r - first) * S::kWidth;
+        for (std::int64_t k = 0; k < columns; k += S::kSide) {
+            for (std::int64_t i = 0; from != nullptr && i < kFetches; ++i) {
+                prefetch(from + *row + offset);
+                offset += kLine;
+                if (offset >= width) ++row, offset = 0;
+            }
+            typename S::Vector v[S::kSide];
+            for (std::int64_t i = 0; i < S::kSide; ++i) {
+                v[i] = S::Register::load(here + t.rows[r + i] + k * S::kWidth);
+            }
+            S::transpose(v);
+            for (std::int64_t j = 0; j < S::kSide; ++j) {
+                S::Register::store(to + (k + j) * height, v[j]);
+            }
+        }
+    }
+    for (std::int64_t j = 0; j < columns; ++j) {
+        std::byte *dst = t.dst + t.columns[c + j] + first * S::kWidth;
+        copy_vectors<true>(lines + j * height, dst, height);
+    }
+}
+
+// Many long rows far apart, in pieces whose copy the second cache holds. DRAM opens a page for a
+// piece of a row once, where a line of each row in turn costs a page each.
+template <typename S>
+void transpose_by_rows(const Transposition &t) {
+    alignas(kLine) std::byte lines[kCopy];
+    constexpr std::int64_t kElements = kLine / S::kWidth;
+    const std::int64_t parts = t.row_count * S::kWidth / kTall;
+    const std::int64_t part =
+        ((t.row_count + parts - 1) / parts + kElements - 1) / kElements * kElements;
+    const std::int64_t strip = kCopy / (part * S::kWidth) / S::kSide * S::kSide;
+    for (std::int64_t c = 0; c < t.column_count; c += strip) {
+        const std::int64_t columns = least(strip, t.column_count - c);
+        const std::byte *here = t.src + c * S::kWidth;
+        const std::byte *behind =
+            c + columns == t.column_count ? t.next : here + columns * S::kWidth;
+        for (std::int64_t r = 0; r < t.row_count; r += part) {
+            const std::int64_t end = least(r + part, t.row_count);
+            transpose_piece<S>(t, r, end, c, columns, end < t.row_count ? here : behind, lines);
+        }
+    }
+}
+
 // Four rows, and columns in multiples of eight.
 inline void transpose_four(const Transposition &t) {
     for (std::int64_t c = 0; c < t.column_count; c += 8) {
@@ -202,6 +267,13 @@ inline void transpose_two(const Transposition &t) {
     }
 }
 
+// Whether rows are so many, so long and so far apart that each had better be fetched in one piece.
+inline bool is_far(const Transposition &t, std::int64_t width) {
+    constexpr std::int64_t kLong = 256;
+    return t.stream && !t.is_packed && t.zero_rows == 0 && t.column_count * width >= kLong &&
+           t.row_count * width >= kTall && t.row_count * width <= kCopy / kLine;
+}
+
 template <typename S>
 void transpose(const Transposition &t) {
     constexpr std::int64_t kSide = kLine / S::kWidth;
@@ -221,6 +293,7 @@ void transpose(const Transposition &t) {
             transpose_edge<S>(t, r, c, least(kSide, rows - r), least(kSide, t.column_count - c));
         }
     };
+    if (is_far(t, S::kWidth) && t.column_count % S::kSide == 0) return transpose_by_rows<S>(t);
     if (!t.by_columns) {
         for (std::int64_t r = 0; r < rows; r += kSide) {
             for (std::int64_t c = 0; c < t.column_count; c += kSide) block(r, c);

@@ -130,7 +130,7 @@ def generated() -> dict[Path, str]:
         if not having:
             raise ValueError(f"no page has a place for the part {name!r}")
         for path in having:
-            pages[path] = place.sub(lambda _: new, pages[path])
+            pages[path] = new.join(place.split(pages[path]))
     return pages
 
 

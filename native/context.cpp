@@ -1,7 +1,10 @@
 #include "context.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
+#include <functional>
+#include <memory>
 
 #include "errors.hpp"
 
@@ -43,7 +46,7 @@ BoundStep Context::bind_step(const Step &step) {
     }
     if (const auto *kernel = std::get_if<KernelStep>(&step)) return bind_kernel(*kernel);
     const auto &primitive = std::get<PrimitiveStep>(step);
-    BoundPrimitive bound{primitive.primitive.get(), {}};
+    BoundPrimitive bound{primitive.primitive.get(), {}, std::nullopt};
     for (const auto &arg : primitive.args) {
         const bool owned = arg.ref.space == Space::arena || arg.ref.space == Space::constants;
         void *data = owned ? resolve(arg.ref) : DNNL_MEMORY_NONE;
@@ -51,6 +54,9 @@ BoundStep Context::bind_step(const Step &step) {
         const dnnl_memory_t memory = memories_.back().get();
         bound.args.push_back({arg.id, memory});
         if (!owned) rebound_.push_back({memory, arg.ref});
+        if (arg.id == DNNL_ARG_DST && primitive.primitive.streams()) {
+            bound.streamed = {memory, arg.ref, arg.desc.nbytes()};
+        }
     }
     return bound;
 }
@@ -93,6 +99,26 @@ void Context::execute_primitive(std::size_t index, const BoundPrimitive &step) {
     }
 }
 
+bool Context::is_astray(const BoundPrimitive &step) const {
+    constexpr std::uintptr_t kVector = 64;
+    constexpr std::size_t kCached = 1 << 20;  // results up to this size stay in any cache
+    return step.streamed && step.streamed->nbytes > kCached &&
+           reinterpret_cast<std::uintptr_t>(resolve(step.streamed->ref)) % kVector != 0;
+}
+
+void Context::execute_aside(std::size_t index, const BoundPrimitive &step) {
+    const auto &[memory, ref, nbytes] = *step.streamed;
+    Buffer aside(nbytes);
+    std::byte *dst = resolve(ref);
+    // Whatever happens, the memory points to its own place afterwards.
+    const std::unique_ptr<dnnl_memory, std::function<void(dnnl_memory_t)>> redirected(
+        memory, [dst](dnnl_memory_t it) { dnnl_memory_set_data_handle(it, dst); });
+    check(dnnl_memory_set_data_handle(memory, aside.data()), "could not bind a result");
+    execute_primitive(index, step);
+    wait();
+    std::memcpy(dst, aside.data(), nbytes);
+}
+
 HostView Context::host_view(const HostArg &arg) const {
     HostView view{resolve(arg.ref), arg.nbytes, arg.written, nullptr, nullptr};
     switch (arg.ref.space) {
@@ -130,7 +156,8 @@ void Context::execute_kernel(BoundKernel &step) {
 void Context::execute(std::size_t index) {
     BoundStep &step = steps_[index];
     if (const auto *primitive = std::get_if<BoundPrimitive>(&step)) {
-        execute_primitive(index, *primitive);
+        is_astray(*primitive) ? execute_aside(index, *primitive)
+                              : execute_primitive(index, *primitive);
     } else if (auto *kernel = std::get_if<BoundKernel>(&step)) {
         execute_kernel(*kernel);
     } else if (const auto *copy = std::get_if<BoundCopy>(&step)) {

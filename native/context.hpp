@@ -15,6 +15,13 @@ namespace stridewise {
 struct BoundPrimitive {
     dnnl_primitive_t primitive;
     std::vector<dnnl_exec_arg_t> args;
+    // The destination of one that streams.
+    struct Streamed {
+        dnnl_memory_t memory;
+        Ref ref;
+        std::size_t nbytes;
+    };
+    std::optional<Streamed> streamed;
 };
 // Kernels take bare addresses, one for each of their arguments in their own order.
 struct BoundKernel {
@@ -64,6 +71,10 @@ class Context {
     HostView host_view(const HostArg &arg) const;
     void execute_kernel(BoundKernel &step);
     void execute_primitive(std::size_t index, const BoundPrimitive &step);
+    // Whether a primitive would stream its result to where no vector begins.
+    bool is_astray(const BoundPrimitive &step) const;
+    // By way of memory that begins at a cache line.
+    void execute_aside(std::size_t index, const BoundPrimitive &step);
     void execute_host(const BoundHost &step);
 
     // Shared, because an array handed to a trace may outlive the program.

@@ -22,8 +22,8 @@ struct MeasureOptions {
 };
 
 // Runs the primitive on made-up data, once to warm up and then until `max_runs`, or until the
-// budget is used up and there are `min_runs`. Returns the duration of each timed run in ns; where one
-// takes several budgets, warming up is one of them.
+// budget is used up and there are `min_runs`. Returns the duration of each timed run in ns; where
+// one takes several budgets, warming up is one of them.
 std::vector<std::int64_t> measure(const Primitive &primitive, const MeasureOptions &options);
 std::vector<std::int64_t> measure(const Kernel &kernel, const MeasureOptions &options);
 

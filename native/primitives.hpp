@@ -42,6 +42,9 @@ class Primitive {
     const std::vector<int> &args() const { return args_; }
     MemoryDesc arg_desc(int arg) const;
     int threads() const { return threads_; }
+    // Whether it writes large results past the caches without asking where they begin: elsewhere
+    // than at a vector it crashes.
+    bool streams() const { return primitive_.get_kind() == dnnl::primitive::kind::resampling; }
 
   private:
     dnnl::primitive primitive_;

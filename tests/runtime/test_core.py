@@ -755,6 +755,42 @@ class TestOtherPrimitives:
             core.post_op_arg(index)
 
 
+class TestStreamedResults:
+    """Resampling streams results that no cache holds, and crashes where no vector begins there."""
+
+    @staticmethod
+    def upsampling(side, tag, space):
+        x, y = (desc((1, 64, size, size), tag) for size in (side, 2 * side))
+        primitive = core.resampling("nearest", x, y, threads=THREADS).create()
+        arena = y.nbytes + 64 if space == ARENA else 0
+        program = core.Program(arena, [], [x.nbytes], [y.nbytes], THREADS)
+        place = (ARENA, 0, 4) if space == ARENA else (OUTPUTS, 0, 0)
+        program.add_primitive(
+            primitive, [(core.ARG_SRC, x, INPUTS, 0, 0), (core.ARG_DST, y, *place)]
+        )
+        if space == ARENA:
+            program.add_copy((OUTPUTS, 0, 0), place, y.nbytes)
+        program.freeze()
+        return program
+
+    @pytest.mark.parametrize("tag", ["abcd", "acdb", "aBcd8b"])
+    @pytest.mark.parametrize("space", [ARENA, OUTPUTS])
+    @pytest.mark.parametrize("side", [4, 256])
+    def test_results_may_begin_anywhere(self, side, tag, space):
+        program = self.upsampling(side, tag, space)
+        rng = np.random.default_rng(0)
+        x = rng.random(64 * side**2, np.float32)
+        memory = np.zeros(4 * x.size + 16, np.float32)
+        begin = (-memory.ctypes.data % 64) // 4 + 1
+        y = memory[begin : begin + 4 * x.size]
+        channels, lanes = {"abcd": (64, 1), "acdb": (1, 64), "aBcd8b": (8, 8)}[tag]
+        expected = x.reshape(channels, side, side, lanes).repeat(2, 1).repeat(2, 2)
+        for _ in range(2):
+            y[:] = 0
+            program.run([x], [y])
+            assert np.array_equal(y, expected.reshape(-1))
+
+
 class TestMeasure:
     @staticmethod
     def relu(threads=THREADS):

@@ -43,8 +43,10 @@ def stored(d: sw.TensorDesc, seed: int = 0) -> Array:
 
 
 def dirty(d: sw.TensorDesc) -> Array:
-    """Return an array full of NaN, or of ones in all bits."""
-    return np.full(d.nbytes, 0xFF, np.uint8).view(d.dtype.numpy).reshape(d.storage.shape)
+    """Return an array full of NaN, or of ones in all bits; it begins with a cache line."""
+    memory = np.full(d.nbytes + 64, 0xFF, np.uint8)
+    begin = -memory.ctypes.data % 64
+    return memory[begin : begin + d.nbytes].view(d.dtype.numpy).reshape(d.storage.shape)
 
 
 @st.composite
@@ -189,6 +191,26 @@ REAL = [
 @pytest.mark.parametrize(("src", "dst", "shape"), REAL)
 @pytest.mark.parametrize("dtype", ["u8", "bf16", "f32", "f64"])
 def test_shapes_larger_than_a_tile(src, dst, shape, dtype, engine):
+    a, b = (desc(shape, dtype, Format.parse(name)) for name in (src, dst))
+    array = stored(a)
+    found = sw.Reorder(a, b, engine=engine, threads=2)(array, dirty(b))
+    np.testing.assert_array_equal(bits(found), bits(reference_reorder(array, a, b)))
+
+
+FAR_ROWS = [
+    ("NCHW", "NHWC", (2, 128, 16, 20)),
+    ("NCHW", "NHWC", (1, 256, 48, 64)),
+    ("NCHW", "NHWC", (1, 160, 26, 24)),
+    ("NCHW", "NHWC", (1, 512, 64, 64)),
+    ("NHWC", "NCHW", (1, 192, 24, 32)),
+    ("nChw4c", "chwn", (128, 256, 3, 3)),
+]
+
+
+@pytest.mark.parametrize("engine", ["cached", "streaming"])
+@pytest.mark.parametrize(("src", "dst", "shape"), FAR_ROWS)
+@pytest.mark.parametrize("dtype", ["u8", "bf16", "f32", "f64"])
+def test_many_long_rows_far_apart(src, dst, shape, dtype, engine):
     a, b = (desc(shape, dtype, Format.parse(name)) for name in (src, dst))
     array = stored(a)
     found = sw.Reorder(a, b, engine=engine, threads=2)(array, dirty(b))

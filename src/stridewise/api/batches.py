@@ -36,8 +36,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 _MARGIN = 0.97
 """Parts that save less than the rest of the time are not worth their words in a report."""
 _WITHIN_REACH = 1.2
-"""Tuning takes many runs of the whole batch. It has not saved more than a few percent of the time, so
-a whole that takes this many times as long as parts is not tuned."""
+"""Tuning takes many runs of the whole batch, and has not saved more than a few percent of the time:
+a whole that takes this many times as long as its parts is not tuned."""
 
 
 def _batch(graph: Graph) -> int:

@@ -23,8 +23,8 @@ __all__ = ["Observed", "Outcome", "failure", "run_in_turn"]
 
 _ROUNDS, _LEAST_ROUNDS, _BUDGET_S = 9, 2, 6.0
 _LONG_NS = 200_000_000
-"""Runs of this time leave the caches alike, whatever was in them before, and do not notice the clock
-between their steps."""
+"""Runs of this time leave the caches alike, whatever was in them before, and do not notice the
+clock between their steps."""
 
 Observed = dict[tuple[KernelSpec, str], float]
 """Nanoseconds that an implementation of a kernel took inside a model."""
@@ -104,8 +104,8 @@ def _turn(
 def run_in_turn(models: Mapping[str, CompiledModel]) -> Outcome:
     """Run models in turn, a few times each.
 
-    A turn is one run that brings the caches into the state that the model itself leaves, one that is
-    timed as a whole, and one whose steps are timed. Where runs are long, one does for all.
+    A turn is one run that brings the caches into the state that the model itself leaves, one that
+    is timed as a whole, and one whose steps are timed. Where runs are long, one does for all.
     """
     # Plans may want their inputs in different formats.
     inputs = {label: _made_up_inputs(model.face) for label, model in models.items()}

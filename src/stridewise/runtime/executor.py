@@ -20,6 +20,7 @@ from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.planner.page import Page, framed
 from stridewise.planner.plan import Plan
 from stridewise.planner.split import Split
+from stridewise.runtime.arrays import empty
 from stridewise.runtime.chrome_trace import chrome_trace
 from stridewise.runtime.fallback import TailRun
 from stridewise.runtime.inputs import as_array, in_order
@@ -487,7 +488,7 @@ class CompiledModel(Model):
         return dict(zip(self._face.graph.outputs, outputs, strict=True))
 
     def _allocate(self) -> list[Array]:
-        return [np.empty(shape, dtype) for shape, dtype in self._outputs]
+        return [empty(shape, dtype) for shape, dtype in self._outputs]
 
     def _execute(self, arrays: Sequence[Array]) -> list[Array]:
         forbid_forked_threads(self._face.threads)

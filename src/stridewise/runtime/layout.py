@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 
 from stridewise.errors import FormatError, describe
 from stridewise.formats import algebra
+from stridewise.runtime.arrays import empty
 from stridewise.tensor.desc import TensorDesc
 from stridewise.tensor.moves import Side
 
 __all__ = ["Layout", "dense_strides", "layout_of"]
 
 Array = NDArray[Any]
-_ALIGNMENT = 64
-_LARGE = 1 << 20
 
 
 class Layout:
@@ -91,11 +90,7 @@ class Layout:
 
     def empty(self) -> Array:
         """Return a new array; a large one begins at a cache line."""
-        if self.nbytes < _LARGE or not self.is_dense:
-            return np.empty(self.shape, self.dtype)
-        memory = np.empty(self.nbytes + _ALIGNMENT, np.uint8)
-        start = -memory.ctypes.data % _ALIGNMENT
-        return memory[start : start + self.nbytes].view(self.dtype).reshape(self.shape)
+        return empty(self.shape, self.dtype)
 
 
 def dense_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:

@@ -10,7 +10,8 @@ Contestants are ours with ``accuracy="fast"`` and ``"exact"``, ONNX Runtime, Ope
 get the same row-major images and the same number of threads. They live in one process: every round
 runs each once, in rotating order, after a pause in which the threads of the one before fall asleep.
 Just before its timed run a contestant runs once untimed and so finds caches as it leaves them
-itself; with ``--cold`` it finds those of another one.
+itself; with ``--cold`` it finds those of another one. Runs of seconds fill the caches by themselves,
+and are warmed up once.
 
 Load times are medians of three: ours without measuring into an empty cache ("cold"), and from a
 cache that has everything ("warm"); OpenVINO without and with its model cache. ``--memory`` starts
@@ -57,6 +58,7 @@ MODELS = (
 READERS = ("onnxruntime", "openvino")
 """Peers that read model files, whose memory can be compared."""
 LOADS, WARMUP = 3, 3
+LONG_S = 2.0
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Runner = Callable[[], Sequence[Array]]
@@ -71,13 +73,13 @@ def compile_ours(path: Path, accuracy: str, options: Options, **more: Any) -> sw
     return model
 
 
-def seconds(load: Callable[[], object], times: int = LOADS) -> float:
-    """Return the median time of loading, each after the one before is gone."""
+def seconds(body: Callable[[], object], times: int = LOADS) -> float:
+    """Return the median time of doing something, each after what the one before made is gone."""
     found: list[float] = []
     for _ in range(times):
         gc.collect()
         start = time.perf_counter()
-        load()
+        body()
         found.append(time.perf_counter() - start)
     return median(found)
 
@@ -123,15 +125,17 @@ def race(
 ) -> dict[str, list[float]]:
     """Time all in turn and return milliseconds; the order rotates from round to round."""
     names = list(runners)
+    last_s = dict.fromkeys(names, 0.0)
     for _ in range(WARMUP):
-        for run in runners.values():
-            run()
+        for name, run in runners.items():
+            if last_s[name] < LONG_S:
+                last_s[name] = seconds(run, times=1)
     samples: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(rounds):
         for position in range(len(names)):
             name = names[(turn + position) % len(names)]
             time.sleep(pause_s)
-            if not cold:
+            if not cold and last_s[name] < LONG_S:
                 runners[name]()
             start = time.perf_counter()
             runners[name]()

@@ -10,8 +10,8 @@ Contestants are ours with ``accuracy="fast"`` and ``"exact"``, ONNX Runtime, Ope
 get the same row-major images and the same number of threads. They live in one process: every round
 runs each once, in rotating order, after a pause in which the threads of the one before fall asleep.
 Just before its timed run a contestant runs once untimed and so finds caches as it leaves them
-itself; with ``--cold`` it finds those of another one. Runs of seconds fill the caches by themselves,
-and are warmed up once.
+itself; with ``--cold`` it finds those of another one. Runs of seconds fill the caches by
+themselves, and are warmed up once.
 
 Load times are medians of three: ours without measuring into an empty cache ("cold"), and from a
 cache that has everything ("warm"); OpenVINO without and with its model cache. ``--memory`` starts

@@ -59,6 +59,7 @@ READERS = ("onnxruntime", "openvino")
 """Peers that read model files, whose memory can be compared."""
 LOADS, WARMUP = 3, 3
 LONG_S = 2.0
+"""Runs from which on one is enough to warm up."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Runner = Callable[[], Sequence[Array]]

@@ -120,7 +120,8 @@ class Batches:
         arena, machine = whole.memory.arena, self.work.machine
         ways = candidates(_batch(self._graph), arena, cache_nbytes(3), machine)
         if not ways or any(map(_is_host, whole.program.steps)):
-            return self.work.compiled(store)
+            del whole, store  # what wins would keep all that they have packed
+            return self.work.compiled()
         models = {str(WHOLE): whole}
         for split in ways:
             models[str(split)] = _of_part(self._part(split).compiled(store).plan, split, store)

@@ -6,8 +6,9 @@ Run it on a quiet machine::
 
 Speed is given as a fraction of the bandwidth of a copy of the source, made by as many threads in
 the same rounds: bytes read plus bytes written (padding included) per second on both sides. Every
-round runs each contestant once, in rotating order; slow ones sit out after three rounds. Medians
-count. Destinations are made beforehand, and reused. Engines are chosen as on a first run: nothing
+round runs each contestant once, in rotating order; slow ones sit out after three rounds. The whole
+list is gone through several times, so that no row depends on one moment of the machine. Medians of
+all rounds count. Destinations are made beforehand, and reused. Engines are chosen as on a first run: nothing
 that an earlier one, of other kernels, found fastest is believed. Raw samples go to
 ``benchmarks/results/reorders.json``, the tables made of them to ``reorders.md`` beside it.
 """
@@ -19,7 +20,7 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from functools import lru_cache
 from itertools import pairwise, permutations
@@ -112,6 +113,11 @@ class Result:
     copied_nbytes: int
     engine: str
     samples: dict[str, list[int]] = field(default_factory=dict)
+
+    def add(self, other: Result) -> None:
+        """Take the samples of another pass over the same reorder."""
+        for name, samples in other.samples.items():
+            self.samples.setdefault(name, []).extend(samples)
 
     def fraction(self, name: str) -> float:
         """Return the speed as a fraction of the copy's."""
@@ -305,16 +311,20 @@ GROUPS = ("named", "converted", "others")
 def main() -> None:
     """Measure, save and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=15, help="of a pass")
+    parser.add_argument("--passes", type=int, default=3)
     parser.add_argument("--only", choices=GROUPS, help="one table, which is not saved")
     options = parser.parse_args()
-    results: list[Result] = []
     todo = [case for group in GROUPS if options.only in (None, group) for case in cases(group)]
+    found: dict[Case, Result] = {}
     with TemporaryDirectory() as cache:
-        for case in track(todo, "reorders", console=Console(stderr=True), transient=True):
+        several = todo * options.passes
+        for case in track(several, "reorders", console=Console(stderr=True), transient=True):
             rounds = options.rounds if case.group != "others" else max(5, options.rounds // 2)
             engines = ("onednn",) if case.group != "converted" else ()
-            results.append(run(case, rounds, engines, Path(cache)))
+            result = run(case, rounds, engines, Path(cache))
+            found.setdefault(case, replace(result, samples={})).add(result)
+    results = list(found.values())
     calls = small()
     text = report(results, calls)
     if options.only is None:

@@ -1,4 +1,7 @@
 // Transpositions of float32 that is converted on the way, for AVX2.
+//
+// Kernels are flattened: what the compiler leaves out of line, such as a lambda that stores a
+// column, follows a chain of pointers to its captures for every store.
 #include "reorder_avx2.hpp"
 #include "reorder_avx2_words.hpp"
 
@@ -125,7 +128,7 @@ constexpr std::int64_t kDepth = 4;  // lines of a column that are written togeth
 // Columns of whole lines, up to four of each at a time: streaming stores that are far apart cost
 // DRAM a new row each. Rows are read as far as the tile goes, for the same reason.
 template <typename To>
-inline void convert_tall(const Transposition &t) {
+[[gnu::flatten]] inline void convert_tall(const Transposition &t) {
     constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
     constexpr std::int64_t kColumns = 256, kRows = kDepth * kLine / kTo, kPage = 4096;
     using Vector = typename Lanes<To>::Vector;
@@ -204,7 +207,7 @@ inline void convert_packed(const Transposition &t, std::int64_t r, const Put &pu
 
 // Short rows that follow one another, as where the columns are those of a 3x3 kernel.
 template <typename To>
-inline void convert_short_rows(const Transposition &t) {
+[[gnu::flatten]] inline void convert_short_rows(const Transposition &t) {
     constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
     constexpr std::int64_t kRows = kDepth * kLine / kTo, kAhead = 8 * 16;
     const std::int64_t columns = t.column_count;
@@ -234,11 +237,77 @@ inline void convert_short_rows(const Transposition &t) {
     }
 }
 
+// Fetches rows one after the other, each in one piece, for which DRAM opens its page once.
+class Fetcher {
+  public:
+    Fetcher(const std::byte *src, const std::int64_t *rows, std::int64_t count, std::int64_t nbytes)
+        : src_(src), row_(rows), end_(rows + count), nbytes_(nbytes) {}
+
+    void fetch(std::int64_t lines) {
+        for (; lines > 0 && row_ != end_; --lines) {
+            prefetch(src_ + *row_ + offset_);
+            offset_ += kLine;
+            if (offset_ >= nbytes_) ++row_, offset_ = 0;
+        }
+    }
+
+  private:
+    const std::byte *src_;
+    const std::int64_t *row_, *end_;
+    std::int64_t nbytes_, offset_ = 0;
+};
+
+// Sixteen long rows far apart, one after the other: each is converted in one piece, and the copy,
+// which the first cache holds, is transposed. What comes next is fetched meanwhile, half of it
+// beside each of the two. Rows that are read together push each other out of the caches where
+// they lie a multiple of 4 KB apart.
+template <typename To, bool kStream>
+[[gnu::flatten]] void convert_long(const Transposition &t) {
+    constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
+    constexpr std::int64_t kColumns = 1280 / kTo, kStep = Words<To>::kNeighbors;
+    alignas(kLine) std::byte copy[16][kColumns * kTo + kLine];
+    for (std::int64_t c = 0; c < t.column_count; c += kColumns) {
+        const std::int64_t columns = least(kColumns, t.column_count - c);
+        const std::int64_t whole = columns / kStep * kStep;
+        const std::int64_t behind = t.column_count - c - columns;
+        const std::byte *src = t.src + 4 * c;
+        Fetcher next(behind == 0 ? t.next : src + 4 * columns, t.rows, 16,
+                     4 * least(kColumns, behind == 0 ? t.column_count : behind));
+        Words<To> words;
+        for (std::int64_t i = 0; i < 16; ++i) {
+            for (std::int64_t j = 0; j < whole; j += kStep) {
+                Ymm::store(copy[i] + j * kTo, words.in_order(src + t.rows[i] + 4 * j));
+                if (j % 32 == 0) next.fetch(1);
+            }
+        }
+        const std::int64_t *to = t.columns + c;
+        const auto put = [&](std::int64_t j, auto v) {
+            Lanes<To>::Vector::template put<kStream>(t.dst + to[j], v);
+        };
+        std::int64_t done = words.is_certain() ? whole : 0;
+        for (std::int64_t j = 0; j < done; j += kStep) {
+            next.fetch(kStep / 2);
+            __m256i v[16];
+            for (std::int64_t i = 0; i < 16; ++i) v[i] = Ymm::load(copy[i] + j * kTo);
+            Words<To>::transpose_rows(v, [&](std::int64_t k, auto column) { put(j + k, column); });
+        }
+        for (; done < columns; done += 16) {
+            convert_carefully<To>(t, 0, c + done, [&](std::int64_t j, auto v) {
+                if (done + j < columns) put(done + j, v);
+            });
+        }
+    }
+}
+
 template <typename To>
-void transpose_f32(const Transposition &t) {
+[[gnu::flatten]] void transpose_f32(const Transposition &t) {
     constexpr std::int64_t kRows = kLine / static_cast<std::int64_t>(sizeof(typename To::Type));
+    constexpr std::int64_t kLong = 256;
     if (t.is_packed && t.column_count < 16 && t.row_count % 32 == 0) {
         return convert_short_rows<To>(t);
+    }
+    if (t.row_count == 16 && t.column_count >= kLong) {
+        return t.stream ? convert_long<To, true>(t) : convert_long<To, false>(t);
     }
     if (t.stream && t.row_count % kRows == 0) return convert_tall<To>(t);
     Scout scout(t, false);

@@ -68,7 +68,10 @@ struct Lanes<Bf16> {
             a = quieted(low, a);
             b = quieted(high, b);
         }
-        return _mm256_permute4x64_epi64(_mm256_packus_epi32(a, b), 0xD8);
+        return narrowed(a, b);
+    }
+    static __m256i narrowed(__m256i low, __m256i high) {
+        return _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xD8);
     }
     static void store(std::byte *p, __m256 low, __m256 high) {
         Vector::store(p, packed(low, high));

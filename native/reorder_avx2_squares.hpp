@@ -13,6 +13,30 @@ inline T load_as(const std::byte *src) {
     return found;
 }
 
+struct RiffledBytes {
+    static __m128i low(__m128i a, __m128i b) { return _mm_unpacklo_epi8(a, b); }
+    static __m128i high(__m128i a, __m128i b) { return _mm_unpackhi_epi8(a, b); }
+    static __m256i low(__m256i a, __m256i b) { return _mm256_unpacklo_epi8(a, b); }
+    static __m256i high(__m256i a, __m256i b) { return _mm256_unpackhi_epi8(a, b); }
+};
+
+struct RiffledWords {
+    static __m128i low(__m128i a, __m128i b) { return _mm_unpacklo_epi16(a, b); }
+    static __m128i high(__m128i a, __m128i b) { return _mm_unpackhi_epi16(a, b); }
+    static __m256i low(__m256i a, __m256i b) { return _mm256_unpacklo_epi16(a, b); }
+    static __m256i high(__m256i a, __m256i b) { return _mm256_unpackhi_epi16(a, b); }
+};
+
+// Interleaves the elements of the first half of some vectors with those of the second. As often as
+// it takes to double one to the number of vectors, that transposes them, each lane by itself.
+template <typename Riffled, typename V, int kCount>
+[[gnu::always_inline]] inline void riffle(const V (&v)[kCount], V (&result)[kCount]) {
+    for (int i = 0; i < kCount / 2; ++i) {
+        result[2 * i] = Riffled::low(v[i], v[i + kCount / 2]);
+        result[2 * i + 1] = Riffled::high(v[i], v[i + kCount / 2]);
+    }
+}
+
 // A square of vectors: kSide of them with kSide elements of kWidth bytes each.
 struct Square1 {
     using Register = Xmm;
@@ -24,24 +48,15 @@ struct Square1 {
         return _mm_setr_epi8(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7), at(8), at(9),
                              at(10), at(11), at(12), at(13), at(14), at(15));
     }
-    [[gnu::always_inline]] static void transpose(Vector (&v)[16]) {
-        Vector a[16];
-        for (int i = 0; i < 8; ++i) {
-            a[2 * i] = _mm_unpacklo_epi8(v[i], v[i + 8]);
-            a[2 * i + 1] = _mm_unpackhi_epi8(v[i], v[i + 8]);
-        }
-        for (int i = 0; i < 8; ++i) {
-            v[2 * i] = _mm_unpacklo_epi8(a[i], a[i + 8]);
-            v[2 * i + 1] = _mm_unpackhi_epi8(a[i], a[i + 8]);
-        }
-        for (int i = 0; i < 8; ++i) {
-            a[2 * i] = _mm_unpacklo_epi8(v[i], v[i + 8]);
-            a[2 * i + 1] = _mm_unpackhi_epi8(v[i], v[i + 8]);
-        }
-        for (int i = 0; i < 8; ++i) {
-            v[2 * i] = _mm_unpacklo_epi8(a[i], a[i + 8]);
-            v[2 * i + 1] = _mm_unpackhi_epi8(a[i], a[i + 8]);
-        }
+    [[gnu::always_inline]] static void transpose(Vector (&v)[16]) { transpose_lanes(v); }
+    // One square, or two side by side.
+    template <typename V>
+    [[gnu::always_inline]] static void transpose_lanes(V (&v)[16]) {
+        V a[16];
+        riffle<RiffledBytes>(v, a);
+        riffle<RiffledBytes>(a, v);
+        riffle<RiffledBytes>(v, a);
+        riffle<RiffledBytes>(a, v);
     }
 };
 
@@ -54,20 +69,14 @@ struct Square2 {
         const auto at = [&](int i) { return load_as<short>(src + rows[i]); };
         return _mm_setr_epi16(at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7));
     }
-    static void transpose(Vector (&v)[8]) {
-        Vector a[8];
-        for (int i = 0; i < 4; ++i) {
-            a[2 * i] = _mm_unpacklo_epi16(v[i], v[i + 4]);
-            a[2 * i + 1] = _mm_unpackhi_epi16(v[i], v[i + 4]);
-        }
-        for (int i = 0; i < 4; ++i) {
-            v[2 * i] = _mm_unpacklo_epi16(a[i], a[i + 4]);
-            v[2 * i + 1] = _mm_unpackhi_epi16(a[i], a[i + 4]);
-        }
-        for (int i = 0; i < 4; ++i) {
-            a[2 * i] = _mm_unpacklo_epi16(v[i], v[i + 4]);
-            a[2 * i + 1] = _mm_unpackhi_epi16(v[i], v[i + 4]);
-        }
+    [[gnu::always_inline]] static void transpose(Vector (&v)[8]) { transpose_lanes(v); }
+    // One square, or two side by side.
+    template <typename V>
+    [[gnu::always_inline]] static void transpose_lanes(V (&v)[8]) {
+        V a[8];
+        riffle<RiffledWords>(v, a);
+        riffle<RiffledWords>(a, v);
+        riffle<RiffledWords>(v, a);
         for (int i = 0; i < 8; ++i) v[i] = a[i];
     }
 };
@@ -140,27 +149,13 @@ struct Square16 {
 
 [[gnu::always_inline]] inline void transpose_sixteen(__m256i (&v)[16]) {
     // Each half of the rows, the lanes by themselves: columns 0 to 7 in the low ones.
-    const auto eight = [](__m256i *w) {
-        __m256i a[8], b[8];
-        for (int i = 0; i < 4; ++i) {
-            a[2 * i] = _mm256_unpacklo_epi16(w[i], w[i + 4]);
-            a[2 * i + 1] = _mm256_unpackhi_epi16(w[i], w[i + 4]);
-        }
-        for (int i = 0; i < 4; ++i) {
-            b[2 * i] = _mm256_unpacklo_epi16(a[i], a[i + 4]);
-            b[2 * i + 1] = _mm256_unpackhi_epi16(a[i], a[i + 4]);
-        }
-        for (int i = 0; i < 4; ++i) {
-            w[2 * i] = _mm256_unpacklo_epi16(b[i], b[i + 4]);
-            w[2 * i + 1] = _mm256_unpackhi_epi16(b[i], b[i + 4]);
-        }
-    };
-    eight(v);
-    eight(v + 8);
+    __m256i upper[8], lower[8];
+    for (int i = 0; i < 8; ++i) upper[i] = v[i], lower[i] = v[i + 8];
+    Square2::transpose_lanes(upper);
+    Square2::transpose_lanes(lower);
     for (int i = 0; i < 8; ++i) {
-        const __m256i low = v[i], high = v[i + 8];
-        v[i] = _mm256_permute2x128_si256(low, high, 0x20);
-        v[i + 8] = _mm256_permute2x128_si256(low, high, 0x31);
+        v[i] = _mm256_permute2x128_si256(upper[i], lower[i], 0x20);
+        v[i + 8] = _mm256_permute2x128_si256(upper[i], lower[i], 0x31);
     }
 }
 

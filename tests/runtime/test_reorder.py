@@ -296,10 +296,16 @@ LARGE = [
     ("b_fs_yx_fsv16", "bs_fs_yx_bsv16_fsv16", (32, 32, 8, 40)),
     ("bs_fs_yx_bsv16_fsv16", "b_fs_yx_fsv16", (32, 32, 8, 40)),
 ]
+LONG_ROWS = [
+    ("OIHW", "OIhw16i16o", (48, 80, 3, 3)),
+    ("OIHW", "OIhw16i16o", (32, 64, 5, 5)),
+    ("OIHW", "OIhw16i16o", (16, 48, 9, 10)),
+    ("NCHW", "NHWC", (3, 16, 8, 32)),
+]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(("src", "dst", "shape"), LARGE)
+@pytest.mark.parametrize(("src", "dst", "shape"), LARGE + LONG_ROWS)
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "s8", "u8"])
 def test_shapes_larger_than_a_tile_are_converted(src, dst, shape, dtype, engine):
     a = desc(shape, "f32", Format.parse(src))
@@ -314,6 +320,7 @@ KERNELS = [(1, 3), (2, 4), (3, 3), (2, 5), (1, 11), (3, 5)]
 MIXED = [
     *((src, dst, shape) for src, dst, shape in LARGE if shape[-1] > 20 or shape[-1] == 1),
     *(("NCHW", "FRACTAL_Z", (64, 32, *kernel)) for kernel in KERNELS),
+    *LONG_ROWS,
 ]
 
 

@@ -8,8 +8,8 @@ Speed is given as a fraction of the bandwidth of a copy of the source, made by a
 the same rounds: bytes read plus bytes written (padding included) per second on both sides. Every
 round runs each contestant once, in rotating order; slow ones sit out after three rounds. The whole
 list is gone through several times, so that no row depends on one moment of the machine. Medians of
-all rounds count. Destinations are made beforehand, and reused. Engines are chosen as on a first run: nothing
-that an earlier one, of other kernels, found fastest is believed. Raw samples go to
+all rounds count. Destinations are made beforehand, and reused. Engines are chosen as on a first
+run: nothing that an earlier one, of other kernels, found fastest is believed. Raw samples go to
 ``benchmarks/results/reorders.json``, the tables made of them to ``reorders.md`` beside it.
 """
 

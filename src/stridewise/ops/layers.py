@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from math import prod, sqrt
 from typing import Literal, TypedDict, Unpack
 
@@ -94,7 +95,13 @@ class GraphBuilder(NodeBuilder):
             FormatError: there is no such data format.
         """
         super().__init__(name, data_format)
-        self._random = np.random.default_rng(seed)
+        self._seed = seed
+
+    @cached_property
+    def _random(self) -> np.random.Generator:
+        # NumPy loads that part of itself when it is first asked for: 12 ms of reading a model file,
+        # which draws nothing.
+        return np.random.default_rng(self._seed)
 
     # --- what arguments mean ------------------------------------------------------------------
 

@@ -111,8 +111,26 @@ class ReorderWorker {
     }
 
     void zero(const ReorderTile &tile, const Place &at) const {
-        const auto nbytes = static_cast<std::size_t>(tile.width * types_.dst_itemsize);
-        for (const auto column : tile.columns) std::memset(dst_ + at.dst + column, 0, nbytes);
+        const std::int64_t nbytes = tile.width * types_.dst_itemsize;
+        for (const auto column : tile.columns) {
+            std::byte *dst = dst_ + at.dst + column;
+            const auto place =
+                reinterpret_cast<std::uintptr_t>(dst) | static_cast<std::uintptr_t>(nbytes);
+            if (stream_ && place % kCacheLine == 0) {
+                stream_zeros(dst, nbytes);
+            } else {
+                std::memset(dst, 0, static_cast<std::size_t>(nbytes));
+            }
+        }
+    }
+
+    void stream_zeros(std::byte *dst, std::int64_t nbytes) const {
+        alignas(kCacheLine) static constexpr std::byte kZeros[1024]{};
+        constexpr std::int64_t kStart = 0;
+        for (std::int64_t done = 0; done < nbytes; done += std::int64_t{sizeof kZeros}) {
+            const std::int64_t size = std::min(std::int64_t{sizeof kZeros}, nbytes - done);
+            kernels_->copy({kZeros, kZeros, dst + done, &kStart, &kStart, 1, size, true});
+        }
     }
 
     // `next` is where the source of the tile to come lies, here and below.

@@ -184,6 +184,8 @@ REAL = [
     ("HWIO", SWIZZLED, (70, 40, 3, 3)),
     (SWIZZLED, "HWIO", (70, 40, 3, 3)),
     ("os_iyx_osv32__ai32", SWIZZLED, (64, 36, 3, 3)),
+    ("NCHW", "bs_fs_yx_bsv32_fsv16", (16, 32, 9, 7)),
+    ("NHWC", "NChw16n16c", (40, 16, 5, 6)),
 ]
 
 

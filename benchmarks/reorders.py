@@ -312,7 +312,7 @@ def main() -> None:
     """Measure, save and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=15, help="of a pass")
-    parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--passes", type=int, default=5)
     parser.add_argument("--only", choices=GROUPS, help="one table, which is not saved")
     options = parser.parse_args()
     todo = [case for group in GROUPS if options.only in (None, group) for case in cases(group)]

@@ -169,10 +169,11 @@ def race(ways: Mapping[str, Callable[[], Array]], turns: int) -> dict[str, list[
     return samples
 
 
-def compiled(name: str, batch: int, threads: int, tune: Any) -> sw.CompiledModel:
+def compiled(name: str, batch: int, threads: int, tune: Any, streams: int = 1) -> sw.CompiledModel:
     """Compile a model of the zoo."""
     with measuring() as progress:
-        return sw.compile(sw.zoo.build(name, batch), threads=threads, tune=tune, progress=progress)
+        graph = sw.zoo.build(name, batch)
+        return sw.compile(graph, threads=threads, streams=streams, tune=tune, progress=progress)
 
 
 def look_at(name: str, options: argparse.Namespace) -> Row:
@@ -181,7 +182,7 @@ def look_at(name: str, options: argparse.Namespace) -> Row:
     graph = sw.zoo.build(name, batch)
     ((_, images),) = random_inputs(graph, 0).items()
     models = {n: compiled(name, n, threads, options.tune) for n in blocks_of(batch)}
-    alone = compiled(name, 1, 1, options.tune)
+    alone = compiled(name, 1, threads, options.tune, streams=threads)
     ways = {str(n): in_blocks(model, images, n) for n, model in models.items()}
     with ThreadPoolExecutor(threads) as pool:
         samples = race({**ways, APART: apart(alone, images, pool)}, options.turns)

@@ -535,7 +535,7 @@ def test_the_engine_is_chosen_by_measurement_and_remembered(tmp_path):
     expected = reference_reorder(array, a, b)
     np.testing.assert_array_equal(bits(first(array)), bits(expected))
     assert first.engine in ("cached", "streaming", "onednn")
-    second = sw.Reorder(a, b, cache_dir=tmp_path)
+    second = sw.Reorder(a, b, cache_dir=str(tmp_path))
     np.testing.assert_array_equal(bits(second(array)), bits(expected))
     assert second.engine == first.engine
     assert len(list(tmp_path.iterdir())) == 1

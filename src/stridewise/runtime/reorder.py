@@ -7,6 +7,7 @@ is measured on the first large reorder of its kind, and remembered in the cost c
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ longer."""
 _FEWEST_ROUNDS, _MOST_ROUNDS, _TRIAL_NS = 3, 20, 20_000_000
 """A trial of engines runs each so often, and on until it took so long or was often enough: the
 shorter a run, the more it is disturbed."""
-_KERNELS = 3
+_KERNELS = 4
 """Counts the changes to the speed of ``native/reorder_*``; timings of other kernels do not hold."""
 _BFLOAT16 = dtype_of("bf16")
 
@@ -99,7 +100,7 @@ class Reorder:
         dst_strides: Sequence[int] | None = None,
         threads: int | None = None,
         engine: Engine = "auto",
-        cache_dir: Path | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         check_pair(src, dst)
         scales = conversion_scales(src, dst, src_quantization, dst_quantization)
@@ -112,7 +113,7 @@ class Reorder:
             )
         self._source = layout_of(src, src_strides, "source")
         self._destination = layout_of(dst, dst_strides, "destination")
-        self._cache_dir = cache_dir
+        self._cache_dir = None if cache_dir is None else Path(cache_dir)
         forbid_forked_threads(self.threads)
         self._runs = engines(self._source, self._destination, scales, self.threads, engine)
         self.engine: str = "auto"

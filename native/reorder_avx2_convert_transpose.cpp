@@ -264,8 +264,9 @@ class Fetcher {
 template <typename To, bool kStream>
 [[gnu::flatten]] void convert_long(const Transposition &t) {
     constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
-    constexpr std::int64_t kColumns = 1280 / kTo, kStep = Words<To>::kNeighbors;
-    alignas(kLine) std::byte copy[16][kColumns * kTo + kLine];
+    constexpr std::int64_t kRow = 1280;  // bytes of a row of the copy: two thirds of 32 KB in all
+    constexpr std::int64_t kColumns = kRow / kTo, kStep = Words<To>::kNeighbors;
+    alignas(kLine) std::byte copy[16][kRow + kLine];
     for (std::int64_t c = 0; c < t.column_count; c += kColumns) {
         const std::int64_t columns = least(kColumns, t.column_count - c);
         const std::int64_t whole = columns / kStep * kStep;

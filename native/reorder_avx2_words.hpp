@@ -11,8 +11,8 @@
 namespace stridewise {
 namespace {
 
-// Eight columns of kRows rows as words. What is not certain to be right is counted, to be done
-// again by Lanes.
+// Eight columns of kRows rows as words, or kNeighbors columns of one row as a vector. What is not
+// certain to be right is counted, to be done again by Lanes.
 template <typename To>
 class Words;
 
@@ -21,9 +21,7 @@ class Words;
 template <typename To, bool kSigned>
 class ByteWords {
   public:
-    static constexpr std::int64_t kRows = 4;
-
-    static constexpr std::int64_t kNeighbors = 32;
+    static constexpr std::int64_t kRows = 4, kNeighbors = 32;
 
     // Neighbors of one row.
     __m256i in_order(const std::byte *src) {
@@ -86,7 +84,7 @@ template <>
 class Words<U8> : public ByteWords<U8, false> {};
 
 struct WordPairs {
-    static constexpr std::int64_t kRows = 2;
+    static constexpr std::int64_t kRows = 2, kNeighbors = 16;
 
     // Sixteen rows of eight columns.
     template <typename Put>
@@ -94,7 +92,6 @@ struct WordPairs {
         Square4::transpose(w);
         for (std::int64_t j = 0; j < 8; ++j) put(j, w[j]);
     }
-    static constexpr std::int64_t kNeighbors = 16;
     // Sixteen rows of neighbors.
     template <typename Put>
     static void transpose_rows(__m256i (&v)[16], const Put &put) {

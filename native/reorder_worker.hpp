@@ -114,9 +114,9 @@ class ReorderWorker {
         const std::int64_t nbytes = tile.width * types_.dst_itemsize;
         for (const auto column : tile.columns) {
             std::byte *dst = dst_ + at.dst + column;
-            const auto place =
-                reinterpret_cast<std::uintptr_t>(dst) | static_cast<std::uintptr_t>(nbytes);
-            if (stream_ && place % kCacheLine == 0) {
+            const bool fills_lines =
+                reinterpret_cast<std::uintptr_t>(dst) % kCacheLine == 0 && nbytes % kCacheLine == 0;
+            if (stream_ && fills_lines) {
                 stream_zeros(dst, nbytes);
             } else {
                 std::memset(dst, 0, static_cast<std::size_t>(nbytes));

@@ -80,12 +80,14 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             (("src", memory), ("weights", weights), ("dst", memory)),
             flops=2.0 * prod(x.shape),
         )
+        # With a slope an element, threads of the library compute some elements of others again.
+        in_place = () if weights.dims == memory.dims else (Alias(0, 0, 0, "in place"),)
         yield KernelOption(
             f"prelu, {kind}",
             (fmt, stored),
             (fmt,),
             (Call(spec, (Arg("src", input_of(0)), arg, Arg("dst", output_of()))),),
-            (Alias(0, 0, 0, "in place"),),
+            in_place,
         )
 
 

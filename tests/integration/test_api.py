@@ -226,7 +226,7 @@ def test_a_plan_explains_itself(graph: sw.Graph) -> None:
         plan.decision("conv3")
     own, *uniform, alone = plan.compare()
     assert (own.name, alone.name) == ("planned", "each operator for itself")
-    assert alone.reorders >= own.reorders
+    assert alone.cost_ns >= own.cost_ns
     assert [item.name for item in uniform] == ["all plain", "all channels-last", "all blocked"]
     # The planner may always choose a uniform plan, so none of them is cheaper.
     assert all(own.cost_ns <= item.cost_ns + 1e-6 for item in uniform)

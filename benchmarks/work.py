@@ -16,6 +16,7 @@ from typing import cast
 from machine import Limits
 
 from stridewise.dtypes import dtype_of
+from stridewise.ops.expand_depthwise import KIND as EXPANSION
 from stridewise.ops.kernels import KernelSpec, MemorySpec
 from stridewise.ops.winograd import KIND as WINOGRAD
 from stridewise.runtime.program import CopyStep, KernelStep, Program, Step
@@ -136,6 +137,8 @@ def _ways(spec: KernelSpec, constant_nbytes: int) -> Iterator[Way]:
     window, groups = (_WINDOW, _WINDOW), 1
     if spec.kind == WINOGRAD:
         params = dict(spec.params)
+        pool = cast("int", params.get("pool", 1))
+        height, width = height * pool, width * pool
         window, groups = cast("tuple[int, int]", params["window"]), cast("int", params["groups"])
     pairs = src.dims[1] * outputs // groups
     weights = spec.memory("weights")
@@ -154,6 +157,8 @@ def _kind(spec: KernelSpec) -> str:
     """Return the class of a kernel."""
     if spec.kind == WINOGRAD:
         return "Winograd"
+    if spec.kind == EXPANSION:  # nearly all of its operations are those of the 1x1
+        return "direct, 1x1"
     weights, dst = spec.memory("weights"), spec.memory("dst")
     if spec.kind in ("convolution", "deconvolution") and weights is not None and dst is not None:
         if len(weights.dims) > len(dst.dims):

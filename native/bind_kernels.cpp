@@ -8,6 +8,7 @@
 #include "bindings.hpp"
 #include "caches.hpp"
 #include "errors.hpp"
+#include "expand_depthwise.hpp"
 #include "fold.hpp"
 #include "measure.hpp"
 #include "winograd.hpp"
@@ -50,10 +51,11 @@ WinogradOptions winograd_options(const MemoryDesc &src, const MemoryDesc &dst,
 void init_winograd(Winograd *self, const MemoryDesc &src, const MemoryDesc &dst, bool has_bias,
                    const Dims &begins, const Dims &ends, const Entries &entries, int tile,
                    int lanes, int threads, const Dims &window, const Dims &dilations,
-                   std::int64_t groups, const std::string &isa) {
+                   std::int64_t groups, std::int64_t pool, const std::string &isa) {
     const PostOps post_ops = parse_post_ops(entries);
     WinogradOptions options = winograd_options(src, dst, {begins, ends, window, dilations});
     options.groups = groups;
+    options.pool = pool;
     options.tile = tile;
     options.lanes = lanes;
     options.has_bias = has_bias;
@@ -72,6 +74,38 @@ void init_winograd(Winograd *self, const MemoryDesc &src, const MemoryDesc &dst,
         if (binary != nullptr) check_desc(DNNL_ARG_DST, binary->operand, "an operand");
     }
     new (self) Winograd(made);
+}
+
+void init_expand_depthwise(ExpandDepthwise *self, const MemoryDesc &src, const MemoryDesc &dst,
+                           bool has_bias, bool has_depthwise_bias, const Dims &begins,
+                           const Dims &ends, const Entries &entries, std::int64_t between, int taps,
+                           int stride, int lanes, int threads, const std::string &isa) {
+    const Dims from = src.dims(), to = dst.dims();
+    require(from.size() == 4 && to.size() == 4 && begins.size() == 2 && ends.size() == 2,
+            "expand_depthwise: expected images of two axes, and pads of two axes");
+    ExpandDepthwiseOptions options{};
+    options.images = from[0];
+    options.channels = from[1];
+    options.height = from[2];
+    options.width = from[3];
+    options.middle = to[1];
+    options.pads = {begins[0], begins[1], ends[0], ends[1]};
+    options.taps = taps;
+    options.stride = stride;
+    options.lanes = lanes;
+    options.channels_last = src == MemoryDesc(from, "f32", "acdb");
+    options.has_bias = has_bias;
+    options.has_depthwise_bias = has_depthwise_bias;
+    options.threads = threads;
+    options.isa = isa;
+    const ExpandDepthwise made(std::move(options), parse_post_ops(entries),
+                               as_size(between, "between"));
+    for (const auto &[arg, given] : {std::pair(DNNL_ARG_SRC, src), std::pair(DNNL_ARG_DST, dst)}) {
+        const MemoryDesc wanted = made.arg_desc(arg);
+        require(given == wanted,
+                "expand_depthwise: expected " + wanted.repr() + ", got " + given.repr());
+    }
+    new (self) ExpandDepthwise(made);
 }
 
 void pack_winograd(const Winograd &kernel, nb::handle array, Buffer &buffer, std::int64_t offset,
@@ -117,9 +151,16 @@ void bind_kernels(nb::module_ &m) {
     nb::class_<Winograd, Kernel>(m, "Winograd", nb::is_final())
         .def("__init__", &init_winograd, "src"_a, "dst"_a, "has_bias"_a, "pads_begin"_a,
              "pads_end"_a, "post_ops"_a, nb::kw_only(), "tile"_a, "lanes"_a, "threads"_a,
-             "window"_a = Dims{3, 3}, "dilations"_a = Dims{1, 1}, "groups"_a = 1, "isa"_a = "")
+             "window"_a = Dims{3, 3}, "dilations"_a = Dims{1, 1}, "groups"_a = 1, "pool"_a = 1,
+             "isa"_a = "")
         .def("pack_into", &pack_winograd, "array"_a, "buffer"_a, "offset"_a, "first"_a = 0,
              "count"_a = nb::none());
+    nb::class_<ExpandDepthwise, Kernel>(m, "ExpandDepthwise", nb::is_final())
+        .def("__init__", &init_expand_depthwise, "src"_a, "dst"_a, "has_bias"_a,
+             "has_depthwise_bias"_a, "pads_begin"_a, "pads_end"_a, "post_ops"_a, nb::kw_only(),
+             "between"_a, "taps"_a, "stride"_a, "lanes"_a, "threads"_a, "isa"_a = "");
+    m.attr("ARG_DEPTHWISE_WEIGHTS") = kDepthwiseWeights;
+    m.attr("ARG_DEPTHWISE_BIAS") = kDepthwiseBias;
     m.def("winograd_isas", &winograd_isas, "lanes"_a);
     m.def("cache_nbytes", &cache_nbytes, "level"_a);
     nb::class_<Fold, Kernel>(m, "Fold", nb::is_final())

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
-#include <map>
 
 #include "errors.hpp"
+#include "parse_stages.hpp"
 #include "shares.hpp"
 #include "threads.hpp"
 #include "winograd_window.hpp"
@@ -80,68 +79,6 @@ WinogradOptions with_isa(WinogradOptions options) {
     return options;
 }
 
-const std::map<std::string, WinogradPostOp> &eltwise_ops() {
-    static const std::map<std::string, WinogradPostOp> table = {
-        {"relu", WinogradPostOp::relu},
-        {"clip", WinogradPostOp::clip},
-        {"clip_v2", WinogradPostOp::clip},
-        {"linear", WinogradPostOp::linear},
-        {"abs", WinogradPostOp::abs},
-        {"square", WinogradPostOp::square},
-        {"hardsigmoid", WinogradPostOp::hardsigmoid},
-        {"hardswish", WinogradPostOp::hardswish},
-        {"logistic", WinogradPostOp::logistic},
-        {"swish", WinogradPostOp::swish},
-        {"tanh", WinogradPostOp::tanh},
-        {"elu", WinogradPostOp::elu},
-        {"sqrt", WinogradPostOp::sqrt},
-        {"exp", WinogradPostOp::exp},
-        {"log", WinogradPostOp::log},
-        {"soft_relu", WinogradPostOp::soft_relu},
-        {"gelu_erf", WinogradPostOp::gelu_erf},
-        {"pow", WinogradPostOp::pow},
-    };
-    return table;
-}
-
-const std::map<std::string, WinogradPostOp> &binary_ops() {
-    static const std::map<std::string, WinogradPostOp> table = {
-        {"add", WinogradPostOp::add}, {"sub", WinogradPostOp::sub}, {"mul", WinogradPostOp::mul},
-        {"div", WinogradPostOp::div}, {"max", WinogradPostOp::max}, {"min", WinogradPostOp::min},
-    };
-    return table;
-}
-
-WinogradPostOp find_op(const std::map<std::string, WinogradPostOp> &table,
-                       const std::string &name) {
-    const auto found = table.find(name);
-    require(found != table.end(), "winograd: there is no post-op " + name);
-    return found->second;
-}
-
-WinogradStage stage_of(const PostOp &post_op) {
-    if (const auto *eltwise = std::get_if<EltwisePostOp>(&post_op)) {
-        if (eltwise->algorithm == "relu" && eltwise->alpha == 0.0F) {
-            // A product with the slope would make NaN of an infinity.
-            return {WinogradPostOp::clip, 0.0F, std::numeric_limits<float>::infinity(), nullptr};
-        }
-        return {find_op(eltwise_ops(), eltwise->algorithm), eltwise->alpha, eltwise->beta, nullptr};
-    }
-    if (const auto *sum = std::get_if<SumPostOp>(&post_op)) {
-        require(sum->scale == 1.0F, "winograd: sums are not scaled");
-        return {WinogradPostOp::sum, 0.0F, 0.0F, nullptr};
-    }
-    const auto &binary = std::get<BinaryPostOp>(post_op);
-    return {find_op(binary_ops(), binary.algorithm), 0.0F, 0.0F, nullptr};
-}
-
-ImageStrides strides_of(bool channels_last, std::int64_t lanes, std::int64_t channels,
-                        std::int64_t height, std::int64_t width) {
-    if (channels_last) return {height * width * channels, lanes, width * channels, channels};
-    const std::int64_t chunk = height * width * lanes;
-    return {ceil_div(channels, lanes) * chunk, chunk, width * lanes, lanes};
-}
-
 // Tiles of all phases along one axis: the first result of each is below the extent.
 std::int64_t tiles_along(std::int64_t extent, std::int64_t results, std::int64_t dilation) {
     const std::int64_t turn = results * dilation;
@@ -165,7 +102,9 @@ WinogradShape shape_of(const WinogradOptions &options, const WinogradTile &tile,
     shape.dilation_high = o.dilations[0];
     shape.dilation_wide = o.dilations[1];
     shape.source = strides_of(o.channels_last, lanes, o.channels, o.height, o.width);
-    shape.result = strides_of(o.channels_last, lanes, o.outputs, shape.out_height, shape.out_width);
+    shape.pool = o.pool;
+    shape.result = strides_of(o.channels_last, lanes, o.outputs, shape.out_height / o.pool,
+                              shape.out_width / o.pool);
     if (is_transposed(o)) {
         std::swap(shape.height, shape.width);
         std::swap(shape.out_height, shape.out_width);
@@ -213,6 +152,10 @@ Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
     require(o.threads >= 1, "threads: expected at least 1, got " + std::to_string(o.threads));
     require(std::min(o.dilations[0], o.dilations[1]) >= 1, "winograd: expected positive dilations");
     const std::int64_t lanes = kernels_->lanes;
+    require(o.pool == 1 ||
+                (o.pool == 2 && kernels_->tile.high % 2 == 0 && kernels_->tile.wide % 2 == 0 &&
+                 o.dilations[0] == 1 && o.dilations[1] == 1 && o.groups == 1),
+            "winograd: results of these tiles are not pooled");
     require(o.groups >= 1 && o.channels % o.groups == 0 && o.outputs % o.groups == 0,
             "winograd: expected groups that divide the channels, got " + std::to_string(o.groups));
     require(
@@ -229,7 +172,9 @@ Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
     if (o.has_bias) args_.push_back(DNNL_ARG_BIAS);
     for (std::size_t index = 0; index < post_ops.size(); ++index) {
         stages_.push_back(stage_of(post_ops[index]));
-        const bool has_operand = stages_.back().op > WinogradPostOp::sum;
+        const bool has_operand = stages_.back().op > StageOp::sum;
+        require(o.pool == 1 || stages_.back().op < StageOp::sum,
+                "winograd: post-ops of pooled results have no operands");
         operands_.push_back(has_operand ? static_cast<int>(args_.size()) : -1);
         if (has_operand) args_.push_back(post_op_arg(static_cast<int>(index)));
     }
@@ -239,8 +184,11 @@ void Winograd::block_tiles() {
     const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
     blocking_ = choose_blocking(
         {window(), tile_count(), chunks_, pairs_, lanes, rows, options_.threads}, caches());
-    transformed_.chunk_stride = rows * lanes;
-    transformed_.xi_stride = off_page(ceil_div(blocking_.tiles, rows) * slot());
+    // As many as a block's groups need and no more, so that what products read lies side by side.
+    const std::int64_t groups = ceil_div(blocking_.tiles, rows);
+    group_tiles_ = ceil_div(blocking_.tiles, groups);
+    transformed_.chunk_stride = group_tiles_ * lanes;
+    transformed_.xi_stride = off_page(groups * slot());
     pair_stride_ = blocking_.tiles * 2 * lanes;
     products_stride_ = off_page(blocking_.pairs * pair_stride_);
     const std::int64_t products = window() * products_stride_;
@@ -298,7 +246,7 @@ MemoryDesc Winograd::arg_desc(int arg) const {
     }
     require(std::find(args_.begin(), args_.end(), arg) != args_.end(),
             "winograd: there is no argument " + std::to_string(arg));
-    std::int64_t high = shape_.out_height, wide = shape_.out_width;
+    std::int64_t high = shape_.out_height / shape_.pool, wide = shape_.out_width / shape_.pool;
     if (is_transposed(options_)) std::swap(high, wide);
     return image_desc(options_.outputs, high, wide);
 }
@@ -341,7 +289,7 @@ void Winograd::pack(const float *weights, float *packed, std::int64_t first,
 // The groups of a block are as even as can be: one of one or two tiles would wait for its weights.
 void Winograd::transform(const Call &call, std::int64_t first, std::int64_t count,
                          std::int64_t from, std::int64_t to, float *transformed) const {
-    const std::int64_t groups = ceil_div(count, kernels_->row_count);
+    const std::int64_t groups = ceil_div(count, group_tiles_);
     for (std::int64_t group = from / chunks_; group * chunks_ < to; ++group) {
         const std::int64_t begin = count * group / groups, end = count * (group + 1) / groups;
         const std::int64_t base = group * chunks_;
@@ -360,9 +308,9 @@ struct Winograd::Panel {
 };
 
 void Winograd::multiply_panel(const Panel &panel) const {
-    const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
+    const std::int64_t lanes = kernels_->lanes;
     const std::int64_t chunk_count = 2 * lanes * lanes;
-    const std::int64_t groups = ceil_div(panel.count, rows);
+    const std::int64_t groups = ceil_div(panel.count, group_tiles_);
     const std::int64_t lines = ceil_div(chunk_count / kLine, groups);
     for (std::int64_t chunk = 0; chunk < chunks_; chunk += blocking_.depth) {
         const std::int64_t chunks = std::min(blocking_.depth, chunks_ - chunk);
@@ -371,11 +319,11 @@ void Winograd::multiply_panel(const Panel &panel) const {
         for (std::int64_t group = 0; group < groups; ++group) {
             const std::int64_t begin = panel.count * group / groups;
             const std::int64_t end = panel.count * (group + 1) / groups;
-            kernels_->multiply({panel.transformed + group * slot() + chunk * rows * lanes,
-                                transformed_.chunk_stride, chunks,
-                                panel.weights + chunk * chunk_count,
-                                panel.products + begin * 2 * lanes, end - begin, chunk > 0, next,
-                                next < next_end ? lines : 0});
+            kernels_->multiply(
+                {panel.transformed + group * slot() + chunk * transformed_.chunk_stride,
+                 transformed_.chunk_stride, chunks, panel.weights + chunk * chunk_count,
+                 panel.products + begin * 2 * lanes, end - begin, chunk > 0, next,
+                 next < next_end ? lines : 0});
             if (next < next_end) next += chunks * lines * kLine;
         }
     }
@@ -424,8 +372,7 @@ void Winograd::by_tiles(const Call &call, float *scratch) const {
         for (std::int64_t block; (block = blocks.next(part)) >= 0;) {
             const std::int64_t first = block * blocking_.tiles;
             const std::int64_t count = std::min(blocking_.tiles, total - first);
-            transform(call, first, count, 0, ceil_div(count, kernels_->row_count) * chunks_,
-                      transformed);
+            transform(call, first, count, 0, ceil_div(count, group_tiles_) * chunks_, transformed);
             finish(call, first, count, 0, pairs_, transformed, products);
         }
     });
@@ -438,7 +385,7 @@ void Winograd::by_outputs(const Call &call, float *scratch) const {
     const std::int64_t passes = threads * ceil_div(ceil_div(pairs_, threads), blocking_.pairs);
     for (std::int64_t first = 0; first < total; first += blocking_.tiles) {
         const std::int64_t count = std::min(blocking_.tiles, total - first);
-        const std::int64_t vectors = ceil_div(count, kernels_->row_count) * chunks_;
+        const std::int64_t vectors = ceil_div(count, group_tiles_) * chunks_;
         const std::int64_t runs = std::min(vectors, kRuns * threads);
         Shares sources(runs, threads), results(passes, threads);
         in_parallel(threads, [&](int part, int) {
@@ -528,7 +475,7 @@ void Winograd::execute(const std::vector<void *> &data, void *scratchpad) const 
         const auto *given = static_cast<const float *>(data[3]);
         std::copy(given, given + options_.outputs, bias);
     }
-    std::vector<WinogradStage> stages = stages_;
+    std::vector<Stage> stages = stages_;
     for (std::size_t index = 0; index < stages.size(); ++index) {
         if (operands_[index] >= 0) {
             stages[index].operand =

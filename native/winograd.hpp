@@ -20,9 +20,10 @@ struct WinogradOptions {
     std::array<std::int64_t, 2> window;     // taps
     std::array<std::int64_t, 2> dilations;  // pixels from one tap to the next, 1 where adjacent
     std::int64_t groups;
-    int tile;            // results along each axis that has more than one tap
-    int lanes;           // elements of a vector: 8 or 16
-    bool channels_last;  // else channels in blocks of one vector
+    int tile;               // results along each axis that has more than one tap
+    std::int64_t pool = 1;  // 2: maxima of 2x2 results are stored in their place
+    int lanes;              // elements of a vector: 8 or 16
+    bool channels_last;     // else channels in blocks of one vector
     bool has_bias;
     int threads;
     std::string isa;  // one of winograd_isas(lanes); "" for the best
@@ -63,7 +64,7 @@ class Winograd : public Kernel {
     std::int64_t tile_count() const;
     std::size_t packed_count() const;
     MemoryDesc image_desc(std::int64_t channels, std::int64_t height, std::int64_t width) const;
-    std::int64_t slot() const { return kernels_->row_count * kernels_->lanes * chunks_; }
+    std::int64_t slot() const { return group_tiles_ * kernels_->lanes * chunks_; }
     // The tiles of a block in groups, each of all chunks of channels: `from` to `to` of these.
     void transform(const Call &call, std::int64_t first, std::int64_t count, std::int64_t from,
                    std::int64_t to, float *transformed) const;
@@ -89,6 +90,7 @@ class Winograd : public Kernel {
     // Of convolutions with groups: the fewest groups whose results are whole pairs of vectors.
     std::int64_t unit_chunks_ = 0, unit_pairs_ = 0;
     WinogradBlocking blocking_;
+    std::int64_t group_tiles_ = 0;  // of one matrix product, at most
     // Distances in the scratch, in elements: of transformed pixels, [xi][group of tiles][chunk]
     // [tile][lane], or [xi][chunk][tile][lane] where channels have groups; of products, [xi][pair]
     // [tile][2 * lane]; and of all that a thread has.
@@ -96,7 +98,7 @@ class Winograd : public Kernel {
     std::int64_t products_stride_, pair_stride_;
     std::int64_t thread_stride_;
     std::vector<int> args_;
-    std::vector<WinogradStage> stages_;
+    std::vector<Stage> stages_;
     std::vector<int> operands_;  // for each stage, which of args() its operand is, or -1
 };
 

@@ -1,5 +1,6 @@
 #include <immintrin.h>
 
+#include "depthwise_lanes.hpp"
 #include "winograd_lanes.hpp"
 
 namespace stridewise {
@@ -14,6 +15,10 @@ inline Lanes<8>::V Lanes<8>::spread(const float *from) {
 
 const WinogradKernels *avx2_winograd_kernels(const WinogradTile &tile) {
     return KernelTable<8, 6>::find(tile);
+}
+
+const DepthwiseKernels *avx2_depthwise_kernels(int taps, int stride) {
+    return DepthwiseTable<8, 6>::find(taps, stride);
 }
 
 }  // namespace stridewise

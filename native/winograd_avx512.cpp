@@ -1,5 +1,6 @@
 #include <immintrin.h>
 
+#include "depthwise_lanes.hpp"
 #include "winograd_lanes.hpp"
 
 namespace stridewise {
@@ -14,6 +15,10 @@ inline Lanes<16>::V Lanes<16>::spread(const float *from) {
 
 const WinogradKernels *avx512_winograd_kernels(const WinogradTile &tile) {
     return KernelTable<16, 14>::find(tile);
+}
+
+const DepthwiseKernels *avx512_depthwise_kernels(int taps, int stride) {
+    return DepthwiseTable<16, 14>::find(taps, stride);
 }
 
 }  // namespace stridewise

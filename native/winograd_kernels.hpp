@@ -5,16 +5,10 @@
 
 #include <cstdint>
 
-namespace stridewise {
+#include "images.hpp"
+#include "stages.hpp"
 
-// Where the elements of an image lie: channels go in chunks of one vector, contiguous in
-// themselves. Strides are in elements.
-struct ImageStrides {
-    std::int64_t image;
-    std::int64_t chunk;
-    std::int64_t row;
-    std::int64_t pixel;
-};
+namespace stridewise {
 
 // F(high x wide, taps_high x taps_wide): results of a tile and taps of the window.
 struct WinogradTile {
@@ -38,7 +32,10 @@ struct WinogradShape {
     std::int64_t channels, outputs;
     std::int64_t dilation_high, dilation_wide;
     std::int64_t tiles_high, tiles_wide;  // of one image, all phases together
-    ImageStrides source, result;
+    ImageStrides source, result;          // of the result as it is stored, after pooling
+    // The maxima of windows of so many results along each axis are stored instead of them: 1 or 2,
+    // where tiles have an even number of results.
+    std::int64_t pool;
 };
 
 // A group of tiles inside the scratch of transformed pixels, [xi][...][chunk][tile][lane].
@@ -60,44 +57,10 @@ struct WinogradProduct {
     std::int64_t next_lines;
 };
 
-enum class WinogradPostOp : int {
-    relu,  // alpha: the slope of negative values
-    clip,  // alpha, beta: the bounds
-    linear,
-    abs,
-    square,
-    hardsigmoid,
-    hardswish,
-    logistic,
-    swish,  // alpha: the factor inside of the logistic
-    tanh,
-    elu,  // alpha: the factor of negative results
-    sqrt,
-    exp,  // these and the following: one lane at a time
-    log,
-    soft_relu,  // alpha: the steepness
-    gelu_erf,
-    pow,  // alpha: the factor, beta: the exponent
-    sum,  // add what the result held before
-    add,  // and the following: with the element of another tensor of the result's format
-    sub,
-    mul,
-    div,
-    max,
-    min,
-};
-
-struct WinogradStage {
-    WinogradPostOp op;
-    float alpha;
-    float beta;
-    const float *operand;
-};
-
 struct WinogradResult {
     float *data;
     const float *bias;  // padded with zeros to whole pairs of vectors; never null
-    const WinogradStage *stages;
+    const Stage *stages;
     int stage_count;
     bool blocked;  // the result has whole chunks, whose spare lanes become zero
 };

@@ -3,6 +3,7 @@
 // Y = A^T [(G g G^T) * (B^T d B)] A; winograd_points.hpp has the polynomials behind the matrices.
 #pragma once
 
+#include "stage_lanes.hpp"
 #include "winograd_kernels.hpp"
 #include "winograd_points.hpp"
 #include "winograd_vectors.hpp"
@@ -106,6 +107,7 @@ template <int N, typename Vertical, typename Horizontal>
 struct Winograd {
     using L = Lanes<N>;
     using V = typename L::V;
+    using Steps = Stages<N>;
     static constexpr int kHigh = Vertical::kPlaces, kWide = Horizontal::kPlaces;
     static constexpr int kRows = Vertical::kResults, kColumns = Horizontal::kResults;
     static constexpr int kLine = 64 / sizeof(float);  // of a cache
@@ -125,6 +127,10 @@ struct Winograd {
                                   std::int64_t chunk) {
         return place.image * strides.image + chunk * strides.chunk + place.top * strides.row +
                place.left * strides.pixel;
+    }
+
+    static TilePlace stored_place(const WinogradShape &shape, const TilePlace &place) {
+        return {place.image, place.top / shape.pool, place.left / shape.pool};
     }
 
     static std::int64_t rows_within(const WinogradShape &shape, const TilePlace &place) {
@@ -252,70 +258,6 @@ struct Winograd {
         }
     };
 
-    static inline V stage(const WinogradStage &stage, V value, V other) {
-        const V alpha = L::all(stage.alpha), beta = L::all(stage.beta);
-        switch (stage.op) {
-            case WinogradPostOp::relu:
-                return value > 0.0F ? value : value * alpha;
-            case WinogradPostOp::clip:
-                return L::smaller(beta, L::larger(alpha, value));
-            case WinogradPostOp::linear:
-                return alpha * value + beta;
-            case WinogradPostOp::abs:
-                return L::absolute(value);
-            case WinogradPostOp::square:
-                return value * value;
-            case WinogradPostOp::hardsigmoid:
-                return L::smaller(L::all(1.0F), L::larger(V{}, alpha * value + beta));
-            case WinogradPostOp::hardswish:
-                return value * L::smaller(L::all(1.0F), L::larger(V{}, alpha * value + beta));
-            case WinogradPostOp::logistic:
-                return L::logistic(value);
-            case WinogradPostOp::swish:
-                return value * L::logistic(alpha * value);
-            case WinogradPostOp::tanh:
-                return L::tangent(value);
-            case WinogradPostOp::elu:
-                return value > 0.0F ? value : L::each(value, [&](float x) {
-                    return stage.alpha * __builtin_expm1f(x > 0 ? 0 : x);
-                });
-            case WinogradPostOp::sqrt:
-                return L::each(value, [](float x) { return __builtin_sqrtf(x); });
-            case WinogradPostOp::exp:
-                return L::each(value, [](float x) { return __builtin_expf(x); });
-            case WinogradPostOp::log:
-                return L::each(value, [](float x) { return __builtin_logf(x); });
-            case WinogradPostOp::soft_relu:
-                // log(1 + exp(y)) = max(y, 0) + log(1 + exp(-|y|))
-                return L::each(value, [&](float x) {
-                    const float y = stage.alpha * x;
-                    const float less = __builtin_log1pf(__builtin_expf(-__builtin_fabsf(y)));
-                    return ((y < 0 ? 0 : y) + less) / stage.alpha;
-                });
-            case WinogradPostOp::gelu_erf:
-                return L::each(value, [](float x) {
-                    return 0.5F * x * (1.0F + __builtin_erff(x * 0.70710678118654752440F));
-                });
-            case WinogradPostOp::pow:
-                return L::each(
-                    value, [&](float x) { return stage.alpha * __builtin_powf(x, stage.beta); });
-            case WinogradPostOp::sum:
-            case WinogradPostOp::add:
-                return value + other;
-            case WinogradPostOp::sub:
-                return value - other;
-            case WinogradPostOp::mul:
-                return value * other;
-            case WinogradPostOp::div:
-                return value / other;
-            case WinogradPostOp::max:
-                return L::larger(value, other);
-            case WinogradPostOp::min:
-                return L::smaller(value, other);
-        }
-        return value;
-    }
-
     static void output(const WinogradShape &shape, const float *products, std::int64_t xi_stride,
                        std::int64_t first, std::int64_t count, std::int64_t pair,
                        const WinogradResult &result) {
@@ -325,6 +267,7 @@ struct Winograd {
             if (t + 1 < count) expect_tile(shape, result, place_of(shape, first + t + 1), pair);
             const std::int64_t high = rows_within(shape, place);
             const std::int64_t wide = columns_within(shape, place);
+            const TilePlace stored = stored_place(shape, place);
             for (int half = 0; half < 2; ++half) {
                 const std::int64_t chunk = 2 * pair + half;
                 const std::int64_t lanes =
@@ -333,7 +276,13 @@ struct Winograd {
                 V values[kRows * kColumns];
                 output_tile(products + t * 2 * N + half * N, xi_stride,
                             L::load(result.bias + chunk * N), values);
-                const std::int64_t corner = corner_of(shape.result, place, chunk);
+                const std::int64_t corner = corner_of(shape.result, stored, chunk);
+                if constexpr (kRows % 2 == 0 && kColumns % 2 == 0) {
+                    if (shape.pool == 2) {
+                        store_pooled(steps, result, corner, {high / 2, wide / 2, lanes}, values);
+                        continue;
+                    }
+                }
                 if (high == kRows && wide == kColumns && lanes == N) {
                     store_tile(steps, result, corner, values);
                     continue;
@@ -373,9 +322,10 @@ struct Winograd {
             return;
         }
         const PhaseSteps steps = steps_of(shape, shape.result);
-        const float *corner = result.data + corner_of(shape.result, place, 2 * pair);
-        for (int i = 0; i < kRows; ++i) {
-            for (int j = 0; j < kColumns; ++j) {
+        const float *corner =
+            result.data + corner_of(shape.result, stored_place(shape, place), 2 * pair);
+        for (int i = 0; i < kRows / shape.pool; ++i) {
+            for (int j = 0; j < kColumns / shape.pool; ++j) {
                 const float *at = corner + i * steps.row + j * steps.pixel;
                 __builtin_prefetch(at, 1);
                 if (result.blocked || N > kLine / 2) __builtin_prefetch(at + shape.result.chunk, 1);
@@ -383,33 +333,29 @@ struct Winograd {
         }
     }
 
-    // A whole tile of whole vectors, for which one stage after the other is looked up once.
+    // A whole tile of whole vectors.
     static void store_tile(const PhaseSteps &steps, const WinogradResult &result,
                            std::int64_t corner, V *values) {
         constexpr int kPixels = kRows * kColumns;
         for (int s = 0; s < result.stage_count; ++s) {
-            const WinogradStage &step = result.stages[s];
+            const Stage &step = result.stages[s];
+            if (step.op < StageOp::sum) {
+                Steps::template activate<kRows * kColumns>(step, values);
+                continue;
+            }
             V others[kPixels];
-            if (step.op >= WinogradPostOp::sum) {
-                const bool in_place = step.op == WinogradPostOp::sum;
-                const float *from = (in_place ? result.data : step.operand) + corner;
-                for (int i = 0; i < kRows; ++i) {
-                    for (int j = 0; j < kColumns; ++j) {
-                        others[i * kColumns + j] = L::load(from + i * steps.row + j * steps.pixel);
-                    }
+            const bool in_place = step.op == StageOp::sum;
+            const float *from = (in_place ? result.data : step.operand) + corner;
+            for (int i = 0; i < kRows; ++i) {
+                for (int j = 0; j < kColumns; ++j) {
+                    others[i * kColumns + j] = L::load(from + i * steps.row + j * steps.pixel);
                 }
             }
-            if (step.op == WinogradPostOp::clip) {
-                const V low = L::all(step.alpha), high = L::all(step.beta);
-                for (int k = 0; k < kPixels; ++k) {
-                    values[k] = L::smaller(high, L::larger(low, values[k]));
-                }
-            } else if (step.op == WinogradPostOp::sum || step.op == WinogradPostOp::add) {
+            if (in_place || step.op == StageOp::add) {
                 for (int k = 0; k < kPixels; ++k) values[k] += others[k];
-            } else if (step.op < WinogradPostOp::sum) {
-                for (int k = 0; k < kPixels; ++k) values[k] = stage(step, values[k], V{});
             } else {
-                for (int k = 0; k < kPixels; ++k) values[k] = stage(step, values[k], others[k]);
+                for (int k = 0; k < kPixels; ++k)
+                    values[k] = Steps::apply(step, values[k], others[k]);
             }
         }
         float *to = result.data + corner;
@@ -420,19 +366,43 @@ struct Winograd {
         }
     }
 
+    // How much of a tile is stored, and how many lanes of its vectors.
+    struct Part {
+        std::int64_t high, wide, lanes;
+    };
+
+    // The maxima of 2x2 results. The last one of an odd number has no window.
+    static void store_pooled(const PhaseSteps &steps, const WinogradResult &result,
+                             std::int64_t corner, const Part &part, V *values) {
+        for (int s = 0; s < result.stage_count; ++s)
+            Steps::template activate<kRows * kColumns>(result.stages[s], values);
+        for (int i = 0; i < part.high; ++i) {
+            for (int j = 0; j < part.wide; ++j) {
+                const V *window = values + 2 * (i * kColumns + j);
+                const V maximum = L::larger(L::larger(window[0], window[1]),
+                                            L::larger(window[kColumns], window[kColumns + 1]));
+                store_lanes(result, corner + i * steps.row + j * steps.pixel, part.lanes, maximum);
+            }
+        }
+    }
+
     static inline void store_result(const WinogradResult &result, std::int64_t at,
                                     std::int64_t lanes, V value) {
         const bool whole = lanes == N || result.blocked;
         for (int s = 0; s < result.stage_count; ++s) {
-            const WinogradStage &step = result.stages[s];
+            const Stage &step = result.stages[s];
             V other{};
-            if (step.op >= WinogradPostOp::sum) {
-                const float *from =
-                    (step.op == WinogradPostOp::sum ? result.data : step.operand) + at;
+            if (step.op >= StageOp::sum) {
+                const float *from = (step.op == StageOp::sum ? result.data : step.operand) + at;
                 other = whole ? L::load(from) : L::load_some(from, lanes);
             }
-            value = stage(step, value, other);
+            value = Steps::apply(step, value, other);
         }
+        store_lanes(result, at, lanes, value);
+    }
+
+    static inline void store_lanes(const WinogradResult &result, std::int64_t at,
+                                   std::int64_t lanes, V value) {
         if (lanes == N) {
             L::store(result.data + at, value);
         } else if (result.blocked) {

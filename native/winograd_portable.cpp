@@ -1,3 +1,4 @@
+#include "depthwise_lanes.hpp"
 #include "winograd_lanes.hpp"
 
 namespace stridewise {
@@ -17,6 +18,11 @@ inline Lanes<16>::V Lanes<16>::spread(const float *from) {
 
 const WinogradKernels *portable_winograd_kernels(const WinogradTile &tile, int lanes) {
     return lanes == 16 ? KernelTable<16, 2>::find(tile) : KernelTable<8, 3>::find(tile);
+}
+
+const DepthwiseKernels *portable_depthwise_kernels(int taps, int stride, int lanes) {
+    return lanes == 16 ? DepthwiseTable<16, 2>::find(taps, stride)
+                       : DepthwiseTable<8, 3>::find(taps, stride);
 }
 
 }  // namespace stridewise

@@ -48,7 +48,7 @@ struct Lanes {
         }
         return value;
     }
-    static V exponential(V x);
+    static inline V exponential(V x);
     static inline V logistic(V x) {
         // The bounds of the exponential keep results of very small x from zero, which shows in a
         // product with x.
@@ -66,11 +66,12 @@ struct Lanes {
 
 // exp(x) = 2^n exp(r), |r| <= ln(2) / 2, by the polynomial of Cephes' expf; relative error 2e-7.
 template <int N>
-typename Lanes<N>::V Lanes<N>::exponential(V x) {
+inline typename Lanes<N>::V Lanes<N>::exponential(V x) {
+    // Sums with it have no bits for fractions, and n in their last ones.
+    constexpr float kWhole = 12582912.0F;  // 1.5 * 2^23
     x = smaller(all(88.0F), larger(all(-87.0F), x));
-    const V scaled = x * 1.44269504088896341F;
-    Mask whole = __builtin_convertvector(scaled + (scaled < 0.0F ? all(-0.5F) : all(0.5F)), Mask);
-    const V n = __builtin_convertvector(whole, V);
+    const V shifted = x * 1.44269504088896341F + kWhole;
+    const V n = shifted - kWhole;
     const V r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
     V p = all(1.9875691500e-4F);
     p = p * r + 1.3981999507e-3F;
@@ -79,10 +80,13 @@ typename Lanes<N>::V Lanes<N>::exponential(V x) {
     p = p * r + 1.6666665459e-1F;
     p = p * r + 5.0000001201e-1F;
     p = p * (r * r) + r + 1.0F;
-    whole = (whole + 127) << 23;
-    V power;
-    __builtin_memcpy(&power, &whole, sizeof power);
-    return p * power;
+    // To the exponent of p, which is 0 or -1.
+    Mask bits, power;
+    __builtin_memcpy(&bits, &p, sizeof bits);
+    __builtin_memcpy(&power, &shifted, sizeof power);
+    bits += power << 23;
+    __builtin_memcpy(&p, &bits, sizeof p);
+    return p;
 }
 
 // tanh(x) = 1 - 2 / (exp(2x) + 1), which cancels near zero; there by a polynomial.

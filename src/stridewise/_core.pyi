@@ -22,6 +22,8 @@ ARG_SRC_1: int
 ARG_DST: int
 ARG_WEIGHTS: int
 ARG_BIAS: int
+ARG_DEPTHWISE_BIAS: int
+ARG_DEPTHWISE_WEIGHTS: int
 ARG_SCRATCHPAD: int
 ARG_SCALE: int
 ARG_SHIFT: int
@@ -131,6 +133,34 @@ class Kernel:
     def arg_desc(self, arg: int) -> MemoryDesc: ...
 
 @final
+class ExpandDepthwise(Kernel):
+    """A convolution of 1x1 and the depthwise one behind it, of which only the latter is stored."""
+
+    def __init__(
+        self,
+        src: MemoryDesc,
+        dst: MemoryDesc,
+        has_bias: bool,
+        has_depthwise_bias: bool,
+        pads_begin: Sequence[int],
+        pads_end: Sequence[int],
+        post_ops: Sequence[PostOp],
+        *,
+        between: int,
+        taps: int,
+        stride: int,
+        lanes: int,
+        threads: int,
+        isa: str = "",
+    ) -> None:
+        """ValueError for what the kernels cannot do.
+
+        src and dst: f32 in acdb, or in blocks of ``lanes`` channels; dst has the channels between
+        both. pads: of the depthwise convolution. between: so many post-ops, which have no operands,
+        follow the convolution of 1x1. taps, stride: 3 or 5, and 1 or 2, along both axes. isa: one
+        of ``winograd_isas``, by default the best.
+        """
+
 class Winograd(Kernel):
     """Convolution with strides of 1 in fewer multiplications, by Winograd's algorithm."""
 
@@ -149,14 +179,15 @@ class Winograd(Kernel):
         window: Sequence[int] = (3, 3),
         dilations: Sequence[int] = (1, 1),
         groups: int = 1,
+        pool: int = 1,
         isa: str = "",
     ) -> None:
         """ValueError for what the kernels cannot do.
 
         src and dst: f32 in acdb, or in blocks of ``lanes`` channels. tile: results along each axis
         where the window has more than one tap. dilations: 1 where taps are adjacent. groups: of
-        whole vectors of channels. isa: one
-        of ``winograd_isas``, by default the best.
+        whole vectors of channels. pool: 2 to store the maxima of 2x2 results in their place. isa:
+        one of ``winograd_isas``, by default the best.
         """
 
     def pack_into(

@@ -32,6 +32,7 @@ class Shape:
     window: tuple[int, int] = (3, 3)
     dilations: tuple[int, int] = (1, 1)
     groups: int = 1
+    pool: int = 1
 
     @property
     def src(self) -> tuple[int, ...]:
@@ -46,7 +47,7 @@ class Shape:
         top, left, bottom, right = self.pads
         reach = [d * (k - 1) for d, k in zip(self.dilations, self.window, strict=True)]
         high, wide = self.height + top + bottom - reach[0], self.width + left + right - reach[1]
-        return self.images, self.outputs, high, wide
+        return self.images, self.outputs, high // self.pool, wide // self.pool
 
 
 def convolved(x: Array, w: Array, bias: Array | None, shape: Shape) -> Array:
@@ -89,7 +90,7 @@ class Runner:
         self.kernel = CORE.Winograd(
             self.src, self.dst, bias, shape.pads[:2], shape.pads[2:], post,
             tile=tile, lanes=lanes, threads=threads, isa=isa,
-            window=shape.window, dilations=shape.dilations, groups=shape.groups,
+            window=shape.window, dilations=shape.dilations, groups=shape.groups, pool=shape.pool,
         )  # fmt: skip
 
     def __call__(
@@ -136,6 +137,8 @@ def check_weights(plan: sw.Plan) -> int:
     found = 0
     for decision in plan.decisions:
         for candidate in (decision.chosen, *decision.rejected):
+            if candidate.option.held:
+                continue
             spec = candidate.option.calls[0].spec
             if spec.kind == "winograd":
                 kernel = create(spec, "", 2)

@@ -12,6 +12,7 @@ import numpy as np
 from stridewise.formats import Format, nd
 from stridewise.graph import Node, Refusal, TensorType
 from stridewise.ops import winograd
+from stridewise.ops.expand_depthwise import options_with_expansion
 from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.ops.kernels import (
     Arg,
@@ -26,7 +27,7 @@ from stridewise.ops.kernels import (
 from stridewise.ops.post_ops import fused, input_formats
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
-__all__ = ["CONV", "window_extent"]
+__all__ = ["CONV", "conv_options", "window_extent"]
 
 
 FIRST_LAYER_CHANNELS = 3
@@ -204,7 +205,8 @@ def _in_fewer_products(
         yield replace(direct, algorithm=algorithm, calls=calls, approximate=True)
 
 
-def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    """Yield the kernels of a convolution, and refusals with their reasons."""
     post_ops = context.node.post_ops
     can_sum = bool(post_ops) and post_ops[0].op == "add"
     for kind, source, result in _format_pairs(context):
@@ -214,6 +216,7 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             direct = _option(context, kind, source, result, accumulate=accumulate)
             yield direct
             yield from _in_fewer_products(context, direct)
+    yield from options_with_expansion(context)
 
 
 CONV = register(
@@ -223,7 +226,8 @@ CONV = register(
         _infer,
         _evaluate,
         "anchor",
-        _kernels,
+        conv_options,
+        joins=frozenset({"conv"}),
         hosts=frozenset({"eltwise", "binary"}),
     )
 )

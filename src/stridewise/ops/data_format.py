@@ -174,6 +174,14 @@ class CanonicalContext:
         """Return whether input ``index`` may be produced inside an output of this node."""
         return self._inner.may_place(index)
 
+    def ahead(self) -> KernelContext | None:
+        """Return None: what lies between two nodes would have to be in canonical order, too."""
+        return None
+
+    def behind(self) -> KernelContext | None:
+        """Return None, as above."""
+        return None
+
 
 def fitted(context: KernelContext, option: KernelOption) -> KernelOption | Refusal:
     """Return an option with its formats over the axes that each value really has.

@@ -8,7 +8,7 @@ cost, and the runtime makes oneDNN primitives of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from stridewise.dtypes import dtype_of
@@ -29,6 +29,8 @@ __all__ = [
     "Operand",
     "Packed",
     "PostOpSpec",
+    "behind_ahead",
+    "from_ahead",
     "input_of",
     "output_of",
 ]
@@ -140,11 +142,12 @@ class Operand:
 
     Attributes:
         side: ``"in"`` and ``"out"`` for inputs and outputs; ``"fill"`` for a constant tensor whose
-            elements all are ``index``.
+            elements all are ``index``; ``"ahead"`` for inputs of the node that computes input 0,
+            where one kernel computes both.
         index: which input or output; the element for ``"fill"``.
     """
 
-    side: Literal["in", "out", "fill"]
+    side: Literal["in", "out", "fill", "ahead"]
     index: int
 
 
@@ -254,6 +257,9 @@ class KernelOption:
         fill: a fill of output 0 before the calls.
         packed: constant inputs whose format the option knows; primitives choose theirs themselves.
         approximate: whether rounding errors are those of another algorithm than the definition.
+        held: not empty where nothing runs, nothing is stored, and the only reader's kernel computes
+            the outputs as well; names the kind of kernel that does.
+        ahead: where this kernel computes input 0, too, the option of the node that makes it.
     """
 
     algorithm: str
@@ -264,6 +270,61 @@ class KernelOption:
     fill: Fill | None = None
     packed: tuple[Packed, ...] = ()
     approximate: bool = False
+    held: str = ""
+    ahead: KernelOption | None = None
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether it goes only together with a certain option of another node."""
+        return bool(self.held) or self.ahead is not None
+
+    @property
+    def is_view(self) -> bool:
+        """Whether nothing runs, as the results lie in bytes that are there."""
+        return not self.calls and self.fill is None and not self.held
+
+
+def behind_ahead(
+    ahead: KernelOption,
+    held: str,
+    *,
+    algorithm: str,
+    outputs: tuple[Format, ...],
+    calls: tuple[Call, ...],
+    inputs: tuple[Format | None, ...] = (),
+) -> KernelOption:
+    """Return an option that computes a node together with the one ahead of it.
+
+    Args:
+        ahead: an option of the node ahead; its results are stored nowhere.
+        held: names the kind of kernel.
+        algorithm: of both nodes.
+        outputs: the storage format of each output.
+        calls: what computes both nodes; see :func:`from_ahead`.
+        inputs: the formats of further inputs than the one that is computed.
+    """
+    first = KernelOption(
+        f"by its reader, {held}",
+        ahead.inputs,
+        ahead.outputs,
+        approximate=ahead.approximate,
+        held=held,
+    )
+    return KernelOption(
+        algorithm,
+        (*ahead.outputs, *inputs),
+        outputs,
+        calls,
+        approximate=ahead.approximate,
+        ahead=first,
+    )
+
+
+def from_ahead(arg: Arg) -> Arg:
+    """Return an argument of the node ahead as one of the node behind it."""
+    if arg.operand.side != "in":
+        return arg
+    return replace(arg, operand=Operand("ahead", arg.operand.index))
 
 
 class KernelContext(Protocol):
@@ -291,4 +352,16 @@ class KernelContext(Protocol):
 
     def may_place(self, index: int) -> bool:
         """Return whether input ``index`` may be produced inside an output of this node."""
+        ...
+
+    def ahead(self) -> KernelContext | None:
+        """Return the context of the node whose result one kernel could compute with this node's.
+
+        That is the one that makes input 0, where nobody else reads it, and this node's operator
+        joins that of the other one.
+        """
+        ...
+
+    def behind(self) -> KernelContext | None:
+        """Return the context of the node of which this one is ahead."""
         ...

@@ -13,6 +13,7 @@ import numpy as np
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Node, Refusal, TensorType
 from stridewise.ops.conv import window_extent, windows
+from stridewise.ops.conv_pool import options_with_convolution
 from stridewise.ops.geometry import canonical_shape
 from stridewise.ops.kernels import (
     Arg,
@@ -152,9 +153,13 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         )
         args = (Arg("src", input_of(0)), Arg("dst", output_of()))
         yield KernelOption(f"pooling, {kind}", (fmt,), (results[kind],), (Call(spec, args),))
+    if node.op == "max_pool":
+        yield from options_with_convolution(context)
 
 
-MAX_POOL = register(OpSpec("max_pool", (1, 1), _infer, _evaluate_max, "anchor", _kernels))
+MAX_POOL = register(
+    OpSpec("max_pool", (1, 1), _infer, _evaluate_max, "anchor", _kernels, joins=frozenset({"conv"}))
+)
 MAX_POOL_INDICES = register(
     OpSpec("max_pool_indices", (1, 1), _infer_indices, _evaluate_indices, "anchor")
 )

@@ -102,6 +102,8 @@ class OpSpec:
         kernels: the options that a target can choose from, and refusals with their reasons.
         post_op: whether it may follow another operator as a post-op, and as which kind.
         hosts: the post-op kinds that its kernels take.
+        joins: operators whose results its kernels may compute as well; see
+            :meth:`KernelContext.ahead`.
         permuted: how a transpose of its operands moves behind it; None where none can. See
             :func:`permute`, which knows what anchors and elementwise operators do.
     """
@@ -114,6 +116,7 @@ class OpSpec:
     kernels: Callable[[KernelContext], Iterable[KernelOption | Refusal]] = _no_kernels
     post_op: Literal["none", "eltwise", "binary"] = "none"
     hosts: frozenset[str] = frozenset()
+    joins: frozenset[str] = frozenset()
     permuted: PermuteRule | None = None
 
 
@@ -200,8 +203,19 @@ def kernel_options(context: KernelContext) -> Iterator[KernelOption | Refusal]:
     if refused is not None:
         yield refused
         return
-    for item in spec.kernels(CanonicalContext(context) if turned else context):
+    seen = CanonicalContext(context) if turned else context
+    for item in (*spec.kernels(seen), *_held(seen)):
         yield fitted(context, item) if isinstance(item, KernelOption) else item
+
+
+def _held(context: KernelContext) -> Iterable[KernelOption]:
+    """Return the options by which the reader's kernels compute this node as well."""
+    behind = context.behind()
+    if behind is None:
+        return ()
+    options = _spec_of(behind.node).kernels(behind)
+    found = (item.ahead for item in options if isinstance(item, KernelOption))
+    return dict.fromkeys(option for option in found if option is not None)
 
 
 def permute(node: Node, shape: tuple[int, ...], perm: tuple[int, ...]) -> Permuted | str:

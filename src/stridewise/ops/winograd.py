@@ -9,13 +9,24 @@ and ``native/winograd.cpp`` does it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
+from typing import cast
 
 from stridewise.graph import Refusal
 from stridewise.ops.kernels import KernelContext, KernelOption, KernelSpec, MemorySpec, PostOpSpec
 
-__all__ = ["KIND", "TILES", "option_nbytes", "packed_nbytes", "specs", "suits"]
+__all__ = [
+    "KIND",
+    "TILES",
+    "can_pool",
+    "option_nbytes",
+    "packed_nbytes",
+    "pooled",
+    "specs",
+    "suits",
+    "unknown_post_op",
+]
 
 KIND = "winograd"
 """The kind of these kernels in a :class:`KernelSpec`."""
@@ -90,8 +101,8 @@ def option_nbytes(option: KernelOption) -> int:
     return sum(packed_nbytes(call.spec) for call in option.calls)
 
 
-def _unknown(post_ops: tuple[PostOpSpec, ...]) -> str:
-    """Return a post-op that the kernels cannot do, or ``""``."""
+def unknown_post_op(post_ops: tuple[PostOpSpec, ...]) -> str:
+    """Return a post-op that our own kernels cannot do, or ``""``."""
     for post in post_ops:
         known = {"eltwise": _ELTWISE, "binary": _BINARY}.get(post.kind)
         if known is not None and post.algorithm not in known:
@@ -126,13 +137,13 @@ def _fills(context: KernelContext) -> bool:
 def _reason(context: KernelContext, direct: KernelSpec) -> str:
     """Return why a convolution with such a window cannot be computed so, or ``""``."""
     params = dict(direct.params)
-    has_blocks = _lanes(context) in (8, 16)
+    has_blocks, unknown = _lanes(context) in (8, 16), unknown_post_op(direct.post_ops)
     reasons = (
         (params["strides"] != (1, 1), "it has strides"),
         (not context.is_constant(context.node.inputs[1]), "its weights are computed"),
         (not has_blocks, "the target has no blocks of 8 or 16 channels"),
         (has_blocks and not _fills(context), "its groups fill no whole vectors of channels"),
-        (_unknown(direct.post_ops) != "", f"there is no post-op {_unknown(direct.post_ops)}"),
+        (bool(unknown), f"there is no post-op {unknown}"),
     )
     return next((text for applies, text in reasons if applies), "")
 
@@ -142,6 +153,25 @@ def _images(direct: KernelSpec) -> tuple[MemorySpec, MemorySpec]:
     assert src is not None  # convolutions have both
     assert dst is not None
     return src, dst
+
+
+def can_pool(spec: KernelSpec) -> bool:
+    """Return whether a kernel can store the maxima of 2x2 results instead of these."""
+    if spec.kind != KIND:
+        return False
+    params = dict(spec.params)
+    square = 1 not in cast("tuple[int, ...]", params["window"])
+    return (
+        square
+        and (params["groups"], params["dilations"]) == (1, (1, 1))
+        and all(post.kind == "eltwise" for post in spec.post_ops)
+    )
+
+
+def pooled(spec: KernelSpec, result: MemorySpec) -> KernelSpec:
+    """Return the kernel that stores the maxima of 2x2 results of another one in ``result``."""
+    memories = tuple((role, result if role == "dst" else m) for role, m in spec.memories)
+    return replace(spec, memories=memories, params=(*spec.params, ("pool", 2)))
 
 
 def specs(context: KernelContext, direct: KernelSpec) -> Iterator[tuple[str, KernelSpec] | Refusal]:

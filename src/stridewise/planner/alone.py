@@ -46,6 +46,8 @@ def _cheapest(
     """Return cost, index and reorders of the best candidate; None where no reorder is possible."""
     found: list[tuple[float, int, tuple[Move, ...]]] = []
     for index, candidate in enumerate(group):
+        if candidate.option.is_joint:
+            continue
         moves = tuple(user_moves(graph, candidates.storages, node, candidate.option))
         costs = [candidates.user_reorders.get(move) for move in moves]
         priced = [cost.cost_ns for cost in costs if cost is not None]

@@ -10,6 +10,7 @@ values of the same type and Origin, options for nodes of the same signature.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -17,6 +18,7 @@ from math import prod
 from stridewise.errors import FormatError, ModelError, describe
 from stridewise.formats import Format, same_bytes
 from stridewise.graph import Graph, Node, Refusal, TensorType, Value
+from stridewise.ops import OPS
 from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.ops.kernels import KernelOption, KernelSpec
 from stridewise.planner.boundary import Boundary, boundary
@@ -58,7 +60,9 @@ class Candidate:
 
     @property
     def implementation(self) -> str:
-        """The library's names of the kernels, or ``view`` where nothing runs."""
+        """The library's names of the kernels, or why nothing runs."""
+        if self.option.held:
+            return "its reader's kernel"
         names = dict.fromkeys(cost.implementation or "library's choice" for cost in self.costs)
         return ", ".join(names) or "no work"
 
@@ -129,10 +133,10 @@ class _Context:
     """What an operator's room may ask; see :class:`stridewise.ops.kernels.KernelContext`."""
 
     def __init__(
-        self, graph: Graph, storages: Storages, node: Node, placing: Mapping[str, str]
+        self, graph: Graph, storages: Storages, node: Node, placing: Mapping[str, str], pairs: Pairs
     ) -> None:
         self._graph, self._storages, self._node = graph, storages, node
-        self._placing = placing
+        self._placing, self._pairs = placing, pairs
 
     @property
     def node(self) -> Node:
@@ -151,12 +155,27 @@ class _Context:
         name = self._node.inputs[index]
         return self._placing.get(name) == self._node.name
 
+    def ahead(self) -> _Context | None:
+        return self._of(self._pairs.ahead.get(self._node.name))
+
+    def behind(self) -> _Context | None:
+        return self._of(self._pairs.behind.get(self._node.name))
+
+    def _of(self, node: Node | None) -> _Context | None:
+        if node is None:
+            return None
+        return _Context(self._graph, self._storages, node, self._placing, self._pairs)
+
     def signature(self) -> Hashable:
         """Return all that a room may learn here, names aside.
 
         Nodes of one signature have the same options, so whatever else a context may tell one day
         belongs in here.
         """
+        neighbors = (self.ahead(), self.behind())
+        return (self._own(), *(None if other is None else other._own() for other in neighbors))
+
+    def _own(self) -> Hashable:
         node = self._node
         names = (*node.inputs, *node.outputs)
         first: dict[str, int] = {}
@@ -167,6 +186,36 @@ class _Context:
             tuple([self.is_constant(name) for name in node.inputs]),
             tuple([self.may_place(index) for index in range(len(node.inputs))]),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Which nodes one kernel could compute together, by the name of either.
+
+    Attributes:
+        ahead: the node that makes input 0.
+        behind: the only reader.
+    """
+
+    ahead: Mapping[str, Node]
+    behind: Mapping[str, Node]
+
+    @classmethod
+    def of(cls, graph: Graph) -> Pairs:
+        """Return the nodes that nobody but a node that joins them reads."""
+        producers, readers = graph.producers(), Counter[str]()
+        for node in graph.nodes:
+            readers.update(node.inputs)
+        readers.update(graph.outputs)
+        ahead: dict[str, Node] = {}
+        for node in graph.nodes:
+            joins = OPS[node.op].joins if node.op in OPS else ()
+            producer = producers.get(node.inputs[0]) if joins else None
+            if producer is not None and producer.op in joins and readers[node.inputs[0]] == 1:
+                ahead[node.name] = producer
+        by_name = {node.name: node for node in graph.nodes}
+        behind = {producer.name: by_name[name] for name, producer in ahead.items()}
+        return cls(ahead, behind)
 
 
 def _placing(graph: Graph) -> dict[str, str]:
@@ -277,11 +326,11 @@ def _options(
     graph: Graph, target: Target, storages: Storages, refusals: list[Refusal]
 ) -> dict[str, tuple[KernelOption, ...]]:
     """Return the options of each node; nodes of one signature share the tuple."""
-    placing = _placing(graph)
+    placing, pairs = _placing(graph), Pairs.of(graph)
     found: dict[str, tuple[KernelOption, ...]] = {}
     known: dict[Hashable, tuple[tuple[KernelOption, ...], tuple[Refusal, ...]]] = {}
     for node in graph.nodes:
-        context = _Context(graph, storages, node, placing)
+        context = _Context(graph, storages, node, placing, pairs)
         signature = context.signature()
         if signature not in known:
             known[signature] = _offered(context, target)
@@ -424,12 +473,14 @@ class _Prices:
                 continue
             total = sum(cost.cost_ns for cost in complete) + extra_ns
             found.append(Candidate(option, complete, total))
-        fast = [c for c in found if not any(cost.is_reference for cost in c.costs)]
-        for slow in found if fast else ():
-            if slow not in fast:
-                reason = f"{slow.algorithm}: the library has only its naive reference loops"
-                refusals.append(Refusal("onednn", node.name, reason))
-        if not found:
+        # What goes only with a certain kernel of another node is no reason to do without others.
+        usual = [c for c in found if not c.option.is_joint]
+        fast = [c for c in usual if not any(cost.is_reference for cost in c.costs)]
+        slow = [c for c in usual if c not in fast] if fast else []
+        for candidate in slow:
+            reason = f"{candidate.algorithm}: the library has only its naive reference loops"
+            refusals.append(Refusal("onednn", node.name, reason))
+        if not usual:
             raise ModelError(
                 describe(
                     f"node {node.name!r} ({node.op})",
@@ -438,7 +489,7 @@ class _Prices:
                     fix="run `stridewise info` and check the library's version",
                 )
             )
-        return tuple(fast or found)
+        return tuple(c for c in found if c not in slow)
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,12 +566,14 @@ def _hosted(
     instead: dict[int, tuple[KernelOption, ...]] = {}
     for node in graph.nodes:
         group = options[node.name]
-        if any(all(_best(known.get(c.spec)) for c in option.calls) for option in group):
+        usual = [option for option in group if not option.is_joint]
+        if any(all(_best(known.get(c.spec)) for c in option.calls) for option in usual):
             continue
         reason = "the library has no kernel for these shapes in any format"
         refusals.append(host_refusal(node, [reason]))
         if id(group) not in instead:
-            instead[id(group)] = (host_option(_Context(graph, storages, node, {})),)
+            context = _Context(graph, storages, node, {}, Pairs({}, {}))
+            instead[id(group)] = (host_option(context),)
         changed[node.name] = instead[id(group)]
     return {**options, **changed} if changed else options
 

@@ -78,8 +78,4 @@ def find_moves(plan: Plan) -> tuple[Move, ...]:
 
 def find_views(plan: Plan) -> tuple[str, ...]:
     """Return the nodes for which nothing runs: views, and pieces that are produced in place."""
-    return tuple(
-        decision.node
-        for decision in plan.decisions
-        if not decision.chosen.option.calls and decision.chosen.option.fill is None
-    )
+    return tuple(decision.node for decision in plan.decisions if decision.chosen.option.is_view)

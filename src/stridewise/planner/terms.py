@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node
+from stridewise.ops.kernels import KernelOption
 from stridewise.planner.boundary import Boundary
 from stridewise.planner.candidates import Candidate, Candidates
 from stridewise.planner.solve import Choice, Problem, Solution, solve
@@ -21,6 +22,11 @@ __all__ = ["FREE", "Only", "Terms"]
 
 Only = Mapping[str, tuple[int, ...]]
 """For some nodes, which of their candidates may be chosen; nodes that are absent choose freely."""
+
+
+def _held(option: KernelOption | None) -> str:
+    return "" if option is None or not option.held else f" held, {option.held}"
+
 
 FREE: Only = MappingProxyType({})
 """Every node chooses freely."""
@@ -74,19 +80,24 @@ class Terms:
         return tuple(
             Choice(
                 candidate.cost_ns,
-                self._stored(node.inputs, candidate.option.inputs),
-                self._stored(node.outputs, candidate.option.outputs),
+                self._stored(node.inputs, candidate.option.inputs, _held(candidate.option.ahead)),
+                self._stored(node.outputs, candidate.option.outputs, _held(candidate.option)),
             )
             for candidate in self.candidates.nodes[node.name]
         )
 
     def _stored(
-        self, names: tuple[str, ...], formats: tuple[Format | None, ...]
+        self, names: tuple[str, ...], formats: tuple[Format | None, ...], held: str
     ) -> frozenset[tuple[str, str]]:
+        """Return tensors and the names of their formats.
+
+        The first one of a node whose reader computes it as well has a name of its own, from which
+        there are no reorders: so both nodes choose the same kernel, or neither does.
+        """
         key = self.candidates.storages.key
         return frozenset(
-            (name, key(name, fmt))
-            for name, fmt in zip(names, formats, strict=True)
+            (name, key(name, fmt) + (held if index == 0 else ""))
+            for index, (name, fmt) in enumerate(zip(names, formats, strict=True))
             if fmt is not None
         )
 

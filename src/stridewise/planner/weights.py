@@ -56,13 +56,15 @@ class WinogradWeights:
 
 def winograd_weights(plan: Plan) -> WinogradWeights:
     """Return the weights that the Winograd kernels of a plan read."""
-    values = plan.graph.values
+    values, producers = plan.graph.values, plan.terms.producers
     transformed: list[int] = []
     plain: list[int] = []
     for node, decision in zip(plan.graph.nodes, plan.decisions, strict=True):
-        nbytes = option_nbytes(decision.chosen.option)
+        option = decision.chosen.option
+        nbytes = option_nbytes(option)
         if nbytes:
-            weights = values[node.inputs[1]]
+            convolution = node if option.ahead is None else producers[node.inputs[0]]
+            weights = values[convolution.inputs[1]]
             transformed.append(nbytes)
             plain.append(prod(weights.shape) * weights.dtype.itemsize)
     return WinogradWeights(len(transformed), sum(transformed), sum(plain))

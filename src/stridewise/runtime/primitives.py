@@ -67,8 +67,9 @@ class _Spec:
     def number(self, key: str) -> float:
         return float(cast("float", self._params[key]))
 
-    def integer(self, key: str) -> int:
-        return cast("int", self._params[key])
+    def integer(self, key: str, default: int | None = None) -> int:
+        found = self._params[key] if default is None else self._params.get(key, default)
+        return cast("int", found)
 
     def text(self, key: str) -> str:
         return str(self._params[key])
@@ -195,7 +196,7 @@ def _winograd(s: _Spec) -> _core.Winograd:
         s.ints("begins"), s.ints("ends"), s.post_ops(),
         tile=s.integer("tile"), lanes=s.integer("lanes"), threads=s.threads,
         window=s.ints("window"), dilations=s.ints("dilations"),
-        groups=s.integer("groups"),
+        groups=s.integer("groups"), pool=s.integer("pool", 1),
     )  # fmt: skip
 
 
@@ -205,7 +206,20 @@ def _fold(s: _Spec) -> _core.Fold:
     )
 
 
-KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {"fold": _fold, "winograd": _winograd}
+def _expand_depthwise(s: _Spec) -> _core.ExpandDepthwise:
+    return s.core.ExpandDepthwise(
+        s.memory("src"), s.memory("dst"), s.spec.memory("bias") is not None,
+        s.spec.memory("depthwise_bias") is not None, s.ints("begins"), s.ints("ends"),
+        s.post_ops(), between=s.integer("between"), taps=s.integer("taps"),
+        stride=s.integer("stride"), lanes=s.integer("lanes"), threads=s.threads,
+    )  # fmt: skip
+
+
+KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
+    "expand_depthwise": _expand_depthwise,
+    "fold": _fold,
+    "winograd": _winograd,
+}
 """Kernels of our own; each has one implementation for each instruction set."""
 
 _ROLES = {
@@ -214,6 +228,8 @@ _ROLES = {
     "dst": "ARG_DST",
     "weights": "ARG_WEIGHTS",
     "bias": "ARG_BIAS",
+    "depthwise_weights": "ARG_DEPTHWISE_WEIGHTS",
+    "depthwise_bias": "ARG_DEPTHWISE_BIAS",
     "mean": "ARG_MEAN",
     "variance": "ARG_VARIANCE",
     "scale": "ARG_SCALE",

@@ -197,6 +197,14 @@ def output_labels(value: str) -> tuple[str, ...]:
     return _to_caller(value), _constant(value)
 
 
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """A node and its inputs as they are stored; None for constants and absent ones."""
+
+    node: Node
+    stored: list[Stored | None]
+
+
 class _Scheduler:
     def __init__(self, plan: Plan) -> None:
         self.plan, self.graph = plan, plan.graph
@@ -206,6 +214,7 @@ class _Scheduler:
             self.key(reorder.tensor, reorder.target): reorder for reorder in plan.reorders
         }
         self.wishes: list[_Overwrite] = []
+        self.held: dict[str, _Sources] = {}
 
     def key(self, value: str, fmt: Format) -> tuple[str, str]:
         return value, self.plan.storages.key(value, fmt)
@@ -258,9 +267,12 @@ class _Scheduler:
     def node(self, node: Node, chosen: Candidate) -> None:
         option = chosen.option
         inputs = [
-            self.get(name, fmt) if fmt is not None else None
+            self.get(name, fmt) if fmt is not None and name not in self.held else None
             for name, fmt in zip(node.inputs, option.inputs, strict=True)
         ]
+        if option.held:
+            self.held[node.outputs[0]] = _Sources(node, inputs)
+            return
         outputs = [
             self.new(name, fmt) for name, fmt in zip(node.outputs, option.outputs, strict=True)
         ]
@@ -270,7 +282,8 @@ class _Scheduler:
             self.emit(Action(node.name, "fill", target=target, count=fill.count, value=fill.value))
         overwrites = [self.share(node, alias, inputs, outputs) for alias in option.aliases]
         for call, cost in zip(option.calls, chosen.costs, strict=True):
-            args = tuple((arg.role, self.argument(node, arg, inputs, outputs)) for arg in call.args)
+            sources = _Sources(node, inputs)
+            args = tuple((arg.role, self.argument(arg, sources, outputs)) for arg in call.args)
             self.emit(Action(node.name, "kernel", call.spec, cost, args))
         last = len(self.schedule.actions) - 1
         for source, result, copy in (found for found in overwrites if found is not None):
@@ -279,15 +292,16 @@ class _Scheduler:
             action = self.schedule.actions[last]
             action.completes = (*action.completes, *outputs)
 
-    def argument(
-        self, node: Node, arg: Arg, inputs: list[Stored | None], outputs: list[Stored]
-    ) -> Place | ConstantArg:
+    def argument(self, arg: Arg, sources: _Sources, outputs: list[Stored]) -> Place | ConstantArg:
         operand = arg.operand
         if operand.side == "fill":
             return ConstantArg("", float(operand.index))
-        stored = (outputs if operand.side == "out" else inputs)[operand.index]
+        if operand.side == "ahead":
+            sources = self.held[sources.node.inputs[0]]
+        stored = (outputs if operand.side == "out" else sources.stored)[operand.index]
         if stored is None:
-            return ConstantArg(node.inputs[operand.index], 0.0, arg.reshape, arg.permute)
+            name = sources.node.inputs[operand.index]
+            return ConstantArg(name, 0.0, arg.reshape, arg.permute)
         return Place(stored, arg.offset * stored.desc.dtype.itemsize)
 
     def share(

@@ -16,7 +16,8 @@ from typing import cast
 from machine import Limits
 
 from stridewise.dtypes import dtype_of
-from stridewise.ops.expand_depthwise import KIND as EXPANSION
+from stridewise.ops.depthwise import ALONE
+from stridewise.ops.depthwise import KIND as EXPANSION
 from stridewise.ops.kernels import KernelSpec, MemorySpec
 from stridewise.ops.winograd import KIND as WINOGRAD
 from stridewise.runtime.program import CopyStep, KernelStep, Program, Step
@@ -159,6 +160,8 @@ def _kind(spec: KernelSpec) -> str:
         return "Winograd"
     if spec.kind == EXPANSION:  # nearly all of its operations are those of the 1x1
         return "direct, 1x1"
+    if spec.kind == ALONE:
+        return "direct, groups"
     weights, dst = spec.memory("weights"), spec.memory("dst")
     if spec.kind in ("convolution", "deconvolution") and weights is not None and dst is not None:
         if len(weights.dims) > len(dst.dims):

@@ -7,8 +7,8 @@
 #include "arrays.hpp"
 #include "bindings.hpp"
 #include "caches.hpp"
+#include "depthwise.hpp"
 #include "errors.hpp"
-#include "expand_depthwise.hpp"
 #include "fold.hpp"
 #include "measure.hpp"
 #include "winograd.hpp"
@@ -76,14 +76,15 @@ void init_winograd(Winograd *self, const MemoryDesc &src, const MemoryDesc &dst,
     new (self) Winograd(made);
 }
 
-void init_expand_depthwise(ExpandDepthwise *self, const MemoryDesc &src, const MemoryDesc &dst,
-                           bool has_bias, bool has_depthwise_bias, const Dims &begins,
-                           const Dims &ends, const Entries &entries, std::int64_t between, int taps,
-                           int stride, int lanes, int threads, const std::string &isa) {
+void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &dst, bool expands,
+                    bool has_bias, bool has_depthwise_bias, const Dims &begins, const Dims &ends,
+                    const Entries &entries, std::int64_t between, int taps, int stride, int lanes,
+                    int threads, const std::string &isa) {
     const Dims from = src.dims(), to = dst.dims();
     require(from.size() == 4 && to.size() == 4 && begins.size() == 2 && ends.size() == 2,
-            "expand_depthwise: expected images of two axes, and pads of two axes");
-    ExpandDepthwiseOptions options{};
+            "depthwise: expected images of two axes, and pads of two axes");
+    DepthwiseOptions options{};
+    options.expands = expands;
     options.images = from[0];
     options.channels = from[1];
     options.height = from[2];
@@ -98,14 +99,12 @@ void init_expand_depthwise(ExpandDepthwise *self, const MemoryDesc &src, const M
     options.has_depthwise_bias = has_depthwise_bias;
     options.threads = threads;
     options.isa = isa;
-    const ExpandDepthwise made(std::move(options), parse_post_ops(entries),
-                               as_size(between, "between"));
+    const Depthwise made(std::move(options), parse_post_ops(entries), as_size(between, "between"));
     for (const auto &[arg, given] : {std::pair(DNNL_ARG_SRC, src), std::pair(DNNL_ARG_DST, dst)}) {
         const MemoryDesc wanted = made.arg_desc(arg);
-        require(given == wanted,
-                "expand_depthwise: expected " + wanted.repr() + ", got " + given.repr());
+        require(given == wanted, "depthwise: expected " + wanted.repr() + ", got " + given.repr());
     }
-    new (self) ExpandDepthwise(made);
+    new (self) Depthwise(made);
 }
 
 void pack_winograd(const Winograd &kernel, nb::handle array, Buffer &buffer, std::int64_t offset,
@@ -155,8 +154,8 @@ void bind_kernels(nb::module_ &m) {
              "isa"_a = "")
         .def("pack_into", &pack_winograd, "array"_a, "buffer"_a, "offset"_a, "first"_a = 0,
              "count"_a = nb::none());
-    nb::class_<ExpandDepthwise, Kernel>(m, "ExpandDepthwise", nb::is_final())
-        .def("__init__", &init_expand_depthwise, "src"_a, "dst"_a, "has_bias"_a,
+    nb::class_<Depthwise, Kernel>(m, "Depthwise", nb::is_final())
+        .def("__init__", &init_depthwise, "src"_a, "dst"_a, "expands"_a, "has_bias"_a,
              "has_depthwise_bias"_a, "pads_begin"_a, "pads_end"_a, "post_ops"_a, nb::kw_only(),
              "between"_a, "taps"_a, "stride"_a, "lanes"_a, "threads"_a, "isa"_a = "");
     m.attr("ARG_DEPTHWISE_WEIGHTS") = kDepthwiseWeights;

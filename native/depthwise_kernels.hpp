@@ -37,11 +37,22 @@ struct ExpandProduct {
     float low, high;
 };
 
+// Some pixels of the source of a depthwise convolution that is given.
+struct GatherPixels {
+    const float *from;   // of the first vector
+    std::int64_t pixel;  // elements from one pixel to the next
+    std::int64_t half;   // elements from the first vector to the second one
+    std::int64_t count;  // pixels
+    std::int64_t lanes;  // channels that are left, at most those of a pair
+    float *to;           // [pixel][2 * lane], spare lanes zero
+};
+
 struct DepthwiseKernels {
     int taps, stride;
     int lanes;      // elements of a vector
     int row_count;  // pixels of one matrix product
     void (*expand)(const ExpandProduct &product);
+    void (*gather)(const GatherPixels &pixels);
     // Applies stages without operands to `count` pixels of a pair of vectors.
     void (*activate)(float *pixels, std::int64_t count, const Stage *stages, int stage_count);
     void (*row)(const DepthwiseRow &row);

@@ -9,7 +9,7 @@ namespace stridewise {
 namespace {
 
 template <int N, int Taps, int Stride>
-struct Depthwise {
+struct DepthwiseRows {
     using L = Lanes<N>;
     using V = typename L::V;
     using Steps = Stages<N>;
@@ -93,6 +93,25 @@ struct Activation {
     }
 };
 
+template <int N>
+struct Gather {
+    using L = Lanes<N>;
+
+    static inline typename L::V vector(const float *from, std::int64_t lanes) {
+        return lanes >= N ? L::load(from) : L::load_some(from, lanes);
+    }
+
+    static void run(const GatherPixels &pixels) {
+        const float *from = pixels.from;
+        float *to = pixels.to;
+        const std::int64_t lanes = pixels.lanes;
+        for (std::int64_t i = 0; i < pixels.count; ++i, from += pixels.pixel, to += 2 * N) {
+            L::store(to, vector(from, lanes));
+            L::store(to + N, lanes > N ? vector(from + pixels.half, lanes - N) : typename L::V{});
+        }
+    }
+};
+
 // Matrix products of up to `Most` pixels, with all of the channels at once.
 template <int N, int Most>
 struct Expansion {
@@ -155,8 +174,9 @@ constexpr DepthwiseKernels depthwise_of() {
             N,
             Rows,
             Expansion<N, Rows>::run,
+            Gather<N>::run,
             Activation<N>::run,
-            Depthwise<N, Taps, Stride>::run};
+            DepthwiseRows<N, Taps, Stride>::run};
 }
 
 // All that there are in vectors of N lanes.

@@ -133,13 +133,14 @@ class Kernel:
     def arg_desc(self, arg: int) -> MemoryDesc: ...
 
 @final
-class ExpandDepthwise(Kernel):
-    """A convolution of 1x1 and the depthwise one behind it, of which only the latter is stored."""
+class Depthwise(Kernel):
+    """Depthwise convolution, alone or with the convolution of 1x1 before it."""
 
     def __init__(
         self,
         src: MemoryDesc,
         dst: MemoryDesc,
+        expands: bool,
         has_bias: bool,
         has_depthwise_bias: bool,
         pads_begin: Sequence[int],
@@ -155,10 +156,11 @@ class ExpandDepthwise(Kernel):
     ) -> None:
         """ValueError for what the kernels cannot do.
 
-        src and dst: f32 in acdb, or in blocks of ``lanes`` channels; dst has the channels between
-        both. pads: of the depthwise convolution. between: so many post-ops, which have no operands,
-        follow the convolution of 1x1. taps, stride: 3 or 5, and 1 or 2, along both axes. isa: one
-        of ``winograd_isas``, by default the best.
+        src and dst: f32 in acdb, or in blocks of ``lanes`` channels. expands: with a convolution of
+        1x1 from the channels of src to those of dst, whose results are stored nowhere. has_bias: of
+        that one. pads: of the depthwise convolution. between: so many post-ops, which have no
+        operands, follow the convolution of 1x1. taps, stride: 3 or 5, and 1 or 2, along both axes.
+        isa: one of ``winograd_isas``, by default the best.
         """
 
 class Winograd(Kernel):

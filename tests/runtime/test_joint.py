@@ -1,8 +1,8 @@
-"""Kernels of two nodes against double precision, and plans that use them."""
+"""Kernels of two nodes, and of depthwise convolution, against double precision; plans with them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,7 @@ class Block:
     pads: tuple[int, int, int, int] = (1, 1, 1, 1)
     taps: int = 3
     stride: int = 1
+    expands: bool = True
 
     @property
     def src(self) -> tuple[int, ...]:
@@ -145,6 +146,8 @@ class Case:
     def wanted(self, between: Any, last: Any, biases: tuple[bool, bool]) -> Array:
         x, w, d = (array.astype(float) for array in (self.x, self.w, self.d))
         columns = [b.reshape(-1, 1, 1) * has for b, has in zip(self.biases, biases, strict=True)]
+        if not self.block.expands:
+            return last(depthwise(x, d, self.block) + columns[1])
         middle = between(np.einsum("nchw,mc->nmhw", x, w) + columns[0])
         return last(depthwise(middle, d, self.block) + columns[1])
 
@@ -156,11 +159,12 @@ class Case:
         fmt = format_of(kind, lanes)
         tag = "acdb" if kind == "channels-last" else f"aBcd{lanes}b"
         src, dst = (CORE.MemoryDesc(dims, "f32", tag) for dims in (block.src, block.dst))
-        op = CORE.ExpandDepthwise(
-            src, dst, *biases, block.pads[:2], block.pads[2:], posts, between=between,
-            taps=block.taps, stride=block.stride, lanes=lanes, threads=threads, isa=isa,
+        op = CORE.Depthwise(
+            src, dst, block.expands, *biases, block.pads[:2], block.pads[2:], posts,
+            between=between, taps=block.taps, stride=block.stride, lanes=lanes, threads=threads,
+            isa=isa,
         )  # fmt: skip
-        assert op.impl == f"expand_depthwise:{isa}"
+        assert op.impl == f"{'expand_' if block.expands else ''}depthwise:{isa}"
         arrays = {
             CORE.ARG_WEIGHTS: self.w.reshape(block.middle, block.channels, 1, 1),
             CORE.ARG_DEPTHWISE_WEIGHTS: self.d.reshape(block.middle, 1, 1, *self.d.shape[1:]),
@@ -230,6 +234,19 @@ def test_expansions(name, kernel, kind, activations):
     assert error(found, case.wanted(between, last, (True, True))) <= 3e-6
 
 
+@pytest.mark.parametrize("activations", ["none", "clips", "swish"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@pytest.mark.parametrize("name", BLOCKS)
+def test_depthwise_alone(name, kernel, kind, activations):
+    _, _, post_ops, last = ACTIVATIONS[activations]
+    block = BLOCKS[name]
+    case = Case(replace(block, expands=False, channels=block.middle))
+    for has_bias in (True, False):
+        found = case.found(kind, kernel, post_ops, 0, (False, has_bias))
+        assert error(found, case.wanted(same, last, (False, has_bias))) <= 3e-6
+
+
 @pytest.mark.parametrize("biases", [(True, False), (False, True), (False, False)], ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_absent_biases(kind, biases):
@@ -283,6 +300,11 @@ def test_results_do_not_depend_on_threads():
     np.testing.assert_array_equal(one, three)
 
 
+def test_depthwise_convolutions_keep_their_channels():
+    with pytest.raises(ValueError, match="as many channels in as out, and one bias"):
+        Case(Block(expands=False)).found("blocked", (8, "portable"), [], 0, (False, True))
+
+
 def test_post_ops_with_operands_are_refused():
     with pytest.raises(ValueError, match="post-ops with operands are not applied"):
         Case(Block()).found("blocked", (8, "portable"), [("sum", 1.0)], 0)
@@ -318,6 +340,23 @@ def joint(plan: sw.Plan, kind: str) -> sw.Plan:
         for name, group in plan.candidates.nodes.items()
     }
     return plan.restricted("joint", {name: kept[-1:] for name, kept in only.items() if kept})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_networks_with_depthwise_rows(kind):
+    graph = network()
+    plan = sw.plan(graph, tune="model", threads=2)
+    only = {
+        name: tuple(i for i, item in enumerate(group) if item.algorithm == f"in rows, {kind}")
+        for name, group in plan.candidates.nodes.items()
+    }
+    plan = plan.restricted("rows", {name: kept for name, kept in only.items() if kept})
+    assert sum(item.chosen.algorithm.startswith("in rows") for item in plan.decisions) == 2
+    feeds = inputs_of(graph)
+    exact = sw.compile(graph, tune="model", threads=2, accuracy="exact").run(feeds)
+    model = sw.compile(graph, plan=plan, threads=2)
+    for name, wanted in exact.items():
+        assert error(model.run(feeds)[name], wanted) <= 1e-5
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,7 +12,7 @@ import numpy as np
 from stridewise.formats import Format, nd
 from stridewise.graph import Node, Refusal, TensorType
 from stridewise.ops import winograd
-from stridewise.ops.expand_depthwise import options_with_expansion
+from stridewise.ops.depthwise import depthwise_options, options_with_expansion
 from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.ops.kernels import (
     Arg,
@@ -216,6 +216,7 @@ def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             direct = _option(context, kind, source, result, accumulate=accumulate)
             yield direct
             yield from _in_fewer_products(context, direct)
+    yield from depthwise_options(context)
     yield from options_with_expansion(context)
 
 

@@ -206,17 +206,19 @@ def _fold(s: _Spec) -> _core.Fold:
     )
 
 
-def _expand_depthwise(s: _Spec) -> _core.ExpandDepthwise:
-    return s.core.ExpandDepthwise(
-        s.memory("src"), s.memory("dst"), s.spec.memory("bias") is not None,
-        s.spec.memory("depthwise_bias") is not None, s.ints("begins"), s.ints("ends"),
-        s.post_ops(), between=s.integer("between"), taps=s.integer("taps"),
-        stride=s.integer("stride"), lanes=s.integer("lanes"), threads=s.threads,
+def _depthwise(s: _Spec) -> _core.Depthwise:
+    has = {role for role, _ in s.spec.memories}
+    return s.core.Depthwise(
+        s.memory("src"), s.memory("dst"), "weights" in has, "bias" in has,
+        "depthwise_bias" in has, s.ints("begins"), s.ints("ends"), s.post_ops(),
+        between=s.integer("between"), taps=s.integer("taps"), stride=s.integer("stride"),
+        lanes=s.integer("lanes"), threads=s.threads,
     )  # fmt: skip
 
 
 KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
-    "expand_depthwise": _expand_depthwise,
+    "depthwise": _depthwise,
+    "expand_depthwise": _depthwise,
     "fold": _fold,
     "winograd": _winograd,
 }

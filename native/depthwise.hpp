@@ -1,5 +1,5 @@
-// A convolution of 1x1 and the depthwise convolution behind it, of which only the latter's results
-// are stored.
+// Depthwise convolution, alone or together with the convolution of 1x1 before it, whose results are
+// then stored nowhere.
 #pragma once
 
 #include <array>
@@ -15,27 +15,29 @@
 
 namespace stridewise {
 
-struct ExpandDepthwiseOptions {
+struct DepthwiseOptions {
+    bool expands;  // computes the convolution of 1x1, too
     std::int64_t images, channels, height, width;
-    std::int64_t middle;               // channels between both, which are those of the result
+    std::int64_t middle;               // channels of the result, and of what lies between
     std::array<std::int64_t, 4> pads;  // of the depthwise one: top, left, bottom, right
     int taps, stride;                  // along both axes
     int lanes;                         // elements of a vector: 8 or 16
     bool channels_last;                // else channels in blocks of one vector
-    bool has_bias, has_depthwise_bias;
+    bool has_bias;                     // of the convolution of 1x1
+    bool has_depthwise_bias;
     int threads;
     std::string isa;  // one of winograd_isas(lanes); "" for the best
 };
 
-// The arguments of the depthwise convolution.
+// Arguments of the depthwise convolution, alone or not.
 constexpr int kDepthwiseWeights = DNNL_ARG_ATTR_POST_OP_DW | DNNL_ARG_WEIGHTS;
 constexpr int kDepthwiseBias = DNNL_ARG_ATTR_POST_OP_DW | DNNL_ARG_BIAS;
 
-class ExpandDepthwise : public Kernel {
+class Depthwise : public Kernel {
   public:
     // The first `between` post-ops are those of the convolution of 1x1; none has an operand. Throws
     // std::invalid_argument where the operation is none of this kind.
-    ExpandDepthwise(ExpandDepthwiseOptions options, const PostOps &post_ops, std::size_t between);
+    Depthwise(DepthwiseOptions options, const PostOps &post_ops, std::size_t between);
 
     std::string impl() const override;
     int threads() const override { return options_.threads; }
@@ -59,6 +61,8 @@ class ExpandDepthwise : public Kernel {
     void plan_items();
     std::int64_t item_count() const { return options_.images * bands_ * strips_ * splits_; }
     Item item(std::int64_t index) const;
+    // Whether products need the source's pixels in another order.
+    bool gathers() const { return options_.expands && options_.channels_last; }
     Region region(const Item &item) const;
     std::int64_t top_of(std::int64_t row) const { return row * options_.stride - options_.pads[0]; }
     std::int64_t left_of(std::int64_t column) const {
@@ -73,7 +77,7 @@ class ExpandDepthwise : public Kernel {
                 std::int64_t pixels, std::int64_t pair, float *row) const;
     void compute(const Call &call, const Item &item, float *scratch) const;
 
-    ExpandDepthwiseOptions options_;
+    DepthwiseOptions options_;
     const DepthwiseKernels *kernels_;
     std::int64_t chunks_, pairs_;  // vectors of channels of the source, pairs of the result
     std::int64_t out_height_, out_width_;

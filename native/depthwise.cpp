@@ -1,4 +1,4 @@
-#include "expand_depthwise.hpp"
+#include "depthwise.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -34,7 +34,7 @@ std::int64_t whole_lines(std::int64_t count) {
     return ceil_div(count, kLine) * kLine;
 }
 
-const DepthwiseKernels &find_kernels(const ExpandDepthwiseOptions &o) {
+const DepthwiseKernels &find_kernels(const DepthwiseOptions &o) {
     const auto find = [&]() {
 #ifdef STRIDEWISE_AVX2
         if (o.isa == "avx512") return avx512_depthwise_kernels(o.taps, o.stride);
@@ -43,57 +43,59 @@ const DepthwiseKernels &find_kernels(const ExpandDepthwiseOptions &o) {
         return portable_depthwise_kernels(o.taps, o.stride, o.lanes);
     };
     const DepthwiseKernels *found = find();
-    require(found != nullptr, "expand_depthwise: there are no kernels for windows of " +
+    require(found != nullptr, "depthwise: there are no kernels for windows of " +
                                   std::to_string(o.taps) + " and strides of " +
                                   std::to_string(o.stride));
     return *found;
 }
 
-ExpandDepthwiseOptions checked(ExpandDepthwiseOptions o) {
+DepthwiseOptions checked(DepthwiseOptions o) {
     const auto known = winograd_isas(o.lanes);
     if (o.isa.empty()) o.isa = known.front();
     require(std::find(known.begin(), known.end(), o.isa) != known.end(),
-            "expand_depthwise: there are no " + o.isa + " kernels of " + std::to_string(o.lanes) +
+            "depthwise: there are no " + o.isa + " kernels of " + std::to_string(o.lanes) +
                 " lanes here");
     require(std::min({o.images, o.channels, o.height, o.width, o.middle}) >= 1,
-            "expand_depthwise: expected positive extents");
-    require(*std::min_element(o.pads.begin(), o.pads.end()) >= 0,
-            "expand_depthwise: negative padding");
+            "depthwise: expected positive extents");
+    require(o.expands || (o.channels == o.middle && !o.has_bias),
+            "depthwise: expected as many channels in as out, and one bias");
+    require(*std::min_element(o.pads.begin(), o.pads.end()) >= 0, "depthwise: negative padding");
     require(*std::max_element(o.pads.begin(), o.pads.end()) < o.taps,
-            "expand_depthwise: padding of a whole window");
+            "depthwise: padding of a whole window");
     require(o.threads >= 1, "threads: expected at least 1, got " + std::to_string(o.threads));
     return o;
 }
 
 }  // namespace
 
-struct ExpandDepthwise::Call {
+struct Depthwise::Call {
     const float *source, *weights, *depthwise_weights;
     const float *bias, *depthwise_bias;  // padded with zeros to whole pairs of vectors
     float *result;
 };
 
-ExpandDepthwise::ExpandDepthwise(ExpandDepthwiseOptions options, const PostOps &post_ops,
-                                 std::size_t between)
+Depthwise::Depthwise(DepthwiseOptions options, const PostOps &post_ops, std::size_t between)
     : options_(checked(std::move(options))), kernels_(&find_kernels(options_)) {
     const auto &o = options_;
     const std::int64_t lanes = kernels_->lanes;
     out_height_ = (o.height + o.pads[0] + o.pads[2] - o.taps) / o.stride + 1;
     out_width_ = (o.width + o.pads[1] + o.pads[3] - o.taps) / o.stride + 1;
     require(o.height + o.pads[0] + o.pads[2] >= o.taps && o.width + o.pads[1] + o.pads[3] >= o.taps,
-            "expand_depthwise: the window does not fit into the padded source");
+            "depthwise: the window does not fit into the padded source");
     chunks_ = ceil_div(o.channels, lanes);
     pairs_ = ceil_div(o.middle, 2 * lanes);
     source_ = strides_of(o.channels_last, lanes, o.channels, o.height, o.width);
     result_ = strides_of(o.channels_last, lanes, o.middle, out_height_, out_width_);
-    require(between <= post_ops.size(), "expand_depthwise: expected post-ops between both");
+    require(between <= (o.expands ? post_ops.size() : 0),
+            "depthwise: expected post-ops between both");
     for (const auto &post_op : post_ops) {
         stages_.push_back(stage_of(post_op));
         require(stages_.back().op < StageOp::sum,
-                "expand_depthwise: post-ops with operands are not applied");
+                "depthwise: post-ops with operands are not applied");
     }
     between_ = static_cast<int>(between);
-    args_ = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, kDepthwiseWeights, DNNL_ARG_DST};
+    args_ = {DNNL_ARG_SRC, kDepthwiseWeights, DNNL_ARG_DST};
+    if (o.expands) args_.push_back(DNNL_ARG_WEIGHTS);
     if (o.has_bias) args_.push_back(DNNL_ARG_BIAS);
     if (o.has_depthwise_bias) args_.push_back(kDepthwiseBias);
     plan_items();
@@ -101,7 +103,7 @@ ExpandDepthwise::ExpandDepthwise(ExpandDepthwiseOptions options, const PostOps &
 
 // As few strips and bands as fit, as pixels at their edges are computed for both; then pairs are
 // split until all threads have enough to do.
-void ExpandDepthwise::plan_items() {
+void Depthwise::plan_items() {
     const auto &o = options_;
     const std::int64_t lanes = kernels_->lanes, wanted = kPieces * o.threads;
     const auto nbytes = [](std::int64_t count) {
@@ -111,7 +113,8 @@ void ExpandDepthwise::plan_items() {
     strips_ = ceil_div(out_width_, std::max((columns - o.taps) / o.stride + 1, kFewest));
     const std::int64_t wide = read_by(ceil_div(out_width_, strips_));
     const std::int64_t rows = kBandBytes / nbytes(chunks_ * lanes * wide);
-    bands_ = ceil_div(out_height_, std::max((rows - o.taps) / o.stride + 1, kFewest));
+    bands_ =
+        o.expands ? ceil_div(out_height_, std::max((rows - o.taps) / o.stride + 1, kFewest)) : 1;
     const std::int64_t cells = o.images * bands_ * strips_;
     splits_ = std::clamp<std::int64_t>(ceil_div(wanted, cells), 1, pairs_);
     const std::int64_t more = ceil_div(wanted, cells * splits_);
@@ -120,11 +123,11 @@ void ExpandDepthwise::plan_items() {
     // One more row, of zeros, stands for those above and below the image.
     ring_count_ = (o.taps + 1) * row_count_;
     const std::int64_t high = read_by(ceil_div(out_height_, bands_));
-    gathered_count_ = o.channels_last ? high * wide * chunks_ * lanes : 0;
+    gathered_count_ = gathers() ? high * wide * chunks_ * lanes : 0;
     thread_count_ = whole_lines(ring_count_ + gathered_count_);
 }
 
-ExpandDepthwise::Item ExpandDepthwise::item(std::int64_t index) const {
+Depthwise::Item Depthwise::item(std::int64_t index) const {
     const std::int64_t split = index % splits_, strip = index / splits_ % strips_;
     const std::int64_t band = index / (splits_ * strips_) % bands_;
     return {index / (splits_ * strips_ * bands_), out_height_ * band / bands_,
@@ -133,7 +136,7 @@ ExpandDepthwise::Item ExpandDepthwise::item(std::int64_t index) const {
             pairs_ * (split + 1) / splits_};
 }
 
-ExpandDepthwise::Region ExpandDepthwise::region(const Item &item) const {
+Depthwise::Region Depthwise::region(const Item &item) const {
     const auto &o = options_;
     const std::int64_t top = top_of(item.row), left = left_of(item.column);
     return {std::max<std::int64_t>(top, 0),
@@ -142,25 +145,25 @@ ExpandDepthwise::Region ExpandDepthwise::region(const Item &item) const {
             std::min(left + read_by(item.column_end - item.column), o.width)};
 }
 
-std::string ExpandDepthwise::impl() const {
-    return "expand_depthwise:" + options_.isa;
+std::string Depthwise::impl() const {
+    return (options_.expands ? "expand_depthwise:" : "depthwise:") + options_.isa;
 }
 
-std::size_t ExpandDepthwise::scratchpad_nbytes() const {
+std::size_t Depthwise::scratchpad_nbytes() const {
     const std::int64_t biases = 2 * pairs_ * 2 * kernels_->lanes;
     return static_cast<std::size_t>(whole_lines(biases) + options_.threads * thread_count_) *
            sizeof(float);
 }
 
-MemoryDesc ExpandDepthwise::image_desc(std::int64_t channels, std::int64_t height,
-                                       std::int64_t width) const {
+MemoryDesc Depthwise::image_desc(std::int64_t channels, std::int64_t height,
+                                 std::int64_t width) const {
     const std::string tag = options_.channels_last  ? "acdb"
                             : kernels_->lanes == 16 ? "aBcd16b"
                                                     : "aBcd8b";
     return MemoryDesc({options_.images, channels, height, width}, "f32", tag);
 }
 
-MemoryDesc ExpandDepthwise::arg_desc(int arg) const {
+MemoryDesc Depthwise::arg_desc(int arg) const {
     const auto &o = options_;
     const bool wide = kernels_->lanes == 16;
     switch (arg) {
@@ -179,14 +182,14 @@ MemoryDesc ExpandDepthwise::arg_desc(int arg) const {
                               "f32", "a");
         default:
             require(std::find(args_.begin(), args_.end(), arg) != args_.end(),
-                    "expand_depthwise: there is no argument " + std::to_string(arg));
+                    "depthwise: there is no argument " + std::to_string(arg));
             return MemoryDesc({o.middle}, "f32", "a");
     }
 }
 
 // What an item reads of the source as products want it: [row][chunk][pixel][lane].
-void ExpandDepthwise::gather(const Call &call, const Item &item, const Region &region,
-                             float *gathered) const {
+void Depthwise::gather(const Call &call, const Item &item, const Region &region,
+                       float *gathered) const {
     const std::int64_t lanes = kernels_->lanes, wide = region.column_end - region.column;
     const std::int64_t whole = options_.channels / lanes, rest = options_.channels % lanes;
     for (std::int64_t row = region.row; row < region.row_end; ++row) {
@@ -204,8 +207,8 @@ void ExpandDepthwise::gather(const Call &call, const Item &item, const Region &r
 }
 
 // Pixels of one row of one pair of vectors between both convolutions.
-void ExpandDepthwise::expand(const Call &call, const float *source, std::int64_t chunk_stride,
-                             std::int64_t pixels, std::int64_t pair, float *row) const {
+void Depthwise::expand(const Call &call, const float *source, std::int64_t chunk_stride,
+                       std::int64_t pixels, std::int64_t pair, float *row) const {
     const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
     const std::int64_t panel = ceil_div(options_.channels, kInputBlock) * kInputBlock * 2 * lanes;
     const std::int64_t groups = ceil_div(pixels, rows);
@@ -233,7 +236,7 @@ void ExpandDepthwise::expand(const Call &call, const float *source, std::int64_t
     }
 }
 
-void ExpandDepthwise::compute(const Call &call, const Item &item, float *scratch) const {
+void Depthwise::compute(const Call &call, const Item &item, float *scratch) const {
     const auto &o = options_;
     const std::int64_t lanes = kernels_->lanes;
     const Region region = this->region(item);
@@ -246,13 +249,12 @@ void ExpandDepthwise::compute(const Call &call, const Item &item, float *scratch
         std::fill(begin, begin + margin, 0.0F);
         std::fill(begin + margin + wide * 2 * lanes, begin + row_count_, 0.0F);
     }
-    if (o.channels_last) gather(call, item, region, gathered);
-    const float *source = o.channels_last
-                              ? gathered
-                              : call.source + item.image * source_.image +
-                                    region.row * source_.row + region.column * source_.pixel;
-    const std::int64_t source_row = o.channels_last ? chunks_ * wide * lanes : source_.row;
-    const std::int64_t source_chunk = o.channels_last ? wide * lanes : source_.chunk;
+    if (gathers()) gather(call, item, region, gathered);
+    const float *given = call.source + item.image * source_.image + region.row * source_.row +
+                         region.column * source_.pixel;
+    const float *source = gathers() ? gathered : given;
+    const std::int64_t source_row = gathers() ? chunks_ * wide * lanes : source_.row;
+    const std::int64_t source_chunk = gathers() ? wide * lanes : source_.chunk;
     const float *rows[kMostTaps];
     DepthwiseRow work{};
     work.rows = rows;
@@ -270,8 +272,14 @@ void ExpandDepthwise::compute(const Call &call, const Item &item, float *scratch
         for (std::int64_t out = item.row; out < item.row_end; ++out) {
             const std::int64_t top = top_of(out), bottom = std::min(top + o.taps, o.height);
             for (next = std::max(next, top); next < bottom; ++next) {
-                expand(call, source + (next - region.row) * source_row, source_chunk, wide, pair,
-                       ring + next % o.taps * row_count_ + margin);
+                const float *from = source + (next - region.row) * source_row;
+                float *to = ring + next % o.taps * row_count_ + margin;
+                if (o.expands) {
+                    expand(call, from, source_chunk, wide, pair, to);
+                } else {
+                    kernels_->gather({from + 2 * pair * source_chunk, source_.pixel, source_chunk,
+                                      wide, work.lanes, to});
+                }
             }
             for (int tap = 0; tap < o.taps; ++tap) {
                 const std::int64_t row = top + tap;
@@ -285,7 +293,7 @@ void ExpandDepthwise::compute(const Call &call, const Item &item, float *scratch
     }
 }
 
-void ExpandDepthwise::execute(const std::vector<void *> &data, void *scratchpad) const {
+void Depthwise::execute(const std::vector<void *> &data, void *scratchpad) const {
     const auto &o = options_;
     const std::int64_t count = pairs_ * 2 * kernels_->lanes;
     auto *biases = static_cast<float *>(scratchpad);
@@ -295,13 +303,13 @@ void ExpandDepthwise::execute(const std::vector<void *> &data, void *scratchpad)
         std::copy(given, given + o.middle, to);
     };
     if (o.has_bias) pad(4, biases);
-    if (o.has_depthwise_bias) pad(o.has_bias ? 5 : 4, biases + count);
+    if (o.has_depthwise_bias) pad(args_.size() - 1, biases + count);
     const Call call{static_cast<const float *>(data[0]),
+                    o.expands ? static_cast<const float *>(data[3]) : nullptr,
                     static_cast<const float *>(data[1]),
-                    static_cast<const float *>(data[2]),
                     biases,
                     biases + count,
-                    static_cast<float *>(data[3])};
+                    static_cast<float *>(data[2])};
     float *scratch = biases + whole_lines(2 * count);
     Shares items(item_count(), o.threads);
     in_parallel(o.threads, [&](int part, int) {

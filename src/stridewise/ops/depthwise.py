@@ -1,0 +1,196 @@
+"""Depthwise convolution, alone or in one kernel with the convolution of 1x1 before it.
+
+Inverted residuals widen an image by a convolution of 1x1 only to filter each channel by itself
+(Sandler et al., arXiv:1801.04381). What lies between is the largest tensor of the block; where one
+kernel computes both, a few rows of it are computed when they are needed, and stay in the caches
+nearest to the core. The kernels are our own, ``native/depthwise.cpp``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from stridewise.graph import Node
+from stridewise.ops import winograd
+from stridewise.ops.geometry import canonical_shape
+from stridewise.ops.kernels import (
+    Arg,
+    Call,
+    KernelContext,
+    KernelOption,
+    KernelSpec,
+    MemorySpec,
+    behind_ahead,
+    from_ahead,
+    input_of,
+    output_of,
+)
+from stridewise.ops.post_ops import fused
+
+__all__ = ["ALONE", "KIND", "depthwise_options", "options_with_expansion"]
+
+ALONE, KIND = "depthwise", "expand_depthwise"
+"""The kinds of these kernels in a :class:`KernelSpec`, without and with the convolution of 1x1."""
+
+_WINDOWS = (3, 5)
+_STRIDES = (1, 2)
+
+
+def _is_expansion(context: KernelContext) -> bool:
+    """Return whether a convolution is one of 1x1 over an image, with constant weights."""
+    node = context.node
+    weights = context.value(node.inputs[1]).shape
+    return (
+        len(weights) == 4
+        and weights[2:] == (1, 1)
+        and node.int_attr("groups", 1) == 1
+        and node.ints_attr("strides", (1, 1)) == (1, 1)
+        and node.ints_attr("pads", (0,) * 4) == (0,) * 4
+        and _is_known(context)
+    )
+
+
+def _is_depthwise(context: KernelContext) -> bool:
+    """Return whether a convolution filters each channel by itself, in windows that there are."""
+    node = context.node
+    weights = context.value(node.inputs[1]).shape
+    if len(weights) != 4:
+        return False
+    rows, columns = node.ints_attr("strides", (1, 1))
+    return (
+        weights[:2] == (node.int_attr("groups", 1), 1)
+        and weights[2] == weights[3] in _WINDOWS
+        and rows == columns in _STRIDES
+        and node.ints_attr("dilations", (1, 1)) == (1, 1)
+        and max(node.ints_attr("pads", (0,) * 4)) < weights[2]
+        and _is_known(context)
+    )
+
+
+def _is_known(context: KernelContext) -> bool:
+    """Return whether weights and bias are constants, and no post-op has an operand."""
+    node = context.node
+    constant = all(context.is_constant(name) for name in node.inputs[1:] if name)
+    return constant and all(post.operand is None for post in node.post_ops)
+
+
+def _bias(node: Node) -> bool:
+    return len(node.inputs) > 2 and bool(node.inputs[2])
+
+
+def _lanes(context: KernelContext) -> int:
+    """Return the lanes of a vector of the target, for which there are kernels; else 0."""
+    for fmt in context.formats(context.node.outputs[0]).values():
+        if fmt.is_blocked and fmt.blocks[-1].size in (8, 16):
+            return fmt.blocks[-1].size
+    return 0
+
+
+def _kinds(context: KernelContext, *names: str) -> Iterator[str]:
+    """Yield the kinds of storage that kernels take and all of some values have."""
+    offers = [context.formats(name) for name in names]
+    for kind, fmt in offers[0].items():
+        if (fmt.is_blocked or kind == "channels-last") and all(kind in offer for offer in offers):
+            yield kind
+
+
+def depthwise_options(context: KernelContext) -> Iterator[KernelOption]:
+    """Yield our own ways to compute a depthwise convolution."""
+    node, lanes = context.node, _lanes(context)
+    if not lanes or not _is_depthwise(context):
+        return
+    for kind in _kinds(context, node.inputs[0], node.outputs[0]):
+        source, result = (context.formats(n)[kind] for n in (node.inputs[0], node.outputs[0]))
+        spec = _alone(context, kind, lanes)
+        if winograd.unknown_post_op(spec.post_ops):
+            continue
+        args = (Arg("src", input_of(0)), *_own_args(node, spec))
+        yield KernelOption(
+            f"in rows, {kind}",
+            (source, *(None,) * (len(node.inputs) - 1)),
+            (result,),
+            (Call(spec, args),),
+        )
+
+
+def options_with_expansion(context: KernelContext) -> Iterator[KernelOption]:
+    """Yield the ways to compute a depthwise convolution together with that of 1x1 before it."""
+    ahead, lanes = context.ahead(), _lanes(context)
+    if ahead is None or not lanes or not _is_depthwise(context) or not _is_expansion(ahead):
+        return
+    first, node = ahead.node, context.node
+    for kind in _kinds(context, first.inputs[0], node.inputs[0], node.outputs[0]):
+        spec = _with_expansion(ahead, context, kind, lanes)
+        if winograd.unknown_post_op(spec.post_ops):
+            continue
+        names = (first.inputs[0], node.inputs[0], node.outputs[0])
+        source, between, result = (context.formats(name)[kind] for name in names)
+        absent = (None,) * (len(first.inputs) - 1)
+        args = [from_ahead(Arg("src", input_of(0))), from_ahead(Arg("weights", input_of(1)))]
+        if _bias(first):
+            args.append(from_ahead(Arg("bias", input_of(2))))
+        yield behind_ahead(
+            KernelOption("", (source, *absent), (between,)),
+            kind,
+            algorithm=f"with its expansion, {kind}",
+            inputs=(None,) * (len(node.inputs) - 1),
+            outputs=(result,),
+            calls=(Call(spec, (*args, *_own_args(node, spec))),),
+        )
+
+
+def _own_args(node: Node, spec: KernelSpec) -> tuple[Arg, ...]:
+    """Return the arguments of the depthwise convolution, alone or not."""
+    weights = spec.memory("depthwise_weights")
+    assert weights is not None  # below
+    args = [Arg("depthwise_weights", input_of(1), reshape=weights.dims)]
+    if _bias(node):
+        args.append(Arg("depthwise_bias", input_of(2)))
+    return (*args, Arg("dst", output_of()))
+
+
+def _alone(context: KernelContext, kind: str, lanes: int) -> KernelSpec:
+    node = context.node
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    window = context.value(node.inputs[1]).shape
+    source, result = context.formats(x.name)[kind], context.formats(y.name)[kind]
+    src = MemorySpec.of(source, canonical_shape(x, source))
+    dst = MemorySpec.of(result, canonical_shape(y, result))
+    filters = MemorySpec((window[0], 1, *window[1:]), f"Abcde{2 * lanes}a")
+    memories = [("src", src), ("depthwise_weights", filters)]
+    if _bias(node):
+        memories.append(("depthwise_bias", MemorySpec((window[0],), "a")))
+    pads = node.ints_attr("pads", (0,) * 4)
+    params = (
+        ("begins", pads[:2]),
+        ("between", 0),
+        ("ends", pads[2:]),
+        ("lanes", lanes),
+        ("stride", node.ints_attr("strides", (1, 1))[0]),
+        ("taps", window[2]),
+    )
+    posts = fused(node, dst, accumulate=False).specs
+    flops = 2.0 * prod(y.shape) * prod(window[1:])
+    return KernelSpec(ALONE, (*memories, ("dst", dst)), params, posts, flops=flops)
+
+
+def _with_expansion(
+    ahead: KernelContext, context: KernelContext, kind: str, lanes: int
+) -> KernelSpec:
+    alone, first = _alone(context, kind, lanes), ahead.node
+    x, weights = ahead.value(first.inputs[0]), ahead.value(first.inputs[1]).shape
+    source = ahead.formats(x.name)[kind]
+    src = MemorySpec.of(source, canonical_shape(x, source))
+    memories = [("src", src), ("weights", MemorySpec(weights, f"ABcd16b{2 * lanes}a"))]
+    if _bias(first):
+        memories.append(("bias", MemorySpec((weights[0],), "a")))
+    posts = fused(first, src, accumulate=False).specs
+    between = prod(context.value(context.node.inputs[0]).shape)
+    return KernelSpec(
+        KIND,
+        (*memories, *alone.memories[1:]),
+        tuple((key, len(posts) if key == "between" else value) for key, value in alone.params),
+        (*posts, *alone.post_ops),
+        flops=alone.flops + 2.0 * between * weights[1],
+    )

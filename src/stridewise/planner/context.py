@@ -1,0 +1,194 @@
+"""What operators' rooms may ask about a node while they describe its kernels.
+
+Nodes are looked at in a graph whose values know their Origin, against the formats of a target.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+from stridewise.formats import Format, same_bytes
+from stridewise.graph import Graph, Node, TensorType, Value
+from stridewise.ops import OPS
+from stridewise.ops.geometry import canonical_shape, user_format
+from stridewise.planner.targets import Target
+
+__all__ = ["NodeContext", "Pairs", "Storages", "placing"]
+
+
+class Storages:
+    """The storage formats of each value, those of equal bytes under one name."""
+
+    def __init__(self, graph: Graph, target: Target) -> None:
+        self._graph = graph
+        self._target = target
+        self._alike: dict[tuple[TensorType, Format | None], int] = {}
+        self._groups: dict[str, int] = {}
+        self._offers: dict[int, Mapping[str, Format]] = {}
+        self._known: dict[int, dict[str, Format]] = {}
+        self._keys: dict[tuple[int, Format], str] = {}
+
+    def group(self, name: str) -> int:
+        """Return a number that values of the same type and Origin share, and no others."""
+        found = self._groups.get(name)
+        if found is None:
+            value = self._graph.values[name]
+            found = self._alike.setdefault((value.type, value.origin), len(self._alike))
+            self._groups[name] = found
+        return found
+
+    def formats(self, name: str) -> Mapping[str, Format]:
+        """Return the formats that the target offers for a value, by kind."""
+        group = self.group(name)
+        found = self._offers.get(group)
+        if found is None:
+            found = self._offers[group] = self._target.formats(self._graph.values[name])
+        return found
+
+    def key(self, name: str, fmt: Format) -> str:
+        """Return the name under which a format of a value counts; like ones share a name."""
+        group = self.group(name)
+        found = self._keys.get((group, fmt))
+        if found is None:
+            found = self._keys[group, fmt] = self._find(name, fmt)
+        return found
+
+    def _find(self, name: str, fmt: Format) -> str:
+        group, value = self.group(name), self._graph.values[name]
+        if group not in self._known:
+            self._known[group] = self._distinct(value)
+        known = self._known[group]
+        shape = canonical_shape(value, fmt)
+        for key, other in known.items():
+            if same_bytes(fmt, other, shape):
+                return key
+        known[fmt.name] = fmt
+        return fmt.name
+
+    def format(self, name: str, key: str) -> Format:
+        """Return a format of that name."""
+        return self._known[self.group(name)][key]
+
+    def _distinct(self, value: Value) -> dict[str, Format]:
+        distinct: dict[str, Format] = {}
+        for fmt in (user_format(value), *self.formats(value.name).values()):
+            shape = canonical_shape(value, fmt)
+            if not any(same_bytes(fmt, other, shape) for other in distinct.values()):
+                distinct[fmt.name] = fmt
+        return distinct
+
+
+class NodeContext:
+    """What an operator's room may ask; see :class:`stridewise.ops.kernels.KernelContext`."""
+
+    def __init__(
+        self, graph: Graph, storages: Storages, node: Node, placing: Mapping[str, str], pairs: Pairs
+    ) -> None:
+        self._graph, self._storages, self._node = graph, storages, node
+        self._placing, self._pairs = placing, pairs
+
+    @property
+    def node(self) -> Node:
+        """The node."""
+        return self._node
+
+    def value(self, name: str) -> Value:
+        """Return a value of the graph."""
+        return self._graph.value(name)
+
+    def is_constant(self, name: str) -> bool:
+        """Return whether a value is known before the run."""
+        return name in self._graph.constants
+
+    def formats(self, name: str) -> Mapping[str, Format]:
+        """Return the storage formats that the target offers for a value, by kind."""
+        return self._storages.formats(name)
+
+    def may_place(self, index: int) -> bool:
+        """Return whether input ``index`` may be produced inside an output of this node."""
+        name = self._node.inputs[index]
+        return self._placing.get(name) == self._node.name
+
+    def ahead(self) -> NodeContext | None:
+        """Return the context of the node whose result one kernel could compute with this one's."""
+        return self._of(self._pairs.ahead.get(self._node.name))
+
+    def behind(self) -> NodeContext | None:
+        """Return the context of the node of which this one is ahead."""
+        return self._of(self._pairs.behind.get(self._node.name))
+
+    def _of(self, node: Node | None) -> NodeContext | None:
+        if node is None:
+            return None
+        return NodeContext(self._graph, self._storages, node, self._placing, self._pairs)
+
+    def signature(self) -> Hashable:
+        """Return all that a room may learn here, names aside.
+
+        Nodes of one signature have the same options, so whatever else a context may tell one day
+        belongs in here.
+        """
+        neighbors = (self.ahead(), self.behind())
+        return (self._own(), *(None if other is None else other._own() for other in neighbors))
+
+    def _own(self) -> Hashable:
+        node = self._node
+        names = (*node.inputs, *node.outputs)
+        first: dict[str, int] = {}
+        return (
+            (node.op, node.attrs, node.post_ops, len(node.inputs)),
+            tuple([first.setdefault(name, index) for index, name in enumerate(names)]),
+            tuple([self._storages.group(name) if name else -1 for name in names]),
+            tuple([self.is_constant(name) for name in node.inputs]),
+            tuple([self.may_place(index) for index in range(len(node.inputs))]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Which nodes one kernel could compute together, by the name of either.
+
+    Attributes:
+        ahead: the node that makes input 0.
+        behind: the only reader.
+    """
+
+    ahead: Mapping[str, Node]
+    behind: Mapping[str, Node]
+
+    @classmethod
+    def of(cls, graph: Graph) -> Pairs:
+        """Return the nodes that nobody but a node that joins them reads."""
+        producers, readers = graph.producers(), Counter[str]()
+        for node in graph.nodes:
+            readers.update(node.inputs)
+        readers.update(graph.outputs)
+        ahead: dict[str, Node] = {}
+        for node in graph.nodes:
+            joins = OPS[node.op].joins if node.op in OPS else ()
+            producer = producers.get(node.inputs[0]) if joins else None
+            if producer is not None and producer.op in joins and readers[node.inputs[0]] == 1:
+                ahead[node.name] = producer
+        by_name = {node.name: node for node in graph.nodes}
+        behind = {producer.name: by_name[name] for name, producer in ahead.items()}
+        return cls(ahead, behind)
+
+
+def placing(graph: Graph) -> dict[str, str]:
+    """Return, for each value, the one concat that it may be produced inside of.
+
+    Inputs of the graph lie in the caller's memory, and outputs must.
+    """
+    producers, outputs = graph.producers(), frozenset(graph.outputs)
+    found: dict[str, str] = {}
+    for node in graph.nodes:
+        if node.op != "concat":
+            continue
+        for name in node.inputs:
+            producer = producers.get(name)
+            movable = producer is not None and name not in outputs
+            if movable and node.inputs.count(name) == 1:
+                found.setdefault(name, node.name)
+    return found

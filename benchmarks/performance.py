@@ -101,7 +101,10 @@ def _parts() -> dict[str, str]:
     found = json.loads((RESULTS / "roofline.json").read_text())
     machine = Machine.from_json(found["machine"])
     rows = [row for row in map(Row.from_json, found["rows"]) if row.batch == 1]
-    raced = json.loads((RESULTS / "models.json").read_text())
+    raced, wide = (
+        [Raced.from_json(row) for row in json.loads((RESULTS / name).read_text())["rows"]]
+        for name in ("models.json", "models-avx512.json")
+    )
     sweeps = [Sweep.from_json(item) for item in json.loads((RESULTS / "growth.json").read_text())]
     blocked = [
         Blocked.from_json(item) for item in json.loads((RESULTS / "blocking.json").read_text())
@@ -110,7 +113,8 @@ def _parts() -> dict[str, str]:
         "machine": f"{machine.name}, {machine.date}:\n\n{machine_table(machine, ('read', 'copy'))}",
         "limits": _limits(rows, machine),
         "shares": share_table(rows, machine),
-        "peers": _peers([Raced.from_json(row) for row in raced["rows"]]),
+        "peers": _peers(raced),
+        "peers_avx512": _peers(wide),
         "growth": verdicts(sweeps),
         "blocking": _blocks(blocked),
     }

@@ -119,6 +119,20 @@ def test_other_pairs_are_not_on_offer(graph):
     assert offered(plan) == []
 
 
+def test_equal_nodes_before_other_readers_have_other_options():
+    b, x = net(1, 32, 12, 12)
+    halves = [b.op("relu", [conv(b, x)]) for _ in range(3)]
+    attrs = {"kernel": (2, 2), "strides": (2, 2)}
+    outputs = [b.op("max_pool", [halves[0]], attrs), b.op("avg_pool", [halves[1]], attrs)]
+    plan = planned(b.build([*outputs, depthwise(b, halves[2], 3, 1)]), together(1.0))
+    held = {
+        name: [item.option.held for item in group if item.option.held]
+        for name, group in plan.candidates.nodes.items()
+    }
+    # Before a depthwise convolution only one of 1x1 is an expansion.
+    assert [bool(held[node.name]) for node in plan.graph.nodes[:3]] == [True, False, False]
+
+
 def test_exact_plans_pool_no_winograd_tiles_and_still_join_expansions():
     target = onednn_cpu(MACHINE, "exact")
     for graph, count in ((halved(), 0), (inverted(), 1)):

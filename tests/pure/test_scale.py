@@ -14,7 +14,7 @@ from tests.networks import F32, Net, networks
 from stridewise.graph import Graph
 from stridewise.ops.kernels import KernelSpec
 from stridewise.passes import simplify
-from stridewise.planner import candidates, derive, integer, make_plan, make_plans
+from stridewise.planner import candidates, context, derive, integer, make_plan, make_plans
 from stridewise.planner.cost import KernelCost, Roofline
 from stridewise.planner.integer import minimize_tables
 from stridewise.planner.solve import Choice, Problem, solve
@@ -146,8 +146,8 @@ def test_what_is_worked_out_once_is_the_same_as_for_each_node(graph):
     derived = derive(simplify(graph).graph).graph
     shared = candidates.enumerate_candidates(derived, TARGET, Random(3))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(candidates._Context, "signature", lambda context: context.node.name)
-        patch.setattr(candidates.Storages, "group", lambda _storages, name: name)
+        patch.setattr(context.NodeContext, "signature", lambda seen: seen.node.name)
+        patch.setattr(context.Storages, "group", lambda _storages, name: name)
         alone = candidates.enumerate_candidates(derived, TARGET, Random(3))
     assert shared.nodes == alone.nodes
     assert shared.refusals == alone.refusals

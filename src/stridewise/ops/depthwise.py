@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from math import prod
 
 from stridewise.graph import Node
-from stridewise.ops import winograd
-from stridewise.ops.geometry import canonical_shape
+from stridewise.ops.geometry import block_lanes, canonical_shape
 from stridewise.ops.kernels import (
     Arg,
     Call,
@@ -26,13 +25,14 @@ from stridewise.ops.kernels import (
     input_of,
     output_of,
 )
-from stridewise.ops.post_ops import fused
+from stridewise.ops.post_ops import fused, unknown_post_op
 
 __all__ = ["ALONE", "KIND", "depthwise_options", "options_with_expansion"]
 
 ALONE, KIND = "depthwise", "expand_depthwise"
 """The kinds of these kernels in a :class:`KernelSpec`, without and with the convolution of 1x1."""
 
+_LANES = (8, 16)
 _WINDOWS = (3, 5)
 _STRIDES = (1, 2)
 
@@ -79,14 +79,6 @@ def _bias(node: Node) -> bool:
     return len(node.inputs) > 2 and bool(node.inputs[2])
 
 
-def _lanes(context: KernelContext) -> int:
-    """Return the lanes of a vector of the target, for which there are kernels; else 0."""
-    for fmt in context.formats(context.node.outputs[0]).values():
-        if fmt.is_blocked and fmt.blocks[-1].size in (8, 16):
-            return fmt.blocks[-1].size
-    return 0
-
-
 def _kinds(context: KernelContext, *names: str) -> Iterator[str]:
     """Yield the kinds of storage that kernels take and all of some values have."""
     offers = [context.formats(name) for name in names]
@@ -97,13 +89,13 @@ def _kinds(context: KernelContext, *names: str) -> Iterator[str]:
 
 def depthwise_options(context: KernelContext) -> Iterator[KernelOption]:
     """Yield our own ways to compute a depthwise convolution."""
-    node, lanes = context.node, _lanes(context)
-    if not lanes or not _is_depthwise(context):
+    node, lanes = context.node, block_lanes(context)
+    if lanes not in _LANES or not _is_depthwise(context):
         return
     for kind in _kinds(context, node.inputs[0], node.outputs[0]):
         source, result = (context.formats(n)[kind] for n in (node.inputs[0], node.outputs[0]))
         spec = _alone(context, kind, lanes)
-        if winograd.unknown_post_op(spec.post_ops):
+        if unknown_post_op(spec.post_ops):
             continue
         args = (Arg("src", input_of(0)), *_own_args(node, spec))
         yield KernelOption(
@@ -116,13 +108,15 @@ def depthwise_options(context: KernelContext) -> Iterator[KernelOption]:
 
 def options_with_expansion(context: KernelContext) -> Iterator[KernelOption]:
     """Yield the ways to compute a depthwise convolution together with that of 1x1 before it."""
-    ahead, lanes = context.ahead(), _lanes(context)
-    if ahead is None or not lanes or not _is_depthwise(context) or not _is_expansion(ahead):
+    ahead, lanes = context.ahead(), block_lanes(context)
+    if ahead is None or lanes not in _LANES:
+        return
+    if not _is_depthwise(context) or not _is_expansion(ahead):
         return
     first, node = ahead.node, context.node
     for kind in _kinds(context, first.inputs[0], node.inputs[0], node.outputs[0]):
         spec = _with_expansion(ahead, context, kind, lanes)
-        if winograd.unknown_post_op(spec.post_ops):
+        if unknown_post_op(spec.post_ops):
             continue
         names = (first.inputs[0], node.inputs[0], node.outputs[0])
         source, between, result = (context.formats(name)[kind] for name in names)

@@ -16,6 +16,7 @@ from stridewise.ops.kernels import Arg, Call, KernelContext, KernelSpec, MemoryS
 
 __all__ = [
     "Walk",
+    "block_lanes",
     "canonical_shape",
     "copy_call",
     "elementwise_formats",
@@ -27,6 +28,14 @@ __all__ = [
     "user_format",
     "walks",
 ]
+
+
+def block_lanes(context: KernelContext) -> int:
+    """Return the lanes of a vector of the target, which are the channels of its blocks; else 0."""
+    for fmt in context.formats(context.node.outputs[0]).values():
+        if fmt.is_blocked:
+            return fmt.blocks[-1].size
+    return 0
 
 
 def user_format(value: Value) -> Format:

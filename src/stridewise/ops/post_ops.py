@@ -14,7 +14,7 @@ from stridewise.graph import Node
 from stridewise.ops.activation import eltwise_steps
 from stridewise.ops.kernels import Alias, Arg, MemorySpec, PostOpSpec, input_of
 
-__all__ = ["BINARY_ALGORITHMS", "Fused", "fused", "input_formats"]
+__all__ = ["BINARY_ALGORITHMS", "Fused", "fused", "input_formats", "unknown_post_op"]
 
 BINARY_ALGORITHMS = {
     "add": "add",
@@ -24,6 +24,13 @@ BINARY_ALGORITHMS = {
     "maximum": "max",
     "minimum": "min",
 }
+
+_OWN_ELTWISE = frozenset(
+    {"abs", "clip", "clip_v2", "elu", "exp", "gelu_erf", "hardsigmoid", "hardswish", "linear"}
+    | {"log", "logistic", "pow", "relu", "soft_relu", "sqrt", "square", "swish", "tanh"}
+)
+_OWN_BINARY = frozenset({"add", "sub", "mul", "div", "max", "min"})
+"""What our own kernels apply, with ``_OWN_ELTWISE``: see ``native/parse_stages.cpp``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +92,12 @@ def input_formats(
     for index in post.operands:
         formats[index] = result
     return tuple(formats)
+
+
+def unknown_post_op(post_ops: tuple[PostOpSpec, ...]) -> str:
+    """Return a post-op that our own kernels cannot do, or ``""``."""
+    for post in post_ops:
+        known = {"eltwise": _OWN_ELTWISE, "binary": _OWN_BINARY}.get(post.kind)
+        if known is not None and post.algorithm not in known:
+            return post.algorithm
+    return ""

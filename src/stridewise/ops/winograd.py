@@ -14,7 +14,9 @@ from math import prod
 from typing import cast
 
 from stridewise.graph import Refusal
-from stridewise.ops.kernels import KernelContext, KernelOption, KernelSpec, MemorySpec, PostOpSpec
+from stridewise.ops.geometry import block_lanes
+from stridewise.ops.kernels import KernelContext, KernelOption, KernelSpec, MemorySpec
+from stridewise.ops.post_ops import unknown_post_op
 
 __all__ = [
     "KIND",
@@ -25,7 +27,6 @@ __all__ = [
     "pooled",
     "specs",
     "suits",
-    "unknown_post_op",
 ]
 
 KIND = "winograd"
@@ -41,11 +42,6 @@ TILES: Mapping[tuple[int, int], tuple[int, ...]] = {
 """Results of a tile along each axis with more than one tap, by the taps of the window."""
 
 _RULE = "winograd"
-_ELTWISE = frozenset(
-    {"abs", "clip", "clip_v2", "elu", "exp", "gelu_erf", "hardsigmoid", "hardswish", "linear"}
-    | {"log", "logistic", "pow", "relu", "soft_relu", "sqrt", "square", "swish", "tanh"}
-)
-_BINARY = frozenset({"add", "sub", "mul", "div", "max", "min"})
 
 
 def _padded(extent: int, multiple: int) -> int:
@@ -101,28 +97,11 @@ def option_nbytes(option: KernelOption) -> int:
     return sum(packed_nbytes(call.spec) for call in option.calls)
 
 
-def unknown_post_op(post_ops: tuple[PostOpSpec, ...]) -> str:
-    """Return a post-op that our own kernels cannot do, or ``""``."""
-    for post in post_ops:
-        known = {"eltwise": _ELTWISE, "binary": _BINARY}.get(post.kind)
-        if known is not None and post.algorithm not in known:
-            return post.algorithm
-    return ""
-
-
-def _lanes(context: KernelContext) -> int:
-    """Return the lanes of a vector of the target, which are the channels of its blocks."""
-    for fmt in context.formats(context.node.outputs[0]).values():
-        if fmt.is_blocked:
-            return fmt.blocks[-1].size
-    return 0
-
-
 def suits(context: KernelContext, direct: KernelSpec) -> bool:
     """Return whether windows and formats of a direct convolution are those of these kernels."""
     src, dst = _images(direct)
     window = context.value(context.node.inputs[1]).shape[2:]
-    tags = ("acdb", f"aBcd{_lanes(context)}b")
+    tags = ("acdb", f"aBcd{block_lanes(context)}b")
     return len(window) == 2 and bool(_tiles(window)) and src.tag == dst.tag and src.tag in tags
 
 
@@ -131,13 +110,13 @@ def _fills(context: KernelContext) -> bool:
     groups = context.node.int_attr("groups", 1)
     outputs, channels = context.value(context.node.inputs[1]).shape[:2]
     sizes = (channels, outputs // groups)
-    return groups == 1 or all(size % _lanes(context) == 0 for size in sizes)
+    return groups == 1 or all(size % block_lanes(context) == 0 for size in sizes)
 
 
 def _reason(context: KernelContext, direct: KernelSpec) -> str:
     """Return why a convolution with such a window cannot be computed so, or ``""``."""
     params = dict(direct.params)
-    has_blocks, unknown = _lanes(context) in (8, 16), unknown_post_op(direct.post_ops)
+    has_blocks, unknown = block_lanes(context) in (8, 16), unknown_post_op(direct.post_ops)
     reasons = (
         (params["strides"] != (1, 1), "it has strides"),
         (not context.is_constant(context.node.inputs[1]), "its weights are computed"),
@@ -184,7 +163,7 @@ def specs(context: KernelContext, direct: KernelSpec) -> Iterator[tuple[str, Ker
         yield Refusal(_RULE, context.node.name, reason)
         return
     src, dst = _images(direct)
-    lanes, params = _lanes(context), dict(direct.params)
+    lanes, params = block_lanes(context), dict(direct.params)
     window = context.value(context.node.inputs[1]).shape[2:]
     dilations = context.node.ints_attr("dilations", (1, 1))
     groups = context.node.int_attr("groups", 1)

@@ -26,10 +26,6 @@ constexpr std::int64_t kLine = 64 / sizeof(float);
 // The library's blocks of input channels of the weights.
 constexpr std::int64_t kInputBlock = 16;
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-    return (a + b - 1) / b;
-}
-
 std::int64_t whole_lines(std::int64_t count) {
     return ceil_div(count, kLine) * kLine;
 }
@@ -155,22 +151,15 @@ std::size_t Depthwise::scratchpad_nbytes() const {
            sizeof(float);
 }
 
-MemoryDesc Depthwise::image_desc(std::int64_t channels, std::int64_t height,
-                                 std::int64_t width) const {
-    const std::string tag = options_.channels_last  ? "acdb"
-                            : kernels_->lanes == 16 ? "aBcd16b"
-                                                    : "aBcd8b";
-    return MemoryDesc({options_.images, channels, height, width}, "f32", tag);
-}
-
 MemoryDesc Depthwise::arg_desc(int arg) const {
     const auto &o = options_;
     const bool wide = kernels_->lanes == 16;
     switch (arg) {
         case DNNL_ARG_SRC:
-            return image_desc(o.channels, o.height, o.width);
+            return image_desc({o.images, o.channels, o.height, o.width}, o.channels_last, o.lanes);
         case DNNL_ARG_DST:
-            return image_desc(o.middle, out_height_, out_width_);
+            return image_desc({o.images, o.middle, out_height_, out_width_}, o.channels_last,
+                              o.lanes);
         case DNNL_ARG_WEIGHTS:
             return MemoryDesc({o.middle, o.channels, 1, 1}, "f32",
                               wide ? "ABcd16b32a" : "ABcd16b16a");

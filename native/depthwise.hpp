@@ -57,7 +57,6 @@ class Depthwise : public Kernel {
         std::int64_t row, row_end, column, column_end;
     };
 
-    MemoryDesc image_desc(std::int64_t channels, std::int64_t height, std::int64_t width) const;
     void plan_items();
     std::int64_t item_count() const { return options_.images * bands_ * strips_ * splits_; }
     Item item(std::int64_t index) const;

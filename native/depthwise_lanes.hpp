@@ -3,7 +3,7 @@
 
 #include "depthwise_kernels.hpp"
 #include "stage_lanes.hpp"
-#include "winograd_vectors.hpp"
+#include "vectors.hpp"
 
 namespace stridewise {
 namespace {

@@ -7,6 +7,10 @@
 
 namespace stridewise {
 
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+    return (a + b - 1) / b;
+}
+
 // Where the elements of an image lie. Strides are in elements.
 struct ImageStrides {
     std::int64_t image;
@@ -20,7 +24,7 @@ constexpr ImageStrides strides_of(bool channels_last, std::int64_t lanes, std::i
                                   std::int64_t height, std::int64_t width) {
     if (channels_last) return {height * width * channels, lanes, width * channels, channels};
     const std::int64_t chunk = height * width * lanes;
-    return {(channels + lanes - 1) / lanes * chunk, chunk, width * lanes, lanes};
+    return {ceil_div(channels, lanes) * chunk, chunk, width * lanes, lanes};
 }
 
 }  // namespace stridewise

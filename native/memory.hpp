@@ -114,4 +114,8 @@ void prepack_into(const void *bytes, const MemoryDesc &src, const MemoryDesc &ds
 std::unique_ptr<Buffer> prepack(const void *bytes, const MemoryDesc &src, const MemoryDesc &dst,
                                 int threads);
 
+// Images x channels x height x width of float32 as our own kernels take them: with channels last,
+// or in blocks of 8 or 16 channels.
+MemoryDesc image_desc(const Dims &dims, bool channels_last, int lanes);
+
 }  // namespace stridewise

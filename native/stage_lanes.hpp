@@ -4,7 +4,7 @@
 #pragma once
 
 #include "stages.hpp"
-#include "winograd_vectors.hpp"
+#include "vectors.hpp"
 
 namespace stridewise {
 namespace {

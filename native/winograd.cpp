@@ -21,10 +21,6 @@ constexpr std::int64_t kOutputTiles = 8;
 // Into how many pieces each thread's share of the pixels is cut, so that others can help.
 constexpr std::int64_t kRuns = 8;
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-    return (a + b - 1) / b;
-}
-
 // An odd number of lines, so that places of the window, which are written together, are in
 // different sets of the caches.
 std::int64_t off_page(std::int64_t count) {
@@ -224,17 +220,10 @@ std::size_t Winograd::scratchpad_nbytes() const {
            sizeof(float);
 }
 
-MemoryDesc Winograd::image_desc(std::int64_t channels, std::int64_t height,
-                                std::int64_t width) const {
-    const std::string tag = options_.channels_last  ? "acdb"
-                            : kernels_->lanes == 16 ? "aBcd16b"
-                                                    : "aBcd8b";
-    return MemoryDesc({options_.images, channels, height, width}, "f32", tag);
-}
-
 MemoryDesc Winograd::arg_desc(int arg) const {
     if (arg == DNNL_ARG_SRC) {
-        return image_desc(options_.channels, options_.height, options_.width);
+        return image_desc({options_.images, options_.channels, options_.height, options_.width},
+                          options_.channels_last, options_.lanes);
     }
     if (arg == DNNL_ARG_WEIGHTS) {
         return MemoryDesc({static_cast<std::int64_t>(packed_count())}, "f32", "a");
@@ -248,7 +237,8 @@ MemoryDesc Winograd::arg_desc(int arg) const {
             "winograd: there is no argument " + std::to_string(arg));
     std::int64_t high = shape_.out_height / shape_.pool, wide = shape_.out_width / shape_.pool;
     if (is_transposed(options_)) std::swap(high, wide);
-    return image_desc(options_.outputs, high, wide);
+    return image_desc({options_.images, options_.outputs, high, wide}, options_.channels_last,
+                      options_.lanes);
 }
 
 void Winograd::pack(const float *weights, float *packed, std::int64_t first,

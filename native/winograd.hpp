@@ -63,7 +63,6 @@ class Winograd : public Kernel {
     }
     std::int64_t tile_count() const;
     std::size_t packed_count() const;
-    MemoryDesc image_desc(std::int64_t channels, std::int64_t height, std::int64_t width) const;
     std::int64_t slot() const { return group_tiles_ * kernels_->lanes * chunks_; }
     // The tiles of a block in groups, each of all chunks of channels: `from` to `to` of these.
     void transform(const Call &call, std::int64_t first, std::int64_t count, std::int64_t from,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "images.hpp"
+
 namespace stridewise {
 namespace {
 
@@ -21,10 +23,6 @@ constexpr double kUneven = 0.1;
 constexpr double kLatency = 4;
 // Which part of the first-level cache a panel of weights fills, beside the tiles.
 constexpr std::int64_t kPanelShare = 2;
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-    return (a + b - 1) / b;
-}
 
 struct Model {
     const WinogradWork &work;

@@ -4,9 +4,9 @@
 #pragma once
 
 #include "stage_lanes.hpp"
+#include "vectors.hpp"
 #include "winograd_kernels.hpp"
 #include "winograd_points.hpp"
-#include "winograd_vectors.hpp"
 
 namespace stridewise {
 namespace {

@@ -69,12 +69,13 @@ std::int64_t count_of(const std::vector<Fold::Digit> &digits) {
     return count;
 }
 
-// The offset of the number-th element of digits, the last of which runs fastest.
-std::int64_t offset_of(const std::vector<Fold::Digit> &digits, std::int64_t number) {
+// The offset of the number-th element of the first `count` digits, the last of which runs fastest.
+std::int64_t offset_of(const std::vector<Fold::Digit> &digits, std::size_t count,
+                       std::int64_t number) {
     std::int64_t offset = 0;
-    for (auto digit = digits.rbegin(); digit != digits.rend(); ++digit) {
-        offset += number % digit->extent * digit->stride;
-        number /= digit->extent;
+    for (std::size_t at = count; at-- > 0;) {
+        offset += number % digits[at].extent * digits[at].stride;
+        number /= digits[at].extent;
     }
     return offset;
 }
@@ -84,10 +85,9 @@ template <typename Body>
 void each_offset(const std::vector<Fold::Digit> &digits, const Body &body) {
     if (digits.empty()) return body(std::int64_t{0});
     const auto last = digits.back();
-    const std::vector<Fold::Digit> others(digits.begin(), digits.end() - 1);
-    const std::int64_t count = count_of(others);
+    const std::int64_t count = count_of(digits) / last.extent;
     for (std::int64_t number = 0; number < count; ++number) {
-        const std::int64_t from = offset_of(others, number);
+        const std::int64_t from = offset_of(digits, digits.size() - 1, number);
         for (std::int64_t i = 0; i < last.extent; ++i) body(from + i * last.stride);
     }
 }
@@ -153,7 +153,7 @@ void fold_part(const Fold::Walk &walk, const float *source, float *result, int p
     const std::int64_t chunks = (run + kChunk - 1) / kChunk, total = outer * chunks;
     for (std::int64_t task = total * part / parts; task < total * (part + 1) / parts; ++task) {
         const std::int64_t row = task / chunks, begin = task % chunks * kChunk;
-        const float *from = source + offset_of(walk.kept, row) + begin;
+        const float *from = source + offset_of(walk.kept, walk.kept.size(), row) + begin;
         float *to = result + row * run + begin;
         if (walk.run_is_kept) {
             fold_rows<Op>(walk, from, std::min(kChunk, run - begin), to);

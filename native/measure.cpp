@@ -150,28 +150,29 @@ std::vector<std::int64_t> measure_runs(const Operation &operation, const Measure
                                        const Run &run) {
     using Clock = std::chrono::steady_clock;
     check_options(options, operation);
-    const ThreadScope scope(options.threads);
     const std::vector<Operands> copies = make_copies(operation, options);
     const auto elapsed = [](Clock::time_point from, Clock::time_point to) {
         return std::chrono::duration_cast<std::chrono::nanoseconds>(to - from).count();
     };
     std::vector<std::int64_t> samples;
-    auto begin = Clock::now();
-    for (const Operands &operands : copies) run(operands);
-    const std::int64_t first = elapsed(begin, Clock::now());
-    if (copies.size() == 1 && first >= kLong * std::max<std::int64_t>(options.budget_ns, 1)) {
-        samples.push_back(first);
-    } else {
-        begin = Clock::now();
-    }
-    for (int i = static_cast<int>(samples.size()); i < options.max_runs; ++i) {
-        if (i >= options.min_runs && elapsed(begin, Clock::now()) >= options.budget_ns) break;
-        const Operands &operands = copies[static_cast<std::size_t>(i) % copies.size()];
-        for (const std::size_t index : operands.cold) evict(operands.buffers[index]);
-        const auto before = Clock::now();
-        run(operands);
-        samples.push_back(elapsed(before, Clock::now()));
-    }
+    with_threads(options.threads, [&] {
+        auto begin = Clock::now();
+        for (const Operands &operands : copies) run(operands);
+        const std::int64_t first = elapsed(begin, Clock::now());
+        if (copies.size() == 1 && first >= kLong * std::max<std::int64_t>(options.budget_ns, 1)) {
+            samples.push_back(first);
+        } else {
+            begin = Clock::now();
+        }
+        for (int i = static_cast<int>(samples.size()); i < options.max_runs; ++i) {
+            if (i >= options.min_runs && elapsed(begin, Clock::now()) >= options.budget_ns) break;
+            const Operands &operands = copies[static_cast<std::size_t>(i) % copies.size()];
+            for (const std::size_t index : operands.cold) evict(operands.buffers[index]);
+            const auto before = Clock::now();
+            run(operands);
+            samples.push_back(elapsed(before, Clock::now()));
+        }
+    });
     return samples;
 }
 

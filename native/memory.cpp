@@ -229,8 +229,30 @@ std::string MemoryDesc::repr() const {
     return text + ")";
 }
 
+std::string MemoryDesc::layout() const {
+    if (is_empty() || desc_.get_format_kind() != memory::format_kind::blocked) return repr();
+    const Dims padded = desc_.get_padded_dims();
+    const Dims inner = desc_.get_inner_blks();
+    const Dims axes = desc_.get_inner_idxs();
+    Dims outer = padded;
+    std::string blocks;
+    for (std::size_t i = 0; i < inner.size(); ++i) {
+        outer[static_cast<std::size_t>(axes[i])] /= inner[i];
+        blocks += std::to_string(inner[i]) + static_cast<char>('a' + axes[i]);
+    }
+    Dims strides = desc_.get_strides();
+    for (std::size_t i = 0; i < strides.size(); ++i) {
+        if (outer[i] == 1) strides[i] = 0;
+    }
+    std::string text =
+        dtype() + " " + join(dims()) + ", padded " + join(padded) + ", strides " + join(strides);
+    if (!blocks.empty()) text += ", blocks " + blocks;
+    if (offset() != 0) text += ", offset " + std::to_string(offset());
+    return text + ", " + std::to_string(nbytes()) + " bytes";
+}
+
 std::size_t MemoryDesc::hash() const {
-    return std::hash<std::string>{}(repr());
+    return std::hash<std::string>{}(layout());
 }
 
 void Buffer::Free::operator()(std::byte *data) const {
@@ -301,7 +323,6 @@ Descriptor::~Descriptor() {
 void prepack_into(const void *bytes, const MemoryDesc &src, const MemoryDesc &dst, Buffer &buffer,
                   std::size_t offset, int threads) {
     require(!dst.is_any() && !src.is_any(), "prepack: expected formats that are not 'any'");
-    const ThreadScope scope(threads);
     const std::size_t whole = dst.offset() == 0 ? dst.nbytes() : 0;
     const std::size_t reach = std::max(whole, dst.extent());
     require(offset <= buffer.nbytes() && reach <= buffer.nbytes() - offset,
@@ -310,10 +331,12 @@ void prepack_into(const void *bytes, const MemoryDesc &src, const MemoryDesc &ds
     // The library takes void* for sources too, and never writes to them.
     memory from(src.get(), cpu_engine(), const_cast<void *>(bytes));
     memory to(dst.get(), cpu_engine(), buffer.data() + offset);
-    const dnnl::reorder reorder(from, to);
-    dnnl::stream stream(cpu_engine());
-    reorder.execute(stream, from, to);
-    stream.wait();
+    with_threads(threads, [&] {
+        const dnnl::reorder reorder(from, to);
+        dnnl::stream stream(cpu_engine());
+        reorder.execute(stream, from, to);
+        stream.wait();
+    });
 }
 
 std::unique_ptr<Buffer> prepack(const void *bytes, const MemoryDesc &src, const MemoryDesc &dst,

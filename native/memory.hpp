@@ -41,6 +41,9 @@ class MemoryDesc {
     std::size_t extent() const;
     std::string dtype() const;
     std::string repr() const;
+    // All that says where elements lie. Strides of axes of extent 1 lead nowhere and are left out:
+    // equal descriptors have equal texts.
+    std::string layout() const;
     std::size_t hash() const;
     bool operator==(const MemoryDesc &other) const { return desc_ == other.desc_; }
 

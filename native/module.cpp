@@ -124,6 +124,7 @@ void bind_memory(nb::module_ &m) {
         .def_prop_ro("extent", &MemoryDesc::extent)
         .def_prop_ro("offset", &MemoryDesc::offset)
         .def_prop_ro("is_any", &MemoryDesc::is_any)
+        .def_prop_ro("layout", &MemoryDesc::layout)
         .def(nb::self == nb::self)
         .def("__hash__", &MemoryDesc::hash)
         .def("__repr__", &MemoryDesc::repr);
@@ -591,6 +592,8 @@ NB_MODULE(_core, m) {
     bind_kernels(m);
     bind_program(m);
     m.def("max_threads", [] { return omp_get_max_threads(); });
+    m.def("team_count", [] { return Teams::process().count(); });
+    m.def("set_primitive_cache_capacity", &set_primitive_cache_capacity, "capacity"_a);
     m.def("effective_isa", &effective_isa);
     m.def("version", &version);
 }

@@ -193,6 +193,10 @@ const dnnl::memory::desc *optional_desc(const std::optional<MemoryDesc> &desc) {
 
 }  // namespace
 
+void set_primitive_cache_capacity(int capacity) {
+    check(dnnl_set_primitive_cache_capacity(capacity), "could not resize the primitive cache");
+}
+
 int post_op_arg(int index) {
     require(index >= 0 && index < static_cast<int>(kMaxPostOps),
             "post_op_arg: expected an index from 0 to 31, got " + std::to_string(index));

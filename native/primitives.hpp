@@ -27,6 +27,9 @@ struct BinaryPostOp {
 using PostOp = std::variant<EltwisePostOp, SumPostOp, BinaryPostOp>;
 using PostOps = std::vector<PostOp>;
 
+// How many primitives the library keeps and gives out again, in the whole process.
+void set_primitive_cache_capacity(int capacity);
+
 // The argument id under which the operand of binary post-op number `index` is passed.
 int post_op_arg(int index);
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <exception>
+#include <deque>
 #include <functional>
 #include <mutex>
 #include <stdexcept>
@@ -59,7 +59,6 @@ void check_views(const Program::Views &views, const std::vector<std::size_t> &nb
     }
 }
 
-// What one part of a call sees of its arrays.
 Program::Views cut(const Program::Views &views, std::size_t part, std::size_t parts) {
     Program::Views found = views;
     for (auto &view : found) {
@@ -122,28 +121,10 @@ class Program::Lease {
     std::unique_ptr<Context> context_;
 };
 
-// The first error of several threads, told to the one that waits for all.
-class Program::Errors {
-  public:
-    template <class Body>
-    void keep(const Body &body) {
-        try {
-            body();
-        } catch (...) {
-            const std::lock_guard lock(mutex_);
-            if (!first_) first_ = std::current_exception();
-            any_ = true;
-        }
-    }
-    bool any() const { return any_; }
-    void rethrow() const {
-        if (first_) std::rethrow_exception(first_);
-    }
-
-  private:
-    std::mutex mutex_;
-    std::exception_ptr first_;
-    std::atomic<bool> any_{false};
+// What one part of a call sees of its arrays.
+struct Program::Part {
+    Views inputs;
+    Views outputs;
 };
 
 Program::Program(std::size_t arena_nbytes, std::vector<Constant> constants,
@@ -297,41 +278,67 @@ void Program::check_run(const Views &inputs, const Views &outputs, std::size_t p
     }
 }
 
+std::size_t Program::next_host(std::size_t step) const {
+    const auto begin = steps_.begin() + static_cast<std::ptrdiff_t>(step);
+    const auto found = std::find_if(begin, steps_.end(), [](const Step &candidate) {
+        return std::holds_alternative<HostStep>(candidate);
+    });
+    return static_cast<std::size_t>(found - steps_.begin());
+}
+
+// Functions outside of the core are called by the thread of the caller, whose settings they may
+// depend on; all other steps run on a team.
 template <class Before, class After>
-void Program::execute_part(Context &context, const Views &inputs, const Views &outputs,
-                           const Before &before, const After &after) {
-    context.bind(inputs, outputs);
-    if (poison_) context.poison();
-    for (std::size_t step = 0; step < context.step_count(); ++step) {
+void Program::execute_part(Context &context, const Part &part, const Before &before,
+                           const After &after) {
+    const auto execute_step = [&](std::size_t step) {
         before();
         context.execute(step);
         after(step, context);
+    };
+    context.bind(part.inputs, part.outputs);
+    if (poison_) context.poison();
+    for (std::size_t step = 0; step < context.step_count(); ++step) {
+        const std::size_t end = next_host(step);
+        if (step < end) {
+            with_threads(threads_, [&] {
+                for (; step < end; ++step) execute_step(step);
+                context.wait();
+            });
+        }
+        if (step < context.step_count()) execute_step(step);
     }
-    context.wait();
 }
 
 template <class Watch>
 void Program::execute(const Views &inputs, const Views &outputs, const Watch &watch) {
     check_run(inputs, outputs, parts_);
     const Pass pass(gate());
+    // All memory that the threads need is there before they begin.
+    std::deque<Lease> leases;
+    for (int lane = 0; lane < lanes_; ++lane) leases.emplace_back(*this);
+    std::vector<Part> all;
+    for (std::size_t part = 0; part < parts_; ++part) {
+        all.push_back({cut(inputs, part, parts_), cut(outputs, part, parts_)});
+    }
     std::atomic<std::size_t> next{0};
     const auto run_lane = [&](int lane) {
-        const ThreadScope scope(threads_);
-        Lease lease(*this);
+        Context &context = leases[static_cast<std::size_t>(lane)].context();
         const auto [before, after] = watch(lane);
-        if (parts_ == 1) return execute_part(lease.context(), inputs, outputs, before, after);
         for (std::size_t part = next++; part < parts_; part = next++) {
-            execute_part(lease.context(), cut(inputs, part, parts_), cut(outputs, part, parts_),
-                         before, after);
+            execute_part(context, all[part], before, after);
         }
     };
-    if (lanes_ == 1) return run_lane(0);
-    Errors errors;
+    if (parts_ == 1) return run_lane(0);
+    if (lanes_ == 1) return with_threads(threads_, [&] { run_lane(0); });
     in_parallel(lanes_, [&](int lane, int) {
-        errors.keep([&] { run_lane(lane); });
-        if (errors.any()) next = parts_;
+        try {
+            run_lane(lane);
+        } catch (...) {
+            next = parts_;  // the others stop
+            throw;
+        }
     });
-    errors.rethrow();
 }
 
 void Program::run(const Views &inputs, const Views &outputs) {
@@ -372,13 +379,18 @@ std::vector<std::vector<std::int64_t>> Program::profile(const Views &inputs, con
 
 void Program::trace(const Views &inputs, const Views &outputs, const AfterStep &after_step) {
     check_run(inputs, outputs, 1);
-    const ThreadScope scope(threads_);
     Lease lease(*this);
-    const auto after = [&](std::size_t step, Context &context) {
-        context.wait();
+    Context &context = lease.context();
+    context.bind(inputs, outputs);
+    context.poison();
+    for (std::size_t step = 0; step < context.step_count(); ++step) {
+        const auto execute_step = [&] {
+            context.execute(step);
+            context.wait();
+        };
+        next_host(step) == step ? execute_step() : with_threads(threads_, execute_step);
         after_step(step, context.arena());
-    };
-    execute_part(lease.context(), inputs, outputs, [] {}, after);
+    }
 }
 
 void Program::set_gate(std::shared_ptr<Gate> gate) {

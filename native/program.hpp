@@ -142,7 +142,7 @@ class Program {
 
   private:
     class Lease;
-    class Errors;
+    struct Part;
 
     std::string where() const { return "step " + std::to_string(steps_.size()); }
     std::size_t space_nbytes(const Ref &ref) const;
@@ -152,9 +152,10 @@ class Program {
     // For primitives and kernels, which describe their arguments alike.
     template <class Operation>
     void check_args(const Operation &operation, const std::vector<Arg> &args) const;
+    // The first step from `step` on that calls a function outside of the core.
+    std::size_t next_host(std::size_t step) const;
     template <class Before, class After>
-    void execute_part(Context &context, const Views &inputs, const Views &outputs,
-                      const Before &before, const After &after);
+    void execute_part(Context &context, const Part &part, const Before &before, const After &after);
     // Runs all parts; `watch(lane)` gives what is called before and after the steps of a lane.
     template <class Watch>
     void execute(const Views &inputs, const Views &outputs, const Watch &watch);

@@ -11,6 +11,8 @@
 namespace stridewise {
 namespace {
 
+constexpr std::size_t kLine = 64;
+
 // The least and the largest offset that loops and tables reach.
 struct Reach {
     std::int64_t least, most;
@@ -97,6 +99,8 @@ Reorder::Reorder(std::vector<ReorderGroup> groups, const ReorderTypes &types, Re
 void Reorder::check(const ReorderTile &tile, const std::vector<ReorderLoop> &around) const {
     Reach src{tile.src, tile.src}, dst{tile.dst, tile.dst}, scale{tile.scale, tile.scale};
     const auto add = [&](const std::vector<ReorderLoop> &loops) {
+        require(loops.size() <= kMostLoops,
+                "reorder: expected at most " + std::to_string(kMostLoops) + " nested loops");
         for (const auto &loop : loops) {
             require(loop.extent >= 1, "reorder: expected loops of at least one round");
             src.add(loop.extent, loop.src);
@@ -130,11 +134,9 @@ void Reorder::check(const ReorderTile &tile, const std::vector<ReorderLoop> &aro
     require(scales <= 1 || scale.fits(1, 1, scales), "reorder: a loop leaves the scales");
 }
 
-void Reorder::run_part(const std::byte *src, std::byte *dst, int part, int parts,
-                       bool stream) const {
-    // Without initialization: a conversion writes its scratch before it reads it.
-    const std::unique_ptr<std::byte[]> scratch(new std::byte[scratch_nbytes_ + 1]);
-    const ReorderWorker worker(types_, scales_, *kernels_, src, dst, stream, scratch.get());
+void Reorder::run_part(const std::byte *src, std::byte *dst, int part, int parts, bool stream,
+                       std::byte *scratch) const {
+    const ReorderWorker worker(types_, scales_, *kernels_, src, dst, stream, scratch);
     for (const auto &group : groups_) {
         const std::int64_t total = rounds(group.loops);
         worker.run_group(group, total * part / parts, total * (part + 1) / parts);
@@ -152,7 +154,16 @@ void Reorder::run(const void *src, void *dst, int threads, bool stream) const {
             std::memset(to + first, 0, static_cast<std::size_t>(last - first));
         });
     }
-    in_parallel(threads, [&](int part, int parts) { run_part(from, to, part, parts, stream); });
+    // For each thread whole cache lines. Without initialization: a conversion writes its scratch
+    // before it reads it.
+    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
+    const std::size_t own = (scratch_nbytes_ / kLine + 1) * kLine;
+    const std::unique_ptr<std::byte[]> scratch(
+        new std::byte[own * static_cast<std::size_t>(threads)]);
+    in_parallel(threads, [&](int part, int parts) {
+        run_part(from, to, part, parts, stream,
+                 scratch.get() + own * static_cast<std::size_t>(part));
+    });
 }
 
 std::vector<std::string> reorder_isas() {

@@ -24,7 +24,8 @@ class Reorder {
     std::int64_t dst_nbytes() const { return dst_nbytes_; }
 
   private:
-    void run_part(const std::byte *src, std::byte *dst, int part, int parts, bool stream) const;
+    void run_part(const std::byte *src, std::byte *dst, int part, int parts, bool stream,
+                  std::byte *scratch) const;
     void check(const ReorderTile &tile, const std::vector<ReorderLoop> &around) const;
 
     std::vector<ReorderGroup> groups_;  // offsets in bytes, those of scales in elements

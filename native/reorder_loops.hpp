@@ -1,6 +1,8 @@
 // Where loops stand.
 #pragma once
 
+#include <array>
+
 #include "reorder_tile.hpp"
 
 namespace stridewise {
@@ -17,8 +19,7 @@ struct Place {
 // Where the loops stand; `at` counts all rounds, the last loop fastest.
 class Odometer {
   public:
-    Odometer(const std::vector<ReorderLoop> &loops, std::int64_t at)
-        : loops_(loops), index_(loops.size()) {
+    Odometer(const std::vector<ReorderLoop> &loops, std::int64_t at) : loops_(loops) {
         for (std::size_t i = loops.size(); i-- > 0;) {
             index_[i] = at % loops[i].extent;
             at /= loops[i].extent;
@@ -43,7 +44,7 @@ class Odometer {
     }
 
     const std::vector<ReorderLoop> &loops_;
-    std::vector<std::int64_t> index_;
+    std::array<std::int64_t, kMostLoops> index_;  // no memory is allocated in a parallel region
     Place place_{0, 0, 0};
 };
 

@@ -48,6 +48,9 @@ struct ReorderStep {
 };
 
 // Tiles that share their outermost loops.
+// Loops of a nest: more than any two formats of at most 12 axes need.
+constexpr std::size_t kMostLoops = 64;
+
 struct ReorderGroup {
     std::vector<ReorderLoop> loops;
     std::vector<ReorderTile> tiles;

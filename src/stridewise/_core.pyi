@@ -66,6 +66,13 @@ class MemoryDesc:
 
     @property
     def is_any(self) -> bool: ...
+    @property
+    def layout(self) -> str:
+        """All that says where elements lie, as text: equal texts are equal layouts.
+
+        Strides of axes of extent 1 lead nowhere and are left out.
+        """
+
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -429,6 +436,12 @@ def shuffle(
     src: MemoryDesc, dst: MemoryDesc, axis: int, group_size: int, *, threads: int = 0
 ) -> PrimitiveDesc:
     """Transpose (extent / group_size, group_size) along the axis; groups of group_size elements."""
+
+def set_primitive_cache_capacity(capacity: int) -> None:
+    """How many primitives the library keeps for the whole process; 0 turns its cache off."""
+
+def team_count() -> int:
+    """How many threads of the core's own have been started to enter parallel regions."""
 
 def post_op_arg(index: int) -> int:
     """The argument that carries the operand of a binary post-op, by its place in post_ops."""

@@ -290,10 +290,7 @@ for _ in range(10):
     if child == 0:
         right = all(lone(x).sum() == expected for _ in range(4))
         right &= all(y.sum() == expected for y in lone.map([x] * 8))
-        try:
-            wide.submit(x).result()
-        except sw.ExecutionError as error:
-            right &= "in a fork of a process" in str(error)
+        right &= wide.submit(x).result().sum() == expected
         os.write(1, f"{right}\\n".encode())
         os._exit(0)
     os.waitpid(child, 0)

@@ -38,8 +38,16 @@ _PADDING = 16
 what the graph does."""
 
 
-def _no_scratch(_spec: KernelSpec, _implementation: str) -> int:
-    return 0
+class _Unmade:
+    """Kernels that are not created: their scratchpads and layouts do not count here."""
+
+    def scratch(self, spec: KernelSpec, implementation: str) -> int:
+        del spec, implementation
+        return 0
+
+    def layout(self, spec: KernelSpec, implementation: str, role: str) -> str:
+        del spec, implementation, role
+        return ""
 
 
 def plan_demand(plan: Plan, streams: int = 1) -> MemoryDemand:
@@ -51,7 +59,7 @@ def plan_demand(plan: Plan, streams: int = 1) -> MemoryDemand:
         plan: what is to run.
         streams: how often at the same time.
     """
-    program = lower(plan, _no_scratch)
+    program = lower(plan, _Unmade())
     values = plan.graph.values
     packed = 0
     for constant in program.constants:

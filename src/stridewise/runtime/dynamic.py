@@ -282,7 +282,6 @@ class DynamicModel(Model):
         Raises:
             InputError: the number of inputs, a shape or a dtype is wrong.
             ModelError: the model does not take these shapes.
-            ExecutionError: the process was forked from one that had used several threads.
         """
         if len(inputs) != len(self._arguments):
             raise InputError(

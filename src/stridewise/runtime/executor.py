@@ -24,10 +24,9 @@ from stridewise.runtime.arrays import empty
 from stridewise.runtime.chrome_trace import chrome_trace
 from stridewise.runtime.fallback import TailRun
 from stridewise.runtime.inputs import as_array, in_order
-from stridewise.runtime.library import forbid_forked_threads
 from stridewise.runtime.lower import lower
 from stridewise.runtime.model import Model
-from stridewise.runtime.native import Kernels, NativeProgram
+from stridewise.runtime.native import Kernels, NativeProgram, check_layouts
 from stridewise.runtime.program import KernelStep, Program, Written
 from stridewise.runtime.schedule import reorder_label
 from stridewise.runtime.streams import Streams
@@ -213,7 +212,7 @@ class CompiledModel(Model):
         face, threads = Face.of(plan), plan.machine.threads
         kernels = Kernels(threads)
         kernels.make(kernels_of(plan))
-        program = lower(plan, kernels.scratch)
+        program = lower(plan, kernels)
         store = weights or WeightStore()
         packed = Weights(program.constants, kernels, plan.graph.constants, face.threads, store)
         native = NativeProgram(plan.graph, program, kernels, threads, packed)
@@ -234,12 +233,14 @@ class CompiledModel(Model):
             plan: makes the plan when somebody first asks for it.
 
         Raises:
-            ExecutionError: the library refuses a kernel of the program.
+            ExecutionError: the library refuses a kernel of the program, or one reads constants in
+                another layout than they were packed in.
         """
         threads = face.threads // program.split.lanes
         kernels = Kernels(threads)
         steps = [step for step in program.steps if isinstance(step, KernelStep)]
         kernels.make((step.spec, step.implementation) for step in steps)
+        check_layouts(program, kernels)
         model = cls.__new__(cls)
         model._tail, model._kernels, model._constants = None, kernels, {}
         native = NativeProgram(face.part(program.split), program, kernels, threads, weights)
@@ -279,7 +280,7 @@ class CompiledModel(Model):
 
     def lowered(self) -> Program:
         """Return the program with the costs of the plan as it is now; see :meth:`with_plan`."""
-        return lower(self.plan, self._kernels.scratch)
+        return lower(self.plan, self._kernels)
 
     @property
     def face(self) -> Face:
@@ -345,8 +346,8 @@ class CompiledModel(Model):
 
         Raises:
             InputError: the number of inputs, a shape or a dtype is wrong.
-            ExecutionError: the process was forked from one that had used several threads, or a
-                node fails for these values, such as an index beyond the end.
+            ExecutionError: a node fails for these values, such as an index beyond the end, or
+                OpenMP gives fewer threads than the model was compiled for.
         """
         if self._tail is not None:
             results = tuple(self.run(self._tail.named(inputs)).values())
@@ -413,7 +414,6 @@ class CompiledModel(Model):
             InputError: the number of inputs, a shape or a dtype is wrong.
             ExecutionError: a step failed.
         """
-        forbid_forked_threads(self._face.threads)
         arrays, outputs = self._checked(inputs), self._allocate()
         try:
             return self._native.program.profile(arrays, outputs, runs)
@@ -454,7 +454,6 @@ class CompiledModel(Model):
             InputError: as for :meth:`run`.
             ExecutionError: as for :meth:`run`.
         """
-        forbid_forked_threads(self._face.threads)
         arrays, outputs = self._named(inputs), self._allocate()
         native, parts = self._native.program, self.program.split.parts
         theirs: list[Exception] = []
@@ -475,7 +474,6 @@ class CompiledModel(Model):
                     theirs.append(error)
                     raise
 
-        native.poison = True
         try:
             for part in range(parts):
                 native.trace(_cut(arrays, part, parts), _cut(outputs, part, parts), after)
@@ -483,15 +481,12 @@ class CompiledModel(Model):
             if isinstance(error, StridewiseError) or theirs:  # the callback's errors are its own
                 raise
             raise self._failed(error) from error
-        finally:
-            native.poison = False
         return dict(zip(self._face.graph.outputs, outputs, strict=True))
 
     def _allocate(self) -> list[Array]:
         return [empty(shape, dtype) for shape, dtype in self._outputs]
 
     def _execute(self, arrays: Sequence[Array]) -> list[Array]:
-        forbid_forked_threads(self._face.threads)
         outputs = self._allocate()
         try:
             self._run(arrays, outputs)

@@ -25,7 +25,7 @@ from types import ModuleType
 
 from stridewise.errors import ExecutionError, LibraryError, describe
 
-__all__ = ["LibraryInfo", "forbid_forked_threads", "library_info", "load_core"]
+__all__ = ["LibraryInfo", "library_info", "load_core"]
 
 ENVIRONMENT_VARIABLE = "STRIDEWISE_LIBDNNL"
 _SPIN_VARIABLES = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY", "KMP_BLOCKTIME")
@@ -116,33 +116,6 @@ def library_info() -> LibraryInfo:
     )
 
 
-def forbid_forked_threads(threads: int) -> None:
-    """Raise unless ``threads`` OpenMP threads can run in this process.
-
-    GNU's OpenMP keeps its pool of threads over a fork, but the threads themselves are gone, and
-    the child would wait for them for ever.
-
-    Raises:
-        ExecutionError: the library was loaded before this process was forked off.
-    """
-    if threads > 1 and _load_pid() != os.getpid():
-        raise ExecutionError(
-            describe(
-                "threads",
-                expected="a process of its own, or one thread",
-                found=f"{threads} threads in a fork of a process that had loaded oneDNN",
-                fix="start processes with 'spawn', fork before the first use, or use threads=1",
-            )
-        )
-
-
-@cache
-def _load_pid() -> int:
-    """Return the process that loaded the library; a fork inherits the cached answer."""
-    _load()
-    return os.getpid()
-
-
 @cache
 def _load() -> tuple[ModuleType, _Loaded]:
     path = _find()
@@ -159,6 +132,9 @@ def _load() -> tuple[ModuleType, _Loaded]:
                 fix="run `pip install .` (or `pip install -e .`) in the source tree",
             )
         ) from error
+    # The library's own cache takes descriptors for equal that differ in the strides of axes of extent
+    # 1, so what it gives depends on what the process made before.
+    core.set_primitive_cache_capacity(0)
     return core, loaded
 
 

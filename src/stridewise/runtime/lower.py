@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import accumulate
+from typing import Protocol
 
 from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.planner.plan import Plan
@@ -30,16 +30,25 @@ from stridewise.runtime.schedule import (
     make_schedule,
 )
 
-__all__ = ["lower"]
+__all__ = ["KernelFacts", "lower"]
 
-ScratchSize = Callable[[KernelSpec, str], int]
-"""Bytes of scratchpad that an implementation of a kernel needs."""
+
+class KernelFacts(Protocol):
+    """What lowering asks about the implementations of kernels."""
+
+    def scratch(self, spec: KernelSpec, implementation: str) -> int:
+        """Return the bytes of scratchpad that an implementation needs."""
+        ...
+
+    def layout(self, spec: KernelSpec, implementation: str, role: str) -> str:
+        """Return the memory layout in which an implementation reads a constant, as text."""
+        ...
 
 
 class _Addresses:
     """Where every stored tensor and every scratchpad lies."""
 
-    def __init__(self, schedule: Schedule, scratch: ScratchSize) -> None:
+    def __init__(self, schedule: Schedule, kernels: KernelFacts) -> None:
         lives: list[Life] = []
         roots: list[Stored] = []
         for root, first, last in _families(schedule):
@@ -49,7 +58,7 @@ class _Addresses:
         for position, action in enumerate(schedule.actions):
             if action.spec is None or action.cost is None or action.spec.kind == HOST:
                 continue
-            nbytes = scratch(action.spec, action.cost.implementation)
+            nbytes = kernels.scratch(action.spec, action.cost.implementation)
             if nbytes:
                 owners.append(position)
                 lives.append(Life(nbytes, position, position))
@@ -84,8 +93,9 @@ def _families(schedule: Schedule) -> list[tuple[Stored, int, int]]:
 class _Constants:
     """The constants to pack, each once for all kernels that want it alike."""
 
-    def __init__(self) -> None:
+    def __init__(self, kernels: KernelFacts) -> None:
         self.packed: list[PackedConstant] = []
+        self.layout = kernels.layout
         self._known: dict[PackedConstant, int] = {}
 
     def ref(self, constant: PackedConstant) -> Ref:
@@ -108,6 +118,7 @@ def _kernel_step(
         constant = PackedConstant(
             operand.value, operand.fill, operand.reshape, operand.permute,
             action.spec, action.cost.implementation, role,
+            constants.layout(action.spec, action.cost.implementation, role),
         )  # fmt: skip
         bindings.append(Binding(role, constants.ref(constant)))
     return KernelStep(
@@ -174,19 +185,19 @@ def _blocks(schedule: Schedule, addresses: _Addresses) -> tuple[ArenaBlock, ...]
     return tuple(blocks)
 
 
-def lower(plan: Plan, scratch: ScratchSize) -> Program:
+def lower(plan: Plan, kernels: KernelFacts) -> Program:
     """Return the program of a plan.
 
     Args:
         plan: what was decided.
-        scratch: how much scratchpad each kernel needs.
+        kernels: what is known of its kernels once they are created.
 
     Raises:
         PlanError: the plan contradicts itself.
     """
     schedule = make_schedule(plan)
-    addresses = _Addresses(schedule, scratch)
-    constants = _Constants()
+    addresses = _Addresses(schedule, kernels)
+    constants = _Constants(kernels)
     steps = tuple(
         _step(action, position, addresses, constants)
         for position, action in enumerate(schedule.actions)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stridewise.errors import InputError, describe
 from stridewise.planner.targets import Machine
-from stridewise.runtime.library import forbid_forked_threads, library_info, load_core
+from stridewise.runtime.library import library_info, load_core
 
 __all__ = [
     "available_cpus",
@@ -73,11 +73,9 @@ def this_machine(threads: int | None = None) -> Machine:
     Raises:
         InputError: the number of threads is not between 1 and 1024.
         LibraryError: libdnnl cannot be loaded.
-        ExecutionError: this process was forked from one that had loaded libdnnl.
     """
     count = available_cpus() if threads is None else threads
     if not 1 <= count <= 1024:
         raise InputError(describe("threads", expected="a number from 1 to 1024", found=str(count)))
-    forbid_forked_threads(count)
     info = library_info()
     return Machine(_cpu_name(), info.isa, count, f"oneDNN {info.version}")

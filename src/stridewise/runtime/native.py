@@ -8,6 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from stridewise.dtypes import dtype_of
+from stridewise.errors import ExecutionError, describe
 from stridewise.graph import Graph, TensorType
 from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.runtime.host import host_call
@@ -25,7 +26,7 @@ from stridewise.runtime.weights import Weights
 if TYPE_CHECKING:
     from stridewise import _core
 
-__all__ = ["Kernels", "NativeProgram"]
+__all__ = ["Kernels", "NativeProgram", "check_layouts"]
 
 _SPACES = {"arena": 0, "constant": 1, "input": 2, "output": 3}
 
@@ -65,6 +66,31 @@ class Kernels:
     def scratch(self, spec: KernelSpec, implementation: str) -> int:
         """Return the bytes of scratchpad that an implementation needs."""
         return self.get(spec, implementation).scratchpad_nbytes
+
+    def layout(self, spec: KernelSpec, implementation: str, role: str) -> str:
+        """Return the memory layout in which an implementation reads a constant."""
+        return self.get(spec, implementation).arg_desc(role_argument(spec.kind, role)).layout
+
+
+def check_layouts(program: Program, kernels: Kernels) -> None:
+    """Raise unless kernels read constants in the layouts that the program was lowered for.
+
+    Raises:
+        ExecutionError: a kernel reads one in another layout.
+    """
+    for constant in program.constants:
+        if constant.spec is None:
+            continue
+        found = kernels.layout(constant.spec, constant.implementation, constant.role)
+        if found != constant.layout:
+            raise ExecutionError(
+                describe(
+                    f"kernel {constant.spec}",
+                    expected=f"{constant.role} as {constant.layout}, which they are packed in",
+                    found=found,
+                    fix="compile the model again",
+                )
+            )
 
 
 def _nbytes(type_: TensorType) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["Factory", "create", "implementations", "pack_into", "packs_itself", "role_argument"]
 
 Factory = Callable[["_Spec"], "_core.PrimitiveDesc"]
+
+_MOST_KEPT = 1024
+"""Primitives that are kept, as many as the library itself would keep."""
 
 
 def _permuted_strides(dims: tuple[int, ...], tag: str) -> list[int]:
@@ -318,8 +322,13 @@ def pack_into(
     return True
 
 
+@lru_cache(maxsize=_MOST_KEPT)
 def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primitive | _core.Kernel:
     """Return the primitive; the library's first choice where no implementation is named.
+
+    Primitives hold no state of a run. The last ones that were asked for are kept, because creating
+    one means generating code. The key is the whole description, which the library's own cache does
+    not compare (see :mod:`stridewise.runtime.library`).
 
     Raises:
         ExecutionError: the library no longer has that implementation.

@@ -133,6 +133,9 @@ class PackedConstant:
         spec: the kernel that asks for the format; None for the array's own row-major bytes.
         implementation: the implementation that asks.
         role: the role of that kernel.
+        layout: the memory layout that the implementation resolved the format to: extents, strides,
+            blocks and bytes, as text. A kernel that is made anew must ask for the same; "" for row-
+            major bytes.
     """
 
     value: str
@@ -142,6 +145,7 @@ class PackedConstant:
     spec: KernelSpec | None
     implementation: str
     role: str
+    layout: str = ""
 
 
 @dataclass(frozen=True, slots=True)

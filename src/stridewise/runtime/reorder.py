@@ -24,7 +24,6 @@ from stridewise.formats import Format, algebra
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.engines import Engine, Run, engines
 from stridewise.runtime.layout import dense_strides, layout_of
-from stridewise.runtime.library import forbid_forked_threads
 from stridewise.runtime.machine import available_cpus, this_machine
 from stridewise.tensor.desc import TensorDesc
 from stridewise.tensor.quantization import Quantization
@@ -114,7 +113,6 @@ class Reorder:
         self._source = layout_of(src, src_strides, "source")
         self._destination = layout_of(dst, dst_strides, "destination")
         self._cache_dir = None if cache_dir is None else Path(cache_dir)
-        forbid_forked_threads(self.threads)
         self._runs = engines(self._source, self._destination, scales, self.threads, engine)
         self.engine: str = "auto"
         """The engine in use; ``"auto"`` as long as none has been chosen."""
@@ -135,9 +133,7 @@ class Reorder:
         Raises:
             FormatError: an array has another shape, dtype or strides, cannot be written, or
                 overlaps the other; nothing has been written then.
-            ExecutionError: the process was forked from one that had used several threads.
         """
-        forbid_forked_threads(self.threads)  # it may have been prepared before the fork
         source, destination = self._source, self._destination
         if (
             array.shape != source.shape

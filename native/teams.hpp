@@ -1,0 +1,57 @@
+// Threads of the core's own, from which parallel regions are entered.
+#pragma once
+
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace stridewise {
+
+// A bounded set of threads ("leaders"), each with the OpenMP workers that its regions have started.
+//
+// OpenMP keeps a pool of workers for every thread that ever entered a region. Entering regions from
+// the threads of callers would
+//  - leave a pool for each caller, after which libgomp no longer lets waiting threads spin,
+//  - depend on what else a caller's thread is set to: nested regions, dynamic adjustment,
+//  - wait for ever in the child of a fork, whose pools have lost their threads.
+class Teams {
+  public:
+    using Job = void (*)(const void *data);
+
+    explicit Teams(int most);
+
+    // The teams of this process; those of its parent are left alone after a fork.
+    static Teams &process();
+    // Whether the calling thread leads a team, or is a worker of one.
+    static bool is_member();
+    // Makes the calling thread a worker of a team, for as long as it lives.
+    static void join();
+
+    // Runs a job on a leader whose regions have `threads` threads, and waits for it. Callers wait
+    // while all leaders are busy. Throws what the job throws; std::runtime_error where OpenMP does
+    // not give that many threads, or no thread can be started.
+    void run(int threads, Job job, const void *data);
+
+    // Leaders that exist, busy or idle.
+    int count();
+
+  private:
+    class Leader;
+
+    Leader &acquire(int threads);
+    void release(Leader &leader);
+
+    int most_;
+    std::mutex mutex_;
+    std::condition_variable released_;
+    std::vector<std::unique_ptr<Leader>> leaders_;
+    std::vector<Leader *> idle_;
+};
+
+// Prepares the calling thread, which leads a team, for regions of `threads` threads. Throws
+// std::runtime_error where OpenMP gives fewer.
+void prepare_leader(int threads);
+
+}  // namespace stridewise

@@ -25,6 +25,7 @@ from stridewise.graph import Graph
 from stridewise.runtime import ready as room
 from stridewise.runtime.cache import cache_path
 from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.fingerprint import OutputSums
 from stridewise.runtime.library import load_core
 
 from .graphs import Net
@@ -448,3 +449,86 @@ def test_processes_share_a_folder(tmp_path: Path, source: Path) -> None:
         result = np.load(tmp_path / f"{number}.npy")
         assert np.allclose(result, expected, atol=1e-4)
     assert len(files(tmp_path)) == 1
+
+
+def tampered(cache: Path, change: Callable[[room.Ready], room.Ready]) -> None:
+    """Write the stored model anew, with right checksums, and something else in its program."""
+    (path,) = files(cache)
+    store = room.ReadyModels(path.parent, 1 << 30)
+    found = store.find(path.stem)
+    assert found is not None
+    ready, weights = found
+    assert store.keep(path.stem, change(ready), weights)
+
+
+def other_layout(ready: room.Ready) -> room.Ready:
+    constants = list(ready.program.constants)
+    at = next(i for i, item in enumerate(constants) if item.spec is not None)
+    layout = constants[at].layout.replace("strides", "other strides")
+    constants[at] = dataclasses.replace(constants[at], layout=layout)
+    program = dataclasses.replace(ready.program, constants=tuple(constants))
+    return dataclasses.replace(ready, program=program)
+
+
+def other_weights(ready: room.Ready) -> room.Ready:
+    """All constants at the place of the first and largest: the program is valid, and wrong."""
+    return dataclasses.replace(ready, offsets=(0,) * len(ready.offsets))
+
+
+def other_outputs(ready: room.Ready) -> room.Ready:
+    (sums,) = ready.outputs
+    means = (sums.means[0] + 3e-6 * sums.magnitude, *sums.means[1:])
+    return dataclasses.replace(ready, outputs=(dataclasses.replace(sums, means=means),))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (other_layout, "which they are packed in, found f32 "),
+        (other_weights, "differs by "),
+        (other_outputs, "differs by 3.0e-06 of its mean magnitude"),
+    ],
+)
+def test_a_stored_model_that_would_compute_something_else_is_compiled_again(
+    change: Callable[[room.Ready], room.Ready], reason: str, cache: Path, source: Path,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    right = compiled(source, cache)(INPUT)
+    tampered(cache, change)
+    with caplog.at_level(logging.WARNING, "stridewise"):
+        found = compiled(source, cache)
+    assert f"stored model of {source} is dropped and compiled again: " in caplog.text
+    assert reason in caplog.text
+    assert np.array_equal(found(INPUT), right)
+    assert was_ready(monkeypatch, source, cache)  # and it is stored again
+
+
+def test_outputs_are_not_compared_where_that_is_not_wanted(cache: Path, source: Path) -> None:
+    right = compiled(source, cache)(INPUT)
+    tampered(cache, other_weights)
+    assert not np.array_equal(compiled(source, cache, verify=False)(INPUT), right)
+    assert np.array_equal(compiled(source, cache)(INPUT), right)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    shape=st.lists(st.integers(0, 40), max_size=3).map(tuple),
+    seed=st.integers(0, 100),
+    scale=st.sampled_from([1e-20, 1.0, 1e20]),
+    odd=st.sampled_from([None, np.nan, np.inf, -np.inf]),
+    data=st.data(),
+)
+def test_sums_of_outputs_show_any_element_that_is_wrong(
+    shape: tuple[int, ...], seed: int, scale: float, odd: float | None, data: st.DataObject
+) -> None:
+    array = np.random.default_rng(seed).standard_normal(shape, np.float32) * np.float32(scale)
+    if odd is not None and array.size:
+        array.reshape(-1)[data.draw(st.integers(0, array.size - 1))] = odd
+    sums = OutputSums.of("y", array)
+    assert sums.difference(OutputSums.of("y", array.copy())) == 0
+    if not array.size:
+        return
+    wrong = array.copy().reshape(-1)
+    at = data.draw(st.integers(0, array.size - 1))
+    wrong[at] = scale if not np.isfinite(wrong[at]) else wrong[at] + np.float32(0.01 * scale)
+    assert sums.difference(OutputSums.of("y", wrong)) > 1e-5

@@ -75,6 +75,7 @@ class GraphCompileOptions(GraphOptions, total=False):
 
     streams: int
     ready_limit: int | None
+    verify: bool
     keep_originals: bool
 
 
@@ -83,6 +84,7 @@ class CompileOptions(PlanOptions, total=False):
 
     streams: int
     ready_limit: int | None
+    verify: bool
     keep_originals: bool
     max_programs: int
     max_program_nbytes: int | None

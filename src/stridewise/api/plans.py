@@ -160,6 +160,9 @@ def compile(  # noqa: A001
         ready_limit: bytes that ready models may take beside the cost cache, where a model that was
             tuned for one shape is found again by the next process; by default 4 GiB, and 0 to
             neither use nor keep any. See ``docs/environment.md``.
+        verify: whether a model that an earlier process compiled runs once before it is used, to
+            compare its outputs for seeded inputs with those of that process. Where they differ, the
+            model is compiled again, with a warning in the log.
         keep_originals: whether the model keeps its weights beside the packed ones. Without them the
             graph of its plan cannot be saved, annotated or compiled again; ``explain()``, ``why()``
             and the report do without. A :class:`DynamicModel` keeps them either way, as it packs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import sys
 import zlib
@@ -20,14 +21,22 @@ from stridewise.planner.targets import onednn_cpu
 from stridewise.runtime.cache import CostCache, cache_path
 from stridewise.runtime.demand import checked_limit
 from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.fingerprint import differing, fingerprint
 from stridewise.runtime.library import library_info
 from stridewise.runtime.program import KernelStep
 from stridewise.runtime.ready import Ready, ReadyModels, checksums, stamp
 
 __all__ = ["DEFAULT_LIMIT", "find_ready", "keep_ready"]
 
+_LOG = logging.getLogger("stridewise")
+
 DEFAULT_LIMIT = 4 << 30
 """Bytes that ready models may take in a folder."""
+
+_UNUSABLE = (
+    ExecutionError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError,
+)  # fmt: skip
+"""Errors of a stored program that counts on what is not there."""
 
 _SETTLED_S = 2.0
 """Age from which a change of a file shows in its times on every file system."""
@@ -84,7 +93,8 @@ def _key(request: Request, path: Path) -> str:
 def find_ready(request: Request) -> CompiledModel | None:
     """Return a model as an earlier process compiled it, where that is what a search would give.
 
-    Its plan is restored from the model's file when somebody asks for it.
+    Unless the request says otherwise, it runs once, and what it computes is compared with what it
+    computed when it was stored. Its plan is restored from the model's file when it is asked for.
     """
     path, store = _path(request), _store(request)
     if path is None or not store.limit:
@@ -96,13 +106,21 @@ def find_ready(request: Request) -> CompiledModel | None:
     ready, weights = found
     if _costs(request).digest(ready.costs) != ready.costs_digest:
         return None
+    wrong = ""
     try:
-        return CompiledModel.ready(
+        model = CompiledModel.ready(
             ready.face, ready.program, weights, partial(_restored, request, ready)
         )
-    except (ExecutionError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
-        store.forget(key)  # the program counts on what is not there
-        return None
+        if request.verify:
+            wrong = differing(ready.outputs, fingerprint(model))
+    except _UNUSABLE as error:
+        wrong = str(error)
+    else:
+        if not wrong:
+            return model
+    _LOG.warning("stored model of %s is dropped and compiled again: %s", path, wrong)
+    store.forget(key)
+    return None
 
 
 def keep_ready(
@@ -145,6 +163,7 @@ def keep_ready(
         sources=sources,
         costs=tuple(sorted(costs.asked)),
         costs_digest=digest,
+        outputs=fingerprint(model),
     )
     store.keep(_key(request, path), ready, weights)
 

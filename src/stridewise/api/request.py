@@ -107,6 +107,7 @@ class Request:
     max_program_nbytes: int | None = None
     later: Later = "follow"
     ready_limit: int | None = None
+    verify: bool = True
     keep_originals: bool = False
 
     def __post_init__(self) -> None:

@@ -23,7 +23,7 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
-from stridewise.errors import ExecutionError, LibraryError, describe
+from stridewise.errors import LibraryError, describe
 
 __all__ = ["LibraryInfo", "library_info", "load_core"]
 
@@ -132,8 +132,8 @@ def _load() -> tuple[ModuleType, _Loaded]:
                 fix="run `pip install .` (or `pip install -e .`) in the source tree",
             )
         ) from error
-    # The library's own cache takes descriptors for equal that differ in the strides of axes of extent
-    # 1, so what it gives depends on what the process made before.
+    # The library's own cache takes descriptors for equal that differ in the strides of axes of
+    # extent 1, so what it gives depends on what the process made before.
     core.set_primitive_cache_capacity(0)
     return core, loaded
 

@@ -36,6 +36,7 @@ from stridewise.ops.kernels import KernelSpec, MemorySpec, PostOpSpec
 from stridewise.planner.split import Split
 from stridewise.runtime import program as program_room
 from stridewise.runtime.executor import Face
+from stridewise.runtime.fingerprint import Fingerprint, OutputSums
 from stridewise.runtime.library import load_core
 from stridewise.runtime.program import Program
 from stridewise.runtime.weights import Weights
@@ -59,8 +60,8 @@ _ABANDONED_S = 3600.0
 
 _ROOMS = (format_room, program_room)
 _CLASSES = (
-    DType, Face, Format, Graph, KernelSpec, MemorySpec, PostOpSpec, Split, TensorDesc, TensorType,
-    Value, View,
+    DType, Face, Format, Graph, KernelSpec, MemorySpec, OutputSums, PostOpSpec, Split, TensorDesc,
+    TensorType, Value, View,
 )  # fmt: skip
 """What a file may hold, beside numbers, texts, tuples and dictionaries."""
 
@@ -93,6 +94,7 @@ class Ready:
         sources: the files of the model, as they were.
         costs: keys of the measured costs that decided.
         costs_digest: what these costs were.
+        outputs: what the model computed for seeded inputs, in few numbers.
     """
 
     face: Face
@@ -105,6 +107,7 @@ class Ready:
     sources: tuple[Stamp, ...]
     costs: tuple[str, ...]
     costs_digest: str
+    outputs: Fingerprint
 
     @property
     def is_current(self) -> bool:

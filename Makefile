@@ -39,7 +39,7 @@ lint: venv ## check style, types, layers of imports and C++ format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/clang-format --dry-run -Werror native/*.cpp native/*.hpp
+	$(BIN)/clang-format --dry-run -Werror native/*.cpp native/*.hpp tests/native/*.cpp
 	$(BIN)/lint-imports --no-cache
 
 # On a quiet machine: nothing else may run meanwhile. Models measure their kernels first, once.
@@ -52,7 +52,7 @@ performance: venv ## measure limits, rooflines and growth, and put them into doc
 format: venv ## rewrite sources in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i native/*.cpp native/*.hpp
+	$(BIN)/clang-format -i native/*.cpp native/*.hpp tests/native/*.cpp
 
 fuzz: venv ## put COUNT mutated model files through the compiler (SEED=0 COUNT=10000)
 	$(BIN)/python -m tests.fuzz --seed $(or $(SEED),0) --count $(or $(COUNT),10000)

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "onednn.hpp"
+#include "require.hpp"
 
 namespace stridewise {
 
@@ -18,10 +19,6 @@ class NativeError : public std::runtime_error {
 
 inline void check(dnnl_status_t status, const char *what) {
     if (status != dnnl_success) throw NativeError(status, what);
-}
-
-inline void require(bool condition, const std::string &what) {
-    if (!condition) throw std::invalid_argument(what);
 }
 
 }  // namespace stridewise

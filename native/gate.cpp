@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "errors.hpp"
+#include "require.hpp"
 
 namespace stridewise {
 

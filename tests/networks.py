@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
 
-__all__ = ["F32", "Net", "Random", "networks", "rng"]
+__all__ = ["F32", "Net", "Random", "narrow_networks", "networks", "rng"]
 
 F32 = np.float32
 
@@ -46,10 +46,13 @@ class Net(GraphBuilder):
 class Random:
     """Grows a random small network; every choice is hypothesis's."""
 
-    def __init__(self, draw: Any, b: Net | None = None) -> None:
+    def __init__(
+        self, draw: Any, b: Net | None = None, shape: tuple[int, int, int, int] | None = None
+    ) -> None:
         self.draw = draw
         self.b = b or Net("random")
-        shape = (draw(st.sampled_from([1, 2])), draw(st.sampled_from([1, 4, 6, 16])), 5, 4)
+        if shape is None:
+            shape = (draw(st.sampled_from([1, 2])), draw(st.sampled_from([1, 4, 6, 16])), 5, 4)
         self.values = [self.b.input("x", shape)]
         self.rng = rng(draw(st.integers(0, 1000)))
 
@@ -191,7 +194,29 @@ class Random:
         asked = [self.values[-1], *self.draw(st.lists(st.sampled_from(self.values), max_size=2))]
         return self.b.build(asked)
 
+    def squeeze(self, x: str) -> str:
+        """Squeeze-and-excite: convolutions on images of 1x1."""
+        channels = self.shape(x)[1]
+        gate = self.b.op("reduce_mean", [x], {"axes": (2, 3), "keepdims": 1})
+        gate = self.b.op("relu", [self.conv(gate)])
+        weights = self.data(channels, self.shape(gate)[1], 1, 1)
+        gate = self.b.op("sigmoid", [self.b.op("conv", [gate, weights])])
+        return self.b.op("mul", [x, gate])
+
 
 @st.composite
 def networks(draw: Any) -> Graph:
     return Random(draw).graph()
+
+
+@st.composite
+def narrow_networks(draw: Any) -> Graph:
+    """Networks whose images have axes of extent 1, where several formats have the same bytes."""
+    extents = st.sampled_from([1, 1, 2, 5])
+    channels = draw(st.sampled_from([1, 3, 8, 16, 17, 32]))
+    shape = (draw(st.sampled_from([1, 1, 2])), channels, draw(extents), draw(extents))
+    network = Random(draw, shape=shape)
+    network.values.append(network.conv(network.values[-1]))
+    if draw(st.booleans()):
+        network.values.append(network.squeeze(network.values[-1]))
+    return network.graph()

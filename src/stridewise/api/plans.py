@@ -51,7 +51,8 @@ def plan(
         shapes: shapes of inputs, where the model leaves them open or others are wanted. Extents
             that are open, ranges or choices get their least number.
         values: values of inputs that become constants, and are inputs no longer.
-        threads: how many threads will run the model; all CPUs of this process by default.
+        threads: how many threads will run the model; by default what CPUs, their quotas
+            and OpenMP's variables allow (docs/environment.md).
         target: what to plan for: ``"onednn-cpu"`` (the default), ``"ascend"``,
             ``"openvino-gpu"``, or a TOML file that describes a target. All but the first have
             costs of their own; ``threads``, ``tune`` and ``cache_dir`` mean nothing to them.
@@ -142,7 +143,8 @@ def compile(  # noqa: A001
             shapes. A batch, the first extent, that is between choices is padded to the next one
             where the model computes its items one by one.
         values: as for :func:`plan`.
-        threads: how many threads run the model; all CPUs of this process by default.
+        threads: how many threads run the model; by default what CPUs, their quotas
+            and OpenMP's variables allow (docs/environment.md).
         streams: how many requests run at the same time, each with an equal share of the threads
             and an arena of its own, all with the same weights. Plans are made for that share. See
             :meth:`CompiledModel.submit` and :meth:`CompiledModel.map`, and ``docs/streams.md``.
@@ -255,7 +257,8 @@ def load_plan(
         shapes: shapes of inputs, where the model leaves them open or others are wanted. Extents
             that are open, ranges or choices get their least number.
         values: values of inputs that become constants, and are inputs no longer.
-        threads: how many threads will run the model; all CPUs of this process by default.
+        threads: how many threads will run the model; by default what CPUs, their quotas
+            and OpenMP's variables allow (docs/environment.md).
 
     Raises:
         PlanError: the file is damaged, of another version, of another model (the message names the

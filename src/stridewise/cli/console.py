@@ -260,7 +260,9 @@ _OPTIONS = (
         metavar="NAME=1,-1,64",
         help="Value of an input that a plan depends on: a shape, axes, pads.",
     ),
-    click.option("--threads", type=click.IntRange(1, 1024), help="Threads; by default all CPUs."),
+    click.option(
+        "--threads", type=click.IntRange(1, 1024), help="Threads; `info` shows the default."
+    ),
     click.option(
         "--tune",
         type=click.Choice(["measure", "model"]),

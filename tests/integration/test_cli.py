@@ -187,6 +187,22 @@ def test_plan_as_json_is_the_plan_of_the_api(run: Run, model: Path) -> None:
     assert found["lower_bound_ns"] <= found["cost_ns"]
 
 
+def test_origins_of_inputs_can_be_declared(run: Run, tmp_path: Path) -> None:
+    path = saved(tmp_path, make(node("Relu", "x", name="relu1"), shape=(1, 6, 5, 20)))
+    wanted = ("--tune", "model", "--threads", 1, "--input-origin", "x=NHWC")
+    done = run("plan", path, *wanted, "--origins")
+    assert "  y: NHWC declared for x through relu1\n" in done.out
+    for target in ("onednn-cpu", "ascend"):
+        done = run("run", path, *wanted, "--random", "--target", target)
+        assert (done.status, done.err) == (0, "")
+    page = tmp_path / "page.html"
+    assert run("report", path, *wanted, "--no-run", "-o", page).status == 0
+    assert "NHWC" in page.read_text()
+    fails(run("plan", path, "--input-origin", "x"), "--input-origin: expected NAME=VALUE")
+    fails(run("run", path, "--random", "--input-origin", "z=NHWC"), "origins: expected inputs, 'x'")
+    fails(run("plan", path, "--input-origin", "x=NCW"), "the declared origin of input 'x'")
+
+
 def test_plan_prints_origins_and_refusals_on_demand(run: Run, tmp_path: Path) -> None:
     proto = make(
         node("Conv", "x", "w", outputs=["a"], name="conv1"),

@@ -53,7 +53,7 @@ def _format(value: Value, side: str, wanted: str | Format) -> Format:
             side,
             "no format, as nothing in the model says what its axes mean",
             fmt,
-            "leave it out",
+            "leave it out, or declare what they mean with origins",
         )
     if fmt.axes != own.axes:
         raise _refused(value, side, f"a format over the axes {', '.join(own.axes)}", fmt)

@@ -291,7 +291,7 @@ def _pins(plan: Plan, record: PlanRecord, where: str) -> tuple[Pin, ...]:
                     fix=_AGAIN,
                 )
             )
-        found.append(Pin(tensor, fmt))
+        found.append(Pin(tensor, fmt, plan.target.spell))
     return tuple(found)
 
 

@@ -30,8 +30,9 @@ import numpy as np
 
 import stridewise as sw
 from stridewise.ops.kernels import KernelSpec, MemorySpec
+from stridewise.runtime.cpus import available_cpus
 from stridewise.runtime.library import load_core
-from stridewise.runtime.machine import available_cpus, cache_nbytes, this_machine
+from stridewise.runtime.machine import cache_nbytes, this_machine
 from stridewise.runtime.primitives import create
 
 __all__ = ["Level", "Limits", "Machine", "measure", "table"]
@@ -247,7 +248,7 @@ def measure(counts: Sequence[int] | None = None) -> Machine:
     """Measure the limits of this machine.
 
     Args:
-        counts: numbers of threads; by default one, and as many as there are CPUs.
+        counts: numbers of threads; by default one, and the default of models.
     """
     wanted = sorted({1, available_cpus()} if counts is None else set(counts))
     machine = this_machine(wanted[-1])

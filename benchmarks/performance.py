@@ -18,7 +18,7 @@ from blocking import Row as Blocked
 from growth import Sweep, verdicts
 from machine import Machine
 from machine import table as machine_table
-from model_tables import OURS
+from model_tables import NAMES, OURS, PEERS
 from model_tables import Row as Raced
 from roofline import Row, share_table
 
@@ -74,7 +74,22 @@ def _peers(rows: Sequence[Raced]) -> str:
     heads = ["model"]
     for batch in batches:
         heads += [f"batch {batch}", f"batch {batch}, exact"]
-    return _markdown(heads, lines)
+    return f"{_markdown(heads, lines)}\n\n{_who(rows)}"
+
+
+def _who(rows: Sequence[Raced]) -> str:
+    """Return which peers the fastest one is of, at each batch size."""
+    parts: list[str] = []
+    for batch in sorted({row.batch for row in rows}):
+        raced = [row for row in rows if row.batch == batch]
+        counts = {peer: sum(peer in row.found for row in raced) for peer in PEERS}
+        names = [
+            NAMES[peer] + ("" if count == len(raced) else f" (in {count} of {len(raced)} rows)")
+            for peer, count in counts.items()
+            if count
+        ]
+        parts.append(f"at batch {batch} {', '.join(names)}")
+    return f"Compared with: {'; '.join(parts)}."
 
 
 def _blocks(rows: Sequence[Blocked]) -> str:

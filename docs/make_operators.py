@@ -53,10 +53,11 @@ for the single tests that have a reason of their own below; `tests/conformance` 
 
 - **Runs as**: *kernels* are oneDNN's, for float32; other element types run on the host. *host* is
   the NumPy reference as a step of the same program. *constants and views* take no time in a run.
-  *ONNX Runtime* is the fallback.
-- **Formats**: what kernels store images in without a reorder, as the graphs show that the tests
-  execute. `blocked` has 8 or 16 channels a block. The host takes `plain` only, the user's own
-  order.
+  *ONNX Runtime* is the fallback. *as in models*: Stridewise imports it, and ONNX has no test of it
+  alone, or none in an opset from 6 on.
+- **Formats**: what kernels store images in without a reorder, in some form of the operator, as the
+  graphs show that the tests execute. Of a form in several parts, all of them have kernels for it.
+  `blocked` has 8 or 16 channels a block. The host takes `plain` only, the user's own order.
 - **Element types**: of the first operand, in tests that pass natively.
 - **Native**, **fallback**: tests of this operator alone that pass, of all there are. `-` where ONNX
   has none.
@@ -120,10 +121,10 @@ def _has_kernels(op: str) -> bool:
 
 def _runs_as(name: str, row: Row) -> str:
     if not row.native:
-        if row.fallback:
-            return "ONNX Runtime"
-        return "see below" if name in HANDLERS else "-"
-    kinds = {_has_kernels(op) for op in row.ops}
+        if name in HANDLERS:
+            return "as in models"
+        return "ONNX Runtime" if row.fallback else "-"
+    kinds = {_has_kernels(op) for ops in row.ops for op in ops}
     return {
         frozenset(): "constants and views",
         frozenset({True}): "kernels",
@@ -133,12 +134,12 @@ def _runs_as(name: str, row: Row) -> str:
 
 
 def _formats_of(row: Row, known: Mapping[str, tuple[str, ...]]) -> str:
-    """Return the formats that all parts of an operator work in."""
-    if not row.native or not row.ops:
-        return ""
-    parts = [set(known.get(op, ())) if _has_kernels(op) else {"plain"} for op in row.ops]
-    shared = set.intersection(*parts)
-    return ", ".join(kind for kind in KINDS if kind in shared)
+    """Return the formats that all parts of some form of an operator work in."""
+    found: set[str] = set()
+    for ops in filter(None, row.ops):
+        parts = [set(known.get(op, ())) if _has_kernels(op) else {"plain"} for op in ops]
+        found |= set.intersection(*parts)
+    return ", ".join(kind for kind in KINDS if kind in found)
 
 
 def _line(cells: Iterable[str]) -> str:
@@ -159,7 +160,7 @@ def table(results: Results) -> str:
             _line(
                 (
                     f"`{name}`",
-                    _runs_as(name, row) if row.total else "as in models",
+                    _runs_as(name, row),
                     _formats_of(row, known),
                     ", ".join(sorted(row.dtypes)),
                     *(numbers if row.total else ["-", "-"]),

@@ -371,6 +371,12 @@ struct Winograd {
         std::int64_t high, wide, lanes;
     };
 
+    // A NaN on either side gives NaN. Plain `larger` keeps the one on the right only.
+    static inline V larger_or_nan(V a, V b) {
+        const V maximum = L::larger(a, b);
+        return a == a ? maximum : a;
+    }
+
     // The maxima of 2x2 results. The last one of an odd number has no window.
     static void store_pooled(const PhaseSteps &steps, const WinogradResult &result,
                              std::int64_t corner, const Part &part, V *values) {
@@ -379,8 +385,9 @@ struct Winograd {
         for (int i = 0; i < part.high; ++i) {
             for (int j = 0; j < part.wide; ++j) {
                 const V *window = values + 2 * (i * kColumns + j);
-                const V maximum = L::larger(L::larger(window[0], window[1]),
-                                            L::larger(window[kColumns], window[kColumns + 1]));
+                const V maximum =
+                    larger_or_nan(larger_or_nan(window[0], window[1]),
+                                  larger_or_nan(window[kColumns], window[kColumns + 1]));
                 store_lanes(result, corner + i * steps.row + j * steps.pixel, part.lanes, maximum);
             }
         }

@@ -36,14 +36,14 @@ class Row:
         native: how many pass without the fallback.
         fallback: how many pass with it.
         dtypes: of the first input, or output, of those that pass natively.
-        ops: what the operator becomes.
+        ops: what the operator becomes, a set for each form of it.
     """
 
     total: int = 0
     native: int = 0
     fallback: int = 0
     dtypes: set[str] = field(default_factory=set[str])
-    ops: set[str] = field(default_factory=set[str])
+    ops: set[frozenset[str]] = field(default_factory=set[frozenset[str]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def collect(native: Mapping[str, Outcome], fallback: Mapping[str, Outcome]) -> R
         row.fallback += not fallback[name].error
         if not item.error:
             row.dtypes.add(_dtype(item.model))
-            row.ops |= item.ops
+            row.ops.add(item.ops)
     return Results(
         {"onnx": onnx.__version__, "onnxruntime": onnxruntime.__version__},
         {
@@ -130,7 +130,8 @@ def render(results: Results) -> str:
     lines += ["", "[operators]"]
     for name, row in results.rows.items():
         numbers = f"total = {row.total}, native = {row.native}, fallback = {row.fallback}"
-        known = f"dtypes = {json.dumps(sorted(row.dtypes))}, ops = {json.dumps(sorted(row.ops))}"
+        ops = sorted(map(sorted, row.ops))
+        known = f"dtypes = {json.dumps(sorted(row.dtypes))}, ops = {json.dumps(ops)}"
         lines.append(f"{json.dumps(name)} = {{ {numbers}, {known} }}")
     lines += ["", "[excluded]"]
     for reason, names in results.excluded.items():
@@ -141,9 +142,10 @@ def render(results: Results) -> str:
 def read(path: Path = PATH) -> Results:
     """Return the results that a file keeps."""
     found = tomllib.loads(path.read_text(encoding="utf-8"))
-    rows = {
-        name: Row(row["total"], row["native"], row["fallback"], set(row["dtypes"]), set(row["ops"]))
-        for name, row in found["operators"].items()
-    }
+    rows: dict[str, Row] = {}
+    for name, row in found["operators"].items():
+        ops = set(map(frozenset[str], row["ops"]))
+        numbers = (row["total"], row["native"], row["fallback"])
+        rows[name] = Row(*numbers, set(row["dtypes"]), ops)
     excluded = {reason: tuple(names) for reason, names in found["excluded"].items()}
     return Results(found["versions"], found["totals"], rows, excluded)

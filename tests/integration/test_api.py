@@ -451,6 +451,50 @@ def test_a_child_of_a_fork_runs_with_several_threads(parent: str, said: list[str
     assert done.stdout.splitlines() == said
 
 
+def without_anchors() -> ModelProto:
+    return make(node("Relu", "x", name="relu1"), shape=(1, 6, 5, 20))
+
+
+@pytest.mark.parametrize("target", ["onednn-cpu", "ascend"])
+def test_origins_say_what_operators_do_not(target: str, tmp_path: Path) -> None:
+    source = without_anchors()
+    plan = sw.plan(source, target=target, tune="model")
+    assert {str(value.origin) for value in plan.graph.values.values()} == {"None"}
+    plan = sw.plan(source, target=target, tune="model", origins={"x": "NHWC"})
+    assert {str(value.origin) for value in plan.graph.values.values()} == {"NHWC"}
+    model = sw.compile(source, target=target, tune="model", origins={"x": sw.Format.parse("NHWC")})
+    x = draw(1, 6, 5, 20)
+    np.testing.assert_array_equal(model(x), np.maximum(x, 0))
+    path = tmp_path / "m.plan.json"
+    plan.save(path)
+    found = sw.load_plan(path, source, origins={"x": "NHWC"})
+    assert found.graph.values["x"].origin == sw.Format.parse("NHWC")
+    with pytest.raises(sw.PlanError, match="the plan of another model, other shapes or origins"):
+        sw.load_plan(path, source)
+
+
+def test_inputs_with_a_declared_origin_may_come_in_other_formats() -> None:
+    wanted = {"input_formats": {"x": "NCHW"}, "tune": "model"}
+    with pytest.raises(sw.FormatError, match="or declare what they mean with origins"):
+        sw.plan(without_anchors(), **wanted)
+    model = sw.compile(without_anchors(), origins={"x": "NHWC"}, **wanted)
+    x = draw(1, 6, 5, 20)
+    stored = np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+    np.testing.assert_array_equal(model(stored), np.maximum(x, 0))
+
+
+def test_origins_that_contradict_a_convolution_are_refused() -> None:
+    with pytest.raises(sw.FormatError) as caught:
+        sw.compile(two_convolutions(), tune="model", origins={"x": "NHWC"})
+    assert str(caught.value) == (
+        "origins: expected meanings of axes that agree about 'x', found 'conv1' makes it NCHW, "
+        "the declared origin of 'x' makes it NHWC; leave 'x' out, or give what the operators say"
+    )
+    with pytest.raises(sw.InputError, match="origins: expected inputs, 'x', found 'a'"):
+        sw.compile(two_convolutions(), tune="model", origins={"a": "NCHW"})
+    sw.compile(two_convolutions(), tune="model", origins={"x": "NCHW"})
+
+
 def test_objects_print_what_a_reader_wants(model: sw.CompiledModel) -> None:
     graph = model.plan.graph
     assert repr(model).startswith(f"CompiledModel({graph.name!r}, ")

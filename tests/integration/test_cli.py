@@ -122,6 +122,7 @@ def saved(folder: Path, proto: ModelProto, name: str = "other.onnx") -> Path:
 
 FACTS = ("stridewise", "cpu", "isa", "threads", "libdnnl", "libdnnl version", "libdnnl threading",
          "cost cache", "cost cache bytes")  # fmt: skip
+THREAD_FACTS = ("threads source", "thread limits", "thread limits ignored")
 
 
 def test_info_prints_every_fact(run: Run, tmp_path: Path) -> None:
@@ -134,11 +135,24 @@ def test_info_prints_every_fact(run: Run, tmp_path: Path) -> None:
 
 def test_info_as_json(run: Run) -> None:
     facts = run("info", "--json").json
-    assert tuple(facts) == FACTS
+    assert tuple(facts) == (*FACTS, *THREAD_FACTS)
     assert facts["stridewise"] == sw.__version__
     assert facts["cost cache bytes"] == 0
     assert facts["threads"] >= 1
     assert Path(facts["libdnnl"]).is_file()
+
+
+def test_info_says_what_decided_the_number_of_threads() -> None:
+    own = {"OMP_NUM_THREADS": "1,4", "OMP_THREAD_LIMIT": "many"}
+    text = start("info", env={**os.environ, **own})
+    assert (
+        "threads           1 (OMP_NUM_THREADS; OMP_THREAD_LIMIT='many' is ignored)\n" in text.stdout
+    )
+    facts = json.loads(start("info", "--json", env={**os.environ, **own}).stdout)
+    assert (facts["threads"], facts["threads source"]) == (1, "OMP_NUM_THREADS")
+    assert facts["thread limits"]["OMP_NUM_THREADS"] == 1
+    assert facts["thread limits"]["CPU affinity"] == len(os.sched_getaffinity(0))
+    assert facts["thread limits ignored"] == ["OMP_THREAD_LIMIT='many'"]
 
 
 def test_info_says_what_is_wrong_with_the_library(tmp_path: Path) -> None:
@@ -171,6 +185,22 @@ def test_plan_as_json_is_the_plan_of_the_api(run: Run, model: Path) -> None:
     assert [step["name"] for step in found["nodes"]] == ["conv1"]
     assert found["nodes"][0]["post_ops"] == ["relu"]
     assert found["lower_bound_ns"] <= found["cost_ns"]
+
+
+def test_origins_of_inputs_can_be_declared(run: Run, tmp_path: Path) -> None:
+    path = saved(tmp_path, make(node("Relu", "x", name="relu1"), shape=(1, 6, 5, 20)))
+    wanted = ("--tune", "model", "--threads", 1, "--input-origin", "x=NHWC")
+    done = run("plan", path, *wanted, "--origins")
+    assert "  y: NHWC declared for x through relu1\n" in done.out
+    for target in ("onednn-cpu", "ascend"):
+        done = run("run", path, *wanted, "--random", "--target", target)
+        assert (done.status, done.err) == (0, "")
+    page = tmp_path / "page.html"
+    assert run("report", path, *wanted, "--no-run", "-o", page).status == 0
+    assert "NHWC" in page.read_text()
+    fails(run("plan", path, "--input-origin", "x"), "--input-origin: expected NAME=VALUE")
+    fails(run("run", path, "--random", "--input-origin", "z=NHWC"), "origins: expected inputs, 'x'")
+    fails(run("plan", path, "--input-origin", "x=NCW"), "the declared origin of input 'x'")
 
 
 def test_plan_prints_origins_and_refusals_on_demand(run: Run, tmp_path: Path) -> None:

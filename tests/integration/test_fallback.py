@@ -490,6 +490,19 @@ def test_damaged_models_are_not_handed_on(bad: NodeProto, message: str) -> None:
         sw.load(damaged)
 
 
+def test_damage_that_no_check_finds_before_the_run_is_an_error_of_the_run() -> None:
+    """Shapes of float16 are left to ONNX's inference, which does not compare channels."""
+    constants = {"w": weights(4, 2, 1, 1).astype(np.float16)}
+    damaged = model(
+        [node("Conv", "x w", "y")], [info("x", TensorProto.FLOAT16, [1, 3, 8, 8])], "y", constants
+    )
+    with pytest.raises(sw.ModelError, match="2 input channels, found 3"):
+        sw.load(damaged, fallback=False)
+    compiled = sw.compile(damaged, tune="model")
+    with pytest.raises(sw.ExecutionError, match="Conv"):
+        compiled(np.zeros((1, 3, 8, 8), np.float16))
+
+
 def test_captured_names_must_be_defined() -> None:
     given, _ = with_condition()
     branch = next(item for item in given.graph.node[3].attribute if item.name == "else_branch")

@@ -345,6 +345,26 @@ def test_names_are_escaped():
     assert {"a & b", "<x>", "<s>"} <= texts
 
 
+def test_the_table_says_in_how_many_rows_a_peer_ran():
+    tables = module("model_tables")
+    found = tables.Found((1.0,), 0.0)
+
+    def row(model: str, batch: int, *names: str):
+        peers = dict.fromkeys(("fast", "exact", *names), found)
+        return tables.Row(model, batch, None, "2025-01-31", 2, "warm", 0.0, "", {}, peers)
+
+    rows = [
+        row("a", 1, "openvino", "torch"),
+        row("b", 1, "openvino", "torch"),
+        row("a", 16, "openvino", "torch"),
+        row("b", 16, "openvino"),
+    ]
+    assert module("performance")._peers(rows).splitlines()[-1] == (
+        "Compared with: at batch 1 OpenVINO, PyTorch; "
+        "at batch 16 OpenVINO, PyTorch (in 1 of 2 rows)."
+    )
+
+
 def test_the_pages_have_the_figures_of_the_results():
     for path, page in module("performance").generated().items():
         assert path.read_text(encoding="utf-8") == page, "run python benchmarks/performance.py"

@@ -70,7 +70,7 @@ def test_formats_go_by_the_names_of_any_system(
             {"table": "NC"},
             FormatError,
             "input 'table' of shape (2, 3): expected no format, as nothing in the model says what "
-            "its axes mean, found NC; leave it out",
+            "its axes mean, found NC; leave it out, or declare what they mean with origins",
         ),
         (
             {"image": "NHHC"},

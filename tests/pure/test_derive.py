@@ -272,38 +272,59 @@ def test_a_wide_concat_is_looked_at_a_few_times(monkeypatch):
     assert len(visits) <= 3 * len(graph.nodes)
 
 
-# --- declared formats -----------------------------------------------------------------------------
+# --- declared origins -----------------------------------------------------------------------------
 
 
-def test_declared_formats_are_anchors():
+def test_declared_origins_are_anchors():
     b, x = net()
     y = b.op("transpose", [b.op("relu", [x], name="r")], {"perm": (0, 3, 1, 2)}, name="t")
     graph = b.build([y])
-    found = derive(graph, declared={"x": "NHWC"})
+    found = derive(graph, {"x": "NHWC"})
     assert origins(found) == {"x": "NHWC", "r": "NHWC", "t": "NCHW"}
     assert str(found.provenance["x"]) == "declared for x"
     assert str(found.provenance["t"]) == "declared for x through r, t"
     assert derive(graph, {"x": parse("NHWC")}).graph == found.graph
 
 
-def test_a_declared_format_may_contradict_an_operator():
+def test_a_declared_origin_may_not_contradict_an_operator():
     b, x = net()
-    found = derive(b.build([conv(b, x, "anchor")]), declared={"x": "NHWC"})
-    assert origins(found) == {"x": "ND", "anchor": "NCHW"}
-    assert str(found.conflicts[0]) == (
-        "derive: x: 'anchor' makes it NCHW, the declared format of 'x' makes it NHWC"
+    with pytest.raises(FormatError) as caught:
+        derive(b.build([conv(b, x, "anchor")]), {"x": "NHWC"})
+    assert str(caught.value) == (
+        "origins: expected meanings of axes that agree about 'x', found 'anchor' makes it NCHW, "
+        "the declared origin of 'x' makes it NHWC; leave 'x' out, or give what the operators say"
     )
+
+
+def test_a_declared_origin_may_not_contradict_an_operator_further_down():
+    b, x = net()
+    y = b.op("relu", [x], name="r1")
+    graph = b.build([conv(b, b.op("relu", [y], name="r2"), "anchor")])
+    with pytest.raises(FormatError, match="leave 'x' out") as caught:
+        derive(graph, {"x": "NHWC"})
+    assert "the declared origin of 'x' makes it NHWC" in str(caught.value)
+    assert "'anchor' makes it NCHW" in str(caught.value)
+    assert not derive(graph, {"x": "NCHW"}).conflicts
+
+
+def test_a_conflict_of_operators_is_no_fault_of_a_declared_origin():
+    b, x = net()
+    y = b.op("transpose", [conv(b, x, "c1")], {"perm": (0, 1, 3, 2)})
+    z = b.input("z", (1, 4, 5, 6))
+    found = derive(b.build([conv(b, y, "c2"), b.op("relu", [z])]), {"z": "NHWC"})
+    assert found.conflicts
+    assert origins(found)["z"] == "NHWC"
 
 
 @pytest.mark.parametrize(
     ("declared", "error", "message"),
     [
-        ({"z": "NCHW"}, InputError, "declared: expected inputs, 'x', found 'z'"),
+        ({"z": "NCHW"}, InputError, "origins: expected inputs, 'x', found 'z'"),
         ({"x": "NCW"}, FormatError, r"an order of 4 axes without blocks, for f32\[1,4,5,6\]"),
         ({"x": "nChw8c"}, FormatError, "found nChw8c"),
     ],
 )
-def test_declared_formats_must_fit(declared, error, message):
+def test_declared_origins_must_fit(declared, error, message):
     b, x = net()
     with pytest.raises(error, match=message):
         derive(b.build([b.op("relu", [x])]), declared)

@@ -217,7 +217,7 @@ def test_the_first_part_of_another_graph_is_named(other: Graph, subject: str):
     with pytest.raises(PlanError) as caught:
         restored(record, other)
     assert str(caught.value).startswith(f"plan file, {subject}")
-    assert "; it is the plan of another model or other shapes; " in str(caught.value)
+    assert "; it is the plan of another model, other shapes or origins; " in str(caught.value)
 
 
 def test_fingerprints_tell_graphs_apart():

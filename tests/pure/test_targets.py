@@ -152,6 +152,38 @@ def test_weights_that_are_no_constants_and_weights_in_groups_stay_as_they_are():
     assert "filled along the diagonal" in reasons["conv"]
 
 
+def test_hints_and_answers_speak_the_targets_names() -> None:
+    """What the hint says can be given as it stands."""
+    b = sw.GraphBuilder("g")
+    x = b.input("x", (1, 32, 8, 8))
+    graph = b.build([conv(b, b.op("relu", [x], name="r"), 32)])
+    plan = sw.plan(graph, target="ascend")
+    hint = "giving 'x' as NC1HWC0 would save 2.0 us (see input_formats)\n"
+    assert hint in plan.explain()
+    assert "nChw16c" not in plan.explain()
+    better = sw.plan(graph, target="ascend", input_formats={"x": ["NCHW", "NC1HWC0"]})
+    assert better.cost_ns < plan.cost_ns
+    assert plan.why("r").alternatives
+    assert "nChw16c" not in str(plan.why("r"))
+    assert plan.regrets()
+    assert "nChw16c" not in "".join(map(str, plan.regrets()))
+    pinned = plan.what_if({"r": "NC1HWC0"})
+    assert "given: r in NC1HWC0\n" in pinned.explain()
+    with pytest.raises(sw.PlanError, match=r"NC1HWC0.*found 'byxf'"):
+        plan.what_if({"r": "byxf"})
+    dot = plan.to_dot()
+    assert "TransData NCHW -> NC1HWC0" in dot
+    assert "nChw16c" not in dot
+
+
+def test_uniform_plans_leave_nodes_without_such_a_kernel_what_they_have() -> None:
+    b = sw.GraphBuilder("g")
+    graph = b.build([conv(b, b.input("x", (1, 32, 8, 8)), 32)])
+    plan = sw.plan(graph, target="ascend")
+    assert "NC1HWC0, weights FRACTAL_Z" in plan.uniform("ND").explain()
+    assert comparison(plan, "all ND").cost_ns == comparison(plan, "all NC1HWC0").cost_ns
+
+
 # --- openvino-gpu -----------------------------------------------------------------------------
 
 

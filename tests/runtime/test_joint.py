@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import stridewise as sw
 from stridewise.formats import algebra
 from stridewise.graph import Graph
+from stridewise.ops.activation import eltwise_steps
 
 from .graphs import Net, error, inputs_of
 from .winograd_layers import (
@@ -62,6 +63,26 @@ def test_maxima_of_winograd_tiles(name, kernel, kind, tile):
     wanted = convolved(x, w, bias, plain)
     wanted = maxima(wanted / (1 + np.exp(-wanted)))
     assert error(found, wanted) <= {2: 1e-6, 4: 4e-6, 6: 1.2e-5}[tile]
+
+
+@pytest.mark.parametrize("tile", [2, 4, 6])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+def test_nan_anywhere_in_a_window_is_its_maximum(kernel, kind, tile):
+    """Only one of the four results is NaN: the square root of the one that is negative."""
+    shape = Shape(channels=16, outputs=16, height=8, width=8)
+    w = np.zeros(shape.weights, F32)
+    w[range(16), range(16), 1, 1] = 1
+    x = np.full(shape.src, 9, F32)
+    for position in range(4):
+        x[0, position::4, position // 2 :: 2, position % 2 :: 2] = -1
+    x[0, 8:, 4:] = 9
+    root = [("eltwise", *step) for step in eltwise_steps("sqrt", 0.0, 0.0)]
+    pooled = replace(shape, pool=2)
+    found = Runner(pooled, kind, kernel, tile, post_ops=root)(x, w, np.zeros(16, F32))
+    expected = np.full(pooled.dst, np.nan)
+    expected[0, 8:, 2:] = 3
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

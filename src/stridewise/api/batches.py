@@ -53,7 +53,9 @@ def _digest(graph: Graph, request: Request) -> str:
         types = [str(graph.values[name].type) for name in (*node.inputs, *node.outputs) if name]
         posts = [(post.op, post.alpha, post.beta, post.operand) for post in node.post_ops]
         digest.update(repr((node.op, node.inputs, node.attrs, types, posts)).encode())
-    digest.update(repr((request.accuracy, request.weight_memory_limit)).encode())
+    origins = sorted((name, str(origin)) for name, origin in (request.origins or {}).items())
+    wanted = (request.accuracy, request.weight_memory_limit, *origins)
+    digest.update(repr(wanted).encode())
     return digest.hexdigest()
 
 

@@ -18,6 +18,7 @@ from stridewise.graph import Shapes
 from stridewise.planner import Plan
 from stridewise.planner.boundary import Wanted
 from stridewise.planner.cost import Progress
+from stridewise.planner.derive import Origins
 from stridewise.planner.targets import Accuracy
 
 __all__ = [
@@ -53,6 +54,7 @@ class GraphOptions(TypedDict, total=False):
     threads: int | None
     tune: Tune
     cache_dir: str | os.PathLike[str] | None
+    origins: Origins | None
     input_formats: Wanted | None
     output_formats: Wanted | None
     progress: Progress | None

@@ -27,6 +27,7 @@ from stridewise.formats import Format
 from stridewise.graph import Graph, Shapes
 from stridewise.planner import Expectations, Plan, check
 from stridewise.planner import plan as planning
+from stridewise.planner.derive import Origins
 from stridewise.runtime import executor
 from stridewise.runtime.dynamic import DynamicModel
 from stridewise.runtime.executor import CompiledModel
@@ -51,13 +52,16 @@ def plan(
         shapes: shapes of inputs, where the model leaves them open or others are wanted. Extents
             that are open, ranges or choices get their least number.
         values: values of inputs that become constants, and are inputs no longer.
-        threads: how many threads will run the model; all CPUs of this process by default.
+        threads: how many threads will run the model; by default what CPUs, their quotas
+            and OpenMP's variables allow (docs/environment.md).
         target: what to plan for: ``"onednn-cpu"`` (the default), ``"ascend"``,
             ``"openvino-gpu"``, or a TOML file that describes a target. All but the first have
             costs of their own; ``threads``, ``tune`` and ``cache_dir`` mean nothing to them.
         tune: ``"measure"`` times the kernels that the cost cache lacks, and returns the plan that
             :func:`compile` settled on where it has run this model; ``"model"`` estimates all.
         cache_dir: folder of the cost cache; the user's cache folder by default.
+        origins: for some inputs, what their axes mean, in the model's own order, where operators do
+            not tell: ``{"x": "NHWC"}``. What operators say is an error to contradict.
         input_formats: for some inputs, the formats that the caller can give them in, by any name:
             ``{"x": ["NCHW", "NHWC"]}``. The plan picks one, ``Plan.input_formats`` says which, and
             arrays then have its storage shape. By default inputs come in the model's own order.
@@ -142,13 +146,15 @@ def compile(  # noqa: A001
             shapes. A batch, the first extent, that is between choices is padded to the next one
             where the model computes its items one by one.
         values: as for :func:`plan`.
-        threads: how many threads run the model; all CPUs of this process by default.
+        threads: how many threads run the model; by default what CPUs, their quotas
+            and OpenMP's variables allow (docs/environment.md).
         streams: how many requests run at the same time, each with an equal share of the threads
             and an arena of its own, all with the same weights. Plans are made for that share. See
             :meth:`CompiledModel.submit` and :meth:`CompiledModel.map`, and ``docs/streams.md``.
         target: as for :func:`plan`, like all up to ``plan``.
         tune: how the plan for the first shape is made.
         cache_dir: see above.
+        origins: see above.
         input_formats: see above.
         output_formats: see above.
         progress: see above.
@@ -246,6 +252,7 @@ def load_plan(
     shapes: Shapes | None = None,
     values: Mapping[str, ArrayLike] | None = None,
     threads: int | None = None,
+    origins: Origins | None = None,
 ) -> Plan:
     """Return the plan in a file that :meth:`stridewise.Plan.save` wrote, for its model.
 
@@ -258,7 +265,9 @@ def load_plan(
         shapes: shapes of inputs, where the model leaves them open or others are wanted. Extents
             that are open, ranges or choices get their least number.
         values: values of inputs that become constants, and are inputs no longer.
-        threads: how many threads will run the model; all CPUs of this process by default.
+        threads: how many threads will run the model; by default what CPUs, their quotas
+            and OpenMP's variables allow (docs/environment.md).
+        origins: what axes of inputs were declared to mean when the plan was made.
 
     Raises:
         PlanError: the file is damaged, of another version, of another model (the message names the
@@ -270,9 +279,10 @@ def load_plan(
     Warns:
         PlanWarning: the plan was made for another machine, library or number of threads.
     """
-    return Request(
-        source=source, shapes=shapes, values=values, threads=threads, plan=path
-    ).planned()
+    request = Request(
+        source=source, shapes=shapes, values=values, threads=threads, origins=origins, plan=path
+    )
+    return request.planned()
 
 
 def assert_plan(

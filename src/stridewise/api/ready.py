@@ -57,7 +57,8 @@ def _path(request: Request) -> Path | None:
     """Return the file of a model that may be kept; None for what is not."""
     if not isinstance(request.source, str | os.PathLike) or request.tune != "measure":
         return None
-    if request.target not in (None, NATIVE) or request.input_formats or request.output_formats:
+    own = request.origins or request.input_formats or request.output_formats
+    if request.target not in (None, NATIVE) or own:
         return None
     return Path(request.source).absolute()
 

@@ -20,6 +20,7 @@ from stridewise.passes import Simplified, simplify
 from stridewise.planner import Derived, Plan, derive, files, make_plans
 from stridewise.planner.boundary import Wanted, boundary
 from stridewise.planner.cost import KernelOracle, Progress, Roofline
+from stridewise.planner.derive import Origins
 from stridewise.planner.document import PlanRecord
 from stridewise.planner.split import WHOLE, Split
 from stridewise.planner.targets import (
@@ -95,6 +96,7 @@ class Request:
     target: TargetName | None = None
     tune: Tune = "measure"
     cache_dir: str | os.PathLike[str] | None = None
+    origins: Origins | None = None
     input_formats: Wanted | None = None
     output_formats: Wanted | None = None
     progress: Progress | None = None
@@ -207,7 +209,7 @@ class Request:
         target = table or onednn_cpu(record.machine, self.accuracy)
         request = self if record.split == WHOLE else self._part_of(record.split, where)
         machine = table.machine if table else request.machine
-        derived = derive(request.simplified().graph)
+        derived = derive(request.simplified().graph, self.origins)
         found = files.restore(record, derived, target, machine, where)
         check_weight_limit(found, self.weight_memory_limit, where)
         for note in found.notes[len(record.notes) :]:
@@ -282,7 +284,7 @@ class Work:
 
     def plans(self, oracle: KernelOracle) -> Sequence[Plan]:
         """Return the cheapest plan by the costs of an oracle, and the uniform ones."""
-        derived: Derived = derive(self.simplified.graph)
+        derived: Derived = derive(self.simplified.graph, self.request.origins)
         request = self.request
         plans = make_plans(
             derived,

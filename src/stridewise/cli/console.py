@@ -202,6 +202,7 @@ class Request:
     memory_limit: int | None = None
     fallback: bool = True
     streams: int = 1
+    origins: Mapping[str, str] | None = None
 
     def load(self, source: Path | bytes | None = None) -> Graph:
         """Return the graph of the model, or of ``source``, with the shapes asked for."""
@@ -224,6 +225,7 @@ class Request:
             "weight_memory_limit": self.weight_memory_limit,
             "memory_limit": self.memory_limit,
             "plan": self.plan,
+            "origins": self.origins,
         }
 
     def compile(self, *, quiet: bool, source: Path | bytes | Graph | None = None) -> CompiledModel:
@@ -260,7 +262,16 @@ _OPTIONS = (
         metavar="NAME=1,-1,64",
         help="Value of an input that a plan depends on: a shape, axes, pads.",
     ),
-    click.option("--threads", type=click.IntRange(1, 1024), help="Threads; by default all CPUs."),
+    click.option(
+        "--input-origin",
+        "input_origins",
+        multiple=True,
+        metavar="NAME=NHWC",
+        help="What the axes of an input mean, where operators do not tell.",
+    ),
+    click.option(
+        "--threads", type=click.IntRange(1, 1024), help="Threads; `info` shows the default."
+    ),
     click.option(
         "--tune",
         type=click.Choice(["measure", "model"]),
@@ -331,12 +342,14 @@ def compile_options(command: Callable[..., None]) -> Callable[..., None]:
         model: Path,
         shapes: tuple[str, ...],
         values: tuple[str, ...],
+        input_origins: tuple[str, ...],
         plan_file: Path | None,
         no_fallback: bool,
         **others: Any,
     ) -> None:
         own = {key: others.pop(key) for key in _AS_GIVEN}
         own |= {"plan": plan_file, "fallback": not no_fallback}
+        own |= {"origins": split_assignments(input_origins, "--input-origin")}
         request = Request(model, parse_shapes(shapes), parse_values(values), **own)
         command(request, **others)
 

@@ -8,6 +8,7 @@ import click
 
 from stridewise import __version__
 from stridewise.runtime.cache import cache_path
+from stridewise.runtime.cpus import cpu_limits
 from stridewise.runtime.library import library_info
 from stridewise.runtime.machine import this_machine
 
@@ -18,7 +19,9 @@ __all__ = ["info"]
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def info(as_json: bool) -> None:
     """Show machine, instruction set, threads, libdnnl and the cost cache."""
-    machine, library = this_machine(), library_info()
+    limits = cpu_limits()
+    source = limits.decisive.source
+    machine, library = this_machine(limits.decisive.threads), library_info()
     costs = cache_path()
     facts = {
         "stridewise": __version__,
@@ -32,7 +35,14 @@ def info(as_json: bool) -> None:
         "cost cache bytes": costs.stat().st_size if costs.is_file() else 0,
     }
     if as_json:
+        facts |= {
+            "threads source": source,
+            "thread limits": {limit.source: limit.threads for limit in limits.found},
+            "thread limits ignored": limits.ignored,
+        }
         click.echo(json.dumps(facts, indent=2))
         return
+    ignored = "".join(f"; {item} is ignored" for item in limits.ignored)
+    facts["threads"] = f"{machine.threads} ({source}{ignored})"
     for key, value in facts.items():
         click.echo(f"{key:<18}{value}")

@@ -266,7 +266,7 @@ def _lines(report: dict[str, Any]) -> str:
 @click.option("--from-dtype", help="Element type of the array, where the file cannot tell.")
 @click.option("--scale", type=float, help="Scale of the side that holds integers.")
 @click.option("--zero-point", type=int, help="Zero point of the side that holds integers.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Threads; by default all CPUs.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Threads; `info` shows the default.")
 @click.option("--cache-dir", type=click.Path(path_type=Path), help="Folder of the cost cache.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def reorder(source: Path, destination: Path, as_json: bool, **options: Any) -> None:

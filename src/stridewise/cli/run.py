@@ -183,7 +183,13 @@ def run(  # noqa: PLR0913 (one parameter an option)
     compiled: Model = (
         request.compile(quiet=as_json, source=graph)
         if target in (None, api.NATIVE)
-        else api.compile(graph, target=target, streams=streams, memory_limit=request.memory_limit)
+        else api.compile(
+            graph,
+            target=target,
+            streams=streams,
+            memory_limit=request.memory_limit,
+            origins=request.origins,
+        )
     )
     inputs = {**random_inputs(graph, seed), **loaded} if random else loaded
     outputs = compiled.run(inputs)

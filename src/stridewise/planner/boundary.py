@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from stridewise.errors import FormatError, InputError, describe
-from stridewise.formats import Format, is_dense, parse
+from stridewise.formats import Format, is_dense
 from stridewise.graph import Graph, Value
 from stridewise.ops.geometry import canonical_shape, storage_shape, user_format
 
@@ -44,7 +44,7 @@ def _format(value: Value, side: str, wanted: str | Format) -> Format:
     own = user_format(value)
     if wanted == str(own):
         return own
-    fmt = wanted if isinstance(wanted, Format) else parse(wanted)
+    fmt = wanted if isinstance(wanted, Format) else Format.parse(wanted, dtype=value.dtype)
     if fmt == own:
         return fmt
     if value.origin is None:
@@ -53,7 +53,7 @@ def _format(value: Value, side: str, wanted: str | Format) -> Format:
             side,
             "no format, as nothing in the model says what its axes mean",
             fmt,
-            "leave it out",
+            "leave it out, or declare what they mean with origins",
         )
     if fmt.axes != own.axes:
         raise _refused(value, side, f"a format over the axes {', '.join(own.axes)}", fmt)

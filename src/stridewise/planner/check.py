@@ -91,7 +91,8 @@ def _formats(plan: Plan, wanted: Mapping[str, str | Format]) -> Iterator[str]:
             continue
         made = plan.storage(tensor).storage.format
         if plan.storages.key(tensor, made) != key:
-            yield describe(f"tensor {tensor!r}", expected=str(offer.format), found=str(made))
+            expected, found = map(plan.target.spell, (offer.format, made))
+            yield describe(f"tensor {tensor!r}", expected=expected, found=found)
 
 
 def _violations(plan: Plan, wanted: Expectations) -> Iterator[str]:

@@ -1,12 +1,13 @@
 """Derivation: what the axes of every tensor mean.
 
-Axis names start at *anchors*, operators that name axes by their definition and inputs whose format
+Axis names start at *anchors*, operators that name axes by their definition and inputs whose origin
 is declared, and flow forward and backward through operators that keep or permute axes. They flow in
 rounds, one operator a round, so that every tensor is named by its nearest anchor. Where an operator
 changes what axes are, the flow is interrupted and the far side is ND: a result, not a failure.
 
 Where anchors disagree there is a conflict, and it is reported. A tensor that its nearest anchors
-disagree about is ND; where the names of two anchors only meet, each keeps its own side.
+disagree about is ND; where the names of two anchors only meet, each keeps its own side. What the
+caller declared is wrong where it disagrees with anything.
 
 Extents and strides are never looked at, and Storage is never touched.
 """
@@ -27,7 +28,10 @@ from stridewise.ops.registry import OriginRule
 from stridewise.planner.interruptions import interruptions
 from stridewise.planner.provenance import Derived, Provenance
 
-__all__ = ["Derived", "Provenance", "derive"]
+__all__ = ["Derived", "Origins", "Provenance", "derive"]
+
+Origins = Mapping[str, str | Format]
+"""For some inputs, what their axes mean, in their order: ``{"x": "NHWC"}``."""
 
 _WEIGHTS = {3: parse("OIW"), 4: parse("OIHW"), 5: parse("OIDHW")}
 
@@ -122,6 +126,26 @@ class _Flow:
                 if origin is not None and name not in self.graph.constants:
                     yield name, _Claim(origin, Provenance(node.name))
 
+    def conflict(self, name: str, reason: str, claims: Iterable[_Claim]) -> Refusal:
+        """Note that anchors disagree about a value.
+
+        Raises:
+            FormatError: an origin that the caller declared is among them.
+        """
+        declared = [c.provenance.anchor for c in claims if c.provenance.declared]
+        if declared:
+            raise FormatError(
+                describe(
+                    "origins",
+                    expected=f"meanings of axes that agree about {name!r}",
+                    found=reason,
+                    fix=f"leave {declared[0]!r} out, or give what the operators say",
+                )
+            )
+        found = Refusal("derive", name, reason)
+        self.conflicts.append(found)
+        return found
+
     def run(self, claims: Iterable[tuple[str, _Claim]]) -> None:
         """Take the claims of one round, then those that follow from them, until there are none."""
         while claims:
@@ -135,8 +159,7 @@ class _Flow:
         for name, claim in claims:
             first = fresh.setdefault(name, claim)
             if name not in self.torn and first.origin != claim.origin:
-                self.torn[name] = Refusal("derive", name, f"{first}, {claim}")
-                self.conflicts.append(self.torn[name])
+                self.torn[name] = self.conflict(name, f"{first}, {claim}", (first, claim))
         news = {name: claim for name, claim in fresh.items() if name not in self.torn}
         self.known |= news
         return frozenset(news)
@@ -166,20 +189,20 @@ class _Flow:
         self.met.add(node.name)
         parts = [f"{claim.provenance.source} makes it {shared}" for shared, claim in said.items()]
         reason = f"{', '.join(parts)}; they meet at {node.op} {node.name!r}"
-        self.conflicts.append(Refusal("derive", node.outputs[0], reason))
+        self.conflict(node.outputs[0], reason, said.values())
 
 
-def _declared(graph: Graph, formats: Mapping[str, Format | str]) -> Iterator[tuple[str, _Claim]]:
-    for name, given in formats.items():
+def _declared(graph: Graph, origins: Origins) -> Iterator[tuple[str, _Claim]]:
+    for name, given in origins.items():
         if name not in graph.inputs:
             known = ", ".join(map(repr, graph.inputs))
-            raise InputError(describe("declared", expected=f"inputs, {known}", found=repr(name)))
+            raise InputError(describe("origins", expected=f"inputs, {known}", found=repr(name)))
         origin = parse(given) if isinstance(given, str) else given
         type_ = graph.values[name].type
         if not origin.is_plain or origin.rank != len(type_.shape):
             raise FormatError(
                 describe(
-                    f"the declared format of input {name!r}",
+                    f"the declared origin of input {name!r}",
                     expected=f"an order of {len(type_.shape)} axes without blocks, for {type_}",
                     found=str(origin),
                 )
@@ -194,20 +217,20 @@ def _with_weights(graph: Graph) -> Iterator[tuple[str, Format | None]]:
             yield node.inputs[1], _WEIGHTS.get(len(graph.values[node.inputs[1]].shape))
 
 
-def derive(graph: Graph, declared: Mapping[str, Format | str] | None = None) -> Derived:
+def derive(graph: Graph, origins: Origins | None = None) -> Derived:
     """Return the graph with the Origin of every value that has one.
 
     Args:
         graph: what to look at; Origins that it has already are not.
-        declared: the formats of inputs, as far as the caller knows them; anchors like operators.
+        origins: what axes of inputs mean, as far as the caller declares it; anchors like operators.
 
     Raises:
-        InputError: a declared format is for no input of the graph.
-        FormatError: a declared format does not fit its input, or has blocks.
+        InputError: a declared origin is for no input of the graph.
+        FormatError: a declared origin does not fit its input, has blocks, or contradicts operators.
         GraphError: an operator has a data format that does not fit its input.
     """
     flow = _Flow(graph)
-    flow.run([*flow.anchors(), *_declared(graph, declared or {})])
+    flow.run([*flow.anchors(), *_declared(graph, origins or {})])
     free = [name for name in graph.values if name not in graph.constants]
     ties = {node: tuple(tie.name for tie in tied) for node, tied in flow.ties.items()}
     stops = interruptions(graph, ties, flow.touching, flow.known, flow.torn)

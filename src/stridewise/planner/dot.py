@@ -41,7 +41,7 @@ class _Drawing:
     """The parts of a drawing, with an identifier for everything that is connected."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.graph = plan, plan.graph
+        self.plan, self.graph, self.spell = plan, plan.graph, plan.target.spell
         self.colors: dict[str, str] = {}
         self.sources: dict[str, str] = {}
         key = plan.storages.key
@@ -49,8 +49,8 @@ class _Drawing:
             (r.tensor, key(r.tensor, r.target)): r for r in plan.reorders
         }
 
-    def color(self, fmt: Format | str) -> str:
-        name = str(fmt)
+    def color(self, fmt: Format) -> str:
+        name = self.spell(fmt)
         if name not in self.colors:
             self.colors[name] = _COLORS[len(self.colors) % len(_COLORS)]
         return self.colors[name]
@@ -59,7 +59,7 @@ class _Drawing:
         for index, name in enumerate(self.graph.inputs):
             fmt = self.plan.storage(name).storage.format
             self.sources[name] = f"in{index}"
-            label = f"{name}\n{self.graph.values[name].type}\n{fmt}"
+            label = f"{name}\n{self.graph.values[name].type}\n{self.spell(fmt)}"
             yield _item(f"in{index}", shape="ellipse", label=label, fillcolor=self.color(fmt))
 
     def node(self, index: int, node: Node) -> Iterator[str]:
@@ -80,7 +80,7 @@ class _Drawing:
         for index, name in enumerate(self.graph.outputs):
             fmt = self.graph.values[name].origin
             shown = self.plan.storage(name).storage.format if fmt is None else fmt
-            label = f"{name}\n{self.graph.values[name].type}\n{shown}"
+            label = f"{name}\n{self.graph.values[name].type}\n{self.spell(shown)}"
             yield _item(f"out{index}", shape="ellipse", label=label, fillcolor=self.color(shown))
             if name in self.sources:
                 yield self.edge(name, f"out{index}", shown)
@@ -90,10 +90,11 @@ class _Drawing:
         made = self.plan.storage(name).storage.format
         ends = f"{self.sources[name]} -> {reader}"
         if key(name, made) == key(name, wanted):
-            return _item(ends, label=f"{name}\n{wanted}", color=self.color(wanted))
+            return _item(ends, label=f"{name}\n{self.spell(wanted)}", color=self.color(wanted))
         reorder = self.reorders.get((name, key(name, wanted)))
         cost = "" if reorder is None else f"\n{duration(reorder.cost_ns)}"
-        label = f"{name}\nreorder {made} -> {wanted}{cost}"
+        change = f"{self.plan.target.reorder} {self.spell(made)} -> {self.spell(wanted)}"
+        label = f"{name}\n{change}{cost}"
         return _item(ends, label=label, color=_MARK, fontcolor=_MARK, style="dashed")
 
     def legend(self) -> Iterator[str]:

@@ -176,7 +176,7 @@ def _check_graph(record: PlanRecord, graph: Graph, where: str) -> None:
                     f"{where}, {key}",
                     expected=found.get(key, f"none, as in graph {graph.name!r}"),
                     found=planned.get(key, "none"),
-                    fix=f"it is the plan of another model or other shapes; {_AGAIN}",
+                    fix=f"it is the plan of another model, other shapes or origins; {_AGAIN}",
                 )
             )
     raise PlanError(
@@ -291,7 +291,7 @@ def _pins(plan: Plan, record: PlanRecord, where: str) -> tuple[Pin, ...]:
                     fix=_AGAIN,
                 )
             )
-        found.append(Pin(tensor, fmt))
+        found.append(Pin(tensor, fmt, plan.target.spell))
     return tuple(found)
 
 

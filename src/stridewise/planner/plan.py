@@ -90,7 +90,8 @@ class Comparison:
 
     Attributes:
         name: ``"planned"``; ``"planned alone"``, by the costs of isolated kernels; ``"all plain"``,
-            ``"all channels-last"``, ...; or ``"each operator for itself"``, in which no two
+            ``"all channels-last"``, ..., in which every node that has kernels of this kind uses
+            one, and the others what they have; or ``"each operator for itself"``, in which no two
             operators agree on a format.
         cost_ns: predicted time of the whole graph.
         reorders: how many steps change the format of a tensor.

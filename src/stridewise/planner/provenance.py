@@ -23,7 +23,7 @@ class Provenance:
 
     Attributes:
         anchor: the node that named the axes, or the declared input; "" where nothing did.
-        declared: whether the anchor is an input whose format the caller declared.
+        declared: whether the anchor is an input whose origin the caller declared.
         distance: how many nodes lie between the value and its anchor, or what kept names away.
         last: the nearest of these nodes.
         before: the provenance of the value on the other side of it.
@@ -59,7 +59,7 @@ class Provenance:
     @property
     def source(self) -> str:
         """The anchor, as messages name it."""
-        return f"the declared format of {self.anchor!r}" if self.declared else repr(self.anchor)
+        return f"the declared origin of {self.anchor!r}" if self.declared else repr(self.anchor)
 
     def _through(self) -> str:
         shown = [node for node, _ in zip(self._backward(), range(_SHOWN), strict=False)][::-1]

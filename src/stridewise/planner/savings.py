@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from stridewise.errors import PlanError
 from stridewise.formats import Format, is_dense
 from stridewise.ops.geometry import canonical_shape
 from stridewise.planner.boundary import Boundary
+from stridewise.planner.spelling import Spell
 from stridewise.planner.terms import Terms
 from stridewise.planner.why import duration
 
@@ -33,16 +34,19 @@ class Saving:
         format: the format that would have to be acceptable, too.
         saved_ns: by how much the cheapest plan would be faster, at least: reorders that nothing
             has needed so far have no known cost.
+        spell: says what the target calls a format.
     """
 
     tensor: str
     side: Literal["input", "output"]
     format: Format
     saved_ns: float
+    spell: Spell = field(default=str, compare=False, repr=False)
 
     def __str__(self) -> str:
         verb = "giving" if self.side == "input" else "taking"
-        return f"{verb} {self.tensor!r} as {self.format} would save {duration(self.saved_ns)}"
+        name = self.spell(self.format)
+        return f"{verb} {self.tensor!r} as {name} would save {duration(self.saved_ns)}"
 
 
 def _others(plan: Plan, name: str, known: tuple[Format, ...]) -> list[Format]:
@@ -69,16 +73,16 @@ def find_savings(plan: Plan) -> tuple[Saving, ...]:
         ("output", "outputs", edge.outputs),
     )
     found: list[Saving] = []
-    for side, field, formats in sides:
+    for side, attribute, formats in sides:
         for name, known in formats.items():
             if name in plan.graph.constants:
                 continue
             for fmt in _others(plan, name, known):
                 wider = {**formats, name: (*known, fmt)}
                 try:
-                    saved = base - _cost(plan, dataclasses.replace(edge, **{field: wider}))
+                    saved = base - _cost(plan, dataclasses.replace(edge, **{attribute: wider}))
                 except PlanError:  # no reader takes it, and nothing reorders it
                     continue
                 if saved > _NOISE * base:
-                    found.append(Saving(name, side, fmt, saved))
+                    found.append(Saving(name, side, fmt, saved, plan.target.spell))
     return tuple(found)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,10 @@ from stridewise.ops.geometry import canonical_shape, user_format
 if TYPE_CHECKING:
     from stridewise.planner.plan import Plan
 
-__all__ = ["Offer", "find_format", "find_node", "find_tensor", "offers", "unknown"]
+__all__ = ["Offer", "Spell", "find_format", "find_node", "find_tensor", "offers", "unknown"]
+
+Spell = Callable[[Format], str]
+"""Says what a target calls a format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +30,18 @@ class Offer:
         format: the format.
         kinds: what the target calls formats of these bytes (``"plain"``, ``"blocked"``, ...).
         makers: indices of the candidates of the tensor's node that produce it so.
+        spell: says what the target calls a format.
     """
 
     format: Format
     kinds: tuple[str, ...]
     makers: tuple[int, ...]
+    spell: Spell = field(default=str, compare=False, repr=False)
 
     def __str__(self) -> str:
-        return f"{self.format} ({', '.join(self.kinds)})" if self.kinds else str(self.format)
+        name = self.spell(self.format)
+        kinds = ", ".join(kind for kind in self.kinds if kind != name)
+        return f"{name} ({kinds})" if kinds else name
 
 
 def unknown(where: str, what: str, name: str, known: Iterable[str]) -> PlanError:
@@ -102,7 +109,9 @@ def offers(plan: Plan, tensor: str) -> Mapping[str, Offer]:
     node = plan.terms.producers.get(tensor)
     if node is None:
         fmt = user_format(value)
-        return {storages.key(tensor, fmt): Offer(fmt, _kinds(plan, value, fmt), ())}
+        return {
+            storages.key(tensor, fmt): Offer(fmt, _kinds(plan, value, fmt), (), plan.target.spell)
+        }
     position = node.outputs.index(tensor)
     makers: dict[str, list[int]] = {}
     for index, candidate in enumerate(plan.candidates.nodes[node.name]):
@@ -111,7 +120,7 @@ def offers(plan: Plan, tensor: str) -> Mapping[str, Offer]:
     found: dict[str, Offer] = {}
     for key, indices in makers.items():
         fmt = storages.format(tensor, key)
-        found[key] = Offer(fmt, _kinds(plan, value, fmt), tuple(indices))
+        found[key] = Offer(fmt, _kinds(plan, value, fmt), tuple(indices), plan.target.spell)
     return found
 
 
@@ -128,7 +137,8 @@ def _spelled(value: Value, text: str) -> list[Format]:
 def _is_named(offer: Offer, spelled: str | Format) -> bool:
     if isinstance(spelled, Format):
         return offer.format == spelled
-    return spelled.lower() in (name.lower() for name in (*offer.kinds, offer.format.name))
+    names = (*offer.kinds, offer.format.name, offer.spell(offer.format))
+    return spelled.lower() in map(str.lower, names)
 
 
 def _same(fmt: Format, other: Format, shape: tuple[int, ...]) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import fsum, inf, isinf
 from typing import TYPE_CHECKING
 
 from stridewise.errors import PlanError, describe
 from stridewise.formats import Format
-from stridewise.planner.spelling import Offer, find_format, find_tensor, offers
+from stridewise.planner.spelling import Offer, Spell, find_format, find_tensor, offers
 from stridewise.planner.terms import Only
 from stridewise.planner.why import difference, duration
 
@@ -25,9 +25,10 @@ class Pin:
 
     tensor: str
     format: Format
+    spell: Spell = field(default=str, compare=False, repr=False)
 
     def __str__(self) -> str:
-        return f"{self.tensor} in {self.format}"
+        return f"{self.tensor} in {self.spell(self.format)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Regret:
         total_ns: how much longer the cheapest such plan takes; ``inf`` where there is none.
         kernel_ns: how much of it is kernels; negative where they are faster.
         reorder_ns: how much of it is reorders; negative where there are fewer.
+        spell: says what the target calls a format.
     """
 
     tensor: str
@@ -47,17 +49,19 @@ class Regret:
     total_ns: float
     kernel_ns: float
     reorder_ns: float
+    spell: Spell = field(default=str, compare=False, repr=False)
 
     def __str__(self) -> str:
+        name = self.spell(self.format)
         if isinf(self.total_ns):
-            return f"{self.tensor}: {self.format} here is impossible"
+            return f"{self.tensor}: {name} here is impossible"
         size = max(map(abs, (self.total_ns, self.kernel_ns, self.reorder_ns)))
         total = duration(self.total_ns, like=size)
         parts = (duration(part, like=size) for part in (self.kernel_ns, self.reorder_ns))
         kernel, reorder = (part.partition(" ")[0] for part in parts)
         sign = "" if self.total_ns < 0 else "+"
         return (
-            f"{self.tensor}: {self.format} here would cost {sign}{total}: "
+            f"{self.tensor}: {name} here would cost {sign}{total}: "
             f"{kernel} kernel, {reorder} reorder"
         )
 
@@ -96,7 +100,7 @@ def what_if(plan: Plan, wanted: Mapping[str, str | Format]) -> Plan:
     for name, spelled in wanted.items():
         tensor = find_tensor(plan, name)
         _, offer = find_format(plan, tensor, spelled)
-        pins[tensor] = Pin(tensor, offer.format)
+        pins[tensor] = Pin(tensor, offer.format, offer.spell)
     try:
         return plan.under(tuple(pins.values()))
     except PlanError as error:
@@ -118,7 +122,7 @@ def _regret(plan: Plan, tensor: str, offer: Offer) -> Regret:
     try:
         found = plan.terms.solve(only)
     except PlanError:
-        return Regret(tensor, offer.format, inf, inf, 0.0)
+        return Regret(tensor, offer.format, inf, inf, 0.0, offer.spell)
     chosen = plan.terms.chosen(found).values()
     reorders = plan.candidates.reorders
     kernel = difference(
@@ -130,7 +134,7 @@ def _regret(plan: Plan, tensor: str, offer: Offer) -> Regret:
         fsum(reorder.cost_ns for reorder in plan.reorders),
     )
     total = difference(kernel, -reorder)
-    return Regret(tensor, offer.format, total, kernel, reorder)
+    return Regret(tensor, offer.format, total, kernel, reorder, offer.spell)
 
 
 def _produced(plan: Plan) -> list[str]:

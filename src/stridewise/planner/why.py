@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, isinf
 from typing import TYPE_CHECKING
 
 from stridewise.errors import PlanError
-from stridewise.formats import Format
 from stridewise.graph import Refusal
 from stridewise.planner.candidates import Candidate
-from stridewise.planner.spelling import find_node, unknown
+from stridewise.planner.spelling import Spell, find_node, unknown
 
 if TYPE_CHECKING:
     from stridewise.planner.plan import Plan
@@ -41,7 +39,7 @@ def duration(ns: float, *, like: float | None = None) -> str:
     return f"{ns / scale:.{3 if unit in ('s', 'ms') else 1}f} {unit}"
 
 
-def formats_of(candidate: Candidate, spell: Callable[[Format], str] = str) -> str:
+def formats_of(candidate: Candidate, spell: Spell = str) -> str:
     """Return the formats that a candidate takes and gives, once where they are the same."""
     option = candidate.option
     sources = {spell(fmt) for fmt in option.inputs if fmt is not None}
@@ -60,11 +58,13 @@ class Alternative:
         node_delta_ns: how much longer the node alone would take; may be negative.
         total_delta_ns: how much longer the cheapest plan takes that computes the node so; ``inf``
             where no plan does.
+        spell: says what the target calls a format.
     """
 
     candidate: Candidate
     node_delta_ns: float
     total_delta_ns: float
+    spell: Spell = field(default=str, compare=False, repr=False)
 
     def __str__(self) -> str:
         total = self.total_delta_ns
@@ -72,7 +72,7 @@ class Alternative:
         alone = f"+{duration(self.node_delta_ns)}".replace("+-", "-")
         return (
             f"{more:>12}  {self.candidate.algorithm} [{self.candidate.implementation}], "
-            f"{formats_of(self.candidate)}; the node alone {alone}"
+            f"{formats_of(self.candidate, self.spell)}; the node alone {alone}"
         )
 
 
@@ -86,6 +86,7 @@ class Why:
         total_ns: what the whole plan costs.
         alternatives: the other ways, the cheapest for the whole plan first.
         refusals: what is not offered for the node and its results, and why.
+        spell: says what the target calls a format.
     """
 
     node: str
@@ -93,11 +94,12 @@ class Why:
     total_ns: float
     alternatives: tuple[Alternative, ...]
     refusals: tuple[Refusal, ...]
+    spell: Spell = field(default=str, compare=False, repr=False)
 
     def __str__(self) -> str:
         lines = [
             f"{self.node}: {self.chosen.algorithm} [{self.chosen.implementation}], "
-            f"{formats_of(self.chosen)}: {duration(self.chosen.cost_ns)} "
+            f"{formats_of(self.chosen, self.spell)}: {duration(self.chosen.cost_ns)} "
             f"of the plan's {duration(self.total_ns)}"
         ]
         if self.alternatives:
@@ -151,6 +153,7 @@ def why(plan: Plan, name: str) -> Why:
             candidate,
             difference(candidate.cost_ns, chosen.cost_ns),
             _total_delta_ns(plan, name, index),
+            plan.target.spell,
         )
         for index, candidate in enumerate(plan.candidates.nodes[name])
         if candidate is not chosen
@@ -158,4 +161,5 @@ def why(plan: Plan, name: str) -> Why:
     alternatives.sort(key=lambda other: (other.total_delta_ns, other.node_delta_ns))
     subjects = dict.fromkeys((name, *node.outputs))
     refusals = tuple(item for subject in subjects for item in find_refusals(plan, subject))
-    return Why(name, chosen, plan.cost_ns, tuple(alternatives), refusals)
+    others = tuple(alternatives)
+    return Why(name, chosen, plan.cost_ns, others, refusals, plan.target.spell)

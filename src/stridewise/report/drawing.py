@@ -79,7 +79,7 @@ class Drawing:
         self._regrets: dict[str, list[RegretRow]] = {}
         for item in regrets:
             row = RegretRow(
-                clean(item.tensor), str(item.format),
+                clean(item.tensor), plan.target.spell(item.format),
                 item.total_ns, item.kernel_ns, item.reorder_ns,
             )  # fmt: skip
             self._regrets.setdefault(item.tensor, []).append(row)

@@ -77,10 +77,13 @@ class Formats:
 
     def uses(self) -> tuple[FormatUse, ...]:
         """Return how much each format is used, by number; also those of rejected candidates."""
-        return tuple(
-            FormatUse(name, len(self._sizes.get(name, ())), sum(self._sizes.get(name, ())))
-            for name in self._index
-        )
+        found: list[FormatUse] = []
+        for name in self._index:
+            sizes = self._sizes.get(name, ())
+            fmt = self.known.get(name)
+            spelled = name if fmt is None else self._plan.target.spell(fmt)
+            found.append(FormatUse(spelled, len(sizes), sum(sizes)))
+        return tuple(found)
 
     def pictures(self) -> tuple[str, ...]:
         """Return the picture of each format, by number; "" for those that no tensor has."""

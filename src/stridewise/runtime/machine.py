@@ -9,11 +9,12 @@ from pathlib import Path
 
 from stridewise.errors import InputError, describe
 from stridewise.planner.targets import Machine
+from stridewise.runtime.cpus import available_cpus, openmp_limit
 from stridewise.runtime.library import library_info, load_core
 
 __all__ = [
-    "available_cpus",
     "cache_nbytes",
+    "checked_threads",
     "default_memory_limit",
     "this_machine",
 ]
@@ -23,11 +24,6 @@ _CGROUP_LIMITS = (
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
 )
 _CPU_FIELDS = ("model name", "cpu family", "model", "stepping")
-
-
-def available_cpus() -> int:
-    """Return how many CPUs this process may use, which is the default number of threads."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cache_nbytes(level: int) -> int:
@@ -67,15 +63,39 @@ def _cpu_name() -> str:
     return f"{name} ({'/'.join(numbers)})"
 
 
-def this_machine(threads: int | None = None) -> Machine:
-    """Return the description of this machine for a number of threads; all CPUs by default.
+def checked_threads(threads: int) -> int:
+    """Return a number of threads that this process can run.
 
     Raises:
-        InputError: the number of threads is not between 1 and 1024.
+        InputError: it is not between 1 and 1024, or more than OpenMP may run.
+    """
+    if not 1 <= threads <= 1024:
+        raise InputError(
+            describe("threads", expected="a number from 1 to 1024", found=str(threads))
+        )
+    limit = openmp_limit()
+    if limit is not None and threads > limit:
+        # OpenMP would start fewer and kernels of the library would leave out the work of the others.
+        raise InputError(
+            describe(
+                "threads",
+                expected=f"at most {limit}, the value of OMP_THREAD_LIMIT",
+                found=str(threads),
+                fix=f"give threads={limit} or fewer, or start the process with a higher limit",
+            )
+        )
+    return threads
+
+
+def this_machine(threads: int | None = None) -> Machine:
+    """Return the description of this machine for a number of threads.
+
+    By default that is what CPUs, quotas and OpenMP's variables allow; see ``runtime/cpus.py``.
+
+    Raises:
+        InputError: the number of threads is not between 1 and 1024, or more than OpenMP may run.
         LibraryError: libdnnl cannot be loaded.
     """
-    count = available_cpus() if threads is None else threads
-    if not 1 <= count <= 1024:
-        raise InputError(describe("threads", expected="a number from 1 to 1024", found=str(count)))
+    count = checked_threads(available_cpus() if threads is None else threads)
     info = library_info()
     return Machine(_cpu_name(), info.isa, count, f"oneDNN {info.version}")

@@ -19,12 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.dtypes import DType, dtype_of
-from stridewise.errors import FormatError, InputError, describe
+from stridewise.errors import FormatError, describe
 from stridewise.formats import Format, algebra
 from stridewise.runtime.cache import CostCache
+from stridewise.runtime.cpus import available_cpus
 from stridewise.runtime.engines import Engine, Run, engines
 from stridewise.runtime.layout import dense_strides, layout_of
-from stridewise.runtime.machine import available_cpus, this_machine
+from stridewise.runtime.machine import checked_threads, this_machine
 from stridewise.tensor.desc import TensorDesc
 from stridewise.tensor.quantization import Quantization
 from stridewise.tensor.reorder import Endpoint, check_pair, conversion_scales, pair
@@ -56,7 +57,8 @@ class Reorder:
         src_strides: bytes from one index to the next along each dimension of the source, where it
             is part of a larger array; by default it is dense.
         dst_strides: likewise for the destination.
-        threads: how many run it; by default all CPUs of the process, one for small tensors.
+        threads: how many run it; by default one for small tensors, else as
+            many as a model has (docs/environment.md).
         engine: who moves the bytes. ``"auto"`` tries those that can on the first large arrays
             and keeps the fastest, for later processes, too.
         cache_dir: the folder of the cost cache; by default the user's.
@@ -64,7 +66,7 @@ class Reorder:
     Raises:
         FormatError: the two do not describe one tensor, dtypes cannot be converted, strides are
             negative or overlap, or the engine cannot do it.
-        InputError: the number of threads is not between 1 and 1024.
+        InputError: the number of threads is not between 1 and 1024, or more than OpenMP may run.
         LibraryError: libdnnl cannot be loaded.
 
     >>> swap = Reorder(
@@ -105,11 +107,9 @@ class Reorder:
         scales = conversion_scales(src, dst, src_quantization, dst_quantization)
         small = src.nbytes + dst.nbytes < _ONE_THREAD
         self.src, self.dst = src, dst
-        self.threads = threads if threads is not None else 1 if small else available_cpus()
-        if not 1 <= self.threads <= 1024:
-            raise InputError(
-                describe("threads", expected="a number from 1 to 1024", found=str(threads))
-            )
+        if threads is None:
+            threads = 1 if small else available_cpus()
+        self.threads = checked_threads(threads)
         self._source = layout_of(src, src_strides, "source")
         self._destination = layout_of(dst, dst_strides, "destination")
         self._cache_dir = None if cache_dir is None else Path(cache_dir)
@@ -349,7 +349,8 @@ def reorder(  # noqa: PLR0913 (all but three have a default that serves)
         src_quantization: what the values of the source stand for.
         dst_quantization: how values are to be stored; rounded half to even, saturated.
         out: where to; by default a new array. It may have strides, but no overlap.
-        threads: how many run it; by default all CPUs of the process, one for small tensors.
+        threads: how many run it; by default one for small tensors, else as
+            many as a model has (docs/environment.md).
         engine: who moves the bytes; see :class:`Reorder`.
 
     Returns:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from stridewise.errors import ExecutionError, InputError, describe
+from stridewise.runtime.cpus import available_cpus
 from stridewise.runtime.library import load_core
-from stridewise.runtime.machine import available_cpus
 
 if TYPE_CHECKING:
     from stridewise import _core
@@ -34,7 +34,7 @@ _AHEAD = 2
 
 
 def stream_threads(threads: int | None, streams: int) -> int | None:
-    """Return how many threads each of some streams has; None for all CPUs of the process.
+    """Return how many threads each of some streams has; None for the default.
 
     Raises:
         InputError: there are fewer threads than streams, or no stream.

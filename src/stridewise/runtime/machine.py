@@ -75,7 +75,7 @@ def checked_threads(threads: int) -> int:
         )
     limit = openmp_limit()
     if limit is not None and threads > limit:
-        # OpenMP would start fewer and kernels of the library would leave out the work of the others.
+        # OpenMP would start fewer, and kernels of the library leave out the work of the others.
         raise InputError(
             describe(
                 "threads",

@@ -122,7 +122,7 @@ def _runs_as(name: str, row: Row) -> str:
     if not row.native:
         if row.fallback:
             return "ONNX Runtime"
-        return "see below" if name in HANDLERS else "-"
+        return "see below" if name in HANDLERS[""] else "-"
     kinds = {_has_kernels(op) for op in row.ops}
     return {
         frozenset(): "constants and views",
@@ -150,9 +150,9 @@ def table(results: Results) -> str:
     known = formats()
     lines = [_line(("operator", "runs as", "formats", "element types", "native", "fallback"))]
     lines.append(_line(["---"] * 6))
-    for name in sorted({*results.rows, *HANDLERS}):
+    for name in sorted({*results.rows, *HANDLERS[""]}):
         row = results.rows.get(name, Row())
-        if not (row.native or row.fallback or name in HANDLERS):
+        if not (row.native or row.fallback or name in HANDLERS[""]):
             continue
         numbers = [f"{count}/{row.total}" for count in (row.native, row.fallback)]
         lines.append(
@@ -181,7 +181,7 @@ def generated() -> str:
     neither = [
         f"`{name}`"
         for name, row in results.rows.items()
-        if not (row.native or row.fallback or name in HANDLERS)
+        if not (row.native or row.fallback or name in HANDLERS[""])
     ]
     return _TEXT.format(
         **results.versions,

@@ -443,7 +443,8 @@ class CompiledModel(Model):
     ) -> dict[str, Array]:
         """Run with an arena full of NaN, and show every stored tensor as soon as it is whole.
 
-        Where a batch runs in parts, the tensors are those of one part after the other.
+        Where a batch runs in parts, the tensors are those of one part after the other. Several
+        threads may trace at once, and the callback may run and trace the model.
 
         Args:
             inputs: arrays by name.
@@ -475,16 +476,14 @@ class CompiledModel(Model):
                     theirs.append(error)
                     raise
 
-        native.poison = True
         try:
-            for part in range(parts):
-                native.trace(_cut(arrays, part, parts), _cut(outputs, part, parts), after)
+            with self._native.poisoned():
+                for part in range(parts):
+                    native.trace(_cut(arrays, part, parts), _cut(outputs, part, parts), after)
         except (RuntimeError, MemoryError) as error:
             if isinstance(error, StridewiseError) or theirs:  # the callback's errors are its own
                 raise
             raise self._failed(error) from error
-        finally:
-            native.poison = False
         return dict(zip(self._face.graph.outputs, outputs, strict=True))
 
     def _allocate(self) -> list[Array]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from math import prod
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from stridewise.dtypes import dtype_of
@@ -97,6 +99,23 @@ class NativeProgram:
             else:
                 self._add(core, step, kernels)
         self.program.freeze()
+        self._lock, self._poisoning = Lock(), 0
+
+    @contextmanager
+    def poisoned(self) -> Generator[None]:
+        """Fill arenas with NaN before every run, as long as any of several threads wants that.
+
+        A plain run of another thread gets such an arena as well; its results are the same.
+        """
+        with self._lock:
+            self._poisoning += 1
+            self.program.poison = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._poisoning -= 1
+                self.program.poison = self._poisoning > 0
 
     def _add(self, core: Any, step: KernelStep | CopyStep | FillStep, kernels: Kernels) -> None:
         if isinstance(step, CopyStep):

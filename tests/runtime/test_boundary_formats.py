@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import stridewise as sw
+from stridewise.cli.main import cli
 from stridewise.runtime.reference import run_reference
 
 from .graphs import THREADS, Net, error, inputs_of
@@ -85,7 +87,7 @@ def test_arrays_of_another_shape_are_refused_with_the_shape_wanted() -> None:
     )
 
 
-# --- where the storage and the user's order are of one shape ---------------------------------------
+# --- where the storage and the user's order are of one shape --------------------------------------
 
 
 class Exported:
@@ -196,14 +198,59 @@ def test_tensors_of_pytorch() -> None:
     assert error(model(tensor), CUBE_Y) < 1e-5
     assert error(model(tensor[:, :, :, :].expand(1, 8, 8, 8)), CUBE_Y) < 1e-5
     for contiguous in (torch.from_numpy(CUBE), torch.from_numpy(STORED)):
-        with pytest.raises(sw.InputError, match="found strides of .* bytes in Tensor; give NCHW"):
+        with pytest.raises(sw.InputError, match=r"found strides of .* bytes in Tensor; give NCHW"):
             model(contiguous)
     assert error(model(torch.from_numpy(STORED).numpy()), CUBE_Y) < 1e-5
     other = compiled(input_formats={"x": "NHWC"})
     for view in (torch.from_numpy(X), torch.from_numpy(X).permute(0, 2, 3, 1).contiguous()):
         assert error(other(view), Y) < 1e-5
-    with pytest.raises(sw.InputError, match="an array .*, found Tensor: .*requires? grad"):
+    with pytest.raises(sw.InputError, match=r"an array .*, found Tensor: .*requires? grad"):
         model(tensor.clone().requires_grad_())
+
+
+# --- what else shows or runs such plans -----------------------------------------------------------
+
+FORMATS: list[dict[str, Any]] = [
+    {"input_formats": {"x": "NHWC"}},
+    {"output_formats": {"y": "nChw8c"}},
+    {"input_formats": {"x": ["NCHW", "NHWC"]}, "output_formats": {"y": ["NCHW", "NHWC"]}},
+]
+
+
+@pytest.mark.parametrize("formats", FORMATS)
+def test_reports_show_the_formats_of_the_caller(formats: dict[str, Any]) -> None:
+    model = compiled(**formats)
+    (name, fmt), *_ = (*model.plan.input_formats.items(),)
+    assert str(fmt) in model.report_html({name: sw.reorder(X, "NCHW", fmt)}, runs=1)
+
+
+@pytest.mark.parametrize("target", ["ascend", "openvino-gpu"])
+@pytest.mark.parametrize("formats", FORMATS)
+def test_simulated_models_take_them_too(formats: dict[str, Any], target: str) -> None:
+    model = sw.compile(graph(), target=target, **formats)
+    found = model(sw.reorder(X, "NCHW", model.plan.input_formats["x"]))
+    desc = sw.TensorDesc(Y.shape, "float32", "NCHW", model.plan.output_formats["y"])
+    assert error(sw.reorder(found, desc, "NCHW"), Y) < 2e-2
+    np.testing.assert_array_equal(model.run({"x": X})["y"], found)
+
+
+def test_an_input_can_be_asked_for_in_the_format_that_it_has() -> None:
+    plan = sw.plan(cube(), tune="model", input_formats={"x": "NHWC"})
+    assert plan.what_if({"x": "NHWC"}).cost_ns == pytest.approx(plan.cost_ns)
+
+
+def test_the_command_line_takes_files_in_the_users_order_whatever_the_plan(tmp_path: Any) -> None:
+    sw.save(cube(), tmp_path / "cube.onnx")
+    np.save(tmp_path / "x.npy", CUBE)
+    for fmt in ("NHWC", "nChw8c"):
+        plan = sw.plan(tmp_path / "cube.onnx", tune="model", input_formats={"x": fmt})
+        plan.save(tmp_path / "plan.json")
+        given = ("--plan", tmp_path / "plan.json", "--input", f"x={tmp_path / 'x.npy'}")
+        words = ("run", tmp_path / "cube.onnx", "--tune", "model", *given)
+        words = (*words, "--output", tmp_path / "y.npz")
+        found = CliRunner().invoke(cli, [*map(str, words)])
+        assert found.exit_code == 0, found.output
+        assert error(np.load(tmp_path / "y.npz")["y"], CUBE_Y) < 1e-5
 
 
 def test_tuned_models_take_them_too(tmp_path: Any) -> None:

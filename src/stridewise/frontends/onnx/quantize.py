@@ -44,8 +44,7 @@ def _along(imp: Importer, node: OnnxNode, role: str, name: str, x: str, axis: in
         ModelError: its shape is another one.
     """
     shape, given = imp.shape(x), imp.shape(name)
-    block = node.integer("block_size", 0)
-    if block:
+    if node.integer("block_size", 0):
         return _spread(imp, node, role, name, x, axis)
     if given in ((), (1,)):
         return name if given == () else imp.step(node, role, "reshape", [name], {"shape": ()})
@@ -199,29 +198,29 @@ def _dynamic(imp: Importer, node: OnnxNode) -> None:
 def _column(imp: Importer, node: OnnxNode, name: str, rank: int) -> str:
     """Return one number a row in a shape that applies to rows."""
     shape = imp.shape(name)
-    if not name or not shape or len(shape) == rank:
+    if not shape or len(shape) == rank:
         return name
     return imp.step(node, f"{name}.column", "reshape", [name], {"shape": (*shape, 1)})
 
 
-def _product(imp: Importer, node: OnnxNode, a: tuple[int, int], b: tuple[int, int]) -> str:
-    """Return the sums of products, as int32; a and b are places of operand and zero point."""
+def _operands(imp: Importer, node: OnnxNode, a: tuple[int, int], b: tuple[int, int]) -> list[str]:
+    """Return the operands of a product, as int32; a and b are places of operand and zero point."""
     operands: list[str] = []
     for role, (place, at) in (("a", a), ("b", b)):
         name, zero = node.required(place), node.input(at)
         if zero and role == "a":
             zero = _column(imp, node, zero, len(imp.shape(name)))
         operands.append(_centered(imp, node, role, name, zero, _ACCUMULATED))
-    return imp.step(node, "product", "matmul", operands)
+    return operands
 
 
 def _matmul_integer(imp: Importer, node: OnnxNode) -> None:
-    imp.alias(node.outputs[0], _product(imp, node, (0, 2), (1, 3)))
+    imp.emit(node, "matmul", _operands(imp, node, (0, 2), (1, 3)))
 
 
 def _qlinear_matmul(imp: Importer, node: OnnxNode) -> None:
     """Source: ONNX, QLinearMatMul: the scaled product, rounded to even, of what the types hold."""
-    product = _product(imp, node, (0, 2), (3, 5))
+    product = imp.step(node, "product", "matmul", _operands(imp, node, (0, 2), (3, 5)))
     scale = _column(imp, node, node.required(1), len(imp.shape(node.required(0))))
     factor = imp.step(node, "scales", "mul", [scale, node.required(4)])
     factor = imp.step(node, "scale", "div", [factor, node.required(6)])

@@ -121,7 +121,7 @@ def _has_kernels(op: str) -> bool:
 
 def _runs_as(name: str, row: Row) -> str:
     if not row.native:
-        if name in HANDLERS:
+        if name in HANDLERS[""]:
             return "as in models"
         return "ONNX Runtime" if row.fallback else "-"
     kinds = {_has_kernels(op) for ops in row.ops for op in ops}
@@ -151,9 +151,9 @@ def table(results: Results) -> str:
     known = formats()
     lines = [_line(("operator", "runs as", "formats", "element types", "native", "fallback"))]
     lines.append(_line(["---"] * 6))
-    for name in sorted({*results.rows, *HANDLERS}):
+    for name in sorted({*results.rows, *HANDLERS[""]}):
         row = results.rows.get(name, Row())
-        if not (row.native or row.fallback or name in HANDLERS):
+        if not (row.native or row.fallback or name in HANDLERS[""]):
             continue
         numbers = [f"{count}/{row.total}" for count in (row.native, row.fallback)]
         lines.append(
@@ -182,7 +182,7 @@ def generated() -> str:
     neither = [
         f"`{name}`"
         for name, row in results.rows.items()
-        if not (row.native or row.fallback or name in HANDLERS)
+        if not (row.native or row.fallback or name in HANDLERS[""])
     ]
     return _TEXT.format(
         **results.versions,

@@ -24,7 +24,7 @@ from .suite import Outcome
 __all__ = ["PATH", "Results", "collect", "read", "render", "unexplained"]
 
 PATH = Path(__file__).with_name("results.toml")
-HANDLED = frozenset(HANDLERS)
+HANDLED = frozenset(HANDLERS[""])
 
 
 @dataclass(slots=True)

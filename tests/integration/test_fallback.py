@@ -503,6 +503,36 @@ def test_damage_that_no_check_finds_before_the_run_is_an_error_of_the_run() -> N
         compiled(np.zeros((1, 3, 8, 8), np.float16))
 
 
+@pytest.mark.parametrize(
+    ("folded", "constants"),
+    [
+        (node("HannWindow", "n", "f"), {"n": 3}),
+        (node("LSTM", "s w r", "f", hidden_size=3), {
+            "s": weights(1, 1, 4), "w": weights(1, 12, 4), "r": weights(1, 12, 3)}),
+        (node("NonMaxSuppression", "b s n", "f"), {
+            "b": weights(1, 4, 4), "s": weights(1, 1, 4), "n": 1}),
+    ],
+)  # fmt: skip
+def test_constants_that_are_not_computed_at_import_are_computed_in_the_run(
+    folded: NodeProto, constants: dict[str, Any]
+) -> None:
+    nodes = [folded, node("Cast", "f", "real", to=FLOAT), node("Add", "x real", "y")]
+    given = model(nodes, [info("x", FLOAT, [1, 3])], "y", constants)
+    x = image(1, 3)
+    same(sw.compile(given, tune="model")(x), expected(given, {"x": x})[0])
+    with pytest.raises(sw.UnsupportedError, match="an operator that can be computed at import"):
+        sw.load(given, fallback=False)
+
+
+def test_constants_that_grow_are_not_handed_on() -> None:
+    nodes = [node("HannWindow", "n", "f"), node("ReduceMax", "f", "m"), node("Add", "x m", "y")]
+    given = model(nodes, [info("x", FLOAT, [1, 3])], "y", {"n": 1 << 40})
+    with pytest.raises(
+        sw.MemoryLimitError, match=r"value 'f': expected at most 4\.0 GiB of memory"
+    ):
+        sw.load(given, memory_limit=1 << 32)
+
+
 def test_captured_names_must_be_defined() -> None:
     given, _ = with_condition()
     branch = next(item for item in given.graph.node[3].attribute if item.name == "else_branch")

@@ -133,6 +133,43 @@ def test_plans_in_every_format_are_shown_and_run(name: str, kind: str, folder: P
         assert relative_error(found[output], array) < 1e-5, output
 
 
+def _through() -> Graph:
+    """A convolution, and the input as an output."""
+    b = Net()
+    x = b.input("x", (2, 16, 6, 5))
+    return b.build([b.op("relu", [b.conv(x, 32)], output="y"), "x"])
+
+
+@pytest.mark.parametrize(
+    "formats",
+    [
+        {"input_formats": {"x": "NHWC"}},
+        {"output_formats": {"y": "NHWC"}},
+        {"input_formats": {"x": "nChw8c"}, "output_formats": {"y": "CHWN", "x": "NHWC"}},
+        {"input_formats": {"x": ["NCHW", "NHWC"]}, "output_formats": {"y": ["NCHW", "nChw8c"]}},
+        {"input_formats": {"x": "NHWC"}, "output_formats": {"x": "NHWC"}},
+    ],
+)
+def test_plans_with_formats_of_the_caller(formats: dict[str, Any], folder: Path) -> None:
+    graph = _through()
+    plan = sw.plan(graph, tune="model", **formats)
+    path, model = annotated(plan, folder)
+    check(plan, model)
+    assert [item.name for item in model.graph.input] == ["x"]
+    stored = values(model)
+    assert stored["x"]["storage"] == str(plan.input_formats["x"])
+    outputs = [item.name for item in model.graph.output]
+    for name, item in zip(graph.outputs, outputs, strict=True):
+        fmt, shape = plan.output_formats[name], canonical_shape(graph.value(name), parse("NCHW"))
+        assert same_bytes(parse(stored[item]["storage"]), fmt, shape)
+    changed = plan.input_formats["x"] != plan.output_formats["x"]
+    assert outputs == ["y", f"x/{plan.output_formats['x']}" if changed else "x"]
+    inputs = random_inputs(graph)
+    expected, found = run_reference(graph, inputs), run_onnxruntime(path, inputs)
+    for name, item in zip(graph.outputs, outputs, strict=True):
+        assert relative_error(found[item], expected[name]) < 1e-5
+
+
 @settings(max_examples=30)
 @given(graph=networks())
 def test_random_networks_run_as_annotated(graph: Graph, folder: Path) -> None:

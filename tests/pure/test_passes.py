@@ -68,6 +68,21 @@ def _remove_no_ops() -> Graph:
     return b.build([b.op("identity", [y], name="y")])
 
 
+def _stored(b: Net, x: str, zero: float, dtype: str, low: float, high: float) -> str:
+    """Return x rounded, shifted and stored as an integer."""
+    y = b.op("add", [b.op("round", [x]), b.const(zero)]) if zero else b.op("round", [x])
+    y = b.op("clip", [y], {"alpha": low, "beta": high})
+    return b.op("cast", [y], {"to": dtype})
+
+
+def _skip_integers() -> Graph:
+    b, x = net(1, 3)
+    y = b.op("cast", [_stored(b, x, 0, "int8", -128.0, 127.0)], {"to": "float32"})
+    y = b.op("mul", [y, b.const(0.5)])
+    y = b.op("cast", [_stored(b, y, 100, "uint8", 0.0, 255.0)], {"to": "float32"})
+    return b.build([b.op("mul", [b.op("sub", [y, b.const(100)]), b.const(2)])])
+
+
 def _split_resize() -> Graph:
     b, x = net(1, 1, 2, 3)
     shape = {"shape": (1, 1, 3, 2), "mode": "linear"}
@@ -151,6 +166,7 @@ def _sink_transposes() -> Graph:
 GOLDEN = {
     "fold_constants": _fold_constants,
     "remove_no_ops": _remove_no_ops,
+    "skip_integers": _skip_integers,
     "split_resize": _split_resize,
     "recognize_shuffle": _recognize_shuffle,
     "recognize_norms": _recognize_norms,
@@ -173,6 +189,50 @@ def test_a_pass_writes_its_golden_text(name, golden):
     after, _ = run(name, graph)
     assert after != graph
     golden(f"pass_{name}", f"{graph}\n--- {name} --->\n\n{after}")
+
+
+def _unrounded(b: Net, x: str) -> str:
+    y = b.op("clip", [x], {"alpha": -128.0, "beta": 127.0})
+    return b.op("cast", [y], {"to": "int8"})
+
+
+@pytest.mark.parametrize(
+    "store",
+    [
+        _unrounded,
+        lambda b, x: b.op("cast", [b.op("round", [x])], {"to": "int8"}),
+        lambda b, x: _stored(b, x, 0.5, "int8", -128.0, 127.0),
+        lambda b, x: _stored(b, x, 1, "int8", -128.0, 128.0),
+        lambda b, x: _stored(b, x, 1, "int8", -128.5, 127.0),
+        lambda b, x: _stored(b, x, 1, "int32", -(2.0**31), 2.0**30),
+    ],
+    ids=["not rounded", "not limited", "broken shift", "wide", "broken limit", "beyond floats"],
+)
+def test_integers_that_change_values_stay(store):
+    b, x = net(1, 3)
+    graph = b.build([b.op("cast", [store(b, x)], {"to": "float32"})])
+    after, reasons = run("skip_integers", graph)
+    assert after == graph
+    assert reasons == []
+
+
+def test_integers_that_others_read_stay():
+    b, x = net(1, 3)
+    stored = _stored(b, x, 3, "int8", -128.0, 127.0)
+    y = b.op("sub", [b.op("cast", [stored], {"to": "float32"}), b.const(3)])
+    after, _ = run("skip_integers", b.build([stored, y]))
+    assert [node.op for node in after.nodes] == ["round", "add", "clip", "cast", "clip"]
+    last = after.nodes[-1]
+    assert (last.float_attr("alpha"), last.float_attr("beta")) == (-131, 124)
+
+
+@pytest.mark.parametrize("zeros", [(4, 4, 4), (1, 2, 3)])
+def test_zero_points_that_differ_stay(zeros):
+    b, x = net(1, 3)
+    y = b.op("clip", [b.op("add", [b.op("round", [x]), b.const(*zeros)])], {"alpha": 0.0})
+    graph = b.build([b.op("sub", [y, b.const(3, 3, 3)])])
+    after, _ = run("skip_integers", graph)
+    assert after == graph
 
 
 def test_resizing_that_the_library_has_no_kernel_for_is_refused_with_a_reason():

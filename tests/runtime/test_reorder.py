@@ -491,6 +491,35 @@ def test_pytorch_tensors_are_taken_without_a_copy(dtype):
         assert torch.equal(back, x)
 
 
+def test_pytorch_tensors_with_equal_extents_are_read_by_their_strides():
+    torch = pytest.importorskip(
+        "torch", reason="PyTorch is not installed: pip install torch==2.13.0"
+    )
+    x = torch.randn(1, 5, 5, 5)
+    last = x.contiguous(memory_format=torch.channels_last)
+    image = sw.TensorDesc((1, 5, 5, 5), "f32", "NCHW", "NHWC")
+    for src in ("NHWC", "channels_last", image):
+        np.testing.assert_array_equal(sw.reorder(last, src, "NCHW"), x.numpy())
+    out = torch.empty_like(last)
+    sw.reorder(x, "NCHW", "NHWC", out=out)
+    assert torch.equal(out, x)
+
+
+def test_views_with_equal_extents_are_read_by_their_strides():
+    x = np.arange(125, dtype=np.float32).reshape(1, 5, 5, 5)
+    stored = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    last = stored.transpose(0, 3, 1, 2)
+    image = sw.TensorDesc((1, 5, 5, 5), "f32", "NCHW", "NHWC")
+    for array in (last, stored):
+        np.testing.assert_array_equal(sw.reorder(array, image, "NCHW"), x)
+        np.testing.assert_array_equal(sw.reorder(array, "NHWC", "NCHW", shape=x.shape), x)
+    out = np.zeros_like(stored).transpose(0, 3, 1, 2)
+    np.testing.assert_array_equal(sw.reorder(x, "NCHW", "NHWC", out=out), x)
+    # A name alone says nothing about another shape than that of the array.
+    found = sw.reorder(last, "NHWC", "NCHW")
+    np.testing.assert_array_equal(found, last.transpose(0, 3, 1, 2))
+
+
 def test_arrays_of_numpy_and_dlpack_are_taken_without_a_copy():
     class Foreign:
         def __init__(self, array: Array) -> None:

@@ -18,7 +18,7 @@ from stridewise.cli.console import (
     target_option,
 )
 from stridewise.cli.peers import moves_of_onnxruntime
-from stridewise.cli.run import random_inputs
+from stridewise.cli.run import as_wanted, random_inputs
 
 __all__ = ["report"]
 
@@ -36,7 +36,7 @@ def _page(
     model = request.compile(quiet=False)
     profile = None
     if runs is not None:
-        profile = model.profile(random_inputs(model.interface, 0), runs)
+        profile = model.profile(as_wanted(model, random_inputs(model.interface, 0)), runs)
     return to_html(model.plan, model.program, profile, others, model.memory)
 
 

@@ -26,14 +26,18 @@ from stridewise.cli.console import (
 )
 from stridewise.errors import InputError, UnknownValueError, describe
 from stridewise.graph import Graph
+from stridewise.ops.geometry import user_format
 from stridewise.runtime.demand import checked_limit
+from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.inputs import as_array, made_up
 from stridewise.runtime.model import Model
+from stridewise.runtime.reorder import reorder
+from stridewise.tensor import TensorDesc
 
 if TYPE_CHECKING:
     from stridewise.frontends.onnx import ModelFile
 
-__all__ = ["random_inputs", "run"]
+__all__ = ["as_wanted", "random_inputs", "run"]
 
 Array = NDArray[Any]
 
@@ -139,6 +143,20 @@ def _summary(outputs: dict[str, Array]) -> list[dict[str, Any]]:
     ]
 
 
+def as_wanted(model: Model, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Return inputs in the user's order in the formats of a plan, which may come from a file."""
+    found = dict(inputs)
+    if not isinstance(model, CompiledModel):
+        return found
+    for name, fmt in model.face.input_formats.items():
+        value = model.interface.values[name]
+        own = user_format(value)
+        if name in found and fmt != own:
+            desc = TensorDesc(value.shape, value.dtype, own, own)
+            found[name] = reorder(found[name], desc, desc.stored_as(fmt))
+    return found
+
+
 @click.command()
 @compile_options
 @target_option
@@ -192,6 +210,7 @@ def run(  # noqa: PLR0913 (one parameter an option)
         )
     )
     inputs = {**random_inputs(graph, seed), **loaded} if random else loaded
+    inputs = as_wanted(compiled, inputs)
     outputs = compiled.run(inputs)
     if output is not None:
         _save(output, outputs)

@@ -22,6 +22,7 @@ from stridewise.passes.recognize_shuffle import recognize_shuffle
 from stridewise.passes.remove_dead import remove_dead
 from stridewise.passes.remove_no_ops import remove_no_ops
 from stridewise.passes.sink_transposes import sink_transposes
+from stridewise.passes.skip_integers import skip_integers
 from stridewise.passes.split_resize import split_resize
 
 __all__ = ["PASSES", "Pass", "Simplified", "simplify"]
@@ -31,6 +32,7 @@ Pass = Callable[[Graph], tuple[Graph, tuple[Refusal, ...]]]
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("fold_constants", fold_constants),
     ("remove_no_ops", remove_no_ops),
+    ("skip_integers", skip_integers),
     ("split_resize", split_resize),
     ("recognize_shuffle", recognize_shuffle),
     ("recognize_norms", recognize_norms),

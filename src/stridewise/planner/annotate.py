@@ -44,7 +44,8 @@ def annotated(plan: Plan) -> Annotated:
 
     A value that the plan reorders has several stored forms. The one that its producer leaves has
     the value's name, the others are named after value and format. A graph output is the form that
-    the caller gets, so there the producer's form takes the longer name.
+    the caller gets, so there the producer's form takes the longer name. An input that is an output
+    as well, in another format, keeps its name, and the output takes the longer one.
     """
     return _Annotation(plan).result()
 
@@ -67,12 +68,17 @@ class _Annotation:
 
     def result(self) -> Annotated:
         for name in self.graph.inputs:
-            self.define(name, user_format(self.graph.values[name]))
+            self.stored(self.graph.values[name], self.plan.input_formats[name], name)
             self.reorder(name)
         for node, decision in zip(self.graph.nodes, self.plan.decisions, strict=True):
             self.node(node, decision)
         graph = dataclasses.replace(
-            self.graph, nodes=tuple(self.nodes), values=MappingProxyType(self.values)
+            self.graph,
+            nodes=tuple(self.nodes),
+            values=MappingProxyType(self.values),
+            outputs=tuple(
+                self.form(name, self.plan.output_formats[name]) for name in self.graph.outputs
+            ),
         )
         return Annotated(graph, _model_texts(self.plan), self.node_texts, self.value_texts)
 
@@ -90,11 +96,16 @@ class _Annotation:
         return name
 
     def define(self, name: str, made: Format) -> str:
-        """Name the form of a value that its producer leaves."""
-        goals = {self.key(name, reorder.target) for reorder in self._pending.get(name, ())}
+        """Name the form of a value that a node leaves."""
+        handed_over = any(self.is_output(name, step.target) for step in self._pending.get(name, ()))
         value = self.graph.values[name]
-        handed_over = name in self.graph.outputs and self.key(name, user_format(value)) in goals
         return self.stored(value, made, f"{name}/{made}" if handed_over else name)
+
+    def is_output(self, name: str, fmt: Format) -> bool:
+        """Return whether this form of a value is what the caller gets under its name."""
+        if name not in self.graph.outputs or name in self.graph.inputs:
+            return False
+        return self.key(name, fmt) == self.key(name, self.plan.output_formats[name])
 
     def stored(self, value: Value, fmt: Format, hint: str) -> str:
         """Add a stored form of a value, and what there is to say about it."""
@@ -134,9 +145,7 @@ class _Annotation:
         value = self.graph.values[name]
         for step in self._pending.get(name, ()):
             source = self.form(name, step.source)
-            final = name in self.graph.outputs and self.key(name, step.target) == self.key(
-                name, user_format(value)
-            )
+            final = self.is_output(name, step.target)
             result = self.stored(value, step.target, name if final else f"{name}/{step.target}")
             attrs = (
                 ("cost_ns", step.cost_ns),

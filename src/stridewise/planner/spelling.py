@@ -108,7 +108,7 @@ def offers(plan: Plan, tensor: str) -> Mapping[str, Offer]:
     storages = plan.storages
     node = plan.terms.producers.get(tensor)
     if node is None:
-        fmt = user_format(value)
+        fmt = plan.input_formats.get(tensor, user_format(value))
         return {
             storages.key(tensor, fmt): Offer(fmt, _kinds(plan, value, fmt), (), plan.target.spell)
         }

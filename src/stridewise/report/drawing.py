@@ -8,7 +8,6 @@ from typing import Protocol
 
 from stridewise.formats import Format
 from stridewise.graph import Node, Refusal
-from stridewise.ops.geometry import user_format
 from stridewise.planner.candidates import Candidate
 from stridewise.planner.plan import Decision, Plan, Reorder
 from stridewise.report.data import Choice, Edge, Port, RefusalRow, RegretRow, Vertex
@@ -133,7 +132,7 @@ class Drawing:
         )
 
     def _input(self, name: str) -> None:
-        fmt = user_format(self.plan.graph.values[name])
+        fmt = self.plan.input_formats[name]
         port = self._port(name, fmt)
         vertex = Vertex(
             "input", clean(name), "input", (), (), (), (port,), port.format, False, 0.0, None,
@@ -143,7 +142,7 @@ class Drawing:
         self.vertex_of_value[name] = len(self.vertices) - 1
 
     def _output(self, name: str) -> None:
-        fmt = user_format(self.plan.graph.values[name])
+        fmt = self.plan.output_formats[name]
         port = self._port(name, fmt)
         measured = self._time(*output_labels(name))
         vertex = Vertex(

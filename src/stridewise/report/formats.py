@@ -55,7 +55,7 @@ class Formats:
     def _meet_all(self) -> None:
         graph = self._plan.graph
         for name in graph.inputs:
-            self._meet(name, user_format(graph.values[name]))
+            self._meet(name, self._plan.input_formats[name])
         for node, decision in zip(graph.nodes, self._plan.decisions, strict=True):
             for name, fmt in zip(node.outputs, decision.chosen.option.outputs, strict=True):
                 self._meet(name, fmt)

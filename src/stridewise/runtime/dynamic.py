@@ -18,6 +18,7 @@ from stridewise.errors import InputError, UnknownValueError, describe
 from stridewise.graph import InputSpec, Refusal, Signature
 from stridewise.planner.plan import Plan
 from stridewise.runtime.executor import CompiledModel, Memory, Profile
+from stridewise.runtime.inputs import of_dtype
 from stridewise.runtime.model import Model
 from stridewise.runtime.programs import ProgramCache
 from stridewise.runtime.streams import Streams
@@ -322,7 +323,7 @@ class DynamicModel(Model):
 
     def _arrays(self, inputs: Sequence[Any]) -> dict[str, Array]:
         return {
-            name: _array(self._specs[name], given)
+            name: of_dtype(given, self._specs[name].dtype, self._specs[name].where)
             for name, given in zip(self._arguments, inputs, strict=True)
             if name in self._specs
         }
@@ -464,29 +465,3 @@ def _padded(array: Array, shape: tuple[int, ...] | None) -> Array:
     found = np.zeros(shape, array.dtype)
     found[: array.shape[0]] = array
     return found
-
-
-def _array(spec: InputSpec, given: Any) -> Array:
-    """Return an input as an array of its dtype."""
-    array = given
-    if not isinstance(given, np.ndarray):
-        if not hasattr(given, "__dlpack__"):
-            raise InputError(
-                describe(
-                    spec.where,
-                    expected="an array (NumPy, or anything with DLPack)",
-                    found=type(given).__name__,
-                    fix=f"use numpy.asarray(..., dtype={spec.dtype.name!r})",
-                )
-            )
-        array = np.from_dlpack(given)
-    if array.dtype != spec.dtype.numpy:
-        raise InputError(
-            describe(
-                spec.where,
-                expected=f"dtype {spec.dtype}",
-                found=str(array.dtype),
-                fix=f"use .astype({spec.dtype.name!r})",
-            )
-        )
-    return array

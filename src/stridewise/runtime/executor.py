@@ -443,7 +443,8 @@ class CompiledModel(Model):
     ) -> dict[str, Array]:
         """Run with an arena full of NaN, and show every stored tensor as soon as it is whole.
 
-        Where a batch runs in parts, the tensors are those of one part after the other.
+        Where a batch runs in parts, the tensors are those of one part after the other. Several
+        threads may trace at once, and the callback may run and trace the model.
 
         Args:
             inputs: arrays by name.

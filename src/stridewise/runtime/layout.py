@@ -14,7 +14,7 @@ from stridewise.runtime.arrays import empty
 from stridewise.tensor.desc import TensorDesc
 from stridewise.tensor.moves import Side
 
-__all__ = ["Layout", "dense_strides", "layout_of"]
+__all__ = ["Layout", "dense_strides", "falls_along", "layout_of"]
 
 Array = NDArray[Any]
 
@@ -101,6 +101,22 @@ def dense_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
         strides.insert(0, step)
         step *= max(extent, 1)
     return tuple(strides)
+
+
+def falls_along(order: Sequence[int], shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether strides do not grow along axes in this order, outermost first.
+
+    Axes of extent 1 say nothing, and neither do those whose elements are all in one place. Reversed
+    axes count as what they are reversed of, and gaps do not matter.
+
+    >>> channels_last = (512, 1, 64, 8)
+    >>> falls_along((0, 2, 3, 1), (1, 8, 8, 8), channels_last)
+    True
+    >>> falls_along((0, 1, 2, 3), (1, 8, 8, 8), channels_last)
+    False
+    """
+    steps = [abs(strides[axis]) for axis in order if shape[axis] > 1 and strides[axis]]
+    return steps == sorted(steps, reverse=True)
 
 
 def layout_of(desc: TensorDesc, strides: Sequence[int] | None, what: str) -> Layout:

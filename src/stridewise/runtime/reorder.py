@@ -24,7 +24,7 @@ from stridewise.formats import Format, algebra
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.cpus import available_cpus
 from stridewise.runtime.engines import Engine, Run, engines
-from stridewise.runtime.layout import dense_strides, layout_of
+from stridewise.runtime.layout import dense_strides, falls_along, layout_of
 from stridewise.runtime.machine import checked_threads, this_machine
 from stridewise.tensor.desc import TensorDesc
 from stridewise.tensor.quantization import Quantization
@@ -287,7 +287,12 @@ def _prepared(
     if shape is None and source.is_torch:
         shape = _torch_shape(source, src)
     sides = pair(source.shape, source.dtype, src, dst, shape=shape, dst_dtype=options.dtype)
-    orders = (_turn(source, sides[0]), None if target is None else _turn(target, sides[1]))
+    # Of a format alone, arrays of NumPy always have the storage shape; there is no other one.
+    known = source.is_torch or shape is not None or isinstance(src, TensorDesc)
+    orders = (
+        _turn(source, sides[0]) if known else None,
+        None if target is None else _turn(target, sides[1]),
+    )
     run = Reorder(
         *sides,
         src_quantization=options.src_quantization,
@@ -303,12 +308,22 @@ def _prepared(
 
 
 def _turn(kind: _Kind, desc: TensorDesc) -> tuple[int, ...] | None:
-    """Return the permutation to the order of the storage, where an array is in the user's."""
+    """Return the permutation to the order of the storage, where an array is in the user's.
+
+    Where both are of one shape, an array is in the order of the storage, unless its strides fall in
+    the order of the format and not in that of its shape, as those of PyTorch's channels_last do.
+    """
     fmt = desc.storage.format
-    if kind.shape == desc.storage.shape or kind.shape != desc.origin.shape or not fmt.is_plain:
+    if kind.shape != desc.origin.shape or not fmt.is_plain:
         return None
-    order = desc.origin.format.order
-    return tuple(order.index(axis) for axis in fmt.order)
+    names = desc.origin.format.order
+    order = tuple(names.index(axis) for axis in fmt.order)
+    if kind.shape != desc.storage.shape:
+        return order
+    if kind.strides is None:
+        return None
+    own = falls_along(range(len(order)), kind.shape, kind.strides)
+    return order if falls_along(order, kind.shape, kind.strides) and not own else None
 
 
 def _strides(
@@ -341,7 +356,9 @@ def reorder(  # noqa: PLR0913 (all but three have a default that serves)
     Args:
         array: NumPy, PyTorch, or anything with DLPack, taken without a copy. Its shape is that of
             the source's storage; with plain formats, any strides will do (views). A PyTorch tensor
-            may as well have its logical shape, its strides being those of the format.
+            may as well have its logical shape, its strides being those of the format. So may any
+            array where ``src`` is a description, or ``shape`` is given; where both shapes are the
+            same, strides that fall in the order of the format mean the logical one.
         src: what it holds: a format (``"nChw16c"``), or a description of the whole tensor.
         dst: what is wanted, likewise.
         shape: the logical shape, in the canonical order of ``src``'s axes, where the storage pads.

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError, InputError, describe
@@ -110,8 +109,12 @@ class SimulatedModel(Model):
                     found=f"{len(inputs)}",
                 )
             )
-        pairs = zip(graph.inputs, inputs, strict=True)
-        found = self._execute([as_array(graph.values[name], given) for name, given in pairs])
+        formats = self._plan.input_formats
+        arrays = [
+            as_array(graph.values[name], given, formats[name])
+            for name, given in zip(graph.inputs, inputs, strict=True)
+        ]
+        found = self._execute(arrays)
         return found[0] if len(found) == 1 else tuple(found)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
@@ -152,7 +155,7 @@ class SimulatedModel(Model):
         """
         given = inputs if self._tail is None else self._tail.tensors(inputs)
         graph = self._plan.graph
-        found = self._execute(in_order(graph, given), callback)
+        found = self._execute(in_order(graph, given, self._plan.input_formats), callback)
         computed = dict(zip(graph.outputs, found, strict=True))
         return computed if self._tail is None else self._tail.results(inputs, computed)
 
@@ -239,8 +242,8 @@ class _Run:
 
     def outputs(self, arrays: Sequence[Array]) -> list[Array]:
         for name, array in zip(self.graph.inputs, arrays, strict=True):
-            fmt = user_format(self.graph.values[name])
-            self.put(store(name, self.desc(name, fmt), array, self.padding))
+            desc = self.desc(name, self.plan.input_formats[name])
+            self.put(StoredTensor(name, desc, array.reshape(-1)))
         for node, decision in zip(self.graph.nodes, self.plan.decisions, strict=True):
             self.node(node, decision.chosen)
         found: list[Array] = []
@@ -248,6 +251,6 @@ class _Run:
             if name in self.graph.constants:
                 found.append(self.graph.constants[name].array.copy())
                 continue
-            fmt = user_format(self.graph.values[name])
-            found.append(np.ascontiguousarray(self.get(name, fmt, "the caller").array))
+            stored = self.get(name, self.plan.output_formats[name], "the caller")
+            found.append(stored.buffer.reshape(stored.desc.storage.shape).copy())
         return found

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from stridewise.frontends.onnx.importer import Handler, Importer
 from stridewise.frontends.onnx.proto import OnnxNode
 from stridewise.frontends.onnx.window import read_window, write_window
 from stridewise.frontends.onnx.writer import Exporter, Writer
-from stridewise.graph import Node
+from stridewise.graph import Attr, Node
 
-__all__ = ["EXPORTERS", "HANDLERS"]
+__all__ = ["EXPORTERS", "HANDLERS", "conv_attrs"]
 
 
-def _conv(imp: Importer, node: OnnxNode) -> None:
-    x, w, bias = node.required(0), node.required(1), node.input(2)
+def conv_attrs(imp: Importer, node: OnnxNode, x: str, w: str) -> Mapping[str, Attr]:
+    """Return the attributes of a convolution of ``x`` with the weights ``w``.
+
+    Raises:
+        ModelError: those of the node do not fit the two.
+    """
     sizes, kernel = imp.shape(x)[2:], imp.shape(w)[2:]
     declared = node.integers("kernel_shape", kernel)
     if declared != kernel:
         raise node.error(f"kernel_shape {list(declared)} in the weights", list(kernel))
     window = read_window(node, sizes, kernel)
-    attrs = {**window.attrs, "groups": node.integer("group", 1)}
+    return {**window.attrs, "groups": node.integer("group", 1)}
+
+
+def _conv(imp: Importer, node: OnnxNode) -> None:
+    x, w, bias = node.required(0), node.required(1), node.input(2)
+    attrs = conv_attrs(imp, node, x, w)
     imp.emit(node, "conv", [x, w, bias] if bias else [x, w], attrs)
 
 

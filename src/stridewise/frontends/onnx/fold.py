@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 from onnx import ModelProto, helper, numpy_helper, shape_inference
 
-from stridewise.errors import ModelError
+from stridewise.errors import ModelError, UnsupportedError
 from stridewise.frontends.onnx.importer import Importer
 from stridewise.frontends.onnx.proto import OnnxNode
 from stridewise.ops.effort import Effort
@@ -148,7 +148,7 @@ def _reference_effort(node: OnnxNode, feeds: dict[str, Array]) -> Effort:
     """Return what the reference implementation takes.
 
     Raises:
-        ModelError: nobody can tell.
+        UnsupportedError: that is not known.
     """
     given = sum(data.size for data in feeds.values())
     if node.op_type in _SAME:
@@ -160,10 +160,8 @@ def _reference_effort(node: OnnxNode, feeds: dict[str, Array]) -> Effort:
         count = given * factor * axes
         return Effort(8 * count, _LOOP_COST * count)
     if node.op_type not in _VECTORIZED:
-        raise node.error(
-            "an operator that can be computed at import",
-            f"{node.op_type!r} of constants",
-            "fold the node before the import",
+        raise _unsupported(
+            node, "an operator that can be computed at import", f"{node.op_type!r} of constants"
         )
     model = shape_inference.infer_shapes(_single_node(node, feeds), data_prop=True)
     count = 0
@@ -172,30 +170,31 @@ def _reference_effort(node: OnnxNode, feeds: dict[str, Array]) -> Effort:
         if not tensor.HasField("shape") or not all(
             dim.HasField("dim_value") for dim in tensor.shape.dim
         ):
-            raise node.error(
-                "a result whose size is known before",
-                "one that depends on data",
-                "fold the node before the import",
+            raise _unsupported(
+                node, "a result whose size is known before", "one that depends on data"
             )
         count += prod(max(int(dim.dim_value), 0) for dim in tensor.shape.dim)
     return Effort(8 * count, given + count)
 
 
-def _refused(node: OnnxNode, error: Exception) -> ModelError:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return node.error(
-        "constant inputs that ONNX's reference implementation takes",
-        text,
-        "fold the node before the import",
+def _unsupported(node: OnnxNode, expected: str, found: str) -> UnsupportedError:
+    """Return why a node of constants is not computed at import; another runtime may know how."""
+    return node.unsupported(
+        expected, found, "fold the node before the import", f"expected {expected}, found {found}"
     )
+
+
+def _refused(node: OnnxNode, error: Exception) -> UnsupportedError:
+    text = " ".join(str(error).split()).removesuffix(".") or type(error).__name__
+    return _unsupported(node, "constant inputs that ONNX's reference implementation takes", text)
 
 
 def by_reference(importer: Importer, node: OnnxNode) -> None:
     """Compute a node of constants by ONNX's reference implementation.
 
     Raises:
-        ModelError: it doesn't know the operator either, or refuses the inputs, or nobody can tell
-            how much work that is.
+        UnsupportedError: it doesn't know the operator either, or refuses the inputs, or how much
+            work that is, is not known. The model may be valid all the same.
         MemoryLimitError: the result is too large.
     """
     from onnx.reference import ReferenceEvaluator  # noqa: PLC0415 (takes half a second)

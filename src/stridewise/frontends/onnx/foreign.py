@@ -311,9 +311,19 @@ class Survey:
         self._check_elsewhere(node, error)
 
     def _check_elsewhere(self, node: OnnxNode, error: ModelError) -> None:
-        """Raise the error of a handler again where the other runtime refuses the node, too."""
+        """Raise the error of a handler again where the other runtime refuses the node, too.
+
+        Raises:
+            MemoryLimitError: a result is too large. The other runtime computes nodes of constants
+                when it is asked.
+        """
+        model = self._node_model(node)
+        for name, type_ in _inferred(model).items():
+            static = _static(type_)
+            if static is not None:
+                self.importer.check_size(f"value {name!r}", static)
         try:
-            self.runtime.result_types(self._node_model(node).SerializeToString(), node.where)
+            self.runtime.result_types(model.SerializeToString(), node.where)
         except UnsupportedError as refused:
             raise error from refused
 

@@ -262,7 +262,7 @@ class Importer:
             MemoryLimitError: it is larger than all the memory that there is.
         """
         self._claim(name)
-        self._check_size(f"input {name!r}", type_)
+        self.check_size(f"input {name!r}", type_)
         self._values[name] = self.builder.input(name, type_.shape, type_.dtype)
 
     def add_value(self, name: str, data: Array) -> None:
@@ -280,7 +280,7 @@ class Importer:
             # Where one element stands for many, it takes no memory before it is packed as a weight.
             if 0 not in data.strides:
                 self.spend(f"value {name!r}", Effort(nbytes((found,)), 0))
-            self._check_size(f"value {name!r}", found)
+            self.check_size(f"value {name!r}", found)
             self._constants[self._claim(name)] = data
         return name
 
@@ -301,8 +301,12 @@ class Importer:
                 )
             )
 
-    def _check_size(self, where: str, type_: TensorType) -> None:
-        """Check that a value by itself fits into memory."""
+    def check_size(self, where: str, type_: TensorType) -> None:
+        """Check that a value by itself fits into memory.
+
+        Raises:
+            MemoryLimitError: it does not.
+        """
         size = nbytes((type_,))
         if self._limit is not None and size > self._limit:
             raise MemoryLimitError(
@@ -331,7 +335,7 @@ class Importer:
         self._claim(name)
         (value,) = self.builder.node(FALLBACK, [self.builder.constant(nothing)], attrs)
         self._values[name] = value
-        self._check_size(f"value {name!r}", type_)
+        self.check_size(f"value {name!r}", type_)
 
     def fallback(
         self,
@@ -360,7 +364,7 @@ class Importer:
         found = self.builder.node(FALLBACK, [*names, content], attrs, name=name, outputs=outputs)
         for result in found:
             self._values[result] = result
-            self._check_size(f"value {result!r}", self.builder.type(result))
+            self.check_size(f"value {result!r}", self.builder.type(result))
 
     def constant(self, hint: str, data: Array) -> str:
         """Add a constant of our own and return its name."""
@@ -441,7 +445,7 @@ class Importer:
         added = self.builder.node(op, names, attrs, name=name, outputs=results)
         for result, value in zip(results, added, strict=True):
             self._values[result] = value
-            self._check_size(f"value {result!r}", self.builder.type(value))
+            self.check_size(f"value {result!r}", self.builder.type(value))
         return results[0]
 
     def _compute(
@@ -488,7 +492,7 @@ class Importer:
         Raises:
             ModelError: an output is defined nowhere.
         """
-        for name in self._outputs:
+        for name in dict.fromkeys(self._outputs):
             if not self.known(name):
                 raise ModelError(
                     describe(f"output {name!r}", expected="a node that gives it", found="none")

@@ -8,7 +8,7 @@ from stridewise.frontends.onnx.importer import Handler, Importer, scalar
 from stridewise.frontends.onnx.proto import OnnxNode
 from stridewise.frontends.onnx.writer import Exporter, Writer
 from stridewise.graph import Node
-from stridewise.ops.element_types import INTEGERS, lowest_and_highest
+from stridewise.ops.element_types import INTEGERS
 
 __all__ = ["EXPORTERS", "HANDLERS"]
 
@@ -60,51 +60,6 @@ def _gemm(imp: Importer, node: OnnxNode) -> None:
     imp.emit(node, "add", [imp.step(node, "matmul", "matmul", [a, b], attrs), c])
 
 
-# --- quantized products ---------------------------------------------------------------------------
-
-
-def _widened(imp: Importer, node: OnnxNode, index: int, zero: int, *, rows: bool) -> str:
-    """Return an operand less its zero point, as int32; one zero point a row, a column, or all."""
-    name, offset = node.required(index), node.input(zero)
-    wide = imp.step(node, f"{index}.wide", "cast", [name], {"to": "int32"})
-    if not offset:
-        return wide
-    offset = _column(imp, node, offset, f"{zero}.column") if rows else offset
-    offset = imp.step(node, f"{zero}.wide", "cast", [offset], {"to": "int32"})
-    return imp.step(node, f"{index}.centered", "sub", [wide, offset])
-
-
-def _column(imp: Importer, node: OnnxNode, name: str, role: str) -> str:
-    """Return one number a row in a shape that applies to rows."""
-    shape = imp.shape(name)
-    return imp.step(node, role, "reshape", [name], {"shape": (*shape, 1)}) if shape else name
-
-
-def _matmul_integer(imp: Importer, node: OnnxNode) -> None:
-    a, b = _widened(imp, node, 0, 2, rows=True), _widened(imp, node, 1, 3, rows=False)
-    imp.emit(node, "matmul", [a, b])
-
-
-def _qlinear_matmul(imp: Importer, node: OnnxNode) -> None:
-    """Source: ONNX, QLinearMatMul: the scaled product, rounded to even, of what the types hold."""
-    a, b = _widened(imp, node, 0, 2, rows=True), _widened(imp, node, 3, 5, rows=False)
-    scale_a, scale_b, scale = (node.required(index) for index in (1, 4, 6))
-    real, result = imp.type(scale).dtype, imp.type(node.required(7)).dtype
-    product = imp.step(node, "product", "matmul", [a, b])
-    product = imp.step(node, "real", "cast", [product], {"to": real.name})
-    scale_a = _column(imp, node, scale_a, "a.scale")
-    factor = imp.step(node, "scales", "mul", [scale_a, scale_b])
-    factor = imp.step(node, "scale", "div", [factor, scale])
-    product = imp.step(node, "scaled", "mul", [product, factor])
-    product = imp.step(node, "rounded", "round", [product])
-    zero = imp.step(node, "zero", "cast", [node.required(7)], {"to": real.name})
-    product = imp.step(node, "shifted", "add", [product, zero])
-    low, high = lowest_and_highest(result.numpy)
-    attrs = {"alpha": float(low), "beta": float(high)}
-    product = imp.step(node, "clipped", "clip", [product], attrs)
-    imp.emit(node, "cast", [product], {"to": result.name})
-
-
 def _write_matmul(writer: Writer, node: Node) -> None:
     """Write a product as Gemm, where it is one of float matrices with more to do than MatMul has.
 
@@ -135,11 +90,6 @@ def _write_transposed(writer: Writer, node: Node, name: str, role: str) -> str:
     return writer.step(node, f"{role}.transposed", "Transpose", [name], {"perm": perm})
 
 
-HANDLERS: dict[str, Handler] = {
-    "Gemm": _gemm,
-    "MatMul": _matmul,
-    "MatMulInteger": _matmul_integer,
-    "QLinearMatMul": _qlinear_matmul,
-}
+HANDLERS: dict[str, Handler] = {"Gemm": _gemm, "MatMul": _matmul}
 
 EXPORTERS: dict[str, Exporter] = {"matmul": _write_matmul}

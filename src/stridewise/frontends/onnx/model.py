@@ -328,7 +328,7 @@ def _dispatch(importer: Importer, node: OnnxNode) -> None:
             f"it is of opset {node.opset}",
         )
     node = modern(importer, node)
-    handler = HANDLERS.get(node.op_type) if node.domain == "" else None
+    handler = HANDLERS.get(node.domain, {}).get(node.op_type)
     subgraph = any(isinstance(value, Undecoded) for value in node.attrs.values())
     if node.domain == "" and node.op_type in _CONTROL_FLOW:
         raise node.unsupported(

@@ -23,6 +23,7 @@ from stridewise.frontends.onnx import (
     norm,
     pool,
     prelu,
+    quantize,
     reduce,
     resize,
     shape,
@@ -37,13 +38,14 @@ __all__ = ["EXPORTERS", "HANDLERS"]
 _ROOMS = (
     activation, along_axis, arithmetic, cast, concat, constant, conv, conv_transpose, einsum,
     elementwise, functions, group_norm, image, indices, layer_norm, logic, matmul, norm, pool,
-    prelu, reduce, resize, shape, slice, softmax,
+    prelu, quantize, reduce, resize, shape, slice, softmax,
 )  # fmt: skip
 
-HANDLERS: dict[str, Handler] = {
-    name: handler for room in _ROOMS for name, handler in room.HANDLERS.items()
+HANDLERS: dict[str, dict[str, Handler]] = {
+    "": {name: handler for room in _ROOMS for name, handler in room.HANDLERS.items()},
+    "com.microsoft": quantize.CONTRIB,
 }
-"""What each operator of ONNX's default domain becomes."""
+"""What each operator becomes, by domain; ONNX's own one has no name."""
 
 EXPORTERS: dict[str, Exporter] = {
     op: exporter for room in _ROOMS for op, exporter in room.EXPORTERS.items()

@@ -883,6 +883,25 @@ class TestProgram:
         program.run([], [y])
         assert np.isnan(y).all()
 
+    def test_traces_fill_their_arenas_with_nan_whatever_else_runs(self):
+        program = core.Program(64, [], [], [4], THREADS)
+        program.add_fill((ARENA, 0, 0), 4, 1.0)
+        program.add_copy((OUTPUTS, 0, 0), (ARENA, 0, 0), 4)
+        program.freeze()
+        seen: list[bool] = []
+
+        def look(_step, arena, outputs):
+            if len(seen) == 0:
+                seen.append(True)
+                program.trace([], [np.zeros(1, F32)], look)
+                with ThreadPoolExecutor(1) as pool:
+                    pool.submit(program.run, [], [np.zeros(1, F32)]).result()
+            seen.append(bool((arena[16:] == 0xFF).all()))
+
+        program.trace([], [np.zeros(1, F32)], look)
+        assert seen == [True] * 5
+        assert not program.poison
+
     def test_empty_program(self):
         program = core.Program(0, [], [], [], THREADS)
         program.freeze()

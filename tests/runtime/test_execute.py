@@ -291,42 +291,6 @@ def test_errors_of_a_callback_are_its_own():
     assert raised.value is problem
 
 
-@pytest.mark.parametrize("elsewhere", [False, True], ids=["in the callback", "in a thread"])
-def test_a_trace_that_ends_leaves_the_arenas_of_another_poisoned(elsewhere):
-    model = compiled(CASES["conv_2d_17"](), "blocked")
-    feeds = inputs_of(model.plan.graph)
-    expected = model.run(feeds)
-    seen: list[bool] = []
-
-    def within(_written: Written, _stored: np.ndarray[Any, Any]) -> None:
-        if not seen:
-            seen.append(True)
-            with ThreadPoolExecutor(1) as pool:
-                if elsewhere:
-                    pool.submit(model.trace, feeds, lambda *_: None).result()
-                else:
-                    model.trace(feeds, lambda *_: None)
-        seen.append(model._native.program.poison)
-
-    found = model.trace(feeds, within)
-    assert len(seen) > 1
-    assert all(seen)
-    assert not model._native.program.poison
-    for name, wanted in expected.items():
-        np.testing.assert_array_equal(found[name], wanted)
-
-
-def test_a_trace_that_fails_leaves_nothing_poisoned():
-    model = compiled(CASES["conv_2d_17"](), "blocked")
-
-    def refuse(_written: Written, _stored: np.ndarray[Any, Any]) -> None:
-        raise KeyError
-
-    with pytest.raises(KeyError):
-        model.trace(inputs_of(model.plan.graph), refuse)
-    assert not model._native.program.poison
-
-
 def test_an_input_of_another_dtype_that_nobody_reads():
     b = Net(1, 2)
     b.input("unread", (3,), "int64")

@@ -3,6 +3,7 @@
 import gc
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
 
@@ -890,7 +891,7 @@ class TestProgram:
         program.freeze()
         seen: list[bool] = []
 
-        def look(_step, arena, outputs):
+        def look(_step, arena, _outputs):
             if len(seen) == 0:
                 seen.append(True)
                 program.trace([], [np.zeros(1, F32)], look)

@@ -1,8 +1,8 @@
 """What users call: the stages put together.
 
 ``models`` reads and writes model files, ``options`` names the arguments, ``request`` prepares what
-plans a model, ``plans`` plans, compiles and checks, ``dynamic`` compiles models of many shapes, ``sources`` reads their graphs
-again, ``verify`` compares what they compute.
+plans a model, ``plans`` plans, compiles and checks, ``dynamic`` compiles models of many shapes,
+``verify`` compares what a compiled model computes, for which ``sources`` reads its graph again.
 """
 
 from stridewise.api.models import (

@@ -142,7 +142,9 @@ def _program(
         if inputs is not None:
             return model.program_of(inputs)
         sized = model.signature.narrowed(shapes or {}).default()
-        return model.program_for({n: s for n, s in sized.items() if n not in (values or {})}, values), None
+        return model.program_for(
+            {n: s for n, s in sized.items() if n not in (values or {})}, values
+        ), None
     if not isinstance(model, CompiledModel):
         found = f"{model.plan.target.name}, which is simulated"
         raise InputError(

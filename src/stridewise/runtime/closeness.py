@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,7 +32,7 @@ STEPS = 64
 APPROXIMATE = 8
 """How many times that for kernels that round otherwise than the definition (Winograd)."""
 
-_HALF_STEPS = 2
+_OWN_STEPS = 2
 """Steps of the element type itself, for those that are coarser than float32."""
 _SMALLEST_SLICE = 32
 """Elements from which a slice is looked at by itself; in smaller ones chance decides."""
@@ -41,6 +40,8 @@ _NEIGHBORS = 0.1
 """The part of the whole tensor's tolerance that every slice has, as kernels work on tiles."""
 _TINY = float(np.finfo(np.float32).tiny)
 """Results below the normal numbers may be zeros."""
+_LEAST = float(np.finfo(np.float64).tiny)
+"""Instead of 0 as a tolerance, to divide by."""
 
 
 def relative_step(dtype: np.dtype[Any], *, approximate: bool = False) -> float:
@@ -52,13 +53,14 @@ def relative_step(dtype: np.dtype[Any], *, approximate: bool = False) -> float:
     """
     if not is_float(dtype):
         return 0.0
-    own = _HALF_STEPS * float(ml_dtypes.finfo(dtype).eps)
-    return max(STEPS * 2.0**-23 * (APPROXIMATE if approximate else 1), own)
+    # NumPy knows no bfloat16.
+    own = 2.0**-7 if dtype.name == "bfloat16" else float(np.finfo(dtype).eps)
+    return max(STEPS * 2.0**-23 * (APPROXIMATE if approximate else 1), _OWN_STEPS * own)
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Return whether elements are rounded; ``ml_dtypes`` count with kinds of their own."""
-    return dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name)
+    """Return whether elements are rounded, those of ``ml_dtypes`` included."""
+    return dtype.kind == "f" or dtype.name == "bfloat16"
 
 
 def shaken(array: Array, rng: np.random.Generator, *, approximate: bool = False) -> Array:
@@ -68,7 +70,7 @@ def shaken(array: Array, rng: np.random.Generator, *, approximate: bool = False)
         return array
     signs = rng.integers(0, 2, array.shape, np.int8) * np.float32(2 * step) - np.float32(step)
     with np.errstate(all="ignore"):
-        return (array * (1 + signs)).astype(array.dtype)
+        return np.asarray(array * (1 + signs), array.dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +99,11 @@ class Difference:
 def relative_error(found: Array, right: Array) -> float:
     """Return the norm of the difference over that of the right result, or the absolute one of 0.
 
-    NaN and infinity in different places make it infinite. Of integers and booleans it is the part of
-    the elements that differ.
+    NaN and infinity in different places make it infinite. Of integers and booleans it is the part
+    of the elements that differ.
     """
     if not is_float(right.dtype):
-        return float(np.mean(found != right)) if right.size else 0.0
+        return _share(found != right)
     if _misplaced(found, right).any():
         return np.inf
     off, wide, _ = _finite(found, right)
@@ -130,7 +132,8 @@ def compare(
         differs = found != right
         if step and differs.any():
             differs &= again() == right
-        return Difference(float(np.mean(differs)) if right.size else 0.0, 0.0, _span(found, right))
+        span = np.abs(found.astype(np.float64) - right.astype(np.float64))
+        return Difference(_share(differs), 0.0, float(np.max(span, initial=0.0)))
     misplaced = _misplaced(found, right)
     if spreads:
         misplaced &= ~np.isnan(found)
@@ -138,7 +141,7 @@ def compare(
         place = ", ".join(map(str, np.argwhere(misplaced)[0]))
         return Difference(np.inf, 0.0, np.inf, f"element ({place})")
     off, wide, finite = _finite(found, right)
-    worst = _worst(off, wide, None, step)
+    worst = _worst(off, wide, np.zeros_like(off), step)
     if worst.is_wrong and step:
         moved, _, steady = _finite(again(), right)
         worst = _worst(off, wide, np.where(finite & steady, moved, 0.0), step)
@@ -160,54 +163,50 @@ def _finite(found: Array, right: Array) -> tuple[Array, Array, Array]:
         return np.where(finite, found, 0).astype(np.float64) - wide, wide, finite
 
 
-def _span(found: Array, right: Array) -> float:
-    if not right.size:
-        return 0.0
-    return float(np.max(np.abs(found.astype(np.float64) - right.astype(np.float64))))
+def _share(differs: Array) -> float:
+    return float(np.count_nonzero(differs)) / max(differs.size, 1)
 
 
 def _over(error: float, scale: float) -> float:
     return error / scale if scale else error
 
 
-def _worst(off: Array, right: Array, moved: Array | None, step: float) -> Difference:
-    """Return the slice with the largest error for its tolerance."""
-    if not off.size:
-        return Difference(0.0, 0.0, 0.0)
-    largest = float(np.max(np.abs(off)))
+def _worst(off: Array, right: Array, moved: Array, step: float) -> Difference:
+    """Return the slice with the largest error for its tolerance.
+
+    Args:
+        off: the difference.
+        right: what is right.
+        moved: how far that moves with its operands; zeros where that was not computed.
+        step: as for :func:`compare`.
+    """
+    largest = float(np.max(np.abs(off), initial=0.0))
     if not largest:
-        return Difference(0.0, _over(step, 1.0), 0.0)
-    squares = [np.square(off), np.square(right), None if moved is None else np.square(moved)]
-    whole = _allowed(squares, None, step) / np.sqrt(off.size)
-    worst, ratio = Difference(0.0, 0.0, largest), -1.0
+        return Difference(0.0, step, 0.0)
+    squares = [np.square(item) for item in (off, right, moved)]
+    everywhere = _TINY if step else 0.0
+    worst, ratio = Difference(0.0, step, largest), -1.0
     for axis in (None, *range(off.ndim)):
         count = off.size if axis is None else off.size // off.shape[axis]
         if axis is not None and (off.shape[axis] == 1 or count < _SMALLEST_SLICE):
             continue
-        error, scale = np.sqrt(_sums(squares[0], axis)), np.sqrt(_sums(squares[1], axis))
-        own = _allowed(squares, axis, step)
-        floor = (_NEIGHBORS * whole + _TINY) * np.sqrt(count) if step else 0.0
-        allowed = own + floor
-        index = int(np.argmax(error / np.maximum(allowed, np.finfo(np.float64).tiny)))
-        found = error[index] / max(allowed[index], np.finfo(np.float64).tiny)
-        if found > ratio:
-            ratio = found
-            size = float(scale[index])
+        error, scale, spread = (_norms(item, axis) for item in squares)
+        allowed = step * scale + spread + everywhere * np.sqrt(count)
+        if axis is None and step:
+            everywhere += _NEIGHBORS * float(allowed[0]) / np.sqrt(count)
+        ratios = error / np.maximum(allowed, _LEAST)
+        index = int(np.argmax(ratios))
+        if ratios[index] > ratio:
+            ratio, size = ratios[index], float(scale[index])
             where = "" if axis is None else f"axis {axis}, index {index}"
-            worst = Difference(
-                _over(float(error[index]), size), _over(float(allowed[index]), size), largest, where
-            )
+            part, most = (_over(float(item[index]), size) for item in (error, allowed))
+            worst = Difference(part, most, largest, where)
     return worst
 
 
-def _sums(squares: Array | None, axis: int | None) -> Array:
-    assert squares is not None  # the caller has looked
+def _norms(squares: Array, axis: int | None) -> Array:
+    """Return the norm of every slice along an axis; of the whole tensor where there is none."""
     if axis is None:
-        return squares.sum().reshape(1)
-    return squares.sum(axis=tuple(other for other in range(squares.ndim) if other != axis))
-
-
-def _allowed(squares: list[Array | None], axis: int | None, step: float) -> Array:
-    """Return the norms by which slices may be wrong, without their neighbors' part."""
-    allowed = step * np.sqrt(_sums(squares[1], axis))
-    return allowed if squares[2] is None else allowed + np.sqrt(_sums(squares[2], axis))
+        return np.sqrt(squares.sum()).reshape(1)
+    others = tuple(other for other in range(squares.ndim) if other != axis)
+    return np.sqrt(squares.sum(axis=others))

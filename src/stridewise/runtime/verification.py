@@ -144,7 +144,9 @@ class Verification:
         lines += map(str, _shown(self.rows, first))
         count = sum(row.verdict == "follows" for row in self.rows)
         if count:
-            lines.append(f"{count} tensors are right for the operands of their nodes, which are off")
+            lines.append(
+                f"{count} tensors are right for the operands of their nodes, which are off"
+            )
         return "\n".join([*lines, *self.notes]) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
@@ -167,9 +169,7 @@ def _is_infinite(item: object) -> bool:
     return isinstance(item, float) and not isfinite(item)
 
 
-def _shown(
-    rows: Sequence[VerificationRow], first: VerificationRow | None
-) -> list[VerificationRow]:
+def _shown(rows: Sequence[VerificationRow], first: VerificationRow | None) -> list[VerificationRow]:
     """Return the first wrong row, the worst of the others, and some outputs."""
     inner = [row for row in rows if row is not first and row.node != RUN]
     outputs = [row for row in rows if row is not first and row.node == RUN]

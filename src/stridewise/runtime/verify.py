@@ -3,7 +3,7 @@
 Two questions are asked of each tensor. Is it what its node should make of the operands that the
 node really had? That finds the node where an error begins, and says nothing of errors before it.
 And how far is it from the reference of the whole model? The reference is computed a second time
-with operands that are moved a little at every node, which shows how far correct programs may differ.
+with operands that are moved a little at every node, which shows how far right programs may differ.
 """
 
 from __future__ import annotations
@@ -184,8 +184,8 @@ class _Part:
             plain: outputs of a plain run, in the user's order.
             others: outputs of another runtime; empty for the reference.
         """
-        for values in (self._reference, self._had):
-            values |= inputs
+        self._reference |= inputs
+        self._had |= inputs
         self._moved |= {name: shaken(array, self._rng) for name, array in inputs.items()}
         for name in self._graph.inputs:
             yield from self._reordered(name)
@@ -206,39 +206,32 @@ class _Part:
 
     def _node(self, node: Node, chosen: Candidate) -> Iterator[VerificationRow]:
         approximate = chosen.option.approximate
+        right = _computed(node, self._had)
+        reference = _computed(node, self._reference)
+        moved = self._shaken(node, self._moved, reference, approximate)
+        self._reference |= zip(node.outputs, reference, strict=True)
+        self._moved |= zip(node.outputs, moved, strict=True)
 
         def again() -> Sequence[Array]:
-            values = {**self._had, **self._had_moved}
-            return self._shaken(node, values, right, approximate)
+            return self._shaken(node, {**self._had, **self._had_moved}, right, approximate)
 
-        def computed(values: Values) -> Sequence[Array]:
-            with np.errstate(all="ignore"):
-                return evaluate(node, [values[name] if name else None for name in node.inputs])
-
-        right = computed(self._had)
-        reference = computed(self._reference)
-        moved = self._shaken(node, self._moved, reference, approximate)
-        self._reference.update(zip(node.outputs, reference, strict=True))
-        self._moved.update(zip(node.outputs, moved, strict=True))
         kernel = f"{chosen.algorithm} [{chosen.implementation}]"
         for position, name in enumerate(node.outputs):
             if name not in self._traced:
                 # It lies nowhere: its reader's kernel computes it, or it is a view of an input.
-                self._had[name] = right[position]
-                self._had_moved[name] = again()[position]
+                self._had[name], self._had_moved[name] = right[position], again()[position]
                 continue
             written, stored = self._traced[name][0]
             found, spare = _unstored(written, stored)
             self._had[name] = found
-            step = relative_step(found.dtype, approximate=approximate)
-            difference = compare(
+            local = compare(
                 found,
                 right[position],
                 lambda position=position: again()[position],
-                step=step,
+                step=relative_step(found.dtype, approximate=approximate),
                 spreads=approximate,
             )
-            yield self._row(name, node.name, kernel, written, found, difference, spare)
+            yield self._row(name, node.name, kernel, written, found, local, spare)
             yield from self._reordered(name)
 
     def _shaken(
@@ -253,8 +246,7 @@ class _Part:
             if name
         }
         try:
-            with np.errstate(all="ignore"):
-                found = evaluate(node, [moved[name] if name else None for name in node.inputs])
+            found = _computed(node, moved)
         except Exception:  # an operand may be a parameter, such as a scale, that cannot be moved
             return right
         fits = all(a.shape == b.shape for a, b in zip(found, right, strict=True))
@@ -283,17 +275,15 @@ class _Part:
         spare: int,
     ) -> VerificationRow:
         error, tolerance = self._whole(name, found, self._reference[name])
-        where = local.where
-        verdict: Verdict = "ok"
-        if local.is_wrong or spare:
+        if spare and not local.is_wrong:
+            local = Difference(np.inf, 0.0, np.inf, f"the padding, where {spare} are not 0")
+        verdict: Verdict = "follows" if error > tolerance else "ok"
+        if local.is_wrong:
             verdict = "differs"
-            where = where or (f"{spare} elements of padding that are not 0" if spare else "")
-        elif error > tolerance:
-            verdict = "follows"
         fmt = str(written.desc.storage.format)
         return VerificationRow(
             name, node, kernel, fmt, error, tolerance, local.largest,
-            local.error, local.tolerance, where, verdict,
+            local.error, local.tolerance, local.where, verdict,
         )  # fmt: skip
 
     def _whole(self, name: str, found: Array, right: Array) -> tuple[float, float]:
@@ -318,6 +308,11 @@ class _Part:
             name, RUN, "all steps", fmt, error, tolerance, local.largest,
             local.error, local.tolerance, local.where, verdict,
         )  # fmt: skip
+
+
+def _computed(node: Node, values: Mapping[str, Array]) -> Sequence[Array]:
+    with np.errstate(all="ignore"):
+        return evaluate(node, [values[name] if name else None for name in node.inputs])
 
 
 def _unstored(written: Written, stored: Array) -> tuple[Array, int]:

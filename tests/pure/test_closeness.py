@@ -147,3 +147,14 @@ def test_empty_tensors_and_zeros() -> None:
     assert not judged(zeros, zeros + np.float32(1e-40)).is_wrong
     assert judged(zeros + np.float32(1e-3), zeros).is_wrong
     assert relative_error(zeros + np.float32(1), zeros) == pytest.approx(np.sqrt(20))
+
+
+def test_numbers_whose_squares_are_infinite() -> None:
+    right = np.full((4, 40), 1e300)
+    found = right.copy()
+    assert not judged(found * (1 + 1e-9), right).is_wrong
+    found[2] *= 1.01
+    assert judged(found, right).where == "axis 0, index 2"
+    assert relative_error(found, right) == pytest.approx(0.005)
+    for other in (-right, -right * 1.7e8):
+        assert judged(other * 1.0, right * 1.7e8 if other[0, 0] < -1e307 else right).is_wrong

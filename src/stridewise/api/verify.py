@@ -58,7 +58,6 @@ def verify(
         values: likewise.
         threads: as for :func:`compile`, like all that follow.
         streams: see there.
-        target: see there; only models that run here can be verified.
         tune: see there.
         cache_dir: see there.
         input_formats: see there.
@@ -76,7 +75,7 @@ def verify(
         keep_originals: means nothing here, as the weights are needed.
 
     Raises:
-        InputError: an argument does not fit, or the weights of a compiled model are gone.
+        InputError: an argument does not fit, the model is simulated, or its weights are gone.
         PlanError: the file of a compiled model has changed since.
         DependencyError: ONNX Runtime is asked for, and not installed.
         StridewiseError: the model cannot be compiled or run; see :func:`compile`.

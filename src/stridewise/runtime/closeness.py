@@ -20,6 +20,7 @@ __all__ = [
     "STEPS",
     "Difference",
     "compare",
+    "is_float",
     "relative_error",
     "relative_step",
     "shaken",
@@ -40,6 +41,7 @@ _NEIGHBORS = 0.1
 """The part of the whole tensor's tolerance that every slice has, as kernels work on tiles."""
 _TINY = float(np.finfo(np.float32).tiny)
 """Results below the normal numbers may be zeros."""
+_LARGEST = float(np.finfo(np.float64).max)
 _LEAST = float(np.finfo(np.float64).tiny)
 """Instead of 0 as a tolerance, to divide by."""
 
@@ -107,7 +109,9 @@ def relative_error(found: Array, right: Array) -> float:
     if _misplaced(found, right).any():
         return np.inf
     off, wide, _ = _finite(found, right)
-    return _over(float(np.linalg.norm(off)), float(np.linalg.norm(wide)))
+    scale = max(float(np.max(np.abs(item), initial=0.0)) for item in (off, wide)) or 1.0
+    error, size = (float(np.linalg.norm(item / scale)) for item in (off, wide))
+    return error / size if size else error * scale
 
 
 def compare(
@@ -160,15 +164,13 @@ def _finite(found: Array, right: Array) -> tuple[Array, Array, Array]:
     with np.errstate(all="ignore"):
         finite = np.isfinite(found) & np.isfinite(right)
         wide = np.where(finite, right, 0).astype(np.float64)
-        return np.where(finite, found, 0).astype(np.float64) - wide, wide, finite
+        off = np.where(finite, found, 0).astype(np.float64) - wide
+        # Of the largest numbers of double precision the difference is none any more.
+        return np.clip(off, -_LARGEST, _LARGEST), wide, finite
 
 
 def _share(differs: Array) -> float:
     return float(np.count_nonzero(differs)) / max(differs.size, 1)
-
-
-def _over(error: float, scale: float) -> float:
-    return error / scale if scale else error
 
 
 def _worst(off: Array, right: Array, moved: Array, step: float) -> Difference:
@@ -183,8 +185,10 @@ def _worst(off: Array, right: Array, moved: Array, step: float) -> Difference:
     largest = float(np.max(np.abs(off), initial=0.0))
     if not largest:
         return Difference(0.0, step, 0.0)
-    squares = [np.square(item) for item in (off, right, moved)]
-    everywhere = _TINY if step else 0.0
+    # Squares of large numbers in double precision would be infinite.
+    unit = max(largest, float(np.max(np.abs(right))))
+    squares = [np.square(item / unit) for item in (off, right, moved)]
+    everywhere = _TINY / unit if step else 0.0
     worst, ratio = Difference(0.0, step, largest), -1.0
     for axis in (None, *range(off.ndim)):
         count = off.size if axis is None else off.size // off.shape[axis]
@@ -199,7 +203,7 @@ def _worst(off: Array, right: Array, moved: Array, step: float) -> Difference:
         if ratios[index] > ratio:
             ratio, size = ratios[index], float(scale[index])
             where = "" if axis is None else f"axis {axis}, index {index}"
-            part, most = (_over(float(item[index]), size) for item in (error, allowed))
+            part, most = (float(item[index]) / (size or 1 / unit) for item in (error, allowed))
             worst = Difference(part, most, largest, where)
     return worst
 

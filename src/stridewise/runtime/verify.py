@@ -24,6 +24,7 @@ from stridewise.planner.plan import Plan
 from stridewise.runtime.closeness import (
     Difference,
     compare,
+    is_float,
     relative_error,
     relative_step,
     shaken,
@@ -159,9 +160,16 @@ class _Part:
         self, plan: Plan, rng: np.random.Generator, traced: Sequence[tuple[Written, Array]]
     ) -> None:
         self._plan, self._graph, self._rng = plan, plan.graph, rng
-        self._traced: dict[str, list[tuple[Written, Array]]] = {}
+        labels = {(r.tensor, str(r.target)): reorder_label(r) for r in plan.reorders}
+        kernels = {(r.tensor, str(r.target)): r.implementation for r in plan.reorders}
+        self._labels, self._kernels = labels, kernels
+        self._made: dict[str, tuple[Written, Array]] = {}
+        self._again: dict[str, list[tuple[Written, Array]]] = {}
         for written, stored in traced:
-            self._traced.setdefault(written.value, []).append((written, stored))
+            if (written.value, str(written.desc.storage.format)) in labels:
+                self._again.setdefault(written.value, []).append((written, stored))
+            else:
+                self._made[written.value] = (written, stored)
         constants = {name: item.array for name, item in plan.graph.constants.items()}
         self._reference: Values = dict(constants)
         self._moved: Values = dict(constants)
@@ -170,9 +178,6 @@ class _Part:
         self._last = {
             name: index for index, node in enumerate(self._graph.nodes) for name in node.inputs
         }
-        labels = {(r.tensor, str(r.target)): reorder_label(r) for r in plan.reorders}
-        kernels = {(r.tensor, str(r.target)): r.implementation for r in plan.reorders}
-        self._labels, self._kernels = labels, kernels
 
     def rows(
         self, inputs: Mapping[str, Array], plain: Mapping[str, Array], others: Mapping[str, Array]
@@ -202,7 +207,8 @@ class _Part:
             if self._last.get(name, -1) <= index and name not in self._graph.outputs:
                 for values in (self._reference, self._moved, self._had, self._had_moved):
                     values.pop(name, None)
-                self._traced.pop(name, None)
+                self._made.pop(name, None)
+                self._again.pop(name, None)
 
     def _node(self, node: Node, chosen: Candidate) -> Iterator[VerificationRow]:
         approximate = chosen.option.approximate
@@ -217,11 +223,12 @@ class _Part:
 
         kernel = f"{chosen.algorithm} [{chosen.implementation}]"
         for position, name in enumerate(node.outputs):
-            if name not in self._traced:
+            if name not in self._made:
                 # It lies nowhere: its reader's kernel computes it, or it is a view of an input.
                 self._had[name], self._had_moved[name] = right[position], again()[position]
+                yield from self._reordered(name)
                 continue
-            written, stored = self._traced[name][0]
+            written, stored = self._made[name]
             found, spare = _unstored(written, stored)
             self._had[name] = found
             local = compare(
@@ -249,15 +256,16 @@ class _Part:
             found = _computed(node, moved)
         except Exception:  # an operand may be a parameter, such as a scale, that cannot be moved
             return right
-        fits = all(a.shape == b.shape for a, b in zip(found, right, strict=True))
-        return found if fits else right
+        pairs = list(zip(found, right, strict=True))
+        if any(a.shape != b.shape for a, b in pairs):
+            return right
+        # A square root of what was 0 is no number; the next nodes need one.
+        return [np.where(np.isfinite(a), a, b) if is_float(b.dtype) else a for a, b in pairs]
 
     def _reordered(self, name: str) -> Iterator[VerificationRow]:
         """Yield the rows of a tensor in other formats than it was produced in."""
-        for written, stored in self._traced.get(name, ()):
+        for written, stored in self._again.get(name, ()):
             label = (name, str(written.desc.storage.format))
-            if label not in self._labels:
-                continue
             found, spare = _unstored(written, stored)
             right = self._had[name]
             difference = compare(found, right, lambda right=right: right, step=0.0)
@@ -274,7 +282,7 @@ class _Part:
         local: Difference,
         spare: int,
     ) -> VerificationRow:
-        error, tolerance = self._whole(name, found, self._reference[name])
+        error, tolerance = self._whole(name, found)
         if spare and not local.is_wrong:
             local = Difference(np.inf, 0.0, np.inf, f"the padding, where {spare} are not 0")
         verdict: Verdict = "follows" if error > tolerance else "ok"
@@ -286,17 +294,17 @@ class _Part:
             local.error, local.tolerance, local.where, verdict,
         )  # fmt: skip
 
-    def _whole(self, name: str, found: Array, right: Array) -> tuple[float, float]:
+    def _whole(self, name: str, found: Array) -> tuple[float, float]:
         """Return the relative error against the whole reference, and what is explained of it."""
         reference = self._reference[name]
         explained = relative_error(self._moved[name], reference)
-        return relative_error(found, right), explained + relative_step(reference.dtype)
+        return relative_error(found, reference), explained + relative_step(reference.dtype)
 
     def _output(self, name: str, found: Array, other: Array | None) -> VerificationRow:
         """Return the row of an output of a plain run, which is the traced one to the bit."""
         had = self._had[name]
         local = compare(found, had, lambda: had, step=relative_step(had.dtype))
-        error, tolerance = self._whole(name, found, self._reference[name])
+        error, tolerance = self._whole(name, found)
         verdict: Verdict = "differs" if local.is_wrong else "ok"
         if other is not None:
             error = relative_error(found, other)

@@ -214,7 +214,7 @@ class Request:
             fallback=self.fallback,
         )
 
-    def _options(self, progress: Callback | None) -> GraphOptions:
+    def options(self, progress: Callback | None) -> GraphOptions:
         """Return what planning and compiling are told alike."""
         return {
             "threads": self.threads,
@@ -232,7 +232,7 @@ class Request:
         """Compile the model, or ``source`` in its place, with a progress bar unless ``quiet``."""
         with measuring(quiet) as progress, plan_warnings():
             graph = source if isinstance(source, Graph) else self.load(source)
-            return api.compile(graph, streams=self.streams, **self._options(progress))
+            return api.compile(graph, streams=self.streams, **self.options(progress))
 
     def plan_model(self, target: str | None, progress: Callback | None) -> Plan:
         """Return the plan of the model, or the one of the plan file that was given."""
@@ -242,7 +242,7 @@ class Request:
             values=self.values,
             target=target,
             fallback=self.fallback,
-            **self._options(progress),
+            **self.options(progress),
         )
 
 

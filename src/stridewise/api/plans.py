@@ -9,7 +9,7 @@ from typing import Literal, Unpack, overload
 
 from numpy.typing import ArrayLike
 
-from stridewise.api.dynamic import compile_file
+from stridewise.api.dynamic import compile_file, plan_file
 from stridewise.api.models import ModelSource, model_file
 from stridewise.api.options import (
     CompileOptions,
@@ -94,7 +94,10 @@ def plan(
         PlanWarning: the given plan was made for another machine, library or number of threads.
     """
     checked("plan", options, PlanOptions)
-    return Request(source=source, target=target, **options).planned()
+    request = Request(source=source, target=target, **options)
+    if request.plan is None and request.target in (None, NATIVE) and not isinstance(source, Graph):
+        return plan_file(request, model_file(source, fallback=request.fallback))
+    return request.planned()
 
 
 @overload
@@ -217,8 +220,7 @@ def compile(  # noqa: A001
 
 def _compiled(request: Request, source: ModelSource) -> Model:
     simulated = request.target not in (None, NATIVE)
-    one_shape = simulated or request.input_formats or request.output_formats
-    if request.plan is None and not one_shape and not isinstance(source, Graph):
+    if request.plan is None and not simulated and not isinstance(source, Graph):
         ready = find_ready(request)
         if ready is not None:
             ready.source = Source(from_disk=True)

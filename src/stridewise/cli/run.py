@@ -207,8 +207,11 @@ def run(  # noqa: PLR0913 (one parameter an option)
         for name, array in arrays.items()
         if name in graph.inputs
     }
+    # Where no input became a constant, the file itself is compiled, and found again in the store.
+    is_whole = len(graph.inputs) == len(tuple(file.signature))
+    fixed = {name: graph.values[name].shape for name in graph.inputs}
     compiled: Model = (
-        request.compile(quiet=as_json, source=graph)
+        replace(request, shapes=fixed).compile(quiet=as_json, source=None if is_whole else graph)
         if target in (None, api.NATIVE)
         else api.compile(
             graph,

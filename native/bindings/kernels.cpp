@@ -8,6 +8,7 @@
 #include "bindings/shared.hpp"
 #include "depthwise/depthwise.hpp"
 #include "executor/measure.hpp"
+#include "pointwise/pointwise.hpp"
 #include "reduction/fold.hpp"
 #include "support/caches.hpp"
 #include "support/errors.hpp"
@@ -165,6 +166,11 @@ void bind_kernels(nb::module_ &m) {
     nb::class_<Fold, Kernel>(m, "Fold", nb::is_final())
         .def(nb::init<const std::string &, const Dims &, const Dims &, int>(), "algorithm"_a,
              "source"_a, "result"_a, nb::kw_only(), "threads"_a);
+    nb::class_<Pointwise, Kernel>(m, "Pointwise", nb::is_final())
+        .def(nb::init<const std::string &, const MemoryDesc &, const MemoryDesc &,
+                      const MemoryDesc &, int, const std::string &>(),
+             "algorithm"_a, "src"_a, "src1"_a, "dst"_a, nb::kw_only(), "threads"_a, "isa"_a = "");
+    m.def("pointwise_isas", &pointwise_isas);
     m.def(
         "measure",
         [](const Kernel &kernel, int threads, int min_runs, int max_runs, std::int64_t budget_ns,

@@ -1,6 +1,7 @@
 #include <immintrin.h>
 
 #include "depthwise/lanes.hpp"
+#include "pointwise/lanes.hpp"
 #include "winograd/lanes.hpp"
 
 namespace stridewise {
@@ -19,6 +20,10 @@ const WinogradKernels *avx2_winograd_kernels(const WinogradTile &tile) {
 
 const DepthwiseKernels *avx2_depthwise_kernels(int taps, int stride) {
     return DepthwiseTable<8, 6>::find(taps, stride);
+}
+
+const PointwiseKernels *avx2_pointwise_kernels(const char *name) {
+    return find_pointwise(name);
 }
 
 }  // namespace stridewise

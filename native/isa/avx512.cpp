@@ -1,6 +1,7 @@
 #include <immintrin.h>
 
 #include "depthwise/lanes.hpp"
+#include "pointwise/lanes.hpp"
 #include "winograd/lanes.hpp"
 
 namespace stridewise {
@@ -19,6 +20,10 @@ const WinogradKernels *avx512_winograd_kernels(const WinogradTile &tile) {
 
 const DepthwiseKernels *avx512_depthwise_kernels(int taps, int stride) {
     return DepthwiseTable<16, 14>::find(taps, stride);
+}
+
+const PointwiseKernels *avx512_pointwise_kernels(const char *name) {
+    return find_pointwise(name);
 }
 
 }  // namespace stridewise

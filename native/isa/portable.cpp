@@ -1,4 +1,5 @@
 #include "depthwise/lanes.hpp"
+#include "pointwise/lanes.hpp"
 #include "winograd/lanes.hpp"
 
 namespace stridewise {
@@ -23,6 +24,10 @@ const WinogradKernels *portable_winograd_kernels(const WinogradTile &tile, int l
 const DepthwiseKernels *portable_depthwise_kernels(int taps, int stride, int lanes) {
     return lanes == 16 ? DepthwiseTable<16, 2>::find(taps, stride)
                        : DepthwiseTable<8, 3>::find(taps, stride);
+}
+
+const PointwiseKernels *portable_pointwise_kernels(const char *name) {
+    return find_pointwise(name);
 }
 
 }  // namespace stridewise

@@ -222,6 +222,28 @@ class Fold(Kernel):
     ) -> None:
         """ValueError where ``result`` is not ``source`` with 1 for some extents."""
 
+class Pointwise(Kernel):
+    """An elementwise operator of two float32 operands: add, sub, mul, div, max or min.
+
+    Operands have the extents of the result, or 1 where they are broadcast. Formats are strides, or
+    blocks of one axis, without padding; the result is dense.
+    """
+
+    def __init__(
+        self,
+        algorithm: str,
+        src: MemoryDesc,
+        src1: MemoryDesc,
+        dst: MemoryDesc,
+        *,
+        threads: int,
+        isa: str = "",
+    ) -> None:
+        """ValueError where the operation is none of this kind. isa: of pointwise_isas()."""
+
+def pointwise_isas() -> list[str]:
+    """The instruction sets with kernels of elementwise operators here, best first."""
+
 def winograd_isas(lanes: int) -> list[str]:
     """The instruction sets with kernels for vectors of 8 or 16 lanes here, best first."""
 

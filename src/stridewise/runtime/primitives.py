@@ -220,10 +220,17 @@ def _depthwise(s: _Spec) -> _core.Depthwise:
     )  # fmt: skip
 
 
+def _pointwise(s: _Spec) -> _core.Pointwise:
+    return s.core.Pointwise(
+        s.text("algorithm"), s.memory("src"), s.memory("src1"), s.memory("dst"), threads=s.threads
+    )
+
+
 KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
     "depthwise": _depthwise,
     "expand_depthwise": _depthwise,
     "fold": _fold,
+    "pointwise": _pointwise,
     "winograd": _winograd,
 }
 """Kernels of our own; each has one implementation for each instruction set."""

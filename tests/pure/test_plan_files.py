@@ -19,10 +19,11 @@ from stridewise.errors import PlanError
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
 from stridewise.passes import simplify
-from stridewise.planner import Plan, derive, files, make_plan
+from stridewise.planner import Plan, derive, make_plan
 from stridewise.planner.cost import Roofline
-from stridewise.planner.document import PlanRecord, fingerprint
-from stridewise.planner.records import decode
+from stridewise.planner.documents import files
+from stridewise.planner.documents.document import PlanRecord, fingerprint
+from stridewise.planner.documents.records import decode
 from stridewise.planner.targets import Machine, onednn_cpu
 
 from .plans import F32, MACHINE, cheap, net, planned, random_costs, residual

@@ -6,7 +6,7 @@ import pytest
 
 from stridewise.graph import Graph
 from stridewise.planner import Plan, Saving, derive, make_plan
-from stridewise.planner.boundary import Wanted, boundary
+from stridewise.planner.problem.io_formats import Wanted, boundary
 
 from .plans import MACHINE, TARGET, Oracle, conv, kind_of, net
 

@@ -18,9 +18,9 @@ from stridewise.formats import parse
 from stridewise.graph import Graph
 from stridewise.ops import OPS
 from stridewise.planner import Plan, derive
-from stridewise.planner.alone import each_for_itself
 from stridewise.planner.candidates import enumerate_candidates
 from stridewise.planner.plan import Comparison, make_plan
+from stridewise.planner.problem.alone import each_for_itself
 from stridewise.planner.targets import SHIPPED, TableTarget, load_target, shipped
 from stridewise.planner.targets import load as reading
 

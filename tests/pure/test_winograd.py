@@ -21,8 +21,9 @@ from stridewise.passes import simplify
 from stridewise.planner import Plan, derive, make_plans
 from stridewise.planner.candidates import Candidate
 from stridewise.planner.cost import Roofline
+from stridewise.planner.problem.weight_limit import granted
+from stridewise.planner.questions.winograd_weights import check_weight_limit
 from stridewise.planner.targets import Accuracy, Machine, onednn_cpu
-from stridewise.planner.weights import check_weight_limit, granted
 
 F32 = np.float32
 ISAS = {"AVX2": 8, "AVX512_CORE": 16}

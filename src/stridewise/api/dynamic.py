@@ -17,7 +17,7 @@ from stridewise.ops.demand import spelled
 from stridewise.ops.registry import Array
 from stridewise.passes import Simplified, simplify
 from stridewise.planner import Plan
-from stridewise.planner.follow import follow
+from stridewise.planner.questions.follow import follow
 from stridewise.runtime.demand import checked_limit
 from stridewise.runtime.dynamic import DynamicModel
 from stridewise.runtime.executor import CompiledModel

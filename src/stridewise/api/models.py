@@ -18,7 +18,7 @@ from stridewise.ops.capability import graph_capability
 from stridewise.ops.demand import check_demand, memory_demand
 from stridewise.ops.registry import check_data_format
 from stridewise.planner import Plan
-from stridewise.planner.annotate import annotated
+from stridewise.planner.documents.annotate import annotated
 from stridewise.runtime.demand import checked_limit
 from stridewise.runtime.fallback import OnnxRuntime
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from stridewise.api.request import NATIVE, Request
 from stridewise.errors import ExecutionError, PlanError, describe
-from stridewise.planner import Plan, derive, files
+from stridewise.planner import Plan, derive
+from stridewise.planner.documents import files
 from stridewise.planner.split import WHOLE
 from stridewise.planner.targets import onednn_cpu
 from stridewise.runtime.cache import CostCache, cache_path

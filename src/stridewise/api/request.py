@@ -17,11 +17,13 @@ from stridewise.api.options import Later, PlanSource, TargetName, Tune
 from stridewise.errors import InputError, PlanError, PlanWarning, describe
 from stridewise.graph import Graph, Shapes
 from stridewise.passes import Simplified, simplify
-from stridewise.planner import Derived, Plan, derive, files, make_plans
-from stridewise.planner.boundary import Wanted, boundary
+from stridewise.planner import Derived, Plan, derive, make_plans
 from stridewise.planner.cost import KernelOracle, Progress, Roofline
 from stridewise.planner.derive import Origins
-from stridewise.planner.document import PlanRecord
+from stridewise.planner.documents import files
+from stridewise.planner.documents.document import PlanRecord
+from stridewise.planner.problem.io_formats import Wanted, boundary
+from stridewise.planner.questions.winograd_weights import check_weight_limit
 from stridewise.planner.split import WHOLE, Split
 from stridewise.planner.targets import (
     SHIPPED,
@@ -33,7 +35,6 @@ from stridewise.planner.targets import (
     onednn_cpu,
     shipped,
 )
-from stridewise.planner.weights import check_weight_limit
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.demand import checked_limit, within_limit
 from stridewise.runtime.executor import CompiledModel

@@ -20,7 +20,7 @@ from stridewise.cli.console import (
     target_option,
 )
 from stridewise.planner import Plan, Regret, Why
-from stridewise.planner.records import finite
+from stridewise.planner.documents.records import finite
 
 __all__ = ["plan"]
 

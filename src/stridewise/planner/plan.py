@@ -23,27 +23,27 @@ from stridewise.errors import PlanError, describe
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops.geometry import user_format
-from stridewise.planner.alone import each_for_itself
-from stridewise.planner.boundary import Boundary, boundary
 from stridewise.planner.candidates import Candidate, Candidates, Storages, enumerate_candidates
 from stridewise.planner.cost import KernelOracle, Progress
 from stridewise.planner.derive import Derived
 from stridewise.planner.later import Later
 from stridewise.planner.page import Page, framed
-from stridewise.planner.solve import Solution
+from stridewise.planner.problem.alone import each_for_itself
+from stridewise.planner.problem.formulation import FREE, Only, Terms
+from stridewise.planner.problem.io_formats import Boundary, boundary
+from stridewise.planner.solver.solve import Solution
 from stridewise.planner.split import WHOLE, Split
 from stridewise.planner.targets import Machine, Target
-from stridewise.planner.terms import FREE, Only, Terms
 from stridewise.tensor import TensorDesc
 
 if TYPE_CHECKING:
-    from stridewise.planner.diff import PlanDiff
-    from stridewise.planner.moves import Move
-    from stridewise.planner.partitions import Partition
-    from stridewise.planner.savings import Saving
-    from stridewise.planner.weights import WinogradWeights
-    from stridewise.planner.what_if import Pin, Regret
-    from stridewise.planner.why import Why
+    from stridewise.planner.questions.diff import PlanDiff
+    from stridewise.planner.questions.moves import Move
+    from stridewise.planner.questions.partitions import Partition
+    from stridewise.planner.questions.savings import Saving
+    from stridewise.planner.questions.what_if import Pin, Regret
+    from stridewise.planner.questions.why import Why
+    from stridewise.planner.questions.winograd_weights import WinogradWeights
 
 __all__ = ["PAGE", "Comparison", "Decision", "Plan", "Reorder", "make_plan", "make_plans"]
 
@@ -161,7 +161,7 @@ class Plan:
     @property
     def winograd_weights(self) -> WinogradWeights:
         """What the weights of Winograd kernels take in memory, beside the plain ones."""
-        from stridewise.planner.weights import winograd_weights
+        from stridewise.planner.questions.winograd_weights import winograd_weights
 
         return winograd_weights(self)
 
@@ -204,21 +204,21 @@ class Plan:
     @property
     def moves(self) -> tuple[Move, ...]:
         """Every step that only moves bytes: reorders, copies and fills."""
-        from stridewise.planner.moves import find_moves
+        from stridewise.planner.questions.moves import find_moves
 
         return find_moves(self)
 
     @property
     def views(self) -> tuple[str, ...]:
         """The nodes for which nothing runs, as their results lie in bytes that are there."""
-        from stridewise.planner.moves import find_views
+        from stridewise.planner.questions.moves import find_views
 
         return find_views(self)
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
         """What runs natively and what in another runtime, in order; one where all is native."""
-        from stridewise.planner.partitions import find_partitions
+        from stridewise.planner.questions.partitions import find_partitions
 
         return find_partitions(self)
 
@@ -227,7 +227,7 @@ class Plan:
 
         Each figure comes from solving the whole graph again.
         """
-        from stridewise.planner.savings import find_savings
+        from stridewise.planner.questions.savings import find_savings
 
         return find_savings(self)
 
@@ -237,7 +237,7 @@ class Plan:
         Raises:
             PlanError: nothing has that name; the message names what comes close.
         """
-        from stridewise.planner.why import find_refusals
+        from stridewise.planner.questions.why import find_refusals
 
         return find_refusals(self, subject)
 
@@ -250,7 +250,7 @@ class Plan:
         Raises:
             PlanError: there is no node of that name; the message names those that come close.
         """
-        from stridewise.planner.why import why
+        from stridewise.planner.questions.why import why
 
         return why(self, node)
 
@@ -265,7 +265,7 @@ class Plan:
             PlanError: a name is unknown, a format is not on offer (the message lists those that
                 are), or no plan has all of these formats.
         """
-        from stridewise.planner.what_if import what_if
+        from stridewise.planner.questions.what_if import what_if
 
         return what_if(self, wanted)
 
@@ -291,13 +291,13 @@ class Plan:
         Raises:
             PlanError: a tensor is unknown.
         """
-        from stridewise.planner.what_if import regrets
+        from stridewise.planner.questions.what_if import regrets
 
         return regrets(self, tensors, limit)
 
     def only(self) -> Only:
         """Return which candidates the pins leave to the nodes that produce pinned tensors."""
-        from stridewise.planner.what_if import narrowed
+        from stridewise.planner.questions.what_if import narrowed
 
         return narrowed(self, FREE, self.pins)
 
@@ -358,8 +358,8 @@ class Plan:
 
     def diff(self, other: Plan) -> PlanDiff:
         """Return where another plan decides otherwise, from this one to the other."""
-        from stridewise.planner.diff import diff
-        from stridewise.planner.document import PlanRecord
+        from stridewise.planner.documents.document import PlanRecord
+        from stridewise.planner.questions.diff import diff
 
         return diff(PlanRecord.of(self), PlanRecord.of(other))
 
@@ -372,25 +372,25 @@ class Plan:
         Raises:
             PlanError: the file cannot be written.
         """
-        from stridewise.planner.files import save
+        from stridewise.planner.documents.files import save
 
         save(self, path)
 
     def explain(self) -> str:
         """Return the plan as text: kernels, formats, reorders, costs and proof."""
-        from stridewise.planner.explain import explain
+        from stridewise.planner.documents.text import explain
 
         return explain(self)
 
     def to_json(self) -> str:
         """Return the plan as JSON, what :meth:`save` writes; see ``docs/plan-json.md``."""
-        from stridewise.planner.document import PlanRecord
+        from stridewise.planner.documents.document import PlanRecord
 
         return PlanRecord.of(self).to_json()
 
     def to_dot(self) -> str:
         """Return the plan as a drawing for Graphviz: a color a format, reorders marked."""
-        from stridewise.planner.dot import to_dot
+        from stridewise.planner.documents.dot import to_dot
 
         return to_dot(self)
 

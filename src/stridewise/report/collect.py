@@ -8,8 +8,8 @@ from importlib import metadata
 from itertools import accumulate
 
 from stridewise.ops.capability import graph_capability
-from stridewise.planner.partitions import find_hosted
 from stridewise.planner.plan import Plan
+from stridewise.planner.questions.partitions import find_hosted
 from stridewise.report.data import (
     Arena,
     Bar,

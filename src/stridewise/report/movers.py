@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from stridewise.planner.alone import each_for_itself
-from stridewise.planner.moves import moves_of
 from stridewise.planner.plan import Plan
+from stridewise.planner.problem.alone import each_for_itself
+from stridewise.planner.questions.moves import moves_of
 from stridewise.report.data import Mover, Placed
 
 __all__ = ["find_movers", "find_placed"]

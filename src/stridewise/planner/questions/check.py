@@ -10,8 +10,8 @@ from stridewise.errors import PlanAssertionError, PlanError, describe
 from stridewise.formats import Format
 from stridewise.ops.capability import graph_capability
 from stridewise.planner.plan import Plan
-from stridewise.planner.spelling import find_format, find_tensor
-from stridewise.planner.why import duration
+from stridewise.planner.questions.lookup import find_format, find_tensor
+from stridewise.planner.questions.why import duration
 
 __all__ = ["Expectations", "check"]
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from stridewise.errors import PlanError, describe
 from stridewise.formats import Format
-from stridewise.planner.spelling import Offer, Spell, find_format, find_tensor, offers
-from stridewise.planner.terms import Only
-from stridewise.planner.why import difference, duration
+from stridewise.planner.problem.formulation import Only
+from stridewise.planner.questions.lookup import Offer, Spell, find_format, find_tensor, offers
+from stridewise.planner.questions.why import difference, duration
 
 if TYPE_CHECKING:
     from stridewise.planner.plan import Plan

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from stridewise.errors import PlanError
 from stridewise.graph import Refusal
 from stridewise.planner.candidates import Candidate
-from stridewise.planner.spelling import Spell, find_node, unknown
+from stridewise.planner.questions.lookup import Spell, find_node, unknown
 
 if TYPE_CHECKING:
     from stridewise.planner.plan import Plan

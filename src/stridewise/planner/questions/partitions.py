@@ -10,7 +10,7 @@ from stridewise.graph import Segment, Support
 from stridewise.ops.capability import graph_capability
 from stridewise.ops.fallback import OP
 from stridewise.ops.kernels import HOST
-from stridewise.planner.host import is_host
+from stridewise.planner.problem.fallback_kernel import is_host
 
 if TYPE_CHECKING:
     from stridewise.planner.plan import Plan, Reorder

@@ -45,7 +45,7 @@ class Offer:
 
 
 def unknown(where: str, what: str, name: str, known: Iterable[str]) -> PlanError:
-    """Return the error for a name that nobody has, with the names that come close."""
+    """Return the error for an unknown name, with the names that come close."""
     everyone = list(known)
     close = get_close_matches(name, everyone, 3, 0.5)
     few = ", ".join(everyone) if len(everyone) <= 6 else ""

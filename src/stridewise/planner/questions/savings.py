@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 from stridewise.errors import PlanError
 from stridewise.formats import Format, is_dense
 from stridewise.ops.geometry import canonical_shape
-from stridewise.planner.boundary import Boundary
-from stridewise.planner.spelling import Spell
-from stridewise.planner.terms import Terms
-from stridewise.planner.why import duration
+from stridewise.planner.problem.formulation import Terms
+from stridewise.planner.problem.io_formats import Boundary
+from stridewise.planner.questions.lookup import Spell
+from stridewise.planner.questions.why import duration
 
 if TYPE_CHECKING:
     from stridewise.planner.plan import Plan

@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any, cast
 from stridewise.errors import FormatError, ModelError, PlanError, describe
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops.kernels import KernelSpec
-from stridewise.planner.boundary import Boundary, boundary
 from stridewise.planner.candidates import Candidate, Candidates, enumerate_candidates
 from stridewise.planner.cost import KernelCost, Progress
 from stridewise.planner.derive import Derived
-from stridewise.planner.document import (
+from stridewise.planner.documents.document import (
     VERSION,
     NodeRecord,
     PlanRecord,
@@ -31,14 +30,15 @@ from stridewise.planner.document import (
     fingerprint,
     signatures,
 )
+from stridewise.planner.documents.records import decode
 from stridewise.planner.plan import Comparison, Decision, Plan, Reorder
-from stridewise.planner.records import decode
+from stridewise.planner.problem.formulation import Terms
+from stridewise.planner.problem.io_formats import Boundary, boundary
+from stridewise.planner.questions.what_if import Pin
 from stridewise.planner.targets import Machine, Target
-from stridewise.planner.terms import Terms
-from stridewise.planner.what_if import Pin
 
 if TYPE_CHECKING:
-    from stridewise.planner.spelling import Offer
+    from stridewise.planner.questions.lookup import Offer
 
 __all__ = ["differences", "parsed", "read", "restore", "save"]
 
@@ -276,7 +276,7 @@ def _reorder(
 
 
 def _pins(plan: Plan, record: PlanRecord, where: str) -> tuple[Pin, ...]:
-    from stridewise.planner.spelling import offers  # noqa: PLC0415 (few plans have pins)
+    from stridewise.planner.questions.lookup import offers  # noqa: PLC0415 (few plans have pins)
 
     found: list[Pin] = []
     for tensor, name in record.pins.items():

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from stridewise.graph import Node
-from stridewise.planner.why import duration
+from stridewise.planner.questions.why import duration
 
 if TYPE_CHECKING:
     from stridewise.formats import Format

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from stridewise.ops.capability import graph_capability
-from stridewise.planner.partitions import find_hosted
 from stridewise.planner.plan import Plan
-from stridewise.planner.why import formats_of
+from stridewise.planner.questions.partitions import find_hosted
+from stridewise.planner.questions.why import formats_of
 
 __all__ = ["explain"]
 

@@ -16,9 +16,9 @@ from stridewise.ops.capability import graph_capability
 from stridewise.ops.geometry import user_format
 from stridewise.planner.candidates import Candidates
 from stridewise.planner.cost import KernelCost
-from stridewise.planner.moves import Move
-from stridewise.planner.partitions import Partition
-from stridewise.planner.records import dump, encode
+from stridewise.planner.documents.records import dump, encode
+from stridewise.planner.questions.moves import Move
+from stridewise.planner.questions.partitions import Partition
 from stridewise.planner.split import WHOLE, Split
 from stridewise.planner.targets import Machine, Target
 

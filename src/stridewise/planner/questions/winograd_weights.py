@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING
 
 from stridewise.errors import PlanError, describe
 from stridewise.ops.demand import spelled
 from stridewise.ops.winograd import option_nbytes
-
-if TYPE_CHECKING:
-    from stridewise.planner.plan import Plan
+from stridewise.planner.plan import PlanData
 
 __all__ = ["WinogradWeights", "check_weight_limit", "winograd_weights"]
 
@@ -38,7 +35,7 @@ class WinogradWeights:
         )
 
 
-def winograd_weights(plan: Plan) -> WinogradWeights:
+def winograd_weights(plan: PlanData) -> WinogradWeights:
     """Return the weights that the Winograd kernels of a plan read."""
     values, producers = plan.graph.values, plan.terms.producers
     transformed: list[int] = []
@@ -54,7 +51,7 @@ def winograd_weights(plan: Plan) -> WinogradWeights:
     return WinogradWeights(len(transformed), sum(transformed), sum(plain))
 
 
-def check_weight_limit(plan: Plan, limit: int | None, where: str) -> None:
+def check_weight_limit(plan: PlanData, limit: int | None, where: str) -> None:
     """Check a plan that was made before against a limit in bytes; None allows everything.
 
     Raises:

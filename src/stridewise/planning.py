@@ -43,9 +43,26 @@ __all__ = ["Plan", "make_plan", "make_plans"]
 
 
 class Plan(PlanData):
-    """Everything that was decided about a graph, and the questions that it answers.
+    """Everything that was decided about a graph.
 
-    The fields are those of :class:`stridewise.planner.plan.PlanData`.
+    Attributes:
+        name: ``"planned"`` for the cheapest plan, that of a uniform one, or what was pinned.
+        graph: the derived graph.
+        target: what it was planned for.
+        machine: what the costs hold for.
+        decisions: one for each node, in the graph's order.
+        reorders: every step that only moves bytes.
+        cost_ns: predicted time of one run, or of one part of it; see ``split``.
+        lower_bound_ns: no plan over these candidates and costs is faster.
+        refusals: formats and kernels that were not offered, and why.
+        derived: what every tensor means, and why.
+        comparisons: the cheapest plan, and the cheapest in one format each.
+        input_formats: the format that the caller gives each input in.
+        output_formats: the format that the caller gets each output in.
+        terms: all that there was to choose from, to answer other questions.
+        pins: tensors whose formats were given; see :meth:`what_if`.
+        notes: what a reader must know, such as that costs were measured on another machine.
+        split: the graph is that of a part of the caller's batch, and runs once for each.
     """
 
     __slots__ = ()

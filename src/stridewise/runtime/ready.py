@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 from stridewise import program as program_module
 from stridewise.dtypes import DType
 from stridewise.formats import Format
-from stridewise.formats import format as format_module
+from stridewise.formats import data as format_module
 from stridewise.graph import Graph, TensorType, Value
 from stridewise.ops.kernels import KernelSpec, MemorySpec, PostOpSpec
 from stridewise.planner.split import Split

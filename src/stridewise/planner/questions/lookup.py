@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 from stridewise.errors import FormatError, PlanError, describe
 from stridewise.formats import Format, nd, same_bytes
+from stridewise.formats.data import FormatData
 from stridewise.formats.dialects import Parameters, readings
 from stridewise.graph import Value
 from stridewise.ops.geometry import canonical_shape, user_format
@@ -118,10 +119,10 @@ def offers(plan: PlanData, tensor: str) -> Mapping[str, Offer]:
     return found
 
 
-def _spelled(value: Value, text: str) -> list[Format]:
+def _spelled(value: Value, text: str) -> list[FormatData]:
     """Return what a text means in any dialect, in the case given and in either other one."""
     parameters = Parameters(dtype=value.dtype.name, rank=len(value.shape))
-    found: dict[Format, None] = {}
+    found: dict[FormatData, None] = {}
     for spelling in dict.fromkeys((text, text.lower(), text.upper())):
         meant, _ = readings(spelling, parameters)
         found.update(dict.fromkeys(meant.values()))
@@ -135,7 +136,7 @@ def _is_named(offer: Offer, spelled: str | Format) -> bool:
     return spelled.lower() in map(str.lower, names)
 
 
-def _same(fmt: Format, other: Format, shape: tuple[int, ...]) -> bool:
+def _same(fmt: Format, other: FormatData, shape: tuple[int, ...]) -> bool:
     """Return whether both are the same bytes; positional axes are meant in canonical order."""
     if other.axes == nd(other.rank).axes and other.rank == fmt.rank:
         other = other.renamed(dict(zip(other.axes, fmt.axes, strict=True)))

@@ -31,7 +31,7 @@ from stridewise.planner.provenance import Derived
 from stridewise.planner.questions.diff import PlanDiff, diff
 from stridewise.planner.questions.moves import Move, find_moves, find_views
 from stridewise.planner.questions.partitions import Partition, find_partitions
-from stridewise.planner.questions.restrict import allowed, restricted, under, uniform
+from stridewise.planner.questions.restrict import restricted, under, uniform
 from stridewise.planner.questions.savings import Saving, find_savings
 from stridewise.planner.questions.what_if import Regret, regrets, what_if
 from stridewise.planner.questions.why import Why, find_refusals, why
@@ -162,16 +162,8 @@ class Plan(PlanData):
         """
         return regrets(self, tensors, limit)
 
-    def only(self) -> Only:
-        """Return which candidates the pins leave to the nodes that produce pinned tensors."""
-        return allowed(self)
-
     def under(self, pins: tuple[Pin, ...]) -> Plan:
-        """Return the cheapest plan of the same graph with these pins and no others.
-
-        Raises:
-            PlanError: there is none.
-        """
+        """Return the cheapest plan with these pins and no others; PlanError where there is none."""
         return under(self, pins)
 
     def uniform(self, kind: str) -> Plan:
@@ -188,11 +180,7 @@ class Plan(PlanData):
         return uniform(self, kind)
 
     def restricted(self, name: str, only: Only) -> Plan:
-        """Return the cheapest plan in which some nodes may not choose freely, under a name.
-
-        Raises:
-            PlanError: there is none.
-        """
+        """Return the cheapest plan over some candidates; PlanError where there is none."""
         return restricted(self, name, only)
 
     def diff(self, other: Plan) -> PlanDiff:

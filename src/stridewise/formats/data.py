@@ -24,17 +24,7 @@ from typing import Literal, Self
 from stridewise.errors import FormatError, describe
 from stridewise.formats.axes import POSITIONAL, canonical
 
-__all__ = [
-    "Block",
-    "Digit",
-    "FormatData",
-    "Fuse",
-    "Pad",
-    "Pitch",
-    "Policy",
-    "Split",
-    "nd",
-]
+__all__ = ["Block", "Digit", "FormatData", "Fuse", "Pad", "Pitch", "Policy", "Split", "nd"]
 
 Policy = Literal["zero", "unspecified", "divide"]
 """What padding holds: zeros, anything, or nothing, as the extent must be a multiple already."""

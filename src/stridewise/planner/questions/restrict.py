@@ -40,11 +40,7 @@ def allowed(plan: PlanData) -> Only:
 
 
 def restricted(plan: P, name: str, only: Only) -> P:
-    """Return the cheapest plan in which some nodes may not choose freely, under a name.
-
-    Raises:
-        PlanError: there is none.
-    """
+    """Return the cheapest plan over some candidates; PlanError where there is none."""
     solution = plan.terms.solve(only)
     steps = reorders(plan.terms, solution)
     others = tuple(item for item in plan.comparisons if item.name != name)
@@ -62,11 +58,7 @@ def restricted(plan: P, name: str, only: Only) -> P:
 
 
 def under(plan: P, pins: tuple[Pin, ...]) -> P:
-    """Return the cheapest plan of the same graph with these pins and no others.
-
-    Raises:
-        PlanError: there is none.
-    """
+    """Return the cheapest plan with these pins and no others; PlanError where there is none."""
     pinned = dataclasses.replace(plan, pins=pins)
     name = f"what if {', '.join(map(str, pins))}" if pins else "planned"
     return restricted(pinned, name, allowed(pinned))

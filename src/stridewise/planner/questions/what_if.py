@@ -52,18 +52,12 @@ class Regret:
 
 
 def what_if(plan: P, wanted: Mapping[str, str | Format]) -> P:
-    """Return the cheapest plan in which some tensors are produced in given formats.
+    """Return the cheapest plan with some formats given; see :meth:`stridewise.Plan.what_if`.
 
     What earlier calls pinned stays pinned, except where a tensor is named again.
 
-    Args:
-        plan: the plan to start from.
-        wanted: for each tensor (or node, which means its first output) a kind of the target, a
-            format's name in any dialect, or a format.
-
     Raises:
-        PlanError: a name is unknown, a format is not on offer for its tensor, or no plan has all
-            of these formats.
+        PlanError: as for that method.
     """
     pins = {pin.tensor: pin for pin in plan.pins}
     for name, spelled in wanted.items():
@@ -120,20 +114,10 @@ def _largest(plan: PlanData, tensors: list[str], limit: int) -> list[str]:
 def regrets(
     plan: PlanData, tensors: Iterable[str] | None = None, limit: int | None = None
 ) -> tuple[Regret, ...]:
-    """Return what every format that was not chosen would cost; see :class:`Regret`.
+    """Return what every other format would cost; see :meth:`stridewise.Plan.regrets`.
 
-    Each is a plan of its own. Pinned tensors have no other format and are left out.
-
-    Args:
-        plan: the plan.
-        tensors: which tensors (or nodes); by default all that nodes produce.
-        limit: of these, only so many, those of most bytes.
-
-    Returns:
-        In the order of the tensors; of one tensor, the cheapest first.
-
-    Raises:
-        PlanError: a tensor is unknown.
+    They come in the order of the tensors; of one tensor, the cheapest first. Pinned tensors have no
+    other format and are left out.
     """
     names = _produced(plan) if tensors is None else [find_tensor(plan, name) for name in tensors]
     names = list(dict.fromkeys(names))

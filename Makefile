@@ -7,7 +7,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-NATIVE := CMakeLists.txt $(wildcard native/*)
+CPP := $(wildcard native/*/*.cpp native/*/*.hpp tests/native/*.cpp)
+NATIVE := CMakeLists.txt native/find_dnnl.py $(CPP)
 # A version manager's python3.11 may exist and refuse to run, so each candidate is tried out.
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 	$$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' \
@@ -39,7 +40,7 @@ lint: venv ## check style, types, layers of imports and C++ format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/clang-format --dry-run -Werror native/*.cpp native/*.hpp tests/native/*.cpp
+	$(BIN)/clang-format --dry-run -Werror $(CPP)
 	$(BIN)/lint-imports --no-cache
 
 # On a quiet machine: nothing else may run meanwhile. Models measure their kernels first, once.
@@ -52,7 +53,7 @@ performance: venv ## measure limits, rooflines and growth, and put them into doc
 format: venv ## rewrite sources in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i native/*.cpp native/*.hpp tests/native/*.cpp
+	$(BIN)/clang-format -i $(CPP)
 
 fuzz: venv ## put COUNT mutated model files through the compiler (SEED=0 COUNT=10000)
 	$(BIN)/python -m tests.fuzz --seed $(or $(SEED),0) --count $(or $(COUNT),10000)

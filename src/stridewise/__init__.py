@@ -14,6 +14,7 @@ from stridewise.api import (
     load_plan,
     plan,
     save,
+    verify,
 )
 from stridewise.errors import (
     DamageError,
@@ -33,6 +34,7 @@ from stridewise.errors import (
     TargetError,
     UnknownValueError,
     UnsupportedError,
+    VerificationError,
 )
 from stridewise.formats import Format
 from stridewise.graph import Capability, Graph
@@ -42,6 +44,7 @@ from stridewise.runtime.dynamic import DynamicModel
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.reorder import Reorder, reorder
 from stridewise.runtime.simulate import SimulatedModel
+from stridewise.runtime.verification import Verification, VerificationRow
 from stridewise.tensor import Quantization, TensorDesc
 
 if typing.TYPE_CHECKING:
@@ -76,6 +79,9 @@ __all__ = [
     "TensorDesc",
     "UnknownValueError",
     "UnsupportedError",
+    "Verification",
+    "VerificationError",
+    "VerificationRow",
     "annotate",
     "assert_plan",
     "capability",
@@ -87,6 +93,7 @@ __all__ = [
     "plan",
     "reorder",
     "save",
+    "verify",
     "zoo",
 ]
 

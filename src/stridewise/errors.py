@@ -18,6 +18,7 @@
     │   └── PlanAssertionError (AssertionError)   a plan is not what a test expects
     ├── LibraryError     (ImportError)    libdnnl cannot be found, loaded or used
     ├── DependencyError  (ImportError)    an optional extra is not installed
+    ├── VerificationError (AssertionError)   a compiled program computes what it should not
     └── ExecutionError   (RuntimeError)   a compiled program failed while running
 
 One warning stands beside them: ``PlanWarning`` (UserWarning) says that a plan file was made for
@@ -47,6 +48,7 @@ __all__ = [
     "TargetError",
     "UnknownValueError",
     "UnsupportedError",
+    "VerificationError",
     "describe",
 ]
 
@@ -131,6 +133,10 @@ class LibraryError(StridewiseError, ImportError):
 
 class DependencyError(StridewiseError, ImportError):
     """An optional dependency is missing."""
+
+
+class VerificationError(StridewiseError, AssertionError):
+    """A compiled program computes something else than its model says."""
 
 
 class ExecutionError(StridewiseError, RuntimeError):

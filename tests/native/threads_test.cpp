@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "gate.hpp"
-#include "shares.hpp"
-#include "teams.hpp"
+#include "executor/gate.hpp"
+#include "threads/shares.hpp"
+#include "threads/teams.hpp"
 
 namespace stridewise {
 

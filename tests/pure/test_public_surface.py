@@ -44,6 +44,9 @@ PUBLIC = {
     "TensorDesc",
     "UnknownValueError",
     "UnsupportedError",
+    "Verification",
+    "VerificationError",
+    "VerificationRow",
     "annotate",
     "assert_plan",
     "capability",
@@ -55,6 +58,7 @@ PUBLIC = {
     "plan",
     "reorder",
     "save",
+    "verify",
     "zoo",
 }
 

@@ -1,7 +1,8 @@
 """What users call: the stages put together.
 
 ``models`` reads and writes model files, ``options`` names the arguments, ``request`` prepares what
-plans a model, ``plans`` plans, compiles and checks, ``dynamic`` compiles models of many shapes.
+plans a model, ``plans`` plans, compiles and checks, ``dynamic`` compiles models of many shapes,
+``verify`` compares what a compiled model computes, for which ``sources`` reads its graph again.
 """
 
 from stridewise.api.models import (
@@ -23,10 +24,12 @@ from stridewise.api.options import (
 )
 from stridewise.api.plans import assert_plan, compile, load_plan, plan  # noqa: A004 (public name)
 from stridewise.api.request import NATIVE, TARGETS
+from stridewise.api.verify import Against, verify
 
 __all__ = [
     "NATIVE",
     "TARGETS",
+    "Against",
     "CompileOptions",
     "GraphOptions",
     "ModelSource",
@@ -44,4 +47,5 @@ __all__ = [
     "model_file",
     "plan",
     "save",
+    "verify",
 ]

@@ -105,15 +105,36 @@ class Batches:
         cache = self.work.cache
         if cache is None or not self._may_split():
             return self.work.compiled()
-        key = f"batch {_digest(self.work.simplified.graph, self._request)}"
-        known = cache.find((key,)).get(key)
-        splits = {str(split): split for split in self._splits()}
-        if known is None or not {label for label, _ in known} <= splits.keys():
-            return self._raced(key, cache)
-        split = splits[_fastest(dict(known))]
+        split = self._known(cache)
+        if split is None:
+            return self._raced(self._key(), cache)
         if split == WHOLE:
             return self.work.compiled()
         return _of_part(self._part(split).planned(), split)
+
+    def planned(self) -> Plan:
+        """Return the plan that :meth:`compiled` settled on where it has run the model.
+
+        Elsewhere it is the cheapest plan of the whole batch. Nothing is run for it.
+        """
+        cache = self.work.cache
+        if cache is None or not self._may_split():
+            return self.work.planned()
+        known = self._known(cache)
+        if known is None or known == WHOLE:
+            return self.work.planned()
+        return dataclasses.replace(self._part(known).planned(), split=known)
+
+    def _key(self) -> str:
+        return f"batch {_digest(self.work.simplified.graph, self._request)}"
+
+    def _known(self, cache: CostCache) -> Split | None:
+        """Return the way that was fastest when all ways ran; None where they have not."""
+        known = cache.find((self._key(),)).get(self._key())
+        splits = {str(split): split for split in self._splits()}
+        if known is None or not {label for label, _ in known} <= splits.keys():
+            return None
+        return splits[_fastest(dict(known))]
 
     def _raced(self, key: str, cache: CostCache) -> CompiledModel:
         """Compile all ways, run them in turn and return the fastest."""
@@ -141,6 +162,8 @@ class Batches:
         """Return whether the batch is several items, each computed by itself, all natively."""
         graph = self._graph
         batch = _batch(graph)
+        if self._request.has_formats:
+            return False  # blocks of a format may hold items of several parts
         if batch < 2 or not graph_capability(graph).is_native or graph.tail is not None:
             return False
         try:

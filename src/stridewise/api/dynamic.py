@@ -11,7 +11,7 @@ from stridewise.api.batches import Batches
 from stridewise.api.ready import keep_ready
 from stridewise.api.request import Request
 from stridewise.errors import ModelError, UnknownValueError
-from stridewise.graph import Graph, Refusal
+from stridewise.graph import Graph, Refusal, Signature
 from stridewise.ops.batch import batch_outputs
 from stridewise.ops.demand import spelled
 from stridewise.ops.registry import Array
@@ -41,14 +41,14 @@ class ModelSpecializer:
 
     def __init__(self, file: ModelFile, request: Request, values: Mapping[str, Array]) -> None:
         """Remember how the model is wanted; ``values`` belong to all programs."""
-        self._file, self._request, self._values = file, request, values
+        self._file, self._request, self.values = file, request, values
         self._arrays, self._weights = ArrayStore(), WeightStore()
         self._leaders: dict[frozenset[str], Plan] = {}
 
     def graph(self, shapes: _Shapes, values: Mapping[str, Array]) -> Graph:
         """Return the model for some shapes, as the user wrote it."""
         limit = checked_limit(self._request.memory_limit)
-        return self._file.graph(shapes, {**self._values, **values}, memory_limit=limit)
+        return self._file.graph(shapes, {**self.values, **values}, memory_limit=limit)
 
     def model(
         self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
@@ -79,13 +79,21 @@ class ModelSpecializer:
         plan = follow(work.plans(Following(work.oracle, leader))[0], leader)
         return CompiledModel(plan, self._weights)
 
+    def batches(self, shapes: _Shapes) -> Batches:
+        """Return the ways to run the model for some shapes.
+
+        Raises:
+            UnknownValueError: the graph depends on the values of inputs.
+        """
+        return Batches(self._request, shapes, lambda sizes: self.graph(sizes, {}))
+
     def only(self, shapes: _Shapes) -> CompiledModel:
         """Return the model where it has no other shapes, and keep it for the next process.
 
         Raises:
             UnknownValueError: its plan depends on the values of inputs.
         """
-        batches = Batches(self._request, shapes, lambda sizes: self.graph(sizes, {}))
+        batches = self.batches(shapes)
         model, cache = batches.compiled(), batches.work.cache
         if cache is not None:
             keep_ready(self._request, model, cache, self._file.paths, self._file.opened)
@@ -127,6 +135,25 @@ def _noted(model: CompiledModel, leader: Plan) -> Plan:
     return dataclasses.replace(model.plan, notes=(*model.plan.notes, *notes))
 
 
+def plan_file(request: Request, file: ModelFile) -> Plan:
+    """Return the plan of :func:`compile_file`, for the least shapes where some are open.
+
+    Raises:
+        InputError: shapes, values or limits do not fit.
+        ModelError: the model uses something unsupported.
+    """
+    specializer, signature = _specializer(request, file)
+    return specializer.batches(signature.default()).planned()
+
+
+def _specializer(request: Request, file: ModelFile) -> tuple[ModelSpecializer, Signature]:
+    """Return what makes programs of a model, and which shapes its inputs may have."""
+    values = file.values(request.values or {})
+    given = {name: value.shape for name, value in values.items()}
+    signature = file.signature.narrowed({**(request.shapes or {}), **given}).without(values)
+    return ModelSpecializer(file, request, values), signature
+
+
 def compile_file(request: Request, file: ModelFile) -> Model:
     """Return a model for the shapes that are asked for: one, or many.
 
@@ -136,10 +163,9 @@ def compile_file(request: Request, file: ModelFile) -> Model:
         InputError: shapes, values or limits do not fit.
         ModelError: the model uses something unsupported.
     """
-    values = file.values(request.values or {})
-    given = {name: value.shape for name, value in values.items()}
-    signature = file.signature.narrowed({**(request.shapes or {}), **given}).without(values)
-    specializer = ModelSpecializer(file, request, values)
+    specializer, signature = _specializer(request, file)
+    if request.has_formats:  # formats have extents, so that such a model has one shape
+        return specializer.only(signature.default())
     if signature.is_fixed:
         with suppress(UnknownValueError):
             return specializer.only(signature.default())
@@ -150,7 +176,7 @@ def compile_file(request: Request, file: ModelFile) -> Model:
         specializer,
         max_programs=request.max_programs,
         max_nbytes=request.max_program_nbytes,
-        arguments=[name for name in file.arguments if name not in values],
+        arguments=[name for name in file.arguments if name not in specializer.values],
     )
     model.prepare_default()
     return model

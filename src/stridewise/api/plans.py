@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal, Unpack, overload
 
 from numpy.typing import ArrayLike
 
-from stridewise.api.dynamic import compile_file
+from stridewise.api.dynamic import compile_file, plan_file
 from stridewise.api.models import ModelSource, model_file
 from stridewise.api.options import (
     CompileOptions,
@@ -21,6 +22,7 @@ from stridewise.api.options import (
 )
 from stridewise.api.ready import find_ready
 from stridewise.api.request import NATIVE, Request
+from stridewise.api.sources import source_of
 from stridewise.errors import ExecutionError, InputError, PlanError, describe
 from stridewise.formats import Format
 from stridewise.graph import Graph, Shapes
@@ -29,7 +31,7 @@ from stridewise.planner.derive import Origins
 from stridewise.planning import Plan
 from stridewise.runtime.dynamic import DynamicModel
 from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.model import Model
+from stridewise.runtime.model import Model, Source
 from stridewise.runtime.simulate import SimulatedModel
 from stridewise.runtime.streams import Streams
 
@@ -87,7 +89,10 @@ def plan(
         PlanWarning: the given plan was made for another machine, library or number of threads.
     """
     checked("plan", options, PlanOptions)
-    return Request(source=source, target=target, **options).planned()
+    request = Request(source=source, target=target, **options)
+    if request.plan is None and request.target in (None, NATIVE) and not isinstance(source, Graph):
+        return plan_file(request, model_file(source, fallback=request.fallback))
+    return request.planned()
 
 
 @overload
@@ -192,6 +197,7 @@ def compile(  # noqa: A001
     """
     checked("compile", options, CompileOptions)
     request = Request(source=source, target=target, **options)
+    known = source_of(request)
     model = _compiled(request, source)
     if request.streams > 1:
         if isinstance(model, SimulatedModel):
@@ -203,15 +209,18 @@ def compile(  # noqa: A001
                 )
             )
         model.use_streams(Streams(request.streams))
+    model.source = replace(known, from_disk=model.source.from_disk)
     return model
 
 
 def _compiled(request: Request, source: ModelSource) -> Model:
     simulated = request.target not in (None, NATIVE)
-    one_shape = simulated or request.input_formats or request.output_formats
-    if request.plan is None and not one_shape and not isinstance(source, Graph):
+    if request.plan is None and not simulated and not isinstance(source, Graph):
         ready = find_ready(request)
-        return ready or compile_file(request, model_file(source, fallback=request.fallback))
+        if ready is not None:
+            ready.source = Source(from_disk=True)
+            return ready
+        return compile_file(request, model_file(source, fallback=request.fallback))
     if request.plan is not None:
         model = _restored(request, request.plan)
     else:

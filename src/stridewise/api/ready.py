@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
 
@@ -59,8 +59,7 @@ def _path(request: Request) -> Path | None:
     """Return the file of a model that may be kept; None for what is not."""
     if not isinstance(request.source, str | os.PathLike) or request.tune != "measure":
         return None
-    own = request.origins or request.input_formats or request.output_formats
-    if request.target not in (None, NATIVE) or own:
+    if request.target not in (None, NATIVE) or request.plan is not None:
         return None
     return Path(request.source).absolute()
 
@@ -88,9 +87,15 @@ def _key(request: Request, path: Path) -> str:
         request.accuracy,
         request.weight_memory_limit,
         request.fallback,
+        *map(_spelled, (request.origins, request.input_formats, request.output_formats)),
         _code(),
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def _spelled(given: Mapping[str, object] | None) -> list[tuple[str, str]]:
+    """Return formats by name as text."""
+    return sorted((name, str(wanted)) for name, wanted in (given or {}).items())
 
 
 def find_ready(request: Request) -> CompiledModel | None:
@@ -195,6 +200,6 @@ def _restored(request: Request, ready: Ready) -> Plan:
         shapes = {value.name: value.shape for value in ready.face.graph.values.values()}
         request = request.part(record.split, {n: shapes[n] for n in ready.face.graph.inputs})
     machine = request.machine
-    derived = derive(request.simplified().graph)
+    derived = derive(request.simplified().graph, request.origins)
     target = onednn_cpu(machine, request.accuracy)
     return Plan.of(files.restore(record, derived, target, machine, where))

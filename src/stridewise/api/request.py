@@ -133,6 +133,11 @@ class Request:
             stream_threads(self.threads, self.streams)
 
     @property
+    def has_formats(self) -> bool:
+        """Whether the caller says in which formats inputs or outputs may be."""
+        return bool(self.input_formats or self.output_formats)
+
+    @property
     def machine(self) -> Machine:
         """This machine, with as many threads as each stream has."""
         return this_machine(stream_threads(self.threads, self.streams))

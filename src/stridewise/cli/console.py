@@ -214,7 +214,7 @@ class Request:
             fallback=self.fallback,
         )
 
-    def _options(self, progress: Callback | None) -> GraphOptions:
+    def options(self, progress: Callback | None) -> GraphOptions:
         """Return what planning and compiling are told alike."""
         return {
             "threads": self.threads,
@@ -230,9 +230,33 @@ class Request:
 
     def compile(self, *, quiet: bool, source: Path | bytes | Graph | None = None) -> CompiledModel:
         """Compile the model, or ``source`` in its place, with a progress bar unless ``quiet``."""
+        given = self.model if source is None else source
         with measuring(quiet) as progress, plan_warnings():
-            graph = source if isinstance(source, Graph) else self.load(source)
-            return api.compile(graph, streams=self.streams, **self._options(progress))
+            if not isinstance(given, Graph):
+                model = api.compile(
+                    given,
+                    shapes=self._fixed_shapes(given),
+                    values=self.values,
+                    fallback=self.fallback,
+                    streams=self.streams,
+                    **self.options(progress),
+                )
+                if isinstance(model, CompiledModel):
+                    return model
+                given = self.load(given)  # says which values of inputs the plan depends on
+            return api.compile(given, streams=self.streams, **self.options(progress))
+
+    def _fixed_shapes(self, source: Path | bytes) -> dict[str, tuple[int, ...]]:
+        """Return shapes for the inputs whose own are open: those asked for, or the least ones.
+
+        Shapes that the model has anyway are left out, so that it is stored under one name.
+        """
+        signature = api.model_file(source, fallback=self.fallback).signature
+        given = {name: value.shape for name, value in self.values.items()}
+        fixed = signature.narrowed({**self.shapes, **given}).without(self.values).default()
+        own = {item.name for item in signature if item.is_fixed}
+        known = signature.default()
+        return {n: shape for n, shape in fixed.items() if n not in own or shape != known[n]}
 
     def plan_model(self, target: str | None, progress: Callback | None) -> Plan:
         """Return the plan of the model, or the one of the plan file that was given."""
@@ -242,7 +266,7 @@ class Request:
             values=self.values,
             target=target,
             fallback=self.fallback,
-            **self._options(progress),
+            **self.options(progress),
         )
 
 

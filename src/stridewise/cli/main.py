@@ -21,6 +21,7 @@ from stridewise.cli.plan import plan
 from stridewise.cli.reorder import reorder
 from stridewise.cli.report import report
 from stridewise.cli.run import run
+from stridewise.cli.verify import verify
 from stridewise.errors import StridewiseError
 
 __all__ = ["main"]
@@ -36,7 +37,7 @@ def cli(debug: bool) -> None:
     del debug  # read by main(), which handles errors
 
 
-for _command in (run, plan, diff, report, capability, bench, info, formats, reorder):
+for _command in (run, verify, plan, diff, report, capability, bench, info, formats, reorder):
     cli.add_command(_command)
 
 

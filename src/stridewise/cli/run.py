@@ -37,7 +37,7 @@ from stridewise.tensor import TensorDesc
 if TYPE_CHECKING:
     from stridewise.frontends.onnx import ModelFile
 
-__all__ = ["as_wanted", "random_inputs", "run"]
+__all__ = ["as_wanted", "given_arrays", "random_inputs", "run"]
 
 Array = NDArray[Any]
 
@@ -78,8 +78,17 @@ def _load(name: str, path: Path) -> Array:
     return loaded
 
 
-def _given(file: ModelFile, given: tuple[str, ...], *, random: bool) -> dict[str, Array]:
-    """Return the inputs from files, before any time is spent on the model."""
+def given_arrays(file: ModelFile, given: tuple[str, ...], *, random: bool) -> dict[str, Array]:
+    """Return the inputs from files, before any time is spent on the model.
+
+    Args:
+        file: the model.
+        given: ``NAME=FILE`` or, for a model of one input, ``FILE``.
+        random: whether some may be missing.
+
+    Raises:
+        InputError: a name is none of the model's, or missing; or a file has no array.
+    """
     names = tuple(item.name for item in file.signature)
     if len(given) == 1 and "=" not in given[0] and len(names) == 1:
         given = (f"{names[0]}={given[0]}",)
@@ -191,15 +200,18 @@ def run(  # noqa: PLR0913 (one parameter an option)
     """Compile a model, run it once, and show what its outputs look like."""
     request = replace(request, streams=streams)
     file = api.model_file(request.model, fallback=request.fallback)
-    arrays = _given(file, given, random=random)
+    arrays = given_arrays(file, given, random=random)
     graph = _graph(request, file, arrays)
     loaded = {
         name: as_array(graph.values[name], array)
         for name, array in arrays.items()
         if name in graph.inputs
     }
+    # Where no input became a constant, the file itself is compiled, and found again in the store.
+    is_whole = len(graph.inputs) == len(tuple(file.signature))
+    fixed = {name: graph.values[name].shape for name in graph.inputs}
     compiled: Model = (
-        request.compile(quiet=as_json, source=graph)
+        replace(request, shapes=fixed).compile(quiet=as_json, source=None if is_whole else graph)
         if target in (None, api.NATIVE)
         else api.compile(
             graph,

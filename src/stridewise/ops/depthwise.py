@@ -3,7 +3,7 @@
 Inverted residuals widen an image by a convolution of 1x1 only to filter each channel by itself
 (Sandler et al., arXiv:1801.04381). What lies between is the largest tensor of the block; where one
 kernel computes both, a few rows of it are computed when they are needed, and stay in the caches
-nearest to the core. The kernels are our own, ``native/depthwise.cpp``.
+nearest to the core. The kernels are our own, ``native/depthwise/depthwise.cpp``.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ _OWN_ELTWISE = frozenset(
     | {"log", "logistic", "pow", "relu", "soft_relu", "sqrt", "square", "swish", "tanh"}
 )
 _OWN_BINARY = frozenset({"add", "sub", "mul", "div", "max", "min"})
-"""What our own kernels apply, with ``_OWN_ELTWISE``: see ``native/parse_stages.cpp``."""
+"""What our own kernels apply, with ``_OWN_ELTWISE``: see ``native/post_ops/parse.cpp``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,7 +187,7 @@ class DynamicModel(Model):
 
     def plan_for(self, shapes: GivenShapes, values: Mapping[str, ArrayLike] | None = None) -> Plan:
         """Return the plan for some shapes; its program is made as by :meth:`prepare`."""
-        return self._prepared(shapes, values).plan
+        return self.program_for(shapes, values).plan
 
     def prepare(self, shapes: GivenShapes, values: Mapping[str, ArrayLike] | None = None) -> None:
         """Make the program for some shapes, so that the first call need not.
@@ -201,7 +201,7 @@ class DynamicModel(Model):
             UnknownValueError: the plan depends on a value that is not given.
             ModelError: the model does not take these shapes.
         """
-        self._prepared(shapes, values)
+        self.program_for(shapes, values)
 
     def prepare_default(self) -> None:
         """Make the program for the default shapes, if there are any, and no value is needed.
@@ -216,9 +216,18 @@ class DynamicModel(Model):
         except UnknownValueError:
             return  # learned; the value comes with the first call
 
-    def _prepared(
-        self, shapes: GivenShapes, values: Mapping[str, ArrayLike] | None
+    def program_for(
+        self, shapes: GivenShapes, values: Mapping[str, ArrayLike] | None = None
     ) -> CompiledModel:
+        """Return the program for some shapes; it is made as by :meth:`prepare`.
+
+        Args:
+            shapes: of each input by name.
+            values: of inputs that the plan depends on.
+
+        Raises:
+            InputError: a shape is missing or not among those that there may be.
+        """
         given = {self._spec(name).name: tuple(map(index, s)) for name, s in shapes.items()}
         known = {
             name: np.asarray(value, self._spec(name).dtype.numpy)
@@ -307,11 +316,25 @@ class DynamicModel(Model):
 
     def profile(self, inputs: Mapping[str, Any], runs: int = 20) -> Profile:
         """Time every step of the program for these inputs; see :meth:`CompiledModel.profile`."""
+        program, given = self.program_of(inputs)
+        return program.profile(given, runs)
+
+    def program_of(self, inputs: Mapping[str, Any]) -> tuple[CompiledModel, dict[str, Any]]:
+        """Return the program that runs some inputs, and the inputs as it takes them.
+
+        Args:
+            inputs: arrays by name. Batches are padded where the program is for a larger one, and
+                values that are part of the program are left out.
+
+        Raises:
+            InputError: a name, a shape or a dtype is wrong, or an input is missing.
+            ModelError: the model does not take these shapes.
+        """
         arrays = self._arrays(self._ordered(inputs))
         program, shapes = self._program({n: a.shape for n, a in arrays.items()}, arrays)
         padded = {name: _padded(array, shapes.get(name)) for name, array in arrays.items()}
         given = {**inputs, **padded}
-        return program.profile({name: given[name] for name in program.input_names}, runs)
+        return program, {name: given[name] for name in program.input_names}
 
     def _ordered(self, inputs: Mapping[str, Any]) -> list[Any]:
         if set(inputs) != set(self._arguments):

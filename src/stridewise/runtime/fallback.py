@@ -31,7 +31,7 @@ from stridewise.ops.geometry import user_format
 from stridewise.planning import Plan
 from stridewise.runtime.host import HOST_FUNCTIONS, HostFunction
 
-__all__ = ["INSTALL", "ClusterFunction", "OnnxRuntime", "TailRun", "is_installed"]
+__all__ = ["INSTALL", "ClusterFunction", "OnnxRuntime", "TailRun", "is_installed", "run_model"]
 
 Array = NDArray[Any]
 Session = Any
@@ -98,7 +98,7 @@ def _session(model: bytes, threads: int, where: str, nodes: Sequence[tuple[str, 
         return found
 
 
-def _new_session(ort: Any, model: bytes, threads: int, where: str) -> Any:
+def _new_session(ort: Any, model: bytes | str, threads: int, where: str) -> Any:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
@@ -165,6 +165,28 @@ def _run(session: Session, feeds: Mapping[str, Any], where: str) -> list[Any]:
         return list(session.run(None, dict(feeds)))
     except Exception as error:  # its exceptions have no common base but this
         raise _failed(where, error) from error
+
+
+def run_model(model: bytes | str, inputs: Mapping[str, Any], threads: int) -> dict[str, Any]:
+    """Return the outputs of a whole model by name, computed by ONNX Runtime alone.
+
+    Args:
+        model: its bytes, or the path of its file.
+        inputs: arrays by name.
+        threads: how many run it.
+
+    Raises:
+        DependencyError: ONNX Runtime is not installed.
+        ModelError: it refuses the model.
+        ExecutionError: it fails.
+    """
+    where = "the model in ONNX Runtime"
+    if not is_installed():
+        expected, found = "ONNX Runtime, to compare with", "no onnxruntime"
+        raise DependencyError(describe(where, expected=expected, found=found, fix=INSTALL))
+    session = _new_session(_load(), model, threads, where)
+    names = [item.name for item in session.get_outputs()]
+    return dict(zip(names, _run(session, inputs, where), strict=True))
 
 
 def _failed(where: str, error: Exception) -> ExecutionError:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self, cast, overload
 
 from numpy.typing import NDArray
@@ -14,9 +16,26 @@ from stridewise.planning import Plan
 from stridewise.profile import Profile
 from stridewise.runtime.streams import Streams
 
-__all__ = ["Model"]
+__all__ = ["Model", "Source"]
 
 Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a compiled model comes from.
+
+    Attributes:
+        from_disk: whether an earlier process compiled it.
+        path: its file; None for what was in memory.
+        values: of inputs that became constants.
+        read: imports its graph again, for shapes of its inputs; None where no file has it.
+    """
+
+    from_disk: bool = False
+    path: Path | None = None
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    read: Callable[[Mapping[str, tuple[int, ...]]], Graph] | None = None
 
 
 class Model(ABC):
@@ -31,6 +50,8 @@ class Model(ABC):
     """
 
     _streams: Streams
+    source = Source()
+    """Where it comes from, as far as that is known."""
 
     @property
     @abstractmethod

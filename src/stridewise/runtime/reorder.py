@@ -41,7 +41,7 @@ _FEWEST_ROUNDS, _MOST_ROUNDS, _TRIAL_NS = 3, 20, 20_000_000
 """A trial of engines runs each so often, and on until it took so long or was often enough: the
 shorter a run, the more it is disturbed."""
 _KERNELS = 4
-"""Counts the changes to the speed of ``native/reorder_*``; timings of other kernels do not hold."""
+"""Counts the changes to the speed of ``native/reorder/``; timings of other kernels do not hold."""
 _BFLOAT16 = dtype_of("bf16")
 
 

@@ -1,0 +1,179 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/arrays.hpp"
+#include "bindings/shared.hpp"
+#include "depthwise/depthwise.hpp"
+#include "executor/measure.hpp"
+#include "reduction/fold.hpp"
+#include "support/caches.hpp"
+#include "support/errors.hpp"
+#include "winograd/winograd.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace stridewise {
+namespace {
+
+// The two axes of an argument.
+std::array<std::int64_t, 2> axes_of(const Dims &values, const char *what) {
+    require(values.size() == 2, std::string("winograd: expected ") + what + " of two axes");
+    return {values[0], values[1]};
+}
+
+struct WinogradGeometry {
+    Dims begins, ends, window, dilations;
+};
+
+// What a convolution is told by the descriptors of its source and destination.
+WinogradOptions winograd_options(const MemoryDesc &src, const MemoryDesc &dst,
+                                 const WinogradGeometry &geometry) {
+    const Dims from = src.dims(), to = dst.dims();
+    require(from.size() == 4 && to.size() == 4, "winograd: expected images of two axes");
+    const auto begins = axes_of(geometry.begins, "pads"), ends = axes_of(geometry.ends, "pads");
+    WinogradOptions options{};
+    options.images = from[0];
+    options.channels = from[1];
+    options.height = from[2];
+    options.width = from[3];
+    options.outputs = to[1];
+    options.pads = {begins[0], begins[1], ends[0], ends[1]};
+    options.window = axes_of(geometry.window, "a window");
+    options.dilations = axes_of(geometry.dilations, "dilations");
+    options.channels_last = src == MemoryDesc(from, "f32", "acdb");
+    return options;
+}
+
+void init_winograd(Winograd *self, const MemoryDesc &src, const MemoryDesc &dst, bool has_bias,
+                   const Dims &begins, const Dims &ends, const Entries &entries, int tile,
+                   int lanes, int threads, const Dims &window, const Dims &dilations,
+                   std::int64_t groups, std::int64_t pool, const std::string &isa) {
+    const PostOps post_ops = parse_post_ops(entries);
+    WinogradOptions options = winograd_options(src, dst, {begins, ends, window, dilations});
+    options.groups = groups;
+    options.pool = pool;
+    options.tile = tile;
+    options.lanes = lanes;
+    options.has_bias = has_bias;
+    options.threads = threads;
+    options.isa = isa;
+    const Winograd made(std::move(options), post_ops);
+    const auto check_desc = [&](int arg, const MemoryDesc &given, const char *what) {
+        const MemoryDesc wanted = made.arg_desc(arg);
+        require(given == wanted, std::string("winograd: expected ") + what + " of " +
+                                     wanted.repr() + ", got " + given.repr());
+    };
+    check_desc(DNNL_ARG_SRC, src, "a source");
+    check_desc(DNNL_ARG_DST, dst, "a destination");
+    for (const auto &post_op : post_ops) {
+        const auto *binary = std::get_if<BinaryPostOp>(&post_op);
+        if (binary != nullptr) check_desc(DNNL_ARG_DST, binary->operand, "an operand");
+    }
+    new (self) Winograd(made);
+}
+
+void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &dst, bool expands,
+                    bool has_bias, bool has_depthwise_bias, const Dims &begins, const Dims &ends,
+                    const Entries &entries, std::int64_t between, int taps, int stride, int lanes,
+                    int threads, const std::string &isa) {
+    const Dims from = src.dims(), to = dst.dims();
+    require(from.size() == 4 && to.size() == 4 && begins.size() == 2 && ends.size() == 2,
+            "depthwise: expected images of two axes, and pads of two axes");
+    DepthwiseOptions options{};
+    options.expands = expands;
+    options.images = from[0];
+    options.channels = from[1];
+    options.height = from[2];
+    options.width = from[3];
+    options.middle = to[1];
+    options.pads = {begins[0], begins[1], ends[0], ends[1]};
+    options.taps = taps;
+    options.stride = stride;
+    options.lanes = lanes;
+    options.channels_last = src == MemoryDesc(from, "f32", "acdb");
+    options.has_bias = has_bias;
+    options.has_depthwise_bias = has_depthwise_bias;
+    options.threads = threads;
+    options.isa = isa;
+    const Depthwise made(std::move(options), parse_post_ops(entries), as_size(between, "between"));
+    for (const auto &[arg, given] : {std::pair(DNNL_ARG_SRC, src), std::pair(DNNL_ARG_DST, dst)}) {
+        const MemoryDesc wanted = made.arg_desc(arg);
+        require(given == wanted, "depthwise: expected " + wanted.repr() + ", got " + given.repr());
+    }
+    new (self) Depthwise(made);
+}
+
+void pack_winograd(const Winograd &kernel, nb::handle array, Buffer &buffer, std::int64_t offset,
+                   std::int64_t first, std::optional<std::int64_t> given_count) {
+    const ArrayBytes bytes(array, PyBUF_C_CONTIGUOUS, "array");
+    const std::int64_t outputs = kernel.outputs(), unit = kernel.pair_outputs();
+    require(first >= 0 && first <= outputs && first % unit == 0,
+            "first: expected a multiple of " + std::to_string(unit) + " up to " +
+                std::to_string(outputs) + ", got " + std::to_string(first));
+    const std::int64_t count = given_count.value_or(outputs - first);
+    const bool is_whole = count == outputs - first;
+    require(count >= 0 && count <= outputs - first && (is_whole || count % unit == 0),
+            "count: expected a multiple of " + std::to_string(unit) + ", or the " +
+                std::to_string(outputs - first) + " outputs that are left, got " +
+                std::to_string(count));
+    const std::size_t have = bytes.view().nbytes;
+    const std::size_t wanted =
+        kernel.weights_nbytes() / as_size(outputs, "outputs") * as_size(count, "count");
+    require(have == wanted,
+            "array: expected " + std::to_string(wanted) + " bytes, got " + std::to_string(have));
+    const std::size_t from = as_size(offset, "offset");
+    const std::size_t packed = kernel.arg_desc(DNNL_ARG_WEIGHTS).nbytes();
+    require(
+        from % sizeof(float) == 0 && from <= buffer.nbytes() && packed <= buffer.nbytes() - from,
+        "buffer: expected " + std::to_string(packed) + " bytes from offset " +
+            std::to_string(from) + " on, a multiple of 4, within the " +
+            std::to_string(buffer.nbytes()));
+    const auto *weights = static_cast<const float *>(bytes.view().data);
+    auto *target = reinterpret_cast<float *>(buffer.data() + from);
+    const nb::gil_scoped_release released;
+    kernel.pack(weights, target, first, count);
+}
+
+}  // namespace
+
+void bind_kernels(nb::module_ &m) {
+    nb::class_<Kernel>(m, "Kernel")
+        .def_prop_ro("impl", &Kernel::impl)
+        .def_prop_ro("scratchpad_nbytes", &Kernel::scratchpad_nbytes)
+        .def_prop_ro("args", &Kernel::args)
+        .def_prop_ro("threads", &Kernel::threads)
+        .def("arg_desc", &Kernel::arg_desc, "arg"_a);
+    nb::class_<Winograd, Kernel>(m, "Winograd", nb::is_final())
+        .def("__init__", &init_winograd, "src"_a, "dst"_a, "has_bias"_a, "pads_begin"_a,
+             "pads_end"_a, "post_ops"_a, nb::kw_only(), "tile"_a, "lanes"_a, "threads"_a,
+             "window"_a = Dims{3, 3}, "dilations"_a = Dims{1, 1}, "groups"_a = 1, "pool"_a = 1,
+             "isa"_a = "")
+        .def("pack_into", &pack_winograd, "array"_a, "buffer"_a, "offset"_a, "first"_a = 0,
+             "count"_a = nb::none());
+    nb::class_<Depthwise, Kernel>(m, "Depthwise", nb::is_final())
+        .def("__init__", &init_depthwise, "src"_a, "dst"_a, "expands"_a, "has_bias"_a,
+             "has_depthwise_bias"_a, "pads_begin"_a, "pads_end"_a, "post_ops"_a, nb::kw_only(),
+             "between"_a, "taps"_a, "stride"_a, "lanes"_a, "threads"_a, "isa"_a = "");
+    m.attr("ARG_DEPTHWISE_WEIGHTS") = kDepthwiseWeights;
+    m.attr("ARG_DEPTHWISE_BIAS") = kDepthwiseBias;
+    m.def("winograd_isas", &winograd_isas, "lanes"_a);
+    m.def("cache_nbytes", &cache_nbytes, "level"_a);
+    nb::class_<Fold, Kernel>(m, "Fold", nb::is_final())
+        .def(nb::init<const std::string &, const Dims &, const Dims &, int>(), "algorithm"_a,
+             "source"_a, "result"_a, nb::kw_only(), "threads"_a);
+    m.def(
+        "measure",
+        [](const Kernel &kernel, int threads, int min_runs, int max_runs, std::int64_t budget_ns,
+           const std::vector<int> &cold, std::int64_t spread_nbytes) {
+            return measure(kernel, {threads, min_runs, max_runs, budget_ns, cold,
+                                    as_size(spread_nbytes, "spread_nbytes")});
+        },
+        "kernel"_a, nb::kw_only(), "threads"_a, "min_runs"_a, "max_runs"_a, "budget_ns"_a,
+        "cold"_a = std::vector<int>(), "spread_nbytes"_a = 0, ReleaseGil());
+}
+
+}  // namespace stridewise

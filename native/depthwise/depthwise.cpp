@@ -1,0 +1,311 @@
+#include "depthwise/depthwise.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "post_ops/parse.hpp"
+#include "support/errors.hpp"
+#include "threads/openmp.hpp"
+#include "threads/shares.hpp"
+#include "winograd/winograd.hpp"
+
+namespace stridewise {
+namespace {
+
+// Of the source's rows that a thread reads again for every pair of vectors: they stay in the second
+// level.
+constexpr std::int64_t kBandBytes = 192 << 10;
+// Of the rows between both convolutions: they stay in the first level, beside weights and pixels.
+constexpr std::int64_t kRingBytes = 24 << 10;
+constexpr int kMostTaps = 5;
+// Results along an axis, below which too many pixels are computed twice.
+constexpr std::int64_t kFewest = 7;
+// Into how many pieces each thread's share is cut, so that others can help.
+constexpr std::int64_t kPieces = 8;
+constexpr std::int64_t kLine = 64 / sizeof(float);
+// The library's blocks of input channels of the weights.
+constexpr std::int64_t kInputBlock = 16;
+
+std::int64_t whole_lines(std::int64_t count) {
+    return ceil_div(count, kLine) * kLine;
+}
+
+const DepthwiseKernels &find_kernels(const DepthwiseOptions &o) {
+    const auto find = [&]() {
+#ifdef STRIDEWISE_AVX2
+        if (o.isa == "avx512") return avx512_depthwise_kernels(o.taps, o.stride);
+        if (o.isa == "avx2") return avx2_depthwise_kernels(o.taps, o.stride);
+#endif
+        return portable_depthwise_kernels(o.taps, o.stride, o.lanes);
+    };
+    const DepthwiseKernels *found = find();
+    require(found != nullptr, "depthwise: there are no kernels for windows of " +
+                                  std::to_string(o.taps) + " and strides of " +
+                                  std::to_string(o.stride));
+    return *found;
+}
+
+DepthwiseOptions checked(DepthwiseOptions o) {
+    const auto known = winograd_isas(o.lanes);
+    if (o.isa.empty()) o.isa = known.front();
+    require(std::find(known.begin(), known.end(), o.isa) != known.end(),
+            "depthwise: there are no " + o.isa + " kernels of " + std::to_string(o.lanes) +
+                " lanes here");
+    require(std::min({o.images, o.channels, o.height, o.width, o.middle}) >= 1,
+            "depthwise: expected positive extents");
+    require(o.expands || (o.channels == o.middle && !o.has_bias),
+            "depthwise: expected as many channels in as out, and one bias");
+    require(*std::min_element(o.pads.begin(), o.pads.end()) >= 0, "depthwise: negative padding");
+    require(*std::max_element(o.pads.begin(), o.pads.end()) < o.taps,
+            "depthwise: padding of a whole window");
+    require(o.threads >= 1, "threads: expected at least 1, got " + std::to_string(o.threads));
+    return o;
+}
+
+}  // namespace
+
+struct Depthwise::Call {
+    const float *source, *weights, *depthwise_weights;
+    const float *bias, *depthwise_bias;  // padded with zeros to whole pairs of vectors
+    float *result;
+};
+
+Depthwise::Depthwise(DepthwiseOptions options, const PostOps &post_ops, std::size_t between)
+    : options_(checked(std::move(options))), kernels_(&find_kernels(options_)) {
+    const auto &o = options_;
+    const std::int64_t lanes = kernels_->lanes;
+    out_height_ = (o.height + o.pads[0] + o.pads[2] - o.taps) / o.stride + 1;
+    out_width_ = (o.width + o.pads[1] + o.pads[3] - o.taps) / o.stride + 1;
+    require(o.height + o.pads[0] + o.pads[2] >= o.taps && o.width + o.pads[1] + o.pads[3] >= o.taps,
+            "depthwise: the window does not fit into the padded source");
+    chunks_ = ceil_div(o.channels, lanes);
+    pairs_ = ceil_div(o.middle, 2 * lanes);
+    source_ = strides_of(o.channels_last, lanes, o.channels, o.height, o.width);
+    result_ = strides_of(o.channels_last, lanes, o.middle, out_height_, out_width_);
+    require(between <= (o.expands ? post_ops.size() : 0),
+            "depthwise: expected post-ops between both");
+    for (const auto &post_op : post_ops) {
+        stages_.push_back(stage_of(post_op));
+        require(stages_.back().op < StageOp::sum,
+                "depthwise: post-ops with operands are not applied");
+    }
+    between_ = static_cast<int>(between);
+    args_ = {DNNL_ARG_SRC, kDepthwiseWeights, DNNL_ARG_DST};
+    if (o.expands) args_.push_back(DNNL_ARG_WEIGHTS);
+    if (o.has_bias) args_.push_back(DNNL_ARG_BIAS);
+    if (o.has_depthwise_bias) args_.push_back(kDepthwiseBias);
+    plan_items();
+}
+
+// As few strips and bands as fit, as pixels at their edges are computed for both; then pairs are
+// split until all threads have enough to do.
+void Depthwise::plan_items() {
+    const auto &o = options_;
+    const std::int64_t lanes = kernels_->lanes, wanted = kPieces * o.threads;
+    const auto nbytes = [](std::int64_t count) {
+        return count * static_cast<std::int64_t>(sizeof(float));
+    };
+    const std::int64_t columns = kRingBytes / nbytes(o.taps * 2 * lanes);
+    strips_ = ceil_div(out_width_, std::max((columns - o.taps) / o.stride + 1, kFewest));
+    const std::int64_t wide = read_by(ceil_div(out_width_, strips_));
+    const std::int64_t rows = kBandBytes / nbytes(chunks_ * lanes * wide);
+    bands_ =
+        o.expands ? ceil_div(out_height_, std::max((rows - o.taps) / o.stride + 1, kFewest)) : 1;
+    const std::int64_t cells = o.images * bands_ * strips_;
+    splits_ = std::clamp<std::int64_t>(ceil_div(wanted, cells), 1, pairs_);
+    const std::int64_t more = ceil_div(wanted, cells * splits_);
+    bands_ = std::max(std::min(bands_ * more, ceil_div(out_height_, kFewest)), bands_);
+    row_count_ = whole_lines(wide * 2 * lanes);
+    // One more row, of zeros, stands for those above and below the image.
+    ring_count_ = (o.taps + 1) * row_count_;
+    const std::int64_t high = read_by(ceil_div(out_height_, bands_));
+    gathered_count_ = gathers() ? high * wide * chunks_ * lanes : 0;
+    thread_count_ = whole_lines(ring_count_ + gathered_count_);
+}
+
+Depthwise::Item Depthwise::item(std::int64_t index) const {
+    const std::int64_t split = index % splits_, strip = index / splits_ % strips_;
+    const std::int64_t band = index / (splits_ * strips_) % bands_;
+    return {index / (splits_ * strips_ * bands_), out_height_ * band / bands_,
+            out_height_ * (band + 1) / bands_,    out_width_ * strip / strips_,
+            out_width_ * (strip + 1) / strips_,   pairs_ * split / splits_,
+            pairs_ * (split + 1) / splits_};
+}
+
+Depthwise::Region Depthwise::region(const Item &item) const {
+    const auto &o = options_;
+    const std::int64_t top = top_of(item.row), left = left_of(item.column);
+    return {std::max<std::int64_t>(top, 0),
+            std::min(top + read_by(item.row_end - item.row), o.height),
+            std::max<std::int64_t>(left, 0),
+            std::min(left + read_by(item.column_end - item.column), o.width)};
+}
+
+std::string Depthwise::impl() const {
+    return (options_.expands ? "expand_depthwise:" : "depthwise:") + options_.isa;
+}
+
+std::size_t Depthwise::scratchpad_nbytes() const {
+    const std::int64_t biases = 2 * pairs_ * 2 * kernels_->lanes;
+    return static_cast<std::size_t>(whole_lines(biases) + options_.threads * thread_count_) *
+           sizeof(float);
+}
+
+MemoryDesc Depthwise::arg_desc(int arg) const {
+    const auto &o = options_;
+    const bool wide = kernels_->lanes == 16;
+    switch (arg) {
+        case DNNL_ARG_SRC:
+            return image_desc({o.images, o.channels, o.height, o.width}, o.channels_last, o.lanes);
+        case DNNL_ARG_DST:
+            return image_desc({o.images, o.middle, out_height_, out_width_}, o.channels_last,
+                              o.lanes);
+        case DNNL_ARG_WEIGHTS:
+            return MemoryDesc({o.middle, o.channels, 1, 1}, "f32",
+                              wide ? "ABcd16b32a" : "ABcd16b16a");
+        case kDepthwiseWeights:
+            return MemoryDesc({o.middle, 1, 1, o.taps, o.taps}, "f32",
+                              wide ? "Abcde32a" : "Abcde16a");
+        case DNNL_ARG_SCRATCHPAD:
+            return MemoryDesc({static_cast<std::int64_t>(scratchpad_nbytes() / sizeof(float))},
+                              "f32", "a");
+        default:
+            require(std::find(args_.begin(), args_.end(), arg) != args_.end(),
+                    "depthwise: there is no argument " + std::to_string(arg));
+            return MemoryDesc({o.middle}, "f32", "a");
+    }
+}
+
+// What an item reads of the source as products want it: [row][chunk][pixel][lane].
+void Depthwise::gather(const Call &call, const Item &item, const Region &region,
+                       float *gathered) const {
+    const std::int64_t lanes = kernels_->lanes, wide = region.column_end - region.column;
+    const std::int64_t whole = options_.channels / lanes, rest = options_.channels % lanes;
+    for (std::int64_t row = region.row; row < region.row_end; ++row) {
+        const float *from = call.source + item.image * source_.image + row * source_.row +
+                            region.column * source_.pixel;
+        float *to = gathered + (row - region.row) * chunks_ * wide * lanes;
+        for (std::int64_t x = 0; x < wide; ++x, from += source_.pixel, to += lanes) {
+            for (std::int64_t chunk = 0; chunk < whole; ++chunk) {
+                std::memcpy(to + chunk * wide * lanes, from + chunk * lanes,
+                            static_cast<std::size_t>(lanes) * sizeof(float));
+            }
+            std::copy(from + whole * lanes, from + whole * lanes + rest, to + whole * wide * lanes);
+        }
+    }
+}
+
+// Pixels of one row of one pair of vectors between both convolutions.
+void Depthwise::expand(const Call &call, const float *source, std::int64_t chunk_stride,
+                       std::int64_t pixels, std::int64_t pair, float *row) const {
+    const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
+    const std::int64_t panel = ceil_div(options_.channels, kInputBlock) * kInputBlock * 2 * lanes;
+    const std::int64_t groups = ceil_div(pixels, rows);
+    ExpandProduct product{};
+    product.chunk_stride = chunk_stride;
+    product.channels = options_.channels;
+    product.weights = call.weights + pair * panel;
+    product.bias = call.bias + pair * 2 * lanes;
+    // The first stage where it is one that takes no time in registers.
+    product.clips = between_ > 0 && stages_.front().op == StageOp::clip;
+    if (product.clips) {
+        product.low = stages_.front().alpha;
+        product.high = stages_.front().beta;
+    }
+    for (std::int64_t group = 0; group < groups; ++group) {
+        const std::int64_t begin = pixels * group / groups;
+        product.rows = pixels * (group + 1) / groups - begin;
+        product.pixels = source + begin * lanes;
+        product.results = row + begin * 2 * lanes;
+        kernels_->expand(product);
+    }
+    const int done = product.clips ? 1 : 0;
+    if (between_ > done) {
+        kernels_->activate(row, pixels, stages_.data() + done, between_ - done);
+    }
+}
+
+void Depthwise::compute(const Call &call, const Item &item, float *scratch) const {
+    const auto &o = options_;
+    const std::int64_t lanes = kernels_->lanes;
+    const Region region = this->region(item);
+    const std::int64_t wide = region.column_end - region.column;
+    const std::int64_t margin = (region.column - left_of(item.column)) * 2 * lanes;
+    float *ring = scratch, *gathered = scratch + ring_count_;
+    const float *zeros = ring + o.taps * row_count_;
+    for (int row = 0; row < o.taps; ++row) {
+        float *begin = ring + row * row_count_;
+        std::fill(begin, begin + margin, 0.0F);
+        std::fill(begin + margin + wide * 2 * lanes, begin + row_count_, 0.0F);
+    }
+    if (gathers()) gather(call, item, region, gathered);
+    const float *given = call.source + item.image * source_.image + region.row * source_.row +
+                         region.column * source_.pixel;
+    const float *source = gathers() ? gathered : given;
+    const std::int64_t source_row = gathers() ? chunks_ * wide * lanes : source_.row;
+    const std::int64_t source_chunk = gathers() ? wide * lanes : source_.chunk;
+    const float *rows[kMostTaps];
+    DepthwiseRow work{};
+    work.rows = rows;
+    work.pixel = result_.pixel;
+    work.half = result_.chunk;
+    work.count = item.column_end - item.column;
+    work.blocked = !o.channels_last;
+    work.stages = stages_.data() + between_;
+    work.stage_count = static_cast<int>(stages_.size()) - between_;
+    for (std::int64_t pair = item.pair; pair < item.pair_end; ++pair) {
+        work.weights = call.depthwise_weights + pair * o.taps * o.taps * 2 * lanes;
+        work.bias = call.depthwise_bias + pair * 2 * lanes;
+        work.lanes = std::min(o.middle - pair * 2 * lanes, 2 * lanes);
+        std::int64_t next = region.row;  // the first row that is not there
+        for (std::int64_t out = item.row; out < item.row_end; ++out) {
+            const std::int64_t top = top_of(out), bottom = std::min(top + o.taps, o.height);
+            for (next = std::max(next, top); next < bottom; ++next) {
+                const float *from = source + (next - region.row) * source_row;
+                float *to = ring + next % o.taps * row_count_ + margin;
+                if (o.expands) {
+                    expand(call, from, source_chunk, wide, pair, to);
+                } else {
+                    kernels_->gather({from + 2 * pair * source_chunk, source_.pixel, source_chunk,
+                                      wide, work.lanes, to});
+                }
+            }
+            for (int tap = 0; tap < o.taps; ++tap) {
+                const std::int64_t row = top + tap;
+                const bool inside = row >= 0 && row < o.height;
+                rows[tap] = inside ? ring + row % o.taps * row_count_ : zeros;
+            }
+            work.result = call.result + item.image * result_.image + 2 * pair * result_.chunk +
+                          out * result_.row + item.column * result_.pixel;
+            kernels_->row(work);
+        }
+    }
+}
+
+void Depthwise::execute(const std::vector<void *> &data, void *scratchpad) const {
+    const auto &o = options_;
+    const std::int64_t count = pairs_ * 2 * kernels_->lanes;
+    auto *biases = static_cast<float *>(scratchpad);
+    std::fill(biases, biases + 2 * count, 0.0F);
+    const auto pad = [&](std::size_t from, float *to) {
+        const auto *given = static_cast<const float *>(data[from]);
+        std::copy(given, given + o.middle, to);
+    };
+    if (o.has_bias) pad(4, biases);
+    if (o.has_depthwise_bias) pad(args_.size() - 1, biases + count);
+    const Call call{static_cast<const float *>(data[0]),
+                    o.expands ? static_cast<const float *>(data[3]) : nullptr,
+                    static_cast<const float *>(data[1]),
+                    biases,
+                    biases + count,
+                    static_cast<float *>(data[2])};
+    float *scratch = biases + whole_lines(2 * count);
+    Shares items(item_count(), o.threads);
+    in_parallel(o.threads, [&](int part, int) {
+        float *own = scratch + part * thread_count_;
+        std::fill(own + o.taps * row_count_, own + ring_count_, 0.0F);
+        for (std::int64_t index; (index = items.next(part)) >= 0;) compute(call, item(index), own);
+    });
+}
+
+}  // namespace stridewise

@@ -1,0 +1,93 @@
+// Depthwise convolution, alone or together with the convolution of 1x1 before it, whose results are
+// then stored nowhere.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "depthwise/kernels.hpp"
+#include "executor/kernel.hpp"
+#include "onednn/primitives.hpp"
+#include "support/images.hpp"
+
+namespace stridewise {
+
+struct DepthwiseOptions {
+    bool expands;  // computes the convolution of 1x1, too
+    std::int64_t images, channels, height, width;
+    std::int64_t middle;               // channels of the result, and of what lies between
+    std::array<std::int64_t, 4> pads;  // of the depthwise one: top, left, bottom, right
+    int taps, stride;                  // along both axes
+    int lanes;                         // elements of a vector: 8 or 16
+    bool channels_last;                // else channels in blocks of one vector
+    bool has_bias;                     // of the convolution of 1x1
+    bool has_depthwise_bias;
+    int threads;
+    std::string isa;  // one of winograd_isas(lanes); "" for the best
+};
+
+// Arguments of the depthwise convolution, alone or not.
+constexpr int kDepthwiseWeights = DNNL_ARG_ATTR_POST_OP_DW | DNNL_ARG_WEIGHTS;
+constexpr int kDepthwiseBias = DNNL_ARG_ATTR_POST_OP_DW | DNNL_ARG_BIAS;
+
+class Depthwise : public Kernel {
+  public:
+    // The first `between` post-ops are those of the convolution of 1x1; none has an operand. Throws
+    // std::invalid_argument where the operation is none of this kind.
+    Depthwise(DepthwiseOptions options, const PostOps &post_ops, std::size_t between);
+
+    std::string impl() const override;
+    int threads() const override { return options_.threads; }
+    std::size_t scratchpad_nbytes() const override;
+    const std::vector<int> &args() const override { return args_; }
+    MemoryDesc arg_desc(int arg) const override;
+    void execute(const std::vector<void *> &data, void *scratchpad) const override;
+
+  private:
+    struct Call;
+    // Results that one thread computes, and pairs of vectors of channels.
+    struct Item {
+        std::int64_t image, row, row_end, column, column_end, pair, pair_end;
+    };
+    // What these results read of the source.
+    struct Region {
+        std::int64_t row, row_end, column, column_end;
+    };
+
+    void plan_items();
+    std::int64_t item_count() const { return options_.images * bands_ * strips_ * splits_; }
+    Item item(std::int64_t index) const;
+    // Whether products need the source's pixels in another order.
+    bool gathers() const { return options_.expands && options_.channels_last; }
+    Region region(const Item &item) const;
+    std::int64_t top_of(std::int64_t row) const { return row * options_.stride - options_.pads[0]; }
+    std::int64_t left_of(std::int64_t column) const {
+        return column * options_.stride - options_.pads[1];
+    }
+    // Pixels that so many results along an axis read.
+    std::int64_t read_by(std::int64_t results) const {
+        return (results - 1) * options_.stride + options_.taps;
+    }
+    void gather(const Call &call, const Item &item, const Region &region, float *gathered) const;
+    void expand(const Call &call, const float *source, std::int64_t chunk_stride,
+                std::int64_t pixels, std::int64_t pair, float *row) const;
+    void compute(const Call &call, const Item &item, float *scratch) const;
+
+    DepthwiseOptions options_;
+    const DepthwiseKernels *kernels_;
+    std::int64_t chunks_, pairs_;  // vectors of channels of the source, pairs of the result
+    std::int64_t out_height_, out_width_;
+    std::int64_t bands_, strips_, splits_;  // of the rows, columns and pairs of an image
+    // Elements: a row between both convolutions, all of them, what an item reads of the source, and
+    // all that a thread has.
+    std::int64_t row_count_, ring_count_, gathered_count_, thread_count_;
+    ImageStrides source_, result_;
+    std::vector<int> args_;
+    std::vector<Stage> stages_;
+    int between_;
+};
+
+}  // namespace stridewise

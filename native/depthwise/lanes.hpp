@@ -1,0 +1,201 @@
+// Depthwise convolution in vectors of any width; each file that includes it compiles one width.
+#pragma once
+
+#include "depthwise/kernels.hpp"
+#include "post_ops/lanes.hpp"
+#include "support/vectors.hpp"
+
+namespace stridewise {
+namespace {
+
+template <int N, int Taps, int Stride>
+struct DepthwiseRows {
+    using L = Lanes<N>;
+    using V = typename L::V;
+    using Steps = Stages<N>;
+    // Results that are on their way at once: as many as it takes to keep the multipliers busy.
+    static constexpr int kBlock = 8;
+
+    template <int Count>
+    static inline void block(const DepthwiseRow &row, std::int64_t first, int half) {
+        constexpr int kRead = (Count - 1) * Stride + Taps;
+        const float *weights = row.weights + half * N;
+        V sums[Count];
+        for (int k = 0; k < Count; ++k) sums[k] = L::load(row.bias + half * N);
+        for (int down = 0; down < Taps; ++down) {
+            const float *from = row.rows[down] + first * Stride * 2 * N + half * N;
+            V pixels[kRead];
+#pragma GCC unroll 16
+            for (int i = 0; i < kRead; ++i) pixels[i] = L::load(from + i * 2 * N);
+#pragma GCC unroll 8
+            for (int tap = 0; tap < Taps; ++tap) {
+                const V weight = L::load(weights + (down * Taps + tap) * 2 * N);
+#pragma GCC unroll 8
+                for (int k = 0; k < Count; ++k) sums[k] += pixels[k * Stride + tap] * weight;
+            }
+        }
+        for (int s = 0; s < row.stage_count; ++s) {
+            Steps::template activate<Count>(row.stages[s], sums);
+        }
+        float *to = row.result + first * row.pixel + half * row.half;
+        const std::int64_t lanes = row.lanes - half * N;
+        for (int k = 0; k < Count; ++k, to += row.pixel) {
+            if (lanes >= N) {
+                L::store(to, sums[k]);
+            } else if (row.blocked) {
+                L::store(to, L::without(sums[k], lanes));
+            } else {
+                L::store_some(to, sums[k], lanes);
+            }
+        }
+    }
+
+    // Fewer than 2 * Count.
+    template <int Count>
+    static inline void rest(const DepthwiseRow &row, std::int64_t first, int half) {
+        if (first + Count <= row.count) {
+            block<Count>(row, first, half);
+            first += Count;
+        }
+        if constexpr (Count > 1) rest<Count / 2>(row, first, half);
+    }
+
+    static void run(const DepthwiseRow &row) {
+        for (int half = 0; half * N < row.lanes; ++half) {
+            std::int64_t first = 0;
+            for (; first + kBlock <= row.count; first += kBlock) block<kBlock>(row, first, half);
+            rest<kBlock / 2>(row, first, half);
+        }
+    }
+};
+
+template <int N>
+struct Activation {
+    using L = Lanes<N>;
+    using V = typename L::V;
+    static constexpr int kBlock = 4;
+
+    template <int Count>
+    static inline void block(float *pixels, const Stage *stages, int stage_count) {
+        V values[Count];
+        for (int k = 0; k < Count; ++k) values[k] = L::load(pixels + k * N);
+        for (int s = 0; s < stage_count; ++s) {
+            Stages<N>::template activate<Count>(stages[s], values);
+        }
+        for (int k = 0; k < Count; ++k) L::store(pixels + k * N, values[k]);
+    }
+
+    static void run(float *pixels, std::int64_t count, const Stage *stages, int stage_count) {
+        for (; count >= kBlock / 2; count -= kBlock / 2, pixels += kBlock * N) {
+            block<kBlock>(pixels, stages, stage_count);
+        }
+        for (; count > 0; --count, pixels += 2 * N) block<2>(pixels, stages, stage_count);
+    }
+};
+
+template <int N>
+struct Gather {
+    using L = Lanes<N>;
+
+    static inline typename L::V vector(const float *from, std::int64_t lanes) {
+        return lanes >= N ? L::load(from) : L::load_some(from, lanes);
+    }
+
+    static void run(const GatherPixels &pixels) {
+        const float *from = pixels.from;
+        float *to = pixels.to;
+        const std::int64_t lanes = pixels.lanes;
+        for (std::int64_t i = 0; i < pixels.count; ++i, from += pixels.pixel, to += 2 * N) {
+            L::store(to, vector(from, lanes));
+            L::store(to + N, lanes > N ? vector(from + pixels.half, lanes - N) : typename L::V{});
+        }
+    }
+};
+
+// Matrix products of up to `Most` pixels, with all of the channels at once.
+template <int N, int Most>
+struct Expansion {
+    using L = Lanes<N>;
+    using V = typename L::V;
+
+    static inline void add(const float *pixels, const float *weights, V (*sums)[2]) {
+        const V low = L::load(weights), high = L::load(weights + N);
+#pragma GCC unroll 16
+        for (int row = 0; row < Most; ++row) {
+            const V value = L::spread(pixels + row * N);
+            sums[row][0] += value * low;
+            sums[row][1] += value * high;
+        }
+    }
+
+    static void multiply(const ExpandProduct &product) {
+        const float *pixels = product.pixels, *weights = product.weights;
+        V sums[Most][2];
+#pragma GCC unroll 16
+        for (int row = 0; row < Most; ++row) {
+            sums[row][0] = L::load(product.bias);
+            sums[row][1] = L::load(product.bias + N);
+        }
+        std::int64_t left = product.channels;
+        for (; left >= N; left -= N, pixels += product.chunk_stride) {
+#pragma GCC unroll 4
+            for (int lane = 0; lane < N; ++lane, weights += 2 * N)
+                add(pixels + lane, weights, sums);
+        }
+        for (; left > 0; --left, ++pixels, weights += 2 * N) add(pixels, weights, sums);
+        if (product.clips) {
+            const V low = L::all(product.low), high = L::all(product.high);
+#pragma GCC unroll 16
+            for (int row = 0; row < Most; ++row) {
+                sums[row][0] = L::smaller(high, L::larger(low, sums[row][0]));
+                sums[row][1] = L::smaller(high, L::larger(low, sums[row][1]));
+            }
+        }
+#pragma GCC unroll 16
+        for (int row = 0; row < Most; ++row) {
+            L::store(product.results + row * 2 * N, sums[row][0]);
+            L::store(product.results + row * 2 * N + N, sums[row][1]);
+        }
+    }
+
+    static void run(const ExpandProduct &product) {
+        if (product.rows == Most) {
+            multiply(product);
+        } else if constexpr (Most > 1) {
+            Expansion<N, Most - 1>::run(product);
+        }
+    }
+};
+
+template <int N, int Rows, int Taps, int Stride>
+constexpr DepthwiseKernels depthwise_of() {
+    return {Taps,
+            Stride,
+            N,
+            Rows,
+            Expansion<N, Rows>::run,
+            Gather<N>::run,
+            Activation<N>::run,
+            DepthwiseRows<N, Taps, Stride>::run};
+}
+
+// All that there are in vectors of N lanes.
+template <int N, int Rows>
+struct DepthwiseTable {
+    static constexpr DepthwiseKernels rows[] = {
+        depthwise_of<N, Rows, 3, 1>(),
+        depthwise_of<N, Rows, 3, 2>(),
+        depthwise_of<N, Rows, 5, 1>(),
+        depthwise_of<N, Rows, 5, 2>(),
+    };
+
+    static const DepthwiseKernels *find(int taps, int stride) {
+        for (const DepthwiseKernels &kernels : rows) {
+            if (kernels.taps == taps && kernels.stride == stride) return &kernels;
+        }
+        return nullptr;
+    }
+};
+
+}  // namespace
+}  // namespace stridewise

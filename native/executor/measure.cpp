@@ -1,0 +1,203 @@
+#include "executor/measure.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include "support/errors.hpp"
+#include "threads/openmp.hpp"
+
+namespace stridewise {
+namespace {
+
+// Minimal standard generator: the same data in every process, so that timings can be repeated.
+class Random {
+  public:
+    // Uniform in [-1, 1].
+    float next() {
+        state_ = static_cast<std::uint32_t>(std::uint64_t{state_} * 48271U % 2147483647U);
+        return static_cast<float>(state_) / 1073741823.5F - 1.0F;
+    }
+
+  private:
+    std::uint32_t state_ = 1;
+};
+
+// Fills a buffer with what `next` returns. Large ones repeat it: copies are made as fast as memory
+// is written, and no kernel notices.
+template <class T, class Next>
+void fill_by(Buffer &buffer, const Next &next) {
+    constexpr std::size_t kDifferent = 1 << 16;
+    auto *data = reinterpret_cast<T *>(buffer.data());
+    const std::size_t count = buffer.nbytes() / sizeof(T);
+    std::generate_n(data, std::min(count, kDifferent), next);
+    for (std::size_t at = kDifferent; at < count; at += kDifferent) {
+        std::copy_n(data, std::min(count - at, kDifferent), data + at);
+    }
+}
+
+template <class T>
+void fill_with(Buffer &buffer, Random &random, float scale) {
+    fill_by<T>(buffer, [&] { return static_cast<T>(random.next() * scale); });
+}
+
+void fill_bf16(Buffer &buffer, Random &random) {
+    fill_by<std::uint16_t>(buffer, [&] {
+        const float value = random.next();
+        std::uint32_t bits = 0;
+        std::memcpy(&bits, &value, sizeof bits);
+        return static_cast<std::uint16_t>(bits >> 16);
+    });
+}
+
+void fill(Buffer &buffer, const MemoryDesc &desc, Random &random) {
+    using Type = dnnl::memory::data_type;
+    switch (desc.get().get_data_type()) {
+        case Type::f32:
+            return fill_with<float>(buffer, random, 1.0F);
+        case Type::bf16:
+            return fill_bf16(buffer, random);
+        case Type::s8:
+            return fill_with<std::int8_t>(buffer, random, 63.0F);
+        case Type::s32:
+            return fill_with<std::int32_t>(buffer, random, 63.0F);
+        // Unsigned and half-precision data stay zero, which costs the same time.
+        default:
+            return;
+    }
+}
+
+void make_positive(Buffer &buffer) {
+    auto *data = reinterpret_cast<float *>(buffer.data());
+    std::transform(data, data + buffer.nbytes() / sizeof(float), data,
+                   [](float value) { return std::fabs(value) + 0.5F; });
+}
+
+// Throws a buffer out of all caches. Elsewhere than on x86 nothing is thrown out, and the figures
+// are those of warm caches.
+void evict(const Buffer &buffer) {
+#if defined(__SSE2__)
+    constexpr std::size_t line = 64;
+    for (std::size_t at = 0; at < buffer.nbytes(); at += line) _mm_clflush(buffer.data() + at);
+    _mm_mfence();
+#else
+    static_cast<void>(buffer);
+#endif
+}
+
+struct Operands {
+    std::vector<Buffer> buffers;
+    std::vector<dnnl::memory> memories;
+    std::vector<dnnl_exec_arg_t> args;
+    std::vector<std::size_t> cold;
+};
+
+template <class Operation>
+Operands make_operands(const Operation &operation, const std::vector<int> &cold) {
+    std::vector<int> ids = operation.args();
+    if (operation.scratchpad_nbytes() > 0) ids.push_back(DNNL_ARG_SCRATCHPAD);
+    Operands operands;
+    Random random;
+    for (const int id : ids) {
+        const MemoryDesc desc = operation.arg_desc(id);
+        Buffer buffer(std::max(desc.extent(), desc.nbytes()));
+        if (id != DNNL_ARG_SCRATCHPAD) fill(buffer, desc, random);
+        if (id == DNNL_ARG_VARIANCE) make_positive(buffer);
+        if (std::find(cold.begin(), cold.end(), id) != cold.end()) {
+            operands.cold.push_back(operands.buffers.size());
+        }
+        operands.memories.emplace_back(desc.get(), cpu_engine(), buffer.data());
+        operands.buffers.push_back(std::move(buffer));
+        operands.args.push_back({id, operands.memories.back().get()});
+    }
+    return operands;
+}
+
+template <class Operation>
+std::vector<Operands> make_copies(const Operation &operation, const MeasureOptions &options) {
+    constexpr std::size_t most = 64;
+    std::vector<Operands> copies;
+    std::size_t nbytes = 0;
+    do {
+        copies.push_back(make_operands(operation, options.cold));
+        for (const Buffer &buffer : copies.back().buffers) nbytes += buffer.nbytes();
+    } while (nbytes < options.spread_nbytes && copies.size() < most);
+    return copies;
+}
+
+template <class Operation>
+void check_options(const MeasureOptions &options, const Operation &operation) {
+    require(options.min_runs >= 1 && options.max_runs >= options.min_runs,
+            "measure: expected 1 <= min_runs <= max_runs");
+    require(options.budget_ns >= 0, "measure: expected a budget_ns of at least 0");
+    require(options.threads == operation.threads(),
+            "measure: expected threads=" + std::to_string(operation.threads()) +
+                ", the number the primitive was made for, got " + std::to_string(options.threads));
+}
+
+// A first run of this many budgets is not worth another one: what it spends on caches and on memory
+// that nobody has touched is a small part of it.
+constexpr std::int64_t kLong = 4;
+
+// `run` executes the operation on operands.
+template <class Operation, class Run>
+std::vector<std::int64_t> measure_runs(const Operation &operation, const MeasureOptions &options,
+                                       const Run &run) {
+    using Clock = std::chrono::steady_clock;
+    check_options(options, operation);
+    const std::vector<Operands> copies = make_copies(operation, options);
+    const auto elapsed = [](Clock::time_point from, Clock::time_point to) {
+        return std::chrono::duration_cast<std::chrono::nanoseconds>(to - from).count();
+    };
+    std::vector<std::int64_t> samples;
+    with_threads(options.threads, [&] {
+        auto begin = Clock::now();
+        for (const Operands &operands : copies) run(operands);
+        const std::int64_t first = elapsed(begin, Clock::now());
+        if (copies.size() == 1 && first >= kLong * std::max<std::int64_t>(options.budget_ns, 1)) {
+            samples.push_back(first);
+        } else {
+            begin = Clock::now();
+        }
+        for (int i = static_cast<int>(samples.size()); i < options.max_runs; ++i) {
+            if (i >= options.min_runs && elapsed(begin, Clock::now()) >= options.budget_ns) break;
+            const Operands &operands = copies[static_cast<std::size_t>(i) % copies.size()];
+            for (const std::size_t index : operands.cold) evict(operands.buffers[index]);
+            const auto before = Clock::now();
+            run(operands);
+            samples.push_back(elapsed(before, Clock::now()));
+        }
+    });
+    return samples;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> measure(const Primitive &primitive, const MeasureOptions &options) {
+    const dnnl::stream stream(cpu_engine());
+    return measure_runs(primitive, options, [&](const Operands &operands) {
+        check(dnnl_primitive_execute(primitive.get(), stream.get(),
+                                     static_cast<int>(operands.args.size()), operands.args.data()),
+              "could not execute a primitive to measure it");
+        check(dnnl_stream_wait(stream.get()), "could not wait for a stream");
+    });
+}
+
+std::vector<std::int64_t> measure(const Kernel &kernel, const MeasureOptions &options) {
+    return measure_runs(kernel, options, [&](const Operands &operands) {
+        std::vector<void *> data;
+        // Operands come in the order of args(), then the scratchpad.
+        for (std::size_t i = 0; i < kernel.args().size(); ++i) {
+            data.push_back(operands.memories[i].get_data_handle());
+        }
+        const bool has_scratchpad = operands.memories.size() > data.size();
+        kernel.execute(data, has_scratchpad ? operands.memories.back().get_data_handle() : nullptr);
+    });
+}
+
+}  // namespace stridewise

@@ -1,0 +1,178 @@
+// A fixed list of steps over one arena, constants, inputs and outputs, and its execution.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "executor/gate.hpp"
+#include "executor/kernel.hpp"
+#include "onednn/memory.hpp"
+#include "onednn/primitives.hpp"
+
+namespace stridewise {
+
+// The numbers are part of the Python interface.
+enum class Space : int { arena = 0, constants = 1, inputs = 2, outputs = 3 };
+
+// A place in one of the spaces; `index` means nothing in the arena.
+struct Ref {
+    Space space;
+    std::size_t index;
+    std::size_t offset;
+};
+
+struct Arg {
+    int id;
+    MemoryDesc desc;
+    Ref ref;
+};
+
+// Memory somebody else owns, with what keeps it alive.
+struct Constant {
+    std::shared_ptr<const void> owner;
+    const void *data;
+    std::size_t nbytes;
+    const Buffer *mapped = nullptr;  // where a file is that may be cut off
+};
+
+// `exporter` is the object that the memory belongs to, as far as a host function may need it.
+struct View {
+    void *data;
+    std::size_t nbytes;
+    void *exporter = nullptr;
+};
+
+// An argument of a host step.
+struct HostArg {
+    Ref ref;
+    std::size_t nbytes;
+    bool written;
+};
+
+// The memory of an argument during one execution. Whoever keeps `data` for longer must keep its
+// owner: `owner` for the arena and constants, the exporter for the caller's arrays.
+struct HostView {
+    std::byte *data;
+    std::size_t nbytes;
+    bool written;
+    std::shared_ptr<const void> owner;
+    void *exporter;
+};
+
+// A function outside of the core. It may throw; execution ends there, and the context is given
+// back as after any other error.
+using HostFunction = std::function<void(const std::vector<HostView> &)>;
+
+struct PrimitiveStep {
+    Primitive primitive;
+    std::vector<Arg> args;
+};
+struct KernelStep {
+    std::shared_ptr<Kernel> kernel;
+    std::vector<Arg> args;
+};
+struct CopyStep {
+    Ref dst;
+    Ref src;
+    std::size_t nbytes;
+};
+struct FillStep {
+    Ref dst;
+    std::size_t count;
+    float value;
+};
+// Shared, because contexts are made by threads that may not touch what the function holds.
+struct HostStep {
+    std::shared_ptr<const HostFunction> function;
+    std::vector<HostArg> args;
+};
+using Step = std::variant<PrimitiveStep, KernelStep, CopyStep, FillStep, HostStep>;
+
+// All that one execution writes to. Programs keep a pool of these, one for each caller that was
+// ever running at the same time as the others.
+class Context;
+
+class Program {
+  public:
+    using Views = std::vector<View>;
+    // Called after a step with its number and the arena.
+    using AfterStep = std::function<void(std::size_t, const std::shared_ptr<Buffer> &)>;
+
+    // Arrays of a call are cut into `parts` of equal size, and the steps run once for each. `lanes`
+    // of them run at the same time, each on a thread of its own; `threads` is what each of them
+    // has.
+    Program(std::size_t arena_nbytes, std::vector<Constant> constants,
+            std::vector<std::size_t> input_nbytes, std::vector<std::size_t> output_nbytes,
+            int threads, std::size_t parts = 1, int lanes = 1);
+    ~Program();
+    Program(const Program &) = delete;
+    Program &operator=(const Program &) = delete;
+
+    void add_primitive(const Primitive &primitive, std::vector<Arg> args);
+    void add_kernel(std::shared_ptr<Kernel> kernel, std::vector<Arg> args);
+    void add_copy(const Ref &dst, const Ref &src, std::size_t nbytes);
+    void add_fill(const Ref &dst, std::size_t count, float value);
+    void add_host(std::shared_ptr<const HostFunction> function, std::vector<HostArg> args);
+    void freeze() { frozen_ = true; }
+
+    // Any number of threads may run a frozen program at the same time; those that the gate does not
+    // let in wait. Traces do not, as what they call may run the program again.
+    void run(const Views &inputs, const Views &outputs);
+    std::vector<std::vector<std::int64_t>> profile(const Views &inputs, const Views &outputs,
+                                                   int runs);
+    void trace(const Views &inputs, const Views &outputs, const AfterStep &after_step);
+
+    void set_gate(std::shared_ptr<Gate> gate);
+    std::shared_ptr<Gate> gate() const;
+    bool poison() const { return poison_; }
+    void set_poison(bool poison) { poison_ = poison; }
+    bool frozen() const { return frozen_; }
+    std::size_t arena_nbytes() const { return arena_nbytes_; }
+    std::size_t step_count() const { return steps_.size(); }
+    std::size_t context_count() const;
+    int threads() const { return threads_; }
+    std::size_t parts() const { return parts_; }
+    int lanes() const { return lanes_; }
+
+  private:
+    class Lease;
+    struct Part;
+
+    std::string where() const { return "step " + std::to_string(steps_.size()); }
+    std::size_t space_nbytes(const Ref &ref) const;
+    void check_ref(const Ref &ref, std::size_t nbytes, bool written) const;
+    void check_building() const;
+    void check_run(const Views &inputs, const Views &outputs, std::size_t parts) const;
+    // For primitives and kernels, which describe their arguments alike.
+    template <class Operation>
+    void check_args(const Operation &operation, const std::vector<Arg> &args) const;
+    // The first step from `step` on that calls a function outside of the core.
+    std::size_t next_host(std::size_t step) const;
+    template <class Before, class After>
+    void execute_part(Context &context, const Part &part, const Before &before, const After &after);
+    // Runs all parts; `watch(lane)` gives what is called before and after the steps of a lane.
+    template <class Watch>
+    void execute(const Views &inputs, const Views &outputs, const Watch &watch);
+
+    std::size_t arena_nbytes_;
+    std::vector<Constant> constants_;
+    std::vector<std::size_t> input_nbytes_;
+    std::vector<std::size_t> output_nbytes_;
+    int threads_;
+    std::size_t parts_;
+    int lanes_;
+    std::vector<Step> steps_;
+    std::atomic<bool> frozen_{false};
+    std::atomic<bool> poison_{false};
+    std::shared_ptr<Gate> gate_;
+    std::vector<std::unique_ptr<Context>> idle_;
+    std::size_t context_count_ = 0;
+};
+
+}  // namespace stridewise

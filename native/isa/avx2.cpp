@@ -1,0 +1,24 @@
+#include <immintrin.h>
+
+#include "depthwise/lanes.hpp"
+#include "winograd/lanes.hpp"
+
+namespace stridewise {
+namespace {
+
+template <>
+inline Lanes<8>::V Lanes<8>::spread(const float *from) {
+    return _mm256_broadcast_ss(from);
+}
+
+}  // namespace
+
+const WinogradKernels *avx2_winograd_kernels(const WinogradTile &tile) {
+    return KernelTable<8, 6>::find(tile);
+}
+
+const DepthwiseKernels *avx2_depthwise_kernels(int taps, int stride) {
+    return DepthwiseTable<8, 6>::find(taps, stride);
+}
+
+}  // namespace stridewise

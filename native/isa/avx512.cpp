@@ -1,0 +1,24 @@
+#include <immintrin.h>
+
+#include "depthwise/lanes.hpp"
+#include "winograd/lanes.hpp"
+
+namespace stridewise {
+namespace {
+
+template <>
+inline Lanes<16>::V Lanes<16>::spread(const float *from) {
+    return _mm512_set1_ps(*from);
+}
+
+}  // namespace
+
+const WinogradKernels *avx512_winograd_kernels(const WinogradTile &tile) {
+    return KernelTable<16, 14>::find(tile);
+}
+
+const DepthwiseKernels *avx512_depthwise_kernels(int taps, int stride) {
+    return DepthwiseTable<16, 14>::find(taps, stride);
+}
+
+}  // namespace stridewise

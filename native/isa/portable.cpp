@@ -1,0 +1,28 @@
+#include "depthwise/lanes.hpp"
+#include "winograd/lanes.hpp"
+
+namespace stridewise {
+namespace {
+
+template <>
+inline Lanes<8>::V Lanes<8>::spread(const float *from) {
+    return all(*from);
+}
+
+template <>
+inline Lanes<16>::V Lanes<16>::spread(const float *from) {
+    return all(*from);
+}
+
+}  // namespace
+
+const WinogradKernels *portable_winograd_kernels(const WinogradTile &tile, int lanes) {
+    return lanes == 16 ? KernelTable<16, 2>::find(tile) : KernelTable<8, 3>::find(tile);
+}
+
+const DepthwiseKernels *portable_depthwise_kernels(int taps, int stride, int lanes) {
+    return lanes == 16 ? DepthwiseTable<16, 2>::find(taps, stride)
+                       : DepthwiseTable<8, 3>::find(taps, stride);
+}
+
+}  // namespace stridewise

@@ -1,0 +1,136 @@
+// Primitive descriptors, one factory an operator, and the primitives made from them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "onednn/memory.hpp"
+#include "onednn/onednn.hpp"
+
+namespace stridewise {
+
+struct EltwisePostOp {
+    std::string algorithm;
+    float alpha;
+    float beta;
+};
+struct SumPostOp {
+    float scale;
+};
+struct BinaryPostOp {
+    std::string algorithm;
+    MemoryDesc operand;
+};
+using PostOp = std::variant<EltwisePostOp, SumPostOp, BinaryPostOp>;
+using PostOps = std::vector<PostOp>;
+
+// How many primitives the library keeps and gives out again, in the whole process.
+void set_primitive_cache_capacity(int capacity);
+
+// The argument id under which the operand of binary post-op number `index` is passed.
+int post_op_arg(int index);
+
+// An operation ready to execute. Cheap to copy: copies share the library's primitive.
+class Primitive {
+  public:
+    Primitive(dnnl::primitive primitive, std::vector<int> args, int threads)
+        : primitive_(std::move(primitive)), args_(std::move(args)), threads_(threads) {}
+
+    dnnl_primitive_t get() const { return primitive_.get(); }
+    std::string impl() const;
+    std::size_t scratchpad_nbytes() const;
+    const std::vector<int> &args() const { return args_; }
+    MemoryDesc arg_desc(int arg) const;
+    int threads() const { return threads_; }
+    // Whether it writes large results past the caches without asking where they begin: elsewhere
+    // than at a vector it crashes.
+    bool streams() const { return primitive_.get_kind() == dnnl::primitive::kind::resampling; }
+
+  private:
+    dnnl::primitive primitive_;
+    std::vector<int> args_;
+    int threads_;
+};
+
+// One implementation of an operation, and the way to the next one.
+//
+// The library sizes scratchpads by the number of threads in force when a descriptor is made, so
+// the descriptor remembers that number and applies it again wherever the library counts.
+class PrimitiveDesc {
+  public:
+    PrimitiveDesc(dnnl::primitive_desc_base desc, std::vector<int> args, int threads)
+        : desc_(std::move(desc)), args_(std::move(args)), threads_(threads) {}
+
+    std::string impl() const { return desc_.impl_info_str(); }
+    std::size_t scratchpad_nbytes() const { return desc_.scratchpad_desc().get_size(); }
+    // The arguments an execution needs, without the scratchpad.
+    const std::vector<int> &args() const { return args_; }
+    MemoryDesc arg_desc(int arg) const;
+    int threads() const { return threads_; }
+    // False where there is none; the descriptor then stays as it was.
+    bool next();
+    Primitive create() const;
+
+  private:
+    dnnl::primitive_desc_base desc_;
+    std::vector<int> args_;
+    int threads_;
+};
+
+struct Window {
+    Dims strides;
+    Dims dilations;  // 1 is dense, as in ONNX
+    Dims pads_begin;
+    Dims pads_end;
+};
+
+// In every factory `threads` is the number of threads the primitive will run with; 0 means the
+// number in force on the calling thread.
+PrimitiveDesc convolution(const MemoryDesc &src, const MemoryDesc &weights,
+                          const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
+                          const Window &window, const PostOps &post_ops, int threads);
+// The transpose of a convolution. `weights` are [G, ]O, I, spatial, as for `convolution`. `dst`
+// must be dense: the library accepts strides there and then writes out of bounds.
+PrimitiveDesc deconvolution(const MemoryDesc &src, const MemoryDesc &weights,
+                            const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
+                            const Window &window, const PostOps &post_ops, int threads);
+// `algorithm` is "nearest" or "linear"; centers of pixels are aligned.
+PrimitiveDesc resampling(const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &dst,
+                         const PostOps &post_ops, int threads);
+PrimitiveDesc pooling(const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &dst,
+                      const Dims &kernel, const Window &window, const PostOps &post_ops,
+                      int threads);
+PrimitiveDesc eltwise(const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &dst,
+                      float alpha, float beta, const PostOps &post_ops, int threads);
+PrimitiveDesc binary(const std::string &algorithm, const MemoryDesc &src0, const MemoryDesc &src1,
+                     const MemoryDesc &dst, const PostOps &post_ops, int threads);
+PrimitiveDesc matmul(const MemoryDesc &src, const MemoryDesc &weights,
+                     const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
+                     const PostOps &post_ops, int threads);
+PrimitiveDesc inner_product(const MemoryDesc &src, const MemoryDesc &weights,
+                            const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
+                            const PostOps &post_ops, int threads);
+// A batch norm with an epsilon of 1: with zero statistics it is exactly a scale and a shift.
+PrimitiveDesc scale_shift(const MemoryDesc &src, const MemoryDesc &dst, bool relu, int threads);
+// A batch norm by the statistics of its own source, over all axes but the second.
+PrimitiveDesc batch_norm(const MemoryDesc &src, const MemoryDesc &dst, float epsilon, bool affine,
+                         int threads);
+// By the statistics over the last axis.
+PrimitiveDesc layer_norm(const MemoryDesc &src, const MemoryDesc &dst, float epsilon, bool scale,
+                         bool shift, int threads);
+PrimitiveDesc prelu(const MemoryDesc &src, const MemoryDesc &weights, const MemoryDesc &dst,
+                    int threads);
+PrimitiveDesc lrn(const MemoryDesc &src, const MemoryDesc &dst, const std::string &algorithm,
+                  std::int64_t local_size, float alpha, float beta, float k, int threads);
+PrimitiveDesc softmax(const MemoryDesc &src, const MemoryDesc &dst, int axis, bool log,
+                      int threads);
+PrimitiveDesc concat(const MemoryDesc &dst, int axis, const std::vector<MemoryDesc> &srcs,
+                     int threads);
+PrimitiveDesc reorder(const MemoryDesc &src, const MemoryDesc &dst, int threads);
+PrimitiveDesc shuffle(const MemoryDesc &src, const MemoryDesc &dst, int axis, int group_size,
+                      int threads);
+
+}  // namespace stridewise

@@ -1,0 +1,103 @@
+// Post-ops of our own kernels, in vectors of any width.
+//
+// It includes no standard templates, for the reason in winograd/kernels.hpp.
+#pragma once
+
+#include "post_ops/stages.hpp"
+#include "support/vectors.hpp"
+
+namespace stridewise {
+namespace {
+
+template <int N>
+struct Stages {
+    using L = Lanes<N>;
+    using V = typename L::V;
+
+    static inline V apply(const Stage &stage, V value, V other) {
+        const V alpha = L::all(stage.alpha), beta = L::all(stage.beta);
+        switch (stage.op) {
+            case StageOp::relu:
+                return value > 0.0F ? value : value * alpha;
+            case StageOp::clip:
+                return L::smaller(beta, L::larger(alpha, value));
+            case StageOp::linear:
+                return alpha * value + beta;
+            case StageOp::abs:
+                return L::absolute(value);
+            case StageOp::square:
+                return value * value;
+            case StageOp::hardsigmoid:
+                return L::smaller(L::all(1.0F), L::larger(V{}, alpha * value + beta));
+            case StageOp::hardswish:
+                return value * L::smaller(L::all(1.0F), L::larger(V{}, alpha * value + beta));
+            case StageOp::logistic:
+                return L::logistic(value);
+            case StageOp::swish:
+                return value * L::logistic(alpha * value);
+            case StageOp::tanh:
+                return L::tangent(value);
+            case StageOp::elu:
+                return value > 0.0F ? value : L::each(value, [&](float x) {
+                    return stage.alpha * __builtin_expm1f(x > 0 ? 0 : x);
+                });
+            case StageOp::sqrt:
+                return L::each(value, [](float x) { return __builtin_sqrtf(x); });
+            case StageOp::exp:
+                return L::each(value, [](float x) { return __builtin_expf(x); });
+            case StageOp::log:
+                return L::each(value, [](float x) { return __builtin_logf(x); });
+            case StageOp::soft_relu:
+                // log(1 + exp(y)) = max(y, 0) + log(1 + exp(-|y|))
+                return L::each(value, [&](float x) {
+                    const float y = stage.alpha * x;
+                    const float less = __builtin_log1pf(__builtin_expf(-__builtin_fabsf(y)));
+                    return ((y < 0 ? 0 : y) + less) / stage.alpha;
+                });
+            case StageOp::gelu_erf:
+                return L::each(value, [](float x) {
+                    return 0.5F * x * (1.0F + __builtin_erff(x * 0.70710678118654752440F));
+                });
+            case StageOp::pow:
+                return L::each(
+                    value, [&](float x) { return stage.alpha * __builtin_powf(x, stage.beta); });
+            case StageOp::sum:
+            case StageOp::add:
+                return value + other;
+            case StageOp::sub:
+                return value - other;
+            case StageOp::mul:
+                return value * other;
+            case StageOp::div:
+                return value / other;
+            case StageOp::max:
+                return L::larger(value, other);
+            case StageOp::min:
+                return L::smaller(value, other);
+        }
+        return value;
+    }
+
+    // One stage without operands of several vectors, which is looked up once.
+    template <int Count>
+    static inline void activate(const Stage &step, V *values) {
+        const V alpha = L::all(step.alpha), beta = L::all(step.beta);
+        // The usual ones of networks in line, so that several vectors are on their way at once.
+        if (step.op == StageOp::clip) {
+            for (int k = 0; k < Count; ++k) {
+                values[k] = L::smaller(beta, L::larger(alpha, values[k]));
+            }
+        } else if (step.op == StageOp::swish) {
+            for (int k = 0; k < Count; ++k) values[k] *= L::logistic(alpha * values[k]);
+        } else if (step.op == StageOp::hardswish) {
+            for (int k = 0; k < Count; ++k) {
+                values[k] *= L::smaller(L::all(1.0F), L::larger(V{}, alpha * values[k] + beta));
+            }
+        } else {
+            for (int k = 0; k < Count; ++k) values[k] = apply(step, values[k], V{});
+        }
+    }
+};
+
+}  // namespace
+}  // namespace stridewise

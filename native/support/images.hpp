@@ -1,0 +1,30 @@
+// How our own kernels see images: channels in chunks of one vector, contiguous in themselves.
+//
+// It includes no standard templates, for the reason in winograd/kernels.hpp.
+#pragma once
+
+#include <cstdint>
+
+namespace stridewise {
+
+constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+    return (a + b - 1) / b;
+}
+
+// Where the elements of an image lie. Strides are in elements.
+struct ImageStrides {
+    std::int64_t image;
+    std::int64_t chunk;
+    std::int64_t row;
+    std::int64_t pixel;
+};
+
+// Of images with channels last, or in blocks of one vector.
+constexpr ImageStrides strides_of(bool channels_last, std::int64_t lanes, std::int64_t channels,
+                                  std::int64_t height, std::int64_t width) {
+    if (channels_last) return {height * width * channels, lanes, width * channels, channels};
+    const std::int64_t chunk = height * width * lanes;
+    return {ceil_div(channels, lanes) * chunk, chunk, width * lanes, lanes};
+}
+
+}  // namespace stridewise

@@ -1,0 +1,109 @@
+// Vectors of any width as the compiler offers them, and the functions that post-ops need of them.
+//
+// It includes no standard templates, for the reason in winograd/kernels.hpp.
+#pragma once
+
+#include <cstdint>
+
+namespace stridewise {
+namespace {
+
+template <int N>
+struct VectorOf {
+    typedef float Type __attribute__((vector_size(N * sizeof(float))));
+    typedef float Unaligned
+        __attribute__((vector_size(N * sizeof(float)), aligned(sizeof(float)), may_alias));
+    typedef std::int32_t Mask __attribute__((vector_size(N * sizeof(float))));
+};
+
+template <int N>
+struct Lanes {
+    using V = typename VectorOf<N>::Type;
+    using Unaligned = typename VectorOf<N>::Unaligned;
+    using Mask = typename VectorOf<N>::Mask;
+
+    static inline V load(const float *from) { return *reinterpret_cast<const Unaligned *>(from); }
+    static inline void store(float *to, V value) { *reinterpret_cast<Unaligned *>(to) = value; }
+    static inline V all(float value) { return value - V{}; }
+    // From memory to all lanes; each file does it as its instruction set does it best.
+    static inline V spread(const float *from);
+    static inline V load_some(const float *from, std::int64_t count) {
+        V value{};
+        for (int lane = 0; lane < N; ++lane) {
+            if (lane < count) value[lane] = from[lane];
+        }
+        return value;
+    }
+    static inline void store_some(float *to, V value, std::int64_t count) {
+        for (int lane = 0; lane < N; ++lane) {
+            if (lane < count) to[lane] = value[lane];
+        }
+    }
+    // Comparisons with NaN are false, so that NaN comes through as the second argument.
+    static inline V larger(V a, V b) { return a > b ? a : b; }
+    static inline V smaller(V a, V b) { return a < b ? a : b; }
+    static inline V without(V value, std::int64_t count) {
+        for (int lane = 0; lane < N; ++lane) {
+            if (lane >= count) value[lane] = 0.0F;
+        }
+        return value;
+    }
+    static inline V exponential(V x);
+    static inline V logistic(V x) {
+        // The bounds of the exponential keep results of very small x from zero, which shows in a
+        // product with x.
+        return x < -87.0F ? V{} : 1.0F / (1.0F + exponential(-x));
+    }
+    static inline V absolute(V x) { return x < 0.0F ? -x : x; }
+    static V tangent(V x);
+    // For functions that vectors have no quick way to.
+    template <typename Function>
+    static inline V each(V x, const Function &function) {
+        for (int lane = 0; lane < N; ++lane) x[lane] = function(x[lane]);
+        return x;
+    }
+};
+
+// exp(x) = 2^n exp(r), |r| <= ln(2) / 2, by the polynomial of Cephes' expf; relative error 2e-7.
+template <int N>
+inline typename Lanes<N>::V Lanes<N>::exponential(V x) {
+    // Sums with it have no bits for fractions, and n in their last ones.
+    constexpr float kWhole = 12582912.0F;  // 1.5 * 2^23
+    x = smaller(all(88.0F), larger(all(-87.0F), x));
+    const V shifted = x * 1.44269504088896341F + kWhole;
+    const V n = shifted - kWhole;
+    const V r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
+    V p = all(1.9875691500e-4F);
+    p = p * r + 1.3981999507e-3F;
+    p = p * r + 8.3334519073e-3F;
+    p = p * r + 4.1665795894e-2F;
+    p = p * r + 1.6666665459e-1F;
+    p = p * r + 5.0000001201e-1F;
+    p = p * (r * r) + r + 1.0F;
+    // To the exponent of p, which is 0 or -1.
+    Mask bits, power;
+    __builtin_memcpy(&bits, &p, sizeof bits);
+    __builtin_memcpy(&power, &shifted, sizeof power);
+    bits += power << 23;
+    __builtin_memcpy(&p, &bits, sizeof p);
+    return p;
+}
+
+// tanh(x) = 1 - 2 / (exp(2x) + 1), which cancels near zero; there by a polynomial.
+template <int N>
+typename Lanes<N>::V Lanes<N>::tangent(V x) {
+    // Cephes' tanhf, |x| < 0.625: relative error 1e-7.
+    const V square = x * x;
+    V p = all(-5.70498872745e-3F);
+    p = p * square + 2.06390887954e-2F;
+    p = p * square - 5.37397155531e-2F;
+    p = p * square + 1.33314422036e-1F;
+    p = p * square - 3.33332819422e-1F;
+    const V near = x + x * square * p;
+    const V size = absolute(x);
+    const V far = 1.0F - 2.0F / (exponential(2.0F * size) + 1.0F);
+    return size < 0.625F ? near : (x < 0.0F ? -far : far);
+}
+
+}  // namespace
+}  // namespace stridewise

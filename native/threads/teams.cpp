@@ -1,0 +1,184 @@
+#include "threads/teams.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace stridewise {
+namespace {
+
+thread_local bool member = false;
+
+// Signals are for the threads of the application.
+class SignalsBlocked {
+  public:
+    SignalsBlocked() {
+        sigset_t all;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before_);
+    }
+    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+    SignalsBlocked(const SignalsBlocked &) = delete;
+    SignalsBlocked &operator=(const SignalsBlocked &) = delete;
+
+  private:
+    sigset_t before_;
+};
+
+// One team for each processor that the process may use: more teams would only share them.
+int most_teams() {
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    constexpr int fewest = 2;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return fewest;
+    return std::max(fewest, CPU_COUNT(&allowed));
+}
+
+// Never destroyed: its threads wait for jobs until the process ends.
+std::atomic<Teams *> &current() {
+    static std::atomic<Teams *> teams{new Teams(most_teams())};
+    static const int registered =
+        pthread_atfork(nullptr, nullptr, [] { current().store(new Teams(most_teams())); });
+    static_cast<void>(registered);
+    return teams;
+}
+
+}  // namespace
+
+// A thread that runs one job at a time.
+class Teams::Leader {
+  public:
+    Leader() {
+        const SignalsBlocked blocked;
+        try {
+            std::thread([this] { serve(); }).detach();
+        } catch (const std::system_error &error) {
+            throw std::runtime_error(std::string("no thread could be started: ") + error.what());
+        }
+    }
+    Leader(const Leader &) = delete;
+    Leader &operator=(const Leader &) = delete;
+
+    int threads() const { return threads_; }
+
+    void run(int threads, Job job, const void *data) {
+        std::unique_lock lock(mutex_);
+        wanted_ = threads;
+        job_ = job;
+        data_ = data;
+        changed_.notify_one();
+        done_.wait(lock, [&] { return job_ == nullptr; });
+        if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+    }
+
+  private:
+    void serve() {
+        join();
+        std::unique_lock lock(mutex_);
+        while (true) {
+            changed_.wait(lock, [&] { return job_ != nullptr; });
+            lock.unlock();
+            execute();
+            lock.lock();
+            job_ = nullptr;
+            done_.notify_one();
+        }
+    }
+
+    void execute() {
+        try {
+            if (threads_ != wanted_) {
+                threads_ = 0;
+                prepare_leader(wanted_);
+                threads_ = wanted_;
+            }
+            job_(data_);
+        } catch (...) {
+            error_ = std::current_exception();
+        }
+    }
+
+    std::mutex mutex_;
+    std::condition_variable changed_, done_;
+    Job job_ = nullptr;
+    const void *data_ = nullptr;
+    int wanted_ = 0;
+    std::exception_ptr error_;
+    std::atomic<int> threads_{0};  // that its regions have; 0 before the first job
+};
+
+Teams::Teams(int most) : most_(most) {
+    // Giving a leader back must not fail.
+    leaders_.reserve(static_cast<std::size_t>(most));
+    idle_.reserve(static_cast<std::size_t>(most));
+}
+
+Teams &Teams::process() {
+    return *current().load();
+}
+
+bool Teams::is_member() {
+    return member;
+}
+
+void Teams::join() {
+    member = true;
+}
+
+Teams::Leader &Teams::acquire(int threads) {
+    std::unique_lock lock(mutex_);
+    while (true) {
+        // The last one that was used, whose workers may still be awake.
+        const auto found = std::find_if(idle_.rbegin(), idle_.rend(), [&](const Leader *leader) {
+            return leader->threads() == threads;
+        });
+        if (found != idle_.rend()) {
+            Leader &leader = **found;
+            idle_.erase(std::next(found).base());
+            return leader;
+        }
+        if (static_cast<int>(leaders_.size()) < most_) {
+            leaders_.push_back(std::make_unique<Leader>());
+            return *leaders_.back();
+        }
+        if (!idle_.empty()) {
+            Leader &leader = *idle_.back();
+            idle_.pop_back();
+            return leader;
+        }
+        released_.wait(lock);
+    }
+}
+
+void Teams::release(Leader &leader) {
+    {
+        const std::lock_guard lock(mutex_);
+        idle_.push_back(&leader);
+    }
+    released_.notify_one();
+}
+
+void Teams::run(int threads, Job job, const void *data) {
+    struct Held {
+        Teams &teams;
+        Leader &leader;
+        ~Held() { teams.release(leader); }
+    };
+    const Held held{*this, acquire(threads)};
+    held.leader.run(threads, job, data);
+}
+
+int Teams::count() {
+    const std::lock_guard lock(mutex_);
+    return static_cast<int>(leaders_.size());
+}
+
+}  // namespace stridewise

@@ -1,0 +1,485 @@
+#include "winograd/winograd.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "post_ops/parse.hpp"
+#include "support/errors.hpp"
+#include "threads/openmp.hpp"
+#include "threads/shares.hpp"
+#include "winograd/window.hpp"
+
+namespace stridewise {
+namespace {
+
+// Of a few groups of channels, pixels, products and weights stay in the second level.
+constexpr std::int64_t kGroupBytes = 96 << 10;
+// An odd number of lines: places of the window, which are written together, are in different sets.
+constexpr std::int64_t kLine = 64 / sizeof(float);
+// Tiles that are transformed back together.
+constexpr std::int64_t kOutputTiles = 8;
+// Into how many pieces each thread's share of the pixels is cut, so that others can help.
+constexpr std::int64_t kRuns = 8;
+
+// An odd number of lines, so that places of the window, which are written together, are in
+// different sets of the caches.
+std::int64_t off_page(std::int64_t count) {
+    return (ceil_div(count, kLine) | 1) * kLine;
+}
+
+std::string by(std::int64_t high, std::int64_t wide) {
+    return std::to_string(high) + "x" + std::to_string(wide);
+}
+
+// Windows of one column are those of one row of the transposed image.
+bool is_transposed(const WinogradOptions &options) {
+    return options.window[1] == 1;
+}
+
+WinogradTile tile_of(const WinogradOptions &options) {
+    auto [high, wide] = options.window;
+    if (is_transposed(options)) std::swap(high, wide);
+    const auto taps_high = static_cast<int>(high), taps_wide = static_cast<int>(wide);
+    return {taps_high == 1 ? 1 : options.tile, options.tile, taps_high, taps_wide};
+}
+
+const WinogradKernels &find_kernels(const WinogradOptions &options) {
+    const auto find = [&]() {
+        const WinogradTile tile = tile_of(options);
+#ifdef STRIDEWISE_AVX2
+        if (options.isa == "avx512") return avx512_winograd_kernels(tile);
+        if (options.isa == "avx2") return avx2_winograd_kernels(tile);
+#endif
+        return portable_winograd_kernels(tile, options.lanes);
+    };
+    const WinogradKernels *found = find();
+    require(found != nullptr, "winograd: there are no tiles of " + std::to_string(options.tile) +
+                                  " for windows of " + by(options.window[0], options.window[1]));
+    return *found;
+}
+
+#ifdef STRIDEWISE_AVX2
+// Larger instruction sets have all bits of those that they include.
+bool is_allowed(dnnl_cpu_isa_t isa) {
+    const unsigned wanted = isa;
+    return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & wanted) == wanted;
+}
+#endif
+
+WinogradOptions with_isa(WinogradOptions options) {
+    const auto known = winograd_isas(options.lanes);
+    if (options.isa.empty()) options.isa = known.front();
+    require(std::find(known.begin(), known.end(), options.isa) != known.end(),
+            "winograd: there are no " + options.isa + " kernels of " +
+                std::to_string(options.lanes) + " lanes here");
+    return options;
+}
+
+// Tiles of all phases along one axis: the first result of each is below the extent.
+std::int64_t tiles_along(std::int64_t extent, std::int64_t results, std::int64_t dilation) {
+    const std::int64_t turn = results * dilation;
+    return extent / turn * dilation + std::min(extent % turn, dilation);
+}
+
+WinogradShape shape_of(const WinogradOptions &options, const WinogradTile &tile,
+                       std::int64_t lanes) {
+    const auto &o = options;
+    WinogradShape shape;
+    shape.height = o.height;
+    shape.width = o.width;
+    shape.out_height = o.height + o.pads[0] + o.pads[2] - o.dilations[0] * (o.window[0] - 1);
+    shape.out_width = o.width + o.pads[1] + o.pads[3] - o.dilations[1] * (o.window[1] - 1);
+    require(shape.out_height >= 1 && shape.out_width >= 1,
+            "winograd: the window does not fit into the padded source");
+    shape.pad_top = o.pads[0];
+    shape.pad_left = o.pads[1];
+    shape.channels = o.channels;
+    shape.outputs = o.outputs;
+    shape.dilation_high = o.dilations[0];
+    shape.dilation_wide = o.dilations[1];
+    shape.source = strides_of(o.channels_last, lanes, o.channels, o.height, o.width);
+    shape.pool = o.pool;
+    shape.result = strides_of(o.channels_last, lanes, o.outputs, shape.out_height / o.pool,
+                              shape.out_width / o.pool);
+    if (is_transposed(o)) {
+        std::swap(shape.height, shape.width);
+        std::swap(shape.out_height, shape.out_width);
+        std::swap(shape.pad_top, shape.pad_left);
+        std::swap(shape.dilation_high, shape.dilation_wide);
+        std::swap(shape.source.row, shape.source.pixel);
+        std::swap(shape.result.row, shape.result.pixel);
+    }
+    shape.tiles_high = tiles_along(shape.out_height, tile.high, shape.dilation_high);
+    shape.tiles_wide = tiles_along(shape.out_width, tile.wide, shape.dilation_wide);
+    return shape;
+}
+
+}  // namespace
+
+struct Winograd::Call {
+    const float *source;
+    const float *weights;
+    WinogradResult result;
+};
+
+std::vector<std::string> winograd_isas(int lanes) {
+    require(lanes == 8 || lanes == 16,
+            "winograd: expected vectors of 8 or 16 lanes, got " + std::to_string(lanes));
+    std::vector<std::string> found;
+#ifdef STRIDEWISE_AVX2
+    const bool wide = is_allowed(dnnl_cpu_isa_avx512_core) && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                      __builtin_cpu_supports("avx512bw");
+    const bool narrow = is_allowed(dnnl_cpu_isa_avx2) && __builtin_cpu_supports("avx2") &&
+                        __builtin_cpu_supports("fma");
+    if (lanes == 16 && wide) found.emplace_back("avx512");
+    if (lanes == 8 && narrow) found.emplace_back("avx2");
+#endif
+    found.emplace_back("portable");
+    return found;
+}
+
+Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
+    : options_(with_isa(std::move(options))), kernels_(&find_kernels(options_)) {
+    const auto &o = options_;
+    require(std::min({o.images, o.channels, o.height, o.width, o.outputs}) >= 1,
+            "winograd: expected positive extents");
+    require(*std::min_element(o.pads.begin(), o.pads.end()) >= 0, "winograd: negative padding");
+    require(o.threads >= 1, "threads: expected at least 1, got " + std::to_string(o.threads));
+    require(std::min(o.dilations[0], o.dilations[1]) >= 1, "winograd: expected positive dilations");
+    const std::int64_t lanes = kernels_->lanes;
+    require(o.pool == 1 ||
+                (o.pool == 2 && kernels_->tile.high % 2 == 0 && kernels_->tile.wide % 2 == 0 &&
+                 o.dilations[0] == 1 && o.dilations[1] == 1 && o.groups == 1),
+            "winograd: results of these tiles are not pooled");
+    require(o.groups >= 1 && o.channels % o.groups == 0 && o.outputs % o.groups == 0,
+            "winograd: expected groups that divide the channels, got " + std::to_string(o.groups));
+    require(
+        o.groups == 1 || (o.channels / o.groups % lanes == 0 && o.outputs / o.groups % lanes == 0),
+        "winograd: groups fill no whole vectors");
+    shape_ = shape_of(o, kernels_->tile, lanes);
+    chunks_ = ceil_div(o.channels, lanes);
+    pairs_ = ceil_div(o.outputs, 2 * lanes);
+    group_chunks_ = chunks_ / o.groups;
+
+    o.groups > 1 ? block_groups() : block_tiles();
+
+    args_ = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST};
+    if (o.has_bias) args_.push_back(DNNL_ARG_BIAS);
+    for (std::size_t index = 0; index < post_ops.size(); ++index) {
+        stages_.push_back(stage_of(post_ops[index]));
+        const bool has_operand = stages_.back().op > StageOp::sum;
+        require(o.pool == 1 || stages_.back().op < StageOp::sum,
+                "winograd: post-ops of pooled results have no operands");
+        operands_.push_back(has_operand ? static_cast<int>(args_.size()) : -1);
+        if (has_operand) args_.push_back(post_op_arg(static_cast<int>(index)));
+    }
+}
+
+void Winograd::block_tiles() {
+    const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
+    blocking_ = choose_blocking(
+        {window(), tile_count(), chunks_, pairs_, lanes, rows, options_.threads}, caches());
+    // As many as a block's groups need and no more, so that what products read lies side by side.
+    const std::int64_t groups = ceil_div(blocking_.tiles, rows);
+    group_tiles_ = ceil_div(blocking_.tiles, groups);
+    transformed_.chunk_stride = group_tiles_ * lanes;
+    transformed_.xi_stride = off_page(groups * slot());
+    pair_stride_ = blocking_.tiles * 2 * lanes;
+    products_stride_ = off_page(blocking_.pairs * pair_stride_);
+    const std::int64_t products = window() * products_stride_;
+    const std::int64_t pixels = window() * transformed_.xi_stride;
+    thread_stride_ = off_page(blocking_.share_outputs ? products : products + pixels);
+}
+
+std::int64_t Winograd::tile_count() const {
+    return options_.images * shape_.tiles_high * shape_.tiles_wide;
+}
+
+std::size_t Winograd::packed_count() const {
+    const std::int64_t lanes = kernels_->lanes;
+    return static_cast<std::size_t>(pairs_ * window() * group_chunks_ * lanes * 2 * lanes);
+}
+
+std::size_t Winograd::weights_nbytes() const {
+    const std::int64_t taps = options_.window[0] * options_.window[1];
+    const std::int64_t channels = options_.channels / options_.groups;
+    return static_cast<std::size_t>(options_.outputs * channels * taps) * sizeof(float);
+}
+
+std::string Winograd::impl() const {
+    std::int64_t high = kernels_->tile.high, wide = kernels_->tile.wide;
+    if (is_transposed(options_)) std::swap(high, wide);
+    return "winograd_" + by(high, wide) + ":" + options_.isa;
+}
+
+std::size_t Winograd::scratchpad_nbytes() const {
+    const std::int64_t bias = off_page(pairs_ * 2 * kernels_->lanes);
+    const std::int64_t shared = blocking_.share_outputs ? window() * transformed_.xi_stride : 0;
+    return static_cast<std::size_t>(bias + shared + options_.threads * thread_stride_) *
+           sizeof(float);
+}
+
+MemoryDesc Winograd::arg_desc(int arg) const {
+    if (arg == DNNL_ARG_SRC) {
+        return image_desc({options_.images, options_.channels, options_.height, options_.width},
+                          options_.channels_last, options_.lanes);
+    }
+    if (arg == DNNL_ARG_WEIGHTS) {
+        return MemoryDesc({static_cast<std::int64_t>(packed_count())}, "f32", "a");
+    }
+    if (arg == DNNL_ARG_BIAS) return MemoryDesc({options_.outputs}, "f32", "a");
+    const std::size_t scratch = scratchpad_nbytes();
+    if (arg == DNNL_ARG_SCRATCHPAD) {
+        return MemoryDesc({static_cast<std::int64_t>(scratch / sizeof(float))}, "f32", "a");
+    }
+    require(std::find(args_.begin(), args_.end(), arg) != args_.end(),
+            "winograd: there is no argument " + std::to_string(arg));
+    std::int64_t high = shape_.out_height / shape_.pool, wide = shape_.out_width / shape_.pool;
+    if (is_transposed(options_)) std::swap(high, wide);
+    return image_desc({options_.images, options_.outputs, high, wide}, options_.channels_last,
+                      options_.lanes);
+}
+
+void Winograd::pack(const float *weights, float *packed, std::int64_t first,
+                    std::int64_t count) const {
+    const WindowTransform transformed(kernels_->tile);
+    const std::int64_t lanes = kernels_->lanes;
+    const std::int64_t taps = options_.window[0] * options_.window[1];
+    const std::int64_t panel = group_chunks_ * lanes * 2 * lanes;
+    const std::int64_t channels = options_.channels / options_.groups;
+    Doubles values[WindowTransform::kMost * WindowTransform::kMost];
+    for (std::int64_t output = first; output < first + count; output += 2 * lanes) {
+        const std::int64_t outputs = std::min(2 * lanes, first + count - output);
+        const float *from = weights + (output - first) * channels * taps;
+        float *to = packed + output / (2 * lanes) * window() * panel;
+        if (outputs < 2 * lanes || channels < group_chunks_ * lanes) {
+            std::memset(to, 0, static_cast<std::size_t>(window() * panel) * sizeof(float));
+        }
+        // All outputs of a channel before the next channel: they share lines of the cache.
+        for (std::int64_t channel = 0; channel < channels; ++channel) {
+            for (std::int64_t column = 0; column < outputs; column += kWindows) {
+                const std::int64_t windows = std::min(kWindows, outputs - column);
+                transformed(from + (column * channels + channel) * taps, channels * taps, windows,
+                            values);
+                float *target = to + channel * 2 * lanes + column;
+                for (std::int64_t xi = 0; xi < window(); ++xi) {
+                    const auto rounded = __builtin_convertvector(values[xi], Floats);
+                    if (windows == kWindows) {
+                        std::memcpy(target + xi * panel, &rounded, sizeof rounded);
+                        continue;
+                    }
+                    for (std::int64_t i = 0; i < windows; ++i) target[xi * panel + i] = rounded[i];
+                }
+            }
+        }
+    }
+}
+
+// The groups of a block are as even as can be: one of one or two tiles would wait for its weights.
+void Winograd::transform(const Call &call, std::int64_t first, std::int64_t count,
+                         std::int64_t from, std::int64_t to, float *transformed) const {
+    const std::int64_t groups = ceil_div(count, group_tiles_);
+    for (std::int64_t group = from / chunks_; group * chunks_ < to; ++group) {
+        const std::int64_t begin = count * group / groups, end = count * (group + 1) / groups;
+        const std::int64_t base = group * chunks_;
+        kernels_->input(shape_, call.source, first + begin, end - begin,
+                        std::max(from - base, std::int64_t{0}), std::min(to - base, chunks_),
+                        transformed_, transformed + group * slot());
+    }
+}
+
+// One panel of weights, what it is multiplied with, and the panel after it, which is fetched
+// meanwhile.
+struct Winograd::Panel {
+    const float *transformed, *weights, *next;
+    float *products;
+    std::int64_t count;
+};
+
+void Winograd::multiply_panel(const Panel &panel) const {
+    const std::int64_t lanes = kernels_->lanes;
+    const std::int64_t chunk_count = 2 * lanes * lanes;
+    const std::int64_t groups = ceil_div(panel.count, group_tiles_);
+    const std::int64_t lines = ceil_div(chunk_count / kLine, groups);
+    for (std::int64_t chunk = 0; chunk < chunks_; chunk += blocking_.depth) {
+        const std::int64_t chunks = std::min(blocking_.depth, chunks_ - chunk);
+        const float *next = panel.next == nullptr ? nullptr : panel.next + chunk * chunk_count;
+        const float *next_end = next == nullptr ? nullptr : next + chunks * chunk_count;
+        for (std::int64_t group = 0; group < groups; ++group) {
+            const std::int64_t begin = panel.count * group / groups;
+            const std::int64_t end = panel.count * (group + 1) / groups;
+            kernels_->multiply(
+                {panel.transformed + group * slot() + chunk * transformed_.chunk_stride,
+                 transformed_.chunk_stride, chunks, panel.weights + chunk * chunk_count,
+                 panel.products + begin * 2 * lanes, end - begin, chunk > 0, next,
+                 next < next_end ? lines : 0});
+            if (next < next_end) next += chunks * lines * kLine;
+        }
+    }
+}
+
+void Winograd::multiply(const Call &call, std::int64_t count, std::int64_t pair,
+                        std::int64_t pair_end, const float *transformed, float *products) const {
+    const std::int64_t lanes = kernels_->lanes;
+    const auto weights = [&](std::int64_t at, std::int64_t xi) {
+        return call.weights + (at * window() + xi) * chunks_ * lanes * 2 * lanes;
+    };
+    for (std::int64_t xi = 0; xi < window(); ++xi) {
+        for (std::int64_t at = pair; at < pair_end; ++at) {
+            const float *next = at + 1 < pair_end   ? weights(at + 1, xi)
+                                : xi + 1 < window() ? weights(pair, xi + 1)
+                                                    : nullptr;
+            multiply_panel({transformed + xi * transformed_.xi_stride, weights(at, xi), next,
+                            products + xi * products_stride_ + (at - pair) * pair_stride_, count});
+        }
+    }
+}
+
+void Winograd::finish(const Call &call, std::int64_t first, std::int64_t count, std::int64_t pair,
+                      std::int64_t pair_end, const float *transformed, float *products) const {
+    for (std::int64_t begin = pair; begin < pair_end; begin += blocking_.pairs) {
+        const std::int64_t end = std::min(begin + blocking_.pairs, pair_end);
+        multiply(call, count, begin, end, transformed, products);
+        // All outputs of a few tiles, whose pixels lie side by side if channels are last.
+        for (std::int64_t tile = 0; tile < count; tile += kOutputTiles) {
+            const std::int64_t tiles = std::min(kOutputTiles, count - tile);
+            for (std::int64_t at = begin; at < end; ++at) {
+                kernels_->output(
+                    shape_, products + (at - begin) * pair_stride_ + tile * 2 * kernels_->lanes,
+                    products_stride_, first + tile, tiles, at, call.result);
+            }
+        }
+    }
+}
+
+void Winograd::by_tiles(const Call &call, float *scratch) const {
+    const std::int64_t total = tile_count();
+    Shares blocks(ceil_div(total, blocking_.tiles), options_.threads);
+    in_parallel(options_.threads, [&](int part, int) {
+        float *products = scratch + part * thread_stride_;
+        float *transformed = products + window() * products_stride_;
+        for (std::int64_t block; (block = blocks.next(part)) >= 0;) {
+            const std::int64_t first = block * blocking_.tiles;
+            const std::int64_t count = std::min(blocking_.tiles, total - first);
+            transform(call, first, count, 0, ceil_div(count, group_tiles_) * chunks_, transformed);
+            finish(call, first, count, 0, pairs_, transformed, products);
+        }
+    });
+}
+
+void Winograd::by_outputs(const Call &call, float *scratch) const {
+    const std::int64_t total = tile_count();
+    const int threads = options_.threads;
+    float *transformed = scratch + threads * thread_stride_;
+    const std::int64_t passes = threads * ceil_div(ceil_div(pairs_, threads), blocking_.pairs);
+    for (std::int64_t first = 0; first < total; first += blocking_.tiles) {
+        const std::int64_t count = std::min(blocking_.tiles, total - first);
+        const std::int64_t vectors = ceil_div(count, group_tiles_) * chunks_;
+        const std::int64_t runs = std::min(vectors, kRuns * threads);
+        Shares sources(runs, threads), results(passes, threads);
+        in_parallel(threads, [&](int part, int) {
+            for (std::int64_t run; (run = sources.next(part)) >= 0;) {
+                transform(call, first, count, vectors * run / runs, vectors * (run + 1) / runs,
+                          transformed);
+            }
+        });
+        in_parallel(threads, [&](int part, int) {
+            for (std::int64_t pass; (pass = results.next(part)) >= 0;) {
+                finish(call, first, count, pairs_ * pass / passes, pairs_ * (pass + 1) / passes,
+                       transformed, scratch + part * thread_stride_);
+            }
+        });
+    }
+}
+
+void Winograd::block_groups() {
+    const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
+    const std::int64_t vectors = options_.outputs / options_.groups / lanes;
+    const std::int64_t groups = vectors % 2 == 0 ? 1 : 2;
+    unit_chunks_ = groups * group_chunks_;
+    unit_pairs_ = ceil_div(groups * vectors, 2);
+    const std::int64_t tile_bytes = window() * unit_chunks_ * lanes * std::int64_t{sizeof(float)};
+    const std::int64_t most = std::max(kGroupBytes / tile_bytes / rows, std::int64_t{1}) * rows;
+    const std::int64_t tiles = ceil_div(std::min(most, tile_count()), rows) * rows;
+    blocking_ = {tiles, 1, group_chunks_, false};
+    transformed_.chunk_stride = tiles * lanes;
+    transformed_.xi_stride = off_page(unit_chunks_ * tiles * lanes);
+    pair_stride_ = tiles * 2 * lanes;
+    products_stride_ = off_page(pair_stride_);
+    thread_stride_ = off_page(window() * (products_stride_ + transformed_.xi_stride));
+}
+
+// As finish() for one pair, with transformed pixels from `chunk` on. The vectors of a pair may be
+// results of two groups.
+void Winograd::multiply_groups(const Call &call, std::int64_t first, std::int64_t count,
+                               std::int64_t pair, std::int64_t chunk, const float *transformed,
+                               float *products) const {
+    const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
+    const std::int64_t panel = group_chunks_ * lanes * 2 * lanes;
+    const std::int64_t vectors = options_.outputs / options_.groups / lanes;
+    const auto pixels_of = [&](std::int64_t vector) {
+        const std::int64_t group = std::min(vector / vectors, options_.groups - 1);
+        return transformed + (group * group_chunks_ - chunk) * transformed_.chunk_stride;
+    };
+    const float *low = pixels_of(2 * pair), *high = pixels_of(2 * pair + 1);
+    for (std::int64_t xi = 0; xi < window(); ++xi) {
+        const float *weights = call.weights + (pair * window() + xi) * panel;
+        for (std::int64_t begin = 0; begin < count; begin += rows) {
+            const std::int64_t from = xi * transformed_.xi_stride + begin * lanes;
+            kernels_->multiply_groups(low + from, high + from, transformed_.chunk_stride,
+                                      group_chunks_, weights,
+                                      products + xi * products_stride_ + begin * 2 * lanes,
+                                      std::min(rows, count - begin));
+        }
+    }
+    kernels_->output(shape_, products, products_stride_, first, count, pair, call.result);
+}
+
+void Winograd::by_groups(const Call &call, float *scratch) const {
+    const std::int64_t total = tile_count(), blocks = ceil_div(total, blocking_.tiles);
+    Shares parcels(ceil_div(pairs_, unit_pairs_) * blocks, options_.threads);
+    in_parallel(options_.threads, [&](int part, int) {
+        float *products = scratch + part * thread_stride_;
+        float *transformed = products + window() * products_stride_;
+        for (std::int64_t parcel; (parcel = parcels.next(part)) >= 0;) {
+            const std::int64_t unit = parcel / blocks, first = parcel % blocks * blocking_.tiles;
+            const std::int64_t count = std::min(blocking_.tiles, total - first);
+            const std::int64_t chunk = unit * unit_chunks_;
+            const std::int64_t chunks = std::min(unit_chunks_, chunks_ - chunk);
+            kernels_->input(shape_, call.source + chunk * shape_.source.chunk, first, count, 0,
+                            chunks, transformed_, transformed);
+            const std::int64_t pair_end = std::min((unit + 1) * unit_pairs_, pairs_);
+            for (std::int64_t pair = unit * unit_pairs_; pair < pair_end; ++pair) {
+                multiply_groups(call, first, count, pair, chunk, transformed, products);
+            }
+        }
+    });
+}
+
+void Winograd::execute(const std::vector<void *> &data, void *scratchpad) const {
+    auto *bias = static_cast<float *>(scratchpad);
+    const std::int64_t outputs = pairs_ * 2 * kernels_->lanes;
+    std::fill(bias, bias + outputs, 0.0F);
+    if (options_.has_bias) {
+        const auto *given = static_cast<const float *>(data[3]);
+        std::copy(given, given + options_.outputs, bias);
+    }
+    std::vector<Stage> stages = stages_;
+    for (std::size_t index = 0; index < stages.size(); ++index) {
+        if (operands_[index] >= 0) {
+            stages[index].operand =
+                static_cast<const float *>(data[static_cast<std::size_t>(operands_[index])]);
+        }
+    }
+    Call call;
+    call.source = static_cast<const float *>(data[0]);
+    call.weights = static_cast<const float *>(data[1]);
+    call.result = {static_cast<float *>(data[2]), bias, stages.data(),
+                   static_cast<int>(stages.size()), !options_.channels_last};
+    float *scratch = bias + off_page(outputs);
+    if (options_.groups > 1) return by_groups(call, scratch);
+    blocking_.share_outputs ? by_outputs(call, scratch) : by_tiles(call, scratch);
+}
+
+}  // namespace stridewise

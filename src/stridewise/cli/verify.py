@@ -1,0 +1,52 @@
+"""``stridewise verify``: compare every tensor of a compiled model with what it should be."""
+
+from __future__ import annotations
+
+import click
+
+from stridewise import api
+from stridewise.api import Against
+from stridewise.cli.console import Request, compile_options, measuring, plan_warnings
+from stridewise.cli.run import given_arrays
+
+__all__ = ["verify"]
+
+
+@click.command()
+@compile_options
+@click.option(
+    "--against",
+    type=click.Choice(["reference", "onnxruntime"]),
+    default="reference",
+    show_default=True,
+    help="What the outputs are compared with.",
+)
+@click.option("--input", "given", multiple=True, metavar="NAME=FILE.npy", help="An input.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random inputs."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def verify(
+    request: Request, *, against: Against, given: tuple[str, ...], seed: int, as_json: bool
+) -> None:
+    """Run MODEL as compile gives it, from disk if it is there, and compare all tensors.
+
+    Ends with status 1 if a node computes something wrong, and names the first one.
+    """
+    arrays = None
+    if given:
+        file = api.model_file(request.model, fallback=request.fallback)
+        arrays = given_arrays(file, given, random=True)
+    with measuring(as_json) as progress, plan_warnings():
+        found = api.verify(
+            request.model,
+            inputs=arrays,
+            seed=seed,
+            against=against,
+            shapes=request.shapes,
+            values=request.values,
+            fallback=request.fallback,
+            **request.options(progress),
+        )
+    click.echo(found.to_json() if as_json else str(found), nl=as_json)
+    found.check()

@@ -37,12 +37,13 @@ from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
 from stridewise.ops.geometry import user_format
 from stridewise.passes import simplify
-from stridewise.planner import derive, make_plans
+from stridewise.planner import derive
 from stridewise.planner.candidates import Candidates, enumerate_candidates
 from stridewise.planner.cost import Roofline
-from stridewise.planner.problem import Choice, Problem, Stored
-from stridewise.planner.solve import solve
+from stridewise.planner.solver.problem import Choice, Problem, Stored
+from stridewise.planner.solver.solve import solve
 from stridewise.planner.targets import Machine, onednn_cpu
+from stridewise.planning import make_plans
 from stridewise.runtime.machine import this_machine
 
 THREADS = 2

@@ -20,7 +20,7 @@ from stridewise.ops.depthwise import ALONE
 from stridewise.ops.depthwise import KIND as EXPANSION
 from stridewise.ops.kernels import KernelSpec, MemorySpec
 from stridewise.ops.winograd import KIND as WINOGRAD
-from stridewise.runtime.program import CopyStep, KernelStep, Program, Step
+from stridewise.program import CopyStep, KernelStep, Program, Step
 
 __all__ = ["CLASSES", "Bound", "StepWork", "Way", "bound", "works"]
 

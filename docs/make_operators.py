@@ -24,7 +24,7 @@ from stridewise.ops.registry import OpSpec  # noqa: E402
 from stridewise.planner import derive  # noqa: E402
 from stridewise.planner.candidates import Candidate, enumerate_candidates  # noqa: E402
 from stridewise.planner.cost import Roofline  # noqa: E402
-from stridewise.planner.host import is_host  # noqa: E402
+from stridewise.planner.problem.fallback_kernel import is_host  # noqa: E402
 from stridewise.planner.targets import Machine, onednn_cpu  # noqa: E402
 
 KINDS = ("plain", "channels-last", "blocked")

@@ -39,7 +39,7 @@ from stridewise.errors import (
 from stridewise.formats import Format
 from stridewise.graph import Capability, Graph
 from stridewise.ops import GraphBuilder
-from stridewise.planner import Plan
+from stridewise.planning import Plan
 from stridewise.runtime.dynamic import DynamicModel
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.reorder import Reorder, reorder

@@ -25,7 +25,7 @@ from stridewise.formats import parse, same_bytes
 from stridewise.graph import Constant, Graph
 from stridewise.ops.geometry import canonical_shape
 from stridewise.passes import simplify
-from stridewise.planner import Plan
+from stridewise.planning import Plan
 
 from .models import (
     light_models,

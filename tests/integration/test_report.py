@@ -14,9 +14,8 @@ import pytest
 import stridewise as sw
 from stridewise.cli import main as entry
 from stridewise.graph import Graph
+from stridewise.program import CopyStep, reorder_label
 from stridewise.report import collect
-from stridewise.runtime.program import CopyStep
-from stridewise.runtime.schedule import reorder_label
 
 from .models import light_models, random_inputs, small_models
 

@@ -11,9 +11,10 @@ from stridewise.graph import Graph, Refusal
 from stridewise.ops import GraphBuilder
 from stridewise.ops.kernels import KernelSpec
 from stridewise.passes import simplify
-from stridewise.planner import Plan, derive, make_plan
+from stridewise.planner import derive
 from stridewise.planner.cost import KernelCost
 from stridewise.planner.targets import Machine, onednn_cpu
+from stridewise.planning import Plan, make_plan
 
 __all__ = [
     "F32", "KINDS", "MACHINE", "TARGET", "Oracle", "cheap", "conv", "kind_of", "net", "planned",

@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 
 from stridewise.ops.kernels import KernelSpec, MemorySpec, PostOpSpec
-from stridewise.runtime.program import Binding, CopyStep, FillStep, KernelStep, Program, Ref
+from stridewise.program import Binding, CopyStep, FillStep, KernelStep, Program, Ref
 
 ROOM = Path(__file__).parents[2] / "benchmarks"
 

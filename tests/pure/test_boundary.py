@@ -9,7 +9,7 @@ from stridewise.errors import FormatError, InputError
 from stridewise.formats import Format, parse
 from stridewise.graph import Graph
 from stridewise.planner import derive
-from stridewise.planner.boundary import boundary
+from stridewise.planner.problem.io_formats import boundary
 
 
 def graph(channels: int = 16) -> Graph:

@@ -17,9 +17,10 @@ from stridewise.ops import GraphBuilder, infer
 from stridewise.ops.data_format import DATA_FORMATS
 from stridewise.ops.registry import check_data_format
 from stridewise.passes import PASSES, simplify
-from stridewise.planner import Plan, derive, make_plan
+from stridewise.planner import derive
 from stridewise.planner.cost import Roofline
 from stridewise.planner.targets import Machine, onednn_cpu
+from stridewise.planning import Plan, make_plan
 from stridewise.runtime.reference import run_reference
 
 F32 = np.float32

@@ -11,8 +11,7 @@ import pytest
 
 import stridewise as sw
 from stridewise.dtypes import DTYPES, DType, dtype_of
-from stridewise.graph import Constant
-from stridewise.graph.text import from_text, to_text
+from stridewise.graph import Constant, from_text, to_text
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)

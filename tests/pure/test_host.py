@@ -10,8 +10,8 @@ from stridewise.ops import GraphBuilder
 from stridewise.ops.kernels import HOST, KernelSpec, MemorySpec
 from stridewise.passes import simplify
 from stridewise.planner.cost import Corrected, Roofline, host_cost
-from stridewise.planner.host import is_host
-from stridewise.planner.partitions import find_hosted
+from stridewise.planner.problem.fallback_kernel import is_host
+from stridewise.planner.questions.partitions import find_hosted
 from stridewise.runtime.reference import run_reference
 
 from .plans import Oracle, cheap, conv, net, planned, random_costs

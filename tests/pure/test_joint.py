@@ -9,8 +9,9 @@ from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
 from stridewise.ops.kernels import KernelSpec
 from stridewise.passes import simplify
-from stridewise.planner import Plan, derive, make_plan
+from stridewise.planner import derive
 from stridewise.planner.targets import onednn_cpu
+from stridewise.planning import Plan, make_plan
 
 from .plans import F32, KINDS, MACHINE, Oracle, conv, kind_of, net, planned, random_costs
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from stridewise.passes import simplify
-from stridewise.planner import derive, make_plans
+from stridewise.planner import derive
 from stridewise.planner.later import Later
-from stridewise.planner.solve import Solution
-from stridewise.planner.terms import FREE, Only, Terms
+from stridewise.planner.problem.formulation import FREE, Only, Terms
+from stridewise.planner.solver.solve import Solution
+from stridewise.planning import make_plans
 
 from .plans import MACHINE, TARGET, cheap, residual
 

@@ -15,9 +15,10 @@ from stridewise.graph import PostOp, Refusal
 from stridewise.ops import GraphBuilder
 from stridewise.ops.kernels import KernelSpec, MemorySpec
 from stridewise.passes import simplify
-from stridewise.planner import derive, make_plan
+from stridewise.planner import derive
 from stridewise.planner.cost import Corrected, KernelCost, Roofline
 from stridewise.planner.targets import Machine, onednn_cpu
+from stridewise.planning import make_plan
 
 from .plans import (
     KINDS,

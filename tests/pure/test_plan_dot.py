@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from stridewise.formats import Format
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
-from stridewise.planner import Plan
+from stridewise.planning import Plan
 
 from .plans import cheap, conv, net, planned, random_costs, residual
 from .test_explain import moving

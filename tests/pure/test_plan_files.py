@@ -19,11 +19,13 @@ from stridewise.errors import PlanError
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
 from stridewise.passes import simplify
-from stridewise.planner import Plan, derive, files, make_plan
+from stridewise.planner import derive
 from stridewise.planner.cost import Roofline
-from stridewise.planner.document import PlanRecord, fingerprint
-from stridewise.planner.records import decode
+from stridewise.planner.documents import files
+from stridewise.planner.documents.document import PlanRecord, fingerprint
+from stridewise.planner.documents.records import decode
 from stridewise.planner.targets import Machine, onednn_cpu
+from stridewise.planning import Plan, make_plan
 
 from .plans import F32, MACHINE, cheap, net, planned, random_costs, residual
 from .test_explain import moving
@@ -35,7 +37,7 @@ SCHEMA = json.loads((DOCS / "plan.schema.json").read_text(encoding="utf-8"))
 
 def restored(record: PlanRecord, graph: Graph, machine: Machine = MACHINE) -> Plan:
     target = onednn_cpu(record.machine)
-    return files.restore(record, derive(simplify(graph).graph), target, machine)
+    return Plan.of(files.restore(record, derive(simplify(graph).graph), target, machine))
 
 
 def reread(plan: Plan) -> PlanRecord:

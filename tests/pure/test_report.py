@@ -21,10 +21,10 @@ from stridewise.formats import Format, parse
 from stridewise.graph import Constant, Graph, Refusal, Tail
 from stridewise.ops import GraphBuilder
 from stridewise.passes import simplify
-from stridewise.planner import Plan, derive, make_plans
+from stridewise.planner import derive
 from stridewise.planner.cost import Roofline
-from stridewise.planner.page import Page, framed
 from stridewise.planner.targets import Machine, onednn_cpu
+from stridewise.planning import Plan, make_plans
 from stridewise.report import collect, render, to_html, to_json
 from stridewise.report.data import Report
 from stridewise.report.fold import LEAST_SAVED, repeats, stretches
@@ -438,11 +438,3 @@ def test_the_pictures_of_the_docs_are_shown_and_small():
     shown = re.findall(r"\]\((pictures/\S+\.png)\)", (docs / "report.md").read_text("utf-8"))
     assert sorted(docs / name for name in shown) == sorted((docs / "pictures").glob("*.png"))
     assert all((docs / name).stat().st_size < 200_000 for name in shown)
-
-
-def test_a_page_that_nobody_draws_is_an_error_of_ours():
-    page: Page[[int]] = Page()
-    with pytest.raises(AssertionError, match="handed in"):
-        page(1)
-    page.draw_with(lambda number: f"<b>{number}</b>")
-    assert 'srcdoc="&lt;b&gt;1&lt;/b&gt;"' in framed(page(1))

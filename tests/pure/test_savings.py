@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from stridewise.graph import Graph
-from stridewise.planner import Plan, Saving, derive, make_plan
-from stridewise.planner.boundary import Wanted, boundary
+from stridewise.planner import Saving, derive
+from stridewise.planner.problem.io_formats import Wanted, boundary
+from stridewise.planning import Plan, make_plan
 
 from .plans import MACHINE, TARGET, Oracle, conv, kind_of, net
 

@@ -14,11 +14,14 @@ from tests.networks import F32, Net, networks
 from stridewise.graph import Graph
 from stridewise.ops.kernels import KernelSpec
 from stridewise.passes import simplify
-from stridewise.planner import candidates, context, derive, integer, make_plan, make_plans
+from stridewise.planner import candidates, derive
 from stridewise.planner.cost import KernelCost, Roofline
-from stridewise.planner.integer import minimize_tables
-from stridewise.planner.solve import Choice, Problem, solve
+from stridewise.planner.problem import context
+from stridewise.planner.solver import eliminate
+from stridewise.planner.solver.integer import minimize_tables
+from stridewise.planner.solver.solve import Choice, Problem, solve
 from stridewise.planner.targets import Machine, onednn_cpu
+from stridewise.planning import make_plan, make_plans
 
 FORMATS = ("p", "q", "r")
 MACHINE = Machine("some CPU", "AVX512_CORE", 2, "oneDNN 0")
@@ -131,7 +134,7 @@ def test_where_tables_grow_too_large_an_integer_program_helps(monkeypatch):
         asked.append(len(sizes))
         return minimize_tables(sizes, *rest)
 
-    monkeypatch.setattr(integer, "minimize_tables", watched)
+    monkeypatch.setattr(eliminate, "minimize_tables", watched)
     graph = dense(1, 20)
     plan = make_plan(derive(graph), TARGET, MACHINE, Random(3))
     assert plan.gap <= 1e-9

@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stridewise.errors import PlanError
-from stridewise.planner import eliminate
-from stridewise.planner.eliminate import Contradiction, Minimum, Table, minimize
-from stridewise.planner.solve import Choice, Problem, solve
+from stridewise.planner.solver import eliminate
+from stridewise.planner.solver.eliminate import Contradiction, minimize
+from stridewise.planner.solver.solve import Choice, Problem, solve
+from stridewise.planner.solver.table import Minimum, Table
 
 FORMATS = ("p", "q", "r")
 COSTS = st.integers(0, 9).map(float)
@@ -276,7 +277,7 @@ def test_a_demand_is_met_without_a_reorder_where_that_is_possible():
 def test_equal_problems_have_equal_solutions_whatever_the_order_of_their_sets():
     code = """
 from tests.pure.test_scale import layered
-from stridewise.planner.solve import solve
+from stridewise.planner.solver.solve import solve
 found = solve(layered(60, [1, 2, 5], seed=3))
 print(found.picks, found.reorders, found.given, found.demanded, found.cost)
 """

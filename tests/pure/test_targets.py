@@ -17,12 +17,13 @@ from stridewise.errors import InputError, TargetError
 from stridewise.formats import parse
 from stridewise.graph import Graph
 from stridewise.ops import OPS
-from stridewise.planner import Plan, derive
-from stridewise.planner.alone import each_for_itself
+from stridewise.planner import derive
 from stridewise.planner.candidates import enumerate_candidates
-from stridewise.planner.plan import Comparison, make_plan
+from stridewise.planner.plan import Comparison
+from stridewise.planner.problem.alone import each_for_itself
 from stridewise.planner.targets import SHIPPED, TableTarget, load_target, shipped
 from stridewise.planner.targets import load as reading
+from stridewise.planning import Plan, make_plan
 
 DTYPES = ("float16", "float32")
 TARGETS = tuple(SHIPPED)

@@ -18,11 +18,13 @@ from stridewise.ops.activation import UNARY, eltwise_steps
 from stridewise.ops.kernels import Call, KernelOption, KernelSpec, MemorySpec
 from stridewise.ops.winograd import option_nbytes, packed_nbytes
 from stridewise.passes import simplify
-from stridewise.planner import Plan, derive, make_plans
+from stridewise.planner import derive
 from stridewise.planner.candidates import Candidate
 from stridewise.planner.cost import Roofline
+from stridewise.planner.problem.weight_limit import granted
+from stridewise.planner.questions.winograd_weights import check_weight_limit
 from stridewise.planner.targets import Accuracy, Machine, onednn_cpu
-from stridewise.planner.weights import check_weight_limit, granted
+from stridewise.planning import Plan, make_plans
 
 F32 = np.float32
 ISAS = {"AVX2": 8, "AVX512_CORE": 16}

@@ -13,9 +13,10 @@ from stridewise.graph import Graph
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
 from stridewise.passes import simplify
-from stridewise.planner import derive, make_plan
+from stridewise.planner import derive
 from stridewise.planner.cost import Roofline
 from stridewise.planner.targets import Machine, onednn_cpu
+from stridewise.planning import make_plan
 
 MACHINE = Machine("some CPU", "AVX512_CORE", 2, "oneDNN 0")
 

@@ -10,9 +10,10 @@ import numpy as np
 from stridewise.graph import Graph, Refusal
 from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.passes import simplify
-from stridewise.planner import Plan, derive, make_plan
+from stridewise.planner import derive
 from stridewise.planner.cost import KernelCost, host_cost
 from stridewise.planner.targets import onednn_cpu
+from stridewise.planning import Plan, make_plan
 from stridewise.runtime.library import load_core
 from stridewise.runtime.machine import this_machine
 from stridewise.runtime.primitives import implementations

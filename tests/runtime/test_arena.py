@@ -6,8 +6,8 @@ from itertools import combinations
 
 import pytest
 
+from stridewise.program import KernelStep, Program, Ref
 from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.program import KernelStep, Program, Ref
 
 from .graphs import CASES, KINDS, forced_plan
 

@@ -15,8 +15,8 @@ from stridewise.formats import loops
 from stridewise.graph import Graph
 from stridewise.ops import OPS, OpSpec
 from stridewise.planner.candidates import Candidate
+from stridewise.program import KernelStep, Written
 from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.program import KernelStep, Written
 from stridewise.runtime.reference import run_reference
 
 from .graphs import CASES, KINDS, Net, error, forced_plan, inputs_of

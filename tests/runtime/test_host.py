@@ -23,16 +23,17 @@ from stridewise.formats import parse
 from stridewise.graph import Graph, Refusal
 from stridewise.ops import GraphBuilder
 from stridewise.ops.kernels import HOST
-from stridewise.planner import derive, make_plan
+from stridewise.planner import derive
 from stridewise.planner.cost import KernelCost
 from stridewise.planner.targets import onednn_cpu
+from stridewise.planning import make_plan
+from stridewise.program import KernelStep
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.demand import plan_demand
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.host import HOST_FUNCTIONS
 from stridewise.runtime.machine import this_machine
 from stridewise.runtime.oracle import MeasuringOracle
-from stridewise.runtime.program import KernelStep
 from stridewise.runtime.reference import run_reference
 
 from .clock import Clock

@@ -13,7 +13,7 @@ import stridewise as sw
 from stridewise.errors import ModelError
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
-from stridewise.planner import Plan
+from stridewise.planning import Plan
 from stridewise.runtime import packing as room
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.library import load_core

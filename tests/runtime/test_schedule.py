@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from stridewise.graph import Graph
+from stridewise.program import CopyStep, KernelStep
 from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.program import CopyStep, KernelStep
 from stridewise.runtime.reference import run_reference
 
 from .graphs import KINDS, Net, error, forced_plan, inputs_of

@@ -20,8 +20,9 @@ import stridewise as sw
 from stridewise.errors import ExecutionError, InputError
 from stridewise.formats import Format, algebra, parse
 from stridewise.graph import Graph
-from stridewise.planner import derive, make_plan
+from stridewise.planner import derive
 from stridewise.planner.targets import SHIPPED, TableTarget, shipped
+from stridewise.planning import make_plan
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.reference import run_reference
 from stridewise.runtime.simulate import SimulatedModel

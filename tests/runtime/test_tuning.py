@@ -11,16 +11,17 @@ import pytest
 
 from stridewise.graph import Graph, Refusal
 from stridewise.ops.kernels import KernelSpec
-from stridewise.planner import Plan, derive, make_plans
+from stridewise.planner import derive
 from stridewise.planner.cost import KernelOracle
 from stridewise.planner.targets import onednn_cpu
+from stridewise.planning import Plan, make_plans
+from stridewise.program import KernelStep
 from stridewise.runtime import tuning
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.contest import run_in_turn
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.machine import this_machine
 from stridewise.runtime.oracle import MeasuringOracle
-from stridewise.runtime.program import KernelStep
 from stridewise.runtime.reference import run_reference
 
 from .clock import Clock

@@ -17,8 +17,8 @@ import stridewise as sw
 from stridewise.graph import Graph
 from stridewise.ops.winograd import KIND
 from stridewise.planner.split import Split
+from stridewise.program import KernelStep
 from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.program import KernelStep
 
 from .graphs import CASES, KINDS, Net, forced_plan
 from .test_splits import SPLITS, X, network, split_model

@@ -19,14 +19,14 @@ from stridewise.ops.batch import batch_outputs
 from stridewise.ops.capability import graph_capability
 from stridewise.ops.kernels import HOST
 from stridewise.passes import simplify
-from stridewise.planner import Plan
 from stridewise.planner.split import WHOLE, Split
 from stridewise.planner.targets import Machine
+from stridewise.planning import Plan
+from stridewise.program import KernelStep, Step
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.contest import run_in_turn
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.machine import cache_nbytes
-from stridewise.runtime.program import KernelStep, Step
 from stridewise.runtime.weights import WeightStore
 
 __all__ = ["Batches"]

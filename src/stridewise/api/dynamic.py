@@ -16,8 +16,8 @@ from stridewise.ops.batch import batch_outputs
 from stridewise.ops.demand import spelled
 from stridewise.ops.registry import Array
 from stridewise.passes import Simplified, simplify
-from stridewise.planner import Plan
-from stridewise.planner.follow import follow
+from stridewise.planner.questions.follow import follow
+from stridewise.planning import Plan
 from stridewise.runtime.demand import checked_limit
 from stridewise.runtime.dynamic import DynamicModel
 from stridewise.runtime.executor import CompiledModel

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -17,8 +18,8 @@ from stridewise.ops import infer
 from stridewise.ops.capability import graph_capability
 from stridewise.ops.demand import check_demand, memory_demand
 from stridewise.ops.registry import check_data_format
-from stridewise.planner import Plan
-from stridewise.planner.annotate import annotated
+from stridewise.planner.documents.annotate import annotated
+from stridewise.planning import Plan
 from stridewise.runtime.demand import checked_limit
 from stridewise.runtime.fallback import OnnxRuntime
 
@@ -205,10 +206,9 @@ def save(
         InputError: the file cannot be written.
     """
     verify(graph, infer)
-    from stridewise import __version__  # noqa: PLC0415 (the package imports this module)
     from stridewise.frontends.onnx import save_model  # noqa: PLC0415 (onnx takes time to load)
 
-    save_model(graph, path, version=__version__, external_above=external_above)
+    save_model(graph, path, version=version("stridewise"), external_above=external_above)
 
 
 def annotate(plan: Plan, path: str | os.PathLike[str], *, weights: bool = True) -> None:
@@ -228,9 +228,8 @@ def annotate(plan: Plan, path: str | os.PathLike[str], *, weights: bool = True) 
         ModelError: ONNX has no counterpart for an operator, a form of it, or an element type.
         InputError: the file cannot be written.
     """
-    from stridewise import __version__  # noqa: PLC0415 (the package imports this module)
-    from stridewise.frontends.onnx import Notes, annotate_model  # noqa: PLC0415 (as above)
+    from stridewise.frontends.onnx import Notes, annotate_model  # noqa: PLC0415 (onnx takes time to load)
 
     found = annotated(plan)
     notes = Notes(found.model, found.nodes, found.values)
-    annotate_model(found.graph, notes, path, version=__version__, weights=weights)
+    annotate_model(found.graph, notes, path, version=version("stridewise"), weights=weights)

@@ -20,17 +20,15 @@ from stridewise.api.options import (
     checked,
     documented,
 )
-from stridewise.api.pages import model_page, plan_page
 from stridewise.api.ready import find_ready
 from stridewise.api.request import NATIVE, Request
 from stridewise.api.sources import source_of
 from stridewise.errors import ExecutionError, InputError, PlanError, describe
 from stridewise.formats import Format
 from stridewise.graph import Graph, Shapes
-from stridewise.planner import Expectations, Plan, check
-from stridewise.planner import plan as planning
+from stridewise.planner import Expectations, check
 from stridewise.planner.derive import Origins
-from stridewise.runtime import executor
+from stridewise.planning import Plan
 from stridewise.runtime.dynamic import DynamicModel
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.model import Model, Source
@@ -38,9 +36,6 @@ from stridewise.runtime.simulate import SimulatedModel
 from stridewise.runtime.streams import Streams
 
 __all__ = ["assert_plan", "compile", "load_plan", "plan"]
-
-planning.PAGE.draw_with(plan_page)
-executor.PAGE.draw_with(model_page)
 
 
 @documented(Request, PlanOptions)

@@ -15,15 +15,17 @@ import numpy as np
 
 from stridewise.api.request import NATIVE, Request
 from stridewise.errors import ExecutionError, PlanError, describe
-from stridewise.planner import Plan, derive, files
+from stridewise.planner import derive
+from stridewise.planner.documents import files
 from stridewise.planner.split import WHOLE
 from stridewise.planner.targets import onednn_cpu
+from stridewise.planning import Plan
+from stridewise.program import KernelStep
 from stridewise.runtime.cache import CostCache, cache_path
 from stridewise.runtime.demand import checked_limit
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.fingerprint import differing, fingerprint
 from stridewise.runtime.library import library_info
-from stridewise.runtime.program import KernelStep
 from stridewise.runtime.ready import Ready, ReadyModels, checksums, stamp
 
 __all__ = ["DEFAULT_LIMIT", "find_ready", "keep_ready"]
@@ -199,4 +201,5 @@ def _restored(request: Request, ready: Ready) -> Plan:
         request = request.part(record.split, {n: shapes[n] for n in ready.face.graph.inputs})
     machine = request.machine
     derived = derive(request.simplified().graph, request.origins)
-    return files.restore(record, derived, onednn_cpu(machine, request.accuracy), machine, where)
+    target = onednn_cpu(machine, request.accuracy)
+    return Plan.of(files.restore(record, derived, target, machine, where))

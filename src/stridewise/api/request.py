@@ -17,11 +17,13 @@ from stridewise.api.options import Later, PlanSource, TargetName, Tune
 from stridewise.errors import InputError, PlanError, PlanWarning, describe
 from stridewise.graph import Graph, Shapes
 from stridewise.passes import Simplified, simplify
-from stridewise.planner import Derived, Plan, derive, files, make_plans
-from stridewise.planner.boundary import Wanted, boundary
+from stridewise.planner import Derived, derive
 from stridewise.planner.cost import KernelOracle, Progress, Roofline
 from stridewise.planner.derive import Origins
-from stridewise.planner.document import PlanRecord
+from stridewise.planner.documents import files
+from stridewise.planner.documents.document import PlanRecord
+from stridewise.planner.problem.io_formats import Wanted, boundary
+from stridewise.planner.questions.winograd_weights import check_weight_limit
 from stridewise.planner.split import WHOLE, Split
 from stridewise.planner.targets import (
     SHIPPED,
@@ -33,7 +35,7 @@ from stridewise.planner.targets import (
     onednn_cpu,
     shipped,
 )
-from stridewise.planner.weights import check_weight_limit
+from stridewise.planning import Plan, make_plans
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.demand import checked_limit, within_limit
 from stridewise.runtime.executor import CompiledModel
@@ -215,7 +217,7 @@ class Request:
         request = self if record.split == WHOLE else self._part_of(record.split, where)
         machine = table.machine if table else request.machine
         derived = derive(request.simplified().graph, self.origins)
-        found = files.restore(record, derived, target, machine, where)
+        found = Plan.of(files.restore(record, derived, target, machine, where))
         check_weight_limit(found, self.weight_memory_limit, where)
         for note in found.notes[len(record.notes) :]:
             message = f"{where}: {note}; costs may not hold here"

@@ -24,8 +24,8 @@ from stridewise.api import GraphOptions, Tune
 from stridewise.errors import InputError, PlanWarning, describe
 from stridewise.graph import Graph
 from stridewise.graph.extents import is_fixed, parse_shape
-from stridewise.planner import Plan
 from stridewise.planner.targets import Accuracy
+from stridewise.planning import Plan
 from stridewise.runtime.executor import CompiledModel
 
 __all__ = [

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from stridewise.planner import files
-from stridewise.planner.diff import diff as compare
-from stridewise.planner.records import encode
+from stridewise.planner.documents import files
+from stridewise.planner.documents.records import encode
+from stridewise.planner.questions.diff import diff as compare
 
 __all__ = ["diff"]
 

@@ -19,8 +19,9 @@ from stridewise.cli.console import (
     split_assignments,
     target_option,
 )
-from stridewise.planner import Plan, Regret, Why
-from stridewise.planner.records import finite
+from stridewise.planner import Regret, Why
+from stridewise.planner.documents.records import finite
+from stridewise.planning import Plan
 
 __all__ = ["plan"]
 

@@ -14,8 +14,9 @@ from stridewise.formats.algebra import (
     strides,
     sub_tensor,
 )
-from stridewise.formats.dialects import Parameters, dialects, names, parse, spell
-from stridewise.formats.format import Block, Format, Fuse, Pad, Pitch, Split, nd
+from stridewise.formats.data import Block, Fuse, Pad, Pitch, Split
+from stridewise.formats.dialects import Parameters, dialects, names, spell
+from stridewise.formats.format import Format, nd, parse
 
 __all__ = [
     "Block",

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.errors import FormatError, describe
-from stridewise.formats.format import Block, Format, Fuse, Pitch
+from stridewise.formats.data import Block, FormatData, Fuse, Pitch
 
 __all__ = [
     "Loop",
@@ -53,7 +53,7 @@ class Loop(NamedTuple):
     stride: int
 
 
-def _checked(fmt: Format, shape: Sequence[int]) -> tuple[int, ...]:
+def _checked(fmt: FormatData, shape: Sequence[int]) -> tuple[int, ...]:
     if len(shape) != fmt.rank or any(extent < 0 for extent in shape):
         raise FormatError(
             describe(
@@ -73,7 +73,7 @@ def _round_up(extent: int, multiple: int) -> int:
     return -(-extent // multiple) * multiple
 
 
-def _padded(fmt: Format, axis: str, extent: int) -> int:
+def _padded(fmt: FormatData, axis: str, extent: int) -> int:
     multiple = fmt.multiple(axis)
     if extent % multiple and fmt.policy(axis) == "divide":
         raise FormatError(
@@ -86,7 +86,7 @@ def _padded(fmt: Format, axis: str, extent: int) -> int:
     return _round_up(extent, multiple)
 
 
-def walked_extents(fmt: Format, shape: Sequence[int]) -> dict[str, int]:
+def walked_extents(fmt: FormatData, shape: Sequence[int]) -> dict[str, int]:
     """Return the extent of every axis that the digits name, before it is padded.
 
     Raises:
@@ -120,7 +120,7 @@ def walked_extents(fmt: Format, shape: Sequence[int]) -> dict[str, int]:
     return extents
 
 
-def _walk(fmt: Format, shape: Sequence[int]) -> tuple[list[Loop], int, int | None]:
+def _walk(fmt: FormatData, shape: Sequence[int]) -> tuple[list[Loop], int, int | None]:
     """Return the loops, the size of memory, and how many loops the outermost gap follows."""
     extents = walked_extents(fmt, shape)
     found: list[Loop] = []
@@ -153,7 +153,7 @@ def _walk(fmt: Format, shape: Sequence[int]) -> tuple[list[Loop], int, int | Non
     return found, size, inside
 
 
-def loops(fmt: Format, shape: Sequence[int]) -> tuple[Loop, ...]:
+def loops(fmt: FormatData, shape: Sequence[int]) -> tuple[Loop, ...]:
     """Return the loops of the memory walk, outermost to innermost: the strides per block.
 
     >>> from stridewise.formats import parse
@@ -167,7 +167,7 @@ def loops(fmt: Format, shape: Sequence[int]) -> tuple[Loop, ...]:
     return tuple(_walk(fmt, shape)[0])
 
 
-def padded_shape(fmt: Format, shape: Sequence[int]) -> tuple[int, ...]:
+def padded_shape(fmt: FormatData, shape: Sequence[int]) -> tuple[int, ...]:
     """Return the canonical shape with every padded axis rounded up to its multiple.
 
     Axes that are flattened or split are rounded up for themselves only; :func:`walked_extents`
@@ -177,7 +177,7 @@ def padded_shape(fmt: Format, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(_padded(fmt, axis, extent) for axis, extent in zip(fmt.axes, shape, strict=True))
 
 
-def storage_shape(fmt: Format, shape: Sequence[int]) -> tuple[int, ...]:
+def storage_shape(fmt: FormatData, shape: Sequence[int]) -> tuple[int, ...]:
     """Return the extents of the dense array that holds the bytes, outermost first.
 
     Digits inside of a pitch that leaves a gap make one extent together, gap included.
@@ -193,17 +193,17 @@ def storage_shape(fmt: Format, shape: Sequence[int]) -> tuple[int, ...]:
     return (*(loop.extent for loop in outer), outer[-1].stride if outer else size)
 
 
-def element_count(fmt: Format, shape: Sequence[int]) -> int:
+def element_count(fmt: FormatData, shape: Sequence[int]) -> int:
     """Return the number of stored elements, padding included."""
     return _walk(fmt, shape)[1]
 
 
-def is_dense(fmt: Format, shape: Sequence[int]) -> bool:
+def is_dense(fmt: FormatData, shape: Sequence[int]) -> bool:
     """Return whether the format stores this shape without padding."""
     return element_count(fmt, shape) == prod(shape)
 
 
-def strides(fmt: Format, shape: Sequence[int]) -> tuple[int, ...]:
+def strides(fmt: FormatData, shape: Sequence[int]) -> tuple[int, ...]:
     """Return the stride of every canonical axis.
 
     Raises:
@@ -222,7 +222,9 @@ def strides(fmt: Format, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(found[axis] for axis in fmt.axes)
 
 
-def _walked_index(fmt: Format, position: Mapping[str, int], shape: Sequence[int]) -> dict[str, int]:
+def _walked_index(
+    fmt: FormatData, position: Mapping[str, int], shape: Sequence[int]
+) -> dict[str, int]:
     """Return an index of the canonical axes as an index of the axes that the digits name."""
     extents = dict(zip(fmt.axes, shape, strict=True))
     found = dict(position)
@@ -237,7 +239,7 @@ def _walked_index(fmt: Format, position: Mapping[str, int], shape: Sequence[int]
     return found
 
 
-def offset(fmt: Format, index: Sequence[int], shape: Sequence[int]) -> int:
+def offset(fmt: FormatData, index: Sequence[int], shape: Sequence[int]) -> int:
     """Return where the element at canonical ``index`` lies.
 
     Raises:
@@ -253,7 +255,7 @@ def offset(fmt: Format, index: Sequence[int], shape: Sequence[int]) -> int:
     return sum(position[axis] // step % extent * stride for axis, extent, step, stride in walk)
 
 
-def index(fmt: Format, offset: int, shape: Sequence[int]) -> tuple[int, ...] | None:
+def index(fmt: FormatData, offset: int, shape: Sequence[int]) -> tuple[int, ...] | None:
     """Return the canonical index of the element at ``offset``, or None where padding lies.
 
     Raises:
@@ -287,7 +289,7 @@ def index(fmt: Format, offset: int, shape: Sequence[int]) -> tuple[int, ...] | N
     return tuple(position[axis] for axis in fmt.axes)
 
 
-def axis_offsets(fmt: Format, shape: Sequence[int]) -> dict[str, NDArray[np.int64]]:
+def axis_offsets(fmt: FormatData, shape: Sequence[int]) -> dict[str, NDArray[np.int64]]:
     """Return, for every axis that the digits name, the part that each of its indices adds.
 
     An offset is a sum of such parts, one an axis; extents here are those before padding.
@@ -299,7 +301,7 @@ def axis_offsets(fmt: Format, shape: Sequence[int]) -> dict[str, NDArray[np.int6
     return found
 
 
-def offsets(fmt: Format, shape: Sequence[int]) -> NDArray[np.int64]:
+def offsets(fmt: FormatData, shape: Sequence[int]) -> NDArray[np.int64]:
     """Return the offset of every element, as an array of the canonical shape.
 
     >>> from stridewise.formats import parse
@@ -347,7 +349,7 @@ def _merged(walk: Sequence[Loop]) -> tuple[Loop, ...]:
     return tuple(found)
 
 
-def same_bytes(f: Format, g: Format, shape: Sequence[int]) -> bool:
+def same_bytes(f: FormatData, g: FormatData, shape: Sequence[int]) -> bool:
     """Return whether both formats put the same elements of ``shape`` at the same offsets.
 
     This is equality for one shape: NCHW and NHWC agree when C = 1 or H = W = 1, and nChw16c agrees
@@ -384,7 +386,7 @@ def same_bytes(f: Format, g: Format, shape: Sequence[int]) -> bool:
 
 
 def sub_tensor(
-    fmt: Format,
+    fmt: FormatData,
     shape: Sequence[int],
     starts: Sequence[int],
     lengths: Sequence[int],

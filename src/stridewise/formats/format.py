@@ -1,128 +1,20 @@
-"""What a memory format is.
-
-A :class:`Format` says where the elements of a tensor lie. It knows axes by name and holds no
-extents; everything that needs a shape is a free function in :mod:`stridewise.formats.algebra`,
-and the methods here only forward to it. Foreign spellings are parsed and printed in
-:mod:`stridewise.formats.dialects`.
-
-The common case is a permutation with blocks, outermost first::
-
-    Format(("N", "C", "H", "W"), ("N", "H", "W", "C"))                     # NHWC
-    Format(("N", "C", "H", "W"), ("N", "C", "H", "W", Block("C", 16)))     # nChw16c
-
-A few systems need more: padding without a block (:class:`Pad`), axes flattened or split before
-they are laid out (:class:`Fuse`, :class:`Split`), digits in an order of their own
-(``Block(axis, size, step)``), rows that start at a multiple (:class:`Pitch`).
-"""
-
-# The methods of Format are the public face of modules that need this class to be defined.
-# ruff: noqa: PLC0415
+"""Formats as users get them: the data, its arithmetic for a shape, and names of any system."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
-from math import prod
-from typing import TYPE_CHECKING, Literal
+from functools import cache, lru_cache
 
-from stridewise.errors import FormatError, describe
-from stridewise.formats.axes import POSITIONAL, canonical
+from stridewise.dtypes import DType, dtype_of
+from stridewise.formats import algebra, data
+from stridewise.formats.data import FormatData
+from stridewise.formats.dialects import Parameters, spell
+from stridewise.formats.dialects import parse as parse_data
 
-if TYPE_CHECKING:
-    from stridewise.dtypes import DType
-
-__all__ = ["Block", "Digit", "Format", "Fuse", "Pad", "Pitch", "Policy", "Split", "nd"]
-
-Policy = Literal["zero", "unspecified", "divide"]
-"""What padding holds: zeros, anything, or nothing, as the extent must be a multiple already."""
-
-_POLICIES: tuple[Policy, ...] = ("zero", "unspecified", "divide")
+__all__ = ["Format", "nd", "parse"]
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A digit of an axis: ``size`` values, each ``step`` indices of the axis apart.
-
-    Attributes:
-        axis: the axis.
-        size: how many values the digit has; at least 2.
-        step: by default the product of the later blocks of the axis, so that the digits of an
-            axis read from left to right. OpenVINO's swizzled weights and XLA's repeated tiles
-            say otherwise.
-    """
-
-    axis: str
-    size: int
-    step: int | None = None
-
-    def __str__(self) -> str:
-        step = "" if self.step is None else f"@{self.step}"
-        return f"{self.size}*{self.axis}{step}"
-
-
-@dataclass(frozen=True, slots=True)
-class Pitch:
-    """A marker among the digits: all that is inside of it takes a multiple of elements.
-
-    Rows of TensorRT's DLA and channel planes of ncnn begin at such multiples. The gap holds zeros
-    when we write it and is not looked at when we read.
-    """
-
-    multiple: int
-
-    def __str__(self) -> str:
-        return f"|{self.multiple}"
-
-
-Digit = str | Block | Pitch
-"""One item of a format's memory walk; a string is what the blocks of that axis leave."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pad:
-    """A multiple to which an axis is rounded up, whether or not it has blocks."""
-
-    axis: str
-    multiple: int
-    policy: Policy = "zero"
-
-    def __str__(self) -> str:
-        return f"pad {self.axis} {self.multiple}" + (
-            "" if self.policy == "zero" else f" {self.policy}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Fuse:
-    """Flatten ``axes``, each padded for itself, row-major into one axis ``into``."""
-
-    axes: tuple[str, ...]
-    into: str
-
-    def __str__(self) -> str:
-        return f"fuse {self.into} = {' '.join(self.axes)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """View ``axis`` as two: index = outer * size + inner. The extent must be a multiple of size."""
-
-    axis: str
-    outer: str
-    inner: str
-    size: int
-
-    def __str__(self) -> str:
-        return f"split {self.axis} = {self.outer} {self.inner} {self.size}"
-
-
-def _refuse(expected: str, found: str) -> FormatError:
-    return FormatError(describe("format", expected=expected, found=found))
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(FormatData):
     """Where the elements of a tensor lie.
 
     Attributes:
@@ -141,255 +33,17 @@ class Format:
         FormatError: an axis is repeated, missing or unknown, a size is below 2, or the steps of an
             axis' digits do not count every index once.
 
+    >>> from stridewise.formats import Block
     >>> Format(("N", "C", "H", "W"), ("N", "C", "H", "W", Block("C", 16))).name
     'nChw16c'
     """
 
-    axes: tuple[str, ...] = field(compare=False)
-    digits: tuple[Digit, ...] = field(compare=False)
-    pads: tuple[Pad, ...] = field(default=(), compare=False)
-    steps: tuple[Fuse | Split, ...] = field(default=(), compare=False)
-    order: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    """The whole axes as they are walked, outermost to innermost."""
-    blocks: tuple[Block, ...] = field(init=False, repr=False, compare=False)
-    """The blocks, outermost to innermost, with their steps filled in."""
-    _walk: tuple[tuple[str, int, int], ...] = field(init=False, repr=False, compare=False)
-    _padding: tuple[Pad, ...] = field(init=False, repr=False, compare=False)
-    _key: tuple[object, ...] = field(init=False, repr=False)
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        walked = self._walked_axes()
-        order = tuple(item for item in self.digits if isinstance(item, str))
-        blocks = self._checked_blocks(walked)
-        if len(set(order)) != len(order) or not set(order) <= set(walked):
-            raise _refuse(
-                f"each of the axes {', '.join(walked)} once in `digits`", f"digits {self.text}"
-            )
-        missing = set(walked) - set(order) - {block.axis for block in blocks}
-        if missing:
-            raise _refuse(
-                f"each of the axes {', '.join(walked)} once in `digits`", f"digits {self.text}"
-            )
-        object.__setattr__(self, "order", order)
-        object.__setattr__(self, "blocks", blocks)
-        self._check_pads(walked)
-        object.__setattr__(self, "_walk", self._merged_walk())
-        every = dict.fromkeys((*self.axes, *walked))
-        padding = (Pad(axis, self.multiple(axis), self.policy(axis)) for axis in every)
-        object.__setattr__(self, "_padding", tuple(pad for pad in padding if pad.multiple > 1))
-        object.__setattr__(self, "_key", self._compared())
-
-    # --- checks -----------------------------------------------------------------------------
-
-    def _walked_axes(self) -> tuple[str, ...]:
-        """Return the axes that the digits name, in the order in which the steps leave them."""
-        axes = list(self.axes)
-        if len(set(axes)) != len(axes) or any(not axis for axis in axes):
-            raise _refuse("axes with names of their own", f"axes {self.axes}")
-        for step in self.steps:
-            taken = step.axes if isinstance(step, Fuse) else (step.axis,)
-            given = (step.into,) if isinstance(step, Fuse) else (step.outer, step.inner)
-            if len(set(taken)) != len(taken) or not set(taken) <= set(axes) or not taken:
-                raise _refuse(f"a step over some of the axes {', '.join(axes)}", f"{step}")
-            at = axes.index(taken[0])
-            axes = [axis for axis in axes if axis not in taken]
-            axes[at:at] = given
-            if len(set(axes)) != len(axes) or (isinstance(step, Split) and step.size < 1):
-                raise _refuse("a step that makes new axes", f"{step}")
-        return tuple(axes)
-
-    def _checked_blocks(self, walked: tuple[str, ...]) -> tuple[Block, ...]:
-        given = [item for item in self.digits if isinstance(item, Block)]
-        for block in given:
-            if block.axis not in walked or block.size < 2:
-                raise _refuse(
-                    f"blocks of 2 or more of the axes {', '.join(walked)}",
-                    f"a block of {block.size} of axis {block.axis!r}",
-                )
-        if any(item.multiple < 1 for item in self.digits if isinstance(item, Pitch)):
-            raise _refuse("a pitch of 1 element or more", f"digits {self.text}")
-        blocks: list[Block] = []
-        for position, block in enumerate(given):
-            later = prod(b.size for b in given[position + 1 :] if b.axis == block.axis)
-            blocks.append(block if block.step is not None else replace(block, step=later))
-        for axis in walked:
-            unit = 1
-            for step, size in sorted((b.step or 0, b.size) for b in blocks if b.axis == axis):
-                if step != unit:
-                    raise _refuse(
-                        f"digits of {axis} whose steps count every index once",
-                        f"digits {self.text}",
-                    )
-                unit *= size
-        return tuple(blocks)
-
-    def _check_pads(self, walked: tuple[str, ...]) -> None:
-        split = {step.axis for step in self.steps if isinstance(step, Split)}
-        known = {*walked, *self.axes} - split
-        for pad in self.pads:
-            block = prod(b.size for b in self.blocks if b.axis == pad.axis)
-            if pad.axis not in known or pad.multiple < 1 or pad.multiple % block:
-                raise _refuse(
-                    f"padding of an axis to a multiple of its blocks ({block})",
-                    f"{pad}",
-                )
-            if pad.axis in walked and pad.axis not in self.order and pad.multiple != block:
-                raise _refuse(f"the extent {block} of {pad.axis}, which is fixed", f"{pad}")
-            if pad.policy not in _POLICIES:
-                raise _refuse(f"a policy out of {', '.join(_POLICIES)}", f"{pad.policy!r}")
-        if len({pad.axis for pad in self.pads}) != len(self.pads):
-            raise _refuse("one padding an axis", "; ".join(map(str, self.pads)))
-
-    # --- normal form ------------------------------------------------------------------------
-
-    def _merged_walk(self) -> tuple[tuple[str, int, int], ...]:
-        """Return digits with their steps as equality compares them: neighbors of one axis merged.
-
-        An item is an axis, a size (0: what the blocks leave) and a step; a pitch has no axis.
-        """
-        walk: list[tuple[str, int, int]] = []
-        blocks = iter(self.blocks)
-        for item in self.digits:
-            if isinstance(item, Pitch):
-                if item.multiple > 1:
-                    walk.append(("", item.multiple, 0))
-                continue
-            if isinstance(item, str):
-                walk.append((item, 0, self._block_product(item)))
-                continue
-            block = next(blocks)
-            axis, size, step = block.axis, block.size, block.step or 1
-            if walk and walk[-1][0] == axis and walk[-1][2] == size * step:
-                walk[-1] = (axis, walk[-1][1] * size, step)
-            else:
-                walk.append((axis, size, step))
-        return tuple(walk)
-
-    def _compared(self) -> tuple[object, ...]:
-        """Return what equality compares, in which axes that steps make go by what made them."""
-        names = {axis: axis for axis in self.axes}
-        steps: list[Fuse | Split] = []
-        for step in self.steps:
-            if isinstance(step, Fuse):
-                parts = tuple(names[axis] for axis in step.axes)
-                names[step.into] = f"({' '.join(parts)})"
-                steps.append(Fuse(parts, names[step.into]))
-            else:
-                axis = names[step.axis]
-                names[step.outer], names[step.inner] = f"({axis}/)", f"({axis}%)"
-                steps.append(Split(axis, names[step.outer], names[step.inner], step.size))
-        walk = tuple((names[axis] if axis else "", *size) for axis, *size in self._walk)
-        pads = {replace(pad, axis=names[pad.axis]) for pad in self._padding}
-        return (self.axes, walk, frozenset(pads), tuple(steps))
-
-    def _block_product(self, axis: str) -> int:
-        return prod(block.size for block in self.blocks if block.axis == axis)
-
-    # --- questions --------------------------------------------------------------------------
-
-    @property
-    def rank(self) -> int:
-        """Number of logical axes."""
-        return len(self.axes)
-
-    @property
-    def is_simple(self) -> bool:
-        """Whether the format is a permutation with blocks innermost, as oneDNN knows them."""
-        outer, inner = self.digits[: len(self.order)], self.digits[len(self.order) :]
-        blocked = all(isinstance(item, Block) and item.step is None for item in inner)
-        plain = outer == self.order and blocked and self.is_complete
-        return plain and not self.pads and not self.steps
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every axis may have any extent (CuTe's layouts fix theirs)."""
-        return len(self.order) == len(set(self.order) | {block.axis for block in self.blocks})
-
-    @property
-    def permutation(self) -> tuple[int, ...]:
-        """``order`` as positions in ``axes``: canonical shape to memory order."""
-        return tuple(self.axes.index(axis) for axis in self.order)
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether any axis is split into blocks."""
-        return bool(self.blocks)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the format is a permutation of the axes and nothing else."""
-        return self.is_simple and not self.blocks
-
-    def multiple(self, axis: str) -> int:
-        """Return what the extent of ``axis`` is padded to a multiple of."""
-        for pad in self.pads:
-            if pad.axis == axis:
-                return pad.multiple
-        return self._block_product(axis)
-
-    def policy(self, axis: str) -> Policy:
-        """Return the rule for the padding of ``axis``."""
-        for pad in self.pads:
-            if pad.axis == axis:
-                return pad.policy
-        return "zero"
-
-    @property
-    def name(self) -> str:
-        """The name that reports use: letters in memory order, blocked axes in capitals.
-
-        Formats without blocks are spelled in capitals (``NHWC``), the others the way oneDNN does
-        (``nChw16c``); what neither can say is spelled out (:attr:`text`). Parses back to an equal
-        format.
-        """
-        if not self.is_simple or canonical(self.axes) != self.axes:
-            return self.text
-        if not self.blocks:
-            return "".join(self.order)
-        blocked = {block.axis for block in self.blocks}
-        outer = "".join(axis.upper() if axis in blocked else axis.lower() for axis in self.order)
-        return outer + "".join(f"{block.size}{block.axis.lower()}" for block in self.blocks)
-
-    @property
-    def text(self) -> str:
-        """The format in full: axes, then steps, walk and pads.
-
-        >>> Format(("N", "C"), ("C", "N", Block("C", 8)), (Pad("N", 2),)).text
-        'N,C: walk C N 8*C; pad N 2'
-        """
-        walk = "walk " + " ".join(map(str, self.digits))
-        return f"{','.join(self.axes)}: " + "; ".join(
-            [*map(str, self.steps), walk, *map(str, self.pads)]
-        )
-
-    def __str__(self) -> str:
-        return self.name
-
-    def normal(self) -> Format:
-        """Return an equal format whose digits and pads are as few as can be.
-
-        >>> Format(("N", "C"), ("C", "N", Block("C", 2), Block("C", 8))).normal().text
-        'N,C: walk C N 16*C'
-        """
-        digits: list[Digit] = []
-        blocks: list[Block] = []
-        for axis, size, step in reversed(self._walk):
-            if not axis:
-                digits.append(Pitch(size))
-            elif not size:
-                digits.append(axis)
-            else:
-                inner = prod(block.size for block in blocks if block.axis == axis)
-                blocks.append(Block(axis, size, None if step == inner else step))
-                digits.append(blocks[-1])
-        pads: list[Pad] = []
-        for pad in self._padding:
-            block = prod(b.size for b in blocks if b.axis == pad.axis)
-            if pad.multiple != block or pad.policy != "zero":
-                pads.append(pad)
-        return Format(self.axes, tuple(reversed(digits)), tuple(pads), self.steps)
-
-    # --- the public face of the algebra and of the dialects ---------------------------------
+    @classmethod
+    def of(cls, found: FormatData) -> Format:
+        """Return the format of plain data."""
+        return cls(found.axes, found.digits, found.pads, found.steps)
 
     @staticmethod
     def parse(
@@ -423,8 +77,6 @@ class Format:
         >>> Format.parse("nChw16c") == Format.parse("b_fs_yx_fsv16", dialect="openvino")
         True
         """
-        from stridewise.formats.dialects import Parameters, parse
-
         return parse(text, dialect, Parameters(dtype, block, groups, rank, device, hidden_size))
 
     def to(
@@ -446,8 +98,6 @@ class Format:
         >>> Format.parse("nChw16c").to("tvm")
         'NCHW16c'
         """
-        from stridewise.formats.dialects import Parameters, spell
-
         return spell(self, dialect, Parameters(dtype, block, groups, rank, device, hidden_size))
 
     def storage_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
@@ -456,20 +106,14 @@ class Format:
         >>> Format.parse("nChw16c").storage_shape((8, 3, 224, 224))
         (8, 1, 224, 224, 16)
         """
-        from stridewise.formats import algebra
-
         return algebra.storage_shape(self, shape)
 
     def padded_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the canonical shape with every padded axis rounded up."""
-        from stridewise.formats import algebra
-
         return algebra.padded_shape(self, shape)
 
     def strides(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the stride of every canonical axis, in elements; FormatError where blocked."""
-        from stridewise.formats import algebra
-
         return algebra.strides(self, shape)
 
     def offset(self, index: Sequence[int], shape: Sequence[int]) -> int:
@@ -478,8 +122,6 @@ class Format:
         >>> Format.parse("b_fs_yx_fsv16").offset((1, 0, 0, 0), (2, 2, 2, 2))
         64
         """
-        from stridewise.formats import algebra
-
         return algebra.offset(self, index, shape)
 
     def index(self, offset: int, shape: Sequence[int]) -> tuple[int, ...] | None:
@@ -488,8 +130,6 @@ class Format:
         >>> Format.parse("b_fs_yx_fsv16").index(17, (2, 2, 2, 2))
         (0, 1, 0, 1)
         """
-        from stridewise.formats import algebra
-
         return algebra.index(self, offset, shape)
 
     def nbytes(self, shape: Sequence[int], dtype: str | DType) -> int:
@@ -498,9 +138,6 @@ class Format:
         >>> Format.parse("b_fs_yx_fsv16").nbytes((2, 2, 2, 2), "float32")
         512
         """
-        from stridewise.dtypes import dtype_of
-        from stridewise.formats import algebra
-
         return algebra.element_count(self, shape) * dtype_of(dtype).itemsize
 
     def same_bytes(self, other: Format, shape: Sequence[int]) -> bool:
@@ -508,41 +145,26 @@ class Format:
 
         This is equality for one shape; ``==`` is equality for all of them.
         """
-        from stridewise.formats import algebra
-
         return algebra.same_bytes(self, other, shape)
 
-    def renamed(self, names: dict[str, str]) -> Format:
-        """Return the same bytes over axes of other names.
 
-        >>> Format.parse("FRACTAL_Z", "ascend", block=16).renamed({"N": "O", "C": "I"}).axes
-        ('O', 'I', 'H', 'W')
-        """
+@lru_cache(maxsize=1024)
+def parse(text: str, dialect: str | None = None, parameters: Parameters | None = None) -> Format:
+    """Return the format that ``text`` names in a dialect, or in the only one that knows it.
 
-        def new(axis: str) -> str:
-            return names.get(axis, axis)
+    Raises:
+        FormatError: the dialect or the name is unknown; dialects disagree and none was given; or
+            the format cannot be expressed.
 
-        def digit(item: Digit) -> Digit:
-            if isinstance(item, Block):
-                return replace(item, axis=new(item.axis))
-            return new(item) if isinstance(item, str) else item
-
-        def step(item: Fuse | Split) -> Fuse | Split:
-            if isinstance(item, Fuse):
-                return Fuse(tuple(map(new, item.axes)), item.into)
-            return replace(item, axis=new(item.axis))
-
-        return Format(
-            tuple(map(new, self.axes)),
-            tuple(map(digit, self.digits)),
-            tuple(replace(pad, axis=new(pad.axis)) for pad in self.pads),
-            tuple(map(step, self.steps)),
-        )
+    >>> parse("NHWC").order
+    ('N', 'H', 'W', 'C')
+    """
+    return Format.of(parse_data(text, dialect, parameters))
 
 
 @cache
 def nd(rank: int) -> Format:
-    """Return the row-major format over ``rank`` positional axes, whose meaning nobody knows.
+    """Return the row-major format over ``rank`` positional axes, whose meaning is unknown.
 
     The axes are named ``a``, ``b``, ``c``, ... as in oneDNN's abstract tags.
 
@@ -552,7 +174,4 @@ def nd(rank: int) -> Format:
     >>> nd(3).axes
     ('a', 'b', 'c')
     """
-    if not 0 <= rank <= len(POSITIONAL):
-        raise _refuse("rank 0 to 12", f"rank {rank}")
-    axes = tuple(POSITIONAL[:rank])
-    return Format(axes, axes)
+    return Format.of(data.nd(rank))

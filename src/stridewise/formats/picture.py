@@ -16,7 +16,8 @@ from math import prod
 
 from stridewise.errors import FormatError, describe
 from stridewise.formats import algebra
-from stridewise.formats.format import Block, Format, Pitch
+from stridewise.formats.data import Block, Pitch
+from stridewise.formats.format import Format
 
 __all__ = ["LARGEST", "svg"]
 

@@ -2,7 +2,7 @@
 
 from stridewise.graph.constant import Constant
 from stridewise.graph.extents import Extent, InputSpec, Shapes, Signature
-from stridewise.graph.graph import Attr, Graph, Node, PostOp, Refusal, TensorType, Value
+from stridewise.graph.graph import Attr, Graph, Node, PostOp, Refusal, TensorType, Value, to_text
 from stridewise.graph.partition import (
     Capability,
     NodeSupport,
@@ -11,7 +11,7 @@ from stridewise.graph.partition import (
     Support,
     Tail,
 )
-from stridewise.graph.text import from_text, to_text
+from stridewise.graph.text import from_text
 
 __all__ = [
     "Attr",

@@ -1,15 +1,20 @@
 """The typed SSA graph that every stage reads and every pass rewrites.
 
 Frozen data only: a pass takes a graph and returns another. Checks live in
-:mod:`stridewise.graph.verify`, the text form in :mod:`stridewise.graph.text`, edits in
-:mod:`stridewise.graph.rewrite`.
+:mod:`stridewise.graph.verify`, the text form is described and parsed in
+:mod:`stridewise.graph.text`, edits are in :mod:`stridewise.graph.rewrite`.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from types import MappingProxyType
+
+import numpy as np
 
 from stridewise.dtypes import DType
 from stridewise.errors import GraphError, describe
@@ -17,7 +22,16 @@ from stridewise.formats import Format
 from stridewise.graph.constant import Constant
 from stridewise.graph.partition import Tail
 
-__all__ = ["Attr", "Graph", "Node", "PostOp", "Refusal", "TensorType", "Value"]
+__all__ = ["Attr", "Graph", "Node", "PostOp", "Refusal", "TensorType", "Value", "to_text"]
+
+_INLINE_LIMIT = 8
+
+TAIL_LISTS = (
+    "inputs", "outputs", "arguments", "results", "nodes", "operators", "reasons"
+)  # fmt: skip
+"""Fields of a tail that its text has."""
+
+_PLAIN_NAME = re.compile(r"[A-Za-z_][\w./-]*")
 
 Attr = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 """What an attribute may be. Booleans are stored as 0 and 1."""
@@ -239,6 +253,71 @@ class Graph:
         return f"Graph({self.name!r}, {len(self.nodes)} nodes)"
 
     def __str__(self) -> str:
-        from stridewise.graph.text import to_text  # noqa: PLC0415 (the printer reads this module)
-
         return to_text(self)
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+
+def _ref(name: str) -> str:
+    if not name:
+        return "_"
+    return f"%{name}" if _PLAIN_NAME.fullmatch(name) else f"%{json.dumps(name)}"
+
+
+def _attr_text(value: Attr) -> str:
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_attr_text(item) for item in value) + "]"
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def _value_text(value: Value) -> str:
+    origin = f" @{value.origin}" if value.origin is not None else ""
+    return f"{_ref(value.name)}: {value.type}{origin}"
+
+
+def _constant_text(constant: Constant) -> str:
+    if constant.is_dropped:
+        return "sha dropped"
+    if prod(constant.shape) > _INLINE_LIMIT:
+        return f"sha {constant.digest}"
+    array = constant.array
+    # "nan" would lose the sign and the payload of a NaN.
+    if array.dtype.kind not in "biu" and np.isnan(array).any():
+        return f"sha {constant.digest}"
+    items = ", ".join(repr(item) for item in array.reshape(-1).tolist())
+    return f"= [{items}]"
+
+
+def _post_text(post: PostOp) -> str:
+    operand = "" if post.operand is None else f", {post.operand}"
+    return f"{post.op}({post.alpha!r}, {post.beta!r}{operand})"
+
+
+def _node_text(graph: Graph, node: Node) -> str:
+    results = ", ".join(_value_text(graph.values[name]) for name in node.outputs)
+    text = f"{results} = {node.op}({', '.join(_ref(name) for name in node.inputs)})"
+    if node.attrs:
+        attrs = ", ".join(f"{key}={_attr_text(value)}" for key, value in node.attrs)
+        text += f" {{{attrs}}}"
+    if node.post_ops:
+        text += f" post [{', '.join(_post_text(post) for post in node.post_ops)}]"
+    return f"{text} {json.dumps(node.name)}"
+
+
+def _tail_text(tail: Tail) -> str:
+    lists = ", ".join(f"{key}={_attr_text(getattr(tail, key))}" for key in TAIL_LISTS)
+    return f"tail {{{lists}}} sha {tail.model.digest}"
+
+
+def to_text(graph: Graph) -> str:
+    """Return the text form of a graph."""
+    inputs = ", ".join(_value_text(graph.values[name]) for name in graph.inputs)
+    lines = [f"graph {json.dumps(graph.name)} ({inputs}) {{"]
+    for name, constant in graph.constants.items():
+        lines.append(f"  const {_value_text(graph.values[name])} {_constant_text(constant)}")
+    lines += [f"  {_node_text(graph, node)}" for node in graph.nodes]
+    if graph.tail is not None:
+        lines.append(f"  {_tail_text(graph.tail)}")
+    lines.append(f"  return {', '.join(_ref(name) for name in graph.outputs)}".rstrip())
+    return "\n".join([*lines, "}"]) + "\n"

@@ -20,7 +20,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from math import prod
 from types import MappingProxyType
 
 import numpy as np
@@ -29,86 +28,10 @@ from stridewise.dtypes import dtype_of
 from stridewise.errors import GraphError, describe
 from stridewise.formats import Format, parse
 from stridewise.graph.constant import Constant
-from stridewise.graph.graph import Attr, Graph, Node, PostOp, TensorType, Value
+from stridewise.graph.graph import TAIL_LISTS, Attr, Graph, Node, PostOp, TensorType, Value
 from stridewise.graph.partition import Tail
 
-__all__ = ["from_text", "to_text"]
-
-_INLINE_LIMIT = 8
-_TAIL_LISTS = (
-    "inputs", "outputs", "arguments", "results", "nodes", "operators", "reasons"
-)  # fmt: skip
-_PLAIN_NAME = re.compile(r"[A-Za-z_][\w./-]*")
-
-
-# --- printing -----------------------------------------------------------------------------------
-
-
-def _ref(name: str) -> str:
-    if not name:
-        return "_"
-    return f"%{name}" if _PLAIN_NAME.fullmatch(name) else f"%{json.dumps(name)}"
-
-
-def _attr_text(value: Attr) -> str:
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_attr_text(item) for item in value) + "]"
-    return json.dumps(value) if isinstance(value, str) else repr(value)
-
-
-def _value_text(value: Value) -> str:
-    origin = f" @{value.origin}" if value.origin is not None else ""
-    return f"{_ref(value.name)}: {value.type}{origin}"
-
-
-def _constant_text(constant: Constant) -> str:
-    if constant.is_dropped:
-        return "sha dropped"
-    if prod(constant.shape) > _INLINE_LIMIT:
-        return f"sha {constant.digest}"
-    array = constant.array
-    # "nan" would lose the sign and the payload of a NaN.
-    if array.dtype.kind not in "biu" and np.isnan(array).any():
-        return f"sha {constant.digest}"
-    items = ", ".join(repr(item) for item in array.reshape(-1).tolist())
-    return f"= [{items}]"
-
-
-def _post_text(post: PostOp) -> str:
-    operand = "" if post.operand is None else f", {post.operand}"
-    return f"{post.op}({post.alpha!r}, {post.beta!r}{operand})"
-
-
-def _node_text(graph: Graph, node: Node) -> str:
-    results = ", ".join(_value_text(graph.values[name]) for name in node.outputs)
-    text = f"{results} = {node.op}({', '.join(_ref(name) for name in node.inputs)})"
-    if node.attrs:
-        attrs = ", ".join(f"{key}={_attr_text(value)}" for key, value in node.attrs)
-        text += f" {{{attrs}}}"
-    if node.post_ops:
-        text += f" post [{', '.join(_post_text(post) for post in node.post_ops)}]"
-    return f"{text} {json.dumps(node.name)}"
-
-
-def _tail_text(tail: Tail) -> str:
-    lists = ", ".join(f"{key}={_attr_text(getattr(tail, key))}" for key in _TAIL_LISTS)
-    return f"tail {{{lists}}} sha {tail.model.digest}"
-
-
-def to_text(graph: Graph) -> str:
-    """Return the text form of a graph."""
-    inputs = ", ".join(_value_text(graph.values[name]) for name in graph.inputs)
-    lines = [f"graph {json.dumps(graph.name)} ({inputs}) {{"]
-    for name, constant in graph.constants.items():
-        lines.append(f"  const {_value_text(graph.values[name])} {_constant_text(constant)}")
-    lines += [f"  {_node_text(graph, node)}" for node in graph.nodes]
-    if graph.tail is not None:
-        lines.append(f"  {_tail_text(graph.tail)}")
-    lines.append(f"  return {', '.join(_ref(name) for name in graph.outputs)}".rstrip())
-    return "\n".join([*lines, "}"]) + "\n"
-
-
-# --- parsing ------------------------------------------------------------------------------------
+__all__ = ["from_text"]
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -227,10 +150,10 @@ class _Parser:
         lists = {
             key: tuple(str(item) for item in value)
             for key, value in found.items()
-            if key in _TAIL_LISTS and isinstance(value, tuple)
+            if key in TAIL_LISTS and isinstance(value, tuple)
         }
-        if len(lists) != len(_TAIL_LISTS):
-            raise self.fail(f"a tail with {', '.join(_TAIL_LISTS)}")
+        if len(lists) != len(TAIL_LISTS):
+            raise self.fail(f"a tail with {', '.join(TAIL_LISTS)}")
         self.take("word", "sha")
         return Tail(self.stored(), **lists)
 
@@ -301,7 +224,7 @@ def from_text(text: str, constants: Mapping[str, Constant] | None = None) -> Gra
     """Return the graph that a text describes.
 
     Args:
-        text: what :func:`to_text` printed.
+        text: what :func:`~stridewise.graph.graph.to_text` printed.
         constants: where the constants that are named by digest are found; the keys don't matter.
 
     Raises:

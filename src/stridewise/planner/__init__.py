@@ -1,13 +1,13 @@
 """Planning: what every tensor means, how each is stored, and which kernel computes each node."""
 
-from stridewise.planner.check import Expectations, check
 from stridewise.planner.derive import Derived, Provenance, derive
-from stridewise.planner.diff import NodeChange, PlanDiff
-from stridewise.planner.moves import Move
-from stridewise.planner.plan import Decision, Plan, Reorder, make_plan, make_plans
-from stridewise.planner.savings import Saving
-from stridewise.planner.what_if import Pin, Regret
-from stridewise.planner.why import Alternative, Why
+from stridewise.planner.plan import Decision, Pin, PlanData, Reorder
+from stridewise.planner.questions.check import Expectations, check
+from stridewise.planner.questions.diff import NodeChange, PlanDiff
+from stridewise.planner.questions.moves import Move
+from stridewise.planner.questions.savings import Saving
+from stridewise.planner.questions.what_if import Regret
+from stridewise.planner.questions.why import Alternative, Why
 
 __all__ = [
     "Alternative",
@@ -17,7 +17,7 @@ __all__ = [
     "Move",
     "NodeChange",
     "Pin",
-    "Plan",
+    "PlanData",
     "PlanDiff",
     "Provenance",
     "Regret",
@@ -26,6 +26,4 @@ __all__ = [
     "Why",
     "check",
     "derive",
-    "make_plan",
-    "make_plans",
 ]

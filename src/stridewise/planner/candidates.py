@@ -19,12 +19,12 @@ from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal, Value
 from stridewise.ops.geometry import user_format
 from stridewise.ops.kernels import KernelOption, KernelSpec
-from stridewise.planner.boundary import Boundary, boundary
-from stridewise.planner.context import NodeContext, Pairs, Storages, placing
 from stridewise.planner.cost import KernelCost, KernelOracle, Progress
-from stridewise.planner.host import host_option, host_refusal
+from stridewise.planner.problem.context import NodeContext, Pairs, Storages, placing
+from stridewise.planner.problem.fallback_kernel import host_option, host_refusal
+from stridewise.planner.problem.io_formats import Boundary, boundary
+from stridewise.planner.problem.weight_limit import within_weight_limit
 from stridewise.planner.targets import Target
-from stridewise.planner.weights import within_weight_limit
 
 __all__ = ["Candidate", "Candidates", "Move", "enumerate_candidates", "user_moves"]
 

@@ -8,8 +8,12 @@ from importlib import metadata
 from itertools import accumulate
 
 from stridewise.ops.capability import graph_capability
-from stridewise.planner.partitions import find_hosted
-from stridewise.planner.plan import Plan
+from stridewise.planner.plan import PlanData
+from stridewise.planner.questions.moves import find_moves, find_views
+from stridewise.planner.questions.partitions import find_hosted, find_partitions
+from stridewise.planner.questions.savings import find_savings
+from stridewise.profile import Memory, Profile
+from stridewise.program import ArenaBlock, CopyStep, Program
 from stridewise.report.data import (
     Arena,
     Bar,
@@ -26,8 +30,6 @@ from stridewise.report.drawing import Drawing, Regret, clean, refusal_row
 from stridewise.report.fold import repeats, stretches
 from stridewise.report.formats import Formats
 from stridewise.report.movers import find_movers, find_placed
-from stridewise.runtime.executor import Memory, Profile
-from stridewise.runtime.program import ArenaBlock, CopyStep, Program
 
 __all__ = ["MOST_BOXES", "collect"]
 
@@ -105,27 +107,27 @@ def _arena(program: Program, drawing: Drawing, formats: Formats) -> Arena:
     )
 
 
-def _machine(plan: Plan) -> str:
+def _machine(plan: PlanData) -> str:
     """Return what runs the plan, and how often for one call."""
     return f"{plan.machine}; {plan.split}" if plan.split.parts > 1 else str(plan.machine)
 
 
-def _moves(plan: Plan, program: Program | None) -> tuple[Move, ...]:
+def _moves(plan: PlanData, program: Program | None) -> tuple[Move, ...]:
     """Return every step that only moves bytes: the plan's, and copies that lowering added."""
-    found = [Move(clean(m.node_or_tensor), m.kind, m.nbytes) for m in plan.moves]
+    found = [Move(clean(m.node_or_tensor), m.kind, m.nbytes) for m in find_moves(plan)]
     steps = () if program is None else program.steps
     copies = [step for step in steps if isinstance(step, CopyStep)]
     return (*found, *(Move(clean(step.node), "copy", step.nbytes) for step in copies))
 
 
-def _bars(plan: Plan) -> tuple[Bar, ...]:
+def _bars(plan: PlanData) -> tuple[Bar, ...]:
     return tuple(
         Bar(item.name, item.cost_ns, item.reorders, item.measured_ns, item.name == plan.name)
-        for item in plan.compare()
+        for item in plan.comparisons
     )
 
 
-def _parts(plan: Plan) -> tuple[Part, ...]:
+def _parts(plan: PlanData) -> tuple[Part, ...]:
     """Return what runs where, unless all of it is native."""
     if graph_capability(plan.graph).is_native:
         return ()
@@ -138,11 +140,11 @@ def _parts(plan: Plan) -> tuple[Part, ...]:
             part.reorders,
             part.reorder_ns,
         )
-        for part in plan.partitions
+        for part in find_partitions(plan)
     )
 
 
-def _hosted(plan: Plan) -> tuple[Hosted, ...]:
+def _hosted(plan: PlanData) -> tuple[Hosted, ...]:
     return tuple(
         Hosted(
             item.operator,
@@ -165,7 +167,7 @@ def _measured(profile: Profile | None) -> dict[str, float] | None:
 
 
 def collect(
-    plan: Plan,
+    plan: PlanData,
     program: Program | None = None,
     profile: Profile | None = None,
     regrets: Iterable[Regret] = (),
@@ -202,10 +204,10 @@ def collect(
         unattributed_ns=sum(left.values()),
         bars=_bars(plan),
         moves=_moves(plan, program),
-        views=tuple(map(clean, plan.views)),
+        views=tuple(map(clean, find_views(plan))),
         movers=find_movers(plan, others or {}),
         placed=find_placed(plan),
-        savings=tuple(clean(str(saving)) for saving in plan.savings()),
+        savings=tuple(clean(str(saving)) for saving in find_savings(plan)),
         parts=_parts(plan),
         hosted=_hosted(plan),
         formats=formats.uses(),

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from stridewise.runtime.executor import Memory
+from stridewise.profile import Memory
 
 __all__ = [
     "Arena",

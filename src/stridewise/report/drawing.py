@@ -9,10 +9,10 @@ from typing import Protocol
 from stridewise.formats import Format
 from stridewise.graph import Node, Refusal
 from stridewise.planner.candidates import Candidate
-from stridewise.planner.plan import Decision, Plan, Reorder
+from stridewise.planner.plan import Decision, PlanData, Reorder
+from stridewise.program import copy_labels, output_labels, reorder_label
 from stridewise.report.data import Choice, Edge, Port, RefusalRow, RegretRow, Vertex
 from stridewise.report.formats import Formats
-from stridewise.runtime.schedule import copy_labels, output_labels, reorder_label
 
 __all__ = ["Drawing", "Regret", "clean", "refusal_row"]
 
@@ -58,7 +58,7 @@ class Drawing:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: PlanData,
         formats: Formats,
         measured: Mapping[str, float] | None,
         regrets: Iterable[Regret],

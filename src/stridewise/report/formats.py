@@ -6,7 +6,7 @@ from stridewise.errors import FormatError
 from stridewise.formats import Block, Format
 from stridewise.formats.picture import svg
 from stridewise.ops.geometry import user_format
-from stridewise.planner.plan import Plan
+from stridewise.planner.plan import PlanData
 from stridewise.report.data import FormatUse
 from stridewise.tensor import TensorDesc
 
@@ -36,7 +36,7 @@ def _picture(fmt: Format) -> str:
 class Formats:
     """Every stored tensor's format, and the number under which the page knows it."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PlanData) -> None:
         self._plan = plan
         self._sizes: dict[str, list[int]] = {}
         self.known: dict[str, Format] = {}

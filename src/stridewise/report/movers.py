@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from stridewise.planner.alone import each_for_itself
-from stridewise.planner.moves import moves_of
-from stridewise.planner.plan import Plan
+from stridewise.planner.plan import PlanData
+from stridewise.planner.problem.alone import each_for_itself
+from stridewise.planner.questions.moves import find_moves, find_views, moves_of
 from stridewise.report.data import Mover, Placed
 
 __all__ = ["find_movers", "find_placed"]
@@ -18,7 +18,7 @@ def _mover(name: str, kinds: Mapping[str, int]) -> Mover:
     return Mover(name, sum(kinds.values()), tuple(ordered))
 
 
-def _alone(plan: Plan) -> Counter[str] | None:
+def _alone(plan: PlanData) -> Counter[str] | None:
     """Return the steps of the plan in which each operator decides for itself."""
     found = each_for_itself(plan.graph, plan.candidates)
     if found is None:
@@ -31,7 +31,7 @@ def _alone(plan: Plan) -> Counter[str] | None:
     return +kinds
 
 
-def find_movers(plan: Plan, others: Mapping[str, Mapping[str, int]]) -> tuple[Mover, ...]:
+def find_movers(plan: PlanData, others: Mapping[str, Mapping[str, int]]) -> tuple[Mover, ...]:
     """Return the number of steps that only move bytes, by operator.
 
     Args:
@@ -41,7 +41,7 @@ def find_movers(plan: Plan, others: Mapping[str, Mapping[str, int]]) -> tuple[Mo
     ops = {node.name: node.op for node in plan.graph.nodes}
     own = Counter(
         plan.target.reorder if move.kind == "reorder" else ops[move.node_or_tensor]
-        for move in plan.moves
+        for move in find_moves(plan)
     )
     found = [_mover("this plan", own)]
     alone = _alone(plan)
@@ -50,11 +50,11 @@ def find_movers(plan: Plan, others: Mapping[str, Mapping[str, int]]) -> tuple[Mo
     return (*found, *(_mover(name, kinds) for name, kinds in others.items()))
 
 
-def find_placed(plan: Plan) -> tuple[Placed, ...]:
+def find_placed(plan: PlanData) -> tuple[Placed, ...]:
     """Return, for each operator that some node computes without moving a byte, how many do."""
     ops = {node.name: node.op for node in plan.graph.nodes}
-    free = Counter(ops[name] for name in plan.views)
-    copied = Counter(ops[move.node_or_tensor] for move in plan.moves if move.kind == "copy")
+    free = Counter(ops[name] for name in find_views(plan))
+    copied = Counter(ops[move.node_or_tensor] for move in find_moves(plan) if move.kind == "copy")
     return tuple(
         Placed(op, free[op], free[op] + copied[op])
         for op in dict.fromkeys(ops.values())

@@ -7,18 +7,22 @@ import hashlib
 import math
 from collections.abc import Mapping
 from functools import cache
+from html import escape
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from stridewise.planner.plan import Plan
+from stridewise.planner.plan import PlanData
+from stridewise.planner.questions.what_if import regrets
+from stridewise.profile import Memory, Profile
+from stridewise.program import Program
 from stridewise.report.collect import collect
 from stridewise.report.data import Report, to_json
-from stridewise.runtime.executor import Memory, Profile
-from stridewise.runtime.program import Program
 
-__all__ = ["embedded_json", "render", "to_html"]
+__all__ = ["embedded_json", "framed", "render", "to_html"]
+
+_FRAME_HEIGHT = 820
 
 # What could end the element that holds the data, or begin a comment in it. Everything outside of
 # ASCII, U+2028 among it, is escaped by the JSON encoder already.
@@ -125,7 +129,7 @@ def render(report: Report) -> str:
 
 
 def to_html(
-    plan: Plan,
+    plan: PlanData,
     program: Program | None = None,
     profile: Profile | None = None,
     others: Mapping[str, Mapping[str, int]] | None = None,
@@ -137,5 +141,17 @@ def to_html(
     their largest tensors only.
     """
     largest = max(_LEAST_REGRETS, _REGRET_WORK // max(len(plan.decisions), 1))
-    regrets = plan.regrets(limit=largest)
-    return render(collect(plan, program, profile, regrets, others, memory))
+    found = regrets(plan, limit=largest)
+    return render(collect(plan, program, profile, found, others, memory))
+
+
+def framed(page: str) -> str:
+    """Return a page as a frame of its own inside another page, where it can reach nothing.
+
+    Notebooks show this: styles stay apart, and the sandbox lets scripts touch the frame alone.
+    """
+    source = escape(page, quote=True)
+    return (
+        f'<iframe title="Stridewise report" sandbox="allow-scripts" srcdoc="{source}" '
+        f'width="100%" height="{_FRAME_HEIGHT}" style="border: 0"></iframe>'
+    )

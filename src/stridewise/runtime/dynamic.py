@@ -16,8 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from stridewise.errors import InputError, UnknownValueError, describe
 from stridewise.graph import InputSpec, Refusal, Signature
-from stridewise.planner.plan import Plan
-from stridewise.runtime.executor import CompiledModel, Memory, Profile
+from stridewise.planning import Plan
+from stridewise.profile import Memory, Profile
+from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.inputs import of_dtype
 from stridewise.runtime.model import Model
 from stridewise.runtime.programs import ProgramCache

@@ -17,57 +17,22 @@ from stridewise.formats import Format
 from stridewise.graph import Graph, Value
 from stridewise.ops.geometry import storage_shape
 from stridewise.ops.kernels import HOST, KernelSpec
-from stridewise.planner.page import Page, framed
-from stridewise.planner.plan import Plan
 from stridewise.planner.split import Split
+from stridewise.planning import Plan
+from stridewise.profile import Memory, Profile, ProfileRow
+from stridewise.program import KernelStep, Program, Written, reorder_label
 from stridewise.runtime.arrays import empty
-from stridewise.runtime.chrome_trace import chrome_trace
 from stridewise.runtime.fallback import TailRun
 from stridewise.runtime.inputs import as_array, in_order
 from stridewise.runtime.lower import lower
 from stridewise.runtime.model import Model
 from stridewise.runtime.native import Kernels, NativeProgram, check_layouts
-from stridewise.runtime.program import KernelStep, Program, Written
-from stridewise.runtime.schedule import reorder_label
 from stridewise.runtime.streams import Streams
 from stridewise.runtime.weights import Weights, WeightStore
 
-__all__ = ["PAGE", "CompiledModel", "Face", "Memory", "Profile", "ProfileRow"]
+__all__ = ["CompiledModel", "Face"]
 
 Array = NDArray[Any]
-
-PAGE: Page[[CompiledModel, Profile | None]] = Page()
-"""Draws a model and a profile of it; :mod:`stridewise.api` hands in what does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What a compiled model occupies, in bytes.
-
-    Attributes:
-        arena: activations and scratchpads of one run, of all parts of it that run at the same
-            time; each stream has an arena of its own.
-        arena_lower_bound: no arrangement of the same tensors needs less.
-        packed_weights: constants in the formats that kernels want, those of other programs too.
-        winograd_weights: the part of these that Winograd kernels have transformed.
-        shared_weights: how much of these is packed once for programs of several shapes.
-        originals: weights beside the packed ones that the model keeps in memory; those that are
-            still in their file do not count.
-        streams: how many arenas there are once as many requests have run at the same time.
-    """
-
-    arena: int
-    arena_lower_bound: int
-    packed_weights: int
-    winograd_weights: int = 0
-    shared_weights: int = 0
-    originals: int = 0
-    streams: int = 1
-
-    @property
-    def arenas(self) -> int:
-        """The arenas of all streams."""
-        return self.arena * self.streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,60 +70,6 @@ def _shaped(graph: Graph, shaped: Callable[[tuple[int, ...]], tuple[int, ...]]) 
         value = graph.values[name]
         values[name] = replace(value, type=replace(value.type, shape=shaped(value.shape)))
     return Graph(graph.name, graph.inputs, graph.outputs, (), values, {})
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileRow:
-    """One step: what it was for, what was predicted and what was measured, in ns.
-
-    Attributes:
-        node: the node or tensor that it is for.
-        kernel: the primitive and its implementation, or what else it is.
-        predicted_ns: predicted time.
-        measured_ns: measured time, the median over the runs.
-        formats: storage of inputs and outputs, ``"NCHW -> NHWC"``; "" for fills and copies.
-    """
-
-    node: str
-    kernel: str
-    predicted_ns: float
-    measured_ns: float
-    formats: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """Times of every step, medians over several runs."""
-
-    rows: tuple[ProfileRow, ...]
-    runs: int
-
-    @property
-    def predicted_ns(self) -> float:
-        """Predicted time of all steps."""
-        return sum(row.predicted_ns for row in self.rows)
-
-    @property
-    def measured_ns(self) -> float:
-        """Measured time of all steps."""
-        return sum(row.measured_ns for row in self.rows)
-
-    def to_chrome_trace(self) -> str:
-        """Return the steps, end to end, as JSON that Perfetto and ``chrome://tracing`` open."""
-        return chrome_trace(self.rows, self.runs)
-
-    def __str__(self) -> str:
-        lines = [
-            f"{row.measured_ns / 1e3:9.1f} us  predicted {row.predicted_ns / 1e3:9.1f} us  "
-            f"{row.kernel:<36} {row.node}"
-            for row in self.rows
-        ]
-        error = self.measured_ns / self.predicted_ns - 1 if self.predicted_ns else 0.0
-        lines.append(
-            f"{self.measured_ns / 1e3:9.1f} us  predicted {self.predicted_ns / 1e3:9.1f} us  "
-            f"in total, {error:+.1%}, medians of {self.runs} runs"
-        )
-        return "\n".join(lines) + "\n"
 
 
 def _formats(plan: Plan) -> dict[str, str]:
@@ -433,9 +344,14 @@ class CompiledModel(Model):
         Raises:
             InputError: as for :meth:`profile`.
         """
-        return PAGE(self, None if inputs is None else self.profile(inputs, runs))
+        from stridewise.report import to_html  # noqa: PLC0415 (jinja2 takes time to load)
+
+        profile = None if inputs is None else self.profile(inputs, runs)
+        return to_html(self.plan, self.program, profile, memory=self.memory)
 
     def _repr_html_(self) -> str:
+        from stridewise.report import framed  # noqa: PLC0415 (as above)
+
         return framed(self.report_html())
 
     def trace(

@@ -28,7 +28,7 @@ from stridewise.errors import (
 from stridewise.graph import Graph, Node, ResultType, Tail
 from stridewise.ops.fallback import OP, RUNNER
 from stridewise.ops.geometry import user_format
-from stridewise.planner.plan import Plan
+from stridewise.planning import Plan
 from stridewise.runtime.host import HOST_FUNCTIONS, HostFunction
 
 __all__ = ["INSTALL", "ClusterFunction", "OnnxRuntime", "TailRun", "is_installed", "run_model"]

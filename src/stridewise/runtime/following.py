@@ -8,8 +8,8 @@ from dataclasses import replace
 from stridewise.graph import Refusal
 from stridewise.ops.kernels import KernelSpec
 from stridewise.planner.cost import KernelCost, KernelOracle, Progress
-from stridewise.planner.follow import likeness
-from stridewise.planner.plan import Plan
+from stridewise.planner.questions.follow import likeness
+from stridewise.planning import Plan
 from stridewise.runtime.library import load_core
 from stridewise.runtime.primitives import implementations
 

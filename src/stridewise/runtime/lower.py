@@ -6,9 +6,8 @@ from itertools import accumulate
 from typing import Protocol
 
 from stridewise.ops.kernels import HOST, KernelSpec
-from stridewise.planner.plan import Plan
-from stridewise.runtime.memory import Life, arrange, lower_bound
-from stridewise.runtime.program import (
+from stridewise.planning import Plan
+from stridewise.program import (
     ArenaBlock,
     ArenaTensor,
     Binding,
@@ -21,6 +20,7 @@ from stridewise.runtime.program import (
     Step,
     Written,
 )
+from stridewise.runtime.memory import Life, arrange, lower_bound
 from stridewise.runtime.schedule import (
     Action,
     ConstantArg,

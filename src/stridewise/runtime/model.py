@@ -7,16 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast, overload
+from typing import Any, Self, cast, overload
 
 from numpy.typing import NDArray
 
 from stridewise.graph import Graph
-from stridewise.planner.plan import Plan
+from stridewise.planning import Plan
+from stridewise.profile import Profile
 from stridewise.runtime.streams import Streams
-
-if TYPE_CHECKING:
-    from stridewise.runtime.executor import Profile
 
 __all__ = ["Model", "Source"]
 

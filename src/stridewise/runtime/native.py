@@ -11,16 +11,16 @@ from stridewise.dtypes import dtype_of
 from stridewise.errors import ExecutionError, describe
 from stridewise.graph import Graph, TensorType
 from stridewise.ops.kernels import HOST, KernelSpec
-from stridewise.runtime.host import host_call
-from stridewise.runtime.library import load_core
-from stridewise.runtime.primitives import create, role_argument
-from stridewise.runtime.program import (
+from stridewise.program import (
     CopyStep,
     FillStep,
     KernelStep,
     Program,
     Ref,
 )
+from stridewise.runtime.host import host_call
+from stridewise.runtime.library import load_core
+from stridewise.runtime.primitives import create, role_argument
 from stridewise.runtime.weights import Weights
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.graph import Constant
+from stridewise.program import PackedConstant
 from stridewise.runtime.library import load_core
 from stridewise.runtime.memory import ALIGNMENT
 from stridewise.runtime.primitives import pack_into, packs_itself, role_argument
-from stridewise.runtime.program import PackedConstant
 
 if TYPE_CHECKING:
     from stridewise import _core

@@ -28,17 +28,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
+from stridewise import program as program_module
 from stridewise.dtypes import DType
 from stridewise.formats import Format
-from stridewise.formats import format as format_room
+from stridewise.formats import data as format_module
 from stridewise.graph import Graph, TensorType, Value
 from stridewise.ops.kernels import KernelSpec, MemorySpec, PostOpSpec
 from stridewise.planner.split import Split
-from stridewise.runtime import program as program_room
+from stridewise.program import Program
 from stridewise.runtime.executor import Face
 from stridewise.runtime.fingerprint import Fingerprint, OutputSums
 from stridewise.runtime.library import load_core
-from stridewise.runtime.program import Program
 from stridewise.runtime.weights import Weights
 from stridewise.tensor import TensorDesc
 from stridewise.tensor.desc import View
@@ -58,7 +58,7 @@ _LARGEST_DOCUMENT = 1 << 28
 _ABANDONED_S = 3600.0
 """Age of a draft that nobody is writing any more."""
 
-_ROOMS = (format_room, program_room)
+_MODULES = (format_module, program_module)
 _CLASSES = (
     DType, Face, Format, Graph, KernelSpec, MemorySpec, OutputSums, PostOpSpec, Split, TensorDesc,
     TensorType, Value, View,
@@ -119,8 +119,9 @@ class Ready:
 
 
 def _known_classes() -> dict[tuple[str, str], type]:
-    rooms = [item for room in _ROOMS for item in vars(room).values() if isinstance(item, type)]
-    own = [item for item in rooms if item.__module__.startswith("stridewise.")]
+    items = [item for module in _MODULES for item in vars(module).values()]
+    types = [item for item in items if isinstance(item, type)]
+    own = [item for item in types if item.__module__.startswith("stridewise.")]
     return {(item.__module__, item.__qualname__): item for item in (*_CLASSES, *own, Ready)}
 
 

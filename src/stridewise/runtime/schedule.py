@@ -18,7 +18,15 @@ from stridewise.ops.geometry import user_format
 from stridewise.ops.kernels import Alias, Arg, KernelSpec
 from stridewise.planner.candidates import Candidate
 from stridewise.planner.cost import KernelCost
-from stridewise.planner.plan import Plan, Reorder
+from stridewise.planner.plan import Reorder
+from stridewise.planning import Plan
+from stridewise.program import (
+    caller_label,
+    constant_label,
+    operand_label,
+    piece_label,
+    reorder_label,
+)
 from stridewise.tensor import TensorDesc
 
 __all__ = [
@@ -27,10 +35,7 @@ __all__ = [
     "Place",
     "Schedule",
     "Stored",
-    "copy_labels",
     "make_schedule",
-    "output_labels",
-    "reorder_label",
 ]
 
 _FOREVER = 1 << 60
@@ -165,38 +170,6 @@ class Schedule:
     stored: list[Stored] = field(default_factory=list[Stored])
 
 
-def reorder_label(reorder: Reorder) -> str:
-    """Return what the step of a reorder is for, as programs and profiles call it."""
-    return f"{reorder.tensor}: {reorder.source} -> {reorder.target}"
-
-
-def _piece(node: str, value: str) -> str:
-    return f"{node} (piece {value})"
-
-
-def _operand(node: str, value: str) -> str:
-    return f"{node} (operand {value})"
-
-
-def _to_caller(value: str) -> str:
-    return f"{value} (to the caller)"
-
-
-def _constant(value: str) -> str:
-    return f"{value} (constant)"
-
-
-def copy_labels(node: Node) -> tuple[str, ...]:
-    """Return what programs and profiles call the copies that a node may need beside its kernel."""
-    names = dict.fromkeys(name for name in node.inputs if name)
-    return tuple(label(node.name, name) for name in names for label in (_piece, _operand))
-
-
-def output_labels(value: str) -> tuple[str, ...]:
-    """Return what programs and profiles call the copies that may bring a value to the caller."""
-    return _to_caller(value), _constant(value)
-
-
 @dataclass(frozen=True, slots=True)
 class _Sources:
     """A node and its inputs as they are stored; None for constants and absent ones."""
@@ -323,12 +296,12 @@ class _Scheduler:
             if source.parent is None and source.space == "arena":
                 source.parent = (result, offset)
             else:
-                why = _piece(node.name, source.value)
+                why = piece_label(node.name, source.value)
                 self.copy(why, Place(source), Place(result, offset), source.desc.nbytes)
             return None
         copy = None
         if alias.kind == "accumulate":
-            why = _operand(node.name, source.value)
+            why = operand_label(node.name, source.value)
             copy = self.copy(why, Place(source), Place(result), source.desc.nbytes)
         return source, result, copy
 
@@ -348,7 +321,7 @@ class _Scheduler:
             target = Stored(name, desc, space="output", index=index)
             if name in self.graph.constants:
                 source = ConstantArg(name)
-                self.copy(_constant(name), source, Place(target), desc.nbytes)
+                self.copy(constant_label(name), source, Place(target), desc.nbytes)
                 continue
             stored = self.get(name, fmt)
             root, offset = stored.root()
@@ -356,7 +329,7 @@ class _Scheduler:
                 root.space, root.index = "output", index
                 stored.last = _FOREVER
             else:
-                self.copy(_to_caller(name), Place(stored), Place(target), desc.nbytes)
+                self.copy(caller_label(name), Place(stored), Place(target), desc.nbytes)
 
     # --- overwriting ---
 

@@ -9,7 +9,7 @@ where they should, and that nothing depends on padding. Speed is no aim.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -19,17 +19,16 @@ from stridewise.graph import Node
 from stridewise.ops import evaluate
 from stridewise.ops.geometry import user_format
 from stridewise.planner.candidates import Candidate
-from stridewise.planner.plan import Plan, Reorder
+from stridewise.planner.plan import Reorder
 from stridewise.planner.targets import TableTarget
+from stridewise.planning import Plan
+from stridewise.profile import Profile
 from stridewise.runtime.fallback import TailRun
 from stridewise.runtime.inputs import as_array, in_order
 from stridewise.runtime.model import Model
 from stridewise.runtime.storage import StoredTensor, pack, store, unpack
 from stridewise.runtime.streams import Streams
 from stridewise.tensor import TensorDesc
-
-if TYPE_CHECKING:
-    from stridewise.runtime.executor import Profile
 
 __all__ = ["SimulatedModel"]
 

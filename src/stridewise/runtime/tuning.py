@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 
 from stridewise.ops.kernels import KernelSpec
 from stridewise.planner.cost import Corrected, KernelOracle
-from stridewise.planner.plan import Plan
+from stridewise.planning import Plan
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.contest import failure, run_in_turn
 from stridewise.runtime.executor import CompiledModel

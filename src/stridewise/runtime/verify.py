@@ -20,7 +20,8 @@ from stridewise.graph import Graph, Node, Value
 from stridewise.ops import evaluate
 from stridewise.ops.geometry import storage_shape, user_format
 from stridewise.planner.candidates import Candidate
-from stridewise.planner.plan import Plan
+from stridewise.planning import Plan
+from stridewise.program import Written
 from stridewise.runtime.closeness import (
     Difference,
     compare,
@@ -31,7 +32,6 @@ from stridewise.runtime.closeness import (
 )
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.inputs import as_array, made_up
-from stridewise.runtime.program import Written
 from stridewise.runtime.schedule import reorder_label
 from stridewise.runtime.storage import StoredTensor, store
 from stridewise.runtime.verification import RUN, Verdict, VerificationRow

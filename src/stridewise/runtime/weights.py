@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from stridewise.graph import Constant, Graph
 from stridewise.ops.winograd import packed_nbytes
+from stridewise.program import PackedConstant
 from stridewise.runtime.library import load_core
 from stridewise.runtime.packing import Packing, pack_all
-from stridewise.runtime.program import PackedConstant
 
 if TYPE_CHECKING:
     from stridewise import _core

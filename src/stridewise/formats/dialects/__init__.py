@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 
 from stridewise.errors import FormatError, describe
+from stridewise.formats.data import FormatData
 from stridewise.formats.dialects import (
     acl,
     ascend,
@@ -34,7 +35,6 @@ from stridewise.formats.dialects import (
     xnnpack,
 )
 from stridewise.formats.dialects.dialect import Dialect, Parameters
-from stridewise.formats.format import Format
 
 __all__ = [
     "DIALECTS",
@@ -124,9 +124,9 @@ def _unknown(text: str, candidates: tuple[str, ...], where: str) -> FormatError:
 
 def readings(
     text: str, parameters: Parameters | None = None
-) -> tuple[dict[str, Format], dict[str, FormatError]]:
+) -> tuple[dict[str, FormatData], dict[str, FormatError]]:
     """Return what a spelling means in each dialect that knows it, and who refuses it and why."""
-    meant: dict[str, Format] = {}
+    meant: dict[str, FormatData] = {}
     refused: dict[str, FormatError] = {}
     for name, dialect in DIALECTS.items():
         try:
@@ -139,16 +139,13 @@ def readings(
     return meant, refused
 
 
-@lru_cache(maxsize=1024)
-def parse(text: str, dialect: str | None = None, parameters: Parameters | None = None) -> Format:
+def parse(
+    text: str, dialect: str | None = None, parameters: Parameters | None = None
+) -> FormatData:
     """Return the format that ``text`` names in a dialect, or in the only one that knows it.
 
     Raises:
-        FormatError: the dialect is unknown; nobody has a format of that name; dialects disagree
-            and none was given; or the format cannot be expressed.
-
-    >>> parse("NHWC").order
-    ('N', 'H', 'W', 'C')
+        FormatError: as for :func:`stridewise.formats.parse`.
     """
     if dialect is not None:
         system = find(dialect)
@@ -177,9 +174,9 @@ def parse(text: str, dialect: str | None = None, parameters: Parameters | None =
 
 
 @lru_cache(maxsize=256)
-def _spellings(dialect: str, parameters: Parameters) -> tuple[dict[Format, str], str]:
+def _spellings(dialect: str, parameters: Parameters) -> tuple[dict[FormatData, str], str]:
     """Return the first name of each format, and a hint at parameters that names lacked."""
-    found: dict[Format, str] = {}
+    found: dict[FormatData, str] = {}
     lacked: dict[str, None] = {}
     system = DIALECTS[dialect]
     for name in system.names():
@@ -194,7 +191,7 @@ def _spellings(dialect: str, parameters: Parameters) -> tuple[dict[Format, str],
     return found, hint
 
 
-def spell(fmt: Format, dialect: str = "onednn", parameters: Parameters | None = None) -> str:
+def spell(fmt: FormatData, dialect: str = "onednn", parameters: Parameters | None = None) -> str:
     """Return the name of a format in a dialect.
 
     Raises:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 
+from stridewise.formats.data import FormatData
 from stridewise.formats.dialects.dialect import Dialect, Parameters, Table, first_equal
 from stridewise.formats.dialects.notation import walk
-from stridewise.formats.format import Format
 
 __all__ = ["DIALECT"]
 
@@ -32,7 +32,7 @@ _TABLE = Table(
 )
 
 
-def _parse(text: str, parameters: Parameters) -> Format | None:
+def _parse(text: str, parameters: Parameters) -> FormatData | None:
     match = _WEIGHTS.fullmatch(_TABLE.plain(text))
     if match is None:
         return _TABLE.parse(text, parameters)
@@ -46,7 +46,7 @@ def _names() -> tuple[str, ...]:
     return (*_TABLE.entries, *blocks, "OHWIo2i8", *pairs, *_TABLE.refused)
 
 
-def _spell(fmt: Format, parameters: Parameters) -> str | None:
+def _spell(fmt: FormatData, parameters: Parameters) -> str | None:
     weights = "OHWI" + "".join(f"{b.axis.lower()}{b.size}" for b in fmt.normal().blocks)
     return first_equal(_parse, fmt, parameters, (*_TABLE.entries, weights))
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from stridewise.formats.data import Block, FormatData, Pad, Split, nd
 from stridewise.formats.dialects.dialect import Dialect, Parameters, Table, need, refuse
 from stridewise.formats.dialects.notation import walk
-from stridewise.formats.format import Block, Format, Pad, Split, nd
 
 __all__ = ["DIALECT"]
 
@@ -34,12 +34,12 @@ def _c0(name: str, parameters: Parameters) -> int:
     return _C0.get(parameters.bits, _DEFAULT_C0)
 
 
-def _blocked(name: str, digits: str) -> Callable[[Parameters], Format]:
+def _blocked(name: str, digits: str) -> Callable[[Parameters], FormatData]:
     return lambda parameters: walk(digits.format(c0=_c0(name, parameters)))
 
 
-def _grouped(name: str, digits: str) -> Callable[[Parameters], Format]:
-    def made(parameters: Parameters) -> Format:
+def _grouped(name: str, digits: str) -> Callable[[Parameters], FormatData]:
+    def made(parameters: Parameters) -> FormatData:
         if parameters.groups > 1:
             why = "groups that share blocks, filled along the diagonal: no permutation"
             raise refuse(_TITLE, name, why)
@@ -49,28 +49,28 @@ def _grouped(name: str, digits: str) -> Callable[[Parameters], Format]:
     return made
 
 
-def _nz(name: str, c0: int | None = None) -> Callable[[Parameters], Format]:
-    def made(parameters: Parameters) -> Format:
+def _nz(name: str, c0: int | None = None) -> Callable[[Parameters], FormatData]:
+    def made(parameters: Parameters) -> FormatData:
         rank = 2 if parameters.rank is None else parameters.rank
         if rank < 2:
             why = "a vector, which the parts of Ascend's software lay out differently"
             raise refuse(_TITLE, name, why, "reshape it to a matrix")
         leading = ("B",) if rank == 3 else tuple(f"B{i}" for i in range(rank - 2))
         inner = Block("N", _c0(name, parameters) if c0 is None else c0)
-        return Format((*leading, "M", "N"), (*leading, "N", "M", Block("M", _M0), inner))
+        return FormatData((*leading, "M", "N"), (*leading, "N", "M", Block("M", _M0), inner))
 
     return made
 
 
-def _rnn_bias(parameters: Parameters) -> Format:
+def _rnn_bias(parameters: Parameters) -> FormatData:
     pads = (Pad("Hidden", _c0("ND_RNN_BIAS", parameters)),)
     walked = ("Gate", "Hidden")
     if parameters.hidden_size is None:
-        return Format(walked, walked, pads)
-    return Format(("a",), walked, pads, (Split("a", *walked, parameters.hidden_size),))
+        return FormatData(walked, walked, pads)
+    return FormatData(("a",), walked, pads, (Split("a", *walked, parameters.hidden_size),))
 
 
-def _nd(parameters: Parameters) -> Format:
+def _nd(parameters: Parameters) -> FormatData:
     if parameters.rank is None:
         raise need(_TITLE, "ND", "the number of axes", "give rank=")
     return nd(parameters.rank)

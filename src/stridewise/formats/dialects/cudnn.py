@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from stridewise.formats.data import FormatData
 from stridewise.formats.dialects.dialect import (
     Dialect,
     Entry,
@@ -19,15 +20,14 @@ from stridewise.formats.dialects.dialect import (
     need,
 )
 from stridewise.formats.dialects.notation import walk
-from stridewise.formats.format import Format
 
 __all__ = ["DIALECT"]
 
 _VECTOR = re.compile(r"(?:CUDNN_DATA_)?u?int8x(4|32)", re.IGNORECASE)
 
 
-def _vectors(digits: str) -> Callable[[Parameters], Format]:
-    def made(parameters: Parameters) -> Format:
+def _vectors(digits: str) -> Callable[[Parameters], FormatData]:
+    def made(parameters: Parameters) -> FormatData:
         match = _VECTOR.fullmatch(str(parameters.dtype))
         length = int(match[1]) if match else parameters.block
         if length not in (4, 32):

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 
 from stridewise.errors import FormatError
+from stridewise.formats.data import Block, Digit, FormatData, Pitch, nd
 from stridewise.formats.dialects.dialect import Dialect, Parameters, refuse
-from stridewise.formats.format import Block, Digit, Format, Pitch, nd
 
 __all__ = ["DIALECT"]
 
@@ -57,7 +57,7 @@ def _leaves(shape: _Tree, strides: _Tree) -> list[tuple[int, int]] | None:
     return found
 
 
-def _blocks(text: str, axes: tuple[str, ...], modes: list[list[tuple[int, int]]]) -> Format:
+def _blocks(text: str, axes: tuple[str, ...], modes: list[list[tuple[int, int]]]) -> FormatData:
     parts: list[tuple[int, Block]] = []
     for axis, mode in zip(axes, modes, strict=True):
         step = 1
@@ -76,10 +76,10 @@ def _blocks(text: str, axes: tuple[str, ...], modes: list[list[tuple[int, int]]]
             digits.append(Pitch(stride))
         digits.append(block)
         size = stride * block.size
-    return Format(axes, tuple(reversed(digits))).normal()
+    return FormatData(axes, tuple(reversed(digits))).normal()
 
 
-def _parse(text: str, parameters: Parameters) -> Format | None:
+def _parse(text: str, parameters: Parameters) -> FormatData | None:
     del parameters
     if re.fullmatch(r"Swizzle<[\w, ]*> ?(o|\u2218).*", text):
         raise refuse("CuTe", text, "exclusive or of address bits, which no digits express")
@@ -105,7 +105,7 @@ def _written(mode: list[tuple[int, int, int]], field: int) -> str:
     return parts[0] if len(parts) == 1 else f"({','.join(parts)})"
 
 
-def _spell(fmt: Format, parameters: Parameters) -> str | None:
+def _spell(fmt: FormatData, parameters: Parameters) -> str | None:
     """Return the layout of a format whose extents are all fixed."""
     fmt = fmt.normal()
     if fmt.order or fmt.steps or fmt.pads or not fmt.axes:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
+from stridewise.formats.data import FormatData
 from stridewise.formats.dialects.dialect import Dialect, Parameters, Table, first_equal
 from stridewise.formats.dialects.notation import walk
-from stridewise.formats.format import Format
 
 __all__ = ["DIALECT"]
 
@@ -46,7 +46,7 @@ _EXAMPLES = (
 )
 
 
-def _parse(text: str, parameters: Parameters) -> Format | None:
+def _parse(text: str, parameters: Parameters) -> FormatData | None:
     name = _TABLE.plain(text)
     if "TensorOpMultiplicand" in name:
         name = next(iter(_TABLE.refused))
@@ -58,7 +58,7 @@ def _parse(text: str, parameters: Parameters) -> Format | None:
     return None if template is None else walk(template.format(*numbers))
 
 
-def _spell(fmt: Format, parameters: Parameters) -> str | None:
+def _spell(fmt: FormatData, parameters: Parameters) -> str | None:
     sizes = [str(block.size) for block in fmt.normal().blocks]
     written = (f"{name}<{','.join(reversed(sizes))}>" for name, _ in _TEMPLATES)
     return first_equal(_parse, fmt, parameters, (*_TABLE.entries, *written))

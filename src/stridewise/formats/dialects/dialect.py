@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from stridewise.dtypes import DTYPES, DType
 from stridewise.errors import FormatError, describe
 from stridewise.formats.axes import canonical
+from stridewise.formats.data import FormatData, nd
 from stridewise.formats.dialects.notation import walk
-from stridewise.formats.format import Format, nd
 
 __all__ = ["Dialect", "Entry", "Parameters", "Table", "by_rank", "first_equal", "need", "refuse"]
 
@@ -57,7 +57,7 @@ class Parameters:
         return _BITS[name]
 
 
-Parse = Callable[[str, Parameters], Format | None]
+Parse = Callable[[str, Parameters], FormatData | None]
 
 
 def refuse(system: str, name: str, why: str, fix: str = "") -> FormatError:
@@ -92,12 +92,12 @@ class Dialect:
     title: str
     parse: Parse
     names: Callable[[], tuple[str, ...]]
-    spell: Callable[[Format, Parameters], str | None] | None = None
+    spell: Callable[[FormatData, Parameters], str | None] | None = None
     aliases: tuple[str, ...] = ()
     example: str = ""
 
 
-Entry = str | Callable[[Parameters], Format]
+Entry = str | Callable[[Parameters], FormatData]
 """A name's format: in the notation of :func:`~.notation.walk`, or made of the parameters."""
 
 
@@ -124,7 +124,7 @@ class Table:
         name = next((text[len(p) :] for p in self.prefixes if text.startswith(p)), text)
         return self.synonyms.get(name, name)
 
-    def parse(self, text: str, parameters: Parameters) -> Format | None:
+    def parse(self, text: str, parameters: Parameters) -> FormatData | None:
         """Return the format of a name; this is :attr:`Dialect.parse`."""
         name = self.plain(text)
         if name in self.refused:
@@ -140,7 +140,7 @@ class Table:
 
 
 def first_equal(
-    parse: Parse, fmt: Format, parameters: Parameters, candidates: Iterable[str]
+    parse: Parse, fmt: FormatData, parameters: Parameters, candidates: Iterable[str]
 ) -> str | None:
     """Return the first of the candidates that means ``fmt``; for names without a bound."""
     for name in candidates:
@@ -156,7 +156,7 @@ def first_equal(
 _BY_RANK = {2: "NC", 3: "NCW", 4: "NCHW", 5: "NCDHW"}
 
 
-def by_rank(parameters: Parameters, *, channels_last: bool = False) -> Format:
+def by_rank(parameters: Parameters, *, channels_last: bool = False) -> FormatData:
     """Return the row-major or channels-last format of ``rank``, which is 4 by default.
 
     Axes of other ranks than 2 to 5 have no usual names; of those, the second is the channels.
@@ -167,4 +167,4 @@ def by_rank(parameters: Parameters, *, channels_last: bool = False) -> Format:
     rank = 4 if parameters.rank is None else parameters.rank
     axes = canonical(_BY_RANK.get(rank, "")) or nd(rank).axes
     order = (*axes[:1], *axes[2:], *axes[1:2]) if channels_last else axes
-    return Format(axes, order)
+    return FormatData(axes, order)

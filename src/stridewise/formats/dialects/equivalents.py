@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from stridewise.errors import FormatError
 from stridewise.formats.axes import POSITIONAL
+from stridewise.formats.data import FormatData, Pad, Pitch, Policy
 from stridewise.formats.dialects import DIALECTS, Dialect, Parameters, find, spell
-from stridewise.formats.format import Format, Pad, Pitch, Policy
 
 __all__ = ["Equivalent", "equivalent", "equivalents", "padding_rule", "with_policy"]
 
@@ -37,14 +37,14 @@ class Equivalent:
     note: str
 
 
-def _padded(fmt: Format) -> tuple[str, ...]:
+def _padded(fmt: FormatData) -> tuple[str, ...]:
     """Return the axes that are padded: those with a multiple whose extent is not fixed."""
     free = dict.fromkeys((*fmt.axes, *fmt.order))
     fixed = {block.axis for block in fmt.blocks} - set(fmt.order)
     return tuple(axis for axis in free if fmt.multiple(axis) > 1 and axis not in fixed)
 
 
-def with_policy(fmt: Format, policy: Policy) -> Format:
+def with_policy(fmt: FormatData, policy: Policy) -> FormatData:
     """Return the format that puts elements in the same places under another rule of padding.
 
     >>> from stridewise.formats import parse
@@ -52,10 +52,10 @@ def with_policy(fmt: Format, policy: Policy) -> Format:
     True
     """
     pads = tuple(Pad(axis, fmt.multiple(axis), policy) for axis in _padded(fmt))
-    return Format(fmt.axes, fmt.digits, pads, fmt.steps)
+    return FormatData(fmt.axes, fmt.digits, pads, fmt.steps)
 
 
-def padding_rule(fmt: Format) -> str:
+def padding_rule(fmt: FormatData) -> str:
     """Return how a format pads, in words.
 
     >>> from stridewise.formats import parse
@@ -78,7 +78,7 @@ def padding_rule(fmt: Format) -> str:
     return "; ".join(parts) or "none"
 
 
-def _compared(fmt: Format, meant: Format) -> tuple[bool, str]:
+def _compared(fmt: FormatData, meant: FormatData) -> tuple[bool, str]:
     """Return whether a name's format pads as ``fmt`` does, and how the two differ."""
     notes: list[str] = []
     if meant.axes != fmt.axes:
@@ -96,7 +96,7 @@ def _compared(fmt: Format, meant: Format) -> tuple[bool, str]:
     return meant == fmt, "; ".join(notes)
 
 
-def _tried(fmt: Format, dialect: Dialect) -> Iterable[Format]:
+def _tried(fmt: FormatData, dialect: Dialect) -> Iterable[FormatData]:
     """Return the formats whose names would do, from equal to merely the same places."""
     named = [fmt]
     if dialect.name in _REUSING and "O" in fmt.axes and not {"N", "C"} & set(fmt.axes):
@@ -109,7 +109,7 @@ def _tried(fmt: Format, dialect: Dialect) -> Iterable[Format]:
             yield from (with_policy(renamed, policy) for policy in _POLICIES)
 
 
-def equivalent(fmt: Format, dialect: str, parameters: Parameters | None = None) -> Equivalent:
+def equivalent(fmt: FormatData, dialect: str, parameters: Parameters | None = None) -> Equivalent:
     """Return what one system calls a format.
 
     Raises:
@@ -135,6 +135,6 @@ def equivalent(fmt: Format, dialect: str, parameters: Parameters | None = None) 
     return Equivalent(system.name, None, False, why)
 
 
-def equivalents(fmt: Format, parameters: Parameters | None = None) -> tuple[Equivalent, ...]:
+def equivalents(fmt: FormatData, parameters: Parameters | None = None) -> tuple[Equivalent, ...]:
     """Return what each system calls a format, in the order of the dialects."""
     return tuple(equivalent(fmt, dialect, parameters) for dialect in DIALECTS)

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import re
 
+from stridewise.formats.data import FormatData
 from stridewise.formats.dialects.dialect import Dialect, Parameters, Table, first_equal
 from stridewise.formats.dialects.notation import walk
-from stridewise.formats.format import Format
 
 __all__ = ["DIALECT"]
 
 _PACKED = re.compile(r"C(\d{1,9})NHW\1")
 
 
-def _packed(block: int) -> Format:
+def _packed(block: int) -> FormatData:
     return walk(f"C N H W {block}*C")
 
 
@@ -34,12 +34,12 @@ _TABLE = Table(
 )
 
 
-def _parse(text: str, parameters: Parameters) -> Format | None:
+def _parse(text: str, parameters: Parameters) -> FormatData | None:
     match = _PACKED.fullmatch(text)
     return _packed(int(match[1])) if match else _TABLE.parse(text, parameters)
 
 
-def _spell(fmt: Format, parameters: Parameters) -> str | None:
+def _spell(fmt: FormatData, parameters: Parameters) -> str | None:
     block = fmt.multiple("C")
     return first_equal(_parse, fmt, parameters, (*_TABLE.entries, f"C{block}NHW{block}"))
 

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import re
 
+from stridewise.formats.data import FormatData
 from stridewise.formats.dialects.dialect import Dialect, Parameters
 from stridewise.formats.dialects.notation import read
-from stridewise.formats.format import Format
 
 __all__ = ["DIALECT"]
 
 _WHOLE = re.compile(r"(?P<axes>[^:\s]*): (?P<clauses>.+)")
 
 
-def _parse(text: str, parameters: Parameters) -> Format | None:
+def _parse(text: str, parameters: Parameters) -> FormatData | None:
     del parameters
     match = _WHOLE.fullmatch(text)
     if match is None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
+from stridewise.formats.data import Block, Digit, FormatData, Pitch
 from stridewise.formats.dialects.dialect import Dialect, Parameters, first_equal
-from stridewise.formats.format import Block, Digit, Format, Pitch
 
 __all__ = ["DIALECT"]
 
@@ -19,7 +19,7 @@ _AXES = (("W",), ("H", "W"), ("C", "H", "W"), ("C", "D", "H", "W"))
 _PLANE = 16 * 8  # bits
 
 
-def _parse(text: str, parameters: Parameters) -> Format | None:
+def _parse(text: str, parameters: Parameters) -> FormatData | None:
     match = _NAME.fullmatch(text)
     if match is None:
         return None
@@ -29,7 +29,7 @@ def _parse(text: str, parameters: Parameters) -> Format | None:
         digits.insert(1, Pitch(max(_PLANE // parameters.bits, 1)))
     if int(match["pack"]) != 1:
         digits.append(Block(axes[0], int(match["pack"])))
-    return Format(axes, tuple(digits))
+    return FormatData(axes, tuple(digits))
 
 
 def _names() -> tuple[str, ...]:
@@ -39,7 +39,7 @@ def _names() -> tuple[str, ...]:
     )
 
 
-def _spell(fmt: Format, parameters: Parameters) -> str | None:
+def _spell(fmt: FormatData, parameters: Parameters) -> str | None:
     pack = max(fmt.multiple(fmt.axes[0]), 1) if fmt.axes else 1
     return first_equal(_parse, fmt, parameters, [f"Mat dims={fmt.rank} elempack={pack}"])
 

@@ -6,7 +6,7 @@ import re
 
 from stridewise.errors import FormatError, describe
 from stridewise.formats.axes import canonical
-from stridewise.formats.format import Block, Digit, Format, Fuse, Pad, Pitch, Policy, Split
+from stridewise.formats.data import Block, Digit, FormatData, Fuse, Pad, Pitch, Policy, Split
 
 __all__ = ["read", "walk"]
 
@@ -29,7 +29,7 @@ def _digit(word: str) -> Digit:
     return Block(block["axis"], int(block["size"]), step)
 
 
-def read(axes: tuple[str, ...] | None, clauses: str) -> Format:
+def read(axes: tuple[str, ...] | None, clauses: str) -> FormatData:
     """Return the format of clauses such as ``walk N C 16*C; pad C 4``, outermost digit first.
 
     Without ``axes``, those are meant that the walk names, in canonical order.
@@ -64,10 +64,10 @@ def read(axes: tuple[str, ...] | None, clauses: str) -> Format:
     if axes is None:
         named = tuple(digit for digit in found if isinstance(digit, str))
         axes = canonical(named) or named
-    return Format(axes, found, tuple(pads), tuple(steps))
+    return FormatData(axes, found, tuple(pads), tuple(steps))
 
 
-def walk(text: str) -> Format:
+def walk(text: str) -> FormatData:
     """Return the format of an entry of a table: ``[axes: ]digits[; clauses]``.
 
     >>> walk("N H W C; pad C 8").text

@@ -15,8 +15,8 @@ from importlib.resources import files
 
 from stridewise.errors import FormatError, describe
 from stridewise.formats.axes import POSITIONAL, canonical
+from stridewise.formats.data import Block, FormatData
 from stridewise.formats.dialects.dialect import Dialect, Parameters, refuse
-from stridewise.formats.format import Block, Format
 
 __all__ = ["DIALECT", "abstract_tag"]
 
@@ -69,7 +69,7 @@ def _malformed(text: str, why: str) -> FormatError:
     )
 
 
-def _parse(text: str, parameters: Parameters) -> Format | None:
+def _parse(text: str, parameters: Parameters) -> FormatData | None:
     del parameters
     name = next((text[len(p) :] for p in _PREFIXES if text.startswith(p)), text)
     if name in _REFUSED:
@@ -93,7 +93,7 @@ def _parse(text: str, parameters: Parameters) -> Format | None:
         if {c.lower() for c in letters if c.isupper()} != {letter for _, letter in found}:
             raise _malformed(text, "capitals that do not mark the blocked axes")
     blocks = tuple(Block(by_letter[letter], size) for size, letter in found)
-    return Format(axes, (*(by_letter[letter.lower()] for letter in letters), *blocks))
+    return FormatData(axes, (*(by_letter[letter.lower()] for letter in letters), *blocks))
 
 
 @lru_cache(maxsize=1)
@@ -102,7 +102,7 @@ def _names() -> tuple[str, ...]:
     return (*text.split(), *_REFUSED)
 
 
-def abstract_tag(fmt: Format) -> str:
+def abstract_tag(fmt: FormatData) -> str:
     """Return the abstract tag: axes become ``a``, ``b``, ... by canonical position.
 
     Raises:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from stridewise.formats.data import FormatData
 from stridewise.formats.dialects.dialect import Dialect, Parameters, Table, need
 from stridewise.formats.dialects.notation import walk
-from stridewise.formats.format import Format
 
 __all__ = ["DIALECT"]
 
 
-def _blocked(name: str, digits: str) -> Callable[[Parameters], Format]:
-    def made(parameters: Parameters) -> Format:
+def _blocked(name: str, digits: str) -> Callable[[Parameters], FormatData]:
+    def made(parameters: Parameters) -> FormatData:
         if parameters.block is None:
             raise need("ONNX Runtime", name, "the block", "give block=8 or block=16")
         return walk(digits.format(parameters.block))

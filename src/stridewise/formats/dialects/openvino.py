@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterable
 from math import prod
 
+from stridewise.formats.data import Block, Digit, FormatData, Fuse, Pad
 from stridewise.formats.dialects.dialect import Dialect, Parameters, Table
 from stridewise.formats.dialects.notation import walk
-from stridewise.formats.format import Block, Digit, Format, Fuse, Pad
 
 __all__ = ["DIALECT"]
 
@@ -144,7 +144,7 @@ def _swizzled(digits: list[Digit], by: int) -> list[Digit]:
     return found
 
 
-def _parse(text: str, parameters: Parameters) -> Format | None:
+def _parse(text: str, parameters: Parameters) -> FormatData | None:
     _TABLE.parse(text, parameters)
     name = _TABLE.plain(text)
     packed = _PACKED.get((name, parameters.bits or 0))
@@ -166,7 +166,7 @@ def _parse(text: str, parameters: Parameters) -> Format | None:
     if match["swizzle"]:
         digits = _swizzled(digits, int(match["swizzle"]))
     axes = tuple(_LETTERS[letter] for letter in known)
-    return Format(axes, tuple(digits), tuple(pads), tuple(fused))
+    return FormatData(axes, tuple(digits), tuple(pads), tuple(fused))
 
 
 def _names() -> tuple[str, ...]:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from stridewise.formats.data import FormatData
 from stridewise.formats.dialects.dialect import Dialect, Parameters, Table
 from stridewise.formats.dialects.notation import walk
-from stridewise.formats.format import Format
 
 __all__ = ["DIALECT"]
 
 
-def _images(flat: str, deep: str) -> Callable[[Parameters], Format]:
+def _images(flat: str, deep: str) -> Callable[[Parameters], FormatData]:
     return lambda parameters: walk(deep if parameters.rank == 5 else flat)
 
 

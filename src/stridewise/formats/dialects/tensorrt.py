@@ -7,9 +7,9 @@ DLA align rows to a number of bytes, and so depend on the dtype; ``kDLA_HWC4`` i
 
 from __future__ import annotations
 
+from stridewise.formats.data import FormatData
 from stridewise.formats.dialects.dialect import Dialect, Parameters, Table, by_rank, need
 from stridewise.formats.dialects.notation import walk
-from stridewise.formats.format import Format
 
 __all__ = ["DIALECT"]
 
@@ -23,11 +23,11 @@ def _elements(name: str, pitch: int, parameters: Parameters) -> int:
     return pitch * 8 // parameters.bits
 
 
-def _dla_linear(parameters: Parameters) -> Format:
+def _dla_linear(parameters: Parameters) -> FormatData:
     return walk(f"N C H W; pad W {_elements('kDLA_LINEAR', _LINEAR_PITCH, parameters)}")
 
 
-def _dla_hwc4(parameters: Parameters) -> Format:
+def _dla_hwc4(parameters: Parameters) -> FormatData:
     device = (parameters.device or "").lower()
     if device not in _HWC4_PITCH:
         fix = "give device='xavier' or device='orin'"

@@ -12,8 +12,8 @@ import re
 from collections import Counter
 
 from stridewise.formats.axes import canonical
+from stridewise.formats.data import Block, Digit, FormatData
 from stridewise.formats.dialects.dialect import Dialect, Parameters, Table, first_equal, refuse
-from stridewise.formats.format import Block, Digit, Format
 
 __all__ = ["DIALECT"]
 
@@ -29,7 +29,7 @@ _USUAL = (
 )
 
 
-def _parse(text: str, parameters: Parameters) -> Format | None:
+def _parse(text: str, parameters: Parameters) -> FormatData | None:
     _TABLE.parse(text, parameters)
     if _LAYOUT.fullmatch(text) is None:
         return None
@@ -48,10 +48,10 @@ def _parse(text: str, parameters: Parameters) -> Format | None:
         named[axis] if axis else Block(named[letter.upper()], int(size))
         for axis, size, letter in items
     ]
-    return Format(axes, tuple(digits))
+    return FormatData(axes, tuple(digits))
 
 
-def _spell(fmt: Format, parameters: Parameters) -> str | None:
+def _spell(fmt: FormatData, parameters: Parameters) -> str | None:
     digits = fmt.normal().digits
     written = [
         f"{item.size}{item.axis.lower()}" if isinstance(item, Block) else str(item).upper()

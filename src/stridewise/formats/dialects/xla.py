@@ -16,8 +16,8 @@ from math import prod
 
 from stridewise.errors import FormatError
 from stridewise.formats.axes import POSITIONAL
+from stridewise.formats.data import Block, Digit, FormatData, Fuse, Pad, Split, nd
 from stridewise.formats.dialects.dialect import Dialect, Parameters, first_equal, refuse
-from stridewise.formats.format import Block, Digit, Format, Fuse, Pad, Split, nd
 
 __all__ = ["DIALECT"]
 
@@ -75,7 +75,7 @@ def _tiled(text: str, dims: list[_Dimension], tile: Sequence[int]) -> list[_Dime
     return outer + inner
 
 
-def _parse(text: str, parameters: Parameters) -> Format | None:
+def _parse(text: str, parameters: Parameters) -> FormatData | None:
     del parameters
     match = _LAYOUT.fullmatch(text)
     if match is None:
@@ -103,7 +103,7 @@ def _parse(text: str, parameters: Parameters) -> Format | None:
         Pad(axis, prod(block.size for block in blocks if block.axis == axis), "unspecified")
         for axis in dict.fromkeys(block.axis for block in blocks)
     )
-    return Format(nd(len(order)).axes, tuple(digits), pads, tuple(fused)).normal()
+    return FormatData(nd(len(order)).axes, tuple(digits), pads, tuple(fused)).normal()
 
 
 def _tile(groups: Iterable[list[str]]) -> str:
@@ -112,7 +112,7 @@ def _tile(groups: Iterable[list[str]]) -> str:
     return f"({','.join(extents)})" if extents else ""
 
 
-def _spell(fmt: Format, parameters: Parameters) -> str | None:
+def _spell(fmt: FormatData, parameters: Parameters) -> str | None:
     """Return the layout, with up to two tiles: that is what padding, then packing needs."""
     if fmt.rank > len(POSITIONAL) or any(isinstance(step, Split) for step in fmt.steps):
         return None

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from stridewise.graph import Segment, Support
 from stridewise.ops.capability import graph_capability
 from stridewise.ops.fallback import OP
 from stridewise.ops.kernels import HOST
-from stridewise.planner.host import is_host
-
-if TYPE_CHECKING:
-    from stridewise.planner.plan import Plan, Reorder
+from stridewise.planner.plan import PlanData, Reorder
+from stridewise.planner.problem.fallback_kernel import is_host
 
 __all__ = ["Hosted", "Partition", "find_hosted", "find_partitions"]
 
@@ -77,7 +74,7 @@ class Hosted:
         return text + _at_border(self.reorders, self.reorder_ns, place)
 
 
-def _borders(plan: Plan) -> Iterator[frozenset[str]]:
+def _borders(plan: PlanData) -> Iterator[frozenset[str]]:
     """Yield the tensors that each part of another runtime reads or gives."""
     for node in plan.graph.nodes:
         if node.op == OP:
@@ -86,7 +83,7 @@ def _borders(plan: Plan) -> Iterator[frozenset[str]]:
         yield frozenset(plan.graph.tail.inputs)
 
 
-def find_partitions(plan: Plan) -> tuple[Partition, ...]:
+def find_partitions(plan: PlanData) -> tuple[Partition, ...]:
     """Return what runs where, in order."""
     borders = _borders(plan)
     found: list[Partition] = []
@@ -103,7 +100,7 @@ def find_partitions(plan: Plan) -> tuple[Partition, ...]:
     return tuple(found)
 
 
-def _moved_for(plan: Plan) -> dict[str, list[Reorder]]:
+def _moved_for(plan: PlanData) -> dict[str, list[Reorder]]:
     """Return the reorders of what each host node reads, and of what it gives."""
     key = plan.storages.key
     to: dict[tuple[str, str], Reorder] = {}
@@ -125,7 +122,7 @@ def _moved_for(plan: Plan) -> dict[str, list[Reorder]]:
     return found
 
 
-def find_hosted(plan: Plan) -> tuple[Hosted, ...]:
+def find_hosted(plan: PlanData) -> tuple[Hosted, ...]:
     """Return which native nodes run on the host, those of one operator and reason together."""
     moved = _moved_for(plan)
     ops = {node.name: node.op for node in plan.graph.nodes}

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from stridewise.errors import FormatError, PlanError, describe
 from stridewise.formats import Format, nd, same_bytes
+from stridewise.formats.data import FormatData
 from stridewise.formats.dialects import Parameters, readings
 from stridewise.graph import Value
 from stridewise.ops.geometry import canonical_shape, user_format
+from stridewise.planner.plan import PlanData, Spell
 
-if TYPE_CHECKING:
-    from stridewise.planner.plan import Plan
-
-__all__ = ["Offer", "Spell", "find_format", "find_node", "find_tensor", "offers", "unknown"]
-
-Spell = Callable[[Format], str]
-"""Says what a target calls a format."""
+__all__ = ["Offer", "find_format", "find_node", "find_tensor", "offers", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +40,7 @@ class Offer:
 
 
 def unknown(where: str, what: str, name: str, known: Iterable[str]) -> PlanError:
-    """Return the error for a name that nobody has, with the names that come close."""
+    """Return the error for an unknown name, with the names that come close."""
     everyone = list(known)
     close = get_close_matches(name, everyone, 3, 0.5)
     few = ", ".join(everyone) if len(everyone) <= 6 else ""
@@ -55,7 +50,7 @@ def unknown(where: str, what: str, name: str, known: Iterable[str]) -> PlanError
     return PlanError(describe(where, expected=what, found=repr(name), fix=fix))
 
 
-def find_node(plan: Plan, name: str) -> int:
+def find_node(plan: PlanData, name: str) -> int:
     """Return the position of a node.
 
     Raises:
@@ -68,7 +63,7 @@ def find_node(plan: Plan, name: str) -> int:
     return position
 
 
-def find_tensor(plan: Plan, name: str) -> str:
+def find_tensor(plan: PlanData, name: str) -> str:
     """Return the tensor of that name, or the first output of the node of that name.
 
     Raises:
@@ -95,14 +90,14 @@ def find_tensor(plan: Plan, name: str) -> str:
     raise unknown(where, "the name of a tensor or node", name, names)
 
 
-def _kinds(plan: Plan, value: Value, fmt: Format) -> tuple[str, ...]:
+def _kinds(plan: PlanData, value: Value, fmt: Format) -> tuple[str, ...]:
     shape = canonical_shape(value, fmt)
     return tuple(
         kind for kind, other in plan.target.formats(value).items() if same_bytes(fmt, other, shape)
     )
 
 
-def offers(plan: Plan, tensor: str) -> Mapping[str, Offer]:
+def offers(plan: PlanData, tensor: str) -> Mapping[str, Offer]:
     """Return the formats that a tensor can be produced in, by the name of its storage."""
     value = plan.graph.value(tensor)
     storages = plan.storages
@@ -124,10 +119,10 @@ def offers(plan: Plan, tensor: str) -> Mapping[str, Offer]:
     return found
 
 
-def _spelled(value: Value, text: str) -> list[Format]:
+def _spelled(value: Value, text: str) -> list[FormatData]:
     """Return what a text means in any dialect, in the case given and in either other one."""
     parameters = Parameters(dtype=value.dtype.name, rank=len(value.shape))
-    found: dict[Format, None] = {}
+    found: dict[FormatData, None] = {}
     for spelling in dict.fromkeys((text, text.lower(), text.upper())):
         meant, _ = readings(spelling, parameters)
         found.update(dict.fromkeys(meant.values()))
@@ -141,7 +136,7 @@ def _is_named(offer: Offer, spelled: str | Format) -> bool:
     return spelled.lower() in map(str.lower, names)
 
 
-def _same(fmt: Format, other: Format, shape: tuple[int, ...]) -> bool:
+def _same(fmt: Format, other: FormatData, shape: tuple[int, ...]) -> bool:
     """Return whether both are the same bytes; positional axes are meant in canonical order."""
     if other.axes == nd(other.rank).axes and other.rank == fmt.rank:
         other = other.renamed(dict(zip(other.axes, fmt.axes, strict=True)))
@@ -164,7 +159,7 @@ def _meant(value: Value, spelled: str | Format, known: Mapping[str, Offer]) -> d
     }
 
 
-def find_format(plan: Plan, tensor: str, spelled: str | Format) -> tuple[str, Offer]:
+def find_format(plan: PlanData, tensor: str, spelled: str | Format) -> tuple[str, Offer]:
     """Return the one format on offer for a tensor that ``spelled`` means.
 
     Args:

@@ -27,7 +27,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Contradiction", "Minimum", "Table", "minimize"]
+from stridewise.planner.solver.integer import minimize_tables
+from stridewise.planner.solver.table import Array, Minimum, Table
+
+__all__ = ["Contradiction", "minimize"]
 
 _TINY = 1 << 6
 """Entries of the tables that elimination makes without looking further."""
@@ -40,34 +43,6 @@ _LARGE = 1 << 20
 
 _TOTAL = 1 << 24
 """... and of all tables of such a component together, which take about a second."""
-
-Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Table:
-    """A cost for every combination of values of some variables.
-
-    Attributes:
-        scope: the variables, each once.
-        costs: one axis a variable; infinity for what cannot be combined.
-    """
-
-    scope: tuple[int, ...]
-    costs: Array
-
-
-@dataclass(frozen=True, slots=True)
-class Minimum:
-    """The cheapest combination.
-
-    Attributes:
-        values: one for each variable.
-        slack: how much cheaper the true minimum may be; 0 unless time ran out.
-    """
-
-    values: tuple[int, ...]
-    slack: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,8 +274,6 @@ class _Elimination:
 
     def program(self, group: Sequence[int], time_limit: float) -> None:
         """Decide a component by integer programming."""
-        from stridewise.planner.integer import minimize_tables  # noqa: PLC0415 (it reads Table)
-
         number = {variable: index for index, variable in enumerate(group)}
         scopes = {scope: costs for v in group for scope, costs in self.tables[v].items()}
         tables = [

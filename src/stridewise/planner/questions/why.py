@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf, isinf
-from typing import TYPE_CHECKING
 
 from stridewise.errors import PlanError
 from stridewise.graph import Refusal
 from stridewise.planner.candidates import Candidate
-from stridewise.planner.spelling import Spell, find_node, unknown
-
-if TYPE_CHECKING:
-    from stridewise.planner.plan import Plan
+from stridewise.planner.plan import PlanData, Spell
+from stridewise.planner.questions.lookup import find_node, unknown
+from stridewise.planner.questions.restrict import allowed
 
 __all__ = ["Alternative", "Why", "difference", "duration", "find_refusals", "formats_of", "why"]
 
@@ -113,7 +111,7 @@ class Why:
         return "\n".join(lines) + "\n"
 
 
-def find_refusals(plan: Plan, subject: str) -> tuple[Refusal, ...]:
+def find_refusals(plan: PlanData, subject: str) -> tuple[Refusal, ...]:
     """Return what was refused of a node or tensor, conflicts about its axes included.
 
     Raises:
@@ -129,8 +127,8 @@ def find_refusals(plan: Plan, subject: str) -> tuple[Refusal, ...]:
     return found
 
 
-def _total_delta_ns(plan: Plan, node: str, index: int) -> float:
-    only = plan.only()
+def _total_delta_ns(plan: PlanData, node: str, index: int) -> float:
+    only = allowed(plan)
     if index not in only.get(node, (index,)):
         return inf
     try:
@@ -140,7 +138,7 @@ def _total_delta_ns(plan: Plan, node: str, index: int) -> float:
     return difference(found.cost, plan.cost_ns)
 
 
-def why(plan: Plan, name: str) -> Why:
+def why(plan: PlanData, name: str) -> Why:
     """Return every way to compute a node, each with what the whole plan would cost more.
 
     Raises:

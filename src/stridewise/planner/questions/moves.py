@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import fsum, prod
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Node
 from stridewise.ops.kernels import KernelSpec
 from stridewise.planner.candidates import Candidate
-
-if TYPE_CHECKING:
-    from stridewise.planner.plan import Plan
+from stridewise.planner.plan import PlanData
 
 __all__ = ["Move", "find_moves", "find_views", "moves_of"]
 
@@ -61,7 +59,7 @@ def moves_of(node: Node, chosen: Candidate) -> Iterator[Move]:
         yield Move(node.name, "copy", nbytes, kernels)
 
 
-def find_moves(plan: Plan) -> tuple[Move, ...]:
+def find_moves(plan: PlanData) -> tuple[Move, ...]:
     """Return the reorders of a plan, then the nodes that only copy or fill, in the graph's order.
 
     Copies that lowering adds, such as those of outputs that share their bytes, are no decisions
@@ -76,6 +74,6 @@ def find_moves(plan: Plan) -> tuple[Move, ...]:
     return (*reorders, *nodes)
 
 
-def find_views(plan: Plan) -> tuple[str, ...]:
+def find_views(plan: PlanData) -> tuple[str, ...]:
     """Return the nodes for which nothing runs: views, and pieces that are produced in place."""
     return tuple(decision.node for decision in plan.decisions if decision.chosen.option.is_view)

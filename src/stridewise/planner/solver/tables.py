@@ -20,8 +20,9 @@ from itertools import product
 import numpy as np
 
 from stridewise.errors import PlanError, describe
-from stridewise.planner.eliminate import Contradiction, Table, minimize
-from stridewise.planner.problem import Choice, Problem, Stored
+from stridewise.planner.solver.eliminate import Contradiction, minimize
+from stridewise.planner.solver.problem import Choice, Problem, Stored
+from stridewise.planner.solver.table import Table
 
 __all__ = ["RELAX", "Formats", "Moves", "Tables"]
 

@@ -9,9 +9,10 @@ from types import MappingProxyType
 from stridewise.errors import PlanAssertionError, PlanError, describe
 from stridewise.formats import Format
 from stridewise.ops.capability import graph_capability
-from stridewise.planner.plan import Plan
-from stridewise.planner.spelling import find_format, find_tensor
-from stridewise.planner.why import duration
+from stridewise.planner.plan import PlanData
+from stridewise.planner.questions.lookup import find_format, find_tensor
+from stridewise.planner.questions.moves import find_moves
+from stridewise.planner.questions.why import duration
 
 __all__ = ["Expectations", "check"]
 
@@ -45,7 +46,7 @@ class Expectations:
     max_cost_ns: float | None = None
 
 
-def _few_reorders(plan: Plan, most: int) -> Iterator[str]:
+def _few_reorders(plan: PlanData, most: int) -> Iterator[str]:
     if len(plan.reorders) > most:
         names = ", ".join(f"{r.tensor} ({r.source} -> {r.target})" for r in plan.reorders)
         yield describe(
@@ -53,15 +54,16 @@ def _few_reorders(plan: Plan, most: int) -> Iterator[str]:
         )
 
 
-def _few_bytes(plan: Plan, most: int) -> Iterator[str]:
-    total = sum(move.nbytes for move in plan.moves)
+def _few_bytes(plan: PlanData, most: int) -> Iterator[str]:
+    moves = find_moves(plan)
+    total = sum(move.nbytes for move in moves)
     if total > most:
-        moves = sorted(plan.moves, key=lambda move: -move.nbytes)
-        names = ", ".join(f"{m.kind} {m.node_or_tensor} ({m.nbytes})" for m in moves)
+        largest = sorted(moves, key=lambda move: -move.nbytes)
+        names = ", ".join(f"{m.kind} {m.node_or_tensor} ({m.nbytes})" for m in largest)
         yield describe("bytes moved", expected=f"at most {most}", found=f"{total}: {names}")
 
 
-def _no_fallback(plan: Plan) -> Iterator[str]:
+def _no_fallback(plan: PlanData) -> Iterator[str]:
     for segment in graph_capability(plan.graph).segments:
         if segment.support != "native":
             yield describe("partitions", expected="one, native", found=str(segment))
@@ -81,7 +83,7 @@ def _no_fallback(plan: Plan) -> Iterator[str]:
             )
 
 
-def _formats(plan: Plan, wanted: Mapping[str, str | Format]) -> Iterator[str]:
+def _formats(plan: PlanData, wanted: Mapping[str, str | Format]) -> Iterator[str]:
     for name, spelled in wanted.items():
         try:
             tensor = find_tensor(plan, name)
@@ -95,7 +97,7 @@ def _formats(plan: Plan, wanted: Mapping[str, str | Format]) -> Iterator[str]:
             yield describe(f"tensor {tensor!r}", expected=expected, found=found)
 
 
-def _violations(plan: Plan, wanted: Expectations) -> Iterator[str]:
+def _violations(plan: PlanData, wanted: Expectations) -> Iterator[str]:
     if wanted.max_reorders is not None:
         yield from _few_reorders(plan, wanted.max_reorders)
     if wanted.max_moved_nbytes is not None:
@@ -110,7 +112,7 @@ def _violations(plan: Plan, wanted: Expectations) -> Iterator[str]:
         yield describe("cost", expected=f"at most {limit}", found=duration(plan.cost_ns))
 
 
-def check(plan: Plan, wanted: Expectations) -> None:
+def check(plan: PlanData, wanted: Expectations) -> None:
     """Hold a plan against what is expected of it.
 
     Raises:

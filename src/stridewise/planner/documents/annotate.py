@@ -13,7 +13,7 @@ from types import MappingProxyType
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Value
 from stridewise.ops.geometry import user_format
-from stridewise.planner.plan import Decision, Plan, Reorder
+from stridewise.planner.plan import Decision, PlanData, Reorder
 from stridewise.tensor import TensorDesc
 
 __all__ = ["Annotated", "annotated"]
@@ -39,7 +39,7 @@ class Annotated:
     values: Mapping[str, Texts]
 
 
-def annotated(plan: Plan) -> Annotated:
+def annotated(plan: PlanData) -> Annotated:
     """Return the graph of a plan with its reorders, and texts about all that was decided.
 
     A value that the plan reorders has several stored forms. The one that its producer leaves has
@@ -53,7 +53,7 @@ def annotated(plan: Plan) -> Annotated:
 class _Annotation:
     """The graph and the texts so far."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PlanData) -> None:
         self.plan = plan
         self.graph = plan.graph
         self.values = dict(plan.graph.values)
@@ -197,7 +197,7 @@ def _reorder_texts(step: Reorder) -> Texts:
     }
 
 
-def _model_texts(plan: Plan) -> Texts:
+def _model_texts(plan: PlanData) -> Texts:
     proof = "proved optimal" if plan.gap < 1e-9 else f"within {plan.gap:.2%} of the optimum"
     return {
         "summary": f"plan for {plan.target.name}: {plan.cost_ns / 1e6:.3f} ms, "

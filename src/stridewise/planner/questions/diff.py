@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stridewise.planner.document import NodeRecord, PlanRecord, ReorderRecord
-from stridewise.planner.why import difference, duration
+from stridewise.planner.documents.document import NodeRecord, PlanRecord, ReorderRecord
+from stridewise.planner.questions.why import difference, duration
 
 __all__ = ["NodeChange", "PlanDiff", "diff"]
 

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 from stridewise.errors import PlanError
 from stridewise.ops.kernels import KernelOption, KernelSpec
-from stridewise.planner.plan import Decision, Plan
+from stridewise.planner.plan import Decision, PlanData
+from stridewise.planner.questions.restrict import P, restricted
 
 __all__ = ["follow", "likeness"]
 
@@ -23,7 +24,7 @@ def _choice(option: KernelOption) -> tuple[object, ...]:
     return option.algorithm, option.inputs, option.outputs, kinds, aliases
 
 
-def _followed(plan: Plan, leader: Plan) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _followed(plan: PlanData, leader: PlanData) -> Iterator[tuple[str, tuple[int, ...]]]:
     decided: dict[str, Decision] = {item.node: item for item in leader.decisions}
     ops = {node.name: node.op for node in leader.graph.nodes}
     for node in plan.graph.nodes:
@@ -36,7 +37,7 @@ def _followed(plan: Plan, leader: Plan) -> Iterator[tuple[str, tuple[int, ...]]]
             yield node.name, kept
 
 
-def follow(plan: Plan, leader: Plan) -> Plan:
+def follow(plan: P, leader: PlanData) -> P:
     """Return a plan that decides as another one did, for the same model and other shapes.
 
     Nodes are matched by name. Those that the other plan does not have, or whose choice does not
@@ -50,7 +51,7 @@ def follow(plan: Plan, leader: Plan) -> Plan:
         The plan; ``plan`` itself where no combination of kernels follows the other.
     """
     try:
-        return plan.restricted("follows", dict(_followed(plan, leader)))
+        return restricted(plan, "follows", dict(_followed(plan, leader)))
     except PlanError:
         return plan
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from stridewise.graph import Node
 from stridewise.ops.kernels import KernelSpec
+from stridewise.planner.plan import Reorder
 from stridewise.planner.split import WHOLE, Split
 from stridewise.tensor import TensorDesc
 
@@ -24,6 +26,13 @@ __all__ = [
     "Ref",
     "Step",
     "Written",
+    "caller_label",
+    "constant_label",
+    "copy_labels",
+    "operand_label",
+    "output_labels",
+    "piece_label",
+    "reorder_label",
 ]
 
 
@@ -217,3 +226,39 @@ class Program:
         if self.split != WHOLE:
             lines.append(str(self.split))
         return "\n".join([*lines, *map(str, self.steps)]) + "\n"
+
+
+def reorder_label(reorder: Reorder) -> str:
+    """Return what the step of a reorder is for, as programs and profiles call it."""
+    return f"{reorder.tensor}: {reorder.source} -> {reorder.target}"
+
+
+def piece_label(node: str, value: str) -> str:
+    """Return the name of the copy of an input that a node places in its output."""
+    return f"{node} (piece {value})"
+
+
+def operand_label(node: str, value: str) -> str:
+    """Return the name of the copy of an operand that a node overwrites."""
+    return f"{node} (operand {value})"
+
+
+def caller_label(value: str) -> str:
+    """Return the name of the copy of a value into the array of the caller."""
+    return f"{value} (to the caller)"
+
+
+def constant_label(value: str) -> str:
+    """Return the name of the copy of a constant into the array of the caller."""
+    return f"{value} (constant)"
+
+
+def copy_labels(node: Node) -> tuple[str, ...]:
+    """Return what programs and profiles call the copies that a node may need beside its kernel."""
+    names = dict.fromkeys(name for name in node.inputs if name)
+    return tuple(label(node.name, name) for name in names for label in (piece_label, operand_label))
+
+
+def output_labels(value: str) -> tuple[str, ...]:
+    """Return what programs and profiles call the copies that may bring a value to the caller."""
+    return caller_label(value), constant_label(value)

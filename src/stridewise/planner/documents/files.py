@@ -14,16 +14,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import fsum, isclose
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from stridewise.errors import FormatError, ModelError, PlanError, describe
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops.kernels import KernelSpec
-from stridewise.planner.boundary import Boundary, boundary
 from stridewise.planner.candidates import Candidate, Candidates, enumerate_candidates
 from stridewise.planner.cost import KernelCost, Progress
 from stridewise.planner.derive import Derived
-from stridewise.planner.document import (
+from stridewise.planner.documents.document import (
     VERSION,
     NodeRecord,
     PlanRecord,
@@ -31,14 +30,12 @@ from stridewise.planner.document import (
     fingerprint,
     signatures,
 )
-from stridewise.planner.plan import Comparison, Decision, Plan, Reorder
-from stridewise.planner.records import decode
+from stridewise.planner.documents.records import decode
+from stridewise.planner.plan import Comparison, Decision, Pin, PlanData, Reorder
+from stridewise.planner.problem.formulation import Terms
+from stridewise.planner.problem.io_formats import Boundary, boundary
+from stridewise.planner.questions.lookup import Offer, offers
 from stridewise.planner.targets import Machine, Target
-from stridewise.planner.terms import Terms
-from stridewise.planner.what_if import Pin
-
-if TYPE_CHECKING:
-    from stridewise.planner.spelling import Offer
 
 __all__ = ["differences", "parsed", "read", "restore", "save"]
 
@@ -48,14 +45,14 @@ _AGAIN = "plan again: stridewise plan MODEL --save FILE"
 # --- files --------------------------------------------------------------------------------------
 
 
-def save(plan: Plan, path: str | os.PathLike[str]) -> None:
+def save(plan: PlanData, path: str | os.PathLike[str]) -> None:
     """Write a plan to a file, which is replaced at once or not at all.
 
     Raises:
         PlanError: the file cannot be written.
     """
     goal = Path(path)
-    text = plan.to_json()
+    text = PlanRecord.of(plan).to_json()
     try:
         # Beside its goal, as only renames within one file system are atomic.
         draft = goal.with_name(f".{goal.name}.{os.getpid()}.{secrets.token_hex(4)}")
@@ -275,9 +272,7 @@ def _reorder(
     )
 
 
-def _pins(plan: Plan, record: PlanRecord, where: str) -> tuple[Pin, ...]:
-    from stridewise.planner.spelling import offers  # noqa: PLC0415 (few plans have pins)
-
+def _pins(plan: PlanData, record: PlanRecord, where: str) -> tuple[Pin, ...]:
     found: list[Pin] = []
     for tensor, name in record.pins.items():
         known: Mapping[str, Offer] = offers(plan, tensor) if tensor in plan.graph.values else {}
@@ -320,7 +315,7 @@ def restore(
     target: Target,
     machine: Machine,
     where: str = "plan file",
-) -> Plan:
+) -> PlanData:
     """Return the plan of a record for the graph that it was made of.
 
     Args:
@@ -345,7 +340,7 @@ def restore(
     form = candidates.storages.format
     known = {(n, str(form(n, a)), str(form(n, b))): (n, a, b) for n, a, b in candidates.reorders}
     reorders = tuple(_reorder(item, known, candidates, where) for item in record.reorders)
-    plan = Plan(
+    plan = PlanData(
         record.name,
         graph,
         target,

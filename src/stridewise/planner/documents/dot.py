@@ -7,14 +7,11 @@ on which bytes change their format is dashed and says what it costs.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from stridewise.formats import Format
 from stridewise.graph import Node
-from stridewise.planner.why import duration
-
-if TYPE_CHECKING:
-    from stridewise.formats import Format
-    from stridewise.planner.plan import Plan, Reorder
+from stridewise.planner.plan import PlanData, Reorder
+from stridewise.planner.questions.why import duration
 
 __all__ = ["to_dot"]
 
@@ -40,7 +37,7 @@ def _item(subject: str, **attributes: str) -> str:
 class _Drawing:
     """The parts of a drawing, with an identifier for everything that is connected."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PlanData) -> None:
         self.plan, self.graph, self.spell = plan, plan.graph, plan.target.spell
         self.colors: dict[str, str] = {}
         self.sources: dict[str, str] = {}
@@ -105,7 +102,7 @@ class _Drawing:
         yield "  }"
 
 
-def to_dot(plan: Plan) -> str:
+def to_dot(plan: PlanData) -> str:
     """Return a plan in the language of Graphviz; ``dot -Tsvg`` draws it."""
     drawing = _Drawing(plan)
     lines = [f"digraph {_quoted(plan.graph.name)} {{", "  rankdir=TB;"]

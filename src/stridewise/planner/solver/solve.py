@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Literal
 
 from stridewise.errors import PlanError, describe
-from stridewise.planner.integer import solve_program
-from stridewise.planner.problem import Choice, Move, Problem, Solution
-from stridewise.planner.tables import RELAX, Formats, Tables
+from stridewise.planner.solver.integer import solve_program
+from stridewise.planner.solver.problem import Choice, Move, Problem, Solution
+from stridewise.planner.solver.tables import RELAX, Formats, Tables
 
 __all__ = ["Choice", "Method", "Problem", "Solution", "solve"]
 

@@ -5,30 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import fsum, inf, isinf
-from typing import TYPE_CHECKING
 
 from stridewise.errors import PlanError, describe
 from stridewise.formats import Format
-from stridewise.planner.spelling import Offer, Spell, find_format, find_tensor, offers
-from stridewise.planner.terms import Only
-from stridewise.planner.why import difference, duration
+from stridewise.planner.plan import Pin, PlanData, Spell
+from stridewise.planner.questions.lookup import Offer, find_format, find_tensor, offers
+from stridewise.planner.questions.restrict import P, allowed, narrowed, under
+from stridewise.planner.questions.why import difference, duration
 
-if TYPE_CHECKING:
-    from stridewise.planner.plan import Plan
-
-__all__ = ["Pin", "Regret", "narrowed", "regrets", "what_if"]
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """A tensor that is produced in a given format, whatever it costs."""
-
-    tensor: str
-    format: Format
-    spell: Spell = field(default=str, compare=False, repr=False)
-
-    def __str__(self) -> str:
-        return f"{self.tensor} in {self.spell(self.format)}"
+__all__ = ["Regret", "regrets", "what_if"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,35 +51,13 @@ class Regret:
         )
 
 
-def narrowed(plan: Plan, only: Only, pins: Iterable[Pin]) -> dict[str, tuple[int, ...]]:
-    """Return which candidates are left to nodes when tensors are pinned, too.
-
-    A node whose pins contradict each other has none left.
-    """
-    found = dict(only)
-    for pin in pins:
-        producer = plan.terms.producers.get(pin.tensor)
-        if producer is not None:
-            key = plan.storages.key(pin.tensor, pin.format)
-            makers = offers(plan, pin.tensor)[key].makers
-            left = found.get(producer.name, makers)
-            found[producer.name] = tuple(index for index in makers if index in left)
-    return found
-
-
-def what_if(plan: Plan, wanted: Mapping[str, str | Format]) -> Plan:
-    """Return the cheapest plan in which some tensors are produced in given formats.
+def what_if(plan: P, wanted: Mapping[str, str | Format]) -> P:
+    """Return the cheapest plan with some formats given; see :meth:`stridewise.Plan.what_if`.
 
     What earlier calls pinned stays pinned, except where a tensor is named again.
 
-    Args:
-        plan: the plan to start from.
-        wanted: for each tensor (or node, which means its first output) a kind of the target, a
-            format's name in any dialect, or a format.
-
     Raises:
-        PlanError: a name is unknown, a format is not on offer for its tensor, or no plan has all
-            of these formats.
+        PlanError: as for that method.
     """
     pins = {pin.tensor: pin for pin in plan.pins}
     for name, spelled in wanted.items():
@@ -102,7 +65,7 @@ def what_if(plan: Plan, wanted: Mapping[str, str | Format]) -> Plan:
         _, offer = find_format(plan, tensor, spelled)
         pins[tensor] = Pin(tensor, offer.format, offer.spell)
     try:
-        return plan.under(tuple(pins.values()))
+        return under(plan, tuple(pins.values()))
     except PlanError as error:
         choices = "; ".join(
             f"{tensor}: {', '.join(map(str, offers(plan, tensor).values()))}" for tensor in pins
@@ -117,8 +80,8 @@ def what_if(plan: Plan, wanted: Mapping[str, str | Format]) -> Plan:
         ) from error
 
 
-def _regret(plan: Plan, tensor: str, offer: Offer) -> Regret:
-    only = narrowed(plan, plan.only(), (Pin(tensor, offer.format),))
+def _regret(plan: PlanData, tensor: str, offer: Offer) -> Regret:
+    only = narrowed(plan, allowed(plan), (Pin(tensor, offer.format),))
     try:
         found = plan.terms.solve(only)
     except PlanError:
@@ -137,11 +100,11 @@ def _regret(plan: Plan, tensor: str, offer: Offer) -> Regret:
     return Regret(tensor, offer.format, total, kernel, reorder, offer.spell)
 
 
-def _produced(plan: Plan) -> list[str]:
+def _produced(plan: PlanData) -> list[str]:
     return [name for node in plan.graph.nodes for name in node.outputs if name]
 
 
-def _largest(plan: Plan, tensors: list[str], limit: int) -> list[str]:
+def _largest(plan: PlanData, tensors: list[str], limit: int) -> list[str]:
     """Return the tensors of most bytes, in their order: the formats of these matter most."""
     ranked = sorted(tensors, key=lambda name: -plan.storage(name).nbytes)
     kept = set(ranked[:limit])
@@ -149,22 +112,12 @@ def _largest(plan: Plan, tensors: list[str], limit: int) -> list[str]:
 
 
 def regrets(
-    plan: Plan, tensors: Iterable[str] | None = None, limit: int | None = None
+    plan: PlanData, tensors: Iterable[str] | None = None, limit: int | None = None
 ) -> tuple[Regret, ...]:
-    """Return what every format that was not chosen would cost; see :class:`Regret`.
+    """Return what every other format would cost; see :meth:`stridewise.Plan.regrets`.
 
-    Each is a plan of its own. Pinned tensors have no other format and are left out.
-
-    Args:
-        plan: the plan.
-        tensors: which tensors (or nodes); by default all that nodes produce.
-        limit: of these, only so many, those of most bytes.
-
-    Returns:
-        In the order of the tensors; of one tensor, the cheapest first.
-
-    Raises:
-        PlanError: a tensor is unknown.
+    They come in the order of the tensors; of one tensor, the cheapest first. Pinned tensors have no
+    other format and are left out.
     """
     names = _produced(plan) if tensors is None else [find_tensor(plan, name) for name in tensors]
     names = list(dict.fromkeys(names))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal
@@ -16,14 +15,12 @@ from stridewise.ops.capability import graph_capability
 from stridewise.ops.geometry import user_format
 from stridewise.planner.candidates import Candidates
 from stridewise.planner.cost import KernelCost
-from stridewise.planner.moves import Move
-from stridewise.planner.partitions import Partition
-from stridewise.planner.records import dump, encode
+from stridewise.planner.documents.records import dump, encode
+from stridewise.planner.plan import Decision, PlanData
+from stridewise.planner.questions.moves import Move, find_moves, find_views
+from stridewise.planner.questions.partitions import Partition, find_partitions
 from stridewise.planner.split import WHOLE, Split
 from stridewise.planner.targets import Machine, Target
-
-if TYPE_CHECKING:
-    from stridewise.planner.plan import Decision, Plan
 
 __all__ = [
     "VERSION",
@@ -225,7 +222,7 @@ class PlanRecord:
     split: Split = WHOLE
 
     @classmethod
-    def of(cls, plan: Plan) -> PlanRecord:
+    def of(cls, plan: PlanData) -> PlanRecord:
         """Return the record of a plan."""
         graph = plan.graph
         return cls(
@@ -253,18 +250,18 @@ class PlanRecord:
                 )
                 for r in plan.reorders
             ),
-            views=plan.views,
-            moves=plan.moves,
+            views=find_views(plan),
+            moves=find_moves(plan),
             comparisons=tuple(
                 ComparisonRecord(
                     item.name, item.cost_ns, item.reorders, item.nbytes, item.measured_ns
                 )
-                for item in plan.compare()
+                for item in plan.comparisons
             ),
             refusals=plan.refusals,
             conflicts=tuple(map(str, plan.derived.conflicts)),
             kernels=kernel_texts(graph, plan.target, plan.candidates),
-            partitions=() if graph_capability(graph).is_native else plan.partitions,
+            partitions=() if graph_capability(graph).is_native else find_partitions(plan),
             split=plan.split,
         )
 

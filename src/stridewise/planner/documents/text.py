@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from stridewise.ops.capability import graph_capability
-from stridewise.planner.partitions import find_hosted
-from stridewise.planner.plan import Plan
-from stridewise.planner.why import formats_of
+from stridewise.planner.plan import PlanData
+from stridewise.planner.questions.moves import find_moves, find_views
+from stridewise.planner.questions.partitions import find_hosted, find_partitions
+from stridewise.planner.questions.savings import find_savings
+from stridewise.planner.questions.why import formats_of
+from stridewise.planner.questions.winograd_weights import winograd_weights
 
 __all__ = ["explain"]
 
@@ -21,13 +24,13 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {plural}"
 
 
-def _reorders(plan: Plan, number: int) -> str:
+def _reorders(plan: PlanData, number: int) -> str:
     """Return a number of reorders by the target's word for them, a name of its own or not."""
     noun = plan.target.reorder
     return _count(number, noun) if noun == "reorder" else f"{number} {noun}"
 
 
-def _node_lines(plan: Plan) -> list[str]:
+def _node_lines(plan: PlanData) -> list[str]:
     lines: list[str] = []
     for node, decision in zip(plan.graph.nodes, plan.decisions, strict=True):
         chosen = decision.chosen
@@ -41,12 +44,12 @@ def _node_lines(plan: Plan) -> list[str]:
     return lines
 
 
-def _host_lines(plan: Plan) -> list[str]:
+def _host_lines(plan: PlanData) -> list[str]:
     """Return which nodes run on the host, and what that costs at their borders."""
     return [f"on the host: {hosted}" for hosted in find_hosted(plan)]
 
 
-def _reorder_lines(plan: Plan) -> list[str]:
+def _reorder_lines(plan: PlanData) -> list[str]:
     noun, spell = plan.target.reorder, plan.target.spell
     return [
         f"{r.cost_ns / _MICRO:9.1f} us  {noun} {r.tensor}: {spell(r.source)} -> "
@@ -55,11 +58,11 @@ def _reorder_lines(plan: Plan) -> list[str]:
     ]
 
 
-def _view_lines(plan: Plan) -> list[str]:
+def _view_lines(plan: PlanData) -> list[str]:
     """Return which nodes move no byte, beside those of their kind that do."""
     ops = {node.name: node.op for node in plan.graph.nodes}
-    free = Counter(ops[name] for name in plan.views)
-    moving = Counter(ops[move.node_or_tensor] for move in plan.moves if move.kind == "copy")
+    free = Counter(ops[name] for name in find_views(plan))
+    moving = Counter(ops[move.node_or_tensor] for move in find_moves(plan) if move.kind == "copy")
     parts: list[str] = []
     for op in dict.fromkeys(op for op in ops.values() if op in free or op in moving):
         total = free[op] + moving[op]
@@ -72,8 +75,8 @@ def _view_lines(plan: Plan) -> list[str]:
     return [f"{subject} {'moves' if alone else 'move'} no byte"]
 
 
-def _move_lines(plan: Plan) -> list[str]:
-    moves = plan.moves
+def _move_lines(plan: PlanData) -> list[str]:
+    moves = find_moves(plan)
     kinds = Counter(move.kind for move in moves)
     if not moves:
         return ["no step only moves bytes"]
@@ -87,23 +90,23 @@ def _move_lines(plan: Plan) -> list[str]:
     return [f"{_count(len(moves), 'step')} {verb} bytes ({parts}): {nbytes} bytes, {cost:.1f} us"]
 
 
-def _weight_lines(plan: Plan) -> list[str]:
-    weights = plan.winograd_weights
+def _weight_lines(plan: PlanData) -> list[str]:
+    weights = winograd_weights(plan)
     return [str(weights)] if weights.nodes else []
 
 
-def _partition_lines(plan: Plan) -> list[str]:
+def _partition_lines(plan: PlanData) -> list[str]:
     """Return what runs where, unless all of it is native."""
     if graph_capability(plan.graph).is_native:
         return []
-    parts = plan.partitions
+    parts = find_partitions(plan)
     lines = [f"  {part}" for part in parts]
     if any(part.support == "tail" for part in parts):
         lines.append("  the time of the tail is not part of the total")
     return [f"{_count(len(parts), 'partition')}:", *lines]
 
 
-def explain(plan: Plan) -> str:
+def explain(plan: PlanData) -> str:
     """Return the plan as text for people."""
     proof = "proved optimal" if plan.gap < 1e-9 else f"within {plan.gap:.2%} of the optimum"
     lines = [
@@ -122,7 +125,7 @@ def explain(plan: Plan) -> str:
         f"total {plan.cost_ns / 1e6:.3f} ms, lower bound {plan.lower_bound_ns / 1e6:.3f} ms: "
         f"{proof} for these candidates and costs",
     ]
-    for other in plan.compare():
+    for other in plan.comparisons:
         ratio = other.cost_ns / plan.cost_ns if plan.cost_ns else 1.0
         measured = "" if other.measured_ns is None else f", {other.measured_ns / 1e6:.3f} ms run"
         used = ", used" if other.name == plan.name else ""
@@ -130,6 +133,6 @@ def explain(plan: Plan) -> str:
             f"  {other.name:<24} {other.cost_ns / 1e6:9.3f} ms  {ratio:5.2f} x  "
             f"{_reorders(plan, other.reorders)} of {other.nbytes} bytes{measured}{used}"
         )
-    lines += [f"{saving} (see {saving.side}_formats)" for saving in plan.savings()]
+    lines += [f"{saving} (see {saving.side}_formats)" for saving in find_savings(plan)]
     lines += [f"conflict: {conflict}" for conflict in plan.derived.conflicts]
     return "\n".join(lines) + "\n"

@@ -5,18 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from stridewise.errors import PlanError
 from stridewise.formats import Format, is_dense
 from stridewise.ops.geometry import canonical_shape
-from stridewise.planner.boundary import Boundary
-from stridewise.planner.spelling import Spell
-from stridewise.planner.terms import Terms
-from stridewise.planner.why import duration
-
-if TYPE_CHECKING:
-    from stridewise.planner.plan import Plan
+from stridewise.planner.plan import PlanData, Spell
+from stridewise.planner.problem.formulation import Terms
+from stridewise.planner.problem.io_formats import Boundary
+from stridewise.planner.questions.restrict import allowed
+from stridewise.planner.questions.why import duration
 
 __all__ = ["Saving", "find_savings"]
 
@@ -49,7 +47,7 @@ class Saving:
         return f"{verb} {self.tensor!r} as {name} would save {duration(self.saved_ns)}"
 
 
-def _others(plan: Plan, name: str, known: tuple[Format, ...]) -> list[Format]:
+def _others(plan: PlanData, name: str, known: tuple[Format, ...]) -> list[Format]:
     """Return the target's formats of a value that are not accepted yet and pad nothing."""
     value, key = plan.graph.values[name], plan.storages.key
     keys = {key(name, fmt) for fmt in known}
@@ -60,11 +58,11 @@ def _others(plan: Plan, name: str, known: tuple[Format, ...]) -> list[Format]:
     ]
 
 
-def _cost(plan: Plan, edge: Boundary) -> float:
-    return Terms(plan.graph, plan.candidates, edge).solve(plan.only()).cost
+def _cost(plan: PlanData, edge: Boundary) -> float:
+    return Terms(plan.graph, plan.candidates, edge).solve(allowed(plan)).cost
 
 
-def find_savings(plan: Plan) -> tuple[Saving, ...]:
+def find_savings(plan: PlanData) -> tuple[Saving, ...]:
     """Return what accepting each other format of each input and output would save, if anything."""
     edge = plan.terms.edge
     base = _cost(plan, edge)

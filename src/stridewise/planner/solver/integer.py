@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.errors import PlanError, describe
-from stridewise.planner.eliminate import Minimum, Table
-from stridewise.planner.problem import Move, Problem, Stored
+from stridewise.planner.solver.problem import Move, Problem, Stored
+from stridewise.planner.solver.table import Minimum, Table
 
 __all__ = ["Picked", "minimize_tables", "solve_program"]
 

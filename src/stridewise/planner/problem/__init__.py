@@ -1,0 +1,1 @@
+"""What there is to choose from: options of nodes, I/O formats, and the formulation of both."""

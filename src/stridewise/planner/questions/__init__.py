@@ -1,0 +1,1 @@
+"""Questions about a plan: functions of a plan that return records."""

@@ -1,0 +1,69 @@
+"""The memory that transformed weights of Winograd convolutions take in a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from stridewise.errors import PlanError, describe
+from stridewise.ops.demand import spelled
+from stridewise.ops.winograd import option_nbytes
+from stridewise.planner.plan import PlanData
+
+__all__ = ["WinogradWeights", "check_weight_limit", "winograd_weights"]
+
+
+@dataclass(frozen=True, slots=True)
+class WinogradWeights:
+    """The weights that the Winograd kernels of a plan read, counted for each node.
+
+    Attributes:
+        nodes: how many nodes are computed so.
+        nbytes: bytes of the transformed weights.
+        plain_nbytes: bytes of the same weights as the model has them.
+    """
+
+    nodes: int
+    nbytes: int
+    plain_nbytes: int
+
+    def __str__(self) -> str:
+        noun = "node" if self.nodes == 1 else "nodes"
+        return (
+            f"Winograd convolution in {self.nodes} {noun}: transformed weights take "
+            f"{spelled(self.nbytes)}, plain ones {spelled(self.plain_nbytes)}"
+        )
+
+
+def winograd_weights(plan: PlanData) -> WinogradWeights:
+    """Return the weights that the Winograd kernels of a plan read."""
+    values, producers = plan.graph.values, plan.terms.producers
+    transformed: list[int] = []
+    plain: list[int] = []
+    for node, decision in zip(plan.graph.nodes, plan.decisions, strict=True):
+        option = decision.chosen.option
+        nbytes = option_nbytes(option)
+        if nbytes:
+            convolution = node if option.ahead is None else producers[node.inputs[0]]
+            weights = values[convolution.inputs[1]]
+            transformed.append(nbytes)
+            plain.append(prod(weights.shape) * weights.dtype.itemsize)
+    return WinogradWeights(len(transformed), sum(transformed), sum(plain))
+
+
+def check_weight_limit(plan: PlanData, limit: int | None, where: str) -> None:
+    """Check a plan that was made before against a limit in bytes; None allows everything.
+
+    Raises:
+        PlanError: its transformed weights take more.
+    """
+    weights = winograd_weights(plan)
+    if limit is not None and weights.nbytes > limit:
+        raise PlanError(
+            describe(
+                where,
+                expected=f"at most {spelled(limit)} of transformed weights",
+                found=str(weights),
+                fix="plan again with this weight_memory_limit, or give a higher one",
+            )
+        )

@@ -1,0 +1,322 @@
+"""Plans as users get them: the plain data, what it can be asked, and how it is made.
+
+Each method of :class:`Plan` is a function of :mod:`stridewise.planner`, or of the report.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import starmap
+
+from stridewise.errors import PlanError
+from stridewise.formats import Format
+from stridewise.graph import Refusal
+from stridewise.planner.candidates import enumerate_candidates
+from stridewise.planner.choice import comparison, decisions, of_kind, reorders
+from stridewise.planner.cost import KernelOracle, Progress
+from stridewise.planner.documents import files
+from stridewise.planner.documents.document import PlanRecord
+from stridewise.planner.documents.dot import to_dot
+from stridewise.planner.documents.text import explain
+from stridewise.planner.later import Later
+from stridewise.planner.plan import Comparison, Pin, PlanData
+from stridewise.planner.problem.alone import each_for_itself
+from stridewise.planner.problem.formulation import Only, Terms
+from stridewise.planner.problem.io_formats import Boundary, boundary
+from stridewise.planner.provenance import Derived
+from stridewise.planner.questions.diff import PlanDiff, diff
+from stridewise.planner.questions.moves import Move, find_moves, find_views
+from stridewise.planner.questions.partitions import Partition, find_partitions
+from stridewise.planner.questions.restrict import restricted, under, uniform
+from stridewise.planner.questions.savings import Saving, find_savings
+from stridewise.planner.questions.what_if import Regret, regrets, what_if
+from stridewise.planner.questions.why import Why, find_refusals, why
+from stridewise.planner.questions.winograd_weights import WinogradWeights, winograd_weights
+from stridewise.planner.solver.solve import Solution
+from stridewise.planner.targets import Machine, Target
+
+__all__ = ["Plan", "make_plan", "make_plans"]
+
+
+class Plan(PlanData):
+    """Everything that was decided about a graph.
+
+    Attributes:
+        name: ``"planned"`` for the cheapest plan, that of a uniform one, or what was pinned.
+        graph: the derived graph.
+        target: what it was planned for.
+        machine: what the costs hold for.
+        decisions: one for each node, in the graph's order.
+        reorders: every step that only moves bytes.
+        cost_ns: predicted time of one run, or of one part of it; see ``split``.
+        lower_bound_ns: no plan over these candidates and costs is faster.
+        refusals: formats and kernels that were not offered, and why.
+        derived: what every tensor means, and why.
+        comparisons: the cheapest plan, and the cheapest in one format each.
+        input_formats: the format that the caller gives each input in.
+        output_formats: the format that the caller gets each output in.
+        terms: all that there was to choose from, to answer other questions.
+        pins: tensors whose formats were given; see :meth:`what_if`.
+        notes: what a reader must know, such as that costs were measured on another machine.
+        split: the graph is that of a part of the caller's batch, and runs once for each.
+    """
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, data: PlanData) -> Plan:
+        """Return the plan of plain data."""
+        return cls(**{item.name: getattr(data, item.name) for item in dataclasses.fields(data)})
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    @property
+    def winograd_weights(self) -> WinogradWeights:
+        """What the weights of Winograd kernels take in memory, beside the plain ones."""
+        return winograd_weights(self)
+
+    def compare(self) -> tuple[Comparison, ...]:
+        """Return the cheapest plan, the cheapest uniform ones, and each operator for itself."""
+        return tuple(self.comparisons)
+
+    @property
+    def moves(self) -> tuple[Move, ...]:
+        """Every step that only moves bytes: reorders, copies and fills."""
+        return find_moves(self)
+
+    @property
+    def views(self) -> tuple[str, ...]:
+        """The nodes for which nothing runs, as their results lie in bytes that are there."""
+        return find_views(self)
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """What runs natively and what in another runtime, in order; one where all is native."""
+        return find_partitions(self)
+
+    def savings(self) -> tuple[Saving, ...]:
+        """Return what other formats of inputs and outputs would save, if they were acceptable.
+
+        Each figure comes from solving the whole graph again.
+        """
+        return find_savings(self)
+
+    def refusals_of(self, subject: str) -> tuple[Refusal, ...]:
+        """Return what was not done to a node or tensor, and why.
+
+        Raises:
+            PlanError: nothing has that name; the message names what comes close.
+        """
+        return find_refusals(self, subject)
+
+    def why(self, node: str) -> Why:
+        """Return every way to compute a node, and what the whole plan would cost with each.
+
+        Each figure comes from solving the whole graph again. A uniform plan that won on the clock
+        is not the cheapest by these costs, so figures about it may be negative.
+
+        Raises:
+            PlanError: there is no node of that name; the message names those that come close.
+        """
+        return why(self, node)
+
+    def what_if(self, wanted: Mapping[str, str | Format]) -> Plan:
+        """Return the cheapest plan in which some tensors are produced in given formats.
+
+        Args:
+            wanted: for each tensor, or node for its first output, a kind of the target
+                (``"blocked"``), a name in any dialect (``"nhwc"``, ``"NCHW16c"``), or a format.
+
+        Raises:
+            PlanError: a name is unknown, a format is not on offer (the message lists those that
+                are), or no plan has all of these formats.
+        """
+        return what_if(self, wanted)
+
+    def regret(self, tensor: str) -> tuple[Regret, ...]:
+        """Return what each other format of a tensor would cost in total, the cheapest first.
+
+        Raises:
+            PlanError: there is no tensor or node of that name, or it is a constant.
+        """
+        return self.regrets((tensor,))
+
+    def regrets(
+        self, tensors: Iterable[str] | None = None, limit: int | None = None
+    ) -> tuple[Regret, ...]:
+        """Return what each other format of every tensor would cost in total.
+
+        The graph is solved again for each, so large ones want ``tensors`` or ``limit``.
+
+        Args:
+            tensors: which tensors (or nodes); by default all that nodes produce.
+            limit: of these, only so many, those of most bytes.
+
+        Raises:
+            PlanError: a tensor is unknown.
+        """
+        return regrets(self, tensors, limit)
+
+    def under(self, pins: tuple[Pin, ...]) -> Plan:
+        """Return the cheapest plan with these pins and no others; PlanError where there is none."""
+        return under(self, pins)
+
+    def uniform(self, kind: str) -> Plan:
+        """Return the cheapest plan, by the same costs, with all tensors in one kind of format.
+
+        Tensors that have no format of the kind are stored as suits best.
+
+        Args:
+            kind: ``"plain"``, ``"channels-last"``, ``"blocked"``, or another kind of the target.
+
+        Raises:
+            PlanError: the target has no such kind, or the graph cannot do without others.
+        """
+        return uniform(self, kind)
+
+    def restricted(self, name: str, only: Only) -> Plan:
+        """Return the cheapest plan over some candidates; PlanError where there is none."""
+        return restricted(self, name, only)
+
+    def diff(self, other: Plan) -> PlanDiff:
+        """Return where another plan decides otherwise, from this one to the other."""
+        return diff(PlanRecord.of(self), PlanRecord.of(other))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the plan to a file that :func:`stridewise.load_plan` reads.
+
+        The same plan gives the same file, which is made for version control. A file of that name
+        is replaced at once, or not at all.
+
+        Raises:
+            PlanError: the file cannot be written.
+        """
+        files.save(self, path)
+
+    def explain(self) -> str:
+        """Return the plan as text: kernels, formats, reorders, costs and proof."""
+        return explain(self)
+
+    def to_json(self) -> str:
+        """Return the plan as JSON, what :meth:`save` writes; see ``docs/plan-json.md``."""
+        return PlanRecord.of(self).to_json()
+
+    def to_dot(self) -> str:
+        """Return the plan as a drawing for Graphviz: a color a format, reorders marked."""
+        return to_dot(self)
+
+    def to_html(self) -> str:
+        """Return the plan as a page in HTML of its own and whole, for any browser."""
+        from stridewise.report import to_html  # noqa: PLC0415 (jinja2 takes time to load)
+
+        return to_html(self)
+
+    def _repr_html_(self) -> str:
+        from stridewise.report import framed  # noqa: PLC0415 (as above)
+
+        return framed(self.to_html())
+
+
+def _alone(terms: Terms) -> tuple[Comparison, ...]:
+    found = each_for_itself(terms.graph, terms.candidates)
+    if found is None:
+        return ()
+    name = "each operator for itself"
+    return (Comparison(name, found.cost_ns, found.reorders, nbytes=found.nbytes),)
+
+
+def make_plans(
+    derived: Derived,
+    target: Target,
+    machine: Machine,
+    oracle: KernelOracle,
+    progress: Progress | None = None,
+    refusals: tuple[Refusal, ...] = (),
+    edge: Boundary | None = None,
+    weight_limit: int | None = None,
+) -> Sequence[Plan]:
+    """Plan a derived graph, and again with every tensor in one kind of format.
+
+    Args:
+        derived: the graph, with the Origin of its values.
+        target: formats and kernels on offer.
+        machine: what the oracle's costs hold for; kept in the plan.
+        oracle: which kernels exist and how long they take.
+        progress: called while kernels are being measured.
+        refusals: of earlier stages, to be kept in the plan.
+        edge: acceptable formats of inputs and outputs; by default the user's own axis orders.
+        weight_limit: the most bytes that transformed weights of Winograd kernels may take.
+
+    Returns:
+        The cheapest plan, then the cheapest plan of each kind of format of the target that has one.
+        Those, and what plans are compared with, are found when they are first needed.
+
+    Raises:
+        ModelError: a node has no kernel on this target.
+        PlanError: no combination of kernels computes the graph.
+    """
+    graph = derived.graph
+    edge = edge or boundary(graph)
+    candidates = enumerate_candidates(graph, target, oracle, edge, progress, weight_limit)
+    terms = Terms(graph, candidates, edge)
+    cheapest = terms.solve()
+    own = comparison("planned", cheapest.cost, reorders(terms, cheapest))
+    uniform: Callable[[], dict[str, Solution]] = cache(lambda: _uniform_solutions(terms, target))
+
+    def others() -> Iterator[Comparison]:
+        for name, solution in uniform().items():
+            yield comparison(name, solution.cost, reorders(terms, solution))
+        yield from _alone(terms)
+
+    comparisons = Later(own, others)
+
+    def plan(name: str, solution: Solution) -> Plan:
+        return Plan(
+            name,
+            graph,
+            target,
+            machine,
+            decisions(terms, solution),
+            reorders(terms, solution),
+            solution.cost,
+            cheapest.lower_bound,
+            (*refusals, *candidates.refusals),
+            derived,
+            comparisons,
+            terms.inputs(solution),
+            terms.outputs(solution),
+            terms,
+        )
+
+    return Later(plan("planned", cheapest), lambda: starmap(plan, uniform().items()))
+
+
+def _uniform_solutions(terms: Terms, target: Target) -> dict[str, Solution]:
+    found: dict[str, Solution] = {}
+    for kind in target.kinds:
+        with suppress(PlanError):  # some graphs need other formats
+            found[f"all {kind.name}"] = terms.solve(of_kind(terms, target, kind.name))
+    return found
+
+
+def make_plan(
+    derived: Derived,
+    target: Target,
+    machine: Machine,
+    oracle: KernelOracle,
+    progress: Progress | None = None,
+    refusals: tuple[Refusal, ...] = (),
+    edge: Boundary | None = None,
+) -> Plan:
+    """Return the cheapest plan of a derived graph; see :func:`make_plans`.
+
+    Raises:
+        ModelError: a node has no kernel on this target.
+        PlanError: no combination of kernels computes the graph.
+    """
+    return make_plans(derived, target, machine, oracle, progress, refusals, edge)[0]

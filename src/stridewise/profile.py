@@ -1,0 +1,136 @@
+"""What a compiled model takes: the times of its steps, and memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Memory", "Profile", "ProfileRow"]
+
+_NANO = 1e3
+_TRACK = {"pid": 1, "tid": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """One step: what it was for, what was predicted and what was measured, in ns.
+
+    Attributes:
+        node: the node or tensor that it is for.
+        kernel: the primitive and its implementation, or what else it is.
+        predicted_ns: predicted time.
+        measured_ns: measured time, the median over the runs.
+        formats: storage of inputs and outputs, ``"NCHW -> NHWC"``; "" for fills and copies.
+    """
+
+    node: str
+    kernel: str
+    predicted_ns: float
+    measured_ns: float
+    formats: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Times of every step, medians over several runs."""
+
+    rows: tuple[ProfileRow, ...]
+    runs: int
+
+    @property
+    def predicted_ns(self) -> float:
+        """Predicted time of all steps."""
+        return sum(row.predicted_ns for row in self.rows)
+
+    @property
+    def measured_ns(self) -> float:
+        """Measured time of all steps."""
+        return sum(row.measured_ns for row in self.rows)
+
+    def to_chrome_trace(self) -> str:
+        """Return the steps, end to end, as JSON that Perfetto and ``chrome://tracing`` open."""
+        return _chrome_trace(self.rows, self.runs)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{row.measured_ns / 1e3:9.1f} us  predicted {row.predicted_ns / 1e3:9.1f} us  "
+            f"{row.kernel:<36} {row.node}"
+            for row in self.rows
+        ]
+        error = self.measured_ns / self.predicted_ns - 1 if self.predicted_ns else 0.0
+        lines.append(
+            f"{self.measured_ns / 1e3:9.1f} us  predicted {self.predicted_ns / 1e3:9.1f} us  "
+            f"in total, {error:+.1%}, medians of {self.runs} runs"
+        )
+        return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a compiled model occupies, in bytes.
+
+    Attributes:
+        arena: activations and scratchpads of one run, of all parts of it that run at the same
+            time; each stream has an arena of its own.
+        arena_lower_bound: no arrangement of the same tensors needs less.
+        packed_weights: constants in the formats that kernels want, those of other programs too.
+        winograd_weights: the part of these that Winograd kernels have transformed.
+        shared_weights: how much of these is packed once for programs of several shapes.
+        originals: weights beside the packed ones that the model keeps in memory; those that are
+            still in their file do not count.
+        streams: how many arenas there are once as many requests have run at the same time.
+    """
+
+    arena: int
+    arena_lower_bound: int
+    packed_weights: int
+    winograd_weights: int = 0
+    shared_weights: int = 0
+    originals: int = 0
+    streams: int = 1
+
+    @property
+    def arenas(self) -> int:
+        """The arenas of all streams."""
+        return self.arena * self.streams
+
+
+def _chrome_trace(steps: Iterable[ProfileRow], runs: int) -> str:
+    """Return steps as a trace of one track, each beginning where the one before it ends.
+
+    The format is Google's "Trace Event Format": complete events (``"ph": "X"``) with ``ts`` and
+    ``dur`` in microseconds, and metadata events (``"ph": "M"``) that name the track.
+
+    Args:
+        steps: in order of execution; their times are medians, so the track shows a typical run
+            and not one that took place.
+        runs: how many runs the medians are of.
+
+    Returns:
+        A document in JSON.
+    """
+    events: list[dict[str, Any]] = [
+        {"name": "process_name", "ph": "M", **_TRACK, "args": {"name": "stridewise"}},
+        {"name": "thread_name", "ph": "M", **_TRACK, "args": {"name": f"medians of {runs} runs"}},
+    ]
+    begin = 0.0
+    for step in steps:
+        events.append(
+            {
+                "name": step.node,
+                "cat": step.kernel.partition(" ")[0],
+                "ph": "X",
+                "ts": begin / _NANO,
+                "dur": step.measured_ns / _NANO,
+                **_TRACK,
+                "args": {
+                    "kernel": step.kernel,
+                    "formats": step.formats,
+                    "predicted_us": step.predicted_ns / _NANO,
+                },
+            }
+        )
+        begin += step.measured_ns
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}, indent=1)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.simplified import simplify
 
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
-from stridewise.ops.kernels import KernelSpec
-from stridewise.passes import simplify
 from stridewise.planner import Plan, derive, make_plan
-from stridewise.planner.targets import onednn_cpu
+from stridewise.targets.kernels import KernelSpec
+from stridewise.targets.onednn.target import onednn_cpu
 
 from .plans import F32, KINDS, MACHINE, Oracle, conv, kind_of, net, planned, random_costs
 

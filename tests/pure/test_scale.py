@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from tests.networks import F32, Net, networks
+from tests.simplified import simplify
 
 from stridewise.graph import Graph
-from stridewise.ops.kernels import KernelSpec
-from stridewise.passes import simplify
 from stridewise.planner import candidates, context, derive, integer, make_plan, make_plans
-from stridewise.planner.cost import KernelCost, Roofline
 from stridewise.planner.integer import minimize_tables
 from stridewise.planner.solve import Choice, Problem, solve
-from stridewise.planner.targets import Machine, onednn_cpu
+from stridewise.targets.cost import KernelCost, Roofline
+from stridewise.targets.kernels import KernelSpec
+from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.target import onednn_cpu
 
 FORMATS = ("p", "q", "r")
 MACHINE = Machine("some CPU", "AVX512_CORE", 2, "oneDNN 0")

@@ -21,8 +21,9 @@ from stridewise.planner import Plan, derive
 from stridewise.planner.alone import each_for_itself
 from stridewise.planner.candidates import enumerate_candidates
 from stridewise.planner.plan import Comparison, make_plan
-from stridewise.planner.targets import SHIPPED, TableTarget, load_target, shipped
-from stridewise.planner.targets import load as reading
+from stridewise.targets.tables import load as reading
+from stridewise.targets.tables.load import SHIPPED, load_target, shipped
+from stridewise.targets.tables.table import TableTarget
 
 DTYPES = ("float16", "float32")
 TARGETS = tuple(SHIPPED)

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tests.simplified import simplify
 
 from stridewise.graph import Graph, Refusal
-from stridewise.ops.kernels import HOST, KernelSpec
-from stridewise.passes import simplify
 from stridewise.planner import Plan, derive, make_plan
-from stridewise.planner.cost import KernelCost, host_cost
-from stridewise.planner.targets import onednn_cpu
 from stridewise.runtime.library import load_core
 from stridewise.runtime.machine import this_machine
 from stridewise.runtime.primitives import implementations
+from stridewise.targets.cost import KernelCost, host_cost
+from stridewise.targets.kernels import HOST, KernelSpec
+from stridewise.targets.onednn.target import onednn_cpu
 
 from .index_graphs import INDEX_GRAPHS
 from .net import Net

@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 
 from stridewise.graph import Graph, Refusal
-from stridewise.ops.kernels import KernelSpec
 from stridewise.planner import Plan, derive, make_plans
-from stridewise.planner.cost import KernelOracle
-from stridewise.planner.targets import onednn_cpu
 from stridewise.runtime import tuning
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.contest import run_in_turn
@@ -22,6 +19,9 @@ from stridewise.runtime.machine import this_machine
 from stridewise.runtime.oracle import MeasuringOracle
 from stridewise.runtime.program import KernelStep
 from stridewise.runtime.reference import run_reference
+from stridewise.targets.cost import KernelOracle
+from stridewise.targets.kernels import KernelSpec
+from stridewise.targets.onednn.target import onednn_cpu
 
 from .clock import Clock
 from .graphs import THREADS, ForcingOracle, Net, error

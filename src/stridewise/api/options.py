@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike
 from stridewise.graph import Shapes
 from stridewise.planner import Plan
 from stridewise.planner.boundary import Wanted
-from stridewise.planner.cost import Progress
 from stridewise.planner.derive import Origins
-from stridewise.planner.targets import Accuracy
+from stridewise.targets.cost import Progress
+from stridewise.targets.target import Accuracy
 
 __all__ = [
     "CompileOptions",

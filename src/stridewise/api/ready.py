@@ -17,7 +17,6 @@ from stridewise.api.request import NATIVE, Request
 from stridewise.errors import ExecutionError, PlanError, describe
 from stridewise.planner import Plan, derive, files
 from stridewise.planner.split import WHOLE
-from stridewise.planner.targets import onednn_cpu
 from stridewise.runtime.cache import CostCache, cache_path
 from stridewise.runtime.demand import checked_limit
 from stridewise.runtime.executor import CompiledModel
@@ -25,6 +24,7 @@ from stridewise.runtime.fingerprint import differing, fingerprint
 from stridewise.runtime.library import library_info
 from stridewise.runtime.program import KernelStep
 from stridewise.runtime.ready import Ready, ReadyModels, checksums, stamp
+from stridewise.targets.onednn.target import onednn_cpu
 
 __all__ = ["DEFAULT_LIMIT", "find_ready", "keep_ready"]
 

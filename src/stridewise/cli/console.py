@@ -25,8 +25,8 @@ from stridewise.errors import InputError, PlanWarning, describe
 from stridewise.graph import Graph
 from stridewise.graph.extents import is_fixed, parse_shape
 from stridewise.planner import Plan
-from stridewise.planner.targets import Accuracy
 from stridewise.runtime.executor import CompiledModel
+from stridewise.targets.target import Accuracy
 
 __all__ = [
     "OUT",

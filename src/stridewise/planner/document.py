@@ -15,12 +15,13 @@ from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops.capability import graph_capability
 from stridewise.ops.geometry import user_format
 from stridewise.planner.candidates import Candidates
-from stridewise.planner.cost import KernelCost
 from stridewise.planner.moves import Move
 from stridewise.planner.partitions import Partition
 from stridewise.planner.records import dump, encode
 from stridewise.planner.split import WHOLE, Split
-from stridewise.planner.targets import Machine, Target
+from stridewise.targets.cost import KernelCost
+from stridewise.targets.machine import Machine
+from stridewise.targets.target import Target
 
 if TYPE_CHECKING:
     from stridewise.planner.plan import Decision, Plan

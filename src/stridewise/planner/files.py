@@ -18,10 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from stridewise.errors import FormatError, ModelError, PlanError, describe
 from stridewise.graph import Graph, Node, Refusal
-from stridewise.ops.kernels import KernelSpec
 from stridewise.planner.boundary import Boundary, boundary
 from stridewise.planner.candidates import Candidate, Candidates, enumerate_candidates
-from stridewise.planner.cost import KernelCost, Progress
 from stridewise.planner.derive import Derived
 from stridewise.planner.document import (
     VERSION,
@@ -33,9 +31,12 @@ from stridewise.planner.document import (
 )
 from stridewise.planner.plan import Comparison, Decision, Plan, Reorder
 from stridewise.planner.records import decode
-from stridewise.planner.targets import Machine, Target
 from stridewise.planner.terms import Terms
 from stridewise.planner.what_if import Pin
+from stridewise.targets.cost import KernelCost, Progress
+from stridewise.targets.kernels import KernelSpec
+from stridewise.targets.machine import Machine
+from stridewise.targets.target import Target
 
 if TYPE_CHECKING:
     from stridewise.planner.spelling import Offer

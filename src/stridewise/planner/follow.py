@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stridewise.errors import PlanError
-from stridewise.ops.kernels import KernelOption, KernelSpec
 from stridewise.planner.plan import Decision, Plan
+from stridewise.targets.kernels import KernelOption, KernelSpec
 
 __all__ = ["follow", "likeness"]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Node
-from stridewise.ops.kernels import KernelSpec
 from stridewise.planner.candidates import Candidate
+from stridewise.targets.kernels import KernelSpec
 
 if TYPE_CHECKING:
     from stridewise.planner.plan import Plan

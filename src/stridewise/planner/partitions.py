@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from stridewise.graph import Segment, Support
 from stridewise.ops.capability import graph_capability
 from stridewise.ops.fallback import OP
-from stridewise.ops.kernels import HOST
 from stridewise.planner.host import is_host
+from stridewise.targets.kernels import HOST
 
 if TYPE_CHECKING:
     from stridewise.planner.plan import Plan, Reorder

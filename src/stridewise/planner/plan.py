@@ -26,14 +26,15 @@ from stridewise.ops.geometry import user_format
 from stridewise.planner.alone import each_for_itself
 from stridewise.planner.boundary import Boundary, boundary
 from stridewise.planner.candidates import Candidate, Candidates, Storages, enumerate_candidates
-from stridewise.planner.cost import KernelOracle, Progress
 from stridewise.planner.derive import Derived
 from stridewise.planner.later import Later
 from stridewise.planner.page import Page, framed
 from stridewise.planner.solve import Solution
 from stridewise.planner.split import WHOLE, Split
-from stridewise.planner.targets import Machine, Target
 from stridewise.planner.terms import FREE, Only, Terms
+from stridewise.targets.cost import KernelOracle, Progress
+from stridewise.targets.machine import Machine
+from stridewise.targets.target import Target
 from stridewise.tensor import TensorDesc
 
 if TYPE_CHECKING:

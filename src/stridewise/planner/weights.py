@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from stridewise.errors import PlanError, describe
 from stridewise.graph import Graph, Refusal
 from stridewise.ops.demand import spelled
-from stridewise.ops.kernels import KernelOption
-from stridewise.ops.winograd import option_nbytes
+from stridewise.targets.kernels import KernelOption
 
 if TYPE_CHECKING:
     from stridewise.planner.candidates import Candidate
@@ -61,7 +60,7 @@ def winograd_weights(plan: Plan) -> WinogradWeights:
     plain: list[int] = []
     for node, decision in zip(plan.graph.nodes, plan.decisions, strict=True):
         option = decision.chosen.option
-        nbytes = option_nbytes(option)
+        nbytes = option.transformed_nbytes
         if nbytes:
             convolution = node if option.ahead is None else producers[node.inputs[0]]
             weights = values[convolution.inputs[1]]
@@ -98,7 +97,7 @@ def granted(nodes: Mapping[str, tuple[Candidate, ...]], limit: int) -> dict[str,
     for name, group in nodes.items():
         costs: dict[int, float] = {}
         for candidate in group:
-            nbytes = option_nbytes(candidate.option)
+            nbytes = candidate.option.transformed_nbytes
             costs[nbytes] = min(costs.get(nbytes, inf), candidate.cost_ns)
         direct = costs.pop(0, inf)
         wishes += [((cost - direct) / nbytes, name, nbytes) for nbytes, cost in costs.items()]
@@ -132,13 +131,17 @@ def within_weight_limit(
     refusals: list[Refusal] = []
     for node in graph.nodes:
         group, most = options[node.name], allowed.get(node.name, 0)
-        refused = [option for option in group if option_nbytes(option) > most]
+        refused = [option for option in group if option.transformed_nbytes > most]
         # Nodes of one signature share the tuple, as they did before.
         key = id(group), most
         if key not in kept:
-            kept[key] = tuple(o for o in group if option_nbytes(o) <= most) if refused else group
+            kept[key] = (
+                tuple(o for o in group if o.transformed_nbytes <= most) if refused else group
+            )
         found[node.name] = kept[key]
         for option in refused:
-            reason = f"{option.algorithm}: transformed weights of {spelled(option_nbytes(option))}"
+            reason = (
+                f"{option.algorithm}: transformed weights of {spelled(option.transformed_nbytes)}"
+            )
             refusals.append(Refusal(_RULE, node.name, reason))
     return found, tuple(refusals)

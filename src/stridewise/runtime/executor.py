@@ -16,7 +16,6 @@ from stridewise.errors import ExecutionError, InputError, StridewiseError, descr
 from stridewise.formats import Format
 from stridewise.graph import Graph, Value
 from stridewise.ops.geometry import storage_shape
-from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.planner.page import Page, framed
 from stridewise.planner.plan import Plan
 from stridewise.planner.split import Split
@@ -31,6 +30,7 @@ from stridewise.runtime.program import KernelStep, Program, Written
 from stridewise.runtime.schedule import reorder_label
 from stridewise.runtime.streams import Streams
 from stridewise.runtime.weights import Weights, WeightStore
+from stridewise.targets.kernels import HOST, KernelSpec
 
 __all__ = ["PAGE", "CompiledModel", "Face", "Memory", "Profile", "ProfileRow"]
 

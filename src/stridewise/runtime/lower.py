@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Protocol
 
-from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.planner.plan import Plan
 from stridewise.runtime.memory import Life, arrange, lower_bound
 from stridewise.runtime.program import (
@@ -29,6 +28,7 @@ from stridewise.runtime.schedule import (
     Stored,
     make_schedule,
 )
+from stridewise.targets.kernels import HOST, KernelSpec
 
 __all__ = ["KernelFacts", "lower"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from stridewise.ops.kernels import KernelSpec
 from stridewise.planner.split import WHOLE, Split
+from stridewise.targets.kernels import KernelSpec
 from stridewise.tensor import TensorDesc
 
 __all__ = [

@@ -32,7 +32,6 @@ from stridewise.dtypes import DType
 from stridewise.formats import Format
 from stridewise.formats import format as format_room
 from stridewise.graph import Graph, TensorType, Value
-from stridewise.ops.kernels import KernelSpec, MemorySpec, PostOpSpec
 from stridewise.planner.split import Split
 from stridewise.runtime import program as program_room
 from stridewise.runtime.executor import Face
@@ -40,6 +39,7 @@ from stridewise.runtime.fingerprint import Fingerprint, OutputSums
 from stridewise.runtime.library import load_core
 from stridewise.runtime.program import Program
 from stridewise.runtime.weights import Weights
+from stridewise.targets.kernels import KernelSpec, MemorySpec, PostOpSpec
 from stridewise.tensor import TensorDesc
 from stridewise.tensor.desc import View
 

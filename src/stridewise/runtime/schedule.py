@@ -15,10 +15,10 @@ from stridewise.errors import PlanError, describe
 from stridewise.formats import Format
 from stridewise.graph import Node
 from stridewise.ops.geometry import user_format
-from stridewise.ops.kernels import Alias, Arg, KernelSpec
 from stridewise.planner.candidates import Candidate
-from stridewise.planner.cost import KernelCost
 from stridewise.planner.plan import Plan, Reorder
+from stridewise.targets.cost import KernelCost
+from stridewise.targets.kernels import Alias, Arg, KernelSpec
 from stridewise.tensor import TensorDesc
 
 __all__ = [

@@ -20,12 +20,12 @@ from stridewise.ops import evaluate
 from stridewise.ops.geometry import user_format
 from stridewise.planner.candidates import Candidate
 from stridewise.planner.plan import Plan, Reorder
-from stridewise.planner.targets import TableTarget
 from stridewise.runtime.fallback import TailRun
 from stridewise.runtime.inputs import as_array, in_order
 from stridewise.runtime.model import Model
 from stridewise.runtime.storage import StoredTensor, pack, store, unpack
 from stridewise.runtime.streams import Streams
+from stridewise.targets.tables.table import TableTarget
 from stridewise.tensor import TensorDesc
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from stridewise.graph import Refusal
 from stridewise.ops.fallback import OP as FALLBACK
-from stridewise.ops.kernels import HOST, KernelSpec
+from stridewise.targets.kernels import HOST, KernelSpec
 
 __all__ = [
     "Corrected",

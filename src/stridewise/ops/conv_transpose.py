@@ -73,10 +73,10 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     groups, batch = node.int_attr("groups", 1), x.shape[0]
     strides, dilations, begins, ends = geometry(node, x.ndim - 2)
     uncut = _uncut(node, x.shape[2:], w.shape[2:])
-    room = tuple(extent + max(0, -end) for extent, end in zip(uncut, ends, strict=True))
+    extended = tuple(extent + max(0, -end) for extent, end in zip(uncut, ends, strict=True))
     columns = x.reshape(batch, groups, x.shape[1] // groups, prod(x.shape[2:])).astype(np.float64)
     kernels = w.reshape(groups, -1, *w.shape[1:]).astype(np.float64)
-    result = np.zeros((batch, groups * w.shape[1], *room), np.float64)
+    result = np.zeros((batch, groups * w.shape[1], *extended), np.float64)
     for group in range(groups):
         part = result[:, group * w.shape[1] : (group + 1) * w.shape[1]]
         for position, view in windows(part, x.shape[2:], strides, w.shape[2:], dilations):

@@ -80,7 +80,7 @@ class Storages:
 
 
 class NodeContext:
-    """What an operator's room may ask; see :class:`stridewise.targets.kernels.KernelContext`."""
+    """What a target may ask; see :class:`stridewise.targets.kernels.KernelContext`."""
 
     def __init__(
         self, graph: Graph, storages: Storages, node: Node, placing: Mapping[str, str], pairs: Pairs
@@ -124,7 +124,7 @@ class NodeContext:
         return NodeContext(self._graph, self._storages, node, self._placing, self._pairs)
 
     def signature(self) -> Hashable:
-        """Return all that a room may learn here, names aside.
+        """Return all that a target may learn here, names aside.
 
         Nodes of one signature have the same options, so whatever else a context may tell one day
         belongs in here.

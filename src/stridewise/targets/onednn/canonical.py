@@ -27,7 +27,7 @@ def _operands(node: Node) -> tuple[str, ...]:
 
 
 class CanonicalContext:
-    """What the room of an anchor sees of a node that is not in canonical order.
+    """What kernels of an anchor see of a node that is not in canonical order.
 
     Storage formats are over named axes, so they are the same whatever the user's order.
     """
@@ -107,7 +107,7 @@ def fitted(context: KernelContext, option: KernelOption) -> KernelOption | Refus
 
 
 def misread(node: Node) -> Refusal | None:
-    """Return why no room can be asked about a node that reads one value in two orders."""
+    """Return why a node that reads one value in two orders has no kernels."""
     own = len(node.inputs) - len(_operands(node))
     if node.inputs[0] not in node.inputs[1:own]:
         return None

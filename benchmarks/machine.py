@@ -29,11 +29,12 @@ import assembly
 import numpy as np
 
 import stridewise as sw
-from stridewise.ops.kernels import KernelSpec, MemorySpec
 from stridewise.runtime.cpus import available_cpus
 from stridewise.runtime.library import load_core
 from stridewise.runtime.machine import cache_nbytes, this_machine
 from stridewise.runtime.primitives import create
+from stridewise.targets.kernels import KernelSpec
+from stridewise.targets.onednn.memory import plain_memory
 
 __all__ = ["Level", "Limits", "Machine", "measure", "table"]
 
@@ -210,7 +211,7 @@ def bandwidth(access: str, threads: int, nbytes: int) -> float:
 
 def product_rate(threads: int) -> float:
     """Return operations per nanosecond of oneDNN's product of square matrices."""
-    square = MemorySpec.plain((_PRODUCT, _PRODUCT))
+    square = plain_memory((_PRODUCT, _PRODUCT))
     memories = (("src", square), ("weights", square), ("dst", square))
     core = load_core()
     primitive = create(KernelSpec("matmul", memories), "", threads)

@@ -36,15 +36,16 @@ from stridewise.formats import Format
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
 from stridewise.ops.geometry import user_format
-from stridewise.passes import simplify
+from stridewise.passes import passes_for, simplify
 from stridewise.planner import derive
 from stridewise.planner.candidates import Candidates, enumerate_candidates
-from stridewise.planner.cost import Roofline
 from stridewise.planner.solver.problem import Choice, Problem, Stored
 from stridewise.planner.solver.solve import solve
-from stridewise.planner.targets import Machine, onednn_cpu
 from stridewise.planning import make_plans
 from stridewise.runtime.machine import this_machine
+from stridewise.targets.cost import Roofline
+from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.target import ABILITY, onednn_cpu
 
 THREADS = 2
 SIZES = (100, 1000, 10000)
@@ -234,7 +235,7 @@ def problem_of(graph: Graph, candidates: Candidates) -> Problem:
 
 def light_model(name: str) -> Graph:
     """Return one of the light models of the onnx package, simplified."""
-    return simplify(sw.load(LIGHT / f"light_{name}.onnx")).graph
+    return simplify(sw.load(LIGHT / f"light_{name}.onnx"), passes_for(ABILITY)).graph
 
 
 def table(results: Sequence[Result]) -> list[str]:

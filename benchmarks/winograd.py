@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 import stridewise as sw
-from stridewise.ops.kernels import KernelSpec
 from stridewise.runtime.library import load_core
 from stridewise.runtime.primitives import create
+from stridewise.targets.kernels import KernelSpec
 
 RESULTS = Path(__file__).parent / "results"
 WAYS = ("direct", "winograd F(2x2)", "winograd F(4x4)", "winograd F(6x6)")

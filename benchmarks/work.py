@@ -16,11 +16,11 @@ from typing import cast
 from machine import Limits
 
 from stridewise.dtypes import dtype_of
-from stridewise.ops.depthwise import ALONE
-from stridewise.ops.depthwise import KIND as EXPANSION
-from stridewise.ops.kernels import KernelSpec, MemorySpec
-from stridewise.ops.winograd import KIND as WINOGRAD
 from stridewise.program import CopyStep, KernelStep, Program, Step
+from stridewise.targets.kernels import KernelSpec, MemorySpec
+from stridewise.targets.onednn.depthwise import ALONE
+from stridewise.targets.onednn.depthwise import KIND as EXPANSION
+from stridewise.targets.onednn.winograd import KIND as WINOGRAD
 
 __all__ = ["CLASSES", "Bound", "StepWork", "Way", "bound", "works"]
 

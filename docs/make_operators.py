@@ -19,18 +19,17 @@ from tests.runtime.graphs import CASES  # noqa: E402
 
 from stridewise.frontends.onnx.table import HANDLERS  # noqa: E402
 from stridewise.graph import Graph, Node  # noqa: E402
-from stridewise.ops import OPS  # noqa: E402
-from stridewise.ops.registry import OpSpec  # noqa: E402
 from stridewise.planner import derive  # noqa: E402
 from stridewise.planner.candidates import Candidate, enumerate_candidates  # noqa: E402
-from stridewise.planner.cost import Roofline  # noqa: E402
 from stridewise.planner.problem.fallback_kernel import is_host  # noqa: E402
-from stridewise.planner.targets import Machine, onednn_cpu  # noqa: E402
+from stridewise.targets.cost import Roofline  # noqa: E402
+from stridewise.targets.machine import Machine  # noqa: E402
+from stridewise.targets.onednn.table import OFFERS  # noqa: E402
+from stridewise.targets.onednn.target import onednn_cpu  # noqa: E402
 
 KINDS = ("plain", "channels-last", "blocked")
 _MACHINE = Machine("any CPU", "AVX512_CORE", 2, "oneDNN")
 _TARGET = onednn_cpu(_MACHINE)
-_NO_KERNELS = OpSpec.__dataclass_fields__["kernels"].default
 
 _TEXT = """\
 # Operators
@@ -116,7 +115,7 @@ def formats() -> dict[str, tuple[str, ...]]:
 
 
 def _has_kernels(op: str) -> bool:
-    return OPS[op].kernels is not _NO_KERNELS
+    return op in OFFERS
 
 
 def _runs_as(name: str, row: Row) -> str:

@@ -17,7 +17,6 @@ from stridewise.formats import Format
 from stridewise.graph import Refusal
 from stridewise.planner.candidates import enumerate_candidates
 from stridewise.planner.choice import comparison, decisions, of_kind, reorders
-from stridewise.planner.cost import KernelOracle, Progress
 from stridewise.planner.documents import files
 from stridewise.planner.documents.document import PlanRecord
 from stridewise.planner.documents.dot import to_dot
@@ -37,7 +36,9 @@ from stridewise.planner.questions.what_if import Regret, regrets, what_if
 from stridewise.planner.questions.why import Why, find_refusals, why
 from stridewise.planner.questions.winograd_weights import WinogradWeights, winograd_weights
 from stridewise.planner.solver.solve import Solution
-from stridewise.planner.targets import Machine, Target
+from stridewise.targets.cost import KernelOracle, Progress
+from stridewise.targets.machine import Machine
+from stridewise.targets.target import Target
 
 __all__ = ["Plan", "make_plan", "make_plans"]
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stridewise.graph import Node
-from stridewise.ops.kernels import KernelSpec
 from stridewise.planner.plan import Reorder
 from stridewise.planner.split import WHOLE, Split
+from stridewise.targets.kernels import KernelSpec
 from stridewise.tensor import TensorDesc
 
 __all__ = [

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, TensorProto, numpy_helper
 from tests.fuzz.seeds import content_of
+from tests.simplified import simplify
 
 import stridewise as sw
 from stridewise.errors import ModelError, StridewiseError
 from stridewise.graph import Graph
 from stridewise.ops.demand import memory_demand
-from stridewise.passes import simplify
 
 __all__ = ["MEMORY_LIMIT", "check", "limit_address_space", "work"]
 

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from onnx import ModelProto, NodeProto, StringStringEntryProto
 from tests.networks import Net, networks
 from tests.runtime.graphs import CASES, KINDS, forced_plan
+from tests.simplified import simplify
 
 import stridewise as sw
 from stridewise.cli import main as entry
@@ -24,7 +25,6 @@ from stridewise.errors import InputError
 from stridewise.formats import parse, same_bytes
 from stridewise.graph import Constant, Graph
 from stridewise.ops.geometry import canonical_shape
-from stridewise.passes import simplify
 from stridewise.planning import Plan
 
 from .models import (

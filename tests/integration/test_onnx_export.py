@@ -17,6 +17,7 @@ from tests.networks import Net, networks
 from tests.pure.index_cases import onnxruntime_differs
 from tests.pure.test_ops import CASES
 from tests.runtime.graphs import CASES as GRAPHS
+from tests.simplified import simplify
 
 import stridewise as sw
 from stridewise.dtypes import dtype_of
@@ -26,7 +27,6 @@ from stridewise.frontends.onnx.export import VERSIONS, make_structure, save_mode
 from stridewise.frontends.onnx.table import EXPORTERS
 from stridewise.graph import Constant, Graph, Node, TensorType, Value
 from stridewise.ops import OPS
-from stridewise.passes import simplify
 
 from .models import (
     F32,

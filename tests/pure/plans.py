@@ -6,15 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tests.simplified import simplify
 
 from stridewise.graph import Graph, Refusal
 from stridewise.ops import GraphBuilder
-from stridewise.ops.kernels import KernelSpec
-from stridewise.passes import simplify
 from stridewise.planner import derive
-from stridewise.planner.cost import KernelCost
-from stridewise.planner.targets import Machine, onednn_cpu
 from stridewise.planning import Plan, make_plan
+from stridewise.targets.cost import KernelCost
+from stridewise.targets.kernels import KernelSpec
+from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.target import onednn_cpu
 
 __all__ = [
     "F32", "KINDS", "MACHINE", "TARGET", "Oracle", "cheap", "conv", "kind_of", "net", "planned",

@@ -13,8 +13,8 @@ from types import ModuleType
 
 import pytest
 
-from stridewise.ops.kernels import KernelSpec, MemorySpec, PostOpSpec
 from stridewise.program import Binding, CopyStep, FillStep, KernelStep, Program, Ref
+from stridewise.targets.kernels import KernelSpec, MemorySpec, PostOpSpec
 
 ROOM = Path(__file__).parents[2] / "benchmarks"
 

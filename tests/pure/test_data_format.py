@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
+from tests.simplified import PASSES, simplify
 from tests.twins import Twins, to_last, twins
 
 import stridewise as sw
@@ -16,12 +17,12 @@ from stridewise.graph import Graph, Node
 from stridewise.ops import GraphBuilder, infer
 from stridewise.ops.data_format import DATA_FORMATS
 from stridewise.ops.registry import check_data_format
-from stridewise.passes import PASSES, simplify
 from stridewise.planner import derive
-from stridewise.planner.cost import Roofline
-from stridewise.planner.targets import Machine, onednn_cpu
 from stridewise.planning import Plan, make_plan
 from stridewise.runtime.reference import run_reference
+from stridewise.targets.cost import Roofline
+from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.target import onednn_cpu
 
 F32 = np.float32
 MACHINE = Machine("cpu", "AVX2", 2, "library")

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.simplified import simplify
 
 from stridewise.errors import FormatError, InputError
 from stridewise.formats import parse
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
-from stridewise.passes import simplify
 from stridewise.planner import derive
 from stridewise.planner.derive import Derived
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.simplified import simplify
 
 from stridewise.graph import Graph, Refusal
 from stridewise.ops import GraphBuilder
-from stridewise.ops.kernels import HOST, KernelSpec, MemorySpec
-from stridewise.passes import simplify
-from stridewise.planner.cost import Corrected, Roofline, host_cost
 from stridewise.planner.problem.fallback_kernel import is_host
 from stridewise.planner.questions.partitions import find_hosted
 from stridewise.runtime.reference import run_reference
+from stridewise.targets.cost import Corrected, Roofline, host_cost
+from stridewise.targets.kernels import HOST, KernelSpec, MemorySpec
 
 from .plans import Oracle, cheap, conv, net, planned, random_costs
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.simplified import simplify
 
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
-from stridewise.ops.kernels import KernelSpec
-from stridewise.passes import simplify
 from stridewise.planner import derive
-from stridewise.planner.targets import onednn_cpu
 from stridewise.planning import Plan, make_plan
+from stridewise.targets.kernels import KernelSpec
+from stridewise.targets.onednn.target import onednn_cpu
 
 from .plans import F32, KINDS, MACHINE, Oracle, conv, kind_of, net, planned, random_costs
 

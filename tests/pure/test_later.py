@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.simplified import simplify
 
-from stridewise.passes import simplify
 from stridewise.planner import derive
 from stridewise.planner.later import Later
 from stridewise.planner.problem.formulation import FREE, Only, Terms

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from tests.networks import F32, Net, networks, rng
+from tests.simplified import PASSES, simplify
 
 from stridewise.errors import GraphError
 from stridewise.graph import Graph, Refusal
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
-from stridewise.passes import PASSES, simplify
 from stridewise.runtime.reference import run_reference
 
 BY_NAME = dict(PASSES)

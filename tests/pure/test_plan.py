@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.simplified import simplify
 
 from stridewise.errors import GraphError, ModelError, PlanError
 from stridewise.graph import PostOp, Refusal
 from stridewise.ops import GraphBuilder
-from stridewise.ops.kernels import KernelSpec, MemorySpec
-from stridewise.passes import simplify
 from stridewise.planner import derive
-from stridewise.planner.cost import Corrected, KernelCost, Roofline
-from stridewise.planner.targets import Machine, onednn_cpu
 from stridewise.planning import make_plan
+from stridewise.targets.cost import Corrected, KernelCost, Roofline
+from stridewise.targets.kernels import KernelSpec, MemorySpec
+from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.target import onednn_cpu
 
 from .plans import (
     KINDS,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import stridewise as sw
 from stridewise.errors import InputError, PlanAssertionError, PlanError
-from stridewise.planner.cost import KernelCost
 from stridewise.planning import Plan
+from stridewise.targets.cost import KernelCost
 
 from .plans import F32, Oracle, cheap, net, planned, random_costs, residual
 from .test_explain import moving

@@ -14,18 +14,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.simplified import simplify
 
 from stridewise.errors import PlanError
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
-from stridewise.passes import simplify
 from stridewise.planner import derive
-from stridewise.planner.cost import Roofline
 from stridewise.planner.documents import files
 from stridewise.planner.documents.document import PlanRecord, fingerprint
 from stridewise.planner.documents.records import decode
-from stridewise.planner.targets import Machine, onednn_cpu
 from stridewise.planning import Plan, make_plan
+from stridewise.targets.cost import Roofline
+from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.target import onednn_cpu
 
 from .plans import F32, MACHINE, cheap, net, planned, random_costs, residual
 from .test_explain import moving

@@ -7,11 +7,11 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 from tests.networks import F32, Net, rng
+from tests.simplified import simplify
 
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Constant, Graph, Node, TensorType, Value
 from stridewise.ops import GraphBuilder
-from stridewise.passes import simplify
 from stridewise.passes.fold_scale import fold_scale
 from stridewise.passes.recognize_activations import recognize_activations
 from stridewise.passes.recognize_norms import recognize_norms

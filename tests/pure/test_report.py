@@ -16,18 +16,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.simplified import simplify
 
 from stridewise.formats import Format, parse
 from stridewise.graph import Constant, Graph, Refusal, Tail
 from stridewise.ops import GraphBuilder
-from stridewise.passes import simplify
 from stridewise.planner import derive
-from stridewise.planner.cost import Roofline
-from stridewise.planner.targets import Machine, onednn_cpu
 from stridewise.planning import Plan, make_plans
 from stridewise.report import collect, render, to_html, to_json
 from stridewise.report.data import Report
 from stridewise.report.fold import LEAST_SAVED, repeats, stretches
+from stridewise.targets.cost import Roofline
+from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.target import onednn_cpu
 
 F32 = np.float32
 MACHINE = Machine("some CPU", "AVX512_CORE", 2, "oneDNN 0")

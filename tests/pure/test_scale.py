@@ -10,18 +10,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from tests.networks import F32, Net, networks
+from tests.simplified import simplify
 
 from stridewise.graph import Graph
-from stridewise.ops.kernels import KernelSpec
-from stridewise.passes import simplify
 from stridewise.planner import candidates, derive
-from stridewise.planner.cost import KernelCost, Roofline
 from stridewise.planner.problem import context
 from stridewise.planner.solver import eliminate
 from stridewise.planner.solver.integer import minimize_tables
-from stridewise.planner.solver.solve import Choice, Problem, solve
-from stridewise.planner.targets import Machine, onednn_cpu
+from stridewise.planner.solver.problem import Choice, Problem
+from stridewise.planner.solver.solve import solve
 from stridewise.planning import make_plan, make_plans
+from stridewise.targets.cost import KernelCost, Roofline
+from stridewise.targets.kernels import KernelSpec
+from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.target import onednn_cpu
 
 FORMATS = ("p", "q", "r")
 MACHINE = Machine("some CPU", "AVX512_CORE", 2, "oneDNN 0")

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.networks import F32, Net, networks, rng
+from tests.simplified import simplify
 
 from stridewise.graph import Graph, Node
 from stridewise.graph.verify import verify
 from stridewise.ops import OPS, infer
 from stridewise.ops.registry import Permuted, permute
-from stridewise.passes.pipeline import simplify
 from stridewise.passes.sink_transposes import sink_transposes
 from stridewise.runtime.reference import run_reference
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.networks import networks
 
 import stridewise as sw
+from stridewise.api.models import load as reading
 from stridewise.errors import InputError, TargetError
 from stridewise.formats import parse
 from stridewise.graph import Graph
@@ -21,9 +22,9 @@ from stridewise.planner import derive
 from stridewise.planner.candidates import enumerate_candidates
 from stridewise.planner.plan import Comparison
 from stridewise.planner.problem.alone import each_for_itself
-from stridewise.planner.targets import SHIPPED, TableTarget, load_target, shipped
-from stridewise.planner.targets import load as reading
 from stridewise.planning import Plan, make_plan
+from stridewise.targets.tables.load import SHIPPED, load_target, shipped
+from stridewise.targets.tables.table import TableTarget
 
 DTYPES = ("float16", "float32")
 TARGETS = tuple(SHIPPED)

@@ -10,21 +10,23 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.simplified import simplify
 
 from stridewise.errors import PlanError
 from stridewise.graph import Graph, Refusal
 from stridewise.ops import GraphBuilder
-from stridewise.ops.activation import UNARY, eltwise_steps
-from stridewise.ops.kernels import Call, KernelOption, KernelSpec, MemorySpec
-from stridewise.ops.winograd import option_nbytes, packed_nbytes
-from stridewise.passes import simplify
+from stridewise.ops.activation import UNARY
 from stridewise.planner import derive
 from stridewise.planner.candidates import Candidate
-from stridewise.planner.cost import Roofline
 from stridewise.planner.problem.weight_limit import granted
 from stridewise.planner.questions.winograd_weights import check_weight_limit
-from stridewise.planner.targets import Accuracy, Machine, onednn_cpu
 from stridewise.planning import Plan, make_plans
+from stridewise.targets.cost import Roofline
+from stridewise.targets.kernels import Call, KernelOption, KernelSpec, MemorySpec
+from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.activation import ELTWISE, eltwise_steps
+from stridewise.targets.onednn.target import onednn_cpu
+from stridewise.targets.target import Accuracy
 
 F32 = np.float32
 ISAS = {"AVX2": 8, "AVX512_CORE": 16}
@@ -68,7 +70,7 @@ def test_there_are_three_tiles_in_two_formats(isa):
         if candidate.option.approximate:
             params = dict(candidate.option.calls[0].spec.params)
             assert params["lanes"] == lanes
-            assert packed_nbytes(candidate.option.calls[0].spec) == (
+            assert candidate.option.calls[0].spec.transformed_nbytes == (
                 4 * (int(str(params["tile"])) + 2) ** 2 * 32 * 64
             )
 
@@ -106,7 +108,7 @@ def test_other_windows_are_not_in_question():
     assert not [r for r in plan.refusals if r.rule == "winograd"]
 
 
-@pytest.mark.parametrize("op", [name for name, unary in UNARY.items() if unary.algorithm])
+@pytest.mark.parametrize("op", list(ELTWISE))
 def test_every_post_op_is_known_or_refused(op):
     plan = planned(convolution(post=op))
     refused = [r.reason for r in plan.refusals if r.rule == "winograd"]
@@ -157,9 +159,9 @@ def test_plans_from_elsewhere_are_held_to_a_limit():
 
 def candidate(nbytes: int, cost: float) -> Candidate:
     kind = "winograd" if nbytes else "convolution"
-    spec = KernelSpec(kind, (("weights", MemorySpec((nbytes // 4,), "a")),))
+    weights = (("weights", MemorySpec((nbytes // 4,), "a")),)
+    spec = KernelSpec(kind, weights, transformed_nbytes=nbytes)
     option = KernelOption(kind, (), (), (Call(spec, ()),))
-    assert option_nbytes(option) == nbytes
     return Candidate(option, (), cost)
 
 
@@ -178,20 +180,24 @@ def test_whatever_is_picked_of_what_is_granted_keeps_the_limit(groups, limit):
     }
     found = granted(nodes, limit)
     picks = [
-        [option_nbytes(c.option) for c in group if option_nbytes(c.option) <= found.get(name, 0)]
+        [
+            c.option.transformed_nbytes
+            for c in group
+            if c.option.transformed_nbytes <= found.get(name, 0)
+        ]
         for name, group in nodes.items()
     ]
     assert all(sum(pick) <= limit for pick in product(*picks))
     cheaper = {
         name: max(
-            (option_nbytes(c.option) for c in group if c.cost_ns < group[0].cost_ns), default=0
+            (c.option.transformed_nbytes for c in group if c.cost_ns < group[0].cost_ns), default=0
         )
         for name, group in nodes.items()
     }
     if sum(cheaper.values()) <= limit:
         # Nobody goes without who has something to gain.
         for name, group in nodes.items():
-            kept = [c.cost_ns for c in group if option_nbytes(c.option) <= found.get(name, 0)]
+            kept = [c.cost_ns for c in group if c.option.transformed_nbytes <= found.get(name, 0)]
             assert min(kept, default=inf) == min(c.cost_ns for c in group)
 
 

@@ -6,17 +6,18 @@ from functools import cache
 
 import numpy as np
 import pytest
+from tests.simplified import simplify
 
 from stridewise import zoo
 from stridewise.errors import FormatError, GraphError, InputError
 from stridewise.graph import Graph
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
-from stridewise.passes import simplify
 from stridewise.planner import derive
-from stridewise.planner.cost import Roofline
-from stridewise.planner.targets import Machine, onednn_cpu
 from stridewise.planning import make_plan
+from stridewise.targets.cost import Roofline
+from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.target import onednn_cpu
 
 MACHINE = Machine("some CPU", "AVX512_CORE", 2, "oneDNN 0")
 

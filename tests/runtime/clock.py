@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from stridewise.ops.kernels import KernelSpec
 from stridewise.program import KernelStep
 from stridewise.runtime.contest import Outcome
 from stridewise.runtime.executor import CompiledModel
+from stridewise.targets.kernels import KernelSpec
 
 __all__ = ["Clock"]
 

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tests.simplified import simplify
 
 from stridewise.graph import Graph, Refusal
-from stridewise.ops.kernels import HOST, KernelSpec
-from stridewise.passes import simplify
 from stridewise.planner import derive
-from stridewise.planner.cost import KernelCost, host_cost
-from stridewise.planner.targets import onednn_cpu
 from stridewise.planning import Plan, make_plan
 from stridewise.runtime.library import load_core
 from stridewise.runtime.machine import this_machine
 from stridewise.runtime.primitives import implementations
+from stridewise.targets.cost import KernelCost, host_cost
+from stridewise.targets.kernels import HOST, KernelSpec
+from stridewise.targets.onednn.target import onednn_cpu
 
 from .index_graphs import INDEX_GRAPHS
 from .net import Net

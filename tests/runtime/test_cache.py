@@ -18,8 +18,8 @@ import pytest
 
 import stridewise as sw
 from stridewise.graph import Graph
-from stridewise.planner.targets import Machine
 from stridewise.runtime.cache import CostCache, cache_path
+from stridewise.targets.machine import Machine
 
 from .graphs import Net
 
@@ -121,7 +121,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path):
     code = """
         import sys
         from pathlib import Path
-        from stridewise.planner.targets import Machine
+        from stridewise.targets.machine import Machine
         from stridewise.runtime.cache import CostCache
         cache = CostCache(Machine("this CPU", "AVX2", 2, "oneDNN 3.2.0"), Path(sys.argv[1]))
         for number in range(25):
@@ -337,7 +337,7 @@ def test_a_file_that_may_not_grow(tmp_path):
     code = """
         import resource, sys
         from pathlib import Path
-        from stridewise.planner.targets import Machine
+        from stridewise.targets.machine import Machine
         from stridewise.runtime.cache import CostCache
         cache = CostCache(Machine("this CPU", "AVX2", 2, "oneDNN 3.2.0"), Path(sys.argv[1]))
         cache.store({"kernel a": [("jit", 1.0)]})
@@ -361,7 +361,7 @@ def test_processes_that_find_damage_at_once(tmp_path):
     code = """
         import sys
         from pathlib import Path
-        from stridewise.planner.targets import Machine
+        from stridewise.targets.machine import Machine
         from stridewise.runtime.cache import CostCache
         for number in range(20):
             cache = CostCache(Machine("this CPU", "AVX2", 2, "oneDNN 3.2.0"), Path(sys.argv[1]))

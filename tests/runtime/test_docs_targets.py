@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stridewise.planner.targets import SHIPPED, load_target
-from stridewise.planner.targets import load as reading
 from stridewise.runtime.reference import run_reference
 from stridewise.runtime.simulate import SimulatedModel
+from stridewise.targets.tables import load as reading
+from stridewise.targets.tables.load import SHIPPED, load_target
 
 PAGE = (Path(__file__).parents[2] / "docs" / "targets.md").read_text(encoding="utf-8")
 

@@ -22,10 +22,7 @@ from stridewise.errors import ExecutionError, FormatError, InputError, ModelErro
 from stridewise.formats import parse
 from stridewise.graph import Graph, Refusal
 from stridewise.ops import GraphBuilder
-from stridewise.ops.kernels import HOST
 from stridewise.planner import derive
-from stridewise.planner.cost import KernelCost
-from stridewise.planner.targets import onednn_cpu
 from stridewise.planning import make_plan
 from stridewise.program import KernelStep
 from stridewise.runtime.cache import CostCache
@@ -35,6 +32,9 @@ from stridewise.runtime.host import HOST_FUNCTIONS
 from stridewise.runtime.machine import this_machine
 from stridewise.runtime.oracle import MeasuringOracle
 from stridewise.runtime.reference import run_reference
+from stridewise.targets.cost import KernelCost
+from stridewise.targets.kernels import HOST
+from stridewise.targets.onednn.target import onednn_cpu
 
 from .clock import Clock
 from .graphs import KINDS, ForcingOracle, Net, error, forced_plan, inputs_of

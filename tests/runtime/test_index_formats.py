@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pytest
 
 from stridewise.graph import Attr, Graph
-from stridewise.ops.kernels import KernelOption
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.reference import run_reference
+from stridewise.targets.kernels import KernelOption
 
 from .graphs import KINDS, Net, error, forced_plan, inputs_of
 

@@ -37,7 +37,7 @@ def test_all_executors_agree_on_an_older_instruction_set(isa):
 @pytest.mark.parametrize(("isa", "block"), [("AVX2", 8), ("SSE41", 8)])
 def test_blocks_are_as_wide_as_the_instruction_set(isa, block):
     code = (
-        "from stridewise.planner.targets import onednn_cpu;"
+        "from stridewise.targets.onednn.target import onednn_cpu;"
         "from stridewise.runtime.machine import this_machine;"
         "m = this_machine(1); print(m.isa, onednn_cpu(m).kinds[-1].block)"
     )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import stridewise as sw
 from stridewise.formats import algebra
 from stridewise.graph import Graph
-from stridewise.ops.activation import eltwise_steps
+from stridewise.targets.onednn.activation import eltwise_steps
 
 from .graphs import Net, error, inputs_of
 from .winograd_layers import (

@@ -13,10 +13,10 @@ import pytest
 
 import stridewise as sw
 from stridewise.graph import Graph
-from stridewise.ops.kernels import KernelSpec, MemorySpec
 from stridewise.runtime.library import load_core
 from stridewise.runtime.primitives import create
 from stridewise.runtime.reference import run_reference
+from stridewise.targets.kernels import KernelSpec, MemorySpec
 
 from .graphs import Net, error, inputs_of
 

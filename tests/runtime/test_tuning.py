@@ -10,10 +10,7 @@ import numpy as np
 import pytest
 
 from stridewise.graph import Graph, Refusal
-from stridewise.ops.kernels import KernelSpec
 from stridewise.planner import derive
-from stridewise.planner.cost import KernelOracle
-from stridewise.planner.targets import onednn_cpu
 from stridewise.planning import Plan, make_plans
 from stridewise.program import KernelStep
 from stridewise.runtime import tuning
@@ -23,6 +20,9 @@ from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.machine import this_machine
 from stridewise.runtime.oracle import MeasuringOracle
 from stridewise.runtime.reference import run_reference
+from stridewise.targets.cost import KernelOracle
+from stridewise.targets.kernels import KernelSpec
+from stridewise.targets.onednn.target import onednn_cpu
 
 from .clock import Clock
 from .graphs import THREADS, ForcingOracle, Net, error

@@ -15,10 +15,10 @@ from tests.networks import networks
 
 import stridewise as sw
 from stridewise.graph import Graph
-from stridewise.ops.winograd import KIND
 from stridewise.planner.split import Split
 from stridewise.program import KernelStep
 from stridewise.runtime.executor import CompiledModel
+from stridewise.targets.onednn.winograd import KIND
 
 from .graphs import CASES, KINDS, Net, forced_plan
 from .test_splits import SPLITS, X, network, split_model

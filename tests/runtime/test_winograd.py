@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import stridewise as sw
 from stridewise.errors import InputError, PlanError
 from stridewise.graph import Graph
-from stridewise.ops.activation import UNARY, eltwise_steps
+from stridewise.ops.activation import UNARY
+from stridewise.targets.onednn.activation import eltwise_steps
 
 from .graphs import Net, error, inputs_of
 from .winograd_layers import (

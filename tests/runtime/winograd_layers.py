@@ -10,7 +10,6 @@ import numpy as np
 
 import stridewise as sw
 from stridewise.formats import Format, algebra
-from stridewise.ops.winograd import packed_nbytes
 from stridewise.runtime.library import load_core
 from stridewise.runtime.primitives import create
 
@@ -142,6 +141,6 @@ def check_weights(plan: sw.Plan) -> int:
             spec = candidate.option.calls[0].spec
             if spec.kind == "winograd":
                 kernel = create(spec, "", 2)
-                assert kernel.arg_desc(CORE.ARG_WEIGHTS).nbytes == packed_nbytes(spec)
+                assert kernel.arg_desc(CORE.ARG_WEIGHTS).nbytes == spec.transformed_nbytes
                 found += 1
     return found

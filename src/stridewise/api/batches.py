@@ -17,10 +17,8 @@ from stridewise.errors import ModelError
 from stridewise.graph import Graph
 from stridewise.ops.batch import batch_outputs
 from stridewise.ops.capability import graph_capability
-from stridewise.ops.kernels import HOST
-from stridewise.passes import simplify
+from stridewise.passes import passes_for, simplify
 from stridewise.planner.split import WHOLE, Split
-from stridewise.planner.targets import Machine
 from stridewise.planning import Plan
 from stridewise.program import KernelStep, Step
 from stridewise.runtime.cache import CostCache
@@ -28,6 +26,9 @@ from stridewise.runtime.contest import run_in_turn
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.machine import cache_nbytes
 from stridewise.runtime.weights import WeightStore
+from stridewise.targets.kernels import HOST
+from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.target import ABILITY
 
 __all__ = ["Batches"]
 
@@ -98,7 +99,7 @@ class Batches:
         """
         self._request, self._shapes, self._imported = request, shapes, imported
         self._graph = imported(shapes)
-        self.work = request.work(simplify(self._graph))
+        self.work = request.work(simplify(self._graph, passes_for(ABILITY)))
 
     def compiled(self) -> CompiledModel:
         """Return the model that is ready to run, in the way that is fastest."""
@@ -181,7 +182,9 @@ class Batches:
     def _part(self, split: Split) -> Work:
         """Prepare the planning of one part, which is tuned as if it were alone."""
         request = self._request.part(split, self._shapes)
-        return request.work(simplify(self._imported(split.shapes(self._shapes))))
+        return request.work(
+            simplify(self._imported(split.shapes(self._shapes)), passes_for(ABILITY))
+        )
 
 
 def _is_host(step: Step) -> bool:

@@ -15,7 +15,7 @@ from stridewise.graph import Graph, Refusal, Signature
 from stridewise.ops.batch import batch_outputs
 from stridewise.ops.demand import spelled
 from stridewise.ops.registry import Array
-from stridewise.passes import Simplified, simplify
+from stridewise.passes import Simplified, passes_for, simplify
 from stridewise.planner.questions.follow import follow
 from stridewise.planning import Plan
 from stridewise.runtime.demand import checked_limit
@@ -24,6 +24,7 @@ from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.following import Following
 from stridewise.runtime.model import Model
 from stridewise.runtime.weights import ArrayStore, WeightStore
+from stridewise.targets.onednn.target import ABILITY
 
 if TYPE_CHECKING:
     from stridewise.frontends.onnx import ModelFile
@@ -58,7 +59,7 @@ class ModelSpecializer:
         Without elements no kernel is better than another, so that programs for empty inputs and
         those for others do not decide alike.
         """
-        simplified = simplify(self.graph(shapes, values))
+        simplified = simplify(self.graph(shapes, values), passes_for(ABILITY))
         shared = self._arrays.shared(simplified.graph)
         simplified = dataclasses.replace(simplified, graph=shared)
         empty = frozenset(name for name, shape in shapes.items() if 0 in shape)

@@ -15,11 +15,11 @@ from typing import Any, Literal, TypedDict, TypeVar
 from numpy.typing import ArrayLike
 
 from stridewise.graph import Shapes
-from stridewise.planner.cost import Progress
 from stridewise.planner.derive import Origins
 from stridewise.planner.problem.io_formats import Wanted
-from stridewise.planner.targets import Accuracy
 from stridewise.planning import Plan
+from stridewise.targets.cost import Progress
+from stridewise.targets.target import Accuracy
 
 __all__ = [
     "CompileOptions",

@@ -18,7 +18,6 @@ from stridewise.errors import ExecutionError, PlanError, describe
 from stridewise.planner import derive
 from stridewise.planner.documents import files
 from stridewise.planner.split import WHOLE
-from stridewise.planner.targets import onednn_cpu
 from stridewise.planning import Plan
 from stridewise.program import KernelStep
 from stridewise.runtime.cache import CostCache, cache_path
@@ -27,6 +26,7 @@ from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.fingerprint import differing, fingerprint
 from stridewise.runtime.library import library_info
 from stridewise.runtime.ready import Ready, ReadyModels, checksums, stamp
+from stridewise.targets.onednn.target import onednn_cpu
 
 __all__ = ["DEFAULT_LIMIT", "find_ready", "keep_ready"]
 

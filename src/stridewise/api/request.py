@@ -16,25 +16,14 @@ from stridewise.api.models import ModelSource, load
 from stridewise.api.options import Later, PlanSource, TargetName, Tune
 from stridewise.errors import InputError, PlanError, PlanWarning, describe
 from stridewise.graph import Graph, Shapes
-from stridewise.passes import Simplified, simplify
+from stridewise.passes import Simplified, passes_for, simplify
 from stridewise.planner import Derived, derive
-from stridewise.planner.cost import KernelOracle, Progress, Roofline
 from stridewise.planner.derive import Origins
 from stridewise.planner.documents import files
 from stridewise.planner.documents.document import PlanRecord
 from stridewise.planner.problem.io_formats import Wanted, boundary
 from stridewise.planner.questions.winograd_weights import check_weight_limit
 from stridewise.planner.split import WHOLE, Split
-from stridewise.planner.targets import (
-    SHIPPED,
-    Accuracy,
-    Machine,
-    TableTarget,
-    Target,
-    load_target,
-    onednn_cpu,
-    shipped,
-)
 from stridewise.planning import Plan, make_plans
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.demand import checked_limit, within_limit
@@ -44,6 +33,12 @@ from stridewise.runtime.oracle import MeasuringOracle
 from stridewise.runtime.streams import stream_threads
 from stridewise.runtime.tuning import compile_tuned, remembered
 from stridewise.runtime.weights import WeightStore
+from stridewise.targets.cost import KernelOracle, Progress, Roofline
+from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.target import ABILITY, onednn_cpu
+from stridewise.targets.tables.load import SHIPPED, load_target, shipped
+from stridewise.targets.tables.table import TableTarget
+from stridewise.targets.target import Accuracy, Target
 
 __all__ = ["NATIVE", "TARGETS", "Request", "Work"]
 
@@ -154,7 +149,7 @@ class Request:
             memory_limit=self.memory_limit,
             fallback=self.fallback,
         )
-        found = simplify(graph)
+        found = simplify(graph, passes_for(ABILITY))
         constants = {name: item.shared() for name, item in found.graph.constants.items()}
         owning = dataclasses.replace(found.graph, constants=MappingProxyType(constants))
         return dataclasses.replace(found, graph=owning)

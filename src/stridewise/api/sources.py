@@ -12,9 +12,10 @@ from stridewise.api.models import load_file, model_file
 from stridewise.api.request import Request
 from stridewise.errors import PlanError, describe
 from stridewise.graph import Graph
-from stridewise.passes import simplify
+from stridewise.passes import passes_for, simplify
 from stridewise.runtime.demand import checked_limit
 from stridewise.runtime.model import Source
+from stridewise.targets.onednn.target import ABILITY
 
 __all__ = ["source_of"]
 
@@ -42,7 +43,7 @@ def _read(
     """
     file = model_file(path, fallback=request.fallback)
     limit = checked_limit(request.memory_limit)
-    graph = simplify(load_file(file, shapes, request.values, limit)).graph
+    graph = simplify(load_file(file, shapes, request.values, limit), passes_for(ABILITY)).graph
     for part in (path, *file.paths):
         state = part.stat()
         if max(state.st_mtime, state.st_ctime) > compiled_at:

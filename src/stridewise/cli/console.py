@@ -24,9 +24,9 @@ from stridewise.api import GraphOptions, Tune
 from stridewise.errors import InputError, PlanWarning, describe
 from stridewise.graph import Graph
 from stridewise.graph.extents import is_fixed, parse_shape
-from stridewise.planner.targets import Accuracy
 from stridewise.planning import Plan
 from stridewise.runtime.executor import CompiledModel
+from stridewise.targets.target import Accuracy
 
 __all__ = [
     "OUT",

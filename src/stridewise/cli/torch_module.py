@@ -18,8 +18,9 @@ from stridewise.errors import UnsupportedError, describe
 from stridewise.graph import Graph, Node, PostOp
 from stridewise.ops import OPS
 from stridewise.ops.data_format import canonical_order, inverse, is_turned
-from stridewise.ops.resize import is_resampling
-from stridewise.passes import simplify
+from stridewise.passes import passes_for, simplify
+from stridewise.targets.onednn.resize import is_resampling
+from stridewise.targets.onednn.target import ABILITY
 
 __all__ = ["FUNCTIONS", "channels_last", "to_torch"]
 
@@ -344,7 +345,7 @@ def to_torch(graph: Graph) -> Any:
         ImportError: PyTorch is not installed.
         UnsupportedError: the conversion does not know an operator, or some form of it.
     """
-    simple = simplify(graph).graph
+    simple = simplify(graph, passes_for(ABILITY)).graph
     tracer = _Tracer(simple)
     found: dict[str, Any] = {
         name: tracer.fx.placeholder(f"x{i}") for i, name in enumerate(simple.inputs)

@@ -1,4 +1,7 @@
-"""Operators: one room a family, each ending in its registration. This file is the list of rooms."""
+"""Operators: types, NumPy reference, origin rule. One file for each family.
+
+Each file ends in its registration; this one lists them. Kernels are in ``stridewise.targets``.
+"""
 
 from stridewise.ops import (
     activation,

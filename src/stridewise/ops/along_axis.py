@@ -9,16 +9,7 @@ import numpy as np
 
 from stridewise.graph import Node, TensorType
 from stridewise.ops.element_types import FLOATS, NUMBERS, Family, computed, needs_type, wide
-from stridewise.ops.registry import (
-    Array,
-    Operands,
-    OpSpec,
-    Permuted,
-    Types,
-    array,
-    needs,
-    register,
-)
+from stridewise.ops.registry import Array, Operands, OpSpec, Permuted, Types, array, needs, register
 
 __all__ = ["HARDMAX", "RUNNING"]
 

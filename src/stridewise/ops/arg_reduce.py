@@ -10,16 +10,7 @@ import numpy as np
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Node, TensorType
 from stridewise.ops.element_types import NUMBERS, needs_type, wide
-from stridewise.ops.registry import (
-    Array,
-    Operands,
-    OpSpec,
-    Permuted,
-    Types,
-    array,
-    needs,
-    register,
-)
+from stridewise.ops.registry import Array, Operands, OpSpec, Permuted, Types, array, needs, register
 
 __all__ = ["POSITIONS"]
 

@@ -1,6 +1,6 @@
-"""Powers, remainders and operations on bits: two operands with broadcasting, and a reference only.
+"""Powers, remainders and operations on bits: two operands with broadcasting.
 
-What the library has kernels for is in ``elementwise.py``.
+The four basic operations, minimum and maximum are in ``elementwise.py``.
 """
 
 from __future__ import annotations

@@ -5,35 +5,21 @@ Weights are as ONNX and PyTorch have them: input channels, output channels of on
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import prod
 
 import numpy as np
 
-from stridewise.formats import Format, nd
-from stridewise.graph import Node, Refusal, TensorType
+from stridewise.graph import Node, TensorType
 from stridewise.ops.conv import windows
-from stridewise.ops.geometry import canonical_shape, row_major, user_format
-from stridewise.ops.kernels import (
-    Arg,
-    Call,
-    KernelContext,
-    KernelOption,
-    KernelSpec,
-    MemorySpec,
-    input_of,
-    output_of,
-)
-from stridewise.ops.post_ops import fused, input_formats
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
 __all__ = ["CONV_TRANSPOSE"]
 
 
-def _geometry(node: Node, spatial: int) -> tuple[tuple[int, ...], ...]:
+def geometry(node: Node, spatial: int) -> tuple[tuple[int, ...], ...]:
     """Return strides, dilations, and what is cut off at the beginnings and at the ends.
 
-    A negative end adds elements that no window reaches, fewer than a stride: oneDNN takes no more.
+    A negative end adds elements that no window reaches, fewer than a stride.
     ONNX calls them output padding.
     """
     strides = node.ints_attr("strides", (1,) * spatial)
@@ -51,7 +37,7 @@ def _geometry(node: Node, spatial: int) -> tuple[tuple[int, ...], ...]:
 
 def _uncut(node: Node, sizes: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[int, ...]:
     """Return the extents that all windows together cover: (size - 1) * stride + reach."""
-    strides, dilations, _, _ = _geometry(node, len(sizes))
+    strides, dilations, _, _ = geometry(node, len(sizes))
     return tuple(
         (size - 1) * stride + dilation * (extent - 1) + 1
         for size, extent, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True)
@@ -69,7 +55,7 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     channels = w.shape[1] * groups
     bias = types[2] if len(types) > 2 else None
     needs(node, bias is None or bias.shape == (channels,), f"a bias of {channels}", bias)
-    _, _, begins, ends = _geometry(node, len(x.shape) - 2)
+    _, _, begins, ends = geometry(node, len(x.shape) - 2)
     spatial = tuple(
         extent - begin - end
         for extent, begin, end in zip(
@@ -85,12 +71,12 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     x, w = array(operands, 0), array(operands, 1)
     bias = operands[2] if len(operands) > 2 else None
     groups, batch = node.int_attr("groups", 1), x.shape[0]
-    strides, dilations, begins, ends = _geometry(node, x.ndim - 2)
+    strides, dilations, begins, ends = geometry(node, x.ndim - 2)
     uncut = _uncut(node, x.shape[2:], w.shape[2:])
-    room = tuple(extent + max(0, -end) for extent, end in zip(uncut, ends, strict=True))
+    extended = tuple(extent + max(0, -end) for extent, end in zip(uncut, ends, strict=True))
     columns = x.reshape(batch, groups, x.shape[1] // groups, prod(x.shape[2:])).astype(np.float64)
     kernels = w.reshape(groups, -1, *w.shape[1:]).astype(np.float64)
-    result = np.zeros((batch, groups * w.shape[1], *room), np.float64)
+    result = np.zeros((batch, groups * w.shape[1], *extended), np.float64)
     for group in range(groups):
         part = result[:, group * w.shape[1] : (group + 1) * w.shape[1]]
         for position, view in windows(part, x.shape[2:], strides, w.shape[2:], dilations):
@@ -105,76 +91,4 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (np.ascontiguousarray(result, x.dtype),)
 
 
-def _weights(context: KernelContext, groups: int) -> tuple[MemorySpec, Arg, Format | None]:
-    """Describe the weights as oneDNN has them: output channels before input channels."""
-    w = context.value(context.node.inputs[1])
-    if groups == 1:
-        split, order = w.shape, (1, 0, *range(2, len(w.shape)))
-    else:
-        split = (groups, w.shape[0] // groups, *w.shape[1:])
-        order = (0, 2, 1, *range(3, len(split)))
-    dims = tuple(split[axis] for axis in order)
-    if context.is_constant(w.name):
-        arg = Arg("weights", input_of(1), reshape=split, permute=order)
-        return MemorySpec(dims, "any"), arg, None
-    strides = row_major(split)
-    memory = MemorySpec(dims, strides=tuple(strides[axis] for axis in order))
-    return memory, Arg("weights", input_of(1)), user_format(w)
-
-
-def _option(
-    context: KernelContext, kind: str, source: Format, result: Format, *, accumulate: bool
-) -> KernelOption:
-    node = context.node
-    x, w, y = (context.value(name) for name in (*node.inputs[:2], node.outputs[0]))
-    strides, dilations, begins, ends = _geometry(node, len(x.shape) - 2)
-    weights, weights_arg, weights_format = _weights(context, node.int_attr("groups", 1))
-    memories = [("src", MemorySpec.of(source, canonical_shape(x, source))), ("weights", weights)]
-    args = [Arg("src", input_of(0)), weights_arg]
-    own: list[Format | None] = [source, weights_format]
-    if len(node.inputs) > 2:
-        own.append(None)
-        if node.inputs[2]:
-            memories.append(("bias", MemorySpec((y.shape[1],), "a")))
-            args.append(Arg("bias", input_of(2)))
-            own[2] = None if context.is_constant(node.inputs[2]) else nd(1)
-    destination = MemorySpec.of(result, canonical_shape(y, result))
-    post = fused(node, destination, accumulate=accumulate)
-    spec = KernelSpec(
-        "deconvolution",
-        (*memories, ("dst", destination)),
-        (("dilations", dilations), ("ends", ends), ("begins", begins), ("strides", strides)),
-        post.specs,
-        flops=2.0 * prod(x.shape) * prod(w.shape[1:]),
-    )
-    return KernelOption(
-        f"transposed, {kind}" + (", sum in place" if post.aliases else ""),
-        input_formats(node, tuple(own), post, result),
-        (result,),
-        (Call(spec, (*args, Arg("dst", output_of()), *post.args)),),
-        post.aliases,
-    )
-
-
-def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
-    """Yield one kernel a format that source and destination share; others are ``ref``."""
-    node = context.node
-    can_sum = bool(node.post_ops) and node.post_ops[0].op == "add"
-    results = context.formats(node.outputs[0])
-    for kind, source in context.formats(node.inputs[0]).items():
-        if kind in results:
-            for accumulate in (True, False) if can_sum else (False,):
-                yield _option(context, kind, source, results[kind], accumulate=accumulate)
-
-
-CONV_TRANSPOSE = register(
-    OpSpec(
-        "conv_transpose",
-        (2, 3),
-        _infer,
-        _evaluate,
-        "anchor",
-        _kernels,
-        hosts=frozenset({"eltwise", "binary"}),
-    )
-)
+CONV_TRANSPOSE = register(OpSpec("conv_transpose", (2, 3), _infer, _evaluate, "anchor"))

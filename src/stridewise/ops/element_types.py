@@ -1,6 +1,6 @@
 """Element types that operators take, and computing in them.
 
-Operators are defined for the types that ONNX allows; the library's kernels here are of float32.
+Operators are defined for the types that ONNX allows.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from stridewise.dtypes import DTYPES
-from stridewise.graph import Node, Refusal, TensorType
-from stridewise.ops.kernels import KernelContext
+from stridewise.graph import Node, TensorType
 from stridewise.ops.registry import Array, Types, needs, tensor
 
 __all__ = [
@@ -28,7 +27,6 @@ __all__ = [
     "computed",
     "lowest_and_highest",
     "needs_type",
-    "other_than_float32",
     "wide",
 ]
 
@@ -116,13 +114,3 @@ def lowest_and_highest(dtype: np.dtype[Any]) -> tuple[Any, Any]:
     if dtype.kind in "iu":
         return np.iinfo(dtype).min, np.iinfo(dtype).max
     return float("-inf"), float("inf")
-
-
-def other_than_float32(context: KernelContext) -> Refusal | None:
-    """Return why the library has no kernel for a node: a tensor of another type than float32."""
-    node = context.node
-    for name in (*node.inputs, *node.outputs):
-        if name and context.value(name).dtype.name != "float32":
-            reason = f"{name!r} is {context.value(name).dtype}; the kernels are of float32"
-            return Refusal("onednn-cpu", node.name, reason)
-    return None

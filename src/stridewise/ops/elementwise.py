@@ -1,32 +1,17 @@
 """Elementwise operators of two operands, with NumPy's broadcasting.
 
-Operators of one operand are in ``activation.py``; what the library has no kernels for is in
-``arithmetic.py`` and ``logic.py``.
+Operators of one operand are in ``activation.py``, more of two operands in ``arithmetic.py`` and
+``logic.py``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from math import prod
+from collections.abc import Callable
 
 import numpy as np
 
-from stridewise.formats import Format
-from stridewise.graph import Node, Refusal, TensorType, Value
-from stridewise.ops.element_types import NUMBERS, broadcast, computed, other_than_float32
-from stridewise.ops.geometry import canonical_shape, row_major, user_format
-from stridewise.ops.kernels import (
-    Alias,
-    Arg,
-    Call,
-    KernelContext,
-    KernelOption,
-    KernelSpec,
-    MemorySpec,
-    input_of,
-    output_of,
-)
-from stridewise.ops.post_ops import BINARY_ALGORITHMS
+from stridewise.graph import Node, TensorType
+from stridewise.ops.element_types import NUMBERS, broadcast, computed
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, register
 
 __all__ = ["BINARY"]
@@ -40,7 +25,6 @@ BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "maximum": np.maximum,
     "minimum": np.minimum,
 }
-_COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -60,91 +44,5 @@ def _quotient(a: Array, b: Array) -> Array:
     return rounded_down + ((np.remainder(a, b) != 0) & ((a < 0) != (b < 0))).astype(a.dtype)
 
 
-def _aligned(operand: Value, result: Value) -> tuple[int, ...]:
-    """Return the operand's shape with leading ones, in the user's order of the result."""
-    return (1,) * (len(result.shape) - len(operand.shape)) + operand.shape
-
-
-def _permutation(result: Value, fmt: Format) -> tuple[int, ...]:
-    """Return the positions of ``fmt``'s axes in the user's order of the result."""
-    if result.origin is None:
-        return tuple(range(fmt.rank))
-    return tuple(result.origin.order.index(axis) for axis in fmt.axes)
-
-
-def _bind(
-    context: KernelContext, role: str, index: int, kind: str, fmt: Format
-) -> tuple[MemorySpec, Arg, Format | None] | None:
-    """Describe operand ``index`` beside a result stored in ``fmt``; None where it cannot be."""
-    operand = context.value(context.node.inputs[index])
-    result = context.value(context.node.outputs[0])
-    order = _permutation(result, fmt)
-    aligned = _aligned(operand, result)
-    dims = tuple(aligned[position] for position in order)
-    arg = Arg(role, input_of(index))
-    if context.is_constant(operand.name):
-        # A lone channel row takes the blocked tag too: oneDNN is fast only then.
-        memory = MemorySpec.of(fmt, dims) if prod(dims) > 1 else MemorySpec.plain(dims)
-        return memory, Arg(role, input_of(index), reshape=aligned, permute=order), None
-    if operand.origin == result.origin and len(operand.shape) == len(result.shape):
-        stored = context.formats(operand.name).get(kind)
-        if kind == "user":
-            stored = user_format(operand)
-        if stored is None:
-            return None
-        return MemorySpec.of(stored, canonical_shape(operand, stored)), arg, stored
-    strides = row_major(aligned)
-    memory = MemorySpec(dims, strides=tuple(strides[position] for position in order))
-    return memory, arg, user_format(operand)
-
-
-def _result_formats(context: KernelContext) -> Iterator[tuple[str, Format]]:
-    result = context.value(context.node.outputs[0])
-    same_rank = [
-        value
-        for value in map(context.value, context.node.inputs)
-        if len(value.shape) == len(result.shape) and not context.is_constant(value.name)
-    ]
-    if all(value.origin == result.origin for value in same_rank):
-        yield from context.formats(result.name).items()
-    else:
-        # The operands' axes disagree: only the user's own order means the same to both.
-        yield "user", user_format(result)
-
-
-def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
-    node = context.node
-    refusal = other_than_float32(context)
-    if refusal is not None:
-        yield refusal
-        return
-    result = context.value(node.outputs[0])
-    first, second = 0, 1
-    if node.op in _COMMUTATIVE and context.value(node.inputs[0]).shape != result.shape:
-        # oneDNN broadcasts its second operand fast and its first one slowly.
-        first, second = 1, 0
-    for kind, fmt in _result_formats(context):
-        left = _bind(context, "src", first, kind, fmt)
-        right = _bind(context, "src1", second, kind, fmt)
-        if left is None or right is None:
-            continue
-        dst = MemorySpec.of(fmt, canonical_shape(result, fmt))
-        spec = KernelSpec(
-            "binary",
-            (("src", left[0]), ("src1", right[0]), ("dst", dst)),
-            (("algorithm", BINARY_ALGORITHMS[node.op]),),
-            flops=float(prod(result.shape)),
-        )
-        formats = (left[2], right[2]) if first == 0 else (right[2], left[2])
-        reuse = left[2] == fmt and context.value(node.inputs[first]).shape == result.shape
-        yield KernelOption(
-            f"elementwise, {kind}",
-            formats,
-            (fmt,),
-            (Call(spec, (left[1], right[1], Arg("dst", output_of()))),),
-            (Alias(first, 0, 0, "in place"),) if reuse else (),
-        )
-
-
 for _name in BINARY:
-    register(OpSpec(_name, (2, 2), _infer, _evaluate, "elementwise", _kernels, post_op="binary"))
+    register(OpSpec(_name, (2, 2), _infer, _evaluate, "elementwise", post_op="binary"))

@@ -1,6 +1,6 @@
-"""Elementwise functions of one operand that the library has no kernel for.
+"""Elementwise functions of one operand without attributes.
 
-Those that it has one for are in ``activation.py``.
+Those with the attributes ``alpha`` and ``beta`` are in ``activation.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Reading elements by index. Indices are data: what lies outside of an axis is found at the run.
 
-Negative indices count from the end, as ONNX has it. These operators have no kernels; they run on
-the host.
+Negative indices count from the end, as ONNX has it.
 """
 
 from __future__ import annotations

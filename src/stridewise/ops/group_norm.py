@@ -1,37 +1,18 @@
 """Group normalization: by the mean and variance of groups of channels, image by image.
 
-With as many groups as channels it is ONNX's instance normalization. The library has a batch norm
-that computes statistics of its own source; here it sees one image, or each group as a channel.
+With as many groups as channels it is ONNX's instance normalization.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import prod
-
 import numpy as np
 
-from stridewise.formats import Format, nd
-from stridewise.graph import Node, Refusal, TensorType, Value
-from stridewise.ops.geometry import canonical_shape, storage_shape
-from stridewise.ops.kernels import (
-    Alias,
-    Arg,
-    Call,
-    KernelContext,
-    KernelOption,
-    KernelSpec,
-    MemorySpec,
-    Operand,
-    input_of,
-    output_of,
-)
+from stridewise.graph import Node, TensorType
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
 __all__ = ["GROUP_NORM"]
 
-_EPSILON = 1e-5
-_NEUTRAL = {"scale": 1, "shift": 0}
+EPSILON = 1e-5
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -41,7 +22,7 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     needs(node, len(x.shape) >= 2, "an input with a channel axis", x)
     fits = groups > 0 and x.shape[1] % groups == 0
     needs(node, fits, f"groups that divide {x.shape[1]} channels", groups)
-    needs(node, node.float_attr("epsilon", _EPSILON) >= 0, "an epsilon of 0 or more", node.attrs)
+    needs(node, node.float_attr("epsilon", EPSILON) >= 0, "an epsilon of 0 or more", node.attrs)
     expected = TensorType(x.dtype, x.shape[1:2])
     for index, found in enumerate(types[1:], start=1):
         needs(
@@ -56,7 +37,7 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     wide = x.astype(np.float64).reshape(x.shape[0], node.int_attr("groups"), -1)
     centered = wide - wide.mean(-1, keepdims=True)
     variance = np.square(centered).mean(-1, keepdims=True)
-    result = centered / np.sqrt(variance + node.float_attr("epsilon", _EPSILON))
+    result = centered / np.sqrt(variance + node.float_attr("epsilon", EPSILON))
     result = result.reshape(x.shape)
     row = (-1, *(1,) * (x.ndim - 2))
     own = [operands[i] if i < len(operands) and node.inputs[i] else None for i in (1, 2)]
@@ -68,113 +49,4 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (result.astype(x.dtype),)
 
 
-def _affine(context: KernelContext) -> tuple[tuple[Arg, ...], list[Format | None]]:
-    """Return scale and shift, neutral ones for one that is absent; nothing where both are."""
-    node = context.node
-    formats: list[Format | None] = []
-    args: list[Arg] = []
-    for index, role in enumerate(_NEUTRAL, start=1):
-        name = node.inputs[index] if index < len(node.inputs) else ""
-        args.append(Arg(role, input_of(index) if name else Operand("fill", _NEUTRAL[role])))
-        if index < len(node.inputs):
-            formats.append(None if not name or context.is_constant(name) else nd(1))
-    return (tuple(args) if any(node.inputs[1:]) else ()), formats
-
-
-def _norm_spec(
-    memory: MemorySpec, channels: MemorySpec | None, epsilon: float, elements: int
-) -> KernelSpec:
-    """Return the batch norm of one image, with a scale and a shift a channel if there are any."""
-    affine = () if channels is None else (("scale", channels), ("shift", channels))
-    return KernelSpec(
-        "batch_norm",
-        (("src", memory), *affine, ("dst", memory)),
-        (("epsilon", epsilon),),
-        flops=8.0 * elements,
-    )
-
-
-def _by_image(x: Value, fmt: Format, epsilon: float, affine: tuple[Arg, ...]) -> tuple[Call, ...]:
-    """Return one batch norm an image: every channel is a group."""
-    batch, channels, *spatial = canonical_shape(x, fmt)
-    step = prod(storage_shape(x, fmt)) // batch
-    memory = MemorySpec.of(fmt, (1, channels, *spatial))
-    row = MemorySpec((channels,), "a") if affine else None
-    spec = _norm_spec(memory, row, epsilon, prod(x.shape) // batch)
-    return tuple(
-        Call(
-            spec,
-            (
-                Arg("src", input_of(0), image * step),
-                *affine,
-                Arg("dst", output_of(), image * step),
-            ),
-        )
-        for image in range(batch)
-    )
-
-
-def _by_group(
-    x: Value, fmt: Format, groups: int, epsilon: float, affine: tuple[Arg, ...]
-) -> tuple[Call, ...]:
-    """Return a batch norm whose channels are the groups of all images, then scale and shift."""
-    shape = canonical_shape(x, fmt)
-    count = shape[0] * groups
-    memory = MemorySpec.plain((1, count, prod(shape) // count))
-    spec = _norm_spec(memory, None, epsilon, prod(shape))
-    calls = [Call(spec, (Arg("src", input_of(0)), Arg("dst", output_of())))]
-    if affine:
-        calls.append(_scale_shift(MemorySpec.of(fmt, shape), affine))
-    return tuple(calls)
-
-
-def _scale_shift(memory: MemorySpec, affine: tuple[Arg, ...]) -> Call:
-    """Return the scale and shift of the output in its own place."""
-    row = MemorySpec(memory.dims[1:2], "a")
-    roles = ("mean", "variance", "scale", "shift")
-    spec = KernelSpec(
-        "scale_shift",
-        (("src", memory), *((role, row) for role in roles), ("dst", memory)),
-        (("relu", 0),),
-        flops=2.0 * prod(memory.dims),
-    )
-    zeros = (Arg("mean", Operand("fill", 0)), Arg("variance", Operand("fill", 0)))
-    return Call(spec, (Arg("src", output_of()), *zeros, *affine, Arg("dst", output_of())))
-
-
-def _is_contiguous(fmt: Format, groups: int, channels: int) -> bool:
-    """Return whether the elements of each group lie side by side, without spare lanes."""
-    batch, channel = fmt.axes[:2]
-    if fmt.order[0] != batch or channels // groups % fmt.multiple(channel):
-        return False
-    return groups == 1 or fmt.order[1] == channel
-
-
-def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
-    node = context.node
-    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
-    groups, epsilon = node.int_attr("groups"), node.float_attr("epsilon", _EPSILON)
-    channels = x.shape[1]
-    if not 3 <= len(x.shape) <= 5 or epsilon <= 0:
-        yield Refusal("onednn-cpu", node.name, "no image of 1 to 3 spatial axes, or no epsilon")
-        return
-    affine, formats = _affine(context)
-    results = context.formats(y.name)
-    for kind, fmt in context.formats(x.name).items():
-        if kind not in results:
-            continue
-        if groups == channels and fmt.order[0] == fmt.axes[0]:
-            calls = _by_image(x, fmt, epsilon, affine)
-        elif _is_contiguous(fmt, groups, channels):
-            calls = _by_group(x, fmt, groups, epsilon, affine)
-        else:
-            reason = f"{fmt}: the elements of a group of channels are not contiguous"
-            yield Refusal("onednn-cpu", node.name, reason)
-            continue
-        aliases = (Alias(0, 0, 0, "in place"),) if len(calls) == 1 else ()
-        yield KernelOption(
-            f"batch norm of groups, {kind}", (fmt, *formats), (results[kind],), calls, aliases
-        )
-
-
-GROUP_NORM = register(OpSpec("group_norm", (1, 3), _infer, _evaluate, "anchor", _kernels))
+GROUP_NORM = register(OpSpec("group_norm", (1, 3), _infer, _evaluate, "anchor"))

@@ -1,7 +1,4 @@
-"""Comparisons, logic on truth values, and the choice between two tensors.
-
-Results are truth values, which the library's kernels do not store; there is a reference only.
-"""
+"""Comparisons, logic on truth values, and the choice between two tensors."""
 
 from __future__ import annotations
 

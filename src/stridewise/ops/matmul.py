@@ -2,48 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from math import prod
-
 import numpy as np
 
-from stridewise.formats import Format, nd
-from stridewise.graph import Node, Refusal, TensorType
-from stridewise.ops.element_types import NUMBERS, needs_type, other_than_float32
-from stridewise.ops.geometry import row_major, user_format
-from stridewise.ops.kernels import (
-    Arg,
-    Call,
-    KernelContext,
-    KernelOption,
-    KernelSpec,
-    MemorySpec,
-    input_of,
-    output_of,
-)
-from stridewise.ops.post_ops import Fused, fused, input_formats
+from stridewise.graph import Node, TensorType
+from stridewise.ops.element_types import NUMBERS, needs_type
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
 __all__ = ["MATMUL"]
 
-_BIAS = 2
-_MATRIX = 2  # rank of a matrix
+BIAS = 2
+MATRIX = 2  # rank of a matrix
 
 
-def _transposed(shape: tuple[int, ...], flag: int) -> tuple[int, ...]:
+def transposed(shape: tuple[int, ...], flag: int) -> tuple[int, ...]:
     return (*shape[:-2], shape[-1], shape[-2]) if flag else shape
 
 
 def _operand_shapes(
     node: Node, a: tuple[int, ...], b: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return _transposed(a, node.int_attr("trans_a", 0)), _transposed(b, node.int_attr("trans_b", 0))
+    return transposed(a, node.int_attr("trans_a", 0)), transposed(b, node.int_attr("trans_b", 0))
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     a, b = needs_type(node, types, 0, NUMBERS), tensor(node, types, 1)
     needs(node, min(len(a.shape), len(b.shape)) >= 1, "operands of rank 1 or more", f"{a}, {b}")
-    matrices = min(len(a.shape), len(b.shape)) >= _MATRIX
+    matrices = min(len(a.shape), len(b.shape)) >= MATRIX
     flags = node.int_attr("trans_a", 0) or node.int_attr("trans_b", 0)
     needs(node, matrices or not flags, "matrices where one is transposed", f"{a}, {b}")
     needs(node, a.dtype == b.dtype, f"two operands of dtype {a.dtype}", b.dtype)
@@ -57,7 +41,7 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     except ValueError:
         needs(node, False, "batch extents that broadcast", f"{a} and {b}")
         raise
-    bias = types[_BIAS] if len(types) > _BIAS and node.inputs[_BIAS] else None
+    bias = types[BIAS] if len(types) > BIAS and node.inputs[BIAS] else None
     if bias is not None:
         needs(node, bias.shape == columns, f"a bias of {columns}", bias)
         needs(node, bias.dtype == a.dtype, f"a bias of dtype {a.dtype}", bias.dtype)
@@ -71,121 +55,9 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     precise = a.dtype if a.dtype.kind in "iu" else np.float64
     with np.errstate(over="ignore", invalid="ignore"):
         result = np.matmul(a.astype(precise), b.astype(precise))
-        if len(node.inputs) > _BIAS and node.inputs[_BIAS]:
-            result = result + array(operands, _BIAS).astype(precise)
+        if len(node.inputs) > BIAS and node.inputs[BIAS]:
+            result = result + array(operands, BIAS).astype(precise)
         return (np.asarray(result).astype(a.dtype),)
 
 
-def _swap(values: tuple[int, ...], flag: int) -> tuple[int, ...]:
-    return _transposed(values, flag)
-
-
-class _Product:
-    """The operands of one node as oneDNN's matmul takes them: all of the result's rank."""
-
-    def __init__(self, context: KernelContext) -> None:
-        node = context.node
-        a, b, y = (context.value(name) for name in (*node.inputs[:2], node.outputs[0]))
-        self.constant = context.is_constant(b.name)
-        trans_a, trans_b = node.int_attr("trans_a", 0), node.int_attr("trans_b", 0)
-        a_shape = a.shape if len(a.shape) > 1 else (1, *a.shape)
-        b_shape = b.shape if len(b.shape) > 1 else (*b.shape, 1)
-        columns = _swap(b_shape, trans_b)[-1]
-        if len(b_shape) == _MATRIX and not trans_a:
-            # One matrix for the whole batch: the batch is just more rows.
-            a_shape = (prod(a_shape[:-1]), a_shape[-1])
-            self.result = (a_shape[0], columns)
-        else:
-            rank = max(len(a_shape), len(b_shape))
-            a_shape = (1,) * (rank - len(a_shape)) + a_shape
-            b_shape = (1,) * (rank - len(b_shape)) + b_shape
-            batch = np.broadcast_shapes(a_shape[:-2], b_shape[:-2])
-            self.result = (*batch, _swap(a_shape, trans_a)[-2], columns)
-        self.source = MemorySpec(
-            _swap(a_shape, trans_a), strides=_swap(row_major(a_shape), trans_a)
-        )
-        self.b_shape, self.trans_b = b_shape, trans_b
-        self.flops = 2.0 * prod(y.shape) * self.source.dims[-1]
-
-    def weights(self) -> tuple[MemorySpec, Arg]:
-        dims = _swap(self.b_shape, self.trans_b)
-        if self.constant:
-            order = _swap(tuple(range(len(dims))), self.trans_b)
-            arg = Arg("weights", input_of(1), reshape=self.b_shape, permute=order)
-            return MemorySpec(dims, "any"), arg
-        strides = _swap(row_major(self.b_shape), self.trans_b)
-        return MemorySpec(dims, strides=strides), Arg("weights", input_of(1))
-
-
-def _specs(
-    product: _Product, post: Fused, *, has_bias: bool
-) -> Iterator[tuple[str, KernelSpec, Arg]]:
-    weights, arg = product.weights()
-    result = MemorySpec.plain(product.result)
-    columns = product.result[-1]
-    row = MemorySpec.plain((*(1,) * (len(product.result) - 1), columns))
-    bias = (("bias", row),) if has_bias else ()
-    memories = (("src", product.source), ("weights", weights), *bias, ("dst", result))
-    yield "matmul", KernelSpec("matmul", memories, (), post.specs, product.flops), arg
-    if (
-        product.constant
-        and len(weights.dims) == _MATRIX
-        and product.source.strides == row_major(product.source.dims)
-    ):
-        turned = MemorySpec(weights.dims[::-1], "any")
-        order = (0, 1) if product.trans_b else (1, 0)
-        bias = (("bias", MemorySpec((columns,), "a")),) if has_bias else ()
-        source = MemorySpec.plain(product.source.dims)
-        memories = (("src", source), ("weights", turned), *bias, ("dst", result))
-        spec = KernelSpec("inner_product", memories, (), post.specs, product.flops)
-        yield (
-            "inner product",
-            spec,
-            Arg("weights", input_of(1), reshape=product.b_shape, permute=order),
-        )
-
-
-def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
-    node = context.node
-    refusal = other_than_float32(context)
-    if refusal is not None:
-        yield refusal
-        return
-    if context.is_constant(node.inputs[0]):
-        yield Refusal("onednn-cpu", node.name, "the left operand is a constant")
-        return
-    product = _Product(context)
-    has_bias = len(node.inputs) > _BIAS and bool(node.inputs[_BIAS])
-    a, b, y = (context.value(name) for name in (*node.inputs[:2], node.outputs[0]))
-    own: list[Format | None] = [user_format(a), None if product.constant else user_format(b)]
-    if has_bias:
-        own.append(None if context.is_constant(node.inputs[_BIAS]) else nd(1))
-    elif len(node.inputs) > _BIAS:
-        own.append(None)
-    can_sum = bool(node.post_ops) and node.post_ops[0].op == "add"
-    for accumulate in (True, False) if can_sum else (False,):
-        post = fused(node, MemorySpec.plain(product.result), accumulate=accumulate)
-        for algorithm, spec, weights in _specs(product, post, has_bias=has_bias):
-            args = [Arg("src", input_of(0)), weights]
-            if has_bias:
-                args.append(Arg("bias", input_of(_BIAS)))
-            yield KernelOption(
-                algorithm + (", sum in place" if post.aliases else ""),
-                input_formats(node, tuple(own), post, user_format(y)),
-                (user_format(y),),
-                (Call(spec, (*args, Arg("dst", output_of()), *post.args)),),
-                post.aliases,
-            )
-
-
-MATMUL = register(
-    OpSpec(
-        "matmul",
-        (2, 3),
-        _infer,
-        _evaluate,
-        "interrupt",
-        _kernels,
-        hosts=frozenset({"eltwise", "binary"}),
-    )
-)
+MATMUL = register(OpSpec("matmul", (2, 3), _infer, _evaluate, "interrupt"))

@@ -1,30 +1,17 @@
 """Max and average pooling over spatial windows; global pooling is a window of the whole image.
 
-``max_pool_indices`` tells where the maxima are. The library does not; it is computed with NumPy.
+``max_pool_indices`` returns the positions of the maxima.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import prod
 
 import numpy as np
 
 from stridewise.dtypes import dtype_of
-from stridewise.graph import Node, Refusal, TensorType
+from stridewise.graph import Node, TensorType
 from stridewise.ops.conv import window_extent, windows
-from stridewise.ops.conv_pool import options_with_convolution
-from stridewise.ops.geometry import canonical_shape
-from stridewise.ops.kernels import (
-    Arg,
-    Call,
-    KernelContext,
-    KernelOption,
-    KernelSpec,
-    MemorySpec,
-    input_of,
-    output_of,
-)
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
 __all__ = ["AVG_POOL", "MAX_POOL", "MAX_POOL_INDICES"]
@@ -33,7 +20,7 @@ _COLUMN_MAJOR = 1
 """Source: ONNX, MaxPool: the storage order in which the first spatial axis is the innermost."""
 
 
-def _geometry(node: Node, spatial: int) -> tuple[tuple[int, ...], ...]:
+def geometry(node: Node, spatial: int) -> tuple[tuple[int, ...], ...]:
     """Return kernel, strides, dilations, begins and ends of the padding."""
     kernel = node.ints_attr("kernel")
     strides = node.ints_attr("strides", (1,) * spatial)
@@ -47,7 +34,7 @@ def _geometry(node: Node, spatial: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _extents(node: Node, shape: tuple[int, ...]) -> tuple[int, ...]:
-    kernel, strides, dilations, begins, ends = _geometry(node, len(shape) - 2)
+    kernel, strides, dilations, begins, ends = geometry(node, len(shape) - 2)
     pads = tuple(b + e for b, e in zip(begins, ends, strict=True))
     return tuple(
         window_extent(*item)
@@ -65,7 +52,7 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
 
 def _stack(node: Node, x: Array, fill: float) -> Array:
     """Return the elements that each window meets, along a new first axis."""
-    kernel, strides, dilations, begins, ends = _geometry(node, x.ndim - 2)
+    kernel, strides, dilations, begins, ends = geometry(node, x.ndim - 2)
     pads = ((0, 0), (0, 0), *zip(begins, ends, strict=True))
     padded = np.pad(x.astype(np.float64), pads, constant_values=fill)
     out = _extents(node, x.shape)
@@ -86,7 +73,7 @@ def _evaluate_indices(node: Node, operands: Operands) -> tuple[Array, ...]:
     """Return the positions of the maxima in the flattened input, the first of equal ones."""
     x = array(operands, 0)
     sizes = x.shape[2:]
-    kernel, strides, dilations, begins, _ = _geometry(node, len(sizes))
+    kernel, strides, dilations, begins, _ = geometry(node, len(sizes))
     best: Array = _stack(node, x, -np.inf).argmax(axis=0)
     taps: tuple[Array, ...] = np.unravel_index(best, kernel)
     grid: Array = np.indices(best.shape, np.int64)
@@ -110,57 +97,8 @@ def _evaluate_avg(node: Node, operands: Operands) -> tuple[Array, ...]:
     return ((total / _stack(node, np.ones_like(x), 0.0).sum(axis=0)).astype(x.dtype),)
 
 
-def pooling_spec(
-    algorithm: str,
-    source: MemorySpec,
-    result: MemorySpec,
-    geometry: tuple[tuple[int, ...], ...],
-) -> KernelSpec:
-    """Return the pooling primitive over ``(kernel, strides, dilations, begins, ends)``."""
-    kernel, strides, dilations, begins, ends = geometry
-    return KernelSpec(
-        "pooling",
-        (("src", source), ("dst", result)),
-        (
-            ("algorithm", algorithm),
-            ("begins", begins),
-            ("dilations", dilations),
-            ("ends", ends),
-            ("kernel", kernel),
-            ("strides", strides),
-        ),
-        flops=float(prod(result.dims) * prod(kernel)),
-    )
-
-
-def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
-    node = context.node
-    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
-    algorithm = "max"
-    if node.op == "avg_pool":
-        include = node.int_attr("count_include_pad", 0)
-        algorithm = "avg_include" if include else "avg_exclude"
-    geometry = _geometry(node, len(x.shape) - 2)
-    results = context.formats(y.name)
-    for kind, fmt in context.formats(x.name).items():
-        if kind not in results:
-            continue
-        spec = pooling_spec(
-            algorithm,
-            MemorySpec.of(fmt, canonical_shape(x, fmt)),
-            MemorySpec.of(results[kind], canonical_shape(y, results[kind])),
-            geometry,
-        )
-        args = (Arg("src", input_of(0)), Arg("dst", output_of()))
-        yield KernelOption(f"pooling, {kind}", (fmt,), (results[kind],), (Call(spec, args),))
-    if node.op == "max_pool":
-        yield from options_with_convolution(context)
-
-
-MAX_POOL = register(
-    OpSpec("max_pool", (1, 1), _infer, _evaluate_max, "anchor", _kernels, joins=frozenset({"conv"}))
-)
+MAX_POOL = register(OpSpec("max_pool", (1, 1), _infer, _evaluate_max, "anchor"))
 MAX_POOL_INDICES = register(
     OpSpec("max_pool_indices", (1, 1), _infer_indices, _evaluate_indices, "anchor")
 )
-AVG_POOL = register(OpSpec("avg_pool", (1, 1), _infer, _evaluate_avg, "anchor", _kernels))
+AVG_POOL = register(OpSpec("avg_pool", (1, 1), _infer, _evaluate_avg, "anchor"))

@@ -1,8 +1,8 @@
-"""The table of operators: one :class:`OpSpec` each, registered at the bottom of its room."""
+"""The table of operators: one :class:`OpSpec` each, registered at the bottom of its file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,36 +12,33 @@ from numpy.typing import NDArray
 from stridewise.dtypes import dtype_of
 from stridewise.errors import FormatError, GraphError, StridewiseError, describe
 from stridewise.formats import Format
-from stridewise.graph import Attr, Graph, Node, Refusal, TensorType
+from stridewise.graph import Attr, Graph, Node, TensorType
 from stridewise.ops.data_format import (
     ATTRIBUTE,
     CHANNELS_LAST,
     DATA_FORMATS,
-    CanonicalContext,
     canonical_order,
     canonical_type,
     data_format,
-    fitted,
     inverse,
     is_turned,
-    misread,
     user_type,
 )
-from stridewise.ops.kernels import KernelContext, KernelOption
 
 __all__ = [
     "OPS",
     "Array",
+    "Emit",
     "OpSpec",
     "Operands",
     "OriginRule",
     "Permuted",
     "Types",
+    "VjpRule",
     "array",
     "check_data_format",
     "evaluate",
     "infer",
-    "kernel_options",
     "needs",
     "permute",
     "register",
@@ -84,14 +81,22 @@ class Permuted:
 PermuteRule = Callable[[Node, tuple[int, ...], tuple[int, ...]], Permuted | str]
 """From a node, the shape before the transpose, and its permutation; or the reason why not."""
 
+Emit = Callable[[str, Sequence[str], Mapping[str, Attr]], str]
+"""Adds a node (operator, inputs, attributes) to a graph and returns the name of its output."""
 
-def _no_kernels(_context: KernelContext) -> Iterable[KernelOption | Refusal]:
-    return ()
+VjpRule = Callable[[Node, Sequence[str], Emit], tuple[str, ...]]
+"""The vector-Jacobian product of an operator, as nodes of the backward graph.
+
+It takes a node, the names of the gradients of its outputs (``""`` where an output has none), and
+:data:`Emit`. It returns the names of the gradients of its inputs, ``""`` for inputs without one. A
+gradient has the type of its value. The inputs and outputs of the node exist in the graph that nodes
+are added to. The rule adds nodes of known operators and computes nothing itself.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class OpSpec:
-    """Everything known about one operator.
+    """The meaning of one operator. Its kernels belong to targets.
 
     Attributes:
         name: the key in graphs.
@@ -99,13 +104,11 @@ class OpSpec:
         infer: types of the outputs from the node and the types of its inputs.
         evaluate: NumPy reference: the outputs from the node and its inputs, in the user's order.
         origin: how axis names flow.
-        kernels: the options that a target can choose from, and refusals with their reasons.
-        post_op: whether it may follow another operator as a post-op, and as which kind.
-        hosts: the post-op kinds that its kernels take.
-        joins: operators whose results its kernels may compute as well; see
-            :meth:`KernelContext.ahead`.
+        post_op: whether a kernel may apply it to its own results, element by element: to them alone
+            (``"eltwise"``) or with a second operand (``"binary"``).
         permuted: how a transpose of its operands moves behind it; None where none can. See
             :func:`permute`, which knows what anchors and elementwise operators do.
+        vjp: how gradients flow from its outputs to its inputs; None where no rule is known.
     """
 
     name: str
@@ -113,11 +116,9 @@ class OpSpec:
     infer: Callable[[Node, Types], tuple[TensorType, ...]]
     evaluate: Callable[[Node, Operands], tuple[Array, ...]]
     origin: OriginRule
-    kernels: Callable[[KernelContext], Iterable[KernelOption | Refusal]] = _no_kernels
     post_op: Literal["none", "eltwise", "binary"] = "none"
-    hosts: frozenset[str] = frozenset()
-    joins: frozenset[str] = frozenset()
     permuted: PermuteRule | None = None
+    vjp: VjpRule | None = None
 
 
 OPS: dict[str, OpSpec] = {}
@@ -192,30 +193,6 @@ def evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
             inputs.append(operands[post.operand])
         results[0] = _spec_of(step).evaluate(step, inputs)[0]
     return tuple(np.asarray(result) for result in results)
-
-
-def kernel_options(context: KernelContext) -> Iterator[KernelOption | Refusal]:
-    """Yield the kernels of a node whatever its data format, and refusals with their reasons."""
-    node = context.node
-    spec = _spec_of(node)
-    turned = _turns(spec, node)
-    refused = misread(node) if turned else None
-    if refused is not None:
-        yield refused
-        return
-    seen = CanonicalContext(context) if turned else context
-    for item in (*spec.kernels(seen), *_held(seen)):
-        yield fitted(context, item) if isinstance(item, KernelOption) else item
-
-
-def _held(context: KernelContext) -> Iterable[KernelOption]:
-    """Return the options by which the reader's kernels compute this node as well."""
-    behind = context.behind()
-    if behind is None:
-        return ()
-    options = _spec_of(behind.node).kernels(behind)
-    found = (item.ahead for item in options if isinstance(item, KernelOption))
-    return dict.fromkeys(option for option in found if option is not None)
 
 
 def permute(node: Node, shape: tuple[int, ...], perm: tuple[int, ...]) -> Permuted | str:

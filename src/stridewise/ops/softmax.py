@@ -2,34 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import prod
-
 import numpy as np
 
-from stridewise.graph import Node, Refusal, TensorType
-from stridewise.ops.element_types import FLOATS, needs_type, other_than_float32
-from stridewise.ops.geometry import elementwise_formats
-from stridewise.ops.kernels import (
-    Alias,
-    Arg,
-    Call,
-    KernelContext,
-    KernelOption,
-    KernelSpec,
-    input_of,
-    output_of,
-)
-from stridewise.ops.registry import (
-    Array,
-    Operands,
-    OpSpec,
-    Permuted,
-    Types,
-    array,
-    needs,
-    register,
-)
+from stridewise.graph import Node, TensorType
+from stridewise.ops.element_types import FLOATS, needs_type
+from stridewise.ops.registry import Array, Operands, OpSpec, Permuted, Types, array, needs, register
 
 __all__ = ["LOG_SOFTMAX", "SOFTMAX"]
 
@@ -54,37 +31,9 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
         return (result.astype(x.dtype),)
 
 
-def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
-    node = context.node
-    refusal = other_than_float32(context)
-    if refusal is not None:
-        yield refusal
-        return
-    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
-    axis = node.int_attr("axis")
-    for fmt, result, memory in elementwise_formats(context, x, y):
-        position = axis
-        if x.origin is not None and x.origin == y.origin:
-            position = fmt.axes.index(x.origin.order[axis])
-        spec = KernelSpec(
-            "softmax",
-            (("src", memory), ("dst", memory)),
-            (("axis", position), ("log", int(node.op == "log_softmax"))),
-            flops=4.0 * prod(x.shape),
-        )
-        args = (Arg("src", input_of(0)), Arg("dst", output_of()))
-        yield KernelOption(
-            "softmax", (fmt,), (result,), (Call(spec, args),), (Alias(0, 0, 0, "in place"),)
-        )
-
-
 def _permuted(node: Node, _shape: tuple[int, ...], perm: tuple[int, ...]) -> Permuted | str:
     return Permuted({"axis": perm[node.int_attr("axis")]}, perm)
 
 
-SOFTMAX = register(
-    OpSpec("softmax", (1, 1), _infer, _evaluate, "same", _kernels, permuted=_permuted)
-)
-LOG_SOFTMAX = register(
-    OpSpec("log_softmax", (1, 1), _infer, _evaluate, "same", _kernels, permuted=_permuted)
-)
+SOFTMAX = register(OpSpec("softmax", (1, 1), _infer, _evaluate, "same", permuted=_permuted))
+LOG_SOFTMAX = register(OpSpec("log_softmax", (1, 1), _infer, _evaluate, "same", permuted=_permuted))

@@ -19,8 +19,8 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     needs(node, spatial > 0, "an input of rank 3 or more", x)
     fits = len(inner) == len(shape) == spatial and min((*inner, *shape)) > 0
     needs(node, fits, f"inner and shape of {spatial} positive extents", f"{inner} and {shape}")
-    room = all(extent <= whole for extent, whole in zip(inner, shape, strict=True))
-    needs(node, room, f"a shape of {inner} or more", shape)
+    fits = all(extent <= whole for extent, whole in zip(inner, shape, strict=True))
+    needs(node, fits, f"a shape of {inner} or more", shape)
     like = indices.dtype.name == "int64" and indices.shape == x.shape
     needs(node, like, f"indices s64{list(x.shape)}", indices)
     return (TensorType(x.dtype, (*x.shape[:2], *shape)),)

@@ -1,4 +1,7 @@
-"""Fuse activations and residual additions into the kernel that produces their operand."""
+"""Fuse activations and residual additions into the kernel that produces their operand.
+
+What kernels take, a target says; see :class:`Ability`.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,17 @@ from stridewise.graph import Graph, Node, PostOp, Refusal
 from stridewise.graph.rewrite import Rewriter
 from stridewise.ops import OPS
 from stridewise.ops.activation import UNARY
+from stridewise.passes.ability import Ability
 
 __all__ = ["fuse_post_ops"]
 
 LIMIT = 8
-"""Post-ops per kernel; oneDNN takes 32, and long chains cost registers."""
+"""Post-ops per kernel; long chains cost registers."""
 
 _COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
 
 
-def _eltwise(host: Node, follower: Node) -> PostOp | str:
-    hosts = OPS[host.op].hosts
-    if "eltwise" not in hosts and not (follower.op in hosts and not host.post_ops):
-        return f"a {host.op} kernel does not take {follower.op}"
+def _eltwise(follower: Node) -> PostOp:
     unary = UNARY[follower.op]
     alpha = follower.float_attr("alpha", unary.defaults[0])
     beta = follower.float_attr("beta", unary.defaults[1])
@@ -33,9 +34,9 @@ def _own_inputs(host: Node) -> tuple[str, ...]:
     return host.inputs + ("",) * (most - len(host.inputs))
 
 
-def _binary(rewriter: Rewriter, order: dict[str, int], host: Node, follower: Node) -> PostOp | str:
-    if "binary" not in OPS[host.op].hosts:
-        return f"a {host.op} kernel does not take {follower.op}"
+def _binary(
+    rewriter: Rewriter, ability: Ability, order: dict[str, int], host: Node, follower: Node
+) -> PostOp | str:
     if follower.op not in _COMMUTATIVE:
         return f"{follower.op} is not commutative"
     if follower.inputs[0] == follower.inputs[1]:
@@ -51,18 +52,21 @@ def _binary(rewriter: Rewriter, order: dict[str, int], host: Node, follower: Nod
         if rival.op == "transpose":
             return "the other operand's axes come in another order"
         later = order.get(rival.name, -1) > order.get(host.name, -1)
-        if "binary" in OPS[rival.op].hosts and rewriter.only_reader(other) and later:
+        if follower.op in ability.post_ops(rival) and rewriter.only_reader(other) and later:
             return f"{rival.name!r}, which runs later, takes it"
     return PostOp(follower.op, operand=len(_own_inputs(host)))
 
 
-def _post_op(rewriter: Rewriter, order: dict[str, int], host: Node, follower: Node) -> PostOp | str:
+def _post_op(
+    rewriter: Rewriter, ability: Ability, order: dict[str, int], host: Node, follower: Node
+) -> PostOp | str:
     if len(host.post_ops) >= LIMIT:
         return f"{host.name!r} has {LIMIT} post-ops already"
-    kind = OPS[follower.op].post_op
-    if kind == "eltwise":
-        return _eltwise(host, follower)
-    return _binary(rewriter, order, host, follower)
+    if follower.op not in ability.post_ops(host):
+        return f"a {host.op} kernel does not take {follower.op}"
+    if OPS[follower.op].post_op == "eltwise":
+        return _eltwise(follower)
+    return _binary(rewriter, ability, order, host, follower)
 
 
 def _fused(host: Node, follower: Node, post: PostOp) -> Node:
@@ -75,7 +79,7 @@ def _fused(host: Node, follower: Node, post: PostOp) -> Node:
     )
 
 
-def fuse_post_ops(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
+def fuse_post_ops(graph: Graph, ability: Ability) -> tuple[Graph, tuple[Refusal, ...]]:
     """Return the graph with elementwise followers fused into their hosts.
 
     The fused node stands where the follower stood, so that the other operand exists by then.
@@ -85,15 +89,15 @@ def fuse_post_ops(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
     order = {node.name: position for position, node in enumerate(graph.nodes)}
     for node in graph.nodes:
         host = rewriter.producer(node.outputs[0])
-        if host is None or host.name != node.name or not OPS[host.op].hosts:
+        if host is None or host.name != node.name or not ability.post_ops(host):
             continue
-        if rewriter.value(host.outputs[0]).dtype.name != "float32":
+        if rewriter.value(host.outputs[0]).dtype.name not in ability.dtypes:
             continue  # no kernel takes it, so that there is nothing to fuse into
         while True:
             follower = rewriter.only_reader(host.outputs[0])
             if follower is None or OPS[follower.op].post_op == "none" or follower.post_ops:
                 break
-            post = _post_op(rewriter, order, host, follower)
+            post = _post_op(rewriter, ability, order, host, follower)
             if isinstance(post, str):
                 refusals.append(Refusal("fuse_post_ops", follower.name, post))
                 break

@@ -1,17 +1,20 @@
 """The order of the passes, and running them.
 
 A pass is a function from a graph to a graph and the refusals that explain what it left alone. The
-order is the only thing that passes know of each other.
+order is the only thing that passes know of each other. Passes that depend on kernels ask an
+:class:`Ability`, which a target gives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from stridewise.graph import Graph, Refusal
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
+from stridewise.passes.ability import Ability
 from stridewise.passes.fold_constants import fold_constants
 from stridewise.passes.fold_pad import fold_pad
 from stridewise.passes.fold_scale import fold_scale
@@ -25,24 +28,27 @@ from stridewise.passes.sink_transposes import sink_transposes
 from stridewise.passes.skip_integers import skip_integers
 from stridewise.passes.split_resize import split_resize
 
-__all__ = ["PASSES", "Pass", "Simplified", "simplify"]
+__all__ = ["Pass", "Simplified", "passes_for", "simplify"]
 
 Pass = Callable[[Graph], tuple[Graph, tuple[Refusal, ...]]]
 
-PASSES: tuple[tuple[str, Pass], ...] = (
-    ("fold_constants", fold_constants),
-    ("remove_no_ops", remove_no_ops),
-    ("skip_integers", skip_integers),
-    ("split_resize", split_resize),
-    ("recognize_shuffle", recognize_shuffle),
-    ("recognize_norms", recognize_norms),
-    ("sink_transposes", sink_transposes),
-    ("recognize_activations", recognize_activations),
-    ("fold_scale", fold_scale),
-    ("fold_pad", fold_pad),
-    ("fuse_post_ops", fuse_post_ops),
-    ("remove_dead", remove_dead),
-)
+
+def passes_for(ability: Ability) -> tuple[tuple[str, Pass], ...]:
+    """Return the passes for a target with these kernels, by name, in order."""
+    return (
+        ("fold_constants", fold_constants),
+        ("remove_no_ops", remove_no_ops),
+        ("skip_integers", skip_integers),
+        ("split_resize", partial(split_resize, ability=ability)),
+        ("recognize_shuffle", recognize_shuffle),
+        ("recognize_norms", recognize_norms),
+        ("sink_transposes", sink_transposes),
+        ("recognize_activations", recognize_activations),
+        ("fold_scale", fold_scale),
+        ("fold_pad", fold_pad),
+        ("fuse_post_ops", partial(fuse_post_ops, ability=ability)),
+        ("remove_dead", remove_dead),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +67,13 @@ class Simplified:
 
 
 def simplify(
-    graph: Graph, passes: Sequence[tuple[str, Pass]] = PASSES, *, check: bool = False
+    graph: Graph, passes: Sequence[tuple[str, Pass]], *, check: bool = False
 ) -> Simplified:
     """Run passes over a graph.
 
     Args:
         graph: what to simplify; it is not changed.
-        passes: names and functions, in order.
+        passes: names and functions, in order; see :func:`passes_for`.
         check: verify the graph, types included, after every pass.
 
     Raises:

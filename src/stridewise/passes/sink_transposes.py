@@ -109,7 +109,7 @@ class _Sinking:
         self.nodes.append(node)
 
     def needed(self, name: str) -> str:
-        """Return the name of a value as it was, transposed if nobody has done it yet."""
+        """Return the name of a value as it was, transposed if that has not been done yet."""
         seen = self.seen[name]
         if seen.perm is None:
             return seen.source

@@ -1,4 +1,4 @@
-"""Write resizing that oneDNN has no kernel for as one matrix product an axis."""
+"""Write resizing that the target has no kernel for as one matrix product an axis."""
 
 from __future__ import annotations
 
@@ -10,13 +10,8 @@ import numpy as np
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Constant, Graph, Node, Refusal, TensorType, Value
 from stridewise.ops.registry import Array
-from stridewise.ops.resize import (
-    extrapolates,
-    has_matrices,
-    interpolation,
-    is_resampling,
-    resized_axes,
-)
+from stridewise.ops.resize import extrapolates, has_matrices, interpolation, resized_axes
+from stridewise.passes.ability import Ability
 
 __all__ = ["split_resize"]
 
@@ -82,27 +77,27 @@ def _border(node: Node, shape: tuple[int, ...]) -> Array:
     return np.where(beyond, node.float_attr("extrapolation"), 0).astype(np.float32)
 
 
-def _is_kept(node: Node, type_: TensorType) -> bool:
-    """Return whether a ``resize`` stays: as it is, by the library, or on the host."""
+def _is_kept(node: Node, type_: TensorType, ability: Ability) -> bool:
+    """Return whether a ``resize`` stays: as it is, for a kernel, or for the host."""
     return (
         not resized_axes(node, type_.shape)
-        or is_resampling(node, type_.shape)
-        or type_.dtype.name != "float32"
+        or ability.resamples(node, type_.shape)
+        or type_.dtype.name not in ability.dtypes
         or not has_matrices(node, type_.shape)
     )
 
 
-def split_resize(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
-    """Return the graph with every ``resize`` that is no resampling as ``interpolate``."""
+def split_resize(graph: Graph, ability: Ability) -> tuple[Graph, tuple[Refusal, ...]]:
+    """Return the graph with every ``resize`` that has no kernel as ``interpolate``."""
     splitter = _Splitter(graph)
     nodes: list[Node] = []
     refusals: list[Refusal] = []
     for node in graph.nodes:
-        if node.op != "resize" or _is_kept(node, graph.values[node.inputs[0]].type):
+        if node.op != "resize" or _is_kept(node, graph.values[node.inputs[0]].type, ability):
             nodes.append(node)
             continue
         how = f"{node.str_attr('mode')}, {node.str_attr('coordinates', 'half_pixel')}"
-        reason = f"oneDNN has no kernel for {how}; it becomes a matrix product an axis"
+        reason = f"{ability.library} has no kernel for {how}; it becomes a matrix product an axis"
         refusals.append(Refusal("split_resize", node.name, reason))
         nodes += splitter.split(node)
     changed = dataclasses.replace(

@@ -1,8 +1,8 @@
 """Candidates: every way that a target has to compute each node, with its cost.
 
-The rooms in ``ops`` describe kernels, the target says which storage formats there are, and the
-oracle knows the times. Formats that put the same bytes in the same places of a tensor count as
-one, so that free changes of format never look like work.
+The target says which storage formats and kernels there are, and the oracle knows the times. Formats
+that put the same bytes in the same places of a tensor count as one, so that free changes of format
+never look like work.
 
 Networks repeat themselves, so whatever does not depend on names is worked out once: formats for
 values of the same type and Origin, options for nodes of the same signature.
@@ -18,13 +18,13 @@ from stridewise.errors import FormatError, ModelError, describe
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal, Value
 from stridewise.ops.geometry import user_format
-from stridewise.ops.kernels import KernelOption, KernelSpec
-from stridewise.planner.cost import KernelCost, KernelOracle, Progress
 from stridewise.planner.problem.context import NodeContext, Pairs, Storages, placing
 from stridewise.planner.problem.fallback_kernel import host_option, host_refusal
 from stridewise.planner.problem.io_formats import Boundary, boundary
 from stridewise.planner.problem.weight_limit import within_weight_limit
-from stridewise.planner.targets import Target
+from stridewise.targets.cost import KernelCost, KernelOracle, Progress
+from stridewise.targets.kernels import KernelOption, KernelSpec
+from stridewise.targets.target import Target
 
 __all__ = ["Candidate", "Candidates", "Move", "enumerate_candidates", "user_moves"]
 
@@ -94,8 +94,8 @@ def _check_tensors(graph: Graph, target: Target) -> None:
         )
         for node in graph.nodes
     ]
-    # An output may be a constant, which no node computes. Inputs that nobody reads may be of any
-    # type, but somebody has to make them.
+    # An output may be a constant, which no node computes. Inputs without a reader may be of any
+    # type, but the caller has to make them.
     for where, names in (*computed, ("outputs", graph.outputs)):
         for name in names:
             value = graph.values[name]
@@ -156,7 +156,7 @@ def _options(
     graph: Graph, target: Target, storages: Storages, refusals: list[Refusal]
 ) -> dict[str, tuple[KernelOption, ...]]:
     """Return the options of each node; nodes of one signature share the tuple."""
-    places, pairs = placing(graph), Pairs.of(graph)
+    places, pairs = placing(graph), Pairs.of(graph, target)
     found: dict[str, tuple[KernelOption, ...]] = {}
     known: dict[Hashable, tuple[tuple[KernelOption, ...], tuple[Refusal, ...]]] = {}
     for node in graph.nodes:
@@ -251,9 +251,12 @@ class _Prices:
     """Turns options into candidates; nodes of the same options and costs share them."""
 
     def __init__(
-        self, graph: Graph, known: Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]
+        self,
+        graph: Graph,
+        target: Target,
+        known: Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal],
     ) -> None:
-        self._graph, self._costs = graph, known
+        self._graph, self._rule, self._costs = graph, target.library, known
         self._kept = frozenset((*graph.inputs, *graph.outputs))
         self._last = {name: node.name for node in graph.nodes for name in node.inputs}
         self._known: dict[Hashable, tuple[tuple[Candidate, ...], tuple[Refusal, ...]]] = {}
@@ -272,7 +275,7 @@ class _Prices:
         return found
 
     def _dies(self, node: Node, name: str) -> bool:
-        """Return whether nobody reads a value after a node, and the node reads it only once."""
+        """Return whether no node reads a value after a node, and the node reads it only once."""
         if name in self._kept or node.inputs.count(name) > 1:
             return False
         return self._last[name] == node.name
@@ -299,7 +302,7 @@ class _Prices:
             complete = tuple(cost for cost in costs if cost is not None)
             if len(complete) != len(costs):
                 reason = f"{option.algorithm}: the library has no such kernel"
-                refusals.append(Refusal("onednn", node.name, reason))
+                refusals.append(Refusal(self._rule, node.name, reason))
                 continue
             total = sum(cost.cost_ns for cost in complete) + extra_ns
             found.append(Candidate(option, complete, total))
@@ -309,7 +312,7 @@ class _Prices:
         slow = [c for c in usual if c not in fast] if fast else []
         for candidate in slow:
             reason = f"{candidate.algorithm}: the library has only its naive reference loops"
-            refusals.append(Refusal("onednn", node.name, reason))
+            refusals.append(Refusal(self._rule, node.name, reason))
         if not usual:
             raise ModelError(
                 describe(
@@ -447,7 +450,7 @@ def enumerate_candidates(
         options = hosted
         moving = _Moving.of(graph, target, storages, options, edge)
         known = oracle.costs(_specs(options, moving), progress)
-    prices = _Prices(graph, known)
+    prices = _Prices(graph, target, known)
     nodes = {
         node.name: prices.candidates(node, options[node.name], refusals) for node in graph.nodes
     }

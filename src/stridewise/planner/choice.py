@@ -8,7 +8,7 @@ from stridewise.planner.candidates import Candidate
 from stridewise.planner.plan import Comparison, Decision, Reorder
 from stridewise.planner.problem.formulation import Only, Terms
 from stridewise.planner.solver.solve import Solution
-from stridewise.planner.targets import Target
+from stridewise.targets.target import Target
 from stridewise.tensor import TensorDesc
 
 __all__ = ["comparison", "decisions", "of_kind", "reorders"]

@@ -12,10 +12,11 @@ from stridewise.formats import Format
 from stridewise.graph import Graph, Refusal
 from stridewise.ops.geometry import user_format
 from stridewise.planner.candidates import Candidate, Candidates, Storages
+from stridewise.planner.derive import Derived
 from stridewise.planner.problem.formulation import Terms
-from stridewise.planner.provenance import Derived
 from stridewise.planner.split import WHOLE, Split
-from stridewise.planner.targets import Machine, Target
+from stridewise.targets.machine import Machine
+from stridewise.targets.target import Target
 from stridewise.tensor import TensorDesc
 
 __all__ = ["Comparison", "Decision", "Pin", "PlanData", "Reorder", "Spell"]

@@ -17,7 +17,7 @@ from typing import cast
 
 import platformdirs
 
-from stridewise.planner.targets import Machine
+from stridewise.targets.machine import Machine
 
 __all__ = ["CostCache", "cache_path"]
 

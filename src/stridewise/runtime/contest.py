@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError
 from stridewise.ops.geometry import storage_shape
-from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.program import KernelStep
 from stridewise.runtime.executor import CompiledModel, Face
 from stridewise.runtime.inputs import made_up
 from stridewise.runtime.timing import undisturbed
+from stridewise.targets.kernels import HOST, KernelSpec
 
 __all__ = ["Observed", "Outcome", "failure", "run_in_turn"]
 

@@ -9,11 +9,11 @@ from stridewise.errors import InputError, describe
 from stridewise.ops.demand import MemoryDemand, check_demand, memory_demand
 from stridewise.ops.effort import nbytes
 from stridewise.ops.geometry import storage_shape
-from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.planning import Plan
 from stridewise.program import KernelStep
 from stridewise.runtime.lower import lower
 from stridewise.runtime.machine import default_memory_limit
+from stridewise.targets.kernels import HOST, KernelSpec
 
 __all__ = ["checked_limit", "plan_demand", "within_limit"]
 

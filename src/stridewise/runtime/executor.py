@@ -16,7 +16,6 @@ from stridewise.errors import ExecutionError, InputError, StridewiseError, descr
 from stridewise.formats import Format
 from stridewise.graph import Graph, Value
 from stridewise.ops.geometry import storage_shape
-from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.planner.split import Split
 from stridewise.planning import Plan
 from stridewise.profile import Memory, Profile, ProfileRow
@@ -29,6 +28,7 @@ from stridewise.runtime.model import Model
 from stridewise.runtime.native import Kernels, NativeProgram, check_layouts
 from stridewise.runtime.streams import Streams
 from stridewise.runtime.weights import Weights, WeightStore
+from stridewise.targets.kernels import HOST, KernelSpec
 
 __all__ = ["CompiledModel", "Face"]
 

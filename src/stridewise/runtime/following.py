@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from stridewise.graph import Refusal
-from stridewise.ops.kernels import KernelSpec
-from stridewise.planner.cost import KernelCost, KernelOracle, Progress
 from stridewise.planner.questions.follow import likeness
 from stridewise.planning import Plan
 from stridewise.runtime.library import load_core
 from stridewise.runtime.primitives import implementations
+from stridewise.targets.cost import KernelCost, KernelOracle, Progress
+from stridewise.targets.kernels import KernelSpec
 
 __all__ = ["Following"]
 

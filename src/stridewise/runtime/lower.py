@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Protocol
 
-from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.planning import Plan
 from stridewise.program import (
     ArenaBlock,
@@ -29,6 +28,7 @@ from stridewise.runtime.schedule import (
     Stored,
     make_schedule,
 )
+from stridewise.targets.kernels import HOST, KernelSpec
 
 __all__ = ["KernelFacts", "lower"]
 

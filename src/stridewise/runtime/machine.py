@@ -8,9 +8,9 @@ import platform
 from pathlib import Path
 
 from stridewise.errors import InputError, describe
-from stridewise.planner.targets import Machine
 from stridewise.runtime.cpus import available_cpus, openmp_limit
 from stridewise.runtime.library import library_info, load_core
+from stridewise.targets.machine import Machine
 
 __all__ = [
     "cache_nbytes",

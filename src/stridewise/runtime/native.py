@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from stridewise.dtypes import dtype_of
 from stridewise.errors import ExecutionError, describe
 from stridewise.graph import Graph, TensorType
-from stridewise.ops.kernels import HOST, KernelSpec
 from stridewise.program import (
     CopyStep,
     FillStep,
@@ -22,6 +21,7 @@ from stridewise.runtime.host import host_call
 from stridewise.runtime.library import load_core
 from stridewise.runtime.primitives import create, role_argument
 from stridewise.runtime.weights import Weights
+from stridewise.targets.kernels import HOST, KernelSpec
 
 if TYPE_CHECKING:
     from stridewise import _core

@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from stridewise.graph import Refusal
-from stridewise.ops.kernels import HOST, KernelSpec
-from stridewise.planner.cost import KernelCost, Progress, host_cost, is_reference
-from stridewise.planner.targets import Machine
 from stridewise.runtime.cache import CostCache, Entry
 from stridewise.runtime.library import load_core
 from stridewise.runtime.machine import cache_nbytes
 from stridewise.runtime.primitives import create, implementations
 from stridewise.runtime.timing import undisturbed
+from stridewise.targets.cost import KernelCost, Progress, host_cost, is_reference
+from stridewise.targets.kernels import HOST, KernelSpec
+from stridewise.targets.machine import Machine
 
 __all__ = ["MeasuringOracle"]
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError, describe
-from stridewise.ops.kernels import KernelSpec, MemorySpec
-from stridewise.planner.cost import is_reference
 from stridewise.runtime.library import load_core
+from stridewise.targets.cost import is_reference
+from stridewise.targets.kernels import KernelSpec, MemorySpec
 
 if TYPE_CHECKING:
     from stridewise import _core

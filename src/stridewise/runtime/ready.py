@@ -33,13 +33,13 @@ from stridewise.dtypes import DType
 from stridewise.formats import Format
 from stridewise.formats import data as format_module
 from stridewise.graph import Graph, TensorType, Value
-from stridewise.ops.kernels import KernelSpec, MemorySpec, PostOpSpec
 from stridewise.planner.split import Split
 from stridewise.program import Program
 from stridewise.runtime.executor import Face
 from stridewise.runtime.fingerprint import Fingerprint, OutputSums
 from stridewise.runtime.library import load_core
 from stridewise.runtime.weights import Weights
+from stridewise.targets.kernels import KernelSpec, MemorySpec, PostOpSpec
 from stridewise.tensor import TensorDesc
 from stridewise.tensor.desc import View
 

@@ -15,9 +15,7 @@ from stridewise.errors import PlanError, describe
 from stridewise.formats import Format
 from stridewise.graph import Node
 from stridewise.ops.geometry import user_format
-from stridewise.ops.kernels import Alias, Arg, KernelSpec
 from stridewise.planner.candidates import Candidate
-from stridewise.planner.cost import KernelCost
 from stridewise.planner.plan import Reorder
 from stridewise.planning import Plan
 from stridewise.program import (
@@ -27,6 +25,8 @@ from stridewise.program import (
     piece_label,
     reorder_label,
 )
+from stridewise.targets.cost import KernelCost
+from stridewise.targets.kernels import Alias, Arg, KernelSpec
 from stridewise.tensor import TensorDesc
 
 __all__ = [

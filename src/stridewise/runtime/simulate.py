@@ -20,7 +20,6 @@ from stridewise.ops import evaluate
 from stridewise.ops.geometry import user_format
 from stridewise.planner.candidates import Candidate
 from stridewise.planner.plan import Reorder
-from stridewise.planner.targets import TableTarget
 from stridewise.planning import Plan
 from stridewise.profile import Profile
 from stridewise.runtime.fallback import TailRun
@@ -28,6 +27,7 @@ from stridewise.runtime.inputs import as_array, in_order
 from stridewise.runtime.model import Model
 from stridewise.runtime.storage import StoredTensor, pack, store, unpack
 from stridewise.runtime.streams import Streams
+from stridewise.targets.tables.table import TableTarget
 from stridewise.tensor import TensorDesc
 
 __all__ = ["SimulatedModel"]

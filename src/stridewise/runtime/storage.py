@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from stridewise.dtypes import DType
 from stridewise.errors import ExecutionError, describe
 from stridewise.formats import Format, algebra
-from stridewise.ops.kernels import Packed
-from stridewise.planner.targets.rules import Padding
+from stridewise.targets.kernels import Packed
+from stridewise.targets.tables.rules import Padding
 from stridewise.tensor import TensorDesc
 
 __all__ = ["StoredTensor", "pack", "poison", "store", "unpack"]

@@ -14,13 +14,13 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence, Set
 
-from stridewise.ops.kernels import KernelSpec
-from stridewise.planner.cost import Corrected, KernelOracle
 from stridewise.planning import Plan
 from stridewise.runtime.cache import CostCache
 from stridewise.runtime.contest import failure, run_in_turn
 from stridewise.runtime.executor import CompiledModel
 from stridewise.runtime.weights import WeightStore
+from stridewise.targets.cost import Corrected, KernelOracle
+from stridewise.targets.kernels import KernelSpec
 
 __all__ = ["MakePlans", "compile_tuned", "remembered"]
 

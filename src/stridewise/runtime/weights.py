@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.graph import Constant, Graph
-from stridewise.ops.winograd import packed_nbytes
 from stridewise.program import PackedConstant
 from stridewise.runtime.library import load_core
 from stridewise.runtime.packing import Packing, pack_all
@@ -149,7 +148,7 @@ class Weights:
             packing.key: nbytes
             for constant, packing in zip(constants, wanted, strict=True)
             if constant.spec is not None and constant.role == "weights"
-            if (nbytes := packed_nbytes(constant.spec))
+            if (nbytes := constant.spec.transformed_nbytes)
         }
         self.own, self.offsets = _packed(missing, kept, threads)
         store.add(self.own, self.offsets)

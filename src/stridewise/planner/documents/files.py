@@ -18,9 +18,7 @@ from typing import Any, cast
 
 from stridewise.errors import FormatError, ModelError, PlanError, describe
 from stridewise.graph import Graph, Node, Refusal
-from stridewise.ops.kernels import KernelSpec
 from stridewise.planner.candidates import Candidate, Candidates, enumerate_candidates
-from stridewise.planner.cost import KernelCost, Progress
 from stridewise.planner.derive import Derived
 from stridewise.planner.documents.document import (
     VERSION,
@@ -35,7 +33,10 @@ from stridewise.planner.plan import Comparison, Decision, Pin, PlanData, Reorder
 from stridewise.planner.problem.formulation import Terms
 from stridewise.planner.problem.io_formats import Boundary, boundary
 from stridewise.planner.questions.lookup import Offer, offers
-from stridewise.planner.targets import Machine, Target
+from stridewise.targets.cost import KernelCost, Progress
+from stridewise.targets.kernels import KernelSpec
+from stridewise.targets.machine import Machine
+from stridewise.targets.target import Target
 
 __all__ = ["differences", "parsed", "read", "restore", "save"]
 

@@ -1,4 +1,4 @@
-"""What operators' rooms may ask about a node while they describe its kernels.
+"""What a target may ask about a node while it describes the kernels.
 
 Nodes are looked at in a graph whose values know their Origin, against the formats of a target.
 """
@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 from stridewise.formats import Format, same_bytes
 from stridewise.graph import Graph, Node, TensorType, Value
-from stridewise.ops import OPS
 from stridewise.ops.geometry import canonical_shape, user_format
-from stridewise.planner.targets import Target
+from stridewise.targets.target import Target
 
 __all__ = ["NodeContext", "Pairs", "Storages", "placing"]
 
@@ -81,7 +80,7 @@ class Storages:
 
 
 class NodeContext:
-    """What an operator's room may ask; see :class:`stridewise.ops.kernels.KernelContext`."""
+    """What a target may ask; see :class:`stridewise.targets.kernels.KernelContext`."""
 
     def __init__(
         self, graph: Graph, storages: Storages, node: Node, placing: Mapping[str, str], pairs: Pairs
@@ -125,7 +124,7 @@ class NodeContext:
         return NodeContext(self._graph, self._storages, node, self._placing, self._pairs)
 
     def signature(self) -> Hashable:
-        """Return all that a room may learn here, names aside.
+        """Return all that a target may learn here, names aside.
 
         Nodes of one signature have the same options, so whatever else a context may tell one day
         belongs in here.
@@ -159,15 +158,15 @@ class Pairs:
     behind: Mapping[str, Node]
 
     @classmethod
-    def of(cls, graph: Graph) -> Pairs:
-        """Return the nodes that nobody but a node that joins them reads."""
+    def of(cls, graph: Graph, target: Target) -> Pairs:
+        """Return the nodes that only a node reads whose kernels may compute both."""
         producers, readers = graph.producers(), Counter[str]()
         for node in graph.nodes:
             readers.update(node.inputs)
         readers.update(graph.outputs)
         ahead: dict[str, Node] = {}
         for node in graph.nodes:
-            joins = OPS[node.op].joins if node.op in OPS else ()
+            joins = target.joins(node.op)
             producer = producers.get(node.inputs[0]) if joins else None
             if producer is not None and producer.op in joins and readers[node.inputs[0]] == 1:
                 ahead[node.name] = producer

@@ -13,7 +13,7 @@ from stridewise.errors import ModelError, describe
 from stridewise.graph import Node, Refusal, Value
 from stridewise.ops.effort import effort
 from stridewise.ops.geometry import user_format
-from stridewise.ops.kernels import (
+from stridewise.targets.kernels import (
     HOST,
     Arg,
     Call,

@@ -12,8 +12,7 @@ from typing import Protocol
 
 from stridewise.graph import Graph, Refusal
 from stridewise.ops.demand import spelled
-from stridewise.ops.kernels import KernelOption
-from stridewise.ops.winograd import option_nbytes
+from stridewise.targets.kernels import KernelOption
 
 __all__ = ["granted", "within_weight_limit"]
 
@@ -44,7 +43,7 @@ def granted(nodes: Mapping[str, Sequence[Priced]], limit: int) -> dict[str, int]
     for name, group in nodes.items():
         costs: dict[int, float] = {}
         for candidate in group:
-            nbytes = option_nbytes(candidate.option)
+            nbytes = candidate.option.transformed_nbytes
             costs[nbytes] = min(costs.get(nbytes, inf), candidate.cost_ns)
         direct = costs.pop(0, inf)
         requests += [((cost - direct) / nbytes, name, nbytes) for nbytes, cost in costs.items()]
@@ -78,13 +77,17 @@ def within_weight_limit(
     refusals: list[Refusal] = []
     for node in graph.nodes:
         group, most = options[node.name], allowed.get(node.name, 0)
-        refused = [option for option in group if option_nbytes(option) > most]
+        refused = [option for option in group if option.transformed_nbytes > most]
         # Nodes of one signature share the tuple, as they did before.
         key = id(group), most
         if key not in kept:
-            kept[key] = tuple(o for o in group if option_nbytes(o) <= most) if refused else group
+            kept[key] = (
+                tuple(o for o in group if o.transformed_nbytes <= most) if refused else group
+            )
         found[node.name] = kept[key]
         for option in refused:
-            reason = f"{option.algorithm}: transformed weights of {spelled(option_nbytes(option))}"
+            reason = (
+                f"{option.algorithm}: transformed weights of {spelled(option.transformed_nbytes)}"
+            )
             refusals.append(Refusal(_RULE, node.name, reason))
     return found, tuple(refusals)

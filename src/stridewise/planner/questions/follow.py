@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stridewise.errors import PlanError
-from stridewise.ops.kernels import KernelOption, KernelSpec
 from stridewise.planner.plan import Decision, PlanData
 from stridewise.planner.questions.restrict import P, restricted
+from stridewise.targets.kernels import KernelOption, KernelSpec
 
 __all__ = ["follow", "likeness"]
 

@@ -9,9 +9,9 @@ from typing import Literal
 
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Node
-from stridewise.ops.kernels import KernelSpec
 from stridewise.planner.candidates import Candidate
 from stridewise.planner.plan import PlanData
+from stridewise.targets.kernels import KernelSpec
 
 __all__ = ["Move", "find_moves", "find_views", "moves_of"]
 

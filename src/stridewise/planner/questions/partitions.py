@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from stridewise.graph import Segment, Support
 from stridewise.ops.capability import graph_capability
 from stridewise.ops.fallback import OP
-from stridewise.ops.kernels import HOST
 from stridewise.planner.plan import PlanData, Reorder
 from stridewise.planner.problem.fallback_kernel import is_host
+from stridewise.targets.kernels import HOST
 
 __all__ = ["Hosted", "Partition", "find_hosted", "find_partitions"]
 

@@ -7,7 +7,6 @@ from math import prod
 
 from stridewise.errors import PlanError, describe
 from stridewise.ops.demand import spelled
-from stridewise.ops.winograd import option_nbytes
 from stridewise.planner.plan import PlanData
 
 __all__ = ["WinogradWeights", "check_weight_limit", "winograd_weights"]
@@ -42,7 +41,7 @@ def winograd_weights(plan: PlanData) -> WinogradWeights:
     plain: list[int] = []
     for node, decision in zip(plan.graph.nodes, plan.decisions, strict=True):
         option = decision.chosen.option
-        nbytes = option_nbytes(option)
+        nbytes = option.transformed_nbytes
         if nbytes:
             convolution = node if option.ahead is None else producers[node.inputs[0]]
             weights = values[convolution.inputs[1]]

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from math import prod
 
 from stridewise.graph import Node
-from stridewise.ops.geometry import block_lanes, canonical_shape
-from stridewise.ops.kernels import (
+from stridewise.ops.geometry import canonical_shape
+from stridewise.targets.kernels import (
     Arg,
     Call,
     KernelContext,
@@ -25,9 +25,11 @@ from stridewise.ops.kernels import (
     input_of,
     output_of,
 )
-from stridewise.ops.post_ops import fused, unknown_post_op
+from stridewise.targets.onednn.family import Family, KernelKind
+from stridewise.targets.onednn.memory import block_lanes, memory_of
+from stridewise.targets.onednn.post_ops import fused, unknown_post_op
 
-__all__ = ["ALONE", "KIND", "depthwise_options", "options_with_expansion"]
+__all__ = ["FAMILY", "depthwise_options", "options_with_expansion"]
 
 ALONE, KIND = "depthwise", "expand_depthwise"
 """The kinds of these kernels in a :class:`KernelSpec`, without and with the convolution of 1x1."""
@@ -149,8 +151,8 @@ def _alone(context: KernelContext, kind: str, lanes: int) -> KernelSpec:
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     window = context.value(node.inputs[1]).shape
     source, result = context.formats(x.name)[kind], context.formats(y.name)[kind]
-    src = MemorySpec.of(source, canonical_shape(x, source))
-    dst = MemorySpec.of(result, canonical_shape(y, result))
+    src = memory_of(source, canonical_shape(x, source))
+    dst = memory_of(result, canonical_shape(y, result))
     filters = MemorySpec((window[0], 1, *window[1:]), f"Abcde{2 * lanes}a")
     memories = [("src", src), ("depthwise_weights", filters)]
     if _bias(node):
@@ -175,7 +177,7 @@ def _with_expansion(
     alone, first = _alone(context, kind, lanes), ahead.node
     x, weights = ahead.value(first.inputs[0]), ahead.value(first.inputs[1]).shape
     source = ahead.formats(x.name)[kind]
-    src = MemorySpec.of(source, canonical_shape(x, source))
+    src = memory_of(source, canonical_shape(x, source))
     memories = [("src", src), ("weights", MemorySpec(weights, f"ABcd16b{2 * lanes}a"))]
     if _bias(first):
         memories.append(("bias", MemorySpec((weights[0],), "a")))
@@ -188,3 +190,6 @@ def _with_expansion(
         (*posts, *alone.post_ops),
         flops=alone.flops + 2.0 * between * weights[1],
     )
+
+
+FAMILY = Family(kinds={ALONE: KernelKind(), KIND: KernelKind()})

@@ -1,7 +1,6 @@
-"""Post-ops of a host kernel: from the graph's form to oneDNN's.
+"""Post-ops of kernels: which operators may be one, and from the graph's form to the library's.
 
-Which operators may become post-ops is decided by the pass ``fuse_post_ops``; here they are only
-translated, and the operands' formats follow the host's.
+The pass ``fuse_post_ops`` asks for :func:`all_post_ops`. Operands have the format of the result.
 """
 
 from __future__ import annotations
@@ -11,10 +10,17 @@ from dataclasses import dataclass
 from stridewise.errors import GraphError, describe
 from stridewise.formats import Format
 from stridewise.graph import Node
-from stridewise.ops.activation import eltwise_steps
-from stridewise.ops.kernels import Alias, Arg, MemorySpec, PostOpSpec, input_of
+from stridewise.targets.kernels import Alias, Arg, MemorySpec, PostOpSpec, input_of
+from stridewise.targets.onednn.activation import ELTWISE, eltwise_steps
 
-__all__ = ["BINARY_ALGORITHMS", "Fused", "fused", "input_formats", "unknown_post_op"]
+__all__ = [
+    "BINARY_ALGORITHMS",
+    "Fused",
+    "all_post_ops",
+    "fused",
+    "input_formats",
+    "unknown_post_op",
+]
 
 BINARY_ALGORITHMS = {
     "add": "add",
@@ -48,6 +54,11 @@ class Fused:
     args: tuple[Arg, ...]
     aliases: tuple[Alias, ...]
     operands: tuple[int, ...]
+
+
+def all_post_ops(_node: Node) -> frozenset[str]:
+    """Return the post-ops of convolutions and matrix products, which take any number."""
+    return frozenset((*ELTWISE, *BINARY_ALGORITHMS))
 
 
 def fused(node: Node, memory: MemorySpec, *, accumulate: bool) -> Fused:

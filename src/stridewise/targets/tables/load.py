@@ -19,9 +19,9 @@ from stridewise.errors import FormatError, TargetError, describe
 from stridewise.formats import Format, dialects, parse
 from stridewise.formats.dialects import find
 from stridewise.ops import OPS
-from stridewise.planner.targets.fit import WEIGHTED
-from stridewise.planner.targets.rules import ND, Kind, Padding, Rates, Rule
-from stridewise.planner.targets.table import TableTarget
+from stridewise.targets.tables.fit import WEIGHTED
+from stridewise.targets.tables.rules import ND, Kind, Padding, Rates, Rule
+from stridewise.targets.tables.table import TableTarget
 
 __all__ = ["SHIPPED", "load_target", "shipped"]
 
@@ -291,4 +291,4 @@ def shipped(name: str) -> TableTarget:
         KeyError: there is none of that name.
     """
     file = SHIPPED[name]
-    return _read((files("stridewise.planner.targets") / file).read_text(encoding="utf-8"), file)
+    return _read((files("stridewise.targets.tables") / file).read_text(encoding="utf-8"), file)

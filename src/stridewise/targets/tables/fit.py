@@ -1,22 +1,27 @@
 """A rule of a table fitted to a node: the format of every operand, and what it costs.
 
-The rooms in ``ops`` say what operators compute. What matters here is only which of their inputs
+``ops`` says what operators compute. What matters here is only which of their inputs
 are data, weights or parameters, and where a kernel on whole blocks would have to cut one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from stridewise.formats import Format, algebra, nd
 from stridewise.graph import Value
 from stridewise.ops.geometry import canonical_shape, user_format
-from stridewise.ops.kernels import Call, KernelContext, KernelOption, KernelSpec, MemorySpec, Packed
-from stridewise.planner.targets.rules import ND, Rule
-
-if TYPE_CHECKING:
-    from stridewise.planner.targets.table import TableTarget
+from stridewise.targets.kernels import (
+    Call,
+    KernelContext,
+    KernelOption,
+    KernelSpec,
+    MemorySpec,
+    Packed,
+)
+from stridewise.targets.tables.rules import ND, Rule
 
 __all__ = ["WEIGHTED", "UnfitError", "fit"]
 
@@ -31,10 +36,26 @@ class UnfitError(Exception):
     """A rule does not fit a node; the message is the reason of a refusal."""
 
 
+class Formats(Protocol):
+    """The formats of a target that is a table."""
+
+    def formats(self, value: Value) -> Mapping[str, Format]:
+        """Return the formats that a value can be stored in, by the name of their kind."""
+        ...
+
+    def weights_format(self, kind: str, dtype: str, rank: int, groups: int) -> Format:
+        """Return the format of weights."""
+        ...
+
+    def memory(self, fmt: Format, shape: Sequence[int], dtype: str) -> MemorySpec:
+        """Return what is priced of a stored tensor."""
+        ...
+
+
 class _Fitting:
     """One rule and one node."""
 
-    def __init__(self, target: TableTarget, context: KernelContext, rule: Rule) -> None:
+    def __init__(self, target: Formats, context: KernelContext, rule: Rule) -> None:
         self.target, self.context, self.rule = target, context, rule
         self.node = context.node
         self.result = context.value(self.node.outputs[0])
@@ -185,7 +206,7 @@ class _Fitting:
         return KernelSpec(node.op, tuple(memories), params, flops=self.flops(inputs[0]))
 
 
-def fit(target: TableTarget, context: KernelContext, rule: Rule) -> KernelOption:
+def fit(target: Formats, context: KernelContext, rule: Rule) -> KernelOption:
     """Return the option that computes a node by a rule.
 
     Raises:

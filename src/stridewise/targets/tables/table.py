@@ -1,6 +1,6 @@
 """Targets that are tables: formats, rules and rates by which candidates are made and priced.
 
-What a table says is read by :mod:`stridewise.planner.targets.load`; here it is applied to nodes.
+What a table says is read by :mod:`stridewise.targets.tables.load`; here it is applied to nodes.
 Such a target has no kernels. Its calls exist to be priced, and its plans are executed by
 simulation.
 """
@@ -14,18 +14,17 @@ from math import prod
 from stridewise.errors import FormatError
 from stridewise.formats import Format, Parameters, algebra, parse, spell
 from stridewise.graph import Refusal, Value
-from stridewise.ops import OPS
 from stridewise.ops.geometry import canonical_shape, user_format
-from stridewise.ops.kernels import Alias, KernelContext, KernelOption, KernelSpec, MemorySpec
-from stridewise.planner.cost import KernelCost, Progress
-from stridewise.planner.targets.fit import UnfitError, fit
-from stridewise.planner.targets.rules import ND, Kind, Padding, Rates, Rule
-from stridewise.planner.targets.target import Machine
+from stridewise.targets.cost import KernelCost, Progress
+from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec, MemorySpec
+from stridewise.targets.machine import Machine
+from stridewise.targets.tables.fit import UnfitError, fit
+from stridewise.targets.tables.rules import ND, Kind, Padding, Rates, Rule
+from stridewise.targets.views import VIEWS, view
 
 __all__ = ["TableTarget"]
 
 _ONLY_VIEWS = frozenset({"reshape", "identity"})
-_MAYBE_VIEWS = frozenset({"reshape", "transpose", "slice"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +71,11 @@ class TableTarget:
     def has_host(self) -> bool:
         """No: simulated targets compute every node by rules of their own."""
         return False
+
+    @property
+    def library(self) -> str:
+        """The target itself: its kernels are rules."""
+        return self.name
 
     @property
     def machine(self) -> Machine:
@@ -173,13 +177,16 @@ class TableTarget:
             same = self.formats(x).values() if x.origin == y.origin else ()
             pairs = [(fmt, fmt) for fmt in same] or [(user_format(x), user_format(y))]
             for source, result in pairs:
-                yield KernelOption("view", (source,), (result,), (), (Alias(0, 0, 0, "view"),))
-        elif node.op in _MAYBE_VIEWS:
-            for item in OPS[node.op].kernels(context):
-                if isinstance(item, KernelOption) and not item.calls:
-                    yield item
+                yield view(source, result)
+        elif node.op in VIEWS:
+            yield from VIEWS[node.op](context)
 
     # --- costs ------------------------------------------------------------------------------
+
+    def joins(self, op: str) -> frozenset[str]:
+        """Return none: every node has a step of its own."""
+        del op
+        return frozenset()
 
     def reorder_spec(self, value: Value, source: Format, goal: Format) -> KernelSpec:
         """Return the reorder of a value, to be priced."""

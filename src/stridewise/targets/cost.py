@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from stridewise.graph import Refusal
 from stridewise.ops.fallback import OP as FALLBACK
-from stridewise.ops.kernels import HOST, KernelSpec
+from stridewise.targets.kernels import HOST, KernelSpec
 
 __all__ = [
     "Corrected",
@@ -97,7 +97,7 @@ class Corrected:
 
     A kernel that ran costs what it took there. One that did not is scaled by the factor between
     both times of all kernels of its kind that ran: else what never ran would look better than what
-    did, only because nobody saw it in place.
+    did, only because it was never timed in place.
 
     Attributes:
         oracle: knows the times of isolated kernels.

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stridewise.graph import Node
-from stridewise.ops import winograd
-from stridewise.ops.conv import conv_options
 from stridewise.ops.geometry import canonical_shape
-from stridewise.ops.kernels import (
+from stridewise.targets.kernels import (
     Call,
     KernelContext,
     KernelOption,
-    MemorySpec,
     behind_ahead,
     from_ahead,
 )
+from stridewise.targets.onednn.conv import conv_options
+from stridewise.targets.onednn.memory import memory_of
+from stridewise.targets.onednn.winograd import can_pool, pooled
 
 __all__ = ["options_with_convolution"]
 
@@ -47,13 +47,13 @@ def options_with_convolution(context: KernelContext) -> Iterator[KernelOption]:
         call = option.calls[0]
         spec = call.spec
         kind = next((k for k, fmt in results.items() if fmt == option.outputs[0]), None)
-        if kind is None or not winograd.can_pool(spec):
+        if kind is None or not can_pool(spec):
             continue
-        result = MemorySpec.of(results[kind], canonical_shape(y, results[kind]))
+        result = memory_of(results[kind], canonical_shape(y, results[kind]))
         yield behind_ahead(
             option,
             kind,
             algorithm=option.algorithm.replace(", ", " with its convolution, ", 1),
             outputs=(results[kind],),
-            calls=(Call(winograd.pooled(spec, result), tuple(map(from_ahead, call.args))),),
+            calls=(Call(pooled(spec, result), tuple(map(from_ahead, call.args))),),
         )

@@ -1,8 +1,8 @@
-"""Kernels as data: what an operator asks of a target, without any native code.
+"""Kernels as data: the ways to compute a node, without any native code.
 
-An operator's room offers a :class:`KernelOption` for every way to compute a node: the storage
-formats that it takes and gives, and the primitive calls. The planner asks an oracle what the calls
-cost, and the runtime makes oneDNN primitives of them.
+A target offers a :class:`KernelOption` for every way to compute a node: the storage formats that it
+takes and gives, and the calls of kernels. The planner asks an oracle what the calls cost, and the
+runtime makes executable kernels of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Literal, Protocol
 
 from stridewise.dtypes import dtype_of
 from stridewise.formats import Format
-from stridewise.formats.dialects.onednn import abstract_tag
 from stridewise.graph import Attr, Node, Value
 
 __all__ = [
@@ -36,17 +35,17 @@ __all__ = [
 ]
 
 HOST = "host"
-"""The kind of kernels that are functions of NumPy arrays, no primitives."""
+"""The kind of kernels that are functions of NumPy arrays."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySpec:
-    """Shape and format of one argument of a primitive.
+    """Shape and format of one argument of a kernel.
 
     Attributes:
         dims: extents in canonical order.
-        dtype: oneDNN's short name.
-        tag: an abstract format tag, ``"any"`` where the primitive shall choose (constants only),
+        dtype: the short name.
+        tag: the target's name of the format, ``"any"`` where the kernel chooses (constants only),
             ``"dense"`` for the row-major arguments of host kernels.
         strides: instead of a tag, the stride of each dimension in elements.
     """
@@ -56,16 +55,6 @@ class MemorySpec:
     strides: tuple[int, ...] | None = None
     dtype: str = "f32"
 
-    @classmethod
-    def of(cls, fmt: Format, canonical_shape: tuple[int, ...]) -> MemorySpec:
-        """Return the spec of a tensor of ``canonical_shape`` stored in ``fmt``."""
-        return cls(canonical_shape, abstract_tag(fmt))
-
-    @classmethod
-    def plain(cls, dims: tuple[int, ...]) -> MemorySpec:
-        """Return the spec of a row-major tensor."""
-        return cls(dims, "abcdefghijkl"[: len(dims)])
-
     def __str__(self) -> str:
         layout = self.tag if self.strides is None else "s" + "x".join(map(str, self.strides))
         return f"{self.dtype}:{'x'.join(map(str, self.dims))}:{layout}"
@@ -73,7 +62,7 @@ class MemorySpec:
 
 @dataclass(frozen=True, slots=True)
 class PostOpSpec:
-    """A post-op as oneDNN takes it.
+    """A post-op of a kernel.
 
     Attributes:
         kind: ``"eltwise"``, ``"sum"`` (add what the destination holds) or ``"binary"``.
@@ -97,14 +86,15 @@ class PostOpSpec:
 
 @dataclass(frozen=True, slots=True)
 class KernelSpec:
-    """One primitive, fully described; its text is the key of the cost cache.
+    """One kernel, fully described; its text is the key of the cost cache.
 
     Attributes:
-        kind: the primitive kind, a key of the runtime's table of factories.
+        kind: a key of the runtime's table of factories.
         memories: the arguments by role (``src``, ``weights``, ``bias``, ``dst``, ``src1``, ...).
         params: what else the factory needs, sorted by name.
         post_ops: applied in order.
         flops: arithmetic operations of one execution, for the analytic cost model.
+        transformed_nbytes: bytes of weights that the kernel transforms before the run.
     """
 
     kind: str
@@ -112,6 +102,7 @@ class KernelSpec:
     params: tuple[tuple[str, Attr], ...] = ()
     post_ops: tuple[PostOpSpec, ...] = ()
     flops: float = field(default=0.0, compare=False)
+    transformed_nbytes: int = field(default=0, compare=False)
 
     def memory(self, role: str) -> MemorySpec | None:
         """Return the argument of that role, or None."""
@@ -163,7 +154,7 @@ def output_of(index: int = 0) -> Operand:
 
 @dataclass(frozen=True, slots=True)
 class Arg:
-    """What a role of a primitive is bound to.
+    """What a role of a kernel is bound to.
 
     Attributes:
         role: a role of the :class:`KernelSpec`, or ``post0``, ``post1``, ... for the operands of
@@ -183,7 +174,7 @@ class Arg:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One execution of a primitive on tensors of the node."""
+    """One execution of a kernel on tensors of the node."""
 
     spec: KernelSpec
     args: tuple[Arg, ...]
@@ -212,8 +203,8 @@ class Alias:
         offset: elements between the start of the smaller and of the larger tensor's storage.
         kind: ``"view"``: the output lies inside the input. ``"place"``: the input is produced
             inside the output. ``"accumulate"``: the output starts as the input's bytes, which are
-            overwritten (a copy is made first where somebody still needs them).
-            ``"in place"``: the output may overwrite the input where nobody needs it any more.
+            overwritten (a copy is made first where another reader still needs them).
+            ``"in place"``: the output may overwrite the input after its last reader.
     """
 
     input: int
@@ -249,13 +240,13 @@ class KernelOption:
     """One way to compute a node.
 
     Attributes:
-        algorithm: for people: ``"direct"``, ``"view"``, ``"in place"``, ``"copy"``, ...
+        algorithm: its name in reports: ``"direct"``, ``"view"``, ``"in place"``, ``"copy"``, ...
         inputs: the storage format that each input must have; None for constants and absent ones.
         outputs: the storage format of each output.
-        calls: the primitives, in order.
+        calls: the kernels to run, in order.
         aliases: shared bytes.
         fill: a fill of output 0 before the calls.
-        packed: constant inputs whose format the option knows; primitives choose theirs themselves.
+        packed: constant inputs whose format the option knows; others are chosen by the kernel.
         approximate: whether rounding errors are those of another algorithm than the definition.
         held: not empty where nothing runs, nothing is stored, and the only reader's kernel computes
             the outputs as well; names the kind of kernel that does.
@@ -277,6 +268,11 @@ class KernelOption:
     def is_joint(self) -> bool:
         """Whether it goes only together with a certain option of another node."""
         return bool(self.held) or self.ahead is not None
+
+    @property
+    def transformed_nbytes(self) -> int:
+        """Bytes of weights that its kernels transform before the run."""
+        return sum(call.spec.transformed_nbytes for call in self.calls)
 
     @property
     def is_view(self) -> bool:
@@ -328,7 +324,7 @@ def from_ahead(arg: Arg) -> Arg:
 
 
 class KernelContext(Protocol):
-    """What an operator's room may ask about the node that it offers kernels for."""
+    """What a target may ask about a node that it offers kernels for."""
 
     @property
     def node(self) -> Node:
@@ -346,7 +342,7 @@ class KernelContext(Protocol):
     def formats(self, name: str) -> Mapping[str, Format]:
         """Return the storage formats that the target offers for a value, by kind.
 
-        ``"plain"`` is always among the kinds; values whose axes nobody knows have no other.
+        ``"plain"`` is always among the kinds; values without known axes have no other.
         """
         ...
 
@@ -357,8 +353,8 @@ class KernelContext(Protocol):
     def ahead(self) -> KernelContext | None:
         """Return the context of the node whose result one kernel could compute with this node's.
 
-        That is the one that makes input 0, where nobody else reads it, and this node's operator
-        joins that of the other one.
+        That is the one that makes input 0, where no other node reads it, and the target joins
+        this node's operator with that of the other one.
         """
         ...
 

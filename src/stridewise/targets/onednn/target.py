@@ -1,77 +1,26 @@
-"""What a target is: storage formats, the ways to compute a node in them, and reorders."""
+"""The target ``onednn-cpu``: x86 CPUs through oneDNN 3.x, float32."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, Protocol
 
 from stridewise.formats import Block, Format, nd
 from stridewise.graph import Refusal, Value
-from stridewise.ops.geometry import canonical_shape, user_format
-from stridewise.ops.kernels import KernelContext, KernelOption, KernelSpec, MemorySpec
-from stridewise.ops.registry import kernel_options
+from stridewise.ops.geometry import user_format
+from stridewise.passes.ability import Ability
+from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
+from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.reorder import reorder_spec
+from stridewise.targets.onednn.resize import is_resampling
+from stridewise.targets.onednn.table import OFFERS, efficiency, kernel_options, post_ops
+from stridewise.targets.target import Accuracy
 
-__all__ = ["Accuracy", "FormatKind", "Kind", "LibraryTarget", "Machine", "Target"]
+__all__ = ["ABILITY", "FormatKind", "LibraryTarget", "onednn_cpu"]
 
-
-Accuracy = Literal["fast", "exact"]
-"""``"exact"`` keeps to kernels that sum products as the operator is defined."""
-
-
-class Kind(Protocol):
-    """A family of storage formats, one for each rank; a uniform plan has tensors of one kind."""
-
-    @property
-    def name(self) -> str:
-        """What reports call it."""
-        ...
-
-
-class Target(Protocol):
-    """What the planner asks of a target. Nothing else in the planner depends on hardware."""
-
-    @property
-    def name(self) -> str:
-        """The target's name in the API and on the command line."""
-        ...
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of format on offer."""
-        ...
-
-    @property
-    def dtypes(self) -> frozenset[str]:
-        """Element types that kernels compute in."""
-        ...
-
-    @property
-    def has_host(self) -> bool:
-        """Whether nodes without a kernel run on the host; else they are errors."""
-        ...
-
-    @property
-    def reorder(self) -> str:
-        """What the target calls a reorder."""
-        ...
-
-    def formats(self, value: Value) -> Mapping[str, Format]:
-        """Return the formats that a value can be stored in, by the name of their kind."""
-        ...
-
-    def options(self, context: KernelContext) -> Iterable[KernelOption | Refusal]:
-        """Yield the ways to compute a node, and why others are not offered."""
-        ...
-
-    def reorder_spec(self, value: Value, source: Format, goal: Format) -> KernelSpec:
-        """Return the kernel that stores a value in another format."""
-        ...
-
-    def spell(self, fmt: Format) -> str:
-        """Return what reports call a format."""
-        ...
+ABILITY = Ability("oneDNN", frozenset({"float32"}), post_ops, is_resampling)
+"""What the kernels can do, as far as passes depend on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,31 +49,6 @@ def _format(axes: tuple[str, ...], channels_last: bool, block: int) -> Format:
     return Format(axes, (*order, *blocks))
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What plans and cost figures depend on.
-
-    Attributes:
-        cpu: the processor's model name.
-        isa: the instruction set that the library uses, in oneDNN's spelling.
-        threads: how many threads run a model.
-        library: name and version of the kernel library.
-    """
-
-    cpu: str
-    isa: str
-    threads: int
-    library: str
-
-    @property
-    def has_avx512(self) -> bool:
-        """Whether 16 float32 lanes are in use."""
-        return self.isa.startswith("AVX512") or self.isa.startswith("AVX10")
-
-    def __str__(self) -> str:
-        return f"{self.cpu}, {self.isa}, {self.threads} threads, {self.library}"
-
-
 _MOST_AXES = 12
 """The most that oneDNN takes."""
 
@@ -148,7 +72,7 @@ def _is_view(context: KernelContext, option: KernelOption) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LibraryTarget:
-    """A target whose kernels are a library's: the rooms in ``ops`` describe them.
+    """The kernels of oneDNN and our own beside them; the families of this package describe them.
 
     Attributes:
         name: the target's name in the API and on the command line.
@@ -163,10 +87,15 @@ class LibraryTarget:
     name: str
     kinds: tuple[FormatKind, ...]
     efficiency: Callable[[KernelSpec], float]
-    dtypes: frozenset[str] = frozenset({"float32"})
+    dtypes: frozenset[str] = ABILITY.dtypes
     reorder: str = "reorder"
     has_host: bool = True
     accuracy: Accuracy = "fast"
+
+    @property
+    def library(self) -> str:
+        """What implements the kernels."""
+        return "onednn"
 
     def formats(self, value: Value) -> Mapping[str, Format]:
         """Return the formats that a value can be stored in, by the name of their kind.
@@ -219,14 +148,30 @@ class LibraryTarget:
             return ""
         return f"is {value.dtype}, kernels take {' and '.join(sorted(self.dtypes))}"
 
+    def joins(self, op: str) -> frozenset[str]:
+        """Return the operators whose results kernels of an operator may compute as well."""
+        return OFFERS[op].joins if op in OFFERS else frozenset()
+
     def reorder_spec(self, value: Value, source: Format, goal: Format) -> KernelSpec:
         """Return the kernel that stores a value in another format."""
-        if source.axes != goal.axes:
-            raise AssertionError("formats of one value are over the same axes")
-        shape = canonical_shape(value, source)
-        memories = (("src", MemorySpec.of(source, shape)), ("dst", MemorySpec.of(goal, shape)))
-        return KernelSpec("reorder", memories)
+        return reorder_spec(value, source, goal)
 
     def spell(self, fmt: Format) -> str:
         """Return what reports call a format."""
         return fmt.name
+
+
+def onednn_cpu(machine: Machine, accuracy: Accuracy = "fast") -> LibraryTarget:
+    """Return the target for a machine: 16 channels a block with AVX-512, 8 without.
+
+    Args:
+        machine: what plans are for.
+        accuracy: ``"exact"`` leaves out kernels that round otherwise, such as Winograd convolution.
+    """
+    block = 16 if machine.has_avx512 else 8
+    kinds = (
+        FormatKind("plain"),
+        FormatKind("channels-last", channels_last=True),
+        FormatKind("blocked", block=block),
+    )
+    return LibraryTarget("onednn-cpu", kinds, efficiency, accuracy=accuracy)

@@ -1,0 +1,27 @@
+"""What passes ask about kernels. A target answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stridewise.graph import Node
+
+__all__ = ["Ability"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ability:
+    """What the kernels of a target can do.
+
+    Attributes:
+        library: the name of the kernel library in messages.
+        dtypes: element types that kernels compute in.
+        post_ops: returns the operators that kernels of a node take as its next post-op.
+        resamples: returns whether a kernel computes a ``resize`` of a tensor of this shape.
+    """
+
+    library: str
+    dtypes: frozenset[str]
+    post_ops: Callable[[Node], frozenset[str]]
+    resamples: Callable[[Node, tuple[int, ...]], bool]

@@ -1,0 +1,32 @@
+"""The machine that plans and costs hold for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Machine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What plans and cost figures depend on.
+
+    Attributes:
+        cpu: the processor's model name.
+        isa: the instruction set that the library uses, in oneDNN's spelling.
+        threads: how many threads run a model.
+        library: name and version of the kernel library.
+    """
+
+    cpu: str
+    isa: str
+    threads: int
+    library: str
+
+    @property
+    def has_avx512(self) -> bool:
+        """Whether 16 float32 lanes are in use."""
+        return self.isa.startswith("AVX512") or self.isa.startswith("AVX10")
+
+    def __str__(self) -> str:
+        return f"{self.cpu}, {self.isa}, {self.threads} threads, {self.library}"

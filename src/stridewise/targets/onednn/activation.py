@@ -1,0 +1,97 @@
+"""Kernels of elementwise functions of one operand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import prod
+
+from stridewise.graph import Refusal
+from stridewise.ops.activation import parameters
+from stridewise.targets.kernels import (
+    Alias,
+    Arg,
+    Call,
+    KernelContext,
+    KernelOption,
+    KernelSpec,
+    input_of,
+    output_of,
+)
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
+from stridewise.targets.onednn.memory import elementwise_formats
+
+__all__ = ["ELTWISE", "FAMILY", "eltwise_steps"]
+
+
+Step = tuple[str, float, float]
+"""One of the library's algorithms with its alpha and beta."""
+
+_Steps = Callable[[float, float], tuple[Step, ...]]
+
+
+def _as(algorithm: str) -> _Steps:
+    """Return the one step of a function that the library has with our alpha and beta."""
+    return lambda a, b: ((algorithm, a, b),)
+
+
+ELTWISE: dict[str, _Steps] = {
+    "relu": lambda _a, _b: (("relu", 0.0, 0.0),),
+    "leaky_relu": lambda a, _b: (("relu", a, 0.0),),
+    "clip": _as("clip"),
+    "sigmoid": _as("logistic"),
+    "tanh": _as("tanh"),
+    "hard_sigmoid": _as("hardsigmoid"),
+    "hard_swish": _as("hardswish"),
+    "mish": _as("mish"),
+    "gelu_tanh": _as("gelu_tanh"),
+    "selu": lambda a, b: (("elu", a, 0.0), ("linear", b, 0.0)),
+    "celu": lambda a, _b: (("linear", 1 / a, 0.0), ("elu", 1.0, 0.0), ("linear", a, 0.0)),
+    "swish": _as("swish"),
+    "elu": _as("elu"),
+    "gelu": _as("gelu_erf"),
+    "softplus": lambda _a, _b: (("soft_relu", 1.0, 0.0),),
+    "exp": _as("exp"),
+    "log": _as("log"),
+    "sqrt": _as("sqrt"),
+    "abs": _as("abs"),
+    "neg": lambda _a, _b: (("linear", -1.0, 0.0),),
+    "power": lambda a, _b: (("pow", 1.0, a),),
+    "reciprocal": lambda _a, _b: (("pow", 1.0, -1.0),),
+    "round": _as("round"),
+}
+"""The library's algorithms, applied one after another, from alpha and beta of an operator."""
+
+
+def eltwise_steps(op: str, alpha: float, beta: float) -> tuple[Step, ...]:
+    """Return the algorithms of an operator with our parameters; none where the library has none."""
+    return ELTWISE[op](alpha, beta) if op in ELTWISE else ()
+
+
+def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    node = context.node
+    refusal = other_than_float32(context)
+    if refusal is not None:
+        yield refusal
+        return
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    steps = eltwise_steps(node.op, *parameters(node))
+    for fmt, result, memory in elementwise_formats(context, x, y):
+        specs = [
+            KernelSpec(
+                "eltwise",
+                (("src", memory), ("dst", memory)),
+                (("algorithm", algorithm), ("alpha", alpha), ("beta", beta)),
+                flops=float(prod(x.shape)),
+            )
+            for algorithm, alpha, beta in steps
+        ]
+        # Each step but the first works on the result in its own place.
+        sources = (input_of(0), *(output_of(),) * (len(specs) - 1))
+        calls = tuple(
+            Call(spec, (Arg("src", source), Arg("dst", output_of())))
+            for spec, source in zip(specs, sources, strict=True)
+        )
+        yield KernelOption("elementwise", (fmt,), (result,), calls, (Alias(0, 0, 0, "in place"),))
+
+
+FAMILY = Family({op: Offer(_kernels) for op in ELTWISE}, {"eltwise": KernelKind()})

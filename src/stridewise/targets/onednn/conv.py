@@ -1,0 +1,152 @@
+"""Kernels of convolution: direct, by Winograd's algorithm, and our own depthwise ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from math import prod
+
+from stridewise.formats import Format, nd
+from stridewise.graph import Refusal
+from stridewise.ops.conv import geometry
+from stridewise.ops.geometry import canonical_shape, user_format
+from stridewise.targets.kernels import (
+    Arg,
+    Call,
+    KernelContext,
+    KernelOption,
+    KernelSpec,
+    MemorySpec,
+    input_of,
+    output_of,
+)
+from stridewise.targets.onednn.depthwise import depthwise_options, options_with_expansion
+from stridewise.targets.onednn.family import Family, KernelKind, Offer
+from stridewise.targets.onednn.memory import block_of, memory_of, plain_memory, storage_of
+from stridewise.targets.onednn.post_ops import all_post_ops, fused, input_formats
+from stridewise.targets.onednn.winograd import specs, suits
+
+__all__ = ["FAMILY", "conv_options", "per_group"]
+
+
+FIRST_LAYER_CHANNELS = 3
+"""Up to this many channels oneDNN reads NCHW and writes blocked channels in one fast kernel."""
+
+
+def _format_pairs(context: KernelContext) -> Iterator[tuple[str, Format, Format]]:
+    """Yield the storage kinds and formats of source and destination that some kernel takes.
+
+    A convolution's source and destination share one format. The exception is the first layer.
+    """
+    source = context.formats(context.node.inputs[0])
+    result = context.formats(context.node.outputs[0])
+    channels = context.value(context.node.inputs[0]).shape[1]
+    for kind, fmt in source.items():
+        if kind in result:
+            yield kind, fmt, result[kind]
+    if channels <= FIRST_LAYER_CHANNELS:
+        for kind, fmt in result.items():
+            if fmt.is_blocked:
+                yield f"first layer to {kind}", source["plain"], fmt
+
+
+def _weights(context: KernelContext, groups: int) -> tuple[MemorySpec, Arg, Format | None]:
+    w = context.value(context.node.inputs[1])
+    dims = w.shape if groups == 1 else (groups, w.shape[0] // groups, *w.shape[1:])
+    if context.is_constant(w.name):
+        return MemorySpec(dims, "any"), Arg("weights", input_of(1), reshape=dims), None
+    return plain_memory(dims), Arg("weights", input_of(1)), user_format(w)
+
+
+def _option(
+    context: KernelContext, kind: str, source: Format, result: Format, *, accumulate: bool
+) -> KernelOption:
+    node = context.node
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    w = context.value(node.inputs[1])
+    groups = node.int_attr("groups", 1)
+    strides, dilations, begins, ends = geometry(node, len(x.shape) - 2)
+    weights, weights_arg, weights_format = _weights(context, groups)
+    memories = [("src", memory_of(source, canonical_shape(x, source))), ("weights", weights)]
+    args = [Arg("src", input_of(0)), weights_arg]
+    own: list[Format | None] = [source, weights_format]
+    if len(node.inputs) > 2:
+        own.append(None)
+        if node.inputs[2]:
+            memories.append(("bias", MemorySpec((y.shape[1],), "a")))
+            args.append(Arg("bias", input_of(2)))
+            own[2] = None if context.is_constant(node.inputs[2]) else nd(1)
+    destination = memory_of(result, canonical_shape(y, result))
+    post = fused(node, destination, accumulate=accumulate)
+    spec = KernelSpec(
+        "convolution",
+        (*memories, ("dst", destination)),
+        (("dilations", dilations), ("ends", ends), ("begins", begins), ("strides", strides)),
+        post.specs,
+        flops=2.0 * prod(y.shape) * prod(w.shape[1:]),
+    )
+    return KernelOption(
+        f"direct, {kind}" + (", sum in place" if post.aliases else ""),
+        input_formats(node, tuple(own), post, result),
+        (result,),
+        (Call(spec, (*args, Arg("dst", output_of()), *post.args)),),
+        post.aliases,
+    )
+
+
+def _in_fewer_products(
+    context: KernelContext, direct: KernelOption
+) -> Iterator[KernelOption | Refusal]:
+    """Yield the ways to compute a direct convolution's results by Winograd's algorithm."""
+    call = direct.calls[0]
+    if not suits(context, call.spec):
+        return
+    for item in specs(context, call.spec):
+        if isinstance(item, Refusal):
+            yield item
+            continue
+        name, spec = item
+        # The kernel has windows of its own, so the array goes to it as the user has it.
+        args = tuple(
+            replace(arg, reshape=None) if arg.role == "weights" else arg for arg in call.args
+        )
+        algorithm = direct.algorithm.replace("direct", name, 1)
+        calls = (Call(spec, args),)
+        yield replace(direct, algorithm=algorithm, calls=calls, approximate=True)
+
+
+def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    """Yield the kernels of a convolution, and refusals with their reasons."""
+    post_ops = context.node.post_ops
+    can_sum = bool(post_ops) and post_ops[0].op == "add"
+    for kind, source, result in _format_pairs(context):
+        # Only sum keeps the plain GEMM convolution fast; a full binary operand makes it `ref`.
+        ways = (True,) if can_sum and kind == "plain" else (True, False) if can_sum else (False,)
+        for accumulate in ways:
+            direct = _option(context, kind, source, result, accumulate=accumulate)
+            yield direct
+            yield from _in_fewer_products(context, direct)
+    yield from depthwise_options(context)
+    yield from options_with_expansion(context)
+
+
+def per_group(src: MemorySpec, weights: MemorySpec) -> tuple[int, ...]:
+    """Return the channels out and in of a group, none of weights without groups."""
+    return weights.dims[1:3] if len(weights.dims) == len(src.dims) + 1 else ()
+
+
+def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
+    """Return whether groups are not whole blocks, or there are fewer channels than a block has."""
+    src, weights = spec.memory("src"), spec.memory("weights")
+    if storage != "blocked" or src is None or weights is None:
+        return False
+    block, group = block_of(dst), per_group(src, weights)
+    if group:
+        return set(group) != {1} and any(extent % block for extent in group)
+    return src.dims[1] < block and storage_of(src) == "blocked"
+
+
+FAMILY = Family(
+    {"conv": Offer(conv_options, joins=frozenset({"conv"}), post_ops=all_post_ops)},
+    {"convolution": KernelKind({"plain": 0.40, "channels-last": 0.92, "blocked": 0.90}, _is_naive)},
+)

@@ -1,0 +1,122 @@
+"""Kernels of transposed convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+from stridewise.formats import Format, nd
+from stridewise.graph import Refusal
+from stridewise.ops.conv_transpose import geometry
+from stridewise.ops.geometry import canonical_shape, row_major, user_format
+from stridewise.targets.kernels import (
+    Arg,
+    Call,
+    KernelContext,
+    KernelOption,
+    KernelSpec,
+    MemorySpec,
+    input_of,
+    output_of,
+)
+from stridewise.targets.onednn.conv import per_group
+from stridewise.targets.onednn.family import Family, KernelKind, Offer
+from stridewise.targets.onednn.memory import block_of, memory_of
+from stridewise.targets.onednn.post_ops import all_post_ops, fused, input_formats
+
+__all__ = ["FAMILY"]
+
+
+def _weights(context: KernelContext, groups: int) -> tuple[MemorySpec, Arg, Format | None]:
+    """Describe the weights as oneDNN has them: output channels before input channels."""
+    w = context.value(context.node.inputs[1])
+    if groups == 1:
+        split, order = w.shape, (1, 0, *range(2, len(w.shape)))
+    else:
+        split = (groups, w.shape[0] // groups, *w.shape[1:])
+        order = (0, 2, 1, *range(3, len(split)))
+    dims = tuple(split[axis] for axis in order)
+    if context.is_constant(w.name):
+        arg = Arg("weights", input_of(1), reshape=split, permute=order)
+        return MemorySpec(dims, "any"), arg, None
+    strides = row_major(split)
+    memory = MemorySpec(dims, strides=tuple(strides[axis] for axis in order))
+    return memory, Arg("weights", input_of(1)), user_format(w)
+
+
+def _option(
+    context: KernelContext, kind: str, source: Format, result: Format, *, accumulate: bool
+) -> KernelOption:
+    node = context.node
+    x, w, y = (context.value(name) for name in (*node.inputs[:2], node.outputs[0]))
+    strides, dilations, begins, ends = geometry(node, len(x.shape) - 2)
+    weights, weights_arg, weights_format = _weights(context, node.int_attr("groups", 1))
+    memories = [("src", memory_of(source, canonical_shape(x, source))), ("weights", weights)]
+    args = [Arg("src", input_of(0)), weights_arg]
+    own: list[Format | None] = [source, weights_format]
+    if len(node.inputs) > 2:
+        own.append(None)
+        if node.inputs[2]:
+            memories.append(("bias", MemorySpec((y.shape[1],), "a")))
+            args.append(Arg("bias", input_of(2)))
+            own[2] = None if context.is_constant(node.inputs[2]) else nd(1)
+    destination = memory_of(result, canonical_shape(y, result))
+    post = fused(node, destination, accumulate=accumulate)
+    spec = KernelSpec(
+        "deconvolution",
+        (*memories, ("dst", destination)),
+        (("dilations", dilations), ("ends", ends), ("begins", begins), ("strides", strides)),
+        post.specs,
+        flops=2.0 * prod(x.shape) * prod(w.shape[1:]),
+    )
+    return KernelOption(
+        f"transposed, {kind}" + (", sum in place" if post.aliases else ""),
+        input_formats(node, tuple(own), post, result),
+        (result,),
+        (Call(spec, (*args, Arg("dst", output_of()), *post.args)),),
+        post.aliases,
+    )
+
+
+def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    """Yield one kernel a format that source and destination share; others are ``ref``."""
+    node = context.node
+    can_sum = bool(node.post_ops) and node.post_ops[0].op == "add"
+    results = context.formats(node.outputs[0])
+    for kind, source in context.formats(node.inputs[0]).items():
+        if kind in results:
+            for accumulate in (True, False) if can_sum else (False,):
+                yield _option(context, kind, source, results[kind], accumulate=accumulate)
+
+
+def _ints(spec: KernelSpec, key: str) -> tuple[int, ...]:
+    found = dict(spec.params)[key]
+    return (
+        tuple(item for item in found if isinstance(item, int)) if isinstance(found, tuple) else ()
+    )
+
+
+def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
+    """Return whether groups are uneven, or strides meet dilations or exceed the window."""
+    src, weights = spec.memory("src"), spec.memory("weights")
+    if storage != "blocked" or src is None or weights is None:
+        return False
+    block, group = block_of(dst), per_group(src, weights)
+    if set(group) != {1} and any(extent % block for extent in group):
+        return True
+    kernel = weights.dims[2 - len(src.dims) :]
+    strides, dilations = _ints(spec, "strides"), _ints(spec, "dilations")
+    return any(
+        stride > 1 and (dilation > 1 or stride > extent)
+        for stride, dilation, extent in zip(strides, dilations, kernel, strict=True)
+    )
+
+
+FAMILY = Family(
+    {"conv_transpose": Offer(_kernels, post_ops=all_post_ops)},
+    {
+        "deconvolution": KernelKind(
+            {"plain": 0.20, "channels-last": 0.50, "blocked": 0.45}, _is_naive
+        )
+    },
+)

@@ -1,0 +1,86 @@
+"""What a family of kernels registers: kernels by operator, and what is known of each kind.
+
+Each file of a family ends with its :class:`Family`; ``table.py`` collects them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from stridewise.graph import Node, Refusal
+from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec, MemorySpec
+
+__all__ = ["DEFAULT_EFFICIENCY", "Family", "KernelKind", "Offer", "other_than_float32"]
+
+DEFAULT_EFFICIENCY = 0.60
+"""Which part of the roofline a kernel reaches where nothing else is known."""
+
+
+def _no_post_ops(_node: Node) -> frozenset[str]:
+    return frozenset()
+
+
+def _never(_spec: KernelSpec, _storage: str, _dst: MemorySpec) -> bool:
+    return False
+
+
+def _whole(_spec: KernelSpec) -> float:
+    return 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """The kernels of one operator.
+
+    Attributes:
+        kernels: yields the options of a node, and refusals with their reasons.
+        joins: operators whose results the kernels may compute as well; see
+            :meth:`KernelContext.ahead`.
+        post_ops: returns the operators that kernels of a node take as its next post-op.
+    """
+
+    kernels: Callable[[KernelContext], Iterable[KernelOption | Refusal]]
+    joins: frozenset[str] = frozenset()
+    post_ops: Callable[[Node], frozenset[str]] = _no_post_ops
+
+
+@dataclass(frozen=True, slots=True)
+class KernelKind:
+    """What is known of one kind of kernel; ``tune="model"`` uses it.
+
+    Attributes:
+        efficiency: which part of the roofline it reaches, by the storage of its destination:
+            ``"plain"``, ``"channels-last"`` or ``"blocked"``.
+        is_naive: whether the library has only its naive ``ref`` loops for a kernel, given the
+            storage and the memory of its destination.
+        share: which part of its time a kernel spends on the operations that its spec counts.
+    """
+
+    efficiency: Mapping[str, float] = field(default_factory=dict[str, float])
+    is_naive: Callable[[KernelSpec, str, MemorySpec], bool] = _never
+    share: Callable[[KernelSpec], float] = _whole
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """The registration of a file.
+
+    Attributes:
+        offers: kernels by operator.
+        kinds: kinds of kernel by the name that their specs have; the runtime has a factory for
+            each in ``runtime/primitives.py``.
+    """
+
+    offers: Mapping[str, Offer] = field(default_factory=dict[str, Offer])
+    kinds: Mapping[str, KernelKind] = field(default_factory=dict[str, KernelKind])
+
+
+def other_than_float32(context: KernelContext) -> Refusal | None:
+    """Return why the library has no kernel for a node: a tensor of another type than float32."""
+    node = context.node
+    for name in (*node.inputs, *node.outputs):
+        if name and context.value(name).dtype.name != "float32":
+            reason = f"{name!r} is {context.value(name).dtype}; the kernels are of float32"
+            return Refusal("onednn-cpu", node.name, reason)
+    return None

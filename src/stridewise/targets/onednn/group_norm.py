@@ -1,0 +1,149 @@
+"""Kernels of group normalization.
+
+The library has a batch norm that computes statistics of its own source; here it sees one image, or
+each group as a channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+from stridewise.formats import Format, nd
+from stridewise.graph import Refusal, Value
+from stridewise.ops.geometry import canonical_shape, storage_shape
+from stridewise.ops.group_norm import EPSILON
+from stridewise.targets.kernels import (
+    Alias,
+    Arg,
+    Call,
+    KernelContext,
+    KernelOption,
+    KernelSpec,
+    MemorySpec,
+    Operand,
+    input_of,
+    output_of,
+)
+from stridewise.targets.onednn.family import Family, KernelKind, Offer
+from stridewise.targets.onednn.memory import memory_of, plain_memory
+
+__all__ = ["FAMILY"]
+
+
+_NEUTRAL = {"scale": 1, "shift": 0}
+
+
+def _affine(context: KernelContext) -> tuple[tuple[Arg, ...], list[Format | None]]:
+    """Return scale and shift, neutral ones for one that is absent; nothing where both are."""
+    node = context.node
+    formats: list[Format | None] = []
+    args: list[Arg] = []
+    for index, role in enumerate(_NEUTRAL, start=1):
+        name = node.inputs[index] if index < len(node.inputs) else ""
+        args.append(Arg(role, input_of(index) if name else Operand("fill", _NEUTRAL[role])))
+        if index < len(node.inputs):
+            formats.append(None if not name or context.is_constant(name) else nd(1))
+    return (tuple(args) if any(node.inputs[1:]) else ()), formats
+
+
+def _norm_spec(
+    memory: MemorySpec, channels: MemorySpec | None, epsilon: float, elements: int
+) -> KernelSpec:
+    """Return the batch norm of one image, with a scale and a shift a channel if there are any."""
+    affine = () if channels is None else (("scale", channels), ("shift", channels))
+    return KernelSpec(
+        "batch_norm",
+        (("src", memory), *affine, ("dst", memory)),
+        (("epsilon", epsilon),),
+        flops=8.0 * elements,
+    )
+
+
+def _by_image(x: Value, fmt: Format, epsilon: float, affine: tuple[Arg, ...]) -> tuple[Call, ...]:
+    """Return one batch norm an image: every channel is a group."""
+    batch, channels, *spatial = canonical_shape(x, fmt)
+    step = prod(storage_shape(x, fmt)) // batch
+    memory = memory_of(fmt, (1, channels, *spatial))
+    row = MemorySpec((channels,), "a") if affine else None
+    spec = _norm_spec(memory, row, epsilon, prod(x.shape) // batch)
+    return tuple(
+        Call(
+            spec,
+            (
+                Arg("src", input_of(0), image * step),
+                *affine,
+                Arg("dst", output_of(), image * step),
+            ),
+        )
+        for image in range(batch)
+    )
+
+
+def _by_group(
+    x: Value, fmt: Format, groups: int, epsilon: float, affine: tuple[Arg, ...]
+) -> tuple[Call, ...]:
+    """Return a batch norm whose channels are the groups of all images, then scale and shift."""
+    shape = canonical_shape(x, fmt)
+    count = shape[0] * groups
+    memory = plain_memory((1, count, prod(shape) // count))
+    spec = _norm_spec(memory, None, epsilon, prod(shape))
+    calls = [Call(spec, (Arg("src", input_of(0)), Arg("dst", output_of())))]
+    if affine:
+        calls.append(_scale_shift(memory_of(fmt, shape), affine))
+    return tuple(calls)
+
+
+def _scale_shift(memory: MemorySpec, affine: tuple[Arg, ...]) -> Call:
+    """Return the scale and shift of the output in its own place."""
+    row = MemorySpec(memory.dims[1:2], "a")
+    roles = ("mean", "variance", "scale", "shift")
+    spec = KernelSpec(
+        "scale_shift",
+        (("src", memory), *((role, row) for role in roles), ("dst", memory)),
+        (("relu", 0),),
+        flops=2.0 * prod(memory.dims),
+    )
+    zeros = (Arg("mean", Operand("fill", 0)), Arg("variance", Operand("fill", 0)))
+    return Call(spec, (Arg("src", output_of()), *zeros, *affine, Arg("dst", output_of())))
+
+
+def _is_contiguous(fmt: Format, groups: int, channels: int) -> bool:
+    """Return whether the elements of each group lie side by side, without spare lanes."""
+    batch, channel = fmt.axes[:2]
+    if fmt.order[0] != batch or channels // groups % fmt.multiple(channel):
+        return False
+    return groups == 1 or fmt.order[1] == channel
+
+
+def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    node = context.node
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    groups, epsilon = node.int_attr("groups"), node.float_attr("epsilon", EPSILON)
+    channels = x.shape[1]
+    if not 3 <= len(x.shape) <= 5 or epsilon <= 0:
+        yield Refusal("onednn-cpu", node.name, "no image of 1 to 3 spatial axes, or no epsilon")
+        return
+    affine, formats = _affine(context)
+    results = context.formats(y.name)
+    for kind, fmt in context.formats(x.name).items():
+        if kind not in results:
+            continue
+        if groups == channels and fmt.order[0] == fmt.axes[0]:
+            calls = _by_image(x, fmt, epsilon, affine)
+        elif _is_contiguous(fmt, groups, channels):
+            calls = _by_group(x, fmt, groups, epsilon, affine)
+        else:
+            reason = f"{fmt}: the elements of a group of channels are not contiguous"
+            yield Refusal("onednn-cpu", node.name, reason)
+            continue
+        aliases = (Alias(0, 0, 0, "in place"),) if len(calls) == 1 else ()
+        yield KernelOption(
+            f"batch norm of groups, {kind}", (fmt, *formats), (results[kind],), calls, aliases
+        )
+
+
+FAMILY = Family(
+    {"group_norm": Offer(_kernels)},
+    {"batch_norm": KernelKind({"plain": 0.25, "channels-last": 0.30, "blocked": 0.35})},
+)

@@ -1,0 +1,107 @@
+"""Kernels of layer normalization.
+
+The library normalizes rows, so the axes must be innermost in storage: that is any trailing axis
+stored plain, and the channels stored channels-last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+from stridewise.formats import Format, nd
+from stridewise.graph import Refusal, Value
+from stridewise.ops.geometry import row_major, user_format
+from stridewise.ops.layer_norm import EPSILON, normalized_axes
+from stridewise.targets.kernels import (
+    Alias,
+    Arg,
+    Call,
+    KernelContext,
+    KernelOption,
+    KernelSpec,
+    MemorySpec,
+    input_of,
+    output_of,
+)
+from stridewise.targets.onednn.family import Family, KernelKind, Offer
+from stridewise.targets.onednn.memory import elementwise_formats, plain_memory
+
+__all__ = ["FAMILY"]
+
+
+_ROLES = {1: "scale", 2: "shift"}
+"""The parameters, by the input that has them."""
+
+
+def _rows(x: Value, axes: tuple[int, ...], fmt: Format) -> MemorySpec | None:
+    """Return a stored tensor as one whose last axis is normalized, None where that cannot be."""
+    if fmt.is_blocked:
+        return None
+    names = user_format(x).order
+    extents = dict(zip(names, x.shape, strict=True))
+    stored = [axis for axis in fmt.order if extents[axis] > 1]
+    wanted = [names[axis] for axis in axes if x.shape[axis] > 1]
+    length = prod(extents[axis] for axis in wanted)
+    if stored[len(stored) - len(wanted) :] == wanted:
+        return plain_memory((prod(x.shape) // length, length))
+    if len(wanted) > 1:
+        return None
+    strides = dict(zip(fmt.order, row_major(tuple(extents[a] for a in fmt.order)), strict=True))
+    order = [*(axis for axis in stored if axis not in wanted), *wanted]
+    dims = tuple(extents[axis] for axis in order)
+    return MemorySpec(dims, strides=tuple(strides[axis] for axis in order))
+
+
+def _parameters(
+    context: KernelContext, length: int
+) -> tuple[list[tuple[str, MemorySpec]], list[Arg], list[Format | None]]:
+    memories: list[tuple[str, MemorySpec]] = []
+    args: list[Arg] = []
+    formats: list[Format | None] = []
+    for index, name in enumerate(context.node.inputs[1:], start=1):
+        formats.append(None)
+        if not name:
+            continue
+        memories.append((_ROLES[index], MemorySpec((length,), "a")))
+        if context.is_constant(name):
+            args.append(Arg(_ROLES[index], input_of(index), reshape=(length,)))
+        else:
+            args.append(Arg(_ROLES[index], input_of(index)))
+            formats[-1] = nd(len(context.value(name).shape))
+    return memories, args, formats
+
+
+def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    node = context.node
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    axes = normalized_axes(node, len(x.shape))
+    memories, args, formats = _parameters(context, prod(x.shape[axis] for axis in axes))
+    for fmt, result, _ in elementwise_formats(context, x, y):
+        rows = _rows(x, axes, fmt)
+        if rows is None:
+            yield Refusal("onednn-cpu", node.name, f"{fmt}: the normalized axes are not innermost")
+            continue
+        spec = KernelSpec(
+            "layer_norm",
+            (("src", rows), *memories, ("dst", rows)),
+            (("epsilon", node.float_attr("epsilon", EPSILON)),),
+            flops=8.0 * prod(x.shape),
+        )
+        yield KernelOption(
+            "layer norm" if rows.strides is None else "layer norm, strided",
+            (fmt, *formats),
+            (result,),
+            (Call(spec, (Arg("src", input_of(0)), *args, Arg("dst", output_of()))),),
+            (Alias(0, 0, 0, "in place"),),
+        )
+
+
+def _is_naive(_spec: KernelSpec, _storage: str, dst: MemorySpec) -> bool:
+    """Return whether the memory is given by strides."""
+    return dst.strides is not None
+
+
+FAMILY = Family(
+    {"layer_norm": Offer(_kernels)}, {"layer_norm": KernelKind({"plain": 0.40}, _is_naive)}
+)

@@ -1,0 +1,112 @@
+"""Kernels of scale and shift, and of local response normalization."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+from stridewise.formats import nd
+from stridewise.graph import Node, Refusal
+from stridewise.ops.geometry import canonical_shape
+from stridewise.targets.kernels import (
+    Alias,
+    Arg,
+    Call,
+    KernelContext,
+    KernelOption,
+    KernelSpec,
+    MemorySpec,
+    Operand,
+    input_of,
+    output_of,
+)
+from stridewise.targets.onednn.family import Family, KernelKind, Offer
+from stridewise.targets.onednn.memory import memory_of
+
+__all__ = ["FAMILY"]
+
+
+def _kernels_scale_shift(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    node = context.node
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    rows = [None if context.is_constant(name) else nd(1) for name in node.inputs[1:3]]
+    channels = MemorySpec((x.shape[1],), "a")
+    results = context.formats(y.name)
+    for kind, fmt in context.formats(x.name).items():
+        if kind not in results:
+            continue
+        memory = memory_of(fmt, canonical_shape(x, fmt))
+        # With zero statistics and an epsilon of 1 a batch norm is a scale and a shift, and nothing
+        # is divided by zero in the spare lanes of blocked formats.
+        spec = KernelSpec(
+            "scale_shift",
+            (
+                ("src", memory),
+                ("mean", channels),
+                ("variance", channels),
+                ("scale", channels),
+                ("shift", channels),
+                ("dst", memory),
+            ),
+            (("relu", int(bool(node.post_ops))),),
+            flops=2.0 * prod(x.shape),
+        )
+        args = (
+            Arg("src", input_of(0)),
+            Arg("mean", Operand("fill", 0)),
+            Arg("variance", Operand("fill", 0)),
+            Arg("scale", input_of(1)),
+            Arg("shift", input_of(2)),
+            Arg("dst", output_of()),
+        )
+        yield KernelOption(
+            f"batch norm, {kind}",
+            (fmt, *rows),
+            (results[kind],),
+            (Call(spec, args),),
+            (Alias(0, 0, 0, "in place"),),
+        )
+
+
+def _kernels_lrn(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    node = context.node
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    if node.int_attr("size") % 2 == 0:
+        yield Refusal("onednn-cpu", node.name, "the window is not centered for an even size")
+        return
+    results = context.formats(y.name)
+    for kind, fmt in context.formats(x.name).items():
+        if kind not in results:
+            continue
+        memory = memory_of(fmt, canonical_shape(x, fmt))
+        spec = KernelSpec(
+            "lrn",
+            (("src", memory), ("dst", memory)),
+            (
+                ("alpha", node.float_attr("alpha", 1e-4)),
+                ("beta", node.float_attr("beta", 0.75)),
+                ("k", node.float_attr("bias", 1.0)),
+                ("size", node.int_attr("size")),
+            ),
+            flops=float(node.int_attr("size") * prod(x.shape)),
+        )
+        args = (Arg("src", input_of(0)), Arg("dst", output_of()))
+        yield KernelOption(f"lrn, {kind}", (fmt,), (results[kind],), (Call(spec, args),))
+
+
+def _only_relu(node: Node) -> frozenset[str]:
+    return frozenset() if node.post_ops else frozenset({"relu"})
+
+
+def _is_naive(_spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
+    """Return whether the channels are no multiple of 16."""
+    return storage != "plain" and dst.dims[1] % 16 != 0
+
+
+FAMILY = Family(
+    {"scale_shift": Offer(_kernels_scale_shift, post_ops=_only_relu), "lrn": Offer(_kernels_lrn)},
+    {
+        "scale_shift": KernelKind(),
+        "lrn": KernelKind({"plain": 0.20, "channels-last": 0.30, "blocked": 0.35}, _is_naive),
+    },
+)

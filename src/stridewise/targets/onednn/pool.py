@@ -1,0 +1,78 @@
+"""Kernels of pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+from stridewise.graph import Refusal
+from stridewise.ops.geometry import canonical_shape
+from stridewise.ops.pool import geometry
+from stridewise.targets.kernels import (
+    Arg,
+    Call,
+    KernelContext,
+    KernelOption,
+    KernelSpec,
+    MemorySpec,
+    input_of,
+    output_of,
+)
+from stridewise.targets.onednn.conv_pool import options_with_convolution
+from stridewise.targets.onednn.family import Family, KernelKind, Offer
+from stridewise.targets.onednn.memory import memory_of
+
+__all__ = ["FAMILY", "pooling_spec"]
+
+
+def pooling_spec(
+    algorithm: str,
+    source: MemorySpec,
+    result: MemorySpec,
+    geometry: tuple[tuple[int, ...], ...],
+) -> KernelSpec:
+    """Return the pooling primitive over ``(kernel, strides, dilations, begins, ends)``."""
+    kernel, strides, dilations, begins, ends = geometry
+    return KernelSpec(
+        "pooling",
+        (("src", source), ("dst", result)),
+        (
+            ("algorithm", algorithm),
+            ("begins", begins),
+            ("dilations", dilations),
+            ("ends", ends),
+            ("kernel", kernel),
+            ("strides", strides),
+        ),
+        flops=float(prod(result.dims) * prod(kernel)),
+    )
+
+
+def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    node = context.node
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    algorithm = "max"
+    if node.op == "avg_pool":
+        include = node.int_attr("count_include_pad", 0)
+        algorithm = "avg_include" if include else "avg_exclude"
+    window = geometry(node, len(x.shape) - 2)
+    results = context.formats(y.name)
+    for kind, fmt in context.formats(x.name).items():
+        if kind not in results:
+            continue
+        spec = pooling_spec(
+            algorithm,
+            memory_of(fmt, canonical_shape(x, fmt)),
+            memory_of(results[kind], canonical_shape(y, results[kind])),
+            window,
+        )
+        args = (Arg("src", input_of(0)), Arg("dst", output_of()))
+        yield KernelOption(f"pooling, {kind}", (fmt,), (results[kind],), (Call(spec, args),))
+    if node.op == "max_pool":
+        yield from options_with_convolution(context)
+
+
+FAMILY = Family(
+    {"max_pool": Offer(_kernels, joins=frozenset({"conv"})), "avg_pool": Offer(_kernels)},
+    {"pooling": KernelKind({"plain": 0.25, "channels-last": 0.50, "blocked": 0.50})},
+)

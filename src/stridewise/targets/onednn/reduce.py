@@ -1,0 +1,170 @@
+"""Kernels of reductions: pooling over the whole image, and our own folds.
+
+The library's reductions are loops over single elements except for innermost axes, and its minima
+and maxima lose NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from math import prod
+
+from stridewise.formats import Format, loops
+from stridewise.graph import Node, Refusal
+from stridewise.ops.geometry import canonical_shape, user_format
+from stridewise.ops.reduce import REDUCTIONS, reduced_axes
+from stridewise.targets.kernels import (
+    Alias,
+    Arg,
+    Call,
+    KernelContext,
+    KernelOption,
+    KernelSpec,
+    PostOpSpec,
+    input_of,
+    output_of,
+)
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
+from stridewise.targets.onednn.memory import elementwise_formats, memory_of, plain_memory
+from stridewise.targets.onednn.pool import pooling_spec
+from stridewise.targets.walks import walks
+
+__all__ = ["FAMILY"]
+
+
+_FOLDS = {
+    "reduce_l1": "l1",
+    "reduce_l2": "l2",
+    "reduce_max": "max",
+    "reduce_mean": "mean",
+    "reduce_min": "min",
+    "reduce_prod": "mul",
+    "reduce_sum": "sum",
+    "reduce_sum_square": "sum_square",
+}
+"""The algorithms of our own kernels."""
+
+_POOLING = {"reduce_mean": "avg_exclude", "reduce_sum": "avg_exclude"}
+"""What a reduction over all spatial axes is; a sum is a mean that a post-op multiplies."""
+
+
+def _n_before_c(origin: Format) -> bool:
+    return origin.order.index("N") < origin.order.index("C")
+
+
+def _pooled(context: KernelContext) -> Iterable[KernelOption]:
+    """Yield pooling over the whole image, which is a reduction over all spatial axes."""
+    node = context.node
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    algorithm = _POOLING.get(node.op)
+    if algorithm is None or x.origin is None or x.origin.axes[:2] != ("N", "C"):
+        return
+    spatial = x.origin.axes[2:]
+    if not spatial or {x.origin.order[axis] for axis in reduced_axes(node, len(x.shape))} != set(
+        spatial
+    ):
+        return
+    results = context.formats(y.name)
+    for kind, fmt in context.formats(x.name).items():
+        shape = canonical_shape(x, fmt)
+        pooled = (*shape[:2], *(1,) * len(spatial))
+        if y.origin == x.origin:
+            result = results[kind]
+        elif shape[1] % fmt.multiple("C") == 0 and _n_before_c(x.origin):
+            # Without its spatial axes the result is the matrix [N, C], row-major.
+            result = user_format(y)
+        else:
+            continue
+        ones, zeros = (1,) * len(spatial), (0,) * len(spatial)
+        times = PostOpSpec("eltwise", "linear", float(prod(shape[2:])))
+        spec = pooling_spec(
+            algorithm,
+            memory_of(fmt, shape),
+            memory_of(fmt, pooled),
+            (shape[2:], ones, ones, zeros, zeros),
+        )
+        if node.op == "reduce_sum":
+            spec = replace(spec, post_ops=(times,))
+        args = (Arg("src", input_of(0)), Arg("dst", output_of()))
+        yield KernelOption(f"global pooling, {kind}", (fmt,), (result,), (Call(spec, args),))
+
+
+def _extents(
+    walk: Iterable[tuple[int, bool]],
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return source and result extents of a walk of (extent, is reduced), neighbors as one."""
+    merged: list[tuple[int, bool]] = []
+    for extent, gone in walk:
+        if merged and (extent == 1 or merged[-1][1] == gone):
+            merged[-1] = (merged[-1][0] * extent, merged[-1][1])
+        else:
+            merged.append((extent, gone))
+    return tuple(e for e, _ in merged), tuple(1 if gone else e for e, gone in merged)
+
+
+def _fold(node: Node, walk: Iterable[tuple[int, bool]]) -> Call:
+    source, result = _extents(walk)
+    spec = KernelSpec(
+        "fold",
+        (("src", plain_memory(source)), ("dst", plain_memory(result))),
+        (("algorithm", _FOLDS[node.op]),),
+        flops=float(prod(source)),
+    )
+    return Call(spec, (Arg("src", input_of(0)), Arg("dst", output_of())))
+
+
+def _stored(context: KernelContext) -> Iterator[KernelOption | Refusal]:
+    """Yield reductions of what is stored in any format that has no blocks of a reduced axis."""
+    node = context.node
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    gone = reduced_axes(node, len(x.shape))
+    users = user_format(x)
+    plain = [(extent, axis in gone) for axis, extent in enumerate(x.shape)]
+    yield KernelOption("fold", (users,), (user_format(y),), (_fold(node, plain),))
+    for source, _ in walks(context, x, x) if x.origin is not None else ():
+        if source.fmt == users:
+            continue
+        place = dict(zip(source.axes.axes, source.order, strict=True))
+        digits = [loop for loop in loops(source.axes, source.shape) if loop.extent > 1]
+        left = [place[loop.axis] for loop in digits if place[loop.axis] not in gone]
+        result = source.fmt
+        if x.origin != y.origin:
+            # Only in the user's order means the result the same without names.
+            result = user_format(y)
+            if left != sorted(set(left)):
+                yield Refusal("onednn-cpu", node.name, f"{source.fmt} has another order of axes")
+                continue
+        blocks = [axis for axis in place if source.axes.multiple(axis) > 1]
+        if any(place[axis] in gone or x.origin != y.origin for axis in blocks):
+            yield Refusal("onednn-cpu", node.name, f"{source.fmt} has blocks of a reduced axis")
+            continue
+        walk = [(loop.extent, place[loop.axis] in gone) for loop in digits]
+        yield KernelOption(f"fold of {source.fmt}", (source.fmt,), (result,), (_fold(node, walk),))
+
+
+def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    node = context.node
+    refusal = other_than_float32(context)
+    if refusal is not None:
+        yield refusal
+        return
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    axes = reduced_axes(node, len(x.shape))
+    reduction = REDUCTIONS[node.op]
+    if reduction.keeps_one and all(x.shape[axis] == 1 for axis in axes):
+        # One element is its own mean, sum and maximum; the library has no such reduction.
+        pairs = [(user_format(x), user_format(y))]
+        if node.int_attr("keepdims", 1):
+            pairs = [(source, result) for source, result, _ in elementwise_formats(context, x, y)]
+        for source, result in pairs:
+            yield KernelOption("view", (source,), (result,), (), (Alias(0, 0, 0, "view"),))
+        return
+    if all(x.shape[axis] == 1 for axis in axes):
+        yield Refusal("onednn-cpu", node.name, "the library has no reductions of single elements")
+        return
+    yield from _pooled(context)
+    yield from _stored(context)
+
+
+FAMILY = Family({op: Offer(_kernels) for op in _FOLDS}, {"fold": KernelKind({"plain": 0.30})})

@@ -1,0 +1,58 @@
+"""Kernels of softmax and its logarithm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+from stridewise.graph import Refusal
+from stridewise.targets.kernels import (
+    Alias,
+    Arg,
+    Call,
+    KernelContext,
+    KernelOption,
+    KernelSpec,
+    MemorySpec,
+    input_of,
+    output_of,
+)
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
+from stridewise.targets.onednn.memory import elementwise_formats
+
+__all__ = ["FAMILY"]
+
+
+def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    node = context.node
+    refusal = other_than_float32(context)
+    if refusal is not None:
+        yield refusal
+        return
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    axis = node.int_attr("axis")
+    for fmt, result, memory in elementwise_formats(context, x, y):
+        position = axis
+        if x.origin is not None and x.origin == y.origin:
+            position = fmt.axes.index(x.origin.order[axis])
+        spec = KernelSpec(
+            "softmax",
+            (("src", memory), ("dst", memory)),
+            (("axis", position), ("log", int(node.op == "log_softmax"))),
+            flops=4.0 * prod(x.shape),
+        )
+        args = (Arg("src", input_of(0)), Arg("dst", output_of()))
+        yield KernelOption(
+            "softmax", (fmt,), (result,), (Call(spec, args),), (Alias(0, 0, 0, "in place"),)
+        )
+
+
+def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
+    """Return whether the axis is the channels, and they are not innermost."""
+    return storage == "plain" and len(dst.dims) > 2 and dict(spec.params).get("axis") == 1
+
+
+FAMILY = Family(
+    {"softmax": Offer(_kernels), "log_softmax": Offer(_kernels)},
+    {"softmax": KernelKind({"plain": 0.25}, _is_naive)},
+)

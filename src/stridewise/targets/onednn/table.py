@@ -1,0 +1,131 @@
+"""The table of kernels: what each family registers, by operator and by kind of kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from stridewise.errors import GraphError, describe
+from stridewise.graph import Node, Refusal
+from stridewise.ops.data_format import is_turned
+from stridewise.ops.registry import OPS
+from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
+from stridewise.targets.onednn import (
+    activation,
+    concat,
+    conv,
+    conv_transpose,
+    depth_space,
+    depthwise,
+    elementwise,
+    group_norm,
+    layer_norm,
+    matmul,
+    norm,
+    pad,
+    pool,
+    prelu,
+    reduce,
+    reorder,
+    repeat,
+    resize,
+    shape,
+    shuffle,
+    slice,
+    softmax,
+    winograd,
+)
+from stridewise.targets.onednn.canonical import CanonicalContext, fitted, misread
+from stridewise.targets.onednn.family import DEFAULT_EFFICIENCY, Family, KernelKind, Offer
+from stridewise.targets.onednn.memory import storage_of
+
+__all__ = ["KINDS", "OFFERS", "efficiency", "kernel_options", "post_ops"]
+
+_FAMILIES: tuple[Family, ...] = (
+    activation.FAMILY,
+    concat.FAMILY,
+    conv.FAMILY,
+    conv_transpose.FAMILY,
+    depth_space.FAMILY,
+    depthwise.FAMILY,
+    elementwise.FAMILY,
+    group_norm.FAMILY,
+    layer_norm.FAMILY,
+    matmul.FAMILY,
+    norm.FAMILY,
+    pad.FAMILY,
+    pool.FAMILY,
+    prelu.FAMILY,
+    reduce.FAMILY,
+    reorder.FAMILY,
+    repeat.FAMILY,
+    resize.FAMILY,
+    shape.FAMILY,
+    shuffle.FAMILY,
+    slice.FAMILY,
+    softmax.FAMILY,
+    winograd.FAMILY,
+)
+
+OFFERS: Mapping[str, Offer] = {op: o for family in _FAMILIES for op, o in family.offers.items()}
+"""The kernels of each operator; others run their NumPy reference."""
+
+KINDS: Mapping[str, KernelKind] = {
+    name: kind for family in _FAMILIES for name, kind in family.kinds.items()
+}
+"""What is known of each kind of kernel."""
+
+_REFERENCE = 0.004
+"""Which part of the roofline the naive loops reach."""
+
+
+def post_ops(node: Node) -> frozenset[str]:
+    """Return the operators that kernels of a node take as its next post-op."""
+    offer = OFFERS.get(node.op)
+    return frozenset() if offer is None else offer.post_ops(node)
+
+
+def kernel_options(context: KernelContext) -> Iterator[KernelOption | Refusal]:
+    """Yield the kernels of a node whatever its data format, and refusals with their reasons.
+
+    Raises:
+        GraphError: the operator is unknown.
+    """
+    node = context.node
+    if node.op not in OPS:
+        raise GraphError(
+            describe(f"node {node.name!r}", expected="a known operator", found=repr(node.op))
+        )
+    turned = OPS[node.op].origin == "anchor" and is_turned(node)
+    refused = misread(node) if turned else None
+    if refused is not None:
+        yield refused
+        return
+    seen = CanonicalContext(context) if turned else context
+    for item in (*_offered(seen), *_held(seen)):
+        yield fitted(context, item) if isinstance(item, KernelOption) else item
+
+
+def _offered(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    offer = OFFERS.get(context.node.op)
+    return () if offer is None else offer.kernels(context)
+
+
+def _held(context: KernelContext) -> Iterable[KernelOption]:
+    """Return the options by which the reader's kernels compute this node as well."""
+    behind = context.behind()
+    options = () if behind is None else _offered(behind)
+    found = (item.ahead for item in options if isinstance(item, KernelOption))
+    return dict.fromkeys(option for option in found if option is not None)
+
+
+def efficiency(spec: KernelSpec) -> float:
+    """Return which part of the roofline a kernel reaches.
+
+    The figures were read off oneDNN 3.2 on AMD Zen 4 and Zen 5: which combinations have a JIT
+    kernel, and which fall to the library's naive ``ref`` loops. ``docs/onednn.md`` lists them.
+    """
+    kind, dst = KINDS.get(spec.kind, KernelKind()), spec.memory("dst")
+    storage = storage_of(dst)
+    if dst is not None and kind.is_naive(spec, storage, dst):
+        return _REFERENCE
+    return kind.efficiency.get(storage, DEFAULT_EFFICIENCY) * kind.share(spec)

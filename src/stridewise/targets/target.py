@@ -1,0 +1,78 @@
+"""What a target is: storage formats, the ways to compute a node in them, and reorders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal, Protocol
+
+from stridewise.formats import Format
+from stridewise.graph import Refusal, Value
+from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
+
+__all__ = ["Accuracy", "Kind", "Target"]
+
+Accuracy = Literal["fast", "exact"]
+"""``"exact"`` keeps to kernels that sum products as the operator is defined."""
+
+
+class Kind(Protocol):
+    """A family of storage formats, one for each rank; a uniform plan has tensors of one kind."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        ...
+
+
+class Target(Protocol):
+    """What the planner asks of a target. Nothing else in the planner depends on hardware."""
+
+    @property
+    def name(self) -> str:
+        """The target's name in the API and on the command line."""
+        ...
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of format on offer."""
+        ...
+
+    @property
+    def dtypes(self) -> frozenset[str]:
+        """Element types that kernels compute in."""
+        ...
+
+    @property
+    def has_host(self) -> bool:
+        """Whether nodes without a kernel run on the host; else they are errors."""
+        ...
+
+    @property
+    def reorder(self) -> str:
+        """What the target calls a reorder."""
+        ...
+
+    @property
+    def library(self) -> str:
+        """What implements the kernels; the rule of refusals for kernels that it lacks."""
+        ...
+
+    def formats(self, value: Value) -> Mapping[str, Format]:
+        """Return the formats that a value can be stored in, by the name of their kind."""
+        ...
+
+    def options(self, context: KernelContext) -> Iterable[KernelOption | Refusal]:
+        """Yield the ways to compute a node, and why others are not offered."""
+        ...
+
+    def joins(self, op: str) -> frozenset[str]:
+        """Return the operators whose results kernels of an operator may compute as well."""
+        ...
+
+    def reorder_spec(self, value: Value, source: Format, goal: Format) -> KernelSpec:
+        """Return the kernel that stores a value in another format."""
+        ...
+
+    def spell(self, fmt: Format) -> str:
+        """Return what reports call a format."""
+        ...

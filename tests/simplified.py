@@ -1,0 +1,21 @@
+"""Simplification for the native target, which is what the package does by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stridewise import passes
+from stridewise.graph import Graph
+from stridewise.passes import Simplified
+from stridewise.passes.pipeline import Pass
+from stridewise.targets.onednn.target import ABILITY
+
+__all__ = ["PASSES", "simplify"]
+
+PASSES = passes.passes_for(ABILITY)
+
+
+def simplify(
+    graph: Graph, chosen: Sequence[tuple[str, Pass]] = PASSES, *, check: bool = False
+) -> Simplified:
+    return passes.simplify(graph, chosen, check=check)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests.networks import networks
 
 import stridewise as sw
-from stridewise.api.models import load as reading
 from stridewise.errors import InputError, TargetError
 from stridewise.formats import parse
 from stridewise.graph import Graph
@@ -23,6 +22,7 @@ from stridewise.planner.candidates import enumerate_candidates
 from stridewise.planner.plan import Comparison
 from stridewise.planner.problem.alone import each_for_itself
 from stridewise.planning import Plan, make_plan
+from stridewise.targets.tables import load as reading
 from stridewise.targets.tables.load import SHIPPED, load_target, shipped
 from stridewise.targets.tables.table import TableTarget
 

@@ -98,29 +98,54 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         if left is None or right is None:
             continue
         dst = memory_of(fmt, canonical_shape(result, fmt))
-        spec = KernelSpec(
-            "binary",
-            (("src", left[0]), ("src1", right[0]), ("dst", dst)),
-            (("algorithm", BINARY_ALGORITHMS[node.op]),),
-            flops=float(prod(result.shape)),
-        )
+        memories = (("src", left[0]), ("src1", right[0]), ("dst", dst))
         formats = (left[2], right[2]) if first == 0 else (right[2], left[2])
         reuse = left[2] == fmt and context.value(node.inputs[first]).shape == result.shape
-        yield KernelOption(
-            f"elementwise, {kind}",
-            formats,
-            (fmt,),
-            (Call(spec, (left[1], right[1], Arg("dst", output_of()))),),
-            (Alias(first, 0, 0, "in place"),) if reuse else (),
-        )
+        for primitive in ("binary", "pointwise") if _is_own(memories, fmt) else ("binary",):
+            spec = KernelSpec(
+                primitive,
+                memories,
+                (("algorithm", BINARY_ALGORITHMS[node.op]),),
+                flops=float(prod(result.shape)),
+            )
+            yield KernelOption(
+                f"elementwise, {kind}" if primitive == "binary" else f"pointwise, {kind}",
+                formats,
+                (fmt,),
+                (Call(spec, (left[1], right[1], Arg("dst", output_of()))),),
+                (Alias(first, 0, 0, "in place"),) if reuse else (),
+            )
+
+
+def _is_own(memories: tuple[tuple[str, MemorySpec], ...], fmt: Format) -> bool:
+    """Return whether the core's own kernels are offered: with broadcasts, and without padding."""
+    (_, first), (_, second), (_, dst) = memories
+    is_padded = any(dst.dims[fmt.axes.index(block.axis)] % block.size for block in fmt.blocks)
+    return not is_padded and (first.dims != dst.dims or second.dims != dst.dims)
 
 
 def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
-    """Return whether an operand in blocks is broadcast."""
-    other = spec.memory("src1")
-    return storage == "blocked" and other is not None and other.dims != dst.dims
+    """Return whether an operand in blocks is broadcast, or one along axes without a jit kernel.
+
+    The first operand is never broadcast fast. The second one is where it is a scalar, a row of
+    channels (for each item or for all), one image for all items or for all channels, or a line.
+    """
+    first, other = spec.memory("src"), spec.memory("src1")
+    if first is None or other is None or first.dims == other.dims == dst.dims:
+        return False
+    rank = len(dst.dims)
+    kept = frozenset(axis for axis in range(rank) if other.dims[axis] == dst.dims[axis] != 1)
+    long = frozenset(axis for axis in range(rank) if dst.dims[axis] != 1)
+    inner = range(2, rank)
+    fast = ((), (1,), (0, 1), (1, *inner), (rank - 1,), (0, *inner), range(rank))
+    return (
+        storage == "blocked"
+        or first.dims != dst.dims
+        or all(kept != long.intersection(axes) for axes in fast)
+    )
 
 
 FAMILY = Family(
-    {op: Offer(_kernels) for op in BINARY_ALGORITHMS}, {"binary": KernelKind(is_naive=_is_naive)}
+    {op: Offer(_kernels) for op in BINARY_ALGORITHMS},
+    {"binary": KernelKind(is_naive=_is_naive), "pointwise": KernelKind()},
 )

@@ -37,8 +37,8 @@ _TEXT = """\
 
 <!-- Made by docs/make_operators.py; change that file instead. -->
 
-This page lists the operators of ONNX, how Stridewise runs them, and the results of ONNX's own backend
-tests (`onnx.backend.test`, nodes and whole models). The tests run through
+This page lists the operators of ONNX, how Stridewise runs them, and the results of ONNX's own
+backend tests (`onnx.backend.test`, nodes and whole models). The tests run through
 [`stridewise.onnx_backend`](#as-a-backend), with the package `onnx` {onnx}:
 
 | | tests that pass, of {tests} |
@@ -57,7 +57,8 @@ exceptions are single tests with their own reason below. `tests/conformance` che
   Stridewise imports the operator, but ONNX has no test of it alone in opset 6 or later.
 - **Formats**: formats in which kernels store images without a reorder, in some form of the operator
   that the tests execute. If a form has several parts, all of them have kernels for the format.
-  `blocked` has 8 or 16 channels per block. The NumPy fallback uses only `plain`, the user's own order.
+  `blocked` has 8 or 16 channels per block. The NumPy fallback uses only `plain`, the user's own
+  order.
 - **Element types**: of the first operand, in tests that pass natively.
 - **Native**, **fallback**: number of passing tests of this operator alone, and number of all its
   tests. `-` means that ONNX has none.
@@ -68,8 +69,8 @@ For these operators, no test passes, with or without the fallback: {neither}.
 
 ## Native failures and their reasons
 
-Each failing test has a reason that applies to its model. A failure without a reason is a fault, and so is a
-listed test that passes. The names are in `tests/conformance/results.toml`.
+Each failing test has a reason that applies to its model. A failure without a reason is a fault, and
+so is a listed test that passes. The names are in `tests/conformance/results.toml`.
 
 {reasons}
 

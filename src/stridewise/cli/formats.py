@@ -293,7 +293,7 @@ def _save_picture(path: Path, asked: _Asked, fmt: Format, shape: tuple[int, ...]
 )
 @_json_option
 def show(asked: _Asked, shape: str | None, picture: Path | None, as_json: bool) -> None:
-    """Show a format, its other names, and how a tensor is stored."""
+    """Show a format, its names in other dialects, and the storage of a tensor."""
     if picture is not None and shape is None:
         raise click.UsageError("--svg needs --shape: a picture is one of a tensor")
     extents = None if shape is None else parse_extents(shape)
@@ -340,7 +340,7 @@ def _translated(found: Equivalent) -> str:
 @_json_option
 @click.pass_context
 def translate(context: click.Context, asked: _Asked, targets: str, as_json: bool) -> None:
-    """Print the names of other systems; status 1 if none has one."""
+    """Print the names of a format in other dialects; exit with status 1 if there are none."""
     dialects = [name.strip() for name in targets.split(",") if name.strip()]
     if not dialects:
         raise click.UsageError("--to needs the name of a dialect")

@@ -140,9 +140,9 @@ def plan(  # noqa: PLR0913 (one parameter an option)
     html: Path | None,
     dot: str | None,
 ) -> None:
-    """Show the kernel of every node, the format of every tensor, and the reorders left.
+    """Show the kernel of every node, the format of every tensor, and the remaining reorders.
 
-    With --what-if, all that is shown and saved is of the plan with these formats.
+    With --what-if, all outputs describe the plan with the given formats.
     """
     formats = split_assignments(wanted, "--what-if")
     with measuring(quiet=as_json or dot == "-") as progress, plan_warnings():

@@ -11,14 +11,14 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 
 from blocking import APART
 from blocking import Row as Blocked
 from growth import Sweep, verdicts
 from machine import Machine
 from machine import table as machine_table
-from model_tables import NAMES, OURS, PEERS
+from model_tables import EXACT, FAST, NAMES, OURS, PEERS
 from model_tables import Row as Raced
 from roofline import Row, share_table
 
@@ -26,6 +26,8 @@ __all__ = ["PAGES", "generated"]
 
 RESULTS = Path(__file__).parent / "results"
 _ROOT = Path(__file__).parents[1]
+_SHOWN = ("vgg16", "resnet50", "resnext101_32x8d", "mobilenet_v2", "efficientnet_b0", "unet")
+"""Models of the short table: the highest and the lowest ratios are among them."""
 PAGES = (_ROOT / "docs" / "performance.md", _ROOT / "README.md")
 
 
@@ -75,6 +77,32 @@ def _peers(rows: Sequence[Raced]) -> str:
     for batch in batches:
         heads += [f"batch {batch}", f"batch {batch}, exact"]
     return f"{_markdown(heads, lines)}\n\n{_who(rows)}"
+
+
+def _one_image(rows: Sequence[Raced]) -> str:
+    """Return the times of one image for some models, and the ratios for all of them."""
+    single = [row for row in rows if row.batch == 1]
+    lines = [
+        [row.model, *(_number(value) for value in (_ours(row), row.best_ms, *map(row.ratio, OURS)))]
+        for row in single
+        if row.model in _SHOWN
+    ]
+    heads = ["model", "Stridewise, ms", "fastest other, ms", "ratio", "ratio, exact"]
+    spans: list[str] = []
+    for name, ours in (("the ratio", FAST), ("the exact ratio", EXACT)):
+        found = [ratio for row in single if (ratio := row.ratio(ours)) is not None]
+        span = f"{min(found):.2f} to {max(found):.2f}"
+        spans.append(f"{name} is {span} (geometric mean {geometric_mean(found):.2f})")
+    return f"{_markdown(heads, lines)}\n\nOver all {len(single)} networks, {' and '.join(spans)}."
+
+
+def _ours(row: Raced) -> float | None:
+    found = row.found.get(FAST)
+    return None if found is None else found.median_ms
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def _who(rows: Sequence[Raced]) -> str:
@@ -129,6 +157,7 @@ def _parts() -> dict[str, str]:
         "limits": _limits(rows, machine),
         "shares": share_table(rows, machine),
         "peers": _peers(raced),
+        "peers_batch_1": _one_image(raced),
         "peers_avx512": _peers(wide),
         "growth": verdicts(sweeps),
         "blocking": _blocks(blocked),

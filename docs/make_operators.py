@@ -36,39 +36,40 @@ _TEXT = """\
 
 <!-- Made by docs/make_operators.py; change that file instead. -->
 
-What Stridewise does with the operators of ONNX, and what ONNX's own backend tests
-(`onnx.backend.test`, nodes and whole models) say of it. They run through
+This page lists the operators of ONNX, how Stridewise runs them, and the results of ONNX's own
+backend tests (`onnx.backend.test`, nodes and whole models). The tests run through
 [`stridewise.onnx_backend`](#as-a-backend), with the package `onnx` {onnx}:
 
 | | tests that pass, of {tests} |
 |---|---|
 | Stridewise alone, `fallback=False` | {native} |
-| with ONNX Runtime {onnxruntime} for the rest | {fallback} |
+| with ONNX Runtime {onnxruntime} as the fallback | {fallback} |
 
-With the fallback, every test passes that passes in Stridewise alone or in ONNX Runtime alone, but
-for the single tests that have a reason of their own below; `tests/conformance` checks that.
+With the fallback, every test passes that passes in Stridewise alone or in ONNX Runtime alone. The
+exceptions are single tests with their own reason below. `tests/conformance` checks this.
 
 ## Table
 
-- **Runs as**: *kernels* are oneDNN's, for float32; other element types run on the host. *host* is
-  the NumPy reference as a step of the same program. *constants and views* take no time in a run.
-  *ONNX Runtime* is the fallback. *as in models*: Stridewise imports it, and ONNX has no test of it
-  alone, or none in an opset from 6 on.
-- **Formats**: what kernels store images in without a reorder, in some form of the operator, as the
-  graphs show that the tests execute. Of a form in several parts, all of them have kernels for it.
-  `blocked` has 8 or 16 channels a block. The host takes `plain` only, the user's own order.
+- **Runs as**: *kernels* means native kernels, for float32; other element types run on the NumPy
+  fallback. *NumPy* means the NumPy fallback, a step of the same program. *constants and views* take
+  no time in a run. *ONNX Runtime* means the ONNX Runtime fallback. *as in models* means that
+  Stridewise imports the operator, but ONNX has no test of it alone in opset 6 or later.
+- **Formats**: formats in which kernels store images without a reorder, in some form of the operator
+  that the tests execute. If a form has several parts, all of them have kernels for the format.
+  `blocked` has 8 or 16 channels per block. The NumPy fallback uses only `plain`, the user's own
+  order.
 - **Element types**: of the first operand, in tests that pass natively.
-- **Native**, **fallback**: tests of this operator alone that pass, of all there are. `-` where ONNX
-  has none.
+- **Native**, **fallback**: number of passing tests of this operator alone, and number of all its
+  tests. `-` means that ONNX has none.
 
 {table}
 
-No test passes, with or without the fallback, of: {neither}.
+For these operators, no test passes, with or without the fallback: {neither}.
 
-## What fails natively, and why
+## Native failures and their reasons
 
-Each failing test has a reason that holds for its model; a failure without one is a fault. The names
-are in `tests/conformance/results.toml`. A test that is listed and passes is a fault, too.
+Each failing test has a reason that applies to its model. A failure without a reason is a fault, and
+so is a listed test that passes. The names are in `tests/conformance/results.toml`.
 
 {reasons}
 
@@ -83,8 +84,8 @@ node = helper.make_node("Relu", ["x"], ["y"])
 (y,) = Backend.run_node(node, [np.array([-1, 2], np.float32)])  # also prepare and run_model
 ```
 
-`Backend` implements `onnx.backend.base.Backend`. Keyword arguments of `prepare`, `run_model` and
-`run_node` are those of `stridewise.compile`.
+`Backend` implements `onnx.backend.base.Backend`. `prepare`, `run_model` and `run_node` accept
+the keyword arguments of `stridewise.compile`.
 """
 
 
@@ -127,8 +128,8 @@ def _runs_as(name: str, row: Row) -> str:
     return {
         frozenset(): "constants and views",
         frozenset({True}): "kernels",
-        frozenset({False}): "host",
-        frozenset({True, False}): "kernels and host",
+        frozenset({False}): "NumPy",
+        frozenset({True, False}): "kernels and NumPy",
     }[frozenset(kinds)]
 
 

@@ -189,12 +189,14 @@ def _source(path: Path, batch: int | None, *, random_weights: bool) -> Path | by
     "--vs",
     "peers",
     default=None,
-    help=f"Runtimes to compare with, of {', '.join(PEERS)}; by default all "
-    "installed ones but those of PyTorch, which know only convolutional networks.",
+    help=f"Runtimes to compare with, of {', '.join(PEERS)}; default: all "
+    "installed ones except those of PyTorch, which support only convolutional networks.",
 )
-@click.option("--batch", type=click.IntRange(1), help="Batch size, in place of the model's own.")
-@click.option("--random-weights", is_flag=True, help="Replace all weights by seeded random ones.")
-@click.option("--runs", type=click.IntRange(1), default=30, show_default=True, help="Timed runs.")
+@click.option("--batch", type=click.IntRange(1), help="Batch size; default: that of the model.")
+@click.option("--random-weights", is_flag=True, help="Replace all weights by random ones.")
+@click.option(
+    "--runs", type=click.IntRange(1), default=30, show_default=True, help="Number of timed runs."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with every sample.")
 def bench(
     request: Request,
@@ -206,9 +208,10 @@ def bench(
     runs: int,
     as_json: bool,
 ) -> None:
-    """Time a model here and in other runtimes: one process, same threads, order rotating.
+    """Time a model in Stridewise and in other runtimes.
 
-    With several streams the times are those of a request while as many are computed at once.
+    All runtimes run in one process with the same number of threads, in rotating order. With several
+    streams, the times are those of one request while that many requests run.
     """
     names = installed() if peers is None else tuple(filter(None, peers.split(",")))
     check_peers(names, PEERS if streams == 1 else SERVERS)

@@ -284,37 +284,39 @@ _OPTIONS = (
         "values",
         multiple=True,
         metavar="NAME=1,-1,64",
-        help="Value of an input that a plan depends on: a shape, axes, pads.",
+        help="Value of an input that the plan depends on, such as a shape or axes.",
     ),
     click.option(
         "--input-origin",
         "input_origins",
         multiple=True,
         metavar="NAME=NHWC",
-        help="What the axes of an input mean, where operators do not tell.",
+        help="Meaning of the axes of an input, if no operator defines it.",
     ),
     click.option(
-        "--threads", type=click.IntRange(1, 1024), help="Threads; `info` shows the default."
+        "--threads",
+        type=click.IntRange(1, 1024),
+        help="Number of threads; `stridewise info` shows the default.",
     ),
     click.option(
         "--tune",
         type=click.Choice(["measure", "model"]),
         default="measure",
         show_default=True,
-        help="Time kernels on this machine, or estimate them.",
+        help="Measure kernels on this machine, or estimate their times.",
     ),
     click.option(
         "--accuracy",
         type=click.Choice(["fast", "exact"]),
         default="fast",
         show_default=True,
-        help="Whether kernels may round otherwise than convolution is defined.",
+        help="fast allows Winograd convolution, which rounds differently; exact does not.",
     ),
     click.option(
         "--weight-memory-limit",
         type=click.IntRange(0),
         metavar="BYTES",
-        help="What transformed weights of Winograd convolution may take.",
+        help="Limit on the memory of transformed weights for Winograd convolution.",
     ),
     click.option("--cache-dir", type=click.Path(path_type=Path), help="Folder of the cost cache."),
     click.option(
@@ -322,16 +324,16 @@ _OPTIONS = (
         "plan_file",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Use the decisions of a plan file; nothing is timed.",
+        help="Use the decisions of a plan file; nothing is measured.",
     ),
     click.option(
         "--memory-limit",
         callback=_limit,
         metavar="SIZE",
-        help="What the model may need, like 2GiB; by default three quarters of the memory.",
+        help="Limit on the memory of the model, like 2GiB; default: 3/4 of the memory.",
     ),
     click.option(
-        "--no-fallback", is_flag=True, help="Refuse models of which ONNX Runtime computes a part."
+        "--no-fallback", is_flag=True, help="Refuse models that need ONNX Runtime for some nodes."
     ),
 )
 
@@ -339,7 +341,7 @@ _OPTIONS = (
 target_option = click.option(
     "--target",
     metavar="|".join((*api.TARGETS, "FILE.toml")),
-    help=f"What to plan for; by default {api.NATIVE}.",
+    help=f"Target of the plan; default: {api.NATIVE}.",
 )
 """The option that names a target."""
 
@@ -349,7 +351,7 @@ streams_option = click.option(
     type=click.IntRange(1, 1024),
     default=1,
     show_default=True,
-    help="Requests at the same time, each with its share of the threads.",
+    help="Number of simultaneous requests; they divide the threads.",
 )
 """The option that says how many requests a model runs at once."""
 

@@ -19,7 +19,7 @@ __all__ = ["diff"]
 @click.argument("after", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def diff(before: Path, after: Path, as_json: bool) -> None:
-    """Show where the plan file AFTER decides otherwise than BEFORE, and what that costs."""
+    """Show the decisions in which two plan files differ, and the difference in cost."""
     found = compare(files.read(before), files.read(after))
     if as_json:
         click.echo(json.dumps(encode(found), indent=2))

@@ -91,16 +91,24 @@ def _named(fmt: Format, text: str) -> Format:
 
 _PARAMETERS = (
     click.option("--dtype", help="Element type, such as float16 or int4."),
-    click.option("--block", type=click.IntRange(1), help="Block that a name leaves open."),
-    click.option("--groups", type=click.IntRange(1), default=1, help="Groups of a convolution."),
-    click.option("--rank", type=click.IntRange(0, 12), help="Number of axes of names for any."),
-    click.option("--device", help="Device that a name depends on: xavier or orin."),
-    click.option("--hidden-size", type=click.IntRange(1), help="Of Ascend's ND_RNN_BIAS."),
+    click.option(
+        "--block", type=click.IntRange(1), help="Block size, if the name does not give it."
+    ),
+    click.option(
+        "--groups", type=click.IntRange(1), default=1, help="Number of groups of the convolution."
+    ),
+    click.option(
+        "--rank", type=click.IntRange(0, 12), help="Number of axes, if the name fits any number."
+    ),
+    click.option("--device", help="Device, if the name depends on it: xavier or orin."),
+    click.option(
+        "--hidden-size", type=click.IntRange(1), help="Hidden size, for Ascend's ND_RNN_BIAS."
+    ),
 )
 _NAME = (
     click.argument("name"),
-    click.option("--dialect", help="Whose name it is; see `stridewise formats list`."),
-    click.option("--axes", help="What its axes are called, such as OIHW for abcd."),
+    click.option("--dialect", help="Dialect of NAME; see `stridewise formats list`."),
+    click.option("--axes", help="Names of the axes, such as OIHW for abcd."),
 )
 
 
@@ -142,7 +150,7 @@ def _name_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.group()
 def formats() -> None:
-    """Say what names of memory formats mean, and what other systems call them."""
+    """Explain and translate the names of memory formats."""
 
 
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -170,11 +178,11 @@ def _name_rows(dialect: str, parameters: Parameters) -> list[dict[str, Any]]:
 
 
 @formats.command("list")
-@click.option("--dialect", help="List the names of this system.")
+@click.option("--dialect", help="List the format names of this dialect.")
 @_parameter_options
 @_json_option
 def list_(parameters: Parameters, dialect: str | None, as_json: bool) -> None:
-    """List the systems, or all names of one of them."""
+    """List the dialects, or all format names of one dialect."""
     rows = _dialect_rows() if dialect is None else _name_rows(dialect, parameters)
     if as_json:
         click.echo(json.dumps(rows, indent=2))
@@ -280,10 +288,12 @@ def _save_picture(path: Path, asked: _Asked, fmt: Format, shape: tuple[int, ...]
 @formats.command()
 @_name_options
 @click.option("--shape", metavar="1,32,4,4", help="Extents, in the order of the format's axes.")
-@click.option("--svg", "picture", type=click.Path(path_type=Path), help="Save a picture.")
+@click.option(
+    "--svg", "picture", type=click.Path(path_type=Path), help="Save a picture of the format."
+)
 @_json_option
 def show(asked: _Asked, shape: str | None, picture: Path | None, as_json: bool) -> None:
-    """Show a format, its other names, and how a tensor is stored."""
+    """Show a format, its names in other dialects, and the storage of a tensor."""
     if picture is not None and shape is None:
         raise click.UsageError("--svg needs --shape: a picture is one of a tensor")
     extents = None if shape is None else parse_extents(shape)
@@ -324,11 +334,13 @@ def _translated(found: Equivalent) -> str:
 
 @formats.command()
 @_name_options
-@click.option("--to", "targets", required=True, metavar="ONEDNN,TVM", help="Dialects.")
+@click.option(
+    "--to", "targets", required=True, metavar="ONEDNN,TVM", help="Dialects to translate to."
+)
 @_json_option
 @click.pass_context
 def translate(context: click.Context, asked: _Asked, targets: str, as_json: bool) -> None:
-    """Print the names of other systems; status 1 if none has one."""
+    """Print the names of a format in other dialects; exit with status 1 if there are none."""
     dialects = [name.strip() for name in targets.split(",") if name.strip()]
     if not dialects:
         raise click.UsageError("--to needs the name of a dialect")

@@ -33,7 +33,7 @@ LOG_VARIABLE = "STRIDEWISE_LOG"
 @click.version_option(__version__, prog_name="stridewise")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def cli(debug: bool) -> None:
-    """Run convolutional networks fast on CPUs, and see how their tensors are stored."""
+    """Compile and run convolutional networks on CPUs, and inspect their plans."""
     del debug  # read by main(), which handles errors
 
 

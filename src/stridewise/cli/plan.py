@@ -84,33 +84,46 @@ def _print_text(found: Plan, whys: Sequence[Why], regrets: Sequence[Regret] | No
 @compile_options
 @target_option
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.option("--origins", is_flag=True, help="Also print what every tensor means, and why.")
+@click.option(
+    "--origins",
+    is_flag=True,
+    help="Also print the meaning of the axes of every tensor, with the reason.",
+)
 @click.option(
     "--annotated-onnx",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write an ONNX file for viewers.",
+    help="Write the plan as an ONNX file for viewers.",
 )
-@click.option("--refusals", is_flag=True, help="Also print what was not done, and why.")
+@click.option("--refusals", is_flag=True, help="Also print what was not done, with the reasons.")
 @click.option(
-    "--why", "nodes", multiple=True, metavar="NODE", help="Print why a node is computed as it is."
+    "--why",
+    "nodes",
+    multiple=True,
+    metavar="NODE",
+    help="Print the alternatives for a node and their costs.",
 )
 @click.option(
     "--what-if",
     "wanted",
     multiple=True,
     metavar="TENSOR=FORMAT",
-    help="Plan with a tensor in a given format.",
+    help="Store a tensor in the given format.",
 )
-@click.option("--regret", is_flag=True, help="Print what every other format would cost.")
+@click.option("--regret", is_flag=True, help="Print the extra cost of every other format.")
 @click.option(
     "--limit",
     type=click.IntRange(1),
     metavar="N",
-    help="Of --regret: the N largest tensors only.",
+    help="With --regret: only the N largest tensors.",
 )
 @click.option("--save", type=click.Path(path_type=Path), metavar="FILE", help="Write a plan file.")
-@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page.")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the plan as an HTML page.",
+)
 @click.option("--dot", metavar="FILE", help="Write a drawing for Graphviz; - prints it.")
 def plan(  # noqa: PLR0913 (one parameter an option)
     request: Request,
@@ -128,9 +141,9 @@ def plan(  # noqa: PLR0913 (one parameter an option)
     html: Path | None,
     dot: str | None,
 ) -> None:
-    """Show the kernel of every node, the format of every tensor, and the reorders left.
+    """Show the kernel of every node, the format of every tensor, and the remaining reorders.
 
-    With --what-if, all that is shown and saved is of the plan with these formats.
+    With --what-if, all outputs describe the plan with the given formats.
     """
     formats = split_assignments(wanted, "--what-if")
     with measuring(quiet=as_json or dot == "-") as progress, plan_warnings():

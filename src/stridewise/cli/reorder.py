@@ -258,22 +258,26 @@ def _lines(report: dict[str, Any]) -> str:
 @click.argument("source", type=click.Path(path_type=Path))
 @click.argument("destination", type=click.Path(path_type=Path))
 @click.option("--from", "src", required=True, metavar="NCHW", help="Format of the array.")
-@click.option("--to", "dst", required=True, metavar="nChw16c", help="Format that is wanted.")
-@click.option("--from-dialect", help="Whose name --from is; see `stridewise formats list`.")
-@click.option("--to-dialect", help="Whose name --to is.")
-@click.option("--shape", metavar="1,3,224,224", help="Logical shape, where the array has padding.")
-@click.option("--dtype", help="Element type that is wanted; by default that of the array.")
-@click.option("--from-dtype", help="Element type of the array, where the file cannot tell.")
+@click.option("--to", "dst", required=True, metavar="nChw16c", help="Format of the result.")
+@click.option("--from-dialect", help="Dialect of --from; see `stridewise formats list`.")
+@click.option("--to-dialect", help="Dialect of --to.")
+@click.option("--shape", metavar="1,3,224,224", help="Logical shape, if the array has padding.")
+@click.option("--dtype", help="Element type of the result; default: that of the array.")
+@click.option("--from-dtype", help="Element type of the array, if the file cannot represent it.")
 @click.option("--scale", type=float, help="Scale of the side that holds integers.")
 @click.option("--zero-point", type=int, help="Zero point of the side that holds integers.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Threads; `info` shows the default.")
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    help="Number of threads; `stridewise info` shows the default.",
+)
 @click.option("--cache-dir", type=click.Path(path_type=Path), help="Folder of the cost cache.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def reorder(source: Path, destination: Path, as_json: bool, **options: Any) -> None:
-    """Move the array of a .npy file to another memory format.
+    """Convert the array in a .npy file to another memory format.
 
-    The array has the shape of its storage. A .npy file cannot name bfloat16: such arrays are saved
-    as uint16, their bits, and read with --from-dtype bfloat16.
+    The array has the shape of its storage. A .npy file cannot represent bfloat16: such arrays are
+    saved as uint16 with the same bits. Read them with --from-dtype bfloat16.
     """
     given = _Options(**options)
     array = _typed(source, _load(source), given.from_dtype)

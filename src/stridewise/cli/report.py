@@ -48,20 +48,22 @@ def _page(
     "--output",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Where to write; by default MODEL.html in this folder.",
+    help="File to write; default: MODEL.html in the current folder.",
 )
-@click.option("--no-run", is_flag=True, help="Leave out measured times: do not run the model.")
+@click.option(
+    "--no-run", is_flag=True, help="Do not run the model; the report then has no measured times."
+)
 @click.option(
     "--runs",
     type=click.IntRange(1, 10_000),
     default=20,
     show_default=True,
-    help="Runs that measured times are medians of.",
+    help="Number of timed runs; the report shows medians.",
 )
 @click.option(
     "--vs-onnxruntime",
     is_flag=True,
-    help="Also count what only moves bytes in ONNX Runtime's own optimized graph.",
+    help="Also count the data movement in ONNX Runtime's own optimized graph.",
 )
 def report(
     request: Request,
@@ -72,9 +74,9 @@ def report(
     runs: int,
     vs_onnxruntime: bool,
 ) -> None:
-    """Write a page with graph, formats, candidates, times and memory of a plan.
+    """Write an HTML page with the graph, formats, candidates, times and memory of a plan.
 
-    Measured times are those of standard normal inputs.
+    Times are measured with random inputs (standard normal).
     """
     path = output or Path(f"{request.model.stem}.html")
     others: dict[str, dict[str, int]] = {}

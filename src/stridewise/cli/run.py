@@ -170,10 +170,14 @@ def as_wanted(model: Model, inputs: Mapping[str, Array]) -> dict[str, Array]:
 @compile_options
 @target_option
 @streams_option
-@click.option("--input", "given", multiple=True, metavar="NAME=FILE.npy", help="An input.")
-@click.option("--random", is_flag=True, help="Standard normal inputs where none are given.")
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random inputs."
+    "--input", "given", multiple=True, metavar="NAME=FILE.npy", help="Array for an input."
+)
+@click.option(
+    "--random", is_flag=True, help="Use random inputs (standard normal) if none are given."
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed for --random inputs."
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Save all outputs as .npz.")
 @click.option("--profile", is_flag=True, help="Also print the time of every step.")
@@ -197,7 +201,7 @@ def run(  # noqa: PLR0913 (one parameter an option)
     trace: Path | None,
     as_json: bool,
 ) -> None:
-    """Compile a model, run it once, and show what its outputs look like."""
+    """Compile a model, run it once, and print a summary of its outputs."""
     request = replace(request, streams=streams)
     file = api.model_file(request.model, fallback=request.fallback)
     arrays = given_arrays(file, given, random=random)

@@ -19,19 +19,21 @@ __all__ = ["verify"]
     type=click.Choice(["reference", "onnxruntime"]),
     default="reference",
     show_default=True,
-    help="What the outputs are compared with.",
+    help="Source of the expected outputs.",
 )
-@click.option("--input", "given", multiple=True, metavar="NAME=FILE.npy", help="An input.")
 @click.option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random inputs."
+    "--input", "given", multiple=True, metavar="NAME=FILE.npy", help="Array for an input."
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed for random inputs."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def verify(
     request: Request, *, against: Against, given: tuple[str, ...], seed: int, as_json: bool
 ) -> None:
-    """Run MODEL as compile gives it, from disk if it is there, and compare all tensors.
+    """Run MODEL, compiled or from the store, and compare all tensors with NumPy.
 
-    Ends with status 1 if a node computes something wrong, and names the first one.
+    If a node is wrong, the command names the first one and exits with status 1.
     """
     arrays = None
     if given:

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <stdexcept>
 #include <string>
@@ -70,26 +71,43 @@ class Teams::Leader {
     int threads() const { return threads_; }
 
     void run(int threads, Job job, const void *data) {
-        std::unique_lock lock(mutex_);
         wanted_ = threads;
         job_ = job;
         data_ = data;
-        changed_.notify_one();
-        done_.wait(lock, [&] { return job_ == nullptr; });
+        pass(State::posted, changed_);
+        await(State::done, done_, kCaller);
+        state_ = State::idle;
         if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
     }
 
   private:
+    // One side writes what the state says that the other side may read.
+    enum class State { idle, posted, done };
+
+    void pass(State state, std::condition_variable &waiting) {
+        {
+            const std::lock_guard lock(mutex_);
+            state_ = state;
+        }
+        waiting.notify_one();
+    }
+
+    // Looks for a while before it sleeps: to wake a thread takes as long as a small model. It
+    // yields meanwhile, as the workers of a region may need this processor.
+    void await(State state, std::condition_variable &waiting, std::chrono::microseconds awake) {
+        const auto end = std::chrono::steady_clock::now() + awake;
+        while (state_ != state && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+        if (state_ == state) return;
+        std::unique_lock lock(mutex_);
+        waiting.wait(lock, [&] { return state_ == state; });
+    }
+
     void serve() {
         join();
-        std::unique_lock lock(mutex_);
         while (true) {
-            changed_.wait(lock, [&] { return job_ != nullptr; });
-            lock.unlock();
+            await(State::posted, changed_, kLeader);
             execute();
-            lock.lock();
-            job_ = nullptr;
-            done_.notify_one();
+            pass(State::done, done_);
         }
     }
 
@@ -106,8 +124,12 @@ class Teams::Leader {
         }
     }
 
+    // A caller that stays awake for longer would keep a worker of its own run from this processor.
+    static constexpr std::chrono::microseconds kCaller{10}, kLeader{50};
+
     std::mutex mutex_;
     std::condition_variable changed_, done_;
+    std::atomic<State> state_{State::idle};
     Job job_ = nullptr;
     const void *data_ = nullptr;
     int wanted_ = 0;

@@ -2,7 +2,7 @@
 # (with venv), a C++ compiler, and make itself have to be there.
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test coverage lint performance format fuzz sanitize clean
+.PHONY: help venv demo test test-fast coverage lint performance format fuzz sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -15,7 +15,7 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 	2>/dev/null && echo $$python && break; done)
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
 
 venv: $(STAMP) ## create .venv with Stridewise (editable) and the tools
 
@@ -31,6 +31,9 @@ demo: venv ## show what Stridewise does
 
 test: venv ## run the tests and the examples in docstrings
 	$(BIN)/python -m pytest --numprocesses=auto tests src --doctest-modules
+
+test-fast: venv ## run the tests that need no native code, in less than a minute
+	$(BIN)/python -m pytest --numprocesses=auto tests/pure
 
 # Apart from the tests, as they take twice as long under it.
 coverage: venv ## run the tests and say which lines they leave out

@@ -29,10 +29,10 @@ import assembly
 import numpy as np
 
 import stridewise as sw
-from stridewise.runtime.cpus import available_cpus
-from stridewise.runtime.library import load_core
-from stridewise.runtime.machine import cache_nbytes, this_machine
-from stridewise.runtime.primitives import create
+from stridewise.runtime.binding.library import load_core
+from stridewise.runtime.binding.primitives import create
+from stridewise.runtime.machine.cpus import available_cpus
+from stridewise.runtime.machine.machine import cache_nbytes, this_machine
 from stridewise.targets.kernels import KernelSpec
 from stridewise.targets.onednn.memory import plain_memory
 

@@ -47,7 +47,7 @@ import stridewise as sw
 from stridewise.cli.console import measuring
 from stridewise.cli.peers import check_peers, open_peer, openvino_config
 from stridewise.cli.run import random_inputs
-from stridewise.runtime.machine import this_machine
+from stridewise.runtime.machine.machine import this_machine
 
 RESULTS = Path(__file__).parent / "results" / "models.json"
 MODELS = (

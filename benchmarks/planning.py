@@ -38,11 +38,11 @@ from stridewise.ops import GraphBuilder
 from stridewise.ops.geometry import user_format
 from stridewise.passes import passes_for, simplify
 from stridewise.planner import derive
-from stridewise.planner.candidates import Candidates, enumerate_candidates
+from stridewise.planner.problem.candidates import Candidates, enumerate_candidates
 from stridewise.planner.solver.problem import Choice, Problem, Stored
 from stridewise.planner.solver.solve import solve
 from stridewise.planning import make_plans
-from stridewise.runtime.machine import this_machine
+from stridewise.runtime.machine.machine import this_machine
 from stridewise.targets.cost import Roofline
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import ABILITY, onednn_cpu

@@ -35,7 +35,7 @@ from rich.progress import track
 
 import stridewise as sw
 from stridewise.formats import Format
-from stridewise.runtime.machine import this_machine
+from stridewise.runtime.machine.machine import this_machine
 
 THREADS = 2
 RESULTS = Path(__file__).parent / "results" / "reorders.json"

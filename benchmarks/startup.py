@@ -156,7 +156,7 @@ def started(
 def look_at(name: str, options: Options) -> Row:
     """Measure the starts of one model."""
     import stridewise as sw  # noqa: PLC0415 (processes that are timed import it themselves)
-    from stridewise.runtime.machine import this_machine  # noqa: PLC0415
+    from stridewise.runtime.machine.machine import this_machine  # noqa: PLC0415
 
     with TemporaryDirectory() as scratch:
         path = Path(scratch) / f"{name}.onnx"

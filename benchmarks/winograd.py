@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 import stridewise as sw
-from stridewise.runtime.library import load_core
-from stridewise.runtime.primitives import create
+from stridewise.runtime.binding.library import load_core
+from stridewise.runtime.binding.primitives import create
 from stridewise.targets.kernels import KernelSpec
 
 RESULTS = Path(__file__).parent / "results"

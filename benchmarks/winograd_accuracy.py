@@ -20,7 +20,7 @@ import numpy as np
 
 import stridewise as sw
 from stridewise.ops import evaluate
-from stridewise.runtime.reference import run_reference
+from stridewise.runtime.simulation.reference import run_reference
 
 RESULTS = Path(__file__).parent / "results" / "winograd_accuracy.md"
 TILES = (2, 4, 6)

@@ -20,7 +20,7 @@ from tests.runtime.graphs import CASES  # noqa: E402
 from stridewise.frontends.onnx.table import HANDLERS  # noqa: E402
 from stridewise.graph import Graph, Node  # noqa: E402
 from stridewise.planner import derive  # noqa: E402
-from stridewise.planner.candidates import Candidate, enumerate_candidates  # noqa: E402
+from stridewise.planner.problem.candidates import Candidate, enumerate_candidates  # noqa: E402
 from stridewise.planner.problem.fallback_kernel import is_host  # noqa: E402
 from stridewise.targets.cost import Roofline  # noqa: E402
 from stridewise.targets.machine import Machine  # noqa: E402

@@ -22,5 +22,5 @@ export PYTHONPATH="$(cd "$site" && pwd):$packages"
 # fail as they do elsewhere.
 export ASAN_OPTIONS="detect_leaks=0:allocator_may_return_null=1:${ASAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1:halt_on_error=1:${UBSAN_OPTIONS:-}"
-"$base" -c 'from stridewise.runtime.library import load_core; print("sanitized core:", load_core().__file__)'
+"$base" -c 'from stridewise.runtime.binding.library import load_core; print("sanitized core:", load_core().__file__)'
 exec "$base" -m pytest -q -p no:cacheprovider "$@"

@@ -40,11 +40,11 @@ from stridewise.formats import Format
 from stridewise.graph import Capability, Graph
 from stridewise.ops import GraphBuilder
 from stridewise.planning import Plan
-from stridewise.runtime.dynamic import DynamicModel
-from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.reorder import Reorder, reorder
-from stridewise.runtime.simulate import SimulatedModel
-from stridewise.runtime.verification import Verification, VerificationRow
+from stridewise.runtime.execution.dynamic import DynamicModel
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.reorder.reorder import Reorder, reorder
+from stridewise.runtime.simulation.simulate import SimulatedModel
+from stridewise.runtime.verification.result import Verification, VerificationRow
 from stridewise.tensor import Quantization, TensorDesc
 
 if typing.TYPE_CHECKING:

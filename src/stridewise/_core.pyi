@@ -1,6 +1,6 @@
 """The native core: oneDNN primitives, and the execution of a list of them.
 
-Import it through ``stridewise.runtime.library.load_core``, which loads libdnnl first.
+Import it through ``stridewise.runtime.binding.library.load_core``, which loads libdnnl first.
 
 Errors: ``ValueError`` for arguments that are wrong in themselves, ``NativeError`` for what oneDNN
 refuses, ``RuntimeError`` for steps added to a frozen program or runs of one that is not frozen,

@@ -24,7 +24,7 @@ from onnx.backend import base
 from stridewise.api import compile as compile_model
 from stridewise.errors import InputError, StridewiseError, describe
 from stridewise.frontends.onnx import OPSETS
-from stridewise.runtime.model import Model
+from stridewise.runtime.execution.model import Model
 
 __all__ = ["Backend", "BackendRep"]
 

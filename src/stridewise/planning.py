@@ -15,8 +15,7 @@ from itertools import starmap
 from stridewise.errors import PlanError
 from stridewise.formats import Format
 from stridewise.graph import Refusal
-from stridewise.planner.candidates import enumerate_candidates
-from stridewise.planner.choice import comparison, decisions, of_kind, reorders
+from stridewise.planner.derivation.provenance import Derived
 from stridewise.planner.documents import files
 from stridewise.planner.documents.document import PlanRecord
 from stridewise.planner.documents.dot import to_dot
@@ -24,9 +23,9 @@ from stridewise.planner.documents.text import explain
 from stridewise.planner.later import Later
 from stridewise.planner.plan import Comparison, Pin, PlanData
 from stridewise.planner.problem.alone import each_for_itself
+from stridewise.planner.problem.candidates import enumerate_candidates
 from stridewise.planner.problem.formulation import Only, Terms
 from stridewise.planner.problem.io_formats import Boundary, boundary
-from stridewise.planner.provenance import Derived
 from stridewise.planner.questions.diff import PlanDiff, diff
 from stridewise.planner.questions.moves import Move, find_moves, find_views
 from stridewise.planner.questions.partitions import Partition, find_partitions
@@ -35,6 +34,7 @@ from stridewise.planner.questions.savings import Saving, find_savings
 from stridewise.planner.questions.what_if import Regret, regrets, what_if
 from stridewise.planner.questions.why import Why, find_refusals, why
 from stridewise.planner.questions.winograd_weights import WinogradWeights, winograd_weights
+from stridewise.planner.solver.choice import comparison, decisions, of_kind, reorders
 from stridewise.planner.solver.solve import Solution
 from stridewise.targets.cost import KernelOracle, Progress
 from stridewise.targets.machine import Machine

@@ -1,6 +1,6 @@
 """A program: ordered steps, where every byte lies, and which constants are packed how.
 
-Plain, printable data. :mod:`stridewise.runtime.executor` makes native objects of it.
+Plain, printable data. :mod:`stridewise.runtime.execution.executor` makes native objects of it.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ from onnx import ModelProto, TensorProto, helper
 
 import stridewise as sw
 from stridewise.frontends.onnx import ModelFile
-from stridewise.runtime import programs
-from stridewise.runtime.native import NativeProgram
-from stridewise.runtime.packing import Packing
+from stridewise.runtime.binding.packing import Packing
+from stridewise.runtime.binding.program import NativeProgram
+from stridewise.runtime.execution import programs
 
 from .models import relative_error, run_onnxruntime
 from .onnx_nodes import make, node

@@ -21,7 +21,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 import stridewise as sw
 from stridewise.cli.main import cli
 from stridewise.graph import from_text
-from stridewise.runtime.reference import run_reference
+from stridewise.runtime.simulation.reference import run_reference
 
 from .onnx_nodes import make
 

@@ -19,7 +19,7 @@ import stridewise as sw
 from stridewise.errors import InputError, MemoryLimitError, ModelError
 from stridewise.frontends.onnx import import_model
 from stridewise.ops.demand import memory_demand
-from stridewise.runtime.demand import plan_demand, within_limit
+from stridewise.runtime.lowering.memory_limit import plan_demand, within_limit
 
 from .models import F32
 from .onnx_nodes import fails, make, node

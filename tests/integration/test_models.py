@@ -15,7 +15,7 @@ import onnx
 import pytest
 
 import stridewise as sw
-from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.execution.executor import CompiledModel
 
 from .models import (
     LIGHT_ATOL,

@@ -22,9 +22,9 @@ from tests.simplified import simplify
 import stridewise as sw
 from stridewise.dtypes import dtype_of
 from stridewise.errors import GraphError, InputError, ModelError
-from stridewise.frontends.onnx import files
-from stridewise.frontends.onnx.export import VERSIONS, make_structure, save_model
 from stridewise.frontends.onnx.table import EXPORTERS
+from stridewise.frontends.onnx.writing import files
+from stridewise.frontends.onnx.writing.export import VERSIONS, make_structure, save_model
 from stridewise.graph import Constant, Graph, Node, TensorType, Value
 from stridewise.ops import OPS
 

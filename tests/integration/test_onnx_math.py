@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import stridewise as sw
 from stridewise.graph import Graph
-from stridewise.runtime.reference import run_reference
+from stridewise.runtime.simulation.reference import run_reference
 
 from .models import F32, run_onnxruntime
 from .onnx_nodes import fails, make, node

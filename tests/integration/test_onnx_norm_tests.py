@@ -15,7 +15,7 @@ from onnx.backend.test.case.test_case import TestCase
 
 import stridewise as sw
 from stridewise.errors import ModelError
-from stridewise.runtime.reference import run_reference
+from stridewise.runtime.simulation.reference import run_reference
 
 from .models import F32, relative_error, run_onnxruntime
 from .onnx_nodes import fails, make, node

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import stridewise as sw
-from stridewise.runtime import executor
-from stridewise.runtime.weights import Weights, WeightStore
+from stridewise.runtime.binding.weights import Weights, WeightStore
+from stridewise.runtime.execution import executor
 
 from .test_dynamic import classifier, draw, right
 

@@ -17,8 +17,8 @@ from click.testing import CliRunner
 
 import stridewise as sw
 from stridewise.cli.main import cli
-from stridewise.runtime import fallback
-from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.execution import onnx_runtime as fallback
+from stridewise.runtime.execution.executor import CompiledModel
 
 from .test_fallback import detector, with_loop
 

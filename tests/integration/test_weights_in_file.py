@@ -17,8 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import stridewise as sw
 from stridewise.errors import GraphError, ModelError, StridewiseError
-from stridewise.frontends.onnx.source import open_model, read_model
-from stridewise.frontends.onnx.wire import LEAST, without_weights
+from stridewise.frontends.onnx.reading.source import open_model, read_model
+from stridewise.frontends.onnx.reading.wire import LEAST, without_weights
 
 F32 = np.float32
 RNG = np.random.default_rng(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stridewise.runtime import library
+from stridewise.runtime.binding import library
 
 
 @pytest.fixture(autouse=True)

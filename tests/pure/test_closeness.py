@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stridewise.dtypes import dtype_of
-from stridewise.runtime.closeness import (
+from stridewise.runtime.verification.closeness import (
     APPROXIMATE,
     STEPS,
     Difference,

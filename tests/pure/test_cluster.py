@@ -6,7 +6,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stridewise.frontends.onnx.cluster import Part, partition
+from stridewise.frontends.onnx.fallback.cluster import Part, partition
 
 Edges = list[list[int]]
 

@@ -19,7 +19,7 @@ from stridewise.ops.data_format import DATA_FORMATS
 from stridewise.ops.registry import check_data_format
 from stridewise.planner import derive
 from stridewise.planning import Plan, make_plan
-from stridewise.runtime.reference import run_reference
+from stridewise.runtime.simulation.reference import run_reference
 from stridewise.targets.cost import Roofline
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import onednn_cpu

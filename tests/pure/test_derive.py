@@ -17,7 +17,7 @@ from stridewise.formats import parse
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
 from stridewise.planner import derive
-from stridewise.planner.derive import Derived
+from stridewise.planner.derivation.derive import Derived
 
 F32 = np.float32
 
@@ -259,7 +259,7 @@ def test_a_wide_concat_is_looked_at_a_few_times(monkeypatch):
     pieces = [b.op("relu", [x], name=f"p{index}") for index in range(2000)]
     graph = b.build([conv(b, b.op("concat", pieces, {"axis": 1}), "anchor")])
     visits: list[str] = []
-    flow_of = import_module("stridewise.planner.derive")._Flow
+    flow_of = import_module("stridewise.planner.derivation.derive")._Flow
     plain = flow_of.passed_on
 
     def counted(flow, node):

@@ -17,7 +17,7 @@ from stridewise.formats import Format
 from stridewise.graph import Graph, Refusal
 from stridewise.ops.geometry import user_format
 from stridewise.planner import Move, Regret
-from stridewise.planner.candidates import Candidate
+from stridewise.planner.problem.candidates import Candidate
 from stridewise.planning import Plan
 
 from .plans import F32, KINDS, Oracle, cheap, conv, net, planned, random_costs, residual

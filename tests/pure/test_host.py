@@ -10,7 +10,7 @@ from stridewise.graph import Graph, Refusal
 from stridewise.ops import GraphBuilder
 from stridewise.planner.problem.fallback_kernel import is_host
 from stridewise.planner.questions.partitions import find_hosted
-from stridewise.runtime.reference import run_reference
+from stridewise.runtime.simulation.reference import run_reference
 from stridewise.targets.cost import Corrected, Roofline, host_cost
 from stridewise.targets.kernels import HOST, KernelSpec, MemorySpec
 

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from stridewise.runtime.library import load_core
+from stridewise.runtime.binding.library import load_core
 
 
 def test_planning_loads_no_native_code():

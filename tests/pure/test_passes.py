@@ -14,7 +14,7 @@ from stridewise.errors import GraphError
 from stridewise.graph import Graph, Refusal
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
-from stridewise.runtime.reference import run_reference
+from stridewise.runtime.simulation.reference import run_reference
 
 BY_NAME = dict(PASSES)
 

@@ -16,7 +16,7 @@ from stridewise.passes.fold_scale import fold_scale
 from stridewise.passes.recognize_activations import recognize_activations
 from stridewise.passes.recognize_norms import recognize_norms
 from stridewise.planner import derive
-from stridewise.runtime.reference import run_reference
+from stridewise.runtime.simulation.reference import run_reference
 
 
 def agree(before: Graph, after: Graph) -> None:

@@ -16,7 +16,7 @@ from stridewise.graph.verify import verify
 from stridewise.ops import OPS, infer
 from stridewise.ops.registry import Permuted, permute
 from stridewise.passes.sink_transposes import sink_transposes
-from stridewise.runtime.reference import run_reference
+from stridewise.runtime.simulation.reference import run_reference
 
 LAST, FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.stream_threads import gone, ours
 
 import stridewise as sw
-from stridewise.runtime.streams import Streams, stream_threads
+from stridewise.runtime.execution.streams import Streams, stream_threads
 
 
 @given(

@@ -18,9 +18,9 @@ from stridewise.formats import parse
 from stridewise.graph import Graph
 from stridewise.ops import OPS
 from stridewise.planner import derive
-from stridewise.planner.candidates import enumerate_candidates
 from stridewise.planner.plan import Comparison
 from stridewise.planner.problem.alone import each_for_itself
+from stridewise.planner.problem.candidates import enumerate_candidates
 from stridewise.planning import Plan, make_plan
 from stridewise.targets.tables import load as reading
 from stridewise.targets.tables.load import SHIPPED, load_target, shipped

@@ -17,7 +17,7 @@ from stridewise.graph import Graph, Refusal
 from stridewise.ops import GraphBuilder
 from stridewise.ops.activation import UNARY
 from stridewise.planner import derive
-from stridewise.planner.candidates import Candidate
+from stridewise.planner.problem.candidates import Candidate
 from stridewise.planner.problem.weight_limit import granted
 from stridewise.planner.questions.winograd_weights import check_weight_limit
 from stridewise.planning import Plan, make_plans

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from stridewise.program import KernelStep
-from stridewise.runtime.contest import Outcome
-from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.tuning.plan_race import Outcome
 from stridewise.targets.kernels import KernelSpec
 
 __all__ = ["Clock"]

@@ -11,9 +11,9 @@ from tests.simplified import simplify
 from stridewise.graph import Graph, Refusal
 from stridewise.planner import derive
 from stridewise.planning import Plan, make_plan
-from stridewise.runtime.library import load_core
-from stridewise.runtime.machine import this_machine
-from stridewise.runtime.primitives import implementations
+from stridewise.runtime.binding.library import load_core
+from stridewise.runtime.binding.primitives import implementations
+from stridewise.runtime.machine.machine import this_machine
 from stridewise.targets.cost import KernelCost, host_cost
 from stridewise.targets.kernels import HOST, KernelSpec
 from stridewise.targets.onednn.target import onednn_cpu

@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from stridewise.program import KernelStep, Program, Ref
-from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.execution.executor import CompiledModel
 
 from .graphs import CASES, KINDS, forced_plan
 

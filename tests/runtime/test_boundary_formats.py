@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import stridewise as sw
 from stridewise.cli.main import cli
-from stridewise.runtime.reference import run_reference
+from stridewise.runtime.simulation.reference import run_reference
 
 from .graphs import THREADS, Net, error, inputs_of
 

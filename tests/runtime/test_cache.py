@@ -18,7 +18,7 @@ import pytest
 
 import stridewise as sw
 from stridewise.graph import Graph
-from stridewise.runtime.cache import CostCache, cache_path
+from stridewise.runtime.tuning.cost_cache import CostCache, cache_path
 from stridewise.targets.machine import Machine
 
 from .graphs import Net
@@ -122,7 +122,7 @@ def test_processes_that_write_at_once_lose_nothing(tmp_path):
         import sys
         from pathlib import Path
         from stridewise.targets.machine import Machine
-        from stridewise.runtime.cache import CostCache
+        from stridewise.runtime.tuning.cost_cache import CostCache
         cache = CostCache(Machine("this CPU", "AVX2", 2, "oneDNN 3.2.0"), Path(sys.argv[1]))
         for number in range(25):
             cache.store({f"{sys.argv[2]} {number}": [("jit", float(number))]})
@@ -290,7 +290,7 @@ def test_outcomes_of_other_versions_are_decided_again(tmp_path):
 
 
 def test_a_file_that_another_process_keeps_locked(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr("stridewise.runtime.cache._PATIENCE_S", 0.1)
+    monkeypatch.setattr("stridewise.runtime.tuning.cost_cache._PATIENCE_S", 0.1)
     cache = CostCache(HERE, tmp_path)
     cache.store(ENTRIES)
     with closing(sqlite3.connect(cache.path)) as connection:
@@ -338,7 +338,7 @@ def test_a_file_that_may_not_grow(tmp_path):
         import resource, sys
         from pathlib import Path
         from stridewise.targets.machine import Machine
-        from stridewise.runtime.cache import CostCache
+        from stridewise.runtime.tuning.cost_cache import CostCache
         cache = CostCache(Machine("this CPU", "AVX2", 2, "oneDNN 3.2.0"), Path(sys.argv[1]))
         cache.store({"kernel a": [("jit", 1.0)]})
         resource.setrlimit(resource.RLIMIT_FSIZE, (cache.path.stat().st_size,) * 2)
@@ -362,7 +362,7 @@ def test_processes_that_find_damage_at_once(tmp_path):
         import sys
         from pathlib import Path
         from stridewise.targets.machine import Machine
-        from stridewise.runtime.cache import CostCache
+        from stridewise.runtime.tuning.cost_cache import CostCache
         for number in range(20):
             cache = CostCache(Machine("this CPU", "AVX2", 2, "oneDNN 3.2.0"), Path(sys.argv[1]))
             cache.load()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stridewise.runtime.library import load_core
+from stridewise.runtime.binding.library import load_core
 
 core = load_core()
 

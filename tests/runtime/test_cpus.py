@@ -9,9 +9,9 @@ import pytest
 
 import stridewise as sw
 from stridewise.errors import InputError
-from stridewise.runtime import cpus
-from stridewise.runtime.cpus import CpuLimit, CpuLimits, cpu_limits
-from stridewise.runtime.machine import this_machine
+from stridewise.runtime.machine import cpus
+from stridewise.runtime.machine.cpus import CpuLimit, CpuLimits, cpu_limits
+from stridewise.runtime.machine.machine import this_machine
 
 CPUS = 64
 
@@ -155,7 +155,9 @@ def test_more_threads_than_openmp_runs_are_refused(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_default_of_a_process_follows_its_environment() -> None:
-    code = "from stridewise.runtime.machine import this_machine; print(this_machine().threads)"
+    code = (
+        "from stridewise.runtime.machine.machine import this_machine; print(this_machine().threads)"
+    )
     environment = {**os.environ, "OMP_NUM_THREADS": "1,8"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stridewise.runtime.reference import run_reference
-from stridewise.runtime.simulate import SimulatedModel
+from stridewise.runtime.simulation.reference import run_reference
+from stridewise.runtime.simulation.simulate import SimulatedModel
 from stridewise.targets.tables import load as reading
 from stridewise.targets.tables.load import SHIPPED, load_target
 

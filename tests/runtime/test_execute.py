@@ -14,10 +14,10 @@ from stridewise.errors import InputError
 from stridewise.formats import loops
 from stridewise.graph import Graph
 from stridewise.ops import OPS
-from stridewise.planner.candidates import Candidate
+from stridewise.planner.problem.candidates import Candidate
 from stridewise.program import KernelStep, Written
-from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.reference import run_reference
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.simulation.reference import run_reference
 from stridewise.targets.onednn.table import OFFERS
 
 from .graphs import CASES, KINDS, Net, error, forced_plan, inputs_of

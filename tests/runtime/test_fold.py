@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import stridewise as sw
-from stridewise.runtime.library import load_core
+from stridewise.runtime.binding.library import load_core
 
 core = load_core()
 INPUTS, OUTPUTS = 2, 3

@@ -29,7 +29,7 @@ import json, os, sys
 import numpy as np
 import stridewise as sw
 from stridewise.api import plans, ready
-from stridewise.runtime.library import load_core
+from stridewise.runtime.binding.library import load_core
 
 load_core()
 ready._SETTLED_S = -1e9  # models are kept though their files are new

@@ -25,13 +25,13 @@ from stridewise.ops import GraphBuilder
 from stridewise.planner import derive
 from stridewise.planning import make_plan
 from stridewise.program import KernelStep
-from stridewise.runtime.cache import CostCache
-from stridewise.runtime.demand import plan_demand
-from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.host import HOST_FUNCTIONS
-from stridewise.runtime.machine import this_machine
-from stridewise.runtime.oracle import MeasuringOracle
-from stridewise.runtime.reference import run_reference
+from stridewise.runtime.binding.fallback_steps import HOST_FUNCTIONS
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.lowering.memory_limit import plan_demand
+from stridewise.runtime.machine.machine import this_machine
+from stridewise.runtime.simulation.reference import run_reference
+from stridewise.runtime.tuning.cost_cache import CostCache
+from stridewise.runtime.tuning.oracle import MeasuringOracle
 from stridewise.targets.cost import KernelCost
 from stridewise.targets.kernels import HOST
 from stridewise.targets.onednn.target import onednn_cpu
@@ -280,7 +280,7 @@ def test_host_kernels_are_priced_and_never_timed_alone(tmp_path: Path):
 def test_tuning_corrects_host_kernels_in_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     times = {"planned alone": 2.0, "planned": 1.0}  # and uniform plans lose
     clock = Clock(times, lambda spec: 77.0 if spec.kind == HOST else None)
-    monkeypatch.setattr("stridewise.runtime.tuning.run_in_turn", clock)
+    monkeypatch.setattr("stridewise.runtime.tuning.tuning.run_in_turn", clock)
     model = sw.compile(mixed(), threads=2, cache_dir=tmp_path)
     assert model.run(inputs_of(mixed()))["rounded"].shape == (2, 24, 6, 5)
     assert hosted(model)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from stridewise.graph import Attr, Graph
-from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.reference import run_reference
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.simulation.reference import run_reference
 from stridewise.targets.kernels import KernelOption
 
 from .graphs import KINDS, Net, error, forced_plan, inputs_of

@@ -18,7 +18,7 @@ COMMON = """
 import logging, signal, sys, time
 import numpy as np
 import stridewise as sw
-from stridewise.runtime.reference import run_reference
+from stridewise.runtime.simulation.reference import run_reference
 
 # Processes in the background of a shell inherit that SIGINT is ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)

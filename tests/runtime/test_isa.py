@@ -38,7 +38,7 @@ def test_all_executors_agree_on_an_older_instruction_set(isa):
 def test_blocks_are_as_wide_as_the_instruction_set(isa, block):
     code = (
         "from stridewise.targets.onednn.target import onednn_cpu;"
-        "from stridewise.runtime.machine import this_machine;"
+        "from stridewise.runtime.machine.machine import this_machine;"
         "m = this_machine(1); print(m.isa, onednn_cpu(m).kinds[-1].block)"
     )
     done = subprocess.run(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stridewise.errors import LibraryError, StridewiseError
-from stridewise.runtime import library
+from stridewise.runtime.binding import library
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -29,7 +29,7 @@ def refusal(path: Path) -> str:
     done = run(
         """
         from stridewise.errors import LibraryError
-        from stridewise.runtime.library import load_core
+        from stridewise.runtime.binding.library import load_core
         try:
             load_core()
         except LibraryError as error:
@@ -67,7 +67,7 @@ def test_import_alone_loads_no_native_code():
     done = run(
         """
         import sys
-        import stridewise, stridewise.runtime.library
+        import stridewise, stridewise.runtime.binding.library
         assert "stridewise._core" not in sys.modules
         assert "libdnnl" not in open("/proc/self/maps").read()
         """
@@ -79,7 +79,7 @@ def test_path_from_the_environment_is_used(tmp_path: Path):
     link = tmp_path / "libdnnl.so.3"
     link.symlink_to(library.library_info().path)
     done = run(
-        "from stridewise.runtime.library import library_info; print(library_info().path)",
+        "from stridewise.runtime.binding.library import library_info; print(library_info().path)",
         STRIDEWISE_LIBDNNL=str(link),
     )
     assert done.stdout.strip() == str(link), done.stderr
@@ -87,7 +87,7 @@ def test_path_from_the_environment_is_used(tmp_path: Path):
 
 def test_isa_limit_is_reported():
     done = run(
-        "from stridewise.runtime.library import library_info; print(library_info().isa)",
+        "from stridewise.runtime.binding.library import library_info; print(library_info().isa)",
         ONEDNN_MAX_CPU_ISA="SSE41",
     )
     assert done.stdout.strip() == "SSE41", done.stderr
@@ -164,7 +164,7 @@ def test_second_copy_in_one_process(tmp_path: Path):
         f"""
         import ctypes
         from stridewise.errors import LibraryError
-        from stridewise.runtime.library import load_core
+        from stridewise.runtime.binding.library import load_core
         ctypes.CDLL({str(copy)!r})
         try:
             load_core()

@@ -14,9 +14,9 @@ from stridewise.errors import ModelError
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
 from stridewise.planning import Plan
-from stridewise.runtime import packing as room
-from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.library import load_core
+from stridewise.runtime.binding import packing
+from stridewise.runtime.binding.library import load_core
+from stridewise.runtime.execution.executor import CompiledModel
 
 from .graphs import KINDS, THREADS, Net, forced_plan
 
@@ -60,13 +60,13 @@ def packed(plan: Plan) -> Array:
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Count the parts that constants are packed in."""
     parts: list[object] = []
-    original = room.Packing.pack
+    original = packing.Packing.pack
 
-    def pack(self: room.Packing, buffer: Any, offset: int, part: Any = None) -> None:
+    def pack(self: packing.Packing, buffer: Any, offset: int, part: Any = None) -> None:
         parts.append(part)
         original(self, buffer, offset, part)
 
-    monkeypatch.setattr(room.Packing, "pack", pack)
+    monkeypatch.setattr(packing.Packing, "pack", pack)
     return parts
 
 
@@ -74,11 +74,11 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 @pytest.mark.parametrize("name", GRAPHS)
 def test_parts_give_the_same_bytes(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = forced_plan(GRAPHS[name](), kind)
-    monkeypatch.setattr(room, "_PART_NBYTES", WHOLE)
+    monkeypatch.setattr(packing, "_PART_NBYTES", WHOLE)
     expected = packed(plan)
     parts = counted(monkeypatch)
     for nbytes in (1, 100_000):
-        monkeypatch.setattr(room, "_PART_NBYTES", nbytes)
+        monkeypatch.setattr(packing, "_PART_NBYTES", nbytes)
         parts.clear()
         assert np.array_equal(packed(plan), expected)
         assert any(part is not None for part in parts)
@@ -93,7 +93,7 @@ def test_parts_of_a_file_give_the_same_bytes(
     x = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
     found: list[tuple[Array, Array]] = []
     for nbytes in (WHOLE, 1):
-        monkeypatch.setattr(room, "_PART_NBYTES", nbytes)
+        monkeypatch.setattr(packing, "_PART_NBYTES", nbytes)
         model = sw.compile(path, tune="model", threads=threads)
         assert isinstance(model, CompiledModel)
         found.append((model.weights.buffers[0].array().copy(), np.asarray(model(x))))
@@ -107,7 +107,7 @@ def test_what_a_part_raises_ends_packing(tmp_path: Path, monkeypatch: pytest.Mon
     plan = sw.plan(path, tune="model", threads=THREADS)
     content = path.read_bytes()
     path.write_bytes(content)  # somebody writes into the file
-    monkeypatch.setattr(room, "_PART_NBYTES", 1)
+    monkeypatch.setattr(packing, "_PART_NBYTES", 1)
     with pytest.raises(ModelError, match="other content"):
         CompiledModel(plan)
 
@@ -119,9 +119,9 @@ def test_weights_without_rows_to_cut_are_packed_whole(monkeypatch: pytest.Monkey
     turned = np.arange(192 * 96, dtype=np.float32).reshape(96, 192).T[::-1].reshape(192, 96, 1, 1)
     y = b.op("conv", [x, b.constant(w, "w")])
     plan = forced_plan(b.build([y, b.op("conv", [x, b.constant(turned, "t")])]), "blocked")
-    monkeypatch.setattr(room, "_PART_NBYTES", WHOLE)
+    monkeypatch.setattr(packing, "_PART_NBYTES", WHOLE)
     expected = packed(plan)
-    monkeypatch.setattr(room, "_PART_NBYTES", 1)
+    monkeypatch.setattr(packing, "_PART_NBYTES", 1)
     assert np.array_equal(packed(plan), expected)
 
 

@@ -13,10 +13,10 @@ import pytest
 import stridewise as sw
 from stridewise.api import request
 from stridewise.graph import Graph
-from stridewise.runtime import oracle, tuning
-from stridewise.runtime.contest import Outcome
-from stridewise.runtime.machine import this_machine
-from stridewise.runtime.reference import run_reference
+from stridewise.runtime.machine.machine import this_machine
+from stridewise.runtime.simulation.reference import run_reference
+from stridewise.runtime.tuning import oracle, tuning
+from stridewise.runtime.tuning.plan_race import Outcome
 
 from .graphs import KINDS, Net, error, inputs_of
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stridewise.runtime.library import load_core
+from stridewise.runtime.binding.library import load_core
 
 core = load_core()
 ALGORITHMS = {

@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 
 import stridewise as sw
 from stridewise.graph import Graph
-from stridewise.runtime import ready as room
-from stridewise.runtime.cache import cache_path
-from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.fingerprint import OutputSums
-from stridewise.runtime.library import load_core
+from stridewise.runtime.binding.library import load_core
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.store import stored_models as store_module
+from stridewise.runtime.store.fingerprint import OutputSums
+from stridewise.runtime.tuning.cost_cache import cache_path
 
 from .graphs import Net
 
@@ -237,7 +237,7 @@ def test_damage_is_found(cache: Path, data: st.DataObject) -> None:
     }[how]
     try:
         rewrite(path, damaged)
-        store = room.ReadyModels(path.parent, 1 << 30)
+        store = store_module.ReadyModels(path.parent, 1 << 30)
         found = store.find(path.stem)
         if found is not None:  # zeros between the program and the weights tell nothing
             ready, weights = found
@@ -269,16 +269,16 @@ class Evil:
         return os.system, ("false",)
 
 
-@pytest.mark.parametrize("content", [Evil(), print, {"a": 1}, room.Ready, Path("x")])
+@pytest.mark.parametrize("content", [Evil(), print, {"a": 1}, store_module.Ready, Path("x")])
 def test_nothing_is_called(content: object, cache: Path, caplog: pytest.LogCaptureFixture) -> None:
     import hashlib
 
     (path,) = files(cache)
     text = pickle.dumps(content)
-    head = room._HEADER.pack(room._MAGIC, hashlib.sha256(text).digest(), len(text))
+    head = store_module._HEADER.pack(store_module._MAGIC, hashlib.sha256(text).digest(), len(text))
     rewrite(path, head + text)
     with caplog.at_level(logging.WARNING, "stridewise"):
-        assert room.ReadyModels(path.parent, 1 << 30).find(path.stem) is None
+        assert store_module.ReadyModels(path.parent, 1 << 30).find(path.stem) is None
     assert "is damaged" in caplog.text
 
 
@@ -290,7 +290,7 @@ def test_a_program_that_leaves_its_memory_is_refused(
     import dataclasses
 
     (path,) = files(cache)
-    store = room.ReadyModels(path.parent, 1 << 30)
+    store = store_module.ReadyModels(path.parent, 1 << 30)
     found = store.find(path.stem)
     assert found is not None
     ready, weights = found
@@ -304,7 +304,7 @@ def test_the_least_used_go_first(tmp_path: Path, source: Path) -> None:
     compiled(source, tmp_path)
     (path,) = files(tmp_path)
     nbytes = path.stat().st_size
-    store = room.ReadyModels(path.parent, 3 * nbytes)
+    store = store_module.ReadyModels(path.parent, 3 * nbytes)
     found = store.find(path.stem)
     assert found is not None
     path.unlink()
@@ -314,13 +314,13 @@ def test_the_least_used_go_first(tmp_path: Path, source: Path) -> None:
     assert store.find("a") is not None  # and is the latest by that
     assert store.keep("d", *found)
     assert [item.stem for item in files(tmp_path)] == ["a", "c", "d"]
-    assert not room.ReadyModels(path.parent, nbytes - 1).keep("e", *found)
+    assert not store_module.ReadyModels(path.parent, nbytes - 1).keep("e", *found)
     assert len(files(tmp_path)) == 3
 
 
 def test_what_interrupted_writers_leave_is_removed(cache: Path) -> None:
     (path,) = files(cache)
-    store = room.ReadyModels(path.parent, 1 << 30)
+    store = store_module.ReadyModels(path.parent, 1 << 30)
     found = store.find(path.stem)
     assert found is not None
     drafts = [path.with_name(f".{name}.draft") for name in ("old", "new")]
@@ -341,7 +341,7 @@ def test_a_full_disk_is_no_error(
 
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "stridewise"):
         if step == "write":
-            patch.setattr(room, "_view", full)
+            patch.setattr(store_module, "_view", full)
         else:
             patch.setattr(Path, "replace", full)
         model = sw.compile(source, cache_dir=tmp_path, threads=1)
@@ -356,7 +356,7 @@ def test_a_file_of_another_version_is_not_used(
 ) -> None:
     (path,) = files(cache)
     whole = path.read_bytes()
-    assert whole.startswith(room._MAGIC)
+    assert whole.startswith(store_module._MAGIC)
     rewrite(path, b"stridewise rdy 1" + whole[16:])
     assert not was_ready(monkeypatch, source, cache)
     assert was_ready(monkeypatch, source, cache)
@@ -415,14 +415,14 @@ def test_weights_are_read_where_no_file_can_be_mapped(
         def map(*_: int) -> None:
             return None
 
-    monkeypatch.setattr(room, "load_core", lambda: SimpleNamespace(Buffer=Buffer))
+    monkeypatch.setattr(store_module, "load_core", lambda: SimpleNamespace(Buffer=Buffer))
     model = compiled(source, cache)
     assert not model.weights.buffers[0].is_mapped
     assert np.array_equal(model(INPUT), expected)
     whole = path.read_bytes()
     rewrite(path, whole[:-1] + bytes([whole[-1] ^ 1]))
     with caplog.at_level(logging.WARNING, "stridewise"):
-        assert room.ReadyModels(path.parent, 1 << 30).find(path.stem) is None
+        assert store_module.ReadyModels(path.parent, 1 << 30).find(path.stem) is None
     assert "is damaged (checksum of the weights)" in caplog.text
 
 
@@ -453,17 +453,17 @@ def test_processes_share_a_folder(tmp_path: Path, source: Path) -> None:
     assert len(files(tmp_path)) == 1
 
 
-def tampered(cache: Path, change: Callable[[room.Ready], room.Ready]) -> None:
+def tampered(cache: Path, change: Callable[[store_module.Ready], store_module.Ready]) -> None:
     """Write the stored model anew, with right checksums, and something else in its program."""
     (path,) = files(cache)
-    store = room.ReadyModels(path.parent, 1 << 30)
+    store = store_module.ReadyModels(path.parent, 1 << 30)
     found = store.find(path.stem)
     assert found is not None
     ready, weights = found
     assert store.keep(path.stem, change(ready), weights)
 
 
-def other_layout(ready: room.Ready) -> room.Ready:
+def other_layout(ready: store_module.Ready) -> store_module.Ready:
     constants = list(ready.program.constants)
     at = next(i for i, item in enumerate(constants) if item.spec is not None)
     layout = constants[at].layout.replace("strides", "other strides")
@@ -472,12 +472,12 @@ def other_layout(ready: room.Ready) -> room.Ready:
     return dataclasses.replace(ready, program=program)
 
 
-def other_weights(ready: room.Ready) -> room.Ready:
+def other_weights(ready: store_module.Ready) -> store_module.Ready:
     """All constants at the place of the first and largest: the program is valid, and wrong."""
     return dataclasses.replace(ready, offsets=(0,) * len(ready.offsets))
 
 
-def other_outputs(ready: room.Ready) -> room.Ready:
+def other_outputs(ready: store_module.Ready) -> store_module.Ready:
     (sums,) = ready.outputs
     means = (sums.means[0] + 3e-6 * sums.magnitude, *sums.means[1:])
     return dataclasses.replace(ready, outputs=(dataclasses.replace(sums, means=means),))
@@ -492,8 +492,8 @@ def other_outputs(ready: room.Ready) -> room.Ready:
     ],
 )
 def test_a_stored_model_that_would_compute_something_else_is_compiled_again(
-    change: Callable[[room.Ready], room.Ready], reason: str, cache: Path, source: Path,
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    change: Callable[[store_module.Ready], store_module.Ready], reason: str, cache: Path,
+    source: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     right = compiled(source, cache)(INPUT)
     tampered(cache, change)

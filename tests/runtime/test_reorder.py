@@ -18,7 +18,7 @@ from stridewise.dtypes import DType, dtype_of
 from stridewise.errors import FormatError, InputError
 from stridewise.formats import Format, Pitch, element_count, names, offsets
 from stridewise.formats.dialects.onednn import abstract_tag
-from stridewise.runtime.library import load_core
+from stridewise.runtime.binding.library import load_core
 from stridewise.tensor.reorder import reference_reorder
 
 ENGINES = ("cached", "streaming", "portable")

@@ -7,8 +7,8 @@ import pytest
 
 from stridewise.graph import Graph
 from stridewise.program import CopyStep, KernelStep
-from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.reference import run_reference
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.simulation.reference import run_reference
 
 from .graphs import KINDS, Net, error, forced_plan, inputs_of
 

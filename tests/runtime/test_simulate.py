@@ -22,10 +22,10 @@ from stridewise.formats import Format, algebra, parse
 from stridewise.graph import Graph
 from stridewise.planner import derive
 from stridewise.planning import make_plan
-from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.reference import run_reference
-from stridewise.runtime.simulate import SimulatedModel
-from stridewise.runtime.storage import StoredTensor, store
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.simulation.reference import run_reference
+from stridewise.runtime.simulation.simulate import SimulatedModel
+from stridewise.runtime.simulation.storage import StoredTensor, store
 from stridewise.targets.tables.load import SHIPPED, shipped
 from stridewise.targets.tables.table import TableTarget
 from stridewise.tensor import TensorDesc

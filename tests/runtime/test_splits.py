@@ -14,10 +14,10 @@ import stridewise as sw
 from stridewise.api import batches
 from stridewise.graph import Graph
 from stridewise.planner.split import WHOLE, Split
-from stridewise.runtime.contest import Outcome
-from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.library import load_core
-from stridewise.runtime.machine import this_machine
+from stridewise.runtime.binding.library import load_core
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.machine.machine import this_machine
+from stridewise.runtime.tuning.plan_race import Outcome
 
 from .graphs import Net
 from .test_ready import files, settled

@@ -15,7 +15,7 @@ import pytest
 from tests.stream_threads import gone, ours
 
 import stridewise as sw
-from stridewise.runtime.library import load_core
+from stridewise.runtime.binding.library import load_core
 
 from .graphs import inputs_of
 from .test_load import network

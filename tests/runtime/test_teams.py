@@ -13,9 +13,9 @@ import pytest
 
 import stridewise as sw
 from stridewise.graph import Graph
-from stridewise.runtime.library import load_core
-from stridewise.runtime.primitives import create
-from stridewise.runtime.reference import run_reference
+from stridewise.runtime.binding.library import load_core
+from stridewise.runtime.binding.primitives import create
+from stridewise.runtime.simulation.reference import run_reference
 from stridewise.targets.kernels import KernelSpec, MemorySpec
 
 from .graphs import Net, error, inputs_of
@@ -117,7 +117,7 @@ def test_many_callers_share_few_threads() -> None:
         import os, threading
         import numpy as np
         import stridewise as sw
-        from stridewise.runtime.library import load_core
+        from stridewise.runtime.binding.library import load_core
 
         b = sw.GraphBuilder()
         graph = b.build([b.relu(b.conv2d(b.input("x", (1, 16, 16, 16)), 16, 3))])
@@ -186,7 +186,7 @@ def test_a_reorder_without_memory_for_its_scratch_is_an_error(threads: int) -> N
         """
         import resource
         import numpy as np
-        from stridewise.runtime.library import load_core
+        from stridewise.runtime.binding.library import load_core
 
         core = load_core()
         rows, width = 300_000, 512

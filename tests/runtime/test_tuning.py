@@ -13,13 +13,13 @@ from stridewise.graph import Graph, Refusal
 from stridewise.planner import derive
 from stridewise.planning import Plan, make_plans
 from stridewise.program import KernelStep
-from stridewise.runtime import tuning
-from stridewise.runtime.cache import CostCache
-from stridewise.runtime.contest import run_in_turn
-from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.machine import this_machine
-from stridewise.runtime.oracle import MeasuringOracle
-from stridewise.runtime.reference import run_reference
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.machine.machine import this_machine
+from stridewise.runtime.simulation.reference import run_reference
+from stridewise.runtime.tuning import tuning
+from stridewise.runtime.tuning.cost_cache import CostCache
+from stridewise.runtime.tuning.oracle import MeasuringOracle
+from stridewise.runtime.tuning.plan_race import run_in_turn
 from stridewise.targets.cost import KernelOracle
 from stridewise.targets.kernels import KernelSpec
 from stridewise.targets.onednn.target import onednn_cpu
@@ -177,12 +177,12 @@ def test_a_disturbed_measurement_is_made_again(tmp_path: Path, monkeypatch: pyte
     specs = [d.chosen.option.calls[0].spec for d in plans(near())[0].decisions[:2]]
     oracle = MeasuringOracle(MACHINE, CostCache(MACHINE, tmp_path))
     times = iter([[90.0], [30.0], [500.0], [20.0], [40.0]])
-    monkeypatch.setattr("stridewise.runtime.oracle.create", lambda *_: None)
+    monkeypatch.setattr("stridewise.runtime.tuning.oracle.create", lambda *_: None)
     names = {specs[0]: ["a"], specs[1]: ["b", "slow"]}
-    monkeypatch.setattr("stridewise.runtime.oracle.implementations", lambda s, _: names[s])
+    monkeypatch.setattr("stridewise.runtime.tuning.oracle.implementations", lambda s, _: names[s])
     core = SimpleNamespace(measure=lambda *_, **__: next(times), NativeError=RuntimeError)
     core.ARG_WEIGHTS = 0
-    monkeypatch.setattr("stridewise.runtime.oracle.load_core", lambda: core)
+    monkeypatch.setattr("stridewise.runtime.tuning.oracle.load_core", lambda: core)
     found = oracle.costs(specs)
     costs = {spec: [(c.implementation, c.cost_ns) for c in found[spec]] for spec in specs}
     assert costs == {specs[0]: [("a", 20.0)], specs[1]: [("b", 30.0), ("slow", 500.0)]}
@@ -191,11 +191,11 @@ def test_a_disturbed_measurement_is_made_again(tmp_path: Path, monkeypatch: pyte
 def test_naive_loops_that_take_seconds_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     spec = plans(near())[0].decisions[0].chosen.option.calls[0].spec
     long = dataclasses.replace(spec, flops=4e12)
-    monkeypatch.setattr("stridewise.runtime.oracle.implementations", lambda *_: ["ref:any"])
+    monkeypatch.setattr("stridewise.runtime.tuning.oracle.implementations", lambda *_: ["ref:any"])
     quick = MeasuringOracle(MACHINE, CostCache(MACHINE, tmp_path / "a")).costs([spec])[spec]
     assert not isinstance(quick, Refusal)
     assert 0 < quick[0].cost_ns < 1e9
-    monkeypatch.setattr("stridewise.runtime.oracle.create", pytest.fail)
+    monkeypatch.setattr("stridewise.runtime.tuning.oracle.create", pytest.fail)
     guess = MeasuringOracle(MACHINE, CostCache(MACHINE, tmp_path / "b")).costs([long])[long]
     assert not isinstance(guess, Refusal)
     assert guess[0].cost_ns == 4e12

@@ -17,7 +17,7 @@ import stridewise as sw
 from stridewise.graph import Graph
 from stridewise.planner.split import Split
 from stridewise.program import KernelStep
-from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.targets.onednn.winograd import KIND
 
 from .graphs import CASES, KINDS, Net, forced_plan

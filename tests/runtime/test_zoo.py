@@ -7,8 +7,8 @@ import pytest
 
 import stridewise as sw
 from stridewise import zoo
-from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.reference import run_reference
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.simulation.reference import run_reference
 
 from .graphs import KINDS, error, forced_plan, inputs_of
 

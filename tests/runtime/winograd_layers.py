@@ -10,8 +10,8 @@ import numpy as np
 
 import stridewise as sw
 from stridewise.formats import Format, algebra
-from stridewise.runtime.library import load_core
-from stridewise.runtime.primitives import create
+from stridewise.runtime.binding.library import load_core
+from stridewise.runtime.binding.primitives import create
 
 Array = np.ndarray[Any, np.dtype[Any]]
 F32 = np.float32

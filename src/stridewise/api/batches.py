@@ -21,11 +21,11 @@ from stridewise.passes import passes_for, simplify
 from stridewise.planner.split import WHOLE, Split
 from stridewise.planning import Plan
 from stridewise.program import KernelStep, Step
-from stridewise.runtime.cache import CostCache
-from stridewise.runtime.contest import run_in_turn
-from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.machine import cache_nbytes
-from stridewise.runtime.weights import WeightStore
+from stridewise.runtime.binding.weights import WeightStore
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.machine.machine import cache_nbytes
+from stridewise.runtime.tuning.cost_cache import CostCache
+from stridewise.runtime.tuning.plan_race import run_in_turn
 from stridewise.targets.kernels import HOST
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import ABILITY
@@ -70,7 +70,7 @@ def candidates(batch: int, arena_nbytes: int, last_nbytes: int, machine: Machine
     One has the largest parts whose activations fill no more than half of the last cache. In the
     other every thread takes items of its own.
 
-    >>> from stridewise.runtime.machine import this_machine
+    >>> from stridewise.runtime.machine.machine import this_machine
     >>> candidates(16, 96 << 20, 32 << 20, this_machine(2))
     [Split(parts=8, lanes=1), Split(parts=16, lanes=2)]
     """

@@ -18,12 +18,12 @@ from stridewise.ops.registry import Array
 from stridewise.passes import Simplified, passes_for, simplify
 from stridewise.planner.questions.follow import follow
 from stridewise.planning import Plan
-from stridewise.runtime.demand import checked_limit
-from stridewise.runtime.dynamic import DynamicModel
-from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.following import Following
-from stridewise.runtime.model import Model
-from stridewise.runtime.weights import ArrayStore, WeightStore
+from stridewise.runtime.binding.weights import ArrayStore, WeightStore
+from stridewise.runtime.execution.dynamic import DynamicModel
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.model import Model
+from stridewise.runtime.lowering.memory_limit import checked_limit
+from stridewise.runtime.tuning.following import Following
 from stridewise.targets.onednn.target import ABILITY
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from stridewise.ops.demand import check_demand, memory_demand
 from stridewise.ops.registry import check_data_format
 from stridewise.planner.documents.annotate import annotated
 from stridewise.planning import Plan
-from stridewise.runtime.demand import checked_limit
-from stridewise.runtime.fallback import OnnxRuntime
+from stridewise.runtime.execution.onnx_runtime import OnnxRuntime
+from stridewise.runtime.lowering.memory_limit import checked_limit
 
 if TYPE_CHECKING:
     from onnx import ModelProto

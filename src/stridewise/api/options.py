@@ -15,7 +15,7 @@ from typing import Any, Literal, TypedDict, TypeVar
 from numpy.typing import ArrayLike
 
 from stridewise.graph import Shapes
-from stridewise.planner.derive import Origins
+from stridewise.planner.derivation.derive import Origins
 from stridewise.planner.problem.io_formats import Wanted
 from stridewise.planning import Plan
 from stridewise.targets.cost import Progress

@@ -27,13 +27,13 @@ from stridewise.errors import ExecutionError, InputError, PlanError, describe
 from stridewise.formats import Format
 from stridewise.graph import Graph, Shapes
 from stridewise.planner import Expectations, check
-from stridewise.planner.derive import Origins
+from stridewise.planner.derivation.derive import Origins
 from stridewise.planning import Plan
-from stridewise.runtime.dynamic import DynamicModel
-from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.model import Model, Source
-from stridewise.runtime.simulate import SimulatedModel
-from stridewise.runtime.streams import Streams
+from stridewise.runtime.execution.dynamic import DynamicModel
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.model import Model, Source
+from stridewise.runtime.execution.streams import Streams
+from stridewise.runtime.simulation.simulate import SimulatedModel
 
 __all__ = ["assert_plan", "compile", "load_plan", "plan"]
 

@@ -20,12 +20,12 @@ from stridewise.planner.documents import files
 from stridewise.planner.split import WHOLE
 from stridewise.planning import Plan
 from stridewise.program import KernelStep
-from stridewise.runtime.cache import CostCache, cache_path
-from stridewise.runtime.demand import checked_limit
-from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.fingerprint import differing, fingerprint
-from stridewise.runtime.library import library_info
-from stridewise.runtime.ready import Ready, ReadyModels, checksums, stamp
+from stridewise.runtime.binding.library import library_info
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.lowering.memory_limit import checked_limit
+from stridewise.runtime.store.fingerprint import differing, fingerprint
+from stridewise.runtime.store.stored_models import Ready, ReadyModels, checksums, stamp
+from stridewise.runtime.tuning.cost_cache import CostCache, cache_path
 from stridewise.targets.onednn.target import onednn_cpu
 
 __all__ = ["DEFAULT_LIMIT", "find_ready", "keep_ready"]

@@ -18,21 +18,21 @@ from stridewise.errors import InputError, PlanError, PlanWarning, describe
 from stridewise.graph import Graph, Shapes
 from stridewise.passes import Simplified, passes_for, simplify
 from stridewise.planner import Derived, derive
-from stridewise.planner.derive import Origins
+from stridewise.planner.derivation.derive import Origins
 from stridewise.planner.documents import files
 from stridewise.planner.documents.document import PlanRecord
 from stridewise.planner.problem.io_formats import Wanted, boundary
 from stridewise.planner.questions.winograd_weights import check_weight_limit
 from stridewise.planner.split import WHOLE, Split
 from stridewise.planning import Plan, make_plans
-from stridewise.runtime.cache import CostCache
-from stridewise.runtime.demand import checked_limit, within_limit
-from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.machine import cache_nbytes, this_machine
-from stridewise.runtime.oracle import MeasuringOracle
-from stridewise.runtime.streams import stream_threads
-from stridewise.runtime.tuning import compile_tuned, remembered
-from stridewise.runtime.weights import WeightStore
+from stridewise.runtime.binding.weights import WeightStore
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.streams import stream_threads
+from stridewise.runtime.lowering.memory_limit import checked_limit, within_limit
+from stridewise.runtime.machine.machine import cache_nbytes, this_machine
+from stridewise.runtime.tuning.cost_cache import CostCache
+from stridewise.runtime.tuning.oracle import MeasuringOracle
+from stridewise.runtime.tuning.tuning import compile_tuned, remembered
 from stridewise.targets.cost import KernelOracle, Progress, Roofline
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import ABILITY, onednn_cpu

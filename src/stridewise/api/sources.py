@@ -13,8 +13,8 @@ from stridewise.api.request import Request
 from stridewise.errors import PlanError, describe
 from stridewise.graph import Graph
 from stridewise.passes import passes_for, simplify
-from stridewise.runtime.demand import checked_limit
-from stridewise.runtime.model import Source
+from stridewise.runtime.execution.model import Source
+from stridewise.runtime.lowering.memory_limit import checked_limit
 from stridewise.targets.onednn.target import ABILITY
 
 __all__ = ["source_of"]

@@ -17,12 +17,12 @@ from stridewise.api.plans import compile  # noqa: A004 (the public name)
 from stridewise.api.request import Request
 from stridewise.errors import InputError, describe
 from stridewise.graph import Graph, Shapes
-from stridewise.runtime.dynamic import DynamicModel
-from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.fallback import run_model
-from stridewise.runtime.model import Model, Source
-from stridewise.runtime.verification import Verification
-from stridewise.runtime.verify import input_arrays, verified_rows
+from stridewise.runtime.execution.dynamic import DynamicModel
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.model import Model, Source
+from stridewise.runtime.execution.onnx_runtime import run_model
+from stridewise.runtime.verification.result import Verification
+from stridewise.runtime.verification.verify import input_arrays, verified_rows
 
 __all__ = ["Against", "verify"]
 

@@ -21,7 +21,7 @@ from stridewise.cli.console import OUT, Request, compile_options, streams_option
 from stridewise.cli.peer_streams import SERVERS, open_server, our_server
 from stridewise.cli.peers import PEERS, check_peers, installed, open_peer
 from stridewise.cli.run import random_inputs
-from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.execution.executor import CompiledModel
 
 __all__ = ["Timing", "bench", "compare", "compare_streams", "interleave", "print_timings"]
 

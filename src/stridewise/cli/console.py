@@ -25,7 +25,7 @@ from stridewise.errors import InputError, PlanWarning, describe
 from stridewise.graph import Graph
 from stridewise.graph.extents import is_fixed, parse_shape
 from stridewise.planning import Plan
-from stridewise.runtime.executor import CompiledModel
+from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.targets.target import Accuracy
 
 __all__ = [

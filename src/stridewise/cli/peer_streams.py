@@ -25,7 +25,7 @@ from stridewise.cli.peers import (
     openvino_config,
     openvino_positions,
 )
-from stridewise.runtime.model import Model
+from stridewise.runtime.execution.model import Model
 
 __all__ = ["SERVERS", "Server", "open_server", "our_server"]
 

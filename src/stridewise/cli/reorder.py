@@ -19,7 +19,7 @@ from stridewise.cli.formats import columns, parse_extents
 from stridewise.dtypes import DType, dtype_of
 from stridewise.errors import InputError, ModelError, describe
 from stridewise.formats import Parameters, parse
-from stridewise.runtime.reorder import Reorder
+from stridewise.runtime.reorder.reorder import Reorder
 from stridewise.tensor.desc import TensorDesc
 from stridewise.tensor.quantization import Quantization
 from stridewise.tensor.reorder import Endpoint, pair

@@ -27,11 +27,11 @@ from stridewise.cli.console import (
 from stridewise.errors import InputError, UnknownValueError, describe
 from stridewise.graph import Graph
 from stridewise.ops.geometry import user_format
-from stridewise.runtime.demand import checked_limit
-from stridewise.runtime.executor import CompiledModel
-from stridewise.runtime.inputs import as_array, made_up
-from stridewise.runtime.model import Model
-from stridewise.runtime.reorder import reorder
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.inputs import as_array, made_up
+from stridewise.runtime.execution.model import Model
+from stridewise.runtime.lowering.memory_limit import checked_limit
+from stridewise.runtime.reorder.reorder import reorder
 from stridewise.tensor import TensorDesc
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Parts of a model that another runtime computes: whole clusters of foreign nodes.
 
 The cluster is a serialized model, kept as the last operand, a constant of bytes. What runs it is
-handed in by ``runtime/fallback.py``; nothing here knows which runtime that is.
+handed in by ``runtime/execution/onnx_runtime.py``; nothing here knows which runtime that is.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class Runner:
     def __call__(self, model: Array, inputs: Sequence[Array], where: str) -> Sequence[Array]:
         """Run a cluster once."""
         if self._run is None:
-            raise StridewiseError("nothing runs clusters; import stridewise.runtime.fallback first")
+            raise StridewiseError(
+                "no runtime for clusters; import stridewise.runtime.execution.onnx_runtime"
+            )
         return self._run(model, inputs, where)
 
 

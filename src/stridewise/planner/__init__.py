@@ -1,6 +1,6 @@
 """Planning: what every tensor means, how each is stored, and which kernel computes each node."""
 
-from stridewise.planner.derive import Derived, Provenance, derive
+from stridewise.planner.derivation.derive import Derived, Provenance, derive
 from stridewise.planner.plan import Decision, Pin, PlanData, Reorder
 from stridewise.planner.questions.check import Expectations, check
 from stridewise.planner.questions.diff import NodeChange, PlanDiff

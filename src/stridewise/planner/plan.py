@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from stridewise.formats import Format
 from stridewise.graph import Graph, Refusal
 from stridewise.ops.geometry import user_format
-from stridewise.planner.candidates import Candidate, Candidates, Storages
-from stridewise.planner.derive import Derived
+from stridewise.planner.derivation.derive import Derived
+from stridewise.planner.problem.candidates import Candidate, Candidates, Storages
 from stridewise.planner.problem.formulation import Terms
 from stridewise.planner.split import WHOLE, Split
 from stridewise.targets.machine import Machine

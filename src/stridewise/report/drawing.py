@@ -8,8 +8,8 @@ from typing import Protocol
 
 from stridewise.formats import Format
 from stridewise.graph import Node, Refusal
-from stridewise.planner.candidates import Candidate
 from stridewise.planner.plan import Decision, PlanData, Reorder
+from stridewise.planner.problem.candidates import Candidate
 from stridewise.program import copy_labels, output_labels, reorder_label
 from stridewise.report.data import Choice, Edge, Port, RefusalRow, RegretRow, Vertex
 from stridewise.report.formats import Formats

@@ -3,7 +3,7 @@
 Every format is a sum of one part an axis, so a move is found axis by axis: where both sides
 advance regularly a loop is enough, where one of them turns a corner (a block ends, an axis was
 flattened) the axis falls into pieces. Nests are the products of the pieces. All of it is plain
-data; :mod:`stridewise.runtime.reorder` and the native core run it.
+data; :mod:`stridewise.runtime.reorder.reorder` and the native core run it.
 """
 
 from __future__ import annotations

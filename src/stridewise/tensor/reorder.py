@@ -1,7 +1,7 @@
 """What a reorder is: two descriptions of one tensor, checked, and the reference that moves it.
 
 Bytes go from one format to another; meaning does not change. The fast path is
-:mod:`stridewise.runtime.reorder`; here is what it must agree with, in NumPy.
+:mod:`stridewise.runtime.reorder.reorder`; here is what it must agree with, in NumPy.
 """
 
 from __future__ import annotations

@@ -1,22 +1,23 @@
 """The ONNX frontend: from an ONNX model to a :class:`~stridewise.graph.Graph`, and back.
 
-One room a family of operators, each ending in two tables: from ONNX names to handlers, and from
-our operators to exporters; ``table.py`` is the list of rooms. Only this folder knows the ``onnx``
-package.
+``reading`` parses models and imports graphs, ``handlers`` has one file per family of operators,
+``writing`` exports graphs and annotated plans, ``fallback`` finds the parts for ONNX Runtime. Each
+file of ``handlers`` ends in two tables, from ONNX names to handlers and from operators to
+exporters; ``table.py`` joins them. Only this folder imports the ``onnx`` package.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from stridewise.frontends.onnx.model import ModelFile, import_model
-from stridewise.frontends.onnx.proto import OPSETS
-from stridewise.frontends.onnx.source import read_model
+from stridewise.frontends.onnx.reading.model import ModelFile, import_model
+from stridewise.frontends.onnx.reading.proto import OPSETS
+from stridewise.frontends.onnx.reading.source import read_model
 
 if TYPE_CHECKING:
-    from stridewise.frontends.onnx.annotate import Notes, annotate_model
-    from stridewise.frontends.onnx.census import count_operators
-    from stridewise.frontends.onnx.edit import randomize, rebatch
-    from stridewise.frontends.onnx.export import save_model
+    from stridewise.frontends.onnx.reading.census import count_operators
+    from stridewise.frontends.onnx.writing.annotate import Notes, annotate_model
+    from stridewise.frontends.onnx.writing.edit import randomize, rebatch
+    from stridewise.frontends.onnx.writing.export import save_model
 
 __all__ = [
     "OPSETS",
@@ -32,19 +33,19 @@ __all__ = [
 ]
 
 _LATER = {
-    "Notes": "annotate",
-    "annotate_model": "annotate",
-    "count_operators": "census",
-    "randomize": "edit",
-    "rebatch": "edit",
-    "save_model": "export",
+    "Notes": "writing.annotate",
+    "annotate_model": "writing.annotate",
+    "count_operators": "reading.census",
+    "randomize": "writing.edit",
+    "rebatch": "writing.edit",
+    "save_model": "writing.export",
 }
-"""Rooms for what only few models are needed for; importing a model does not wait for them."""
+"""Modules that only few uses need; importing a model does not load them."""
 
 
 def __getattr__(name: str) -> object:
-    """Import a room when something of it is first wanted."""
-    room = _LATER.get(name)
-    if room is None:
+    """Import a module of ``_LATER`` at its first use."""
+    module = _LATER.get(name)
+    if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{room}"), name)
+    return getattr(import_module(f"{__name__}.{module}"), name)

@@ -1,8 +1,8 @@
-"""The tables of handlers and exporters: all rooms of this folder put together."""
+"""The tables of handlers and exporters: the families of ``handlers`` put together."""
 
 from __future__ import annotations
 
-from stridewise.frontends.onnx import (
+from stridewise.frontends.onnx.handlers import (
     activation,
     along_axis,
     arithmetic,
@@ -30,24 +30,24 @@ from stridewise.frontends.onnx import (
     slice,
     softmax,
 )
-from stridewise.frontends.onnx.importer import Handler
-from stridewise.frontends.onnx.writer import Exporter
+from stridewise.frontends.onnx.reading.importer import Handler
+from stridewise.frontends.onnx.writing.writer import Exporter
 
 __all__ = ["EXPORTERS", "HANDLERS"]
 
-_ROOMS = (
+_FAMILIES = (
     activation, along_axis, arithmetic, cast, concat, constant, conv, conv_transpose, einsum,
     elementwise, functions, group_norm, image, indices, layer_norm, logic, matmul, norm, pool,
     prelu, quantize, reduce, resize, shape, slice, softmax,
 )  # fmt: skip
 
 HANDLERS: dict[str, dict[str, Handler]] = {
-    "": {name: handler for room in _ROOMS for name, handler in room.HANDLERS.items()},
+    "": {name: handler for family in _FAMILIES for name, handler in family.HANDLERS.items()},
     "com.microsoft": quantize.CONTRIB,
 }
 """What each operator becomes, by domain; ONNX's own one has no name."""
 
 EXPORTERS: dict[str, Exporter] = {
-    op: exporter for room in _ROOMS for op, exporter in room.EXPORTERS.items()
+    op: exporter for family in _FAMILIES for op, exporter in family.EXPORTERS.items()
 }
 """What each of our operators becomes in ONNX."""

@@ -18,8 +18,7 @@ from typing import Any, cast
 
 from stridewise.errors import FormatError, ModelError, PlanError, describe
 from stridewise.graph import Graph, Node, Refusal
-from stridewise.planner.candidates import Candidate, Candidates, enumerate_candidates
-from stridewise.planner.derive import Derived
+from stridewise.planner.derivation.derive import Derived
 from stridewise.planner.documents.document import (
     VERSION,
     NodeRecord,
@@ -30,6 +29,7 @@ from stridewise.planner.documents.document import (
 )
 from stridewise.planner.documents.records import decode
 from stridewise.planner.plan import Comparison, Decision, Pin, PlanData, Reorder
+from stridewise.planner.problem.candidates import Candidate, Candidates, enumerate_candidates
 from stridewise.planner.problem.formulation import Terms
 from stridewise.planner.problem.io_formats import Boundary, boundary
 from stridewise.planner.questions.lookup import Offer, offers

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from stridewise.graph import Graph, Node
 from stridewise.ops.geometry import user_format
-from stridewise.planner.candidates import Candidate, Candidates, Move, user_moves
+from stridewise.planner.problem.candidates import Candidate, Candidates, Move, user_moves
 from stridewise.tensor import TensorDesc
 
 __all__ = ["Alone", "each_for_itself"]

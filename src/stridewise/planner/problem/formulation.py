@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node
-from stridewise.planner.candidates import Candidate, Candidates
+from stridewise.planner.problem.candidates import Candidate, Candidates
 from stridewise.planner.problem.io_formats import Boundary
 from stridewise.planner.solver.solve import Choice, Problem, Solution, solve
 from stridewise.targets.kernels import KernelOption

@@ -9,8 +9,8 @@ from typing import Literal
 
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Node
-from stridewise.planner.candidates import Candidate
 from stridewise.planner.plan import PlanData
+from stridewise.planner.problem.candidates import Candidate
 from stridewise.targets.kernels import KernelSpec
 
 __all__ = ["Move", "find_moves", "find_views", "moves_of"]

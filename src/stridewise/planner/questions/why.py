@@ -7,8 +7,8 @@ from math import inf, isinf
 
 from stridewise.errors import PlanError
 from stridewise.graph import Refusal
-from stridewise.planner.candidates import Candidate
 from stridewise.planner.plan import PlanData, Spell
+from stridewise.planner.problem.candidates import Candidate
 from stridewise.planner.questions.lookup import find_node, unknown
 from stridewise.planner.questions.restrict import allowed
 

@@ -69,7 +69,7 @@ class Family:
     Attributes:
         offers: kernels by operator.
         kinds: kinds of kernel by the name that their specs have; the runtime has a factory for
-            each in ``runtime/primitives.py``.
+            each in ``runtime/binding/primitives.py``.
     """
 
     offers: Mapping[str, Offer] = field(default_factory=dict[str, Offer])

@@ -1,0 +1,1 @@
+"""Nodes without a native operator: clusters and the tail that ONNX Runtime computes."""

@@ -1,0 +1,1 @@
+"""Handlers and exporters of ONNX operators, one file per family."""

@@ -1,0 +1,90 @@
+"""Nodes that give constants, and nodes that only pass a value through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from stridewise.frontends.onnx.reading.importer import Handler, Importer
+from stridewise.frontends.onnx.reading.proto import OnnxNode
+from stridewise.frontends.onnx.writing.writer import Exporter, Writer
+from stridewise.graph import Node
+from stridewise.ops.registry import Array
+
+__all__ = ["EXPORTERS", "HANDLERS"]
+
+_BOOLEAN_MASK = 10
+"""Since this opset, the mask of Dropout is boolean."""
+_TRAINING_INPUT = 12
+"""Since this opset, Dropout has an input that turns it on."""
+
+_FORMS: dict[str, Callable[[OnnxNode], Array]] = {
+    "value": lambda node: node.tensor("value"),
+    "value_float": lambda node: np.array(node.number("value_float"), np.float32),
+    "value_floats": lambda node: np.array(node.attrs["value_floats"], np.float32),
+    "value_int": lambda node: np.array(node.integer("value_int"), np.int64),
+    "value_ints": lambda node: np.array(node.integers("value_ints"), np.int64),
+}
+
+
+def _constant(imp: Importer, node: OnnxNode) -> None:
+    form = next((key for key in _FORMS if key in node.attrs), None)
+    if form is None:
+        found = ", ".join(node.attrs) or "no attribute"
+        raise node.error(f"one of {', '.join(_FORMS)}", found, "store it as a dense tensor")
+    imp.define(node.outputs[0], _FORMS[form](node))
+
+
+def _constant_of_shape(imp: Importer, node: OnnxNode) -> None:
+    shape = imp.integers(node, 0, "the shape")
+    value = node.tensor("value") if "value" in node.attrs else np.zeros(1, np.float32)
+    if value.size != 1 or min(shape, default=0) < 0:
+        raise node.error("one value and a shape", f"{value.size} values, shape {list(shape)}")
+    imp.define(node.outputs[0], np.broadcast_to(value.reshape(()), shape))
+
+
+def _shape(imp: Importer, node: OnnxNode) -> None:
+    shape = imp.shape(node.required(0))
+    # A Python slice clamps as ONNX does.
+    part = shape[node.integer("start", 0) : node.integer("end", len(shape))]
+    imp.define(node.outputs[0], np.array(part, np.int64))
+
+
+def _size(imp: Importer, node: OnnxNode) -> None:
+    imp.define(node.outputs[0], np.array(np.prod(imp.shape(node.required(0))), np.int64))
+
+
+def _identity(imp: Importer, node: OnnxNode) -> None:
+    imp.alias(node.outputs[0], node.required(0))
+
+
+def _dropout(imp: Importer, node: OnnxNode) -> None:
+    """Pass the input on; nothing is dropped at inference, nor with a ratio of 0."""
+    x = node.required(0)
+    if node.opset >= _TRAINING_INPUT and node.input(2):
+        training = imp.require_const(node, 2, "training_mode")
+        ratio = imp.require_const(node, 1, "the ratio") if node.input(1) else np.array(0.5)
+        if training.any() and ratio.any():
+            inference = "export the model in evaluation mode"
+            raise node.error("training_mode=false", "true", inference)
+    imp.alias(node.outputs[0], x)
+    if len(node.outputs) > 1 and imp.used(node.outputs[1]):
+        dtype = np.bool_ if node.opset >= _BOOLEAN_MASK else imp.type(x).dtype.numpy
+        imp.define(node.outputs[1], np.broadcast_to(np.ones((), dtype), imp.shape(x)))
+
+
+def _write_identity(writer: Writer, node: Node) -> None:
+    writer.emit(node, "Identity", node.inputs)
+
+
+HANDLERS: dict[str, Handler] = {
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "Dropout": _dropout,
+    "Identity": _identity,
+    "Shape": _shape,
+    "Size": _size,
+}
+
+EXPORTERS: dict[str, Exporter] = {"identity": _write_identity}

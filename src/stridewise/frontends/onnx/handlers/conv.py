@@ -1,0 +1,43 @@
+"""Convolution."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stridewise.frontends.onnx.handlers.window import read_window, write_window
+from stridewise.frontends.onnx.reading.importer import Handler, Importer
+from stridewise.frontends.onnx.reading.proto import OnnxNode
+from stridewise.frontends.onnx.writing.writer import Exporter, Writer
+from stridewise.graph import Attr, Node
+
+__all__ = ["EXPORTERS", "HANDLERS", "conv_attrs"]
+
+
+def conv_attrs(imp: Importer, node: OnnxNode, x: str, w: str) -> Mapping[str, Attr]:
+    """Return the attributes of a convolution of ``x`` with the weights ``w``.
+
+    Raises:
+        ModelError: those of the node do not fit the two.
+    """
+    sizes, kernel = imp.shape(x)[2:], imp.shape(w)[2:]
+    declared = node.integers("kernel_shape", kernel)
+    if declared != kernel:
+        raise node.error(f"kernel_shape {list(declared)} in the weights", list(kernel))
+    window = read_window(node, sizes, kernel)
+    return {**window.attrs, "groups": node.integer("group", 1)}
+
+
+def _conv(imp: Importer, node: OnnxNode) -> None:
+    x, w, bias = node.required(0), node.required(1), node.input(2)
+    attrs = conv_attrs(imp, node, x, w)
+    imp.emit(node, "conv", [x, w, bias] if bias else [x, w], attrs)
+
+
+def _write_conv(writer: Writer, node: Node) -> None:
+    window = write_window(node, writer.shape(node.inputs[1])[2:])
+    writer.emit(node, "Conv", node.inputs, {**window, "group": node.int_attr("groups", 1)})
+
+
+HANDLERS: dict[str, Handler] = {"Conv": _conv}
+
+EXPORTERS: dict[str, Exporter] = {"conv": _write_conv}

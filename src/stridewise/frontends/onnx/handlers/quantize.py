@@ -1,0 +1,279 @@
+"""Quantized tensors: as arithmetic on real numbers, or on integers where ONNX says so.
+
+Constant weights become real numbers at import. Activations are rounded and limited as real numbers,
+then stored as integers; the pass ``skip_integers`` takes that out again where nothing needs it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stridewise.dtypes import DType, dtype_of
+from stridewise.frontends.onnx.handlers.conv import conv_attrs
+from stridewise.frontends.onnx.reading.importer import Handler, Importer, scalar
+from stridewise.frontends.onnx.reading.proto import OnnxNode
+from stridewise.frontends.onnx.reading.tensors import dtype_of_code
+from stridewise.frontends.onnx.writing.writer import Exporter
+from stridewise.ops.element_types import FLOATS
+
+__all__ = ["CONTRIB", "EXPORTERS", "HANDLERS"]
+
+_STORED = ("int8", "uint8", "int16", "uint16")
+_ACCUMULATED = "int32"
+_REAL = "float32"
+"""What stored values and sums are computed in; it holds all of 16 bits."""
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+
+def _as(imp: Importer, node: OnnxNode, role: str, name: str, dtype: str) -> str:
+    """Return a value as another element type."""
+    if imp.type(name).dtype.name == dtype:
+        return name
+    return imp.step(node, f"{role}.{dtype}", "cast", [name], {"to": dtype})
+
+
+def _along(imp: Importer, node: OnnxNode, role: str, name: str, x: str, axis: int) -> str:
+    """Return a scale or zero point in a shape that applies to ``x``.
+
+    One number holds for all elements, a list has one for each index along the axis, and with
+    ``block_size`` a tensor has one for each block along it (source: ONNX, QuantizeLinear).
+
+    Raises:
+        ModelError: its shape is another one.
+    """
+    shape, given = imp.shape(x), imp.shape(name)
+    if node.integer("block_size", 0):
+        return _spread(imp, node, role, name, x, axis)
+    if given in ((), (1,)):
+        return name if given == () else imp.step(node, role, "reshape", [name], {"shape": ()})
+    axis = imp.axis(node, axis, len(shape))
+    if given != shape[axis : axis + 1]:
+        raise node.error(f"one {role}, or {shape[axis]} along axis {axis}", list(given))
+    spread = (*given, *(1,) * (len(shape) - axis - 1))
+    return name if given == spread else imp.step(node, role, "reshape", [name], {"shape": spread})
+
+
+def _spread(imp: Importer, node: OnnxNode, role: str, name: str, x: str, axis: int) -> str:
+    """Return one number an element of what has one a block."""
+    shape, block = imp.shape(x), node.integer("block_size", 0)
+    axis = imp.axis(node, axis, len(shape))
+    blocks = tuple(-(-e // block) if i == axis else e for i, e in enumerate(shape))
+    if block < 0 or imp.shape(name) != blocks:
+        expected = f"a {role} of shape {list(blocks)} for blocks of {block}"
+        raise node.error(expected, list(imp.shape(name)))
+    numbers = imp.constant(f"{node.outputs[0]}/{role}.blocks", np.arange(shape[axis]) // block)
+    return imp.step(node, role, "gather", [name, numbers], {"axis": axis})
+
+
+def _zero(imp: Importer, name: str) -> str:
+    """Return a zero point, ``""`` where it is absent or a constant 0."""
+    data = imp.const(name) if name else None
+    return "" if data is not None and not data.any() else name
+
+
+def _centered(imp: Importer, node: OnnxNode, role: str, name: str, zero: str, dtype: str) -> str:
+    """Return stored values less their zero point, which has a shape that applies, as ``dtype``."""
+    wide, zero = _as(imp, node, role, name, dtype), _zero(imp, zero)
+    if not zero:
+        return wide
+    offset = _as(imp, node, f"{role}.zero", zero, dtype)
+    return imp.step(node, f"{role}.centered", "sub", [wide, offset])
+
+
+def _factors(
+    imp: Importer, node: OnnxNode, role: str, name: str, scale: str, zero: str, axis: int
+) -> list[str]:
+    """Return ``stored - zero point`` and ``scale``, as float32; their product is what is stored."""
+    scale = _as(imp, node, f"{role}.scale", scale, _REAL)
+    scale = _along(imp, node, f"{role}.scale", scale, name, axis)
+    zero = _zero(imp, zero)
+    zero = _along(imp, node, f"{role}.zero", zero, name, axis) if zero else ""
+    # Of 32 bits, float32 holds no difference.
+    wide = "int64" if imp.type(name).dtype.name == _ACCUMULATED and zero else _REAL
+    return [_as(imp, node, role, _centered(imp, node, role, name, zero, wide), _REAL), scale]
+
+
+def _store(
+    imp: Importer, node: OnnxNode, quotient: str, zero: str, dtype: DType, output: int = 0
+) -> None:
+    """Emit ``round(quotient) + zero point``, rounded half to even and saturated.
+
+    Zero points are whole, so the order of rounding and shifting does not matter.
+    """
+    quotient = _as(imp, node, "quotient", quotient, _REAL)
+    shifted = imp.step(node, "rounded", "round", [quotient])
+    if zero:
+        zero = _as(imp, node, "zero", zero, _REAL)
+        shifted = imp.step(node, "shifted", "add", [shifted, zero])
+    limits = np.iinfo(dtype.name)
+    bounds = {"alpha": float(limits.min), "beta": float(limits.max)}
+    clipped = imp.step(node, "clipped", "clip", [shifted], bounds)
+    imp.emit(node, "cast", [clipped], {"to": dtype.name}, output)
+
+
+# --- to stored values and back --------------------------------------------------------------------
+
+
+def _stored_type(imp: Importer, node: OnnxNode) -> DType:
+    """Return the element type that QuantizeLinear gives: that of the zero point, or uint8."""
+    code = node.integer("output_dtype", 0)
+    zero = node.input(2)
+    found = imp.type(zero).dtype if zero else dtype_of("uint8")
+    wanted = dtype_of_code(code, f"{node.where}, attribute 'output_dtype'") if code else found
+    if zero and wanted != found:
+        raise node.error(f"a zero point of dtype {wanted}", found)
+    if wanted.name not in _STORED:
+        raise node.error(f"a result of dtype {', '.join(_STORED)}", wanted)
+    return wanted
+
+
+def _quantize(imp: Importer, node: OnnxNode) -> None:
+    """Source: ONNX, QuantizeLinear: saturate(round(x / scale) + zero point)."""
+    x, scale, dtype = node.required(0), node.required(1), _stored_type(imp, node)
+    code = node.integer("precision", 0)
+    real = imp.type(scale).dtype
+    if code:
+        real = dtype_of_code(code, f"{node.where}, attribute 'precision'")
+    if real.name not in FLOATS:
+        raise node.error("a scale of floats", real)
+    axis = node.integer("axis", 1)
+    x, scale = _as(imp, node, "x", x, real.name), _as(imp, node, "scale", scale, real.name)
+    scale = _along(imp, node, "scale", scale, x, axis)
+    zero = _zero(imp, node.input(2))
+    zero = _along(imp, node, "zero", zero, x, axis) if zero else ""
+    _store(imp, node, imp.step(node, "quotient", "div", [x, scale]), zero, dtype)
+
+
+def _dequantize(imp: Importer, node: OnnxNode) -> None:
+    """Source: ONNX, DequantizeLinear: (x - zero point) * scale."""
+    x, scale, zero = node.required(0), node.required(1), node.input(2)
+    found, result = imp.type(x).dtype, imp.type(scale).dtype
+    code = node.integer("output_dtype", 0)
+    if code:
+        result = dtype_of_code(code, f"{node.where}, attribute 'output_dtype'")
+    if found.name not in (*_STORED, _ACCUMULATED):
+        raise node.error(f"an input of dtype {', '.join((*_STORED, _ACCUMULATED))}", found)
+    if zero and imp.type(zero).dtype != found:
+        raise node.error(f"a zero point of dtype {found}", imp.type(zero).dtype)
+    if result.name not in FLOATS or imp.type(scale).dtype.name not in FLOATS:
+        raise node.error("a scale and a result of floats", result)
+    factors = _factors(imp, node, "x", x, scale, zero, node.integer("axis", 1))
+    if result.name == _REAL:
+        imp.emit(node, "mul", factors)
+    else:
+        real = imp.step(node, "real", "mul", factors)
+        imp.emit(node, "cast", [real], {"to": result.name})
+
+
+def _dynamic(imp: Importer, node: OnnxNode) -> None:
+    """Source: ONNX, DynamicQuantizeLinear: the range of x and 0 onto 0 to 255.
+
+    Where all elements are 0, ONNX divides by 0; the scale is then 1, as in ONNX Runtime.
+    """
+    x = node.required(0)
+    whole = {"axes": tuple(range(len(imp.shape(x)))), "keepdims": 0}
+    nothing, steps = scalar(imp, node, "nothing", 0.0, x), scalar(imp, node, "steps", 255.0, x)
+    high, low = (
+        imp.step(node, op, op, [imp.step(node, reduction, reduction, [x], whole), nothing])
+        for op, reduction in (("maximum", "reduce_max"), ("minimum", "reduce_min"))
+    )
+    span = imp.step(node, "span", "sub", [high, low])
+    some = imp.step(node, "some", "greater", [span, nothing])
+    one = scalar(imp, node, "one", 1.0, x)
+    scale = imp.step(node, "step", "div", [span, steps])
+    scale = imp.step(node, "scale", "where", [some, scale, one])
+    lowest = imp.step(node, "lowest", "div", [imp.step(node, "depth", "neg", [low]), scale])
+    zero = imp.step(node, "zero.rounded", "round", [lowest])
+    zero = imp.step(node, "zero", "clip", [zero], {"alpha": 0.0, "beta": 255.0})
+    _store(imp, node, imp.step(node, "quotient", "div", [x, scale]), zero, dtype_of("uint8"))
+    imp.emit(node, "identity", [scale], output=1)
+    imp.emit(node, "cast", [zero], {"to": "uint8"}, 2)
+
+
+# --- products -------------------------------------------------------------------------------------
+
+
+def _column(imp: Importer, node: OnnxNode, name: str, rank: int) -> str:
+    """Return one number a row in a shape that applies to rows."""
+    shape = imp.shape(name)
+    if not shape or len(shape) == rank:
+        return name
+    return imp.step(node, f"{name}.column", "reshape", [name], {"shape": (*shape, 1)})
+
+
+def _operands(imp: Importer, node: OnnxNode, a: tuple[int, int], b: tuple[int, int]) -> list[str]:
+    """Return the operands of a product, as int32; a and b are places of operand and zero point."""
+    operands: list[str] = []
+    for role, (place, at) in (("a", a), ("b", b)):
+        name, zero = node.required(place), node.input(at)
+        if zero and role == "a":
+            zero = _column(imp, node, zero, len(imp.shape(name)))
+        operands.append(_centered(imp, node, role, name, zero, _ACCUMULATED))
+    return operands
+
+
+def _matmul_integer(imp: Importer, node: OnnxNode) -> None:
+    imp.emit(node, "matmul", _operands(imp, node, (0, 2), (1, 3)))
+
+
+def _qlinear_matmul(imp: Importer, node: OnnxNode) -> None:
+    """Source: ONNX, QLinearMatMul: the scaled product, rounded to even, of what the types hold."""
+    product = imp.step(node, "product", "matmul", _operands(imp, node, (0, 2), (3, 5)))
+    scale = _column(imp, node, node.required(1), len(imp.shape(node.required(0))))
+    factor = imp.step(node, "scales", "mul", [scale, node.required(4)])
+    factor = imp.step(node, "scale", "div", [factor, node.required(6)])
+    product = _as(imp, node, "product", product, imp.type(factor).dtype.name)
+    scaled = imp.step(node, "scaled", "mul", [product, factor])
+    zero = node.required(7)
+    _store(imp, node, scaled, zero, imp.type(zero).dtype)
+
+
+def _conv_integer(imp: Importer, node: OnnxNode) -> None:
+    """Source: ONNX, ConvInteger: padding stands for 0, so it comes behind the zero point."""
+    x, w, zero = node.required(0), node.required(1), node.input(3)
+    attrs = conv_attrs(imp, node, x, w)
+    zero = _along(imp, node, "w.zero", zero, w, 0) if zero else ""
+    x = _centered(imp, node, "x", x, node.input(2), _ACCUMULATED)
+    imp.emit(node, "conv", [x, _centered(imp, node, "w", w, zero, _ACCUMULATED)], attrs)
+
+
+def _qlinear_conv(imp: Importer, node: OnnxNode) -> None:
+    """Source: ONNX, QLinearConv; computed on what the stored values stand for.
+
+    A bias has the scales of x and w multiplied, and the zero point 0.
+    """
+    (x, x_scale, x_zero), (w, w_scale, w_zero), (scale, zero) = (
+        tuple(node.required(place) for place in range(first, last))
+        for first, last in ((0, 3), (3, 6), (6, 8))
+    )
+    attrs = conv_attrs(imp, node, x, w)
+    stored = [("x", x, x_scale, x_zero, 1), ("w", w, w_scale, w_zero, 0)]
+    if node.input(8):
+        factor = imp.step(node, "bias.scale", "mul", [x_scale, w_scale])
+        stored.append(("bias", node.input(8), factor, "", 0))
+    operands = [
+        imp.step(node, f"{item[0]}.real", "mul", _factors(imp, node, *item)) for item in stored
+    ]
+    result = imp.step(node, "conv", "conv", operands, attrs)
+    quotient = imp.step(node, "quotient", "div", [result, scale])
+    _store(imp, node, quotient, _zero(imp, zero), imp.type(zero).dtype)
+
+
+HANDLERS: dict[str, Handler] = {
+    "ConvInteger": _conv_integer,
+    "DequantizeLinear": _dequantize,
+    "DynamicQuantizeLinear": _dynamic,
+    "MatMulInteger": _matmul_integer,
+    "QLinearConv": _qlinear_conv,
+    "QLinearMatMul": _qlinear_matmul,
+    "QuantizeLinear": _quantize,
+}
+
+EXPORTERS: dict[str, Exporter] = {}
+
+CONTRIB: dict[str, Handler] = {
+    name: HANDLERS[name] for name in ("DequantizeLinear", "QuantizeLinear")
+}
+"""What ONNX Runtime has in a domain of its own for models of older opsets, and means the same."""

@@ -1,0 +1,105 @@
+"""Windows that slide over spatial axes: explicit padding from ``auto_pad`` and ``ceil_mode``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stridewise.frontends.onnx.reading.proto import OnnxNode
+from stridewise.frontends.onnx.writing.writer import OnnxValue
+from stridewise.graph import Attr, Node
+
+__all__ = ["Window", "extend_to_ceil", "read_window", "write_window"]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A sliding window with all its parameters explicit, one for each spatial axis."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    @property
+    def attrs(self) -> dict[str, Attr]:
+        """The attributes of our operators, without the kernel."""
+        pads = self.begins + self.ends
+        return {"strides": self.strides, "dilations": self.dilations, "pads": pads}
+
+
+def read_window(node: OnnxNode, sizes: tuple[int, ...], kernel: tuple[int, ...]) -> Window:
+    """Return the window of a node over an input of the given spatial extents.
+
+    Raises:
+        ModelError: the parameters don't have one entry for each spatial axis, or make no sense.
+    """
+    rank = len(sizes)
+    strides = node.integers("strides", (1,) * rank)
+    dilations = node.integers("dilations", (1,) * rank)
+    pads = node.integers("pads", (0,) * (2 * rank))
+    if not len(kernel) == len(strides) == len(dilations) == rank or len(pads) != 2 * rank:
+        found = f"kernel {kernel}, strides {strides}, dilations {dilations}, pads {pads}"
+        raise node.error(f"parameters for {rank} spatial axes", found)
+    if min((*kernel, *strides, *dilations), default=1) < 1 or min(pads, default=0) < 0:
+        found = f"kernel {kernel}, strides {strides}, dilations {dilations}, pads {pads}"
+        raise node.error("positive kernel, strides and dilations, pads of 0 or more", found)
+    mode = node.text("auto_pad", "NOTSET")
+    if mode in ("SAME_UPPER", "SAME_LOWER"):
+        begins, ends = _same(sizes, kernel, strides, dilations, lower=mode == "SAME_LOWER")
+    elif mode == "VALID":
+        begins = ends = (0,) * rank
+    elif mode == "NOTSET":
+        begins, ends = pads[:rank], pads[rank:]
+    else:
+        raise node.error("auto_pad NOTSET, SAME_UPPER, SAME_LOWER or VALID", mode)
+    return Window(kernel, strides, dilations, begins, ends)
+
+
+def _same(
+    sizes: tuple[int, ...],
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    *,
+    lower: bool,
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Pad so that the result has ceil(size / stride) elements; the odd one goes to one side."""
+    small: list[int] = []
+    large: list[int] = []
+    for size, extent, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
+        reach = (extent - 1) * dilation + 1
+        total = max((-(-size // stride) - 1) * stride + reach - size, 0)
+        small.append(total // 2)
+        large.append(total - total // 2)
+    return (tuple(large), tuple(small)) if lower else (tuple(small), tuple(large))
+
+
+def extend_to_ceil(window: Window, sizes: tuple[int, ...]) -> Window:
+    """Return the window with end pads such that rounding down gives what ``ceil_mode`` asks for.
+
+    A window that would start in the padding at the end is dropped (source: ONNX, MaxPool).
+    """
+    ends: list[int] = []
+    for axis, size in enumerate(sizes):
+        reach = (window.kernel[axis] - 1) * window.dilations[axis] + 1
+        stride, begin, end = window.strides[axis], window.begins[axis], window.ends[axis]
+        count = -(-(size + begin + end - reach) // stride) + 1
+        if (count - 1) * stride >= size + begin:
+            count -= 1
+        if count != (size + begin + end - reach) // stride + 1:
+            end = (count - 1) * stride + reach - size - begin
+        ends.append(end)
+    return Window(window.kernel, window.strides, window.dilations, window.begins, tuple(ends))
+
+
+def write_window(node: Node, kernel: tuple[int, ...]) -> dict[str, OnnxValue]:
+    """Return the ONNX attributes of a node's window; pads are always explicit."""
+    ones = (1,) * len(kernel)
+    attrs: dict[str, OnnxValue] = {
+        "kernel_shape": kernel,
+        "strides": node.ints_attr("strides", ones),
+        "pads": node.ints_attr("pads", (0,) * (2 * len(kernel))),
+    }
+    dilations = node.ints_attr("dilations", ones)
+    return attrs if dilations == ones else {**attrs, "dilations": dilations}

@@ -1,0 +1,1 @@
+"""Reading ONNX models: files, protobuf messages, the import of a graph."""

@@ -1,0 +1,222 @@
+"""Computing nodes whose inputs are all constants.
+
+Most constant nodes go through the handlers: their operators are evaluated as soon as all operands
+are known. The table here has the rest that shape arithmetic needs, mostly on integers and
+booleans. What neither knows is left to ONNX's reference implementation, which is slow to import.
+
+Before anything is computed its size is known and taken out of the importer's budget. The reference
+implementation may take any time and memory for its attributes and data, so it only gets operators
+whose work is known to grow with the sizes of inputs and results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import ceil, isfinite, prod
+from typing import Any, cast
+
+import numpy as np
+from onnx import ModelProto, helper, numpy_helper, shape_inference
+
+from stridewise.errors import ModelError, UnsupportedError
+from stridewise.frontends.onnx.reading.importer import Importer
+from stridewise.frontends.onnx.reading.proto import OnnxNode
+from stridewise.ops.effort import Effort
+from stridewise.ops.registry import Array
+
+__all__ = ["by_reference", "fold"]
+
+Fold = Callable[[OnnxNode, list[Array]], Array]
+
+
+def _range_count(x: list[Array]) -> int:
+    """Return how many elements a range has.
+
+    Raises:
+        ArithmeticError: it has no end.
+    """
+    start, limit, delta = (item.reshape(()).item() for item in x)
+    if not all(isfinite(item) for item in (start, limit, delta)):
+        raise ArithmeticError("a range without an end")
+    steps = -((start - limit) // delta) if isinstance(delta, int) else ceil((limit - start) / delta)
+    return max(int(steps), 0)
+
+
+def _range(_node: OnnxNode, x: list[Array]) -> Array:
+    start, limit, delta = (item.reshape(()).item() for item in x)
+    return np.arange(start, limit, delta, dtype=x[0].dtype)
+
+
+_FOLDS: dict[str, Fold] = {
+    "Range": _range,
+}
+
+
+def _operands(importer: Importer, node: OnnxNode) -> list[Array]:
+    found = [importer.const(name) for name in node.inputs if name]
+    return [item for item in found if item is not None]
+
+
+def _effort(node: OnnxNode, x: list[Array]) -> Effort:
+    """Return what computing a node of the table takes."""
+    count = _range_count(x) if node.op_type == "Range" else _broadcast_count(x)
+    return Effort(count * max(item.itemsize for item in x), count)
+
+
+def _broadcast_count(x: list[Array]) -> int:
+    """Return the number of elements of operands that are broadcast to one another."""
+    rank = max(item.ndim for item in x)
+    shapes = [(1,) * (rank - item.ndim) + item.shape for item in x]
+    return prod(max(extents) for extents in zip(*shapes, strict=True))
+
+
+def fold(importer: Importer, node: OnnxNode) -> bool:
+    """Compute a node of constants by the table; return False where the table doesn't know it.
+
+    Raises:
+        MemoryLimitError: the result is too large.
+    """
+    function = _FOLDS.get(node.op_type)
+    if function is None:
+        return False
+    operands = _operands(importer, node)
+    importer.spend(node.where, _effort(node, operands))
+    importer.define(node.outputs[0], np.asarray(function(node, operands)))
+    return True
+
+
+# --- by ONNX's reference implementation -----------------------------------------------------------
+
+_VECTORIZED = frozenset(
+    {
+    "Abs", "Acos", "Acosh", "Add", "And", "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atanh",
+    "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "CastLike", "Ceil",
+    "Celu", "Clip", "Concat", "Cos", "Cosh", "DepthToSpace", "DequantizeLinear", "Div", "Elu",
+    "Equal", "Erf", "Exp", "Expand", "EyeLike", "Flatten", "Floor", "Gather", "Gelu", "Greater",
+    "GreaterOrEqual", "HardSigmoid", "HardSwish", "Hardmax", "Identity", "IsInf", "IsNaN",
+    "LeakyRelu", "Less", "LessOrEqual", "Log", "LogSoftmax", "Max", "Mean", "Min", "Mish", "Mod",
+    "Mul", "Neg", "Not", "Or", "PRelu", "Pow", "QuantizeLinear", "Reciprocal", "ReduceL1",
+    "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
+    "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Reshape", "Round", "Selu", "Shape",
+    "Sigmoid", "Sign", "Sin", "Sinh", "Size", "Slice", "Softmax", "Softplus", "Softsign",
+    "SpaceToDepth", "Split", "Sqrt", "Squeeze", "Sub", "Sum", "Swish", "Tan", "Tanh",
+    "ThresholdedRelu", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor",
+    }
+)  # fmt: skip
+"""Operators that are a few calls of NumPy, and whose results have a size that types and small
+constants tell."""
+_LOOPS = frozenset(
+    {
+    "Compress", "GatherElements", "GatherND", "NonZero", "OneHot", "ScatterElements", "ScatterND",
+    "TopK", "Unique",
+    }
+)  # fmt: skip
+"""Operators that are loops of Python over elements, or whose results depend on data."""
+_SAME = frozenset({"CumProd", "CumSum"})
+"""Operators whose result is like their first input, which shape inference does not tell."""
+_LOOP_COST = 256
+"""What a step of such a loop costs, beside an operation of NumPy."""
+_SMALL = 1024
+"""Elements of constants that shape inference may look into, such as shapes and repeats."""
+
+
+def _single_node(node: OnnxNode, feeds: dict[str, Array]) -> ModelProto:
+    """Return a model of one node; inputs have types, and small ones their data, too."""
+    results = [name for name in node.outputs if name]
+    graph = helper.make_graph(
+        [node.proto],
+        "constant",
+        [
+            helper.make_tensor_value_info(name, _code(data), list(data.shape))
+            for name, data in feeds.items()
+        ],
+        [helper.make_empty_tensor_value_info(name) for name in results],
+        [
+            numpy_helper.from_array(np.ascontiguousarray(data), name)
+            for name, data in feeds.items()
+            if data.size <= _SMALL
+        ],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", node.opset)])
+
+
+def _code(data: Array) -> int:
+    return int(helper.np_dtype_to_tensor_dtype(data.dtype))
+
+
+def _reference_effort(node: OnnxNode, feeds: dict[str, Array]) -> Effort:
+    """Return what the reference implementation takes.
+
+    Raises:
+        UnsupportedError: that is not known.
+    """
+    given = sum(data.size for data in feeds.values())
+    if node.op_type in _SAME:
+        return Effort(8 * given, 2 * given)
+    if node.op_type in _LOOPS:
+        depth = feeds[node.inputs[1]] if node.op_type == "OneHot" else None
+        factor = 1 if depth is None else max(int(depth.reshape(-1)[0]), 1)
+        axes = max((data.ndim for data in feeds.values()), default=0) + 1
+        count = given * factor * axes
+        return Effort(8 * count, _LOOP_COST * count)
+    if node.op_type not in _VECTORIZED:
+        raise _unsupported(
+            node, "an operator that can be computed at import", f"{node.op_type!r} of constants"
+        )
+    model = shape_inference.infer_shapes(_single_node(node, feeds), data_prop=True)
+    count = 0
+    for info in model.graph.output:
+        tensor = info.type.tensor_type
+        if not tensor.HasField("shape") or not all(
+            dim.HasField("dim_value") for dim in tensor.shape.dim
+        ):
+            raise _unsupported(
+                node, "a result whose size is known before", "one that depends on data"
+            )
+        count += prod(max(int(dim.dim_value), 0) for dim in tensor.shape.dim)
+    return Effort(8 * count, given + count)
+
+
+def _unsupported(node: OnnxNode, expected: str, found: str) -> UnsupportedError:
+    """Return why a node of constants is not computed at import; another runtime may know how."""
+    return node.unsupported(
+        expected, found, "fold the node before the import", f"expected {expected}, found {found}"
+    )
+
+
+def _refused(node: OnnxNode, error: Exception) -> UnsupportedError:
+    text = " ".join(str(error).split()).removesuffix(".") or type(error).__name__
+    return _unsupported(node, "constant inputs that ONNX's reference implementation takes", text)
+
+
+def by_reference(importer: Importer, node: OnnxNode) -> None:
+    """Compute a node of constants by ONNX's reference implementation.
+
+    Raises:
+        UnsupportedError: it doesn't know the operator either, or refuses the inputs, or how much
+            work that is, is not known. The model may be valid all the same.
+        MemoryLimitError: the result is too large.
+    """
+    from onnx.reference import ReferenceEvaluator  # noqa: PLC0415 (takes half a second)
+
+    names = sorted({name for name in node.inputs if name})
+    results = [name for name in node.outputs if name]
+    known = {name: importer.const(name) for name in names}
+    feeds = {name: data for name, data in known.items() if data is not None}
+    try:
+        wanted = _reference_effort(node, feeds)
+    except ModelError:
+        raise
+    except Exception as error:
+        raise _refused(node, error) from error
+    importer.spend(node.where, wanted)
+    model = _single_node(node, feeds)
+    try:
+        evaluator = cast("Any", ReferenceEvaluator(model))
+        found: list[object] = evaluator.run(results, feeds)
+    except Exception as error:  # its operators raise whatever NumPy and Python do
+        raise _refused(node, error) from error
+    for name, value in zip(results, found, strict=True):
+        if not isinstance(value, np.ndarray | np.generic):
+            raise node.error(f"a tensor as {name!r}", type(value).__name__)
+        importer.define(name, np.asarray(cast("Array", value)))

@@ -1,0 +1,528 @@
+"""The state of one import: which ONNX name is which value, and what is known already.
+
+Handlers see an :class:`OnnxNode` and an :class:`Importer`. They refer to values by ONNX names, or
+by names that the importer gave them for intermediate results. A name is one of three things: a
+constant (kept out of the graph until a node reads it), another spelling of an earlier value, or a
+value of the graph. Nodes whose operands are all constants are computed at once, so shape
+arithmetic never reaches the graph.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from onnx import ModelProto, TensorProto
+
+from stridewise.dtypes import dtype_of
+from stridewise.errors import (
+    GraphError,
+    MemoryLimitError,
+    ModelError,
+    UnknownValueError,
+    describe,
+)
+from stridewise.frontends.onnx.reading.proto import OnnxNode, reads_of
+from stridewise.frontends.onnx.reading.tensors import TensorReader
+from stridewise.graph import Attr, Graph, Node, Tail, TensorType
+from stridewise.ops import GraphBuilder, evaluate, infer
+from stridewise.ops.demand import spelled
+from stridewise.ops.effort import Budget, Effort, effort, nbytes
+from stridewise.ops.fallback import OP as FALLBACK
+from stridewise.ops.registry import Array
+
+__all__ = ["MAX_WINDOW", "Handler", "Importer", "scalar", "tensor_type"]
+
+_UNSORTED = "sort the nodes so that each comes after the ones it reads; a cycle cannot be imported"
+
+
+_WINDOW = ("dilations", "kernel", "output_padding", "pads", "strides")
+MAX_WINDOW = 2**31 - 1
+"""Greatest parameter of a window; those of sensible models are far from it, and kernels count in
+64 bits."""
+
+
+_MOST_ELEMENTS = 64
+"""Of an input whose value may be asked for before the import: shapes, axes, pads, scales."""
+
+
+def tensor_type(array: Array) -> TensorType:
+    """Return the type of an array."""
+    return TensorType(dtype_of(array.dtype), array.shape)
+
+
+class Importer:
+    """Collects the graph; the methods are what handlers may do.
+
+    Attributes:
+        builder: the graph so far.
+        rebatched: pairs of the batch that the model was written for and the one asked for.
+        budget: what computing constants may still take.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: ModelProto,
+        reader: TensorReader,
+        memory_limit: int | None = None,
+        outputs: Sequence[str] | None = None,
+    ) -> None:
+        """Start from the initializers and names of a model; its inputs are added next.
+
+        Args:
+            name: of the graph.
+            model: where initializers and names are from.
+            reader: reads the initializers.
+            memory_limit: bytes that a value may have; None for any number.
+            outputs: what the graph shall give; by default what the model does.
+        """
+        graph = model.graph
+        self.builder = GraphBuilder(name)
+        self.rebatched: set[tuple[int, int]] = set()
+        self.budget = Budget()
+        self._limit = memory_limit
+        self._reader = reader
+        self._initializers: dict[str, TensorProto] = {item.name: item for item in graph.initializer}
+        self._constants: dict[str, Array] = {}
+        self._spellings: dict[str, str] = {}
+        self._values: dict[str, str] = {}
+        given = tuple(item.name for item in graph.output)
+        self._outputs = given if outputs is None else tuple(outputs)
+        self._reads = {name for node in graph.node for name in reads_of(node)} | set(given)
+        self._node_names = Counter(node.name for node in graph.node)
+        self._reserved = self._reads.union(self._initializers)
+        for node in graph.node:
+            self._reserved.update(node.output)
+
+    # --- asking ---------------------------------------------------------------------------------
+
+    def _resolve(self, name: str) -> str:
+        return self._spellings.get(name, name)
+
+    def const(self, name: str) -> Array | None:
+        """Return the data of a constant, None for any other value.
+
+        Raises:
+            ModelError: the data cannot be read.
+        """
+        name = self._resolve(name)
+        found = self._constants.get(name)
+        if found is None and name in self._initializers:
+            found = self._reader.initializer(self._initializers[name])
+            self._constants[name] = found
+            self.budget.grow(found.nbytes)
+        return found
+
+    def initializer(self, name: str) -> TensorProto | None:
+        """Return an initializer as the file has it, None for any other value."""
+        return self._initializers.get(self._resolve(name))
+
+    def require_const(self, node: OnnxNode, index: int, what: str) -> Array:
+        """Return the data of an input that must be a constant.
+
+        Raises:
+            ModelError: it is absent, or computed from the inputs of the model.
+        """
+        name = node.required(index)
+        found = self.const(name)
+        if found is None:
+            # V is NumPy's kind of bfloat16.
+            inputs = self.small_sources((name,), "biufV")
+            if inputs:
+                raise _unknown_value(node, what, inputs)
+            raise node.error(
+                f"{what} to be constant",
+                f"{name!r}, which depends on the model's inputs",
+                "export the model with fixed shapes and parameters",
+            )
+        return found
+
+    def small_sources(self, names: Sequence[str], kinds: str) -> tuple[str, ...]:
+        """Return the inputs of the model that some values depend on, if all of them are small.
+
+        Their values may then be asked for. Where any is large, or of a dtype whose kind is not in
+        ``kinds``, the answer is ().
+        """
+        computed = [self._values.get(self._resolve(name), "") for name in names if name]
+        found = self.builder.sources([name for name in computed if name])
+        for name in found:
+            type_ = self.builder.type(name)
+            small = len(type_.shape) <= 1 and nbytes((type_,)) <= (
+                _MOST_ELEMENTS * type_.dtype.itemsize
+            )
+            if not small or type_.dtype.numpy.kind not in kinds:
+                return ()
+        return found
+
+    def integers(self, node: OnnxNode, index: int, what: str) -> tuple[int, ...]:
+        """Return a constant input that is a list of integers, like axes or a shape.
+
+        Raises:
+            ModelError: it is not a constant, or not integers.
+        """
+        data = self.require_const(node, index, what)
+        if data.dtype.kind not in "iu":
+            raise node.error(f"{what} to be integers", data.dtype)
+        return tuple(int(item) for item in data.reshape(-1))
+
+    def type(self, name: str) -> TensorType:
+        """Return the type of a value."""
+        data = self.const(name)
+        if data is not None:
+            return tensor_type(data)
+        return self.builder.type(self._values[self._resolve(name)])
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a value."""
+        return self.type(name).shape
+
+    def known(self, name: str) -> bool:
+        """Return whether something has defined the name."""
+        resolved = self._resolve(name)
+        return any(resolved in table for table in (self._values, self._constants)) or (
+            resolved in self._initializers
+        )
+
+    def used(self, name: str) -> bool:
+        """Return whether a node reads the value, or the caller gets it."""
+        return bool(name) and name in self._reads
+
+    def all_constant(self, node: OnnxNode) -> bool:
+        """Return whether a node has inputs, and all of them are constants."""
+        names = [name for name in node.inputs if name]
+        return bool(names) and all(
+            self._resolve(name) in self._constants or self._resolve(name) in self._initializers
+            for name in names
+        )
+
+    def axis(self, node: OnnxNode, axis: int, rank: int) -> int:
+        """Return an axis counted from the front.
+
+        Raises:
+            ModelError: there is no such axis.
+        """
+        if not -rank <= axis < rank:
+            raise node.error(f"an axis from {-rank} to {rank - 1}", axis)
+        return axis + rank if axis < 0 else axis
+
+    def check_inputs(self, node: OnnxNode) -> None:
+        """Check that a node reads only values that are there.
+
+        Raises:
+            ModelError: an input is defined later, or nowhere.
+        """
+        self.check_names(node, [name for name in node.inputs if name])
+
+    def check_names(self, node: OnnxNode, names: Sequence[str]) -> None:
+        """Check that values which a node reads, or its subgraphs, are there.
+
+        Raises:
+            ModelError: one is defined later, or nowhere.
+        """
+        for name in names:
+            if not self.known(name):
+                raise node.error("inputs that are defined before it", repr(name), _UNSORTED)
+
+    def only_first_output(self, node: OnnxNode, why: str) -> None:
+        """Check that nobody reads any output but the first.
+
+        Raises:
+            ModelError: somebody does.
+        """
+        for name in node.outputs[1:]:
+            if self.used(name):
+                raise node.error(f"no use of output {name!r}", "one", why)
+
+    # --- defining -------------------------------------------------------------------------------
+
+    def _claim(self, name: str) -> str:
+        if not name or self.known(name):
+            raise ModelError(
+                describe(
+                    "model",
+                    expected="each value to be defined once",
+                    found=f"another definition of {name!r}" if name else "a result without a name",
+                )
+            )
+        return name
+
+    def _fresh(self, hint: str) -> str:
+        name, number = hint, 0
+        while name in self._reserved or self.known(name):
+            number += 1
+            name = f"{hint}.{number}"
+        return name
+
+    def add_input(self, name: str, type_: TensorType) -> None:
+        """Declare an input of the graph.
+
+        Raises:
+            MemoryLimitError: it is larger than all the memory that there is.
+        """
+        self._claim(name)
+        self.check_size(f"input {name!r}", type_)
+        self._values[name] = self.builder.input(name, type_.shape, type_.dtype)
+
+    def add_value(self, name: str, data: Array) -> None:
+        """Take an input of the model for a constant, as its value is known."""
+        self._constants[self._claim(name)] = data
+
+    def define(self, name: str, data: Array) -> str:
+        """Give a result a constant value; a result that nobody wants is dropped.
+
+        Raises:
+            MemoryLimitError: together with what was computed before it is too large.
+        """
+        if name:
+            found = tensor_type(data)  # refuses dtypes that we don't know
+            # Where one element stands for many, it takes no memory before it is packed as a weight.
+            if 0 not in data.strides:
+                self.spend(f"value {name!r}", Effort(nbytes((found,)), 0))
+            self.check_size(f"value {name!r}", found)
+            self._constants[self._claim(name)] = data
+        return name
+
+    def spend(self, where: str, wanted: Effort) -> None:
+        """Take an effort out of the budget for constants.
+
+        Raises:
+            MemoryLimitError: it is more than is left.
+        """
+        if not self.budget.take(wanted):
+            raise MemoryLimitError(
+                describe(
+                    where,
+                    expected=f"constants that take at most {spelled(self.budget.nbytes)} and "
+                    f"{self.budget.operations} operations more to compute",
+                    found=f"{spelled(wanted.nbytes)} and {wanted.operations} operations",
+                    fix="store the result in the model, or compute it from an input",
+                )
+            )
+
+    def check_size(self, where: str, type_: TensorType) -> None:
+        """Check that a value by itself fits into memory.
+
+        Raises:
+            MemoryLimitError: it does not.
+        """
+        size = nbytes((type_,))
+        if self._limit is not None and size > self._limit:
+            raise MemoryLimitError(
+                describe(
+                    where,
+                    expected=f"at most {spelled(self._limit)} of memory",
+                    found=f"{type_}, which is {spelled(size)}",
+                    fix="give smaller shapes, or a higher memory_limit",
+                )
+            )
+
+    def preset(self, constants: Mapping[str, Array]) -> None:
+        """Define results that an earlier import of the same model has computed."""
+        self._constants |= constants
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Undefine what a handler may have defined of a node before it refused it."""
+        for name in names:
+            for table in (self._values, self._constants, self._spellings):
+                table.pop(name, None)
+
+    def assume(self, name: str, type_: TensorType) -> None:
+        """Define a result of which nothing but the type is known yet."""
+        nothing = np.zeros(0, np.uint8)
+        attrs = {"nodes": (name,), "operators": ("",), "reasons": ("",), "types": (str(type_),)}
+        self._claim(name)
+        (value,) = self.builder.node(FALLBACK, [self.builder.constant(nothing)], attrs)
+        self._values[name] = value
+        self.check_size(f"value {name!r}", type_)
+
+    def fallback(
+        self,
+        name: str,
+        inputs: Sequence[str],
+        model: Array,
+        attrs: Mapping[str, Attr],
+        outputs: Sequence[str],
+    ) -> None:
+        """Add a part of the model that another runtime computes.
+
+        Args:
+            name: of the node.
+            inputs: names of what it reads; no constants.
+            model: the part, serialized.
+            attrs: what is in it, why, and the types of its outputs.
+            outputs: names of what it gives.
+
+        Raises:
+            MemoryLimitError: an output is larger than all the memory that there is.
+        """
+        for result in outputs:
+            self._claim(result)
+        content = self.builder.constant(model, self._fresh(f"{outputs[0]}/model"))
+        names = [self._materialize(item) for item in inputs]
+        found = self.builder.node(FALLBACK, [*names, content], attrs, name=name, outputs=outputs)
+        for result in found:
+            self._values[result] = result
+            self.check_size(f"value {result!r}", self.builder.type(result))
+
+    def constant(self, hint: str, data: Array) -> str:
+        """Add a constant of our own and return its name."""
+        return self.define(self._fresh(hint), data)
+
+    def alias(self, name: str, source: str) -> None:
+        """Make a result another name of an earlier value; no node is needed."""
+        if name:
+            self._spellings[self._claim(name)] = self._resolve(source)
+
+    def step(
+        self,
+        node: OnnxNode,
+        role: str,
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr] | None = None,
+    ) -> str:
+        """Add an intermediate operation of a node and return the name of its result."""
+        base = next(name for name in node.outputs if name)
+        name = self._fresh(f"{base}/{role}")
+        return self._add(name, (name,), op, inputs, attrs or {})
+
+    def emit(
+        self,
+        node: OnnxNode,
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr] | None = None,
+        output: int = 0,
+    ) -> None:
+        """Add the operation that gives an output of a node, unless nobody wants it."""
+        result = node.outputs[output] if output < len(node.outputs) else ""
+        if not result:
+            return
+        own = node.name if output == 0 and self._node_names[node.name] == 1 else ""
+        self._add(own or result, (result,), op, inputs, attrs or {})
+
+    def emit_all(
+        self,
+        node: OnnxNode,
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr],
+        count: int,
+    ) -> None:
+        """Add the operation that gives all ``count`` outputs of a node, wanted or not."""
+        first = next(name for name in node.outputs if name)
+        given = (*node.outputs, *("",) * (count - len(node.outputs)))
+        results = tuple(
+            name or self._fresh(f"{first}/output{index}") for index, name in enumerate(given)
+        )
+        own = node.name if self._node_names[node.name] == 1 else ""
+        self._add(own or first, results, op, inputs, attrs)
+
+    def _add(
+        self,
+        name: str,
+        results: tuple[str, ...],
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr],
+    ) -> str:
+        """Compute an operation of constants, or add it to the graph; return the first result."""
+        if self._compute(name, results, op, inputs, attrs):
+            return results[0]
+        for result in results:
+            self._claim(result)
+        for key in _WINDOW:
+            wide = attrs.get(key)
+            items = wide if isinstance(wide, tuple) else ()
+            if any(isinstance(item, int) and item > MAX_WINDOW for item in items):
+                found = f"{key} {wide}"
+                raise GraphError(
+                    describe(f"node {name!r}", expected=f"at most {MAX_WINDOW}", found=found)
+                )
+        names = [self._materialize(item) if item else "" for item in inputs]
+        added = self.builder.node(op, names, attrs, name=name, outputs=results)
+        for result, value in zip(results, added, strict=True):
+            self._values[result] = value
+            self.check_size(f"value {result!r}", self.builder.type(value))
+        return results[0]
+
+    def _compute(
+        self,
+        name: str,
+        results: tuple[str, ...],
+        op: str,
+        inputs: Sequence[str],
+        attrs: Mapping[str, Attr],
+    ) -> bool:
+        """Compute an operation if all operands are constants, and it does not take too much."""
+        operands = [self.const(item) if item else None for item in inputs]
+        if not any(inputs) or any(
+            item and data is None for item, data in zip(inputs, operands, strict=True)
+        ):
+            return False
+        node = Node(name, op, tuple(inputs), results, tuple(sorted(attrs.items())))
+        types = tuple(None if item is None else tensor_type(item) for item in operands)
+        if not self.budget.take(effort(node, types, infer(node, types))):
+            return False
+        for result, data in zip(results, evaluate(node, operands), strict=True):
+            self._constants[self._claim(result)] = data
+        return True
+
+    def _materialize(self, name: str) -> str:
+        """Return the graph's name of a value, adding a constant when it is first read."""
+        name = self._resolve(name)
+        found = self._values.get(name)
+        if found is None:
+            data = self.const(name)
+            if data is None:
+                raise GraphError(f"value {name!r} is not defined")
+            # The name of an output stays free for the node that gives the output.
+            hint = f"{name}/value" if name in self._outputs else name
+            hint = hint if hint == name else self._fresh(hint)
+            found = self._values[name] = self.builder.constant(data, hint)
+        return found
+
+    def finish(self, tail: Tail | None = None) -> Graph:
+        """Return the graph with the model's outputs, or those that the tail reads.
+
+        An output that is another name of a value, or a constant, gets a node ``identity``.
+
+        Raises:
+            ModelError: an output is defined nowhere.
+        """
+        for name in dict.fromkeys(self._outputs):
+            if not self.known(name):
+                raise ModelError(
+                    describe(f"output {name!r}", expected="a node that gives it", found="none")
+                )
+            if name in self._spellings or self.const(name) is not None:
+                self.builder.op("identity", [self._materialize(name)], name=name, output=name)
+        return self.builder.build(self._outputs, tail)
+
+
+Handler = Callable[[Importer, OnnxNode], None]
+"""Adds what one ONNX node means to the graph.
+
+Raises ModelError for what is not supported; a GraphError of the builder is turned into one.
+"""
+
+
+def _unknown_value(node: OnnxNode, what: str, inputs: tuple[str, ...]) -> UnknownValueError:
+    names = " and ".join(map(repr, inputs))
+    examples = ", ".join(f"{name!r}: [...]" for name in inputs)
+    message = describe(
+        node.where,
+        expected=f"{what} to be known before the model is planned",
+        found=f"what depends on the value of input {names}",
+        fix=f"give it: values={{{examples}}}, or on the command line --value {inputs[0]}=1,2; "
+        "or call stridewise.compile, whose model takes it with each call",
+    )
+    return UnknownValueError(message, inputs)
+
+
+def scalar(imp: Importer, node: OnnxNode, role: str, value: float, like: str) -> str:
+    """Add a constant scalar of the dtype of another value and return its name."""
+    dtype = imp.type(like).dtype.numpy
+    return imp.constant(f"{node.outputs[0]}/{role}", np.array(value, dtype))

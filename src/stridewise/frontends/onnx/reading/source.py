@@ -1,0 +1,197 @@
+"""Reading a model: from a path, bytes or a loaded model to a checked ``ModelProto``."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import inliner
+
+from stridewise.errors import ModelError, describe
+from stridewise.frontends.onnx.reading.soundness import check_functions, check_model
+from stridewise.frontends.onnx.reading.tensors import TensorReader
+from stridewise.frontends.onnx.reading.wire import without_weights
+from stridewise.graph.mapped import MappedFile
+
+__all__ = ["OpenModel", "Source", "open_model", "read_model"]
+
+Source = str | os.PathLike[str] | bytes | onnx.ModelProto
+"""A path, the content of a file, or a model that is already loaded."""
+
+_DAMAGED = "export or download the model again"
+_LARGEST = 2**31 - 1
+"""Bytes of a protocol buffer; larger models keep their weights in files of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenModel:
+    """A model whose large weights are still where they came from.
+
+    Attributes:
+        model: its protocol buffer.
+        reader: reads its tensors.
+    """
+
+    model: onnx.ModelProto
+    reader: TensorReader
+
+
+def open_model(source: Source) -> OpenModel:
+    """Return the model with its local functions inlined, and without copying its weights.
+
+    Raises:
+        ModelError: as for :func:`read_model`.
+    """
+    if isinstance(source, onnx.ModelProto):
+        return OpenModel(read_model(source), TensorReader(None))
+    if isinstance(source, bytes):
+        location, folder, where = "the model", None, "model"
+        content: MappedFile | bytes = source
+    else:
+        path, where = Path(source), f"model {str(source)!r}"
+        location, folder = path.name, path.parent
+        content = _open_file(path, where)
+    hollow = without_weights(memoryview(content), location)
+    model = _checked(_parse(content[:] if hollow is None else hollow, where), where)
+    if hollow is None:
+        return OpenModel(model, TensorReader(folder))
+    return OpenModel(model, TensorReader(folder, location, np.frombuffer(content, np.uint8)))
+
+
+def read_model(source: Source) -> onnx.ModelProto:
+    """Return the model, its local functions inlined.
+
+    Raises:
+        ModelError: there is no such file, it is not an ONNX model or damaged, or it has parts
+            that are not supported.
+    """
+    if isinstance(source, onnx.ModelProto):
+        model, where = source, "model"
+    else:
+        where = "model" if isinstance(source, bytes) else f"model {str(source)!r}"
+        content = source if isinstance(source, bytes) else _open_file(Path(source), where)[:]
+        model = _parse(content, where)
+    return _checked(model, where)
+
+
+def _checked(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    """Return a sound model, its local functions inlined."""
+    _check_graph(model, where)
+    check_model(model, where)
+    if not model.functions:
+        return model
+    check_functions(model, where)
+    return _inline(model, where)
+
+
+def _open_file(path: Path, where: str) -> MappedFile | bytes:
+    """Return a file, mapped wherever the file system can do that."""
+    if "\0" in str(path):
+        raise ModelError(describe(where, expected="a path", found="a null character in it"))
+    if path.is_dir():
+        raise ModelError(
+            describe(where, expected="a file", found="a directory", fix="name the .onnx file in it")
+        )
+    try:
+        if path.exists() and not path.is_file():
+            # A pipe would be waited for, and a device may never end.
+            raise ModelError(describe(where, expected="a file", found="a device, pipe or socket"))
+        size = path.stat().st_size
+        if size > _LARGEST:
+            raise ModelError(
+                describe(
+                    where,
+                    expected=f"at most {_LARGEST} bytes, what a protocol buffer can hold",
+                    found=f"{size} bytes",
+                    fix="save the model with external data",
+                )
+            )
+        with suppress(OSError, ValueError):
+            return MappedFile(path)
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ModelError(
+            describe(where, expected="an ONNX file", found="no such file", fix="check the path")
+        ) from None
+    except OSError as error:
+        raise ModelError(describe(where, expected="a readable file", found=str(error))) from error
+
+
+def _parse(content: bytes, where: str) -> onnx.ModelProto:
+    if not content:
+        raise ModelError(
+            describe(where, expected="an ONNX model", found="an empty file", fix=_DAMAGED)
+        )
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+    except DecodeError:
+        raise ModelError(
+            describe(
+                where,
+                expected="an ONNX model",
+                found=f"{_describe_content(content)} that do not parse as one",
+                fix=f"the file is truncated or not ONNX; {_DAMAGED}",
+            )
+        ) from None
+    return model
+
+
+def _describe_content(content: bytes) -> str:
+    if content.startswith(b"version https://git-lfs"):
+        return "a Git LFS pointer, lines of text"
+    start = content[:256]
+    text = all(32 <= byte < 127 or byte in b"\t\r\n" for byte in start)
+    return "lines of text" if text else f"{len(content)} bytes"
+
+
+def _check_graph(model: onnx.ModelProto, where: str) -> None:
+    """Refuse what parses as a model, because nearly any short file does, but isn't one."""
+    if not model.HasField("graph") or not (model.graph.node or model.graph.output):
+        raise ModelError(
+            describe(
+                where,
+                expected="an ONNX model with a graph",
+                found="none",
+                fix=f"the file is truncated or not ONNX; {_DAMAGED}",
+            )
+        )
+    if model.graph.sparse_initializer:
+        name = model.graph.sparse_initializer[0].values.name
+        raise ModelError(
+            describe(
+                where,
+                expected="dense initializers",
+                found=f"sparse initializer {name!r}",
+                fix="store it as a dense tensor",
+            )
+        )
+
+
+def _inline(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    """Return the model without local functions."""
+    try:
+        result = inliner.inline_local_functions(model)
+    except Exception as error:  # the inliner is native code; what it raises is not documented
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise _not_inlined(model, where, text) from error
+    if result.functions:
+        raise _not_inlined(result, where, "the inliner left them, as for another opset")
+    return result
+
+
+def _not_inlined(model: onnx.ModelProto, where: str, reason: str) -> ModelError:
+    functions = ", ".join(function.name for function in model.functions)
+    return ModelError(
+        describe(
+            where,
+            expected="local functions that can be inlined",
+            found=f"{functions} ({reason})",
+            fix="inline the functions before, with onnx.inliner",
+        )
+    )

@@ -1,0 +1,131 @@
+"""Writing a model to disk: whole or not at all, with large weights in a file beside it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from onnx import ModelProto
+
+from stridewise.errors import InputError, describe
+from stridewise.frontends.onnx.writing.initializers import as_bytes, external, inline
+from stridewise.ops.registry import Array
+
+__all__ = ["LARGEST_INLINE", "check_path", "write_model"]
+
+LARGEST_INLINE = 2_000_000_000
+"""Bytes of weights that a file may hold. Protocol buffers end at 2**31 - 1 bytes; the rest of a
+model needs room, too."""
+
+_SMALL = 1024
+"""Tensors below this size stay in the model: shapes and scalars, which tools want to read."""
+
+_ALIGNMENT = 4096
+"""Pages, so that each tensor can be mapped (ONNX's advice on external data)."""
+
+
+def check_path(path: Path) -> None:
+    """Check that a model can be put there, before any work is done for it.
+
+    Raises:
+        InputError: the folder is missing, or a folder is in its place.
+    """
+    try:
+        folder, taken = path.parent.is_dir(), path.is_dir()
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from error
+    if not folder:
+        raise InputError(
+            describe(
+                f"model {str(path)!r}",
+                expected="a path in a folder that exists",
+                found=f"no folder {str(path.parent)!r}",
+                fix="make the folder first",
+            )
+        )
+    if taken:
+        raise InputError(
+            describe(
+                f"model {str(path)!r}",
+                expected="the path of a file",
+                found="a folder",
+                fix="name a file in it, like model.onnx",
+            )
+        )
+
+
+def _unwritable(path: Path, error: Exception) -> InputError:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return InputError(
+        describe(f"model {str(path)!r}", expected="a file that can be written", found=text)
+    )
+
+
+@contextmanager
+def _replacing(path: Path) -> Generator[BinaryIO]:
+    """Yield a file that takes the place of ``path`` at the end, if nothing goes wrong."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with draft.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_model(
+    path: Path, model: ModelProto, constants: Mapping[str, Array], external_above: int
+) -> None:
+    """Write a model and its constants.
+
+    A reader finds the old file or the new one. Where weights have a file of their own, that one
+    is replaced first; whoever reads between the two replacements finds the old model with the new
+    weights. A file that is mapped into memory keeps its content for those who have mapped it, so a
+    graph may be saved over the file that it was loaded from.
+
+    Args:
+        path: the file; its folder must exist.
+        model: without initializers; they are added to a copy.
+        constants: the initializers, in the order in which they are written.
+        external_above: bytes of constants above which they go to ``path`` + ``".data"``.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    whole = ModelProto()
+    whole.CopyFrom(model)
+    total = sum(data.nbytes for data in constants.values())
+    beside = path.with_name(f"{path.name}.data")
+    try:
+        with ExitStack() as files:
+            # The file that is entered first is replaced last.
+            file = files.enter_context(_replacing(path))
+            if total > min(external_above, LARGEST_INLINE):
+                _write_beside(files.enter_context(_replacing(beside)), beside, whole, constants)
+            else:
+                whole.graph.initializer.extend(
+                    inline(name, data) for name, data in constants.items()
+                )
+            file.write(whole.SerializeToString(deterministic=True))
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from error
+
+
+def _write_beside(
+    file: BinaryIO, path: Path, model: ModelProto, constants: Mapping[str, Array]
+) -> None:
+    """Write large constants to a file of their own, small ones into the model."""
+    for name, data in constants.items():
+        if data.nbytes < _SMALL:
+            model.graph.initializer.append(inline(name, data))
+            continue
+        offset = -(-file.tell() // _ALIGNMENT) * _ALIGNMENT
+        file.seek(offset)
+        file.write(as_bytes(data).data)
+        model.graph.initializer.append(external(name, data, path.name, offset))

@@ -1,0 +1,1 @@
+"""Derivation: the meaning of every axis of every tensor, and what prevents it."""

@@ -1,0 +1,246 @@
+"""Derivation: what the axes of every tensor mean.
+
+Axis names start at *anchors*, operators that name axes by their definition and inputs whose origin
+is declared, and flow forward and backward through operators that keep or permute axes. They flow in
+rounds, one operator a round, so that every tensor is named by its nearest anchor. Where an operator
+changes what axes are, the flow is interrupted and the far side is ND: a result, not a failure.
+
+Where anchors disagree there is a conflict, and it is reported. A tensor that its nearest anchors
+disagree about is ND; where the names of two anchors only meet, each keeps its own side. What the
+caller declared is wrong where it disagrees with anything.
+
+Extents and strides are never looked at, and Storage is never touched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from stridewise.errors import FormatError, InputError, describe
+from stridewise.formats import Format, parse
+from stridewise.graph import Graph, Node, Refusal
+from stridewise.ops import OPS
+from stridewise.ops.data_format import data_format, inverse
+from stridewise.ops.registry import OriginRule
+from stridewise.planner.derivation.interruptions import interruptions
+from stridewise.planner.derivation.provenance import Derived, Provenance
+
+__all__ = ["Derived", "Origins", "Provenance", "derive"]
+
+Origins = Mapping[str, str | Format]
+"""For some inputs, what their axes mean, in their order: ``{"x": "NHWC"}``."""
+
+_WEIGHTS = {3: parse("OIW"), 4: parse("OIHW"), 5: parse("OIDHW")}
+
+
+_NO_ANCHOR = Provenance(reason="no operator around it names axes")
+
+
+def _rule(node: Node) -> OriginRule:
+    """Return how names flow through a node, its attributes considered."""
+    rule = OPS[node.op].origin
+    if rule == "keepdims":
+        return "same" if node.int_attr("keepdims", 1) else "interrupt"
+    return rule
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What an anchor says about a value: its Origin, and how the names came here."""
+
+    origin: Format
+    provenance: Provenance
+
+    def __str__(self) -> str:
+        return f"{self.provenance.source} makes it {self.origin}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Tie:
+    """A value whose axes a node ties to those of others.
+
+    Attributes:
+        name: the value.
+        perm: takes its axes into the order that all ties of the node share; None: they are in it.
+    """
+
+    name: str
+    perm: tuple[int, ...] | None = None
+
+    def shared(self, origin: Format) -> Format:
+        if self.perm is None:
+            return origin
+        return Format(origin.axes, tuple(origin.order[axis] for axis in self.perm))
+
+    def own(self, shared: Format) -> Format:
+        if self.perm is None:
+            return shared
+        return Format(shared.axes, tuple(shared.order[axis] for axis in inverse(self.perm)))
+
+
+def _tied(graph: Graph, node: Node) -> tuple[_Tie, ...]:
+    """Return the values whose axes a node ties together, constants left out."""
+    rule = _rule(node)
+    perms: dict[str, tuple[int, ...] | None] = {node.outputs[0]: None}
+    if rule == "permute":
+        perms[node.inputs[0]] = node.ints_attr("perm")
+    elif rule in ("elementwise", "same"):
+        perms |= dict.fromkeys((*node.outputs, *node.inputs))
+    elif rule == "data":
+        perms |= {node.inputs[0]: None}
+    else:
+        fused = (post.operand for post in node.post_ops if post.operand is not None)
+        perms |= {node.inputs[index]: None for index in fused}
+    rank = len(graph.values[node.outputs[0]].shape)
+    return tuple(
+        _Tie(name, perm)
+        for name, perm in perms.items()
+        if name and name not in graph.constants and len(graph.values[name].shape) == rank
+    )
+
+
+class _Flow:
+    """The names found so far, and the values that nearest anchors disagree about (``torn``)."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.known: dict[str, _Claim] = {}
+        self.torn: dict[str, Refusal] = {}
+        self.conflicts: list[Refusal] = []
+        self.met: set[str] = set()
+        self.ties = {node.name: _tied(graph, node) for node in graph.nodes}
+        self.touching: dict[str, list[Node]] = {name: [] for name in graph.values}
+        for node in graph.nodes:
+            for tie in self.ties[node.name]:
+                self.touching[tie.name].append(node)
+
+    def anchors(self) -> Iterator[tuple[str, _Claim]]:
+        for node in self.graph.nodes:
+            if OPS[node.op].origin != "anchor":
+                continue
+            for name in dict.fromkeys((node.inputs[0], *node.outputs)):
+                origin = data_format(node, len(self.graph.values[name].shape))
+                if origin is not None and name not in self.graph.constants:
+                    yield name, _Claim(origin, Provenance(node.name))
+
+    def conflict(self, name: str, reason: str, claims: Iterable[_Claim]) -> Refusal:
+        """Note that anchors disagree about a value.
+
+        Raises:
+            FormatError: an origin that the caller declared is among them.
+        """
+        declared = [c.provenance.anchor for c in claims if c.provenance.declared]
+        if declared:
+            raise FormatError(
+                describe(
+                    "origins",
+                    expected=f"meanings of axes that agree about {name!r}",
+                    found=reason,
+                    fix=f"leave {declared[0]!r} out, or give what the operators say",
+                )
+            )
+        found = Refusal("derive", name, reason)
+        self.conflicts.append(found)
+        return found
+
+    def run(self, claims: Iterable[tuple[str, _Claim]]) -> None:
+        """Take the claims of one round, then those that follow from them, until there are none."""
+        while claims:
+            news = self.settle(claims)
+            nodes = {node.name: node for name in news for node in self.touching[name]}
+            claims = [claim for node in nodes.values() for claim in self.passed_on(node)]
+
+    def settle(self, claims: Iterable[tuple[str, _Claim]]) -> frozenset[str]:
+        """Name the values that all claims of a round agree about, and return them."""
+        fresh: dict[str, _Claim] = {}
+        for name, claim in claims:
+            first = fresh.setdefault(name, claim)
+            if name not in self.torn and first.origin != claim.origin:
+                self.torn[name] = self.conflict(name, f"{first}, {claim}", (first, claim))
+        news = {name: claim for name, claim in fresh.items() if name not in self.torn}
+        self.known |= news
+        return frozenset(news)
+
+    def passed_on(self, node: Node) -> list[tuple[str, _Claim]]:
+        """Return what the values of a node that have names say about those that have none."""
+        ties = self.ties[node.name]
+        said: dict[Format, _Claim] = {}
+        for tie in ties:
+            claim = self.known.get(tie.name)
+            if claim is not None:
+                said.setdefault(tie.shared(claim.origin), claim)
+        open_ties = [tie for tie in ties if tie.name not in self.known]
+        if len(said) > 1 and not open_ties:
+            self.meet(node, said)
+        return [
+            (tie.name, _Claim(tie.own(shared), claim.provenance.through(node.name, "")))
+            for tie in open_ties
+            if tie.name not in self.torn
+            for shared, claim in said.items()
+        ]
+
+    def meet(self, node: Node, said: Mapping[Format, _Claim]) -> None:
+        """Note that names meet at a node and do not fit together."""
+        if node.name in self.met:
+            return
+        self.met.add(node.name)
+        parts = [f"{claim.provenance.source} makes it {shared}" for shared, claim in said.items()]
+        reason = f"{', '.join(parts)}; they meet at {node.op} {node.name!r}"
+        self.conflict(node.outputs[0], reason, said.values())
+
+
+def _declared(graph: Graph, origins: Origins) -> Iterator[tuple[str, _Claim]]:
+    for name, given in origins.items():
+        if name not in graph.inputs:
+            known = ", ".join(map(repr, graph.inputs))
+            raise InputError(describe("origins", expected=f"inputs, {known}", found=repr(name)))
+        origin = parse(given) if isinstance(given, str) else given
+        type_ = graph.values[name].type
+        if not origin.is_plain or origin.rank != len(type_.shape):
+            raise FormatError(
+                describe(
+                    f"the declared origin of input {name!r}",
+                    expected=f"an order of {len(type_.shape)} axes without blocks, for {type_}",
+                    found=str(origin),
+                )
+            )
+        yield name, _Claim(origin, Provenance(name, declared=True))
+
+
+def _with_weights(graph: Graph) -> Iterator[tuple[str, Format | None]]:
+    """Yield constant weights, which are OIHW (OIW, OIDHW) whatever the data format."""
+    for node in graph.nodes:
+        if node.op == "conv" and node.inputs[1] in graph.constants:
+            yield node.inputs[1], _WEIGHTS.get(len(graph.values[node.inputs[1]].shape))
+
+
+def derive(graph: Graph, origins: Origins | None = None) -> Derived:
+    """Return the graph with the Origin of every value that has one.
+
+    Args:
+        graph: what to look at; Origins that it has already are not.
+        origins: what axes of inputs mean, as far as the caller declares it; anchors like operators.
+
+    Raises:
+        InputError: a declared origin is for no input of the graph.
+        FormatError: a declared origin does not fit its input, has blocks, or contradicts operators.
+        GraphError: an operator has a data format that does not fit its input.
+    """
+    flow = _Flow(graph)
+    flow.run([*flow.anchors(), *_declared(graph, origins or {})])
+    free = [name for name in graph.values if name not in graph.constants]
+    ties = {node: tuple(tie.name for tie in tied) for node, tied in flow.ties.items()}
+    stops = interruptions(graph, ties, flow.touching, flow.known, flow.torn)
+    provenance: dict[str, Provenance] = {}
+    values = dict(graph.values)
+    for name in free:
+        claim = flow.known.get(name)
+        values[name] = dataclasses.replace(values[name], origin=claim.origin if claim else None)
+        provenance[name] = claim.provenance if claim else stops.get(name, _NO_ANCHOR)
+    for name, origin in _with_weights(graph):
+        values[name] = dataclasses.replace(values[name], origin=origin)
+    derived = dataclasses.replace(graph, values=MappingProxyType(values))
+    return Derived(derived, MappingProxyType(provenance), tuple(flow.conflicts))

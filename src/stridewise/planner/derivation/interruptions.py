@@ -1,0 +1,79 @@
+"""What keeps axis names away from the values that have none: the nearest node that stops them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from stridewise.graph import Graph, Node, Refusal
+from stridewise.ops import OPS
+from stridewise.planner.derivation.provenance import Direction, Provenance
+
+__all__ = ["interruptions"]
+
+
+def _direction(node: Node, name: str, other: str) -> Direction:
+    """Return where a value lies, seen from one on the other side of a node."""
+    if name in node.inputs and other in node.outputs:
+        return "up"
+    return "down" if name in node.outputs and other in node.inputs else "aside"
+
+
+def _stop(node: Node) -> Provenance:
+    if OPS[node.op].origin in ("elementwise", "same"):
+        return Provenance(reason=f"{node.op} {node.name!r} broadcasts it to another rank")
+    return Provenance(reason=f"{node.op} {node.name!r} interrupts")
+
+
+def _untied(ties: Mapping[str, Sequence[str]], node: Node, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the values of a node whose axes it ties to no others."""
+    tied = ties[node.name] if len(ties[node.name]) > 1 else ()
+    return tuple(name for name in names if name and name not in tied)
+
+
+def _seeds(
+    graph: Graph, ties: Mapping[str, Sequence[str]], torn: Mapping[str, Refusal]
+) -> Iterator[tuple[str, Provenance]]:
+    """Yield the values at which names stop: at conflicts, behind a node, then before one."""
+    for name, conflict in torn.items():
+        yield name, Provenance(reason=conflict.reason)
+    for node in graph.nodes:
+        yield from ((name, _stop(node)) for name in _untied(ties, node, node.outputs))
+    for node in graph.nodes:
+        yield from ((name, _stop(node)) for name in _untied(ties, node, node.inputs))
+
+
+def interruptions(
+    graph: Graph,
+    ties: Mapping[str, Sequence[str]],
+    touching: Mapping[str, Sequence[Node]],
+    known: Mapping[str, object],
+    torn: Mapping[str, Refusal],
+) -> dict[str, Provenance]:
+    """Return, for each value without a name that something keeps names from, what does.
+
+    Args:
+        graph: the values.
+        ties: the values that each node ties together.
+        touching: the nodes that tie each value.
+        known: the values that have names.
+        torn: the values that anchors disagree about.
+    """
+    found: dict[str, Provenance] = {}
+    for name, stop in _seeds(graph, ties, torn):
+        if name not in known and name not in graph.constants:
+            found.setdefault(name, stop)
+    passed: set[str] = set()
+    queue = list(found)
+    for name in queue:
+        stop = found[name]
+        if name in torn:
+            stop = Provenance(reason=f"the conflict about {name!r} interrupts")
+        for node in touching[name]:
+            if node.name in passed:
+                continue
+            passed.add(node.name)
+            for other in ties[node.name]:
+                if other not in found and other not in known:
+                    found[other] = stop.through(node.name, _direction(node, name, other))
+                    queue.append(other)
+    return found

@@ -1,0 +1,71 @@
+"""From a solution to decisions and reorders, and which candidates belong to one kind of format."""
+
+from __future__ import annotations
+
+from stridewise.graph import Node
+from stridewise.ops.geometry import user_format
+from stridewise.planner.plan import Comparison, Decision, Reorder
+from stridewise.planner.problem.candidates import Candidate
+from stridewise.planner.problem.formulation import Only, Terms
+from stridewise.planner.solver.solve import Solution
+from stridewise.targets.target import Target
+from stridewise.tensor import TensorDesc
+
+__all__ = ["comparison", "decisions", "of_kind", "reorders"]
+
+
+def _is_uniform(terms: Terms, target: Target, node: Node, candidate: Candidate, kind: str) -> bool:
+    """Return whether all that a candidate makes is stored in one kind of format."""
+    key = terms.candidates.storages.key
+    for name, fmt in zip(node.outputs, candidate.option.outputs, strict=True):
+        wanted = target.formats(terms.graph.values[name]).get(kind)
+        if wanted is not None and key(name, fmt) != key(name, wanted):
+            return False
+    return True
+
+
+def of_kind(terms: Terms, target: Target, kind: str) -> Only:
+    """Return the candidates of one kind of format; nodes that have none of it stay free."""
+    found: dict[str, tuple[int, ...]] = {}
+    for node in terms.graph.nodes:
+        kept = tuple(
+            index
+            for index, candidate in enumerate(terms.candidates.nodes[node.name])
+            if _is_uniform(terms, target, node, candidate, kind)
+        )
+        if kept:
+            found[node.name] = kept
+    return found
+
+
+def reorders(terms: Terms, solution: Solution) -> tuple[Reorder, ...]:
+    """Return the reorders of a solution, in the order of the tensors in the graph."""
+    storages = terms.candidates.storages
+    places = {name: place for place, name in enumerate(terms.graph.values)}
+    found: list[Reorder] = []
+    for name, source, goal in sorted(
+        solution.reorders, key=lambda key: (places[key[0]], key[1], key[2])
+    ):
+        value = terms.graph.values[name]
+        fmt = storages.format(name, goal)
+        cost = terms.candidates.reorders[name, source, goal]
+        nbytes = TensorDesc(value.shape, value.dtype, user_format(value), fmt).nbytes
+        before = storages.format(name, source)
+        found.append(Reorder(name, before, fmt, nbytes, cost.cost_ns, cost.implementation))
+    return tuple(found)
+
+
+def decisions(terms: Terms, solution: Solution) -> tuple[Decision, ...]:
+    """Return what a solution decides for each node, in the order of the graph."""
+    chosen = terms.chosen(solution)
+    found: list[Decision] = []
+    for node in terms.graph.nodes:
+        own = chosen[node.name]
+        others = tuple(c for c in terms.candidates.nodes[node.name] if c is not own)
+        found.append(Decision(node.name, own, others))
+    return tuple(found)
+
+
+def comparison(name: str, cost_ns: float, steps: tuple[Reorder, ...]) -> Comparison:
+    """Return what a plan of that name costs."""
+    return Comparison(name, cost_ns, len(steps), nbytes=sum(step.nbytes for step in steps))

@@ -1,0 +1,363 @@
+"""From a :class:`KernelSpec` to a oneDNN primitive: one table line a primitive kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stridewise.errors import ExecutionError, describe
+from stridewise.runtime.binding.library import load_core
+from stridewise.targets.cost import is_reference
+from stridewise.targets.kernels import KernelSpec, MemorySpec
+
+if TYPE_CHECKING:
+    from stridewise import _core
+
+__all__ = ["Factory", "create", "implementations", "pack_into", "packs_itself", "role_argument"]
+
+Factory = Callable[["_Spec"], "_core.PrimitiveDesc"]
+
+_MOST_KEPT = 1024
+"""Primitives that are kept, as many as the library itself would keep."""
+
+
+def _permuted_strides(dims: tuple[int, ...], tag: str) -> list[int]:
+    """Return the strides that a tag without blocks stands for."""
+    strides = [1] * len(dims)
+    step = 1
+    for letter in reversed(tag):
+        axis = ord(letter) - ord("a")
+        strides[axis] = step
+        step *= dims[axis]
+    return strides
+
+
+class _Spec:
+    """A spec in native terms, for the factories below."""
+
+    def __init__(self, spec: KernelSpec, threads: int) -> None:
+        self.core = load_core()
+        self.spec, self.threads = spec, threads
+        self._params = dict(spec.params)
+
+    def describe(self, memory: MemorySpec) -> _core.MemoryDesc:
+        if not memory.dims:  # the library has no scalars
+            return self.core.MemoryDesc((1,), memory.dtype, "a")
+        if memory.strides is not None:
+            return self.core.MemoryDesc.strided(memory.dims, memory.dtype, memory.strides)
+        if memory.tag != "any" and memory.tag.isalpha() and memory.tag.islower():
+            # The library names only some of the permutations; by strides it takes all of them.
+            strides = _permuted_strides(memory.dims, memory.tag)
+            return self.core.MemoryDesc.strided(memory.dims, memory.dtype, strides)
+        return self.core.MemoryDesc(memory.dims, memory.dtype, memory.tag)
+
+    def memory(self, role: str) -> _core.MemoryDesc:
+        found = self.spec.memory(role)
+        if found is None:
+            raise ExecutionError(describe(str(self.spec), expected=role, found="none"))
+        return self.describe(found)
+
+    def optional(self, role: str) -> _core.MemoryDesc | None:
+        found = self.spec.memory(role)
+        return None if found is None else self.describe(found)
+
+    def ints(self, key: str) -> tuple[int, ...]:
+        return cast("tuple[int, ...]", self._params[key])
+
+    def number(self, key: str) -> float:
+        return float(cast("float", self._params[key]))
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        found = self._params[key] if default is None else self._params.get(key, default)
+        return cast("int", found)
+
+    def text(self, key: str) -> str:
+        return str(self._params[key])
+
+    def post_ops(self) -> list[_core.PostOp]:
+        found: list[_core.PostOp] = []
+        for post in self.spec.post_ops:
+            if post.kind == "sum":
+                found.append(("sum", 1.0))
+            elif post.operand is not None:
+                found.append(("binary", post.algorithm, self.describe(post.operand)))
+            else:
+                found.append(("eltwise", post.algorithm, post.alpha, post.beta))
+        return found
+
+
+def _convolution(s: _Spec) -> _core.PrimitiveDesc:
+    factory = s.core.deconvolution if s.spec.kind == "deconvolution" else s.core.convolution
+    return factory(
+        s.memory("src"), s.memory("weights"), s.optional("bias"), s.memory("dst"),
+        s.ints("strides"), s.ints("dilations"), s.ints("begins"), s.ints("ends"),
+        s.post_ops(), threads=s.threads,
+    )  # fmt: skip
+
+
+def _pooling(s: _Spec) -> _core.PrimitiveDesc:
+    return s.core.pooling(
+        s.text("algorithm"), s.memory("src"), s.memory("dst"), s.ints("kernel"),
+        s.ints("strides"), s.ints("dilations"), s.ints("begins"), s.ints("ends"),
+        s.post_ops(), threads=s.threads,
+    )  # fmt: skip
+
+
+def _eltwise(s: _Spec) -> _core.PrimitiveDesc:
+    return s.core.eltwise(
+        s.text("algorithm"), s.memory("src"), s.memory("dst"), s.number("alpha"),
+        s.number("beta"), s.post_ops(), threads=s.threads,
+    )  # fmt: skip
+
+
+def _binary(s: _Spec) -> _core.PrimitiveDesc:
+    return s.core.binary(
+        s.text("algorithm"), s.memory("src"), s.memory("src1"), s.memory("dst"),
+        s.post_ops(), threads=s.threads,
+    )  # fmt: skip
+
+
+def _matmul(s: _Spec) -> _core.PrimitiveDesc:
+    return s.core.matmul(
+        s.memory("src"), s.memory("weights"), s.optional("bias"), s.memory("dst"),
+        s.post_ops(), threads=s.threads,
+    )  # fmt: skip
+
+
+def _inner_product(s: _Spec) -> _core.PrimitiveDesc:
+    return s.core.inner_product(
+        s.memory("src"), s.memory("weights"), s.optional("bias"), s.memory("dst"),
+        s.post_ops(), threads=s.threads,
+    )  # fmt: skip
+
+
+def _layer_norm(s: _Spec) -> _core.PrimitiveDesc:
+    return s.core.layer_norm(
+        s.memory("src"), s.memory("dst"), s.number("epsilon"),
+        s.optional("scale") is not None, s.optional("shift") is not None, threads=s.threads,
+    )  # fmt: skip
+
+
+def _batch_norm(s: _Spec) -> _core.PrimitiveDesc:
+    return s.core.batch_norm(
+        s.memory("src"), s.memory("dst"), s.number("epsilon"), s.optional("scale") is not None,
+        threads=s.threads,
+    )  # fmt: skip
+
+
+def _concat(s: _Spec) -> _core.PrimitiveDesc:
+    sources = [s.describe(memory) for role, memory in s.spec.memories if role != "dst"]
+    return s.core.concat(s.memory("dst"), s.integer("axis"), sources, threads=s.threads)
+
+
+def _lrn(s: _Spec) -> _core.PrimitiveDesc:
+    return s.core.lrn(
+        s.memory("src"), s.memory("dst"), "across", s.integer("size"), s.number("alpha"),
+        s.number("beta"), s.number("k"), threads=s.threads,
+    )  # fmt: skip
+
+
+FACTORIES: dict[str, Factory] = {
+    "batch_norm": _batch_norm,
+    "binary": _binary,
+    "concat": _concat,
+    "convolution": _convolution,
+    "deconvolution": _convolution,
+    "eltwise": _eltwise,
+    "inner_product": _inner_product,
+    "layer_norm": _layer_norm,
+    "lrn": _lrn,
+    "matmul": _matmul,
+    "pooling": _pooling,
+    "prelu": lambda s: s.core.prelu(
+        s.memory("src"), s.memory("weights"), s.memory("dst"), threads=s.threads
+    ),
+    "reorder": lambda s: s.core.reorder(s.memory("src"), s.memory("dst"), threads=s.threads),
+    "resampling": lambda s: s.core.resampling(
+        s.text("algorithm"), s.memory("src"), s.memory("dst"), s.post_ops(), threads=s.threads
+    ),
+    "scale_shift": lambda s: s.core.scale_shift(
+        s.memory("src"), s.memory("dst"), bool(s.integer("relu")), threads=s.threads
+    ),
+    "shuffle": lambda s: s.core.shuffle(
+        s.memory("src"), s.memory("dst"), s.integer("axis"), s.integer("group_size"),
+        threads=s.threads,
+    ),
+    "softmax": lambda s: s.core.softmax(
+        s.memory("src"), s.memory("dst"), s.integer("axis"), bool(s.integer("log")),
+        threads=s.threads,
+    ),
+}  # fmt: skip
+
+
+def _winograd(s: _Spec) -> _core.Winograd:
+    return s.core.Winograd(
+        s.memory("src"), s.memory("dst"), s.spec.memory("bias") is not None,
+        s.ints("begins"), s.ints("ends"), s.post_ops(),
+        tile=s.integer("tile"), lanes=s.integer("lanes"), threads=s.threads,
+        window=s.ints("window"), dilations=s.ints("dilations"),
+        groups=s.integer("groups"), pool=s.integer("pool", 1),
+    )  # fmt: skip
+
+
+def _fold(s: _Spec) -> _core.Fold:
+    return s.core.Fold(
+        s.text("algorithm"), s.memory("src").dims, s.memory("dst").dims, threads=s.threads
+    )
+
+
+def _depthwise(s: _Spec) -> _core.Depthwise:
+    has = {role for role, _ in s.spec.memories}
+    return s.core.Depthwise(
+        s.memory("src"), s.memory("dst"), "weights" in has, "bias" in has,
+        "depthwise_bias" in has, s.ints("begins"), s.ints("ends"), s.post_ops(),
+        between=s.integer("between"), taps=s.integer("taps"), stride=s.integer("stride"),
+        lanes=s.integer("lanes"), threads=s.threads,
+    )  # fmt: skip
+
+
+def _pointwise(s: _Spec) -> _core.Pointwise:
+    return s.core.Pointwise(
+        s.text("algorithm"), s.memory("src"), s.memory("src1"), s.memory("dst"), threads=s.threads
+    )
+
+
+KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
+    "depthwise": _depthwise,
+    "expand_depthwise": _depthwise,
+    "fold": _fold,
+    "pointwise": _pointwise,
+    "winograd": _winograd,
+}
+"""Kernels of our own; each has one implementation for each instruction set."""
+
+_ROLES = {
+    "src": "ARG_SRC",
+    "src1": "ARG_SRC_1",
+    "dst": "ARG_DST",
+    "weights": "ARG_WEIGHTS",
+    "bias": "ARG_BIAS",
+    "depthwise_weights": "ARG_DEPTHWISE_WEIGHTS",
+    "depthwise_bias": "ARG_DEPTHWISE_BIAS",
+    "mean": "ARG_MEAN",
+    "variance": "ARG_VARIANCE",
+    "scale": "ARG_SCALE",
+    "shift": "ARG_SHIFT",
+}
+
+
+def role_argument(kind: str, role: str) -> int:
+    """Return the library's number for a role of a primitive kind."""
+    core = load_core()
+    if role.startswith("post"):
+        return core.post_op_arg(int(role.removeprefix("post")))
+    if kind == "concat" and role != "dst":
+        return core.ARG_MULTIPLE_SRC + int(role.removeprefix("src"))
+    number: int = getattr(core, _ROLES[role])
+    return number
+
+
+def _descriptors(spec: KernelSpec, threads: int) -> Iterator[_core.PrimitiveDesc]:
+    """Yield the descriptor at each implementation in turn; it is one object that moves on."""
+    if spec.kind in KERNELS:
+        return
+    descriptor = FACTORIES[spec.kind](_Spec(spec, threads))
+    yield descriptor
+    while descriptor.next():
+        yield descriptor
+
+
+def _instruction_set(implementation: str) -> str:
+    return implementation.rpartition(":")[2]
+
+
+def implementations(spec: KernelSpec, threads: int, limit: int = 3) -> tuple[str, ...]:
+    """Return the implementations worth measuring, in the library's order.
+
+    Those are the ones for the same instruction set as the library's first choice, and the naive
+    ``ref`` loops only where there is nothing else.
+
+    Raises:
+        NativeError: the library has none at all.
+    """
+    if spec.kind in KERNELS:
+        return (KERNELS[spec.kind](_Spec(spec, threads)).impl,)
+    found: list[str] = []
+    for descriptor in _descriptors(spec, threads):
+        name = descriptor.impl
+        if found and (is_reference(name) or _instruction_set(name) != _instruction_set(found[0])):
+            continue
+        if name not in found:
+            found.append(name)
+        if len(found) == limit or is_reference(name):
+            break
+    return tuple(found)
+
+
+def packs_itself(operation: _core.Primitive | _core.Kernel, role: str) -> bool:
+    """Return whether a kernel of our own transforms a constant as it packs it."""
+    return role == "weights" and isinstance(operation, load_core().Winograd)
+
+
+def pack_into(
+    operation: _core.Primitive | _core.Kernel,
+    role: str,
+    array: NDArray[Any],
+    buffer: _core.Buffer,
+    offset: int,
+    first: int = 0,
+) -> bool:
+    """Pack a constant as one of our own kernels wants it; False where that is no affair of ours.
+
+    Args:
+        operation: what reads the constant.
+        role: as what it reads it.
+        array: the constant in the user's order, or some of its outputs.
+        buffer: where it goes.
+        offset: from which byte on the whole constant goes there.
+        first: the first of the outputs.
+    """
+    if not packs_itself(operation, role):
+        return False
+    kernel = cast("_core.Winograd", operation)
+    given = np.ascontiguousarray(array, np.float32)
+    kernel.pack_into(given, buffer, offset, first, len(given))
+    return True
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primitive | _core.Kernel:
+    """Return the primitive; the library's first choice where no implementation is named.
+
+    Primitives hold no state of a run. The last ones that were asked for are kept, because creating
+    one means generating code. The key is the whole description, which the library's own cache does
+    not compare (see :mod:`stridewise.runtime.binding.library`).
+
+    Raises:
+        ExecutionError: the library no longer has that implementation.
+    """
+    core = load_core()
+    try:
+        if spec.kind in KERNELS:
+            kernel = KERNELS[spec.kind](_Spec(spec, threads))
+            if implementation in ("", kernel.impl):
+                return kernel
+        for descriptor in _descriptors(spec, threads):
+            if implementation in ("", descriptor.impl):
+                return descriptor.create()
+    except core.NativeError as error:
+        found = str(error)
+    else:
+        found = "none of that name"
+    raise ExecutionError(
+        describe(
+            f"kernel {spec}",
+            expected=f"the implementation {implementation or 'of the library'}",
+            found=found,
+            fix="clear the cost cache (`stridewise info` shows where it is) and compile again",
+        )
+    )

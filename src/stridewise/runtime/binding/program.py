@@ -1,0 +1,156 @@
+"""From a program, which is data, to native objects: primitives, packed weights, bound steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from stridewise.dtypes import dtype_of
+from stridewise.errors import ExecutionError, describe
+from stridewise.graph import Graph, TensorType
+from stridewise.program import (
+    CopyStep,
+    FillStep,
+    KernelStep,
+    Program,
+    Ref,
+)
+from stridewise.runtime.binding.fallback_steps import host_call
+from stridewise.runtime.binding.library import load_core
+from stridewise.runtime.binding.primitives import create, role_argument
+from stridewise.runtime.binding.weights import Weights
+from stridewise.targets.kernels import HOST, KernelSpec
+
+if TYPE_CHECKING:
+    from stridewise import _core
+
+__all__ = ["Kernels", "NativeProgram", "check_layouts"]
+
+_SPACES = {"arena": 0, "constant": 1, "input": 2, "output": 3}
+
+
+_MOST_AT_ONCE = 8
+
+
+class Kernels:
+    """Primitives, each created once."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._made: dict[tuple[KernelSpec, str], _core.Primitive | _core.Kernel] = {}
+
+    def get(self, spec: KernelSpec, implementation: str) -> _core.Primitive | _core.Kernel:
+        """Return the primitive of an implementation; ExecutionError where there is none."""
+        key = (spec, implementation)
+        if key not in self._made:
+            self._made[key] = create(spec, implementation, self._threads)
+        return self._made[key]
+
+    def make(self, wanted: Iterable[tuple[KernelSpec, str]]) -> None:
+        """Create primitives beforehand, several at a time: the library generates code for each.
+
+        Raises:
+            ExecutionError: there is none for one of them.
+        """
+        keys = [key for key in dict.fromkeys(wanted) if key not in self._made]
+        with ThreadPoolExecutor(min(self._threads, _MOST_AT_ONCE)) as pool:
+            made = list(pool.map(self._create, keys))
+        self._made.update(zip(keys, made, strict=True))
+
+    def _create(self, key: tuple[KernelSpec, str]) -> _core.Primitive | _core.Kernel:
+        spec, implementation = key
+        return create(spec, implementation, self._threads)
+
+    def scratch(self, spec: KernelSpec, implementation: str) -> int:
+        """Return the bytes of scratchpad that an implementation needs."""
+        return self.get(spec, implementation).scratchpad_nbytes
+
+    def layout(self, spec: KernelSpec, implementation: str, role: str) -> str:
+        """Return the memory layout in which an implementation reads a constant."""
+        return self.get(spec, implementation).arg_desc(role_argument(spec.kind, role)).layout
+
+
+def check_layouts(program: Program, kernels: Kernels) -> None:
+    """Raise unless kernels read constants in the layouts that the program was lowered for.
+
+    Raises:
+        ExecutionError: a kernel reads one in another layout.
+    """
+    for constant in program.constants:
+        if constant.spec is None:
+            continue
+        found = kernels.layout(constant.spec, constant.implementation, constant.role)
+        if found != constant.layout:
+            raise ExecutionError(
+                describe(
+                    f"kernel {constant.spec}",
+                    expected=f"{constant.role} as {constant.layout}, which they are packed in",
+                    found=found,
+                    fix="compile the model again",
+                )
+            )
+
+
+def _nbytes(type_: TensorType) -> int:
+    return type_.dtype.itemsize * prod(type_.shape)
+
+
+class NativeProgram:
+    """The native program, ready to run, and the weights that it reads."""
+
+    def __init__(
+        self, graph: Graph, program: Program, kernels: Kernels, threads: int, weights: Weights
+    ) -> None:
+        """Make it; where the program is split, graph and threads are those of a part."""
+        core = load_core()
+        self.weights = weights
+        values = graph.values
+        self.program = core.Program(
+            program.arena_nbytes,
+            self.weights.buffers,
+            [_nbytes(values[name].type) for name in program.inputs],
+            [_nbytes(values[name].type) for name in program.outputs],
+            threads,
+            program.split.parts,
+            program.split.lanes,
+        )
+        nodes = {node.name: node for node in graph.nodes}
+        for step in program.steps:
+            if isinstance(step, KernelStep) and step.spec.kind == HOST:
+                self._add_host(step, host_call(nodes[step.node], graph, threads))
+            else:
+                self._add(core, step, kernels)
+        self.program.freeze()
+
+    def _add(self, core: Any, step: KernelStep | CopyStep | FillStep, kernels: Kernels) -> None:
+        if isinstance(step, CopyStep):
+            self.program.add_copy(self._ref(step.target), self._ref(step.source), step.nbytes)
+        elif isinstance(step, FillStep):
+            self.program.add_fill(self._ref(step.target), step.count, step.value)
+        else:
+            primitive = kernels.get(step.spec, step.implementation)
+            args: list[_core.Arg] = []
+            for binding in step.bindings:
+                argument = role_argument(step.spec.kind, binding.role)
+                args.append((argument, primitive.arg_desc(argument), *self._ref(binding.ref)))
+            if primitive.scratchpad_nbytes:
+                pad = primitive.arg_desc(core.ARG_SCRATCHPAD)
+                args.append((core.ARG_SCRATCHPAD, pad, 0, 0, step.scratch))
+            self.program.add_primitive(primitive, args)
+
+    def _add_host(self, step: KernelStep, call: Callable[[list[Any]], object]) -> None:
+        args: list[tuple[int, int, int, int, bool]] = []
+        for binding in step.bindings:
+            memory = step.spec.memory(binding.role)
+            assert memory is not None  # host kernels describe all of their arguments
+            nbytes = prod(memory.dims) * dtype_of(memory.dtype).itemsize
+            args.append((*self._ref(binding.ref), nbytes, binding.role.startswith("out")))
+        self.program.add_host(call, args)
+
+    def _ref(self, ref: Ref) -> tuple[int, int, int]:
+        if ref.space == "constant":
+            buffer, offset = self.weights.places[ref.index]
+            return _SPACES[ref.space], buffer, offset + ref.offset
+        return _SPACES[ref.space], ref.index, ref.offset

@@ -1,0 +1,1 @@
+"""Compiled models: inputs, outputs, many shapes, concurrent requests."""

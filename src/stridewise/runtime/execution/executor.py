@@ -1,0 +1,462 @@
+"""The compiled model that users call: checked inputs in, outputs out, times and traces."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from statistics import median
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stridewise.errors import ExecutionError, InputError, StridewiseError, describe
+from stridewise.formats import Format
+from stridewise.graph import Graph, Value
+from stridewise.ops.geometry import storage_shape
+from stridewise.planner.split import Split
+from stridewise.planning import Plan
+from stridewise.profile import Memory, Profile, ProfileRow
+from stridewise.program import KernelStep, Program, Written, reorder_label
+from stridewise.runtime.binding.program import Kernels, NativeProgram, check_layouts
+from stridewise.runtime.binding.weights import Weights, WeightStore
+from stridewise.runtime.execution.arrays import empty
+from stridewise.runtime.execution.inputs import as_array, in_order
+from stridewise.runtime.execution.model import Model
+from stridewise.runtime.execution.onnx_runtime import TailRun
+from stridewise.runtime.execution.streams import Streams
+from stridewise.runtime.lowering.lower import lower
+from stridewise.targets.kernels import HOST, KernelSpec
+
+__all__ = ["CompiledModel", "Face"]
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """What a caller of a program sees of it, without nodes or weights.
+
+    Attributes:
+        graph: name, inputs and outputs of the planned graph; it has no nodes.
+        input_formats: of the inputs, by name.
+        output_formats: of the outputs, by name.
+        threads: how many run it.
+    """
+
+    graph: Graph
+    input_formats: Mapping[str, Format]
+    output_formats: Mapping[str, Format]
+    threads: int
+
+    @classmethod
+    def of(cls, plan: Plan) -> Face:
+        """Return what a caller sees of a plan."""
+        outside = _shaped(plan.graph, plan.split.whole)
+        formats = dict(plan.input_formats), dict(plan.output_formats)
+        return cls(outside, *formats, plan.machine.threads * plan.split.lanes)
+
+    def part(self, split: Split) -> Graph:
+        """Return inputs and outputs as the program of one part has them."""
+        return _shaped(self.graph, split.part)
+
+
+def _shaped(graph: Graph, shaped: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Graph:
+    """Return a graph's inputs and outputs alone, with other shapes."""
+    values: dict[str, Value] = {}
+    for name in (*graph.inputs, *graph.outputs):
+        value = graph.values[name]
+        values[name] = replace(value, type=replace(value.type, shape=shaped(value.shape)))
+    return Graph(graph.name, graph.inputs, graph.outputs, (), values, {})
+
+
+def _formats(plan: Plan) -> dict[str, str]:
+    """Return the formats of each node and reorder by the name that its steps have."""
+    found: dict[str, str] = {}
+    for decision in plan.decisions:
+        option = decision.chosen.option
+        sources = dict.fromkeys(str(fmt) for fmt in option.inputs if fmt is not None)
+        results = dict.fromkeys(str(fmt) for fmt in option.outputs)
+        found[decision.node] = f"{', '.join(sources)} -> {', '.join(results)}"
+    for reorder in plan.reorders:
+        found[reorder_label(reorder)] = f"{reorder.source} -> {reorder.target}"
+    return found
+
+
+def kernels_of(plan: Plan) -> list[tuple[KernelSpec, str]]:
+    """Return the primitives that nodes of a plan run, each with its implementation."""
+    return [
+        (call.spec, cost.implementation)
+        for decision in plan.decisions
+        for call, cost in zip(decision.chosen.option.calls, decision.chosen.costs, strict=True)
+        if call.spec.kind != HOST
+    ]
+
+
+class CompiledModel(Model):
+    """A model ready to run; any number of threads may call it at the same time.
+
+    As many of them run at once as the model has streams. The others wait for their turn, because
+    runs that share processors take longer than runs one after the other.
+
+    >>> import stridewise as sw
+    >>> b = sw.GraphBuilder("double")
+    >>> x = b.input("x", (1, 2))
+    >>> model = sw.compile(b.build([b.op("add", [x, x], output="y")]), tune="model")
+    >>> model(np.array([[1, 2]], np.float32))
+    array([[2., 4.]], dtype=float32)
+    """
+
+    def __init__(self, plan: Plan, weights: WeightStore | None = None) -> None:
+        """Lower a plan, create its kernels and pack its constants.
+
+        Args:
+            plan: what to run.
+            weights: packed constants of programs for other shapes, which are used where the
+                formats allow, and get those that this program packs.
+
+        Raises:
+            ExecutionError: the library refuses a kernel that the plan counts on.
+        """
+        face, threads = Face.of(plan), plan.machine.threads
+        kernels = Kernels(threads)
+        kernels.make(kernels_of(plan))
+        program = lower(plan, kernels)
+        store = weights or WeightStore()
+        packed = Weights(program.constants, kernels, plan.graph.constants, face.threads, store)
+        native = NativeProgram(plan.graph, program, kernels, threads, packed)
+        self._tail = TailRun.of(plan)
+        self._kernels, self._constants = kernels, plan.graph.constants
+        self._assemble(face, program, native, lambda: plan)
+
+    @classmethod
+    def ready(
+        cls, face: Face, program: Program, weights: Weights, plan: Callable[[], Plan]
+    ) -> CompiledModel:
+        """Return a model that an earlier process compiled.
+
+        Args:
+            face: what a caller sees of it.
+            program: its program, which has no host steps.
+            weights: its packed constants.
+            plan: makes the plan when somebody first asks for it.
+
+        Raises:
+            ExecutionError: the library refuses a kernel of the program, or one reads constants in
+                another layout than they were packed in.
+        """
+        threads = face.threads // program.split.lanes
+        kernels = Kernels(threads)
+        steps = [step for step in program.steps if isinstance(step, KernelStep)]
+        kernels.make((step.spec, step.implementation) for step in steps)
+        check_layouts(program, kernels)
+        model = cls.__new__(cls)
+        model._tail, model._kernels, model._constants = None, kernels, {}
+        native = NativeProgram(face.part(program.split), program, kernels, threads, weights)
+        model._assemble(face, program, native, cache(plan))
+        return model
+
+    def _assemble(
+        self, face: Face, program: Program, native: NativeProgram, plan: Callable[[], Plan]
+    ) -> None:
+        self._face, self.program, self._native = face, program, native
+        self._get_plan = plan
+        self._run = native.program.run
+        self.use_streams(Streams())
+        graph, values = face.graph, face.graph.values
+        self._inputs = [values[name] for name in graph.inputs]
+        self._input_formats = [face.input_formats[name] for name in graph.inputs]
+        self._input_shapes = [
+            storage_shape(value, fmt)
+            for value, fmt in zip(self._inputs, self._input_formats, strict=True)
+        ]
+        self._input_dtypes = [value.dtype.numpy for value in self._inputs]
+        self._outputs = [
+            (storage_shape(values[name], face.output_formats[name]), values[name].dtype.numpy)
+            for name in graph.outputs
+        ]
+
+    def with_plan(self, plan: Plan) -> CompiledModel:
+        """Return this model with another account of the same decisions."""
+        model = copy.copy(self)
+        model._get_plan = lambda: plan
+        return model
+
+    def use_streams(self, streams: Streams) -> None:
+        """Run no more requests at once than there are streams, whoever else uses them."""
+        super().use_streams(streams)
+        self._native.program.gate = streams.gate
+
+    def lowered(self) -> Program:
+        """Return the program with the costs of the plan as it is now; see :meth:`with_plan`."""
+        return lower(self.plan, self._kernels)
+
+    @property
+    def face(self) -> Face:
+        """What a caller sees of the program."""
+        return self._face
+
+    @property
+    def has_tail(self) -> bool:
+        """Whether another runtime computes the last part of the model."""
+        return self._tail is not None
+
+    @property
+    def interface(self) -> Graph:
+        """Inputs and outputs as the caller sees them, with their types."""
+        return self._face.graph if self._tail is None else self.plan.graph
+
+    @property
+    def plan(self) -> Plan:
+        """What was decided, and why; of a model that was ready on disk, restored when asked for.
+
+        Raises:
+            PlanError: the model's file has changed since, or is gone.
+        """
+        return self._get_plan()
+
+    @property
+    def memory(self) -> Memory:
+        """What the model occupies."""
+        lanes = self.program.split.lanes
+        return Memory(
+            self.program.arena_nbytes * lanes,
+            self.program.lower_bound_nbytes * lanes,
+            self.weights.own_nbytes + self.weights.shared_nbytes,
+            sum(self.weights.winograd.values()),
+            self.weights.shared_nbytes,
+            sum(constant.held_nbytes for constant in self._constants.values()),
+            self.streams,
+        )
+
+    def drop_originals(self) -> None:
+        """Let go of the weights that are packed now, and of the file that has them.
+
+        The graph of the plan keeps types, and no elements: it cannot be saved, annotated or
+        compiled any more. All that a plan can be asked about decisions and costs, it can still be.
+        """
+        for constant in self._constants.values():
+            constant.drop()
+
+    @property
+    def weights(self) -> Weights:
+        """The packed constants that the model reads."""
+        return self._native.weights
+
+    def __call__(self, *inputs: Any) -> Array | tuple[Array, ...]:
+        """Run the model.
+
+        Args:
+            inputs: arrays in the order of ``input_names``, of the dtypes that the model says;
+                NumPy, or anything that offers DLPack. C-contiguous ones are read where they are.
+
+        Returns:
+            One array, or a tuple in the order of ``output_names``; the caller owns them.
+
+        Raises:
+            InputError: the number of inputs, a shape or a dtype is wrong.
+            ExecutionError: a node fails for these values, such as an index beyond the end, or
+                OpenMP gives fewer threads than the model was compiled for.
+        """
+        if self._tail is not None:
+            results = tuple(self.run(self._tail.named(inputs)).values())
+            return results[0] if len(results) == 1 else results
+        outputs = self._execute(self._checked(inputs))
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    def run_program(self, inputs: Sequence[Any]) -> list[Array]:
+        """Run what the plan is about: all but the tail, which another runtime computes.
+
+        Args:
+            inputs: arrays in the order of the graph's inputs.
+
+        Raises:
+            InputError: the number of inputs, a shape or a dtype is wrong.
+            ExecutionError: a node fails for these values.
+        """
+        return self._execute(self._checked(inputs))
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
+        """Run the model with inputs by name and return the outputs by name.
+
+        Raises:
+            InputError: a name, a shape or a dtype is wrong, or an input is missing.
+        """
+        outputs = self._execute(self._named(inputs))
+        found = dict(zip(self._face.graph.outputs, outputs, strict=True))
+        return found if self._tail is None else self._tail.results(inputs, found)
+
+    def profile(self, inputs: Mapping[str, Any], runs: int = 20) -> Profile:
+        """Time every step, and set the times beside the predicted ones.
+
+        Where a batch runs in parts, times are those of all parts; where several of them run at the
+        same time, what each adds to the whole.
+
+        Raises:
+            InputError: as for :meth:`run`, or ``runs`` is below 1.
+            ExecutionError: as for :meth:`run`.
+        """
+        if runs < 1:
+            raise InputError(describe("runs", expected="1 or more", found=str(runs)))
+        samples = self.step_times(self._named(inputs), runs + 1)[1:]
+        rows: list[ProfileRow] = []
+        formats, split = _formats(self.plan), self.program.split
+        for index, step in enumerate(self.program.steps):
+            kernel = type(step).__name__.removesuffix("Step").lower()
+            predicted = 0.0
+            if isinstance(step, KernelStep):
+                kernel = f"{step.spec.kind} [{step.implementation}]"
+                predicted = step.cost_ns * split.parts / split.lanes
+            measured = median(sample[index] for sample in samples)
+            stored = formats.get(step.node, "") if isinstance(step, KernelStep) else ""
+            rows.append(ProfileRow(step.node, kernel, predicted, measured, stored))
+        return Profile(tuple(rows), runs)
+
+    def step_times(self, inputs: Sequence[Any], runs: int) -> list[list[int]]:
+        """Run the model and return the nanoseconds of every step, for each run.
+
+        Args:
+            inputs: arrays in the order of the graph's inputs.
+            runs: how often.
+
+        Raises:
+            InputError: the number of inputs, a shape or a dtype is wrong.
+            ExecutionError: a step failed.
+        """
+        arrays, outputs = self._checked(inputs), self._allocate()
+        try:
+            return self._native.program.profile(arrays, outputs, runs)
+        except StridewiseError:
+            raise
+        except (RuntimeError, MemoryError) as error:
+            raise self._failed(error) from error
+
+    def report_html(self, inputs: Mapping[str, Any] | None = None, runs: int = 20) -> str:
+        """Return the plan, the arena and, for ``inputs``, measured times as a page in HTML.
+
+        Args:
+            inputs: arrays by name to time every step with; without them the page has no
+                measured times of single steps.
+            runs: how many runs the times are medians of.
+
+        Raises:
+            InputError: as for :meth:`profile`.
+        """
+        from stridewise.report import to_html  # noqa: PLC0415 (jinja2 takes time to load)
+
+        profile = None if inputs is None else self.profile(inputs, runs)
+        return to_html(self.plan, self.program, profile, memory=self.memory)
+
+    def _repr_html_(self) -> str:
+        from stridewise.report import framed  # noqa: PLC0415 (as above)
+
+        return framed(self.report_html())
+
+    def trace(
+        self, inputs: Mapping[str, Any], callback: Callable[[Written, Array], object]
+    ) -> dict[str, Array]:
+        """Run with an arena full of NaN, and show every stored tensor as soon as it is whole.
+
+        Where a batch runs in parts, the tensors are those of one part after the other. Several
+        threads may trace at once, and the callback may run and trace the model.
+
+        Args:
+            inputs: arrays by name.
+            callback: called with the description of a tensor and a copy of its storage, a dense
+                array of its storage shape, padding included.
+
+        Raises:
+            InputError: as for :meth:`run`.
+            ExecutionError: as for :meth:`run`.
+        """
+        arrays, outputs = self._named(inputs), self._allocate()
+        native, parts = self._native.program, self.program.split.parts
+        theirs: list[Exception] = []
+
+        def after(index: int, arena: NDArray[np.uint8], results: Sequence[Array]) -> None:
+            for written in self.program.steps[index].written:
+                ref = written.ref
+                if ref.space == "input":
+                    continue
+                source = (
+                    arena if ref.space == "arena" else results[ref.index].reshape(-1).view(np.uint8)
+                )
+                flat = source.reshape(-1)[ref.offset : ref.offset + written.desc.nbytes]
+                stored = np.frombuffer(flat.tobytes(), written.desc.dtype.numpy)
+                try:
+                    callback(written, stored.reshape(written.desc.storage_shape))
+                except Exception as error:
+                    theirs.append(error)
+                    raise
+
+        try:
+            for part in range(parts):
+                native.trace(_cut(arrays, part, parts), _cut(outputs, part, parts), after)
+        except (RuntimeError, MemoryError) as error:
+            if isinstance(error, StridewiseError) or theirs:  # the callback's errors are its own
+                raise
+            raise self._failed(error) from error
+        return dict(zip(self._face.graph.outputs, outputs, strict=True))
+
+    def _allocate(self) -> list[Array]:
+        return [empty(shape, dtype) for shape, dtype in self._outputs]
+
+    def _execute(self, arrays: Sequence[Array]) -> list[Array]:
+        outputs = self._allocate()
+        try:
+            self._run(arrays, outputs)
+        except StridewiseError:
+            raise
+        except (RuntimeError, MemoryError) as error:
+            raise self._failed(error) from error
+        return outputs
+
+    def _failed(self, error: Exception) -> ExecutionError:
+        where = f"model {self._face.graph.name!r}"
+        return ExecutionError(describe(where, expected="a run", found=str(error)))
+
+    def _checked(self, inputs: Sequence[Any]) -> list[Array]:
+        if len(inputs) != len(self._inputs):
+            raise InputError(
+                describe(
+                    f"model {self._face.graph.name!r}",
+                    expected=f"{len(self._inputs)} inputs ({', '.join(self.input_names)})",
+                    found=f"{len(inputs)}",
+                )
+            )
+        arrays: list[Array] = []
+        for value, fmt, shape, dtype, given in zip(
+            self._inputs,
+            self._input_formats,
+            self._input_shapes,
+            self._input_dtypes,
+            inputs,
+            strict=True,
+        ):
+            if (
+                type(given) is np.ndarray
+                and given.dtype == dtype
+                and given.shape == shape
+                and given.flags.c_contiguous
+            ):
+                arrays.append(given)
+            else:
+                arrays.append(as_array(value, given, fmt))
+        return arrays
+
+    def _named(self, inputs: Mapping[str, Any]) -> list[Array]:
+        given = inputs if self._tail is None else self._tail.tensors(inputs)
+        return in_order(self._face.graph, given, self._face.input_formats)
+
+
+def _cut(arrays: Sequence[Array], part: int, parts: int) -> list[Array]:
+    """Return views of one part of arrays, which the first axis is cut into."""
+    if parts == 1:
+        return list(arrays)
+    found: list[Array] = []
+    for array in arrays:
+        size = array.shape[0] // parts
+        found.append(array[part * size : (part + 1) * size])
+    return found

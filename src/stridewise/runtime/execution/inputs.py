@@ -1,0 +1,189 @@
+"""Inputs of a call: right names, right shapes, right dtypes, or an error that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stridewise.dtypes import DType
+from stridewise.errors import InputError, describe
+from stridewise.formats import Format
+from stridewise.graph import Graph, Value
+from stridewise.ops.geometry import storage_shape, user_format
+from stridewise.runtime.execution.layout import falls_along
+
+__all__ = ["as_array", "in_order", "made_up", "of_dtype"]
+
+Array = NDArray[Any]
+
+
+def in_order(
+    graph: Graph, inputs: Mapping[str, Any], formats: Mapping[str, Format] | None = None
+) -> list[Array]:
+    """Return the inputs of a graph in its own order.
+
+    Args:
+        graph: what will be run.
+        inputs: arrays by name; NumPy, or anything that offers DLPack.
+        formats: the format that each input is wanted in; the user's own order by default.
+
+    Raises:
+        InputError: a name, a shape or a dtype is wrong, or an input is missing.
+    """
+    unknown = [name for name in inputs if name not in graph.inputs]
+    missing = [name for name in graph.inputs if name not in inputs]
+    if unknown or missing:
+        raise InputError(
+            describe(
+                f"model {graph.name!r}",
+                expected=f"inputs {', '.join(graph.inputs)}",
+                found=", ".join(inputs) or "none",
+            )
+        )
+    wanted = formats or {}
+    return [as_array(graph.values[name], inputs[name], wanted.get(name)) for name in graph.inputs]
+
+
+def as_array(value: Value, given: Any, fmt: Format | None = None) -> Array:
+    """Return an input as a C-contiguous array, without a copy where it is one already.
+
+    Args:
+        value: the input.
+        given: NumPy, or anything that offers DLPack.
+        fmt: the format that it is wanted in; the user's own order by default. An array of its
+            storage shape is taken as it is. One of the user's shape is transposed, where the format
+            is a permutation; that moves nothing if its strides are those of the format.
+            Where both are the same shape, strides tell: those that fall in the order of the format
+            mean the user's shape, and those that fall in the order of the shape mean the storage,
+            if the array is NumPy's. Other libraries have contiguous tensors of either kind.
+
+    Raises:
+        InputError: it is no array, its dtype or shape is wrong, or its strides do not tell what
+            its axes are.
+    """
+    array = of_dtype(given, value.dtype, f"input {value.name!r}")
+    if fmt is None or fmt == user_format(value):
+        if array.shape == value.shape:
+            # np.ascontiguousarray would give a scalar an axis.
+            return np.asarray(array, order="C")
+        raise InputError(
+            describe(
+                f"input {value.name!r}",
+                expected=f"shape {value.shape}",
+                found=str(array.shape),
+                fix=f"compile with shapes={{{value.name!r}: {array.shape}}}",
+            )
+        )
+    return _stored(value, array, fmt, given)
+
+
+def of_dtype(given: Any, dtype: DType, where: str) -> Array:
+    """Return what NumPy or DLPack offers as an array of a dtype, without a copy.
+
+    Args:
+        given: NumPy, or anything that offers DLPack.
+        dtype: the one that it must have.
+        where: what messages call it.
+
+    Raises:
+        InputError: it is no array, its memory cannot be read, or it is of another dtype.
+    """
+    array = given
+    if not isinstance(given, np.ndarray):
+        try:
+            array = np.from_dlpack(given)
+        except (AttributeError, TypeError, RuntimeError, BufferError, ValueError) as error:
+            kind, reason = type(given).__name__, " ".join(str(error).split())
+            raise InputError(
+                describe(
+                    where,
+                    expected="an array (NumPy, or anything with DLPack)",
+                    found=f"{kind}: {reason}" if hasattr(given, "__dlpack__") else kind,
+                    fix=f"use numpy.asarray(..., dtype={dtype.name!r})",
+                )
+            ) from error
+    if array.dtype != dtype.numpy:
+        raise InputError(
+            describe(
+                where,
+                expected=f"dtype {dtype}",
+                found=str(array.dtype),
+                fix=f"use .astype({dtype.name!r})",
+            )
+        )
+    return array
+
+
+def made_up(value: Value, shape: Sequence[int], rng: np.random.Generator) -> Array:
+    """Return an input for runs whose results do not matter.
+
+    Floats are standard normal. Integers are zeros, as they may be indices, and so are booleans.
+
+    Args:
+        value: the input.
+        shape: of the array, in the format that it is wanted in.
+        rng: where random numbers come from.
+    """
+    if value.dtype.name.endswith(("float32", "float64", "float16")):
+        return rng.standard_normal(shape, np.float32).astype(value.dtype.numpy)
+    return np.zeros(shape, value.dtype.numpy)
+
+
+def _stored(value: Value, array: Array, fmt: Format, given: object) -> Array:
+    """Return an array in a format that is not the user's own order."""
+    shape = storage_shape(value, fmt)
+    if array.shape == value.shape and fmt.is_plain:
+        names = user_format(value).order
+        order = tuple(names.index(axis) for axis in fmt.order)
+        if array.shape != shape or _is_users(value, array, fmt, order, given):
+            array = array.transpose(order)
+    if array.shape == shape:
+        return np.ascontiguousarray(array)
+    raise InputError(
+        describe(
+            f"input {value.name!r}",
+            expected=f"shape {shape}, which is {value.shape} stored as {fmt}",
+            found=str(array.shape),
+            fix="store it with stridewise.reorder, or compile without input_formats",
+        )
+    )
+
+
+def _is_users(
+    value: Value, array: Array, fmt: Format, order: tuple[int, ...], given: object
+) -> bool:
+    """Return whether an array is in the user's order, where its shape is that of the storage, too.
+
+    Args:
+        value: the input.
+        array: of that shape.
+        fmt: the format, a permutation.
+        order: what makes the user's order that of the format.
+        given: what the caller gave.
+
+    Raises:
+        InputError: nothing tells.
+    """
+    strides = array.strides
+    if not array.size or all(
+        extent == 1 or strides[axis] == stride
+        for axis, extent, stride in zip(order, array.shape, strides, strict=True)
+    ):
+        return False  # the same elements either way
+    own = falls_along(range(array.ndim), array.shape, strides)
+    turned = falls_along(order, array.shape, strides)
+    if own != turned and (turned or isinstance(given, np.ndarray)):
+        return turned
+    raise InputError(
+        describe(
+            f"input {value.name!r}",
+            expected=f"strides that tell {user_format(value)} from {fmt}, both of shape "
+            f"{value.shape}",
+            found=f"strides of {strides} bytes in {type(given).__name__}",
+            fix=f"give {user_format(value)} with the strides of {fmt} (in PyTorch: channels_last), "
+            f"or what is stored as {fmt} as a C-contiguous NumPy array",
+        )
+    )

@@ -1,0 +1,132 @@
+"""A bounded cache of the programs of one model, for use by any number of threads."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
+from threading import Lock
+from typing import Generic, TypeVar
+
+from stridewise.runtime.execution.executor import CompiledModel
+
+__all__ = ["ProgramCache"]
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A program, or one that is being made."""
+
+    future: Future[CompiledModel]
+    runs: int = 0
+
+    @property
+    def model(self) -> CompiledModel | None:
+        return self.future.result() if self.future.done() else None
+
+
+class ProgramCache(Generic[K]):
+    """Compiled programs by shape; the one that was not used for longest goes first.
+
+    A program that is being made is waited for by whoever wants the same one; others go on. One
+    program is made at a time, so that they neither disturb each other's timings nor pack the same
+    weights twice. A program that is dropped while it runs lives until its run ends.
+
+    Attributes:
+        max_programs: how many programs there may be.
+        max_nbytes: bytes that arenas and weights may take together, of all programs but the last
+            one used; None for no limit.
+        hits: how often a program was there, or being made.
+        misses: how often it had to be made.
+        evictions: how many programs were dropped.
+    """
+
+    def __init__(self, max_programs: int, max_nbytes: int | None) -> None:
+        """Start empty."""
+        self.max_programs, self.max_nbytes = max_programs, max_nbytes
+        self.hits = self.misses = self.evictions = 0
+        self._lock, self._making = Lock(), Lock()
+        self._slots: OrderedDict[K, _Slot] = OrderedDict()
+
+    def find(self, key: K) -> CompiledModel | None:
+        """Return a program that is there, None for one that is not, or not yet."""
+        with self._lock:
+            slot = self._slots.get(key)
+            if slot is None or not slot.future.done():
+                return None
+            return self._used(key, slot).model
+
+    def get(self, key: K, make: Callable[[], CompiledModel]) -> CompiledModel:
+        """Return the program of a key; ``make`` makes it if nobody did.
+
+        What ``make`` raises goes to all who wait for it, and the next call tries again.
+        """
+        while True:
+            with self._lock:
+                slot = self._slots.get(key)
+                mine = slot is None
+                if slot is None:
+                    slot = self._slots[key] = _Slot(Future())
+                else:
+                    self._used(key, slot)
+            if mine:
+                return self._make(key, slot, make)
+            try:
+                return slot.future.result()
+            except CancelledError:
+                continue  # who made it was interrupted; that concerns nobody else
+
+    def _used(self, key: K, slot: _Slot) -> _Slot:
+        self._slots.move_to_end(key)
+        self.hits += 1
+        slot.runs += 1
+        return slot
+
+    def _make(self, key: K, slot: _Slot, make: Callable[[], CompiledModel]) -> CompiledModel:
+        try:
+            with self._making:
+                # There is never one more than may be, not even while the next one is made.
+                self._evict(room_for=1)
+                model = make()
+        except BaseException as error:
+            with self._lock:
+                self._slots.pop(key, None)
+            if isinstance(error, Exception):
+                slot.future.set_exception(error)
+            else:
+                slot.future.cancel()
+            raise
+        with self._lock:
+            self.misses += 1
+            slot.runs += 1
+            slot.future.set_result(model)
+        self._evict(room_for=0)
+        return model
+
+    def _evict(self, room_for: int) -> None:
+        """Drop programs, those not used for longest first, until the limits hold."""
+        with self._lock:
+            # Slots of failures are gone before they are done.
+            done = [(key, s.model) for key, s in self._slots.items() if s.model is not None]
+            sizes = [model.memory.arenas + model.weights.own_nbytes for _, model in done if model]
+            count, total = len(done) + room_for, sum(sizes)
+            limit = self.max_nbytes
+            for (key, _), nbytes in zip(done, sizes, strict=True):
+                heavy = limit is not None and total > limit and count > 1
+                if count <= self.max_programs and not heavy:
+                    break
+                del self._slots[key]
+                count, total = count - 1, total - nbytes
+                self.evictions += 1
+
+    def __len__(self) -> int:
+        return len(self.models())
+
+    def models(self) -> tuple[tuple[K, CompiledModel, int], ...]:
+        """Return what is there: keys, programs, and how often each was asked for."""
+        with self._lock:
+            slots = [(key, slot.model, slot.runs) for key, slot in self._slots.items()]
+        return tuple((key, model, runs) for key, model, runs in slots if model is not None)

@@ -1,0 +1,1 @@
+"""Lowering: from a plan to a program with addresses."""

@@ -1,0 +1,215 @@
+"""Lowering: a plan becomes a program with addresses."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Protocol
+
+from stridewise.planning import Plan
+from stridewise.program import (
+    ArenaBlock,
+    ArenaTensor,
+    Binding,
+    CopyStep,
+    FillStep,
+    KernelStep,
+    PackedConstant,
+    Program,
+    Ref,
+    Step,
+    Written,
+)
+from stridewise.runtime.lowering.arena import Life, arrange, lower_bound
+from stridewise.runtime.lowering.schedule import (
+    Action,
+    ConstantArg,
+    Place,
+    Schedule,
+    Stored,
+    make_schedule,
+)
+from stridewise.targets.kernels import HOST, KernelSpec
+
+__all__ = ["KernelFacts", "lower"]
+
+
+class KernelFacts(Protocol):
+    """What lowering asks about the implementations of kernels."""
+
+    def scratch(self, spec: KernelSpec, implementation: str) -> int:
+        """Return the bytes of scratchpad that an implementation needs."""
+        ...
+
+    def layout(self, spec: KernelSpec, implementation: str, role: str) -> str:
+        """Return the memory layout in which an implementation reads a constant, as text."""
+        ...
+
+
+class _Addresses:
+    """Where every stored tensor and every scratchpad lies."""
+
+    def __init__(self, schedule: Schedule, kernels: KernelFacts) -> None:
+        lives: list[Life] = []
+        roots: list[Stored] = []
+        for root, first, last in _families(schedule):
+            roots.append(root)
+            lives.append(Life(root.desc.nbytes, first, last))
+        owners: list[int] = []
+        for position, action in enumerate(schedule.actions):
+            if action.spec is None or action.cost is None or action.spec.kind == HOST:
+                continue
+            nbytes = kernels.scratch(action.spec, action.cost.implementation)
+            if nbytes:
+                owners.append(position)
+                lives.append(Life(nbytes, position, position))
+        offsets, self.total = arrange(lives)
+        self.bound = lower_bound(lives)
+        placed = list(zip(lives, offsets, strict=True))
+        self.families = dict(zip(map(id, roots), placed, strict=False))
+        self.scratch = dict(zip(owners, placed[len(roots) :], strict=True))
+
+    def ref(self, place: Place) -> Ref:
+        root, offset = place.stored.root()
+        offset += place.offset
+        if root.space == "arena":
+            return Ref("arena", 0, offset + self.families[id(root)][1])
+        return Ref(root.space, root.index, offset)
+
+
+def _families(schedule: Schedule) -> list[tuple[Stored, int, int]]:
+    """Return the roots in the arena and the actions between which their families live."""
+    spans: dict[int, tuple[Stored, int, int]] = {}
+    for stored in schedule.stored:
+        root, _ = stored.root()
+        if root.space != "arena":
+            continue
+        _, first, last = spans.get(id(root), (root, len(schedule.actions), -1))
+        if stored.first >= 0:
+            first = min(first, stored.first)
+        spans[id(root)] = (root, first, max(last, stored.last, first))
+    return list(spans.values())
+
+
+class _Constants:
+    """The constants to pack, each once for all kernels that want it alike."""
+
+    def __init__(self, kernels: KernelFacts) -> None:
+        self.packed: list[PackedConstant] = []
+        self.layout = kernels.layout
+        self._known: dict[PackedConstant, int] = {}
+
+    def ref(self, constant: PackedConstant) -> Ref:
+        if constant not in self._known:
+            self._known[constant] = len(self.packed)
+            self.packed.append(constant)
+        return Ref("constant", self._known[constant], 0)
+
+
+def _kernel_step(
+    action: Action, position: int, addresses: _Addresses, constants: _Constants
+) -> KernelStep:
+    assert action.spec is not None  # of kind "kernel"
+    assert action.cost is not None
+    bindings: list[Binding] = []
+    for role, operand in action.args:
+        if isinstance(operand, Place):
+            bindings.append(Binding(role, addresses.ref(operand)))
+            continue
+        constant = PackedConstant(
+            operand.value, operand.fill, operand.reshape, operand.permute,
+            action.spec, action.cost.implementation, role,
+            constants.layout(action.spec, action.cost.implementation, role),
+        )  # fmt: skip
+        bindings.append(Binding(role, constants.ref(constant)))
+    return KernelStep(
+        action.node,
+        action.spec,
+        action.cost.implementation,
+        tuple(bindings),
+        addresses.scratch[position][1] if position in addresses.scratch else 0,
+        action.cost.cost_ns,
+        _written(action, addresses),
+    )
+
+
+def _written(action: Action, addresses: _Addresses) -> tuple[Written, ...]:
+    return tuple(
+        Written(stored.value, addresses.ref(Place(stored)), stored.desc)
+        for stored in action.completes
+    )
+
+
+def _step(action: Action, position: int, addresses: _Addresses, constants: _Constants) -> Step:
+    if action.kind == "kernel":
+        return _kernel_step(action, position, addresses, constants)
+    assert action.target is not None  # fills and copies have one
+    target = addresses.ref(action.target)
+    written = _written(action, addresses)
+    if action.kind == "fill":
+        return FillStep(action.node, target, action.count, action.value, written)
+    if isinstance(action.source, ConstantArg):
+        plain = PackedConstant(action.source.value, 0.0, None, None, None, "", "")
+        return CopyStep(action.node, constants.ref(plain), target, action.nbytes, written)
+    assert action.source is not None
+    return CopyStep(action.node, addresses.ref(action.source), target, action.nbytes, written)
+
+
+def _blocks(schedule: Schedule, addresses: _Addresses) -> tuple[ArenaBlock, ...]:
+    """Return what lies where in the arena, its life in steps instead of actions."""
+    kept = [not action.dropped for action in schedule.actions]
+    before = list(accumulate(kept, initial=0))
+    final = len(kept) - 1
+
+    def span(first: int, last: int) -> tuple[int, int]:
+        # A copy that was dropped takes no step; what it wrote lives from the next one on.
+        begin = min(before[min(first, final)], before[-1] - 1)
+        return begin, max(before[min(last, final) + 1] - 1, begin)
+
+    members: dict[int, list[ArenaTensor]] = {key: [] for key in addresses.families}
+    for stored in schedule.stored:
+        root, offset = stored.root()
+        if root.space == "arena":
+            life, base = addresses.families[id(root)]
+            first = stored.first if stored.first >= 0 else life.first
+            tensor = ArenaTensor(
+                stored.value, stored.desc, base + offset, *span(first, max(stored.last, first))
+            )
+            members[id(root)].append(tensor)
+    blocks = [
+        ArenaBlock(base, life.nbytes, *span(life.first, life.last), tuple(members[key]))
+        for key, (life, base) in addresses.families.items()
+    ]
+    for position, (life, base) in addresses.scratch.items():
+        node = schedule.actions[position].node
+        blocks.append(ArenaBlock(base, life.nbytes, *span(position, position), (), node))
+    return tuple(blocks)
+
+
+def lower(plan: Plan, kernels: KernelFacts) -> Program:
+    """Return the program of a plan.
+
+    Args:
+        plan: what was decided.
+        kernels: what is known of its kernels once they are created.
+
+    Raises:
+        PlanError: the plan contradicts itself.
+    """
+    schedule = make_schedule(plan)
+    addresses = _Addresses(schedule, kernels)
+    constants = _Constants(kernels)
+    steps = tuple(
+        _step(action, position, addresses, constants)
+        for position, action in enumerate(schedule.actions)
+        if not action.dropped
+    )
+    return Program(
+        plan.graph.inputs,
+        plan.graph.outputs,
+        steps,
+        addresses.total,
+        addresses.bound,
+        tuple(constants.packed),
+        _blocks(schedule, addresses),
+        plan.split,
+    )

@@ -1,0 +1,105 @@
+"""How much memory a plan needs, and whether it may have it, before anything is allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from stridewise.errors import InputError, describe
+from stridewise.ops.demand import MemoryDemand, check_demand, memory_demand
+from stridewise.ops.effort import nbytes
+from stridewise.ops.geometry import storage_shape
+from stridewise.planning import Plan
+from stridewise.program import KernelStep
+from stridewise.runtime.lowering.lower import lower
+from stridewise.runtime.machine.machine import default_memory_limit
+from stridewise.targets.kernels import HOST, KernelSpec
+
+__all__ = ["checked_limit", "plan_demand", "within_limit"]
+
+
+def checked_limit(memory_limit: object) -> int | None:
+    """Return a limit in bytes, the default one for None.
+
+    Raises:
+        InputError: it is not a positive integer.
+    """
+    if memory_limit is None:
+        return default_memory_limit()
+    if isinstance(memory_limit, bool) or not isinstance(memory_limit, int) or memory_limit < 1:
+        raise InputError(
+            describe("memory_limit", expected="a number of bytes", found=repr(memory_limit))
+        )
+    return memory_limit
+
+
+_PADDING = 16
+"""Formats pad channels to blocks of at most so many, so that no plan needs more than this times
+what the graph does."""
+
+
+class _Unmade:
+    """Kernels that are not created: their scratchpads and layouts do not count here."""
+
+    def scratch(self, spec: KernelSpec, implementation: str) -> int:
+        del spec, implementation
+        return 0
+
+    def layout(self, spec: KernelSpec, implementation: str, role: str) -> str:
+        del spec, implementation, role
+        return ""
+
+
+def plan_demand(plan: Plan, streams: int = 1) -> MemoryDemand:
+    """Return what a plan needs in the formats that it chose; scratchpads come on top.
+
+    What NumPy allocates for a host kernel is taken to be as much as its operands and results.
+
+    Args:
+        plan: what is to run.
+        streams: how often at the same time.
+    """
+    program = lower(plan, _Unmade())
+    values = plan.graph.values
+    packed = 0
+    for constant in program.constants:
+        memory = constant.spec.memory(constant.role) if constant.spec is not None else None
+        dims = values[constant.value].shape if memory is None else memory.dims
+        itemsize = values[constant.value].dtype.itemsize if constant.value else 4
+        packed += itemsize * prod(dims)
+    boundary = sum(
+        values[name].dtype.itemsize * prod(storage_shape(values[name], fmt))
+        for formats in (plan.input_formats, plan.output_formats)
+        for name, fmt in formats.items()
+    )
+    weights = sum(nbytes((values[name].type,)) for name in plan.graph.constants)
+    host = max(
+        (
+            step.spec.nbytes
+            for step in program.steps
+            if isinstance(step, KernelStep) and step.spec.kind == HOST
+        ),
+        default=0,
+    )
+    return MemoryDemand(weights, packed, streams * (program.arena_nbytes + boundary + host))
+
+
+def within_limit(plans: Sequence[Plan], limit: int | None, streams: int = 1) -> Sequence[Plan]:
+    """Return the plans that need no more than ``limit`` bytes.
+
+    Args:
+        plans: the chosen one, then others that may take its place.
+        limit: None for no limit.
+        streams: how many runs there may be at the same time.
+
+    Raises:
+        MemoryLimitError: the first plan needs more; the message has the estimate.
+    """
+    if limit is None:
+        return plans
+    demand = memory_demand(plans[0].graph)
+    if _PADDING * streams * demand.total <= limit:
+        return plans
+    demands = [plan_demand(plan, streams) for plan in plans]
+    check_demand(f"plan of {plans[0].graph.name!r}", demands[0], limit)
+    return tuple(plan for plan, needed in zip(plans, demands, strict=True) if needed.total <= limit)

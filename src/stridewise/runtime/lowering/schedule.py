@@ -1,0 +1,387 @@
+"""From a plan to ordered actions over stored tensors, before anything has an address.
+
+A *stored tensor* is a value in one storage format; a value that the plan reorders has several.
+Stored tensors may share bytes: a view lies in what it is a view of, a piece of a concat is
+produced inside it, a result may overwrite an operand that nobody needs any more. Whether sharing
+is safe can be told only here, where all readers are known; where it is not, a copy is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from stridewise.errors import PlanError, describe
+from stridewise.formats import Format
+from stridewise.graph import Node
+from stridewise.ops.geometry import user_format
+from stridewise.planner.plan import Reorder
+from stridewise.planner.problem.candidates import Candidate
+from stridewise.planning import Plan
+from stridewise.program import (
+    caller_label,
+    constant_label,
+    operand_label,
+    piece_label,
+    reorder_label,
+)
+from stridewise.targets.cost import KernelCost
+from stridewise.targets.kernels import Alias, Arg, KernelSpec
+from stridewise.tensor import TensorDesc
+
+__all__ = [
+    "Action",
+    "ConstantArg",
+    "Place",
+    "Schedule",
+    "Stored",
+    "make_schedule",
+]
+
+_FOREVER = 1 << 60
+
+
+@dataclass(slots=True, eq=False)
+class Stored:
+    """A value in one storage format.
+
+    Attributes:
+        value: the value.
+        desc: Origin and Storage.
+        first: the first action that writes it; -1 for none.
+        last: the last action that touches it.
+        parent: the stored tensor that it lies in, and where, in bytes.
+        space: where the root of a family of shared bytes lies.
+        index: which input or output.
+    """
+
+    value: str
+    desc: TensorDesc
+    first: int = -1
+    last: int = -1
+    parent: tuple[Stored, int] | None = None
+    space: Literal["arena", "input", "output"] = "arena"
+    index: int = 0
+
+    def root(self) -> tuple[Stored, int]:
+        """Return the tensor whose memory this one lies in, and where, in bytes."""
+        stored, offset = self, 0
+        while stored.parent is not None:
+            stored, step = stored.parent
+            offset += step
+        if stored is not self:
+            self.parent = (stored, offset)  # long chains are walked once
+        return stored, offset
+
+    def overlaps(self, other: Stored) -> bool:
+        """Return whether both share bytes."""
+        root, offset = self.root()
+        other_root, other_offset = other.root()
+        return (
+            root is other_root
+            and other_offset < offset + self.desc.nbytes
+            and offset < other_offset + other.desc.nbytes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A stored tensor from an offset in bytes on."""
+
+    stored: Stored
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantArg:
+    """A constant of the graph, or (``value == ""``) one that has ``fill`` everywhere."""
+
+    value: str
+    fill: float = 0.0
+    reshape: tuple[int, ...] | None = None
+    permute: tuple[int, ...] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Action:
+    """One step.
+
+    Attributes:
+        node: the node, or what the step is for.
+        kind: a primitive, a fill of the target, or a copy from ``source`` to ``target``.
+        spec: the primitive.
+        cost: its implementation and predicted time.
+        args: its arguments by role.
+        source: of a copy.
+        target: of a copy or a fill.
+        nbytes: of a copy.
+        count: elements of a fill.
+        value: of a fill.
+        completes: stored tensors that are whole afterwards.
+        dropped: a copy that sharing made needless.
+    """
+
+    node: str
+    kind: Literal["kernel", "fill", "copy"]
+    spec: KernelSpec | None = None
+    cost: KernelCost | None = None
+    args: tuple[tuple[str, Place | ConstantArg], ...] = ()
+    source: Place | ConstantArg | None = None
+    target: Place | None = None
+    nbytes: int = 0
+    count: int = 0
+    value: float = 0.0
+    completes: tuple[Stored, ...] = ()
+    dropped: bool = False
+
+    def reads(self) -> list[Stored]:
+        """Return the stored tensors that it reads, once per argument."""
+        places = [place for role, place in self.args if not _is_result(role)]
+        places += [] if self.source is None else [self.source]
+        return [place.stored for place in places if isinstance(place, Place)]
+
+    def writes(self) -> list[Stored]:
+        """Return the stored tensors that it writes."""
+        places = [place for role, place in self.args if _is_result(role)]
+        places += [] if self.target is None else [self.target]
+        return [place.stored for place in places if isinstance(place, Place)]
+
+
+def _is_result(role: str) -> bool:
+    """Return whether a role is one that kernels write: those of host kernels have numbers."""
+    return role == "dst" or role.startswith("out")
+
+
+@dataclass(frozen=True, slots=True)
+class _Overwrite:
+    """A result that may overwrite an operand: by choice, or instead of a copy."""
+
+    source: Stored
+    result: Stored
+    position: int
+    copy: Action | None
+
+
+@dataclass(slots=True)
+class Schedule:
+    """All actions in order, and all stored tensors."""
+
+    actions: list[Action] = field(default_factory=list[Action])
+    stored: list[Stored] = field(default_factory=list[Stored])
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """A node and its inputs as they are stored; None for constants and absent ones."""
+
+    node: Node
+    stored: list[Stored | None]
+
+
+class _Scheduler:
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.graph = plan, plan.graph
+        self.schedule = Schedule()
+        self.by_key: dict[tuple[str, str], Stored] = {}
+        self.pending: dict[tuple[str, str], Reorder] = {
+            self.key(reorder.tensor, reorder.target): reorder for reorder in plan.reorders
+        }
+        self.wishes: list[_Overwrite] = []
+        self.held: dict[str, _Sources] = {}
+
+    def key(self, value: str, fmt: Format) -> tuple[str, str]:
+        return value, self.plan.storages.key(value, fmt)
+
+    def new(self, value: str, fmt: Format) -> Stored:
+        found = self.graph.value(value)
+        desc = TensorDesc(found.shape, found.dtype, user_format(found), fmt)
+        stored = Stored(value, desc)
+        self.by_key[self.key(value, fmt)] = stored
+        self.schedule.stored.append(stored)
+        return stored
+
+    def get(self, value: str, fmt: Format) -> Stored:
+        """Return a value in a format, reordering it first where the plan says so."""
+        key = self.key(value, fmt)
+        if key not in self.by_key:
+            reorder = self.pending.get(key)
+            if reorder is None:
+                raise PlanError(
+                    describe(f"value {value!r}", expected=f"storage {fmt}", found="none planned")
+                )
+            source, target = self.get(value, reorder.source), self.new(value, reorder.target)
+            spec = self.plan.target.reorder_spec(
+                self.graph.value(value), reorder.source, reorder.target
+            )
+            cost = KernelCost(reorder.cost_ns, reorder.implementation, "cached")
+            args = (("src", Place(source)), ("dst", Place(target)))
+            self.emit(
+                Action(reorder_label(reorder), "kernel", spec, cost, args, completes=(target,))
+            )
+        return self.by_key[key]
+
+    def emit(self, action: Action) -> None:
+        position = len(self.schedule.actions)
+        self.schedule.actions.append(action)
+        written = action.writes()
+        for stored in (*action.reads(), *written):
+            stored.last = max(stored.last, position)
+        for stored in written:
+            if stored.first < 0:
+                stored.first = position
+
+    def copy(self, why: str, source: Place | ConstantArg, target: Place, nbytes: int) -> Action:
+        action = Action(why, "copy", source=source, target=target, nbytes=nbytes)
+        self.emit(action)
+        return action
+
+    # --- nodes ---
+
+    def node(self, node: Node, chosen: Candidate) -> None:
+        option = chosen.option
+        inputs = [
+            self.get(name, fmt) if fmt is not None and name not in self.held else None
+            for name, fmt in zip(node.inputs, option.inputs, strict=True)
+        ]
+        if option.held:
+            self.held[node.outputs[0]] = _Sources(node, inputs)
+            return
+        outputs = [
+            self.new(name, fmt) for name, fmt in zip(node.outputs, option.outputs, strict=True)
+        ]
+        if option.fill is not None:
+            target = Place(outputs[0])
+            fill = option.fill
+            self.emit(Action(node.name, "fill", target=target, count=fill.count, value=fill.value))
+        overwrites = [self.share(node, alias, inputs, outputs) for alias in option.aliases]
+        for call, cost in zip(option.calls, chosen.costs, strict=True):
+            sources = _Sources(node, inputs)
+            args = tuple((arg.role, self.argument(arg, sources, outputs)) for arg in call.args)
+            self.emit(Action(node.name, "kernel", call.spec, cost, args))
+        last = len(self.schedule.actions) - 1
+        for source, result, copy in (found for found in overwrites if found is not None):
+            self.wishes.append(_Overwrite(source, result, last, copy))
+        if last >= 0:
+            action = self.schedule.actions[last]
+            action.completes = (*action.completes, *outputs)
+
+    def argument(self, arg: Arg, sources: _Sources, outputs: list[Stored]) -> Place | ConstantArg:
+        operand = arg.operand
+        if operand.side == "fill":
+            return ConstantArg("", float(operand.index))
+        if operand.side == "ahead":
+            sources = self.held[sources.node.inputs[0]]
+        stored = (outputs if operand.side == "out" else sources.stored)[operand.index]
+        if stored is None:
+            name = sources.node.inputs[operand.index]
+            return ConstantArg(name, 0.0, arg.reshape, arg.permute)
+        return Place(stored, arg.offset * stored.desc.dtype.itemsize)
+
+    def share(
+        self, node: Node, alias: Alias, inputs: list[Stored | None], outputs: list[Stored]
+    ) -> tuple[Stored, Stored, Action | None] | None:
+        """Share bytes now, where it is sure to be safe; else return what may be overwritten."""
+        source, result = inputs[alias.input], outputs[alias.output]
+        if source is None:
+            raise PlanError(
+                describe(
+                    f"node {node.name!r}", expected="shared bytes of tensors", found="a constant"
+                )
+            )
+        offset = alias.offset * source.desc.dtype.itemsize
+        if alias.kind == "view":
+            result.parent = (source, offset)
+            return None
+        if alias.kind == "place":
+            if source.parent is None and source.space == "arena":
+                source.parent = (result, offset)
+            else:
+                why = piece_label(node.name, source.value)
+                self.copy(why, Place(source), Place(result, offset), source.desc.nbytes)
+            return None
+        copy = None
+        if alias.kind == "accumulate":
+            why = operand_label(node.name, source.value)
+            copy = self.copy(why, Place(source), Place(result), source.desc.nbytes)
+        return source, result, copy
+
+    # --- the caller's memory ---
+
+    def caller_inputs(self) -> None:
+        for index, name in enumerate(self.graph.inputs):
+            stored = self.new(name, self.plan.input_formats[name])
+            stored.space, stored.index = "input", index
+
+    def caller_outputs(self) -> None:
+        """Let outputs be produced in the caller's memory; copy where they cannot be."""
+        for index, name in enumerate(self.graph.outputs):
+            value = self.graph.value(name)
+            fmt = self.plan.output_formats[name]
+            desc = TensorDesc(value.shape, value.dtype, user_format(value), fmt)
+            target = Stored(name, desc, space="output", index=index)
+            if name in self.graph.constants:
+                source = ConstantArg(name)
+                self.copy(constant_label(name), source, Place(target), desc.nbytes)
+                continue
+            stored = self.get(name, fmt)
+            root, offset = stored.root()
+            if root.space == "arena" and offset == 0 and root.desc.nbytes == desc.nbytes:
+                root.space, root.index = "output", index
+                stored.last = _FOREVER
+            else:
+                self.copy(caller_label(name), Place(stored), Place(target), desc.nbytes)
+
+    # --- overwriting ---
+
+    def grant_wishes(self) -> None:
+        for wish in self.wishes:
+            if self.grant(wish) and wish.copy is not None:
+                wish.copy.dropped = True
+
+    def grant(self, wish: _Overwrite) -> bool:
+        source, result, position = wish.source, wish.result, wish.position
+        root, _ = source.root()
+        if root.space != "arena" or source.desc.nbytes != result.desc.nbytes:
+            return False
+        if root is result.root()[0] or not self.is_dead(wish):
+            return False
+        if result.parent is None and result.space == "arena":
+            result.parent = (source, 0)
+            return True
+        if source.parent is None and self.is_unborn(result, position):
+            source.parent = (result, 0)
+            return True
+        return False
+
+    def is_dead(self, wish: _Overwrite) -> bool:
+        """Return whether nothing needs the operand's bytes but the argument to be overwritten."""
+        source, position = wish.source, wish.position
+        if any(other.last > position and other.overlaps(source) for other in self.schedule.stored):
+            return False
+        readers = [s for s in self.schedule.actions[position].reads() if s.overlaps(source)]
+        # Without its copy, a sum starts from the operand; any other argument would see it change.
+        own = 0 if wish.copy is not None else 1
+        return len(readers) <= own and all(stored is source for stored in readers)
+
+    def is_unborn(self, result: Stored, position: int) -> bool:
+        """Return whether the result's bytes hold nothing before this action and its copy."""
+        return all(
+            other is result or other.first >= position - 1 or not other.overlaps(result)
+            for other in self.schedule.stored
+            if other.first >= 0
+        )
+
+
+def make_schedule(plan: Plan) -> Schedule:
+    """Return the actions of a plan in order, needless copies left out.
+
+    Raises:
+        PlanError: the plan contradicts itself.
+    """
+    scheduler = _Scheduler(plan)
+    scheduler.caller_inputs()
+    for node, decision in zip(plan.graph.nodes, plan.decisions, strict=True):
+        scheduler.node(node, decision.chosen)
+    scheduler.caller_outputs()
+    scheduler.grant_wishes()
+    return scheduler.schedule

@@ -1,0 +1,1 @@
+"""The machine: its CPUs, caches, memory and thread limits."""

@@ -1,0 +1,101 @@
+"""What this machine is: the key of everything that was measured."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from pathlib import Path
+
+from stridewise.errors import InputError, describe
+from stridewise.runtime.binding.library import library_info, load_core
+from stridewise.runtime.machine.cpus import available_cpus, openmp_limit
+from stridewise.targets.machine import Machine
+
+__all__ = [
+    "cache_nbytes",
+    "checked_threads",
+    "default_memory_limit",
+    "this_machine",
+]
+
+_CGROUP_LIMITS = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+_CPU_FIELDS = ("model name", "cpu family", "model", "stepping")
+
+
+def cache_nbytes(level: int) -> int:
+    """Return the size of a cache of the first CPU; at level 3 it shares one with others."""
+    return load_core().cache_nbytes(level)
+
+
+def default_memory_limit() -> int | None:
+    """Return the bytes that a model may need where nobody says: three quarters of the memory.
+
+    That is the memory of the machine, or what a control group leaves of it; None where the system
+    tells neither.
+    """
+    found: list[int] = []
+    with contextlib.suppress(OSError, ValueError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for path in _CGROUP_LIMITS:
+        try:
+            text = path.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeError):
+            continue
+        if text.isdigit():
+            found.append(int(text))
+    return min(found) * 3 // 4 if found else None
+
+
+def _cpu_name() -> str:
+    found: dict[str, str] = {}
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return platform.processor() or platform.machine()
+    for line in text.splitlines():
+        key, _, value = line.partition(":")
+        found.setdefault(key.strip(), value.strip())
+    name, *numbers = (found.get(field, "?") for field in _CPU_FIELDS)
+    return f"{name} ({'/'.join(numbers)})"
+
+
+def checked_threads(threads: int) -> int:
+    """Return a number of threads that this process can run.
+
+    Raises:
+        InputError: it is not between 1 and 1024, or more than OpenMP may run.
+    """
+    if not 1 <= threads <= 1024:
+        raise InputError(
+            describe("threads", expected="a number from 1 to 1024", found=str(threads))
+        )
+    limit = openmp_limit()
+    if limit is not None and threads > limit:
+        # OpenMP would start fewer, and kernels of the library leave out the work of the others.
+        raise InputError(
+            describe(
+                "threads",
+                expected=f"at most {limit}, the value of OMP_THREAD_LIMIT",
+                found=str(threads),
+                fix=f"give threads={limit} or fewer, or start the process with a higher limit",
+            )
+        )
+    return threads
+
+
+def this_machine(threads: int | None = None) -> Machine:
+    """Return the description of this machine for a number of threads.
+
+    By default that is what CPUs, quotas and OpenMP's variables allow; see ``cpus.py``.
+
+    Raises:
+        InputError: the number of threads is not between 1 and 1024, or more than OpenMP may run.
+        LibraryError: libdnnl cannot be loaded.
+    """
+    count = checked_threads(available_cpus() if threads is None else threads)
+    info = library_info()
+    return Machine(_cpu_name(), info.isa, count, f"oneDNN {info.version}")

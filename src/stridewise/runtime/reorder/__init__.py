@@ -1,0 +1,1 @@
+"""Reorders: conversion of tensors between any two formats."""

@@ -1,0 +1,411 @@
+"""Reorders at memory speed: tensors of any format as tensors of any other.
+
+What is moved where is decided in :mod:`stridewise.tensor.moves` and
+:mod:`stridewise.tensor.tiles`, and done by :mod:`stridewise.runtime.reorder.engines`.
+Which engine is best is measured on the first large reorder of its kind, and remembered in the
+cost cache.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stridewise.dtypes import DType, dtype_of
+from stridewise.errors import FormatError, describe
+from stridewise.formats import Format, algebra
+from stridewise.runtime.execution.layout import dense_strides, falls_along, layout_of
+from stridewise.runtime.machine.cpus import available_cpus
+from stridewise.runtime.machine.machine import checked_threads, this_machine
+from stridewise.runtime.reorder.engines import Engine, Run, engines
+from stridewise.runtime.tuning.cost_cache import CostCache
+from stridewise.tensor.desc import TensorDesc
+from stridewise.tensor.quantization import Quantization
+from stridewise.tensor.reorder import Endpoint, check_pair, conversion_scales, pair
+
+__all__ = ["Reorder", "reorder"]
+
+Array = NDArray[Any]
+
+_ONE_THREAD = 128 << 10
+"""Fewer bytes than this on both sides together are moved by one thread: waking others takes
+longer."""
+_FEWEST_ROUNDS, _MOST_ROUNDS, _TRIAL_NS = 3, 20, 20_000_000
+"""A trial of engines runs each so often, and on until it took so long or was often enough: the
+shorter a run, the more it is disturbed."""
+_KERNELS = 4
+"""Counts the changes to the speed of ``native/reorder/``; timings of other kernels do not hold."""
+_BFLOAT16 = dtype_of("bf16")
+
+
+class Reorder:
+    """A reorder that is prepared once and run often.
+
+    Args:
+        src: what arrays will hold.
+        dst: what is wanted; the same tensor, stored otherwise, perhaps of another dtype.
+        src_quantization: what the values of the source stand for; see
+            :mod:`stridewise.tensor.quantization` for rounding and saturation.
+        dst_quantization: how values are to be stored.
+        src_strides: bytes from one index to the next along each dimension of the source, where it
+            is part of a larger array; by default it is dense.
+        dst_strides: likewise for the destination.
+        threads: how many run it; by default one for small tensors, else as
+            many as a model has (docs/environment.md).
+        engine: who moves the bytes. ``"auto"`` tries those that can on the first large arrays
+            and keeps the fastest, for later processes, too.
+        cache_dir: the folder of the cost cache; by default the user's.
+
+    Raises:
+        FormatError: the two do not describe one tensor, dtypes cannot be converted, strides are
+            negative or overlap, or the engine cannot do it.
+        InputError: the number of threads is not between 1 and 1024, or more than OpenMP may run.
+        LibraryError: libdnnl cannot be loaded.
+
+    >>> swap = Reorder(
+    ...     TensorDesc((1, 3, 2, 2), "f32", "NCHW", "NCHW"),
+    ...     TensorDesc((1, 3, 2, 2), "f32", "NCHW", "NHWC"),
+    ... )
+    >>> swap(np.arange(12, dtype="f4").reshape(1, 3, 2, 2))[0, 0]
+    array([[0., 4., 8.],
+           [1., 5., 9.]], dtype=float32)
+    """
+
+    __slots__ = (
+        "_cache_dir",
+        "_destination",
+        "_run",
+        "_runs",
+        "_source",
+        "dst",
+        "engine",
+        "src",
+        "threads",
+    )
+
+    def __init__(  # noqa: PLR0913 (all but two have a default that serves)
+        self,
+        src: TensorDesc,
+        dst: TensorDesc,
+        *,
+        src_quantization: Quantization | None = None,
+        dst_quantization: Quantization | None = None,
+        src_strides: Sequence[int] | None = None,
+        dst_strides: Sequence[int] | None = None,
+        threads: int | None = None,
+        engine: Engine = "auto",
+        cache_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        check_pair(src, dst)
+        scales = conversion_scales(src, dst, src_quantization, dst_quantization)
+        small = src.nbytes + dst.nbytes < _ONE_THREAD
+        self.src, self.dst = src, dst
+        if threads is None:
+            threads = 1 if small else available_cpus()
+        self.threads = checked_threads(threads)
+        self._source = layout_of(src, src_strides, "source")
+        self._destination = layout_of(dst, dst_strides, "destination")
+        self._cache_dir = None if cache_dir is None else Path(cache_dir)
+        self._runs = engines(self._source, self._destination, scales, self.threads, engine)
+        self.engine: str = "auto"
+        """The engine in use; ``"auto"`` as long as none has been chosen."""
+        self._run: Run | None = None
+        if len(self._runs) == 1:
+            self.engine, self._run = next(iter(self._runs.items()))
+
+    def __call__(self, array: Array, out: Array | None = None) -> Array:
+        """Move an array.
+
+        Args:
+            array: of ``src.storage.shape`` and ``src.dtype``, with the strides of this reorder.
+            out: where to; by default a new array. It must not overlap ``array``.
+
+        Returns:
+            ``out``, or a new array of ``dst.storage.shape``; its padding is zero.
+
+        Raises:
+            FormatError: an array has another shape, dtype or strides, cannot be written, or
+                overlaps the other; nothing has been written then.
+        """
+        source, destination = self._source, self._destination
+        if (
+            array.shape != source.shape
+            or array.dtype != source.dtype
+            or array.strides != source.strides
+        ):
+            source.check(array)
+        if out is None:
+            out = destination.empty()
+        elif (
+            out.shape != destination.shape
+            or out.dtype != destination.dtype
+            or out.strides != destination.strides
+        ):
+            destination.check(out)
+        if not out.flags.writeable:
+            raise _refuse_destination("a writable array", "a read-only one", "")
+        run = self._run
+        if run is None or not run(array, out, False):
+            self._run_carefully(array, out)
+        return out
+
+    def _run_carefully(self, array: Array, out: Array) -> None:
+        """Run on arrays whose ranges of memory overlap, or for the first time."""
+        if np.may_share_memory(array, out) and np.shares_memory(array, out):
+            found = "arrays that overlap"
+            fix = "leave out= away, or copy the source"
+            raise _refuse_destination("memory apart from that of the source", found, fix)
+        if self._run is None:
+            self.engine = self._fastest(array, out)
+            self._run = self._runs[self.engine]
+        self._run(array, out, True)
+
+    def _fastest(self, array: Array, out: Array) -> str:
+        """Return the engine that the cost cache knows, or a trial finds, to be fastest."""
+        key = f"reorder {self.src.summary} -> {self.dst.summary}"
+        key += f" {self._source.strides} {self._destination.strides}"
+        key += f" kernels {_KERNELS}"  # no version of a library covers our own
+        cache = CostCache(this_machine(self.threads), self._cache_dir)
+        costs = dict(cache.find([key]).get(key, ()))
+        if set(costs) != set(self._runs):
+            costs = {name: float("inf") for name in self._runs}
+            began = time.perf_counter_ns()
+            for turn in range(_MOST_ROUNDS):
+                if turn >= _FEWEST_ROUNDS and time.perf_counter_ns() - began > _TRIAL_NS:
+                    break
+                for name, run in self._runs.items():
+                    start = time.perf_counter_ns()
+                    run(array, out, True)
+                    costs[name] = min(costs[name], time.perf_counter_ns() - start)
+            cache.store({key: tuple(costs.items())})
+        return min(costs, key=lambda name: costs[name])
+
+
+def _refuse_destination(expected: str, found: str, fix: str) -> FormatError:
+    return FormatError(
+        describe("destination of a reorder", expected=expected, found=found, fix=fix)
+    )
+
+
+# --- arrays of others, and what was prepared for arrays like them ---------------------------------
+
+
+class _Kind(NamedTuple):
+    """What a reorder depends on of an array; strides are None where it is C-contiguous."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    strides: tuple[int, ...] | None
+    is_torch: bool
+
+    @classmethod
+    def of(cls, array: Array, given: object) -> _Kind:
+        strides = None if array.flags.c_contiguous else array.strides
+        return cls(array.shape, array.dtype, strides, _is_torch(given))
+
+
+class _Options(NamedTuple):
+    shape: tuple[int, ...] | None
+    dtype: str | np.dtype[Any] | DType | None
+    src_quantization: Quantization | None
+    dst_quantization: Quantization | None
+    threads: int | None
+    engine: Engine
+
+
+def _is_torch(array: object) -> bool:
+    return type(array).__module__.partition(".")[0] == "torch"
+
+
+def _as_numpy(given: Any, what: str) -> Array:
+    """Return an array that shares the memory of ``given``.
+
+    Raises:
+        FormatError: it is no array, or NumPy cannot see its memory.
+    """
+    if isinstance(given, np.ndarray):
+        return cast("Array", given)
+    try:
+        if _is_torch(given):
+            # PyTorch is loaded, or there could be no tensor; NumPy has no bfloat16 of its own.
+            torch = sys.modules["torch"]
+            tensor = given.detach()
+            if tensor.dtype is torch.bfloat16:
+                return cast("Array", tensor.view(torch.int16).numpy().view(_BFLOAT16.numpy))
+            return cast("Array", tensor.numpy())
+        return np.from_dlpack(given)
+    except (AttributeError, TypeError, RuntimeError, BufferError, ValueError) as error:
+        raise FormatError(
+            describe(
+                what,
+                expected="an array in the memory of the CPU: NumPy, PyTorch, or DLPack",
+                found=f"{type(given).__name__}: {error}",
+            )
+        ) from error
+
+
+def _torch_shape(kind: _Kind, fmt: Endpoint) -> tuple[int, ...] | None:
+    """Return the logical shape of a PyTorch tensor whose strides, not its shape, say the format.
+
+    PyTorch's channels_last is NHWC in memory under a shape in the order N, C, H, W.
+    """
+    if isinstance(fmt, str):
+        fmt = Format.parse(fmt, dtype=dtype_of(kind.dtype), rank=len(kind.shape))
+    if isinstance(fmt, TensorDesc) or not fmt.is_plain:
+        return None
+    if kind.strides is None or fmt.rank != len(kind.shape):
+        return None
+    wanted = [step * kind.dtype.itemsize for step in algebra.strides(fmt, kind.shape)]
+    fits = all(
+        extent == 1 or have == want
+        for extent, have, want in zip(kind.shape, kind.strides, wanted, strict=True)
+    )
+    return kind.shape if fits else None
+
+
+class _Prepared(NamedTuple):
+    """A reorder, and how its arrays are turned into the order of the storage."""
+
+    run: Reorder
+    src: tuple[int, ...] | None
+    dst: tuple[int, ...] | None
+
+
+@lru_cache(maxsize=256)
+def _prepared(
+    source: _Kind, target: _Kind | None, src: Endpoint, dst: Endpoint, options: _Options
+) -> _Prepared:
+    """Return the reorder of arrays of some kind; the same ones usually come again."""
+    shape = options.shape
+    if shape is None and source.is_torch:
+        shape = _torch_shape(source, src)
+    sides = pair(source.shape, source.dtype, src, dst, shape=shape, dst_dtype=options.dtype)
+    # Of a format alone, arrays of NumPy always have the storage shape; there is no other one.
+    known = source.is_torch or shape is not None or isinstance(src, TensorDesc)
+    orders = (
+        _turn(source, sides[0]) if known else None,
+        None if target is None else _turn(target, sides[1]),
+    )
+    run = Reorder(
+        *sides,
+        src_quantization=options.src_quantization,
+        dst_quantization=options.dst_quantization,
+        src_strides=_strides(source, orders[0], sides[0], "source"),
+        dst_strides=None
+        if target is None
+        else _strides(target, orders[1], sides[1], "destination"),
+        threads=options.threads,
+        engine=options.engine,
+    )
+    return _Prepared(run, *orders)
+
+
+def _turn(kind: _Kind, desc: TensorDesc) -> tuple[int, ...] | None:
+    """Return the permutation to the order of the storage, where an array is in the user's.
+
+    Where both are of one shape, an array is in the order of the storage, unless its strides fall in
+    the order of the format and not in that of its shape, as those of PyTorch's channels_last do.
+    """
+    fmt = desc.storage.format
+    if kind.shape != desc.origin.shape or not fmt.is_plain:
+        return None
+    names = desc.origin.format.order
+    order = tuple(names.index(axis) for axis in fmt.order)
+    if kind.shape != desc.storage.shape:
+        return order
+    if kind.strides is None:
+        return None
+    own = falls_along(range(len(order)), kind.shape, kind.strides)
+    return order if falls_along(order, kind.shape, kind.strides) and not own else None
+
+
+def _strides(
+    kind: _Kind, order: tuple[int, ...] | None, desc: TensorDesc, what: str
+) -> tuple[int, ...] | None:
+    """Return the strides of arrays that are not dense; FormatError where they are of no use."""
+    strides = kind.strides or dense_strides(kind.shape, kind.dtype.itemsize)
+    turn = range(len(kind.shape)) if order is None else order
+    shape = tuple(kind.shape[axis] for axis in turn)
+    layout_of(desc, None, what).check_kind(shape, kind.dtype)
+    turned = tuple(strides[axis] for axis in turn)
+    return None if turned == dense_strides(shape, kind.dtype.itemsize) else turned
+
+
+def reorder(  # noqa: PLR0913 (all but three have a default that serves)
+    array: Any,
+    src: Endpoint,
+    dst: Endpoint,
+    *,
+    shape: Sequence[int] | None = None,
+    dtype: str | np.dtype[Any] | DType | None = None,
+    src_quantization: Quantization | None = None,
+    dst_quantization: Quantization | None = None,
+    out: Any = None,
+    threads: int | None = None,
+    engine: Engine = "auto",
+) -> Any:
+    """Move a tensor from one memory format to another, and perhaps to another dtype.
+
+    Args:
+        array: NumPy, PyTorch, or anything with DLPack, taken without a copy. Its shape is that of
+            the source's storage; with plain formats, any strides will do (views). A PyTorch tensor
+            may as well have its logical shape, its strides being those of the format. So may any
+            array where ``src`` is a description, or ``shape`` is given; where both shapes are the
+            same, strides that fall in the order of the format mean the logical one.
+        src: what it holds: a format (``"nChw16c"``), or a description of the whole tensor.
+        dst: what is wanted, likewise.
+        shape: the logical shape, in the canonical order of ``src``'s axes, where the storage pads.
+        dtype: the element type that is wanted, where ``dst`` is a format.
+        src_quantization: what the values of the source stand for.
+        dst_quantization: how values are to be stored; rounded half to even, saturated.
+        out: where to; by default a new array. It may have strides, but no overlap.
+        threads: how many run it; by default one for small tensors, else as
+            many as a model has (docs/environment.md).
+        engine: who moves the bytes; see :class:`Reorder`.
+
+    Returns:
+        ``out``, or a NumPy array of the destination's storage shape. Padding is zero.
+
+    Raises:
+        FormatError: a format is unknown, the array is not in the format, the two are not of one
+            tensor, strides are negative or overlap, ``out`` does not fit, or dtypes cannot be
+            converted. Nothing has been written then.
+        LibraryError: libdnnl cannot be loaded.
+
+    >>> x = np.arange(6, dtype="float32").reshape(1, 3, 1, 2)
+    >>> reorder(x, "NCHW", "NHWC").ravel()
+    array([0., 2., 4., 1., 3., 5.], dtype=float32)
+    >>> reorder(x, "NCHW", "nChw4c").shape
+    (1, 1, 1, 2, 4)
+    """
+    source = _as_numpy(array, "source of a reorder")
+    target = None if out is None else _as_numpy(out, "destination of a reorder")
+    options = _Options(
+        None if shape is None else tuple(shape),
+        dtype,
+        src_quantization,
+        dst_quantization,
+        threads,
+        engine,
+    )
+    prepared = _prepared(
+        _Kind.of(source, array),
+        None if target is None else _Kind.of(target, out),
+        src,
+        dst,
+        options,
+    )
+    if prepared.src is not None:
+        source = source.transpose(prepared.src)
+    if target is not None and prepared.dst is not None:
+        target = target.transpose(prepared.dst)
+    moved = prepared.run(source, target)
+    return moved if out is None else out

@@ -1,0 +1,1 @@
+"""Execution with NumPy: the reference, and plans of targets without kernels."""

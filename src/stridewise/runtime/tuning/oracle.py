@@ -1,0 +1,137 @@
+"""The oracle that measures: kernels are timed on this machine, once, and remembered on disk.
+
+A network whose weights do not fit into the last-level cache reads them from memory in every run,
+so its kernels are timed with their weights thrown out of the caches; those of smaller networks
+with warm weights. Kernels without weights only stream activations, which the caches nearest to
+the cores have lost by the time that they are read; they are timed on many copies in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from stridewise.graph import Refusal
+from stridewise.runtime.binding.library import load_core
+from stridewise.runtime.binding.primitives import create, implementations
+from stridewise.runtime.machine.machine import cache_nbytes
+from stridewise.runtime.tuning.cost_cache import CostCache, Entry
+from stridewise.runtime.tuning.timing import undisturbed
+from stridewise.targets.cost import KernelCost, Progress, host_cost, is_reference
+from stridewise.targets.kernels import HOST, KernelSpec
+from stridewise.targets.machine import Machine
+
+__all__ = ["MeasuringOracle"]
+
+_MIN_RUNS, _MAX_RUNS, _BUDGET_NS = 1, 25, 12_000_000
+_SAVE_EVERY = 50
+_RIVAL = 1.5
+"""Implementations that take this many times the fastest one's time are not measured again."""
+_LONG_FLOPS, _NAIVE_FLOPS_PER_NS = 2e7, 1.0
+"""Naive loops of more operations, which would take half a second or longer, are not run. Their cost
+is a guess, far above that of any kernel that a plan could want: nothing depends on its error."""
+
+
+class MeasuringOracle:
+    """Times kernels; what any process of this user has measured before is taken from the cache."""
+
+    def __init__(self, machine: Machine, cache: CostCache, *, cold_weights: bool = False) -> None:
+        """Measure for ``machine``; the cache is read when costs are first asked for."""
+        self._machine = machine
+        self._cold = cold_weights
+        self._spread_nbytes = 2 * machine.threads * cache_nbytes(2)
+        self._cache = cache
+
+    def costs(
+        self, specs: Sequence[KernelSpec], progress: Progress | None = None
+    ) -> Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]:
+        """Return the implementations of each kernel, cheapest first, or why there is none.
+
+        What was measured before an interruption is kept. Host kernels are not measured.
+        """
+        host = {spec: (host_cost(spec),) for spec in specs if spec.kind == HOST}
+        return {**self._primitives([s for s in specs if s not in host], progress), **host}
+
+    def _primitives(
+        self, specs: Sequence[KernelSpec], progress: Progress | None
+    ) -> Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]:
+        keys = {spec: self._key(spec) for spec in specs}
+        cached = self._cache.find(keys.values())
+        missing = [spec for spec in specs if keys[spec] not in cached]
+        measured: set[str] = set()
+        for begin in range(0, len(missing), _SAVE_EVERY):
+            fresh: dict[str, tuple[Entry, ...]] = {}
+            some = missing[begin : begin + _SAVE_EVERY]
+            try:
+                for done, spec in enumerate(some, begin):
+                    if progress is not None:
+                        progress(done, len(missing), spec.kind)
+                    fresh[keys[spec]] = self._measure(spec)
+                for spec in some:
+                    fresh[keys[spec]] = self._again(spec, fresh[keys[spec]])
+            finally:
+                self._cache.store(fresh)
+            cached |= fresh
+            measured |= fresh.keys()
+        if progress is not None and missing:
+            progress(len(missing), len(missing), "")
+        return {
+            spec: self._known(spec, cached[key], fresh=key in measured)
+            for spec, key in keys.items()
+        }
+
+    def _is_cold(self, spec: KernelSpec) -> bool:
+        return self._cold and spec.memory("weights") is not None
+
+    def _key(self, spec: KernelSpec) -> str:
+        return f"{spec} cold" if self._is_cold(spec) else str(spec)
+
+    def _known(
+        self, spec: KernelSpec, entries: Sequence[Entry], *, fresh: bool
+    ) -> tuple[KernelCost, ...] | Refusal:
+        if not entries:
+            return Refusal("onednn", str(spec), "the library has no kernel for it")
+        costs = [KernelCost(cost, name, "cached") for name, cost in entries]
+        if fresh:
+            costs = [replace(cost, source="measured") for cost in costs]
+        return tuple(sorted(costs, key=lambda cost: cost.cost_ns))
+
+    def _measure(self, spec: KernelSpec) -> tuple[Entry, ...]:
+        """Return what all implementations take."""
+        found: list[Entry] = []
+        try:
+            for name in implementations(spec, self._machine.threads):
+                if is_reference(name) and spec.flops > _LONG_FLOPS:
+                    found.append((name, spec.flops / _NAIVE_FLOPS_PER_NS))
+                else:
+                    found.append((name, self._timed(spec, name)))
+        except load_core().NativeError:
+            return tuple(found)
+        return tuple(found)
+
+    def _again(self, spec: KernelSpec, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        """Return the lesser times of two measurements a while apart, where it may matter.
+
+        Another process that is busy for a moment spoils all samples of a kernel. Twice at the wrong
+        moment is rare.
+        """
+        least = min((cost for _, cost in entries), default=0.0)
+        rivals = {n for n, cost in entries if cost <= _RIVAL * least and not is_reference(n)}
+        return tuple(
+            (name, min(cost, self._timed(spec, name)) if name in rivals else cost)
+            for name, cost in entries
+        )
+
+    def _timed(self, spec: KernelSpec, name: str) -> float:
+        core, threads = load_core(), self._machine.threads
+        slow = is_reference(name)  # one run of a naive loop tells enough about it
+        samples = core.measure(
+            create(spec, name, threads),
+            threads=threads,
+            min_runs=1 if slow else _MIN_RUNS,
+            max_runs=1 if slow else _MAX_RUNS,
+            budget_ns=_BUDGET_NS,
+            cold=[core.ARG_WEIGHTS] if self._is_cold(spec) else [],
+            spread_nbytes=0 if spec.memory("weights") else self._spread_nbytes,
+        )
+        return undisturbed(samples)

@@ -1,0 +1,128 @@
+"""Running plans against each other: whole times for the contest, times of steps for correction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stridewise.errors import ExecutionError
+from stridewise.ops.geometry import storage_shape
+from stridewise.program import KernelStep
+from stridewise.runtime.execution.executor import CompiledModel, Face
+from stridewise.runtime.execution.inputs import made_up
+from stridewise.runtime.tuning.timing import undisturbed
+from stridewise.targets.kernels import HOST, KernelSpec
+
+__all__ = ["Observed", "Outcome", "failure", "run_in_turn"]
+
+_ROUNDS, _LEAST_ROUNDS, _BUDGET_S = 9, 2, 6.0
+_LONG_NS = 200_000_000
+"""Runs of this time leave the caches alike, whatever was in them before, and do not notice the
+clock between their steps."""
+
+Observed = dict[tuple[KernelSpec, str], float]
+"""Nanoseconds that an implementation of a kernel took inside a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What running several plans has shown.
+
+    Attributes:
+        times: undisturbed nanoseconds of a whole run, by label.
+        observed: mean over all places of the undisturbed time that each kernel took there.
+    """
+
+    times: Mapping[str, float]
+    observed: Observed
+
+
+def _made_up_inputs(face: Face) -> list[NDArray[Any]]:
+    rng = np.random.default_rng(0)
+    found: list[NDArray[Any]] = []
+    for name, fmt in face.input_formats.items():
+        value = face.graph.values[name]
+        found.append(made_up(value, storage_shape(value, fmt), rng))
+    return found
+
+
+def failure(model: CompiledModel) -> str:
+    """Return why a model fails on made-up inputs; "" where it does not.
+
+    Only host kernels look at what their operands hold, such as indices.
+    """
+    if not any(isinstance(s, KernelStep) and s.spec.kind == HOST for s in model.program.steps):
+        return ""
+    try:
+        model.run_program(_made_up_inputs(model.face))
+    except ExecutionError as error:
+        return str(error)
+    return ""
+
+
+def _observe(model: CompiledModel, samples: Sequence[Sequence[int]], into: dict[Any, Any]) -> None:
+    split = model.program.split
+    share = split.lanes / split.parts  # of one part, for which the kernel is
+    for index, step in enumerate(model.program.steps):
+        if isinstance(step, KernelStep):
+            taken = share * undisturbed([sample[index] for sample in samples])
+            into.setdefault((step.spec, step.implementation), []).append(taken)
+
+
+def _timed(run: Callable[[], object]) -> int:
+    start = time.perf_counter_ns()
+    run()
+    return time.perf_counter_ns() - start
+
+
+def _turn(
+    model: CompiledModel, inputs: Sequence[Any], before: Sequence[int]
+) -> tuple[int, list[list[int]]]:
+    """Return the times of one run and of its steps.
+
+    Args:
+        model: what runs.
+        inputs: its arrays.
+        before: times of its runs in earlier turns.
+    """
+    if not before or before[-1] >= _LONG_NS:
+        steps: list[list[int]] = []
+        taken = _timed(lambda: steps.extend(model.step_times(inputs, 1)))
+        if taken >= _LONG_NS:
+            return taken, steps
+    else:
+        model.run_program(inputs)
+    return _timed(lambda: model.run_program(inputs)), model.step_times(inputs, 1)
+
+
+def run_in_turn(models: Mapping[str, CompiledModel]) -> Outcome:
+    """Run models in turn, a few times each.
+
+    A turn is one run that brings the caches into the state that the model itself leaves, one that
+    is timed as a whole, and one whose steps are timed. Where runs are long, one does for all.
+    """
+    # Plans may want their inputs in different formats.
+    inputs = {label: _made_up_inputs(model.face) for label, model in models.items()}
+    whole: dict[str, list[int]] = {label: [] for label in models}
+    steps: dict[str, list[list[int]]] = {label: [] for label in models}
+    begin = time.perf_counter()
+    for turn in range(_ROUNDS):
+        if turn >= _LEAST_ROUNDS and time.perf_counter() - begin > _BUDGET_S:
+            break
+        for label, model in models.items():
+            taken, samples = _turn(model, inputs[label], whole[label])
+            whole[label].append(taken)
+            steps[label] += samples
+    places: dict[tuple[KernelSpec, str], list[float]] = {}
+    for label, model in models.items():
+        _observe(model, steps[label], places)
+    return Outcome(
+        {label: undisturbed(times) for label, times in whole.items()},
+        {kernel: mean(times) for kernel, times in places.items()},
+    )

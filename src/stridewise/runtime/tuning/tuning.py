@@ -1,0 +1,260 @@
+"""From isolated timings to what happens in place: plans are run, corrected and made again.
+
+Costs are those of isolated kernels, and in place the caches hold other things. So the cheapest plan
+and the uniform plans that come near it are run. What each kernel took inside them replaces its
+isolated time, kernels that did not run are scaled like those of their kind that did, and the graph
+is planned again, until the plan stays. Of all plans that ran the clock then picks one; this keeps
+the promise that none of the uniform plans is faster. The outcome is kept in the cost cache, so that
+it is decided once a model and machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Mapping, Sequence, Set
+
+from stridewise.planning import Plan
+from stridewise.runtime.binding.weights import WeightStore
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.tuning.cost_cache import CostCache
+from stridewise.runtime.tuning.plan_race import failure, run_in_turn
+from stridewise.targets.cost import Corrected, KernelOracle
+from stridewise.targets.kernels import KernelSpec
+
+__all__ = ["MakePlans", "compile_tuned", "remembered"]
+
+MakePlans = Callable[[KernelOracle], Sequence[Plan]]
+"""Plans a graph by the costs of an oracle: the cheapest plan, then the uniform ones."""
+
+_NEAR = 1.25
+"""Uniform plans that cost more than this many times the cheapest do not take part."""
+_MARGIN = 0.98
+"""Times that differ by less than this factor differ by noise."""
+_CORRECTIONS = 3
+_OTHER_COSTS = (
+    "the clock preferred this plan; its costs are those of isolated kernels, and those of the "
+    "plans that it is compared with are corrected in place"
+)
+PLANNED, UNCORRECTED = "planned", "planned alone"
+
+
+def _choices(plan: Plan) -> list[object]:
+    """Return what makes a plan run as it does: kernels and formats, without their costs."""
+    found: list[object] = [
+        (
+            decision.node,
+            decision.chosen.option,
+            [cost.implementation for cost in decision.chosen.costs],
+        )
+        for decision in plan.decisions
+    ]
+    return [*found, *((r.tensor, r.source, r.target, r.implementation) for r in plan.reorders)]
+
+
+def _digest(plans: Sequence[Plan]) -> str:
+    """Return what identifies a model here: nodes and types, kernels and formats, not weights."""
+    digest = hashlib.sha256()
+    graph = plans[0].graph
+    for node in graph.nodes:
+        types = [str(graph.values[name].type) for name in (*node.inputs, *node.outputs) if name]
+        digest.update(repr((node.op, node.inputs, node.outputs, node.attrs, types)).encode())
+    for plan in plans:
+        for decision in plan.decisions:
+            calls = [str(call.spec) for call in decision.chosen.option.calls]
+            digest.update(repr((decision.chosen.algorithm, calls)).encode())
+        digest.update(repr([(r.tensor, str(r.target)) for r in plan.reorders]).encode())
+    # What was never on offer, by the caller's wish or for want of a kernel.
+    digest.update("\n".join(map(str, plans[0].refusals)).encode())
+    return digest.hexdigest()
+
+
+class _Record:
+    """What is kept of one model: the time of each plan, and of each kernel in place."""
+
+    def __init__(self, cache: CostCache, digest: str) -> None:
+        self._cache = cache
+        self._times, self._kernels = f"tuned {digest}", f"in place {digest}"
+
+    def read(self, labels: Set[str]) -> tuple[dict[str, float], dict[str, float]] | None:
+        known = self._cache.find((self._times, self._kernels))
+        times = dict(known.get(self._times, ()))
+        # Other versions may have had other plans.
+        if PLANNED not in times or not labels >= times.keys() or self._kernels not in known:
+            return None
+        return times, dict(known[self._kernels])
+
+    def write(self, times: Mapping[str, float], kernels: Mapping[str, float]) -> None:
+        self._cache.store(
+            {self._times: tuple(times.items()), self._kernels: tuple(kernels.items())}
+        )
+
+
+def _labels(plans: Sequence[Plan]) -> set[str]:
+    """Return what plans that ran may be called."""
+    return {PLANNED, UNCORRECTED, *(plan.name for plan in plans)}
+
+
+def _name(spec: KernelSpec, implementation: str) -> str:
+    return f"{implementation} | {spec}"
+
+
+def _corrected(make: MakePlans, oracle: KernelOracle, kernels: Mapping[str, float]) -> list[Plan]:
+    """Return the plans by corrected costs; implementations named as in the record."""
+
+    def observed(spec: KernelSpec, implementation: str) -> float | None:
+        return kernels.get(_name(spec, implementation))
+
+    return list(make(Corrected(oracle, observed)))
+
+
+def _near(plans: Sequence[Plan]) -> list[Plan]:
+    """Return the uniform plans worth running, each different."""
+    cheapest = plans[0]
+    found = [cheapest]
+    for plan in plans[1:]:
+        known = [_choices(other) for other in found]
+        if plan.cost_ns <= _NEAR * cheapest.cost_ns and _choices(plan) not in known:
+            found.append(plan)
+    return found[1:]
+
+
+def _winner(times: Mapping[str, float], plans: Mapping[str, Plan]) -> str:
+    """Return which plan is used: of those as fast as the fastest but for noise, the simplest.
+
+    That is the one with the fewest reorders. What a plan of many saves by costs alone, and not on
+    the clock, is owed to the errors of those costs.
+    """
+    fastest = min(times.values())
+    equal = [label for label, taken in times.items() if _MARGIN * taken <= fastest]
+    return min(equal, key=lambda label: (len(plans[label].reorders), label != PLANNED))
+
+
+def _noted(plan: Plan) -> Plan:
+    return dataclasses.replace(plan, notes=(*plan.notes, _OTHER_COSTS))
+
+
+def _by_label(alone: Sequence[Plan], corrected: Sequence[Plan]) -> dict[str, Plan]:
+    """Return the plans that may have run, by the labels of their times."""
+    again = {plan.name: plan for plan in corrected}
+    # Where corrected costs lead to the same choices, they tell more about them.
+    uniform = {
+        plan.name: again[plan.name]
+        if plan.name in again and _choices(again[plan.name]) == _choices(plan)
+        else _noted(plan)
+        for plan in alone[1:]
+    }
+    before = dataclasses.replace(_noted(alone[0]), name=UNCORRECTED)
+    return {PLANNED: corrected[0], UNCORRECTED: before, **uniform}
+
+
+def _used(plans: Mapping[str, Plan], times: Mapping[str, float]) -> Plan:
+    """Return the plan that won, with all measured times in its comparisons."""
+    comparisons = [
+        dataclasses.replace(item, measured_ns=times.get(item.name))
+        for item in plans[PLANNED].comparisons
+    ]
+    if UNCORRECTED in times:
+        before = plans[UNCORRECTED].comparisons[0]
+        comparisons.insert(
+            1, dataclasses.replace(before, name=UNCORRECTED, measured_ns=times[UNCORRECTED])
+        )
+    plan = plans[_winner(times, plans)]
+    return dataclasses.replace(plan, comparisons=tuple(comparisons))
+
+
+def remembered(make: MakePlans, oracle: KernelOracle, cache: CostCache) -> Plan:
+    """Return the plan that :func:`compile_tuned` uses, where it has run before.
+
+    Elsewhere the plan is the cheapest by the costs of isolated kernels.
+    """
+    alone = make(oracle)
+    record = _Record(cache, _digest(alone)).read(_labels(alone))
+    if record is None:
+        return alone[0]
+    times, kernels = record
+    return _used(_by_label(alone, _corrected(make, oracle, kernels)), times)
+
+
+class _Tuning:
+    """One model being tuned: the plans that run, and what their kernels take."""
+
+    def __init__(
+        self,
+        make: MakePlans,
+        oracle: KernelOracle,
+        alone: Sequence[Plan],
+        cheapest: CompiledModel,
+        weights: WeightStore,
+    ) -> None:
+        self._make, self._oracle, self._weights = make, oracle, weights
+        self.models = {
+            UNCORRECTED: cheapest,
+            **{plan.name: CompiledModel(plan, weights) for plan in _near(alone)},
+        }
+        self.kernels: dict[str, float] = {}
+        self.corrected: list[Plan] = []
+        self.times = self._correct(alone[0])
+
+    def _correct(self, latest: Plan) -> Mapping[str, float]:
+        """Run, correct and plan again until the plan stays; return the times of all plans."""
+        outcome = run_in_turn(self.models)
+        observed = outcome.observed
+        for _ in range(_CORRECTIONS):
+            self.kernels = {_name(*kernel): cost for kernel, cost in observed.items()}
+            self.corrected = _corrected(self._make, self._oracle, self.kernels)
+            if _choices(self.corrected[0]) == _choices(latest):
+                break
+            latest = self.corrected[0]
+            self.models[PLANNED] = CompiledModel(latest, self._weights)
+            observed |= run_in_turn({PLANNED: self.models[PLANNED]}).observed
+        if PLANNED in self.models:
+            return run_in_turn(self.models).times
+        self.models[PLANNED] = self.models.pop(UNCORRECTED)
+        times = dict(outcome.times)
+        return {PLANNED: times.pop(UNCORRECTED), **times}
+
+
+def compile_tuned(
+    make: MakePlans, oracle: KernelOracle, cache: CostCache, weights: WeightStore | None = None
+) -> CompiledModel:
+    """Return the model of the plan that is fastest when run.
+
+    Args:
+        make: plans the graph by the costs of an oracle.
+        oracle: knows the times of isolated kernels.
+        cache: where outcomes are kept.
+        weights: packed constants of programs for other shapes; gets those of the model.
+
+    Raises:
+        ExecutionError: the library refuses a kernel that a plan counts on.
+    """
+    weights = weights or WeightStore()
+    alone = make(oracle)
+    record = _Record(cache, _digest(alone))
+    known = record.read(_labels(alone))
+    if known is not None:
+        times, kernels = known
+        used = _used(_by_label(alone, _corrected(make, oracle, kernels)), times)
+        return CompiledModel(used, weights)
+    # What rivals want packed alike is packed once.
+    rivals = weights.branch()
+    cheapest = CompiledModel(alone[0], rivals)
+    reason = failure(cheapest)
+    if reason:
+        note = f"costs are those of isolated kernels: made-up inputs do not run ({reason})"
+        weights.adopt(cheapest.weights)
+        return cheapest.with_plan(dataclasses.replace(alone[0], notes=(*alone[0].notes, note)))
+    tuning = _Tuning(make, oracle, alone, cheapest, rivals)
+    record.write(tuning.times, tuning.kernels)
+    plans = _by_label(alone, tuning.corrected)
+    used = _used(plans, tuning.times)
+    models = tuning.models
+    del cheapest, tuning
+    if len(models) == 1:
+        winner = models.popitem()[1]
+        weights.adopt(winner.weights)
+        return winner.with_plan(used)
+    # The winner's weights lie among those of the others, which would stay as long as it does.
+    models.clear()
+    return CompiledModel(used, weights)

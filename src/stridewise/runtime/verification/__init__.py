@@ -1,0 +1,1 @@
+"""Comparison of the tensors of a compiled model with the reference."""

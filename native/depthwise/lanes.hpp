@@ -66,32 +66,35 @@ struct DepthwiseRows {
         }
         float *to = row.result + first * row.pixel + half * row.half;
         const std::int64_t lanes = row.lanes - half * N;
-        for (int k = 0; k < Count; ++k, to += row.pixel) {
-            if (lanes >= N) {
-                L::store(to, sums[k]);
-            } else if (row.blocked) {
-                L::store(to, L::without(sums[k], lanes));
-            } else {
-                L::store_some(to, sums[k], lanes);
-            }
+        if (lanes >= N) {
+#pragma GCC unroll 8
+            for (int k = 0; k < Count; ++k) L::store(to + k * row.pixel, sums[k]);
+        } else if (row.blocked) {
+            for (int k = 0; k < Count; ++k)
+                L::store(to + k * row.pixel, L::without(sums[k], lanes));
+        } else {
+            for (int k = 0; k < Count; ++k) L::store_some(to + k * row.pixel, sums[k], lanes);
         }
     }
 
-    // Fewer than 2 * Count.
+    // At most Count results.
     template <int Count>
-    static inline void rest(const DepthwiseRow &row, std::int64_t first, int half) {
-        if (first + Count <= row.count) {
+    static inline void some(const DepthwiseRow &row, std::int64_t first, int half,
+                            std::int64_t count) {
+        if (count == Count) {
             block<Count>(row, first, half);
-            first += Count;
+        } else if constexpr (Count > 1) {
+            some<Count - 1>(row, first, half, count);
         }
-        if constexpr (Count > 1) rest<Count / 2>(row, first, half);
     }
 
     static void run(const DepthwiseRow &row) {
+        const std::int64_t blocks = (row.count + kBlock - 1) / kBlock;
         for (int half = 0; half * N < row.lanes; ++half) {
-            std::int64_t first = 0;
-            for (; first + kBlock <= row.count; first += kBlock) block<kBlock>(row, first, half);
-            rest<kBlock / 2>(row, first, half);
+            for (std::int64_t i = 0; i < blocks; ++i) {
+                const std::int64_t first = row.count * i / blocks;
+                some<kBlock>(row, first, half, row.count * (i + 1) / blocks - first);
+            }
         }
     }
 };

@@ -155,8 +155,9 @@ class Depthwise(Kernel):
         post_ops: Sequence[PostOp],
         *,
         between: int,
-        taps: int,
-        stride: int,
+        window: Sequence[int],
+        strides: Sequence[int],
+        dilations: Sequence[int],
         lanes: int,
         threads: int,
         isa: str = "",
@@ -166,8 +167,8 @@ class Depthwise(Kernel):
         src and dst: f32 in acdb, or in blocks of ``lanes`` channels. expands: with a convolution of
         1x1 from the channels of src to those of dst, whose results are stored nowhere. has_bias: of
         that one. pads: of the depthwise convolution. between: so many post-ops, which have no
-        operands, follow the convolution of 1x1. taps, stride: 3 or 5, and 1 or 2, along both axes.
-        isa: one of ``winograd_isas``, by default the best.
+        operands, follow the convolution of 1x1. window, strides, dilations: of the depthwise
+        convolution, along rows and columns. isa: one of ``winograd_isas``, by default the best.
         """
 
 class Winograd(Kernel):

@@ -215,8 +215,8 @@ def _depthwise(s: _Spec) -> _core.Depthwise:
     return s.core.Depthwise(
         s.memory("src"), s.memory("dst"), "weights" in has, "bias" in has,
         "depthwise_bias" in has, s.ints("begins"), s.ints("ends"), s.post_ops(),
-        between=s.integer("between"), taps=s.integer("taps"), stride=s.integer("stride"),
-        lanes=s.integer("lanes"), threads=s.threads,
+        between=s.integer("between"), window=s.ints("window"), strides=s.ints("strides"),
+        dilations=s.ints("dilations"), lanes=s.integer("lanes"), threads=s.threads,
     )  # fmt: skip
 
 

@@ -166,6 +166,21 @@ void bind_kernels(nb::module_ &m) {
     m.attr("ARG_DEPTHWISE_WEIGHTS") = kDepthwiseWeights;
     m.attr("ARG_DEPTHWISE_BIAS") = kDepthwiseBias;
     m.def("winograd_isas", &winograd_isas, "lanes"_a);
+    m.def(
+        "winograd_partition",
+        [](std::int64_t window, std::int64_t tiles, std::int64_t chunks, std::int64_t pairs,
+           std::int64_t lanes, std::int64_t rows, std::int64_t threads, const Dims &sizes) {
+            require(std::min({window, tiles, chunks, pairs, lanes, rows, threads}) >= 1 &&
+                        sizes.size() == 3 && *std::min_element(sizes.begin(), sizes.end()) >= 1,
+                    "winograd_partition: expected positive numbers, and three sizes of caches");
+            const WinogradWork work{window, tiles, chunks, pairs, lanes, rows, threads};
+            const auto blocking = choose_blocking(work, {sizes[0], sizes[1], sizes[2]});
+            const auto found = partition_of(work, blocking);
+            static constexpr const char *kNames[] = {"blocks", "outputs", "places"};
+            return nb::make_tuple(kNames[static_cast<int>(blocking.share)], found.busy, found.rows,
+                                  found.weights_nbytes);
+        },
+        "window"_a, "tiles"_a, "chunks"_a, "pairs"_a, "lanes"_a, "rows"_a, "threads"_a, "caches"_a);
     m.def("cache_nbytes", &cache_nbytes, "level"_a);
     nb::class_<Fold, Kernel>(m, "Fold", nb::is_final())
         .def(nb::init<const std::string &, const Dims &, const Dims &, int>(), "algorithm"_a,

@@ -245,6 +245,25 @@ class Pointwise(Kernel):
 def pointwise_isas() -> list[str]:
     """The instruction sets with kernels of elementwise operators here, best first."""
 
+def winograd_partition(
+    window: int,
+    tiles: int,
+    chunks: int,
+    pairs: int,
+    lanes: int,
+    rows: int,
+    threads: int,
+    caches: Sequence[int],
+) -> tuple[str, float, int, int]:
+    """How a Winograd convolution is divided among threads, for caches of some sizes.
+
+    window: places of a tile. chunks: vectors of channels. pairs: pairs of vectors of outputs.
+    lanes: elements of a vector. rows: tiles of one matrix product, at most. Returns what is shared
+    out (``"blocks"`` of tiles, ``"outputs"`` or ``"places"``), the mean work of threads as a part
+    of the busiest one's, the tiles of the smallest product of a whole block, and the most bytes of
+    weights that a thread reads for a block.
+    """
+
 def winograd_isas(lanes: int) -> list[str]:
     """The instruction sets with kernels for vectors of 8 or 16 lanes here, best first."""
 

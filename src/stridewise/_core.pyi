@@ -471,6 +471,15 @@ class Reorder:
         that their elements do not.
         """
 
+@final
+class ReorderKernel(Kernel):
+    """A reorder as a step of a program."""
+
+    def __init__(
+        self, reorder: Reorder, src: MemoryDesc, dst: MemoryDesc, *, threads: int, isa: str
+    ) -> None:
+        """ValueError where the reorder reaches beyond src or dst. isa: for the name alone."""
+
 def reorder_isas() -> list[str]:
     """The instruction sets that the reorder's kernels have here, best first."""
 

@@ -20,6 +20,7 @@ import stridewise as sw
 from stridewise.errors import ModelError, StridewiseError
 from stridewise.graph import Graph
 from stridewise.ops.demand import memory_demand
+from stridewise.runtime.execution.loading import load, lower_plan
 
 __all__ = ["MEMORY_LIMIT", "check", "limit_address_space", "work"]
 
@@ -59,7 +60,7 @@ def _run(graph: Graph, plan: sw.Plan, content: bytes) -> str:
         return "planned"
     if any(node.op == "fallback" for node in graph.nodes) and _loops_for_long(content):
         return "planned"
-    model = sw.CompiledModel(plan)
+    model = load(lower_plan(plan))
     inputs = {name: np.zeros(values[name].shape, values[name].dtype.numpy) for name in graph.inputs}
     for name, result in model.run(inputs).items():
         if name in graph.outputs:

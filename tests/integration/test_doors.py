@@ -37,7 +37,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stored(folder: Path) -> int:
-    return len(list((folder / "ready-v1").glob("*.ready")))
+    return len(list((folder / "models-v1").glob("*.model")))
 
 
 def sources(path: Path) -> Mapping[str, Any]:

@@ -8,7 +8,8 @@ import pytest
 
 import stridewise as sw
 from stridewise.runtime.binding.weights import Weights, WeightStore
-from stridewise.runtime.execution import executor
+from stridewise.runtime.execution import loading
+from stridewise.runtime.execution.loading import load, lower_plan
 
 from .test_dynamic import classifier, draw, right
 
@@ -21,7 +22,7 @@ def test_a_tuned_program_is_made_once(tmp_path: Path, monkeypatch: pytest.Monkey
             super().__init__(*arguments)  # pyright: ignore[reportArgumentType]
             made.append(self)
 
-    monkeypatch.setattr(executor, "Weights", Counted)
+    monkeypatch.setattr(loading, "Weights", Counted)
     proto = classifier()
     for _ in range(2):  # tuned, then remembered
         made.clear()
@@ -40,15 +41,15 @@ def test_a_tuned_program_is_made_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert tuned == 1
 
 
-def test_a_branch_keeps_what_it_gets_until_it_is_adopted() -> None:
+def test_a_branch_adds_nothing_to_its_trunk() -> None:
     graph = sw.load(classifier().SerializeToString(), {"x": (1, 3, 8, 8)})
     store = WeightStore()
     plan = sw.plan(graph, tune="model", threads=1)
-    first = sw.CompiledModel(plan, store.branch()).weights
+    first = load(lower_plan(plan), store.branch()).weights
     keys = set(first.offsets)
     assert keys
     assert not any(store.find(key) for key in keys)
-    assert sw.CompiledModel(plan, store.branch()).weights.shared_nbytes == 0
-    store.adopt(first)
+    assert load(lower_plan(plan), store.branch()).weights.shared_nbytes == 0
+    store.add(first.own, first.offsets)
     assert all(store.find(key) == (first.own, first.offsets[key]) for key in keys)
-    assert sw.CompiledModel(plan, store.branch()).weights.own_nbytes == 0
+    assert load(lower_plan(plan), store.branch()).weights.own_nbytes == 0

@@ -29,19 +29,18 @@ START = """
 import json, sys
 import numpy as np
 import stridewise as sw
-from stridewise.api import plans
 
 folder, result, threads, *names = sys.argv[1:]
-found, find = [], plans.find_ready
-plans.find_ready = lambda request: found.append(find(request)) or found[-1]
+stored = []
 outputs = {}
 for name in names:
     model = sw.compile(f"{folder}/{name}.onnx", threads=int(threads), cache_dir=folder)
+    stored += [name] if model.source.from_disk else []
     inputs = np.load(f"{folder}/{name}.npz")
     for key, value in model.run(dict(inputs)).items():
         outputs[f"{name}/{key}"] = value
 np.savez(result, **outputs)
-print(json.dumps([name for name, model in zip(names, found) if model is not None]))
+print(json.dumps(stored))
 """
 
 

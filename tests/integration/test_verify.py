@@ -107,7 +107,7 @@ def test_a_model_from_disk(source: Path, tmp_path: Path) -> None:
     first = sw.verify(source, threads=1, cache_dir=tmp_path)
     found = sw.verify(source, threads=1, cache_dir=tmp_path)
     given = sw.verify(sw.compile(source, threads=1, cache_dir=tmp_path))
-    anew = sw.verify(source, threads=1, cache_dir=tmp_path, ready_limit=0)
+    anew = sw.verify(source, threads=1, cache_dir=tmp_path, store_limit=0)
     assert [item.from_disk for item in (first, found, given, anew)] == [False, True, True, False]
     assert found.ok
     assert found == given

@@ -11,7 +11,7 @@ import pytest
 
 import stridewise as sw
 from stridewise.api import CompileOptions, PlanOptions
-from stridewise.api.request import Request
+from stridewise.options import Options
 
 FUNCTIONS = ((sw.plan, PlanOptions), (sw.compile, CompileOptions))
 both = pytest.mark.parametrize(("function", "options"), FUNCTIONS, ids=("plan", "compile"))
@@ -23,19 +23,21 @@ def test_help_shows_every_argument_with_its_default(
 ) -> None:
     shown = inspect.signature(function).parameters
     assert set(shown) - {"source", "target"} == set(options.__annotations__)
-    fields = {item.name: item for item in dataclasses.fields(Request)}
+    fields = {item.name: item for item in dataclasses.fields(Options)}
     for name, parameter in shown.items():
-        assert parameter.annotation == fields[name].type, name
         if name != "source":
+            assert parameter.annotation == fields[name].type, name
             assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
             assert parameter.default == fields[name].default
+        if name in options.__annotations__:
+            assert options.__annotations__[name].__forward_arg__ == fields[name].type, name
         assert f"\n    {name}: " in (inspect.getdoc(function) or ""), name
+    assert "options:" not in (inspect.getdoc(function) or "")
 
 
 def test_every_argument_is_one_of_compile() -> None:
-    assert set(inspect.signature(sw.compile).parameters) == {
-        item.name for item in dataclasses.fields(Request)
-    }
+    names = {item.name for item in dataclasses.fields(Options)}
+    assert set(inspect.signature(sw.compile).parameters) == names | {"source"}
 
 
 @both

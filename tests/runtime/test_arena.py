@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from stridewise.program import KernelStep, Program, Ref
-from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.loading import load, lower_plan
 
 from .graphs import CASES, KINDS, forced_plan
 
@@ -15,7 +15,7 @@ from .graphs import CASES, KINDS, forced_plan
 @pytest.fixture(params=CASES)
 def programs(request: pytest.FixtureRequest) -> list[Program]:
     graph = CASES[request.param]()
-    return [CompiledModel(forced_plan(graph, kind)).program for kind in KINDS]
+    return [load(lower_plan(forced_plan(graph, kind))).program for kind in KINDS]
 
 
 def touched(program: Program, index: int) -> list[Ref]:

@@ -17,6 +17,7 @@ from stridewise.ops import OPS
 from stridewise.planner.problem.candidates import Candidate
 from stridewise.program import KernelStep, Written
 from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.simulation.reference import run_reference
 from stridewise.targets.onednn.table import OFFERS
 
@@ -29,7 +30,7 @@ F32 = np.float32
 def compiled(graph: Graph, how: str) -> CompiledModel:
     if how == "model":
         return sw.compile(graph, tune="model", threads=2)
-    return CompiledModel(forced_plan(graph, how))
+    return load(lower_plan(forced_plan(graph, how)))
 
 
 def padding(written: Written) -> np.ndarray[Any, Any]:
@@ -80,7 +81,7 @@ def test_all_executors_agree(case, how):
 @pytest.mark.parametrize("case", ["chain_17_3", "concats_1", "dense", "post_ops", "nhwc"])
 def test_unsimplified_graphs_give_the_same(case, kind):
     graph = CASES[case]()
-    agree(graph, CompiledModel(forced_plan(graph, kind, simplified=False)))
+    agree(graph, load(lower_plan(forced_plan(graph, kind, simplified=False))))
 
 
 def test_every_operator_with_kernels_is_executed():

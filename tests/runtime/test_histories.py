@@ -28,22 +28,19 @@ SERVER = """
 import json, os, sys
 import numpy as np
 import stridewise as sw
-from stridewise.api import plans, ready
+from stridewise.api import stored
 from stridewise.runtime.binding.library import load_core
 
 load_core()
-ready._SETTLED_S = -1e9  # models are kept though their files are new
+stored._SETTLED_S = -1e9  # models are kept though their files are new
 
 def answer(folder, name, options):
-    stored = []
-    find = plans.find_ready
-    plans.find_ready = lambda request: stored.append(find(request)) or stored[-1]
     model = sw.compile(f"{folder}/model.onnx", cache_dir=folder, **options)
     if "plan" not in options:
         model.plan.save(f"{folder}/{name}.plan.json")
     outputs = model.run(dict(np.load(f"{folder}/inputs.npz")))
     np.savez(f"{folder}/{name}.npz", **{str(i): y for i, y in enumerate(outputs.values())})
-    return any(found is not None for found in stored)
+    return model.source.from_disk
 
 for line in sys.stdin:
     child = os.fork()
@@ -151,6 +148,6 @@ def test_plan_files_and_measured_costs_give_the_same_in_another_process(
     stored, planned = fresh.run("planned", threads=threads, plan=f"{fresh.folder}/first.plan.json")
     assert not stored
     assert equal(planned, first)
-    stored, searched = fresh.run("searched", threads=threads, ready_limit=0)
+    stored, searched = fresh.run("searched", threads=threads, store_limit=0)
     assert not stored
     assert equal(searched, first)

@@ -26,7 +26,7 @@ from stridewise.planner import derive
 from stridewise.planning import make_plan
 from stridewise.program import KernelStep
 from stridewise.runtime.binding.fallback_steps import HOST_FUNCTIONS
-from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.lowering.memory_limit import plan_demand
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.runtime.simulation.reference import run_reference
@@ -191,7 +191,7 @@ def mixed() -> Graph:
 @pytest.mark.parametrize("how", ["model", *KINDS])
 def test_host_steps_read_and_write_between_kernels_in_any_format(how):
     graph = mixed()
-    model = compiled(graph) if how == "model" else CompiledModel(forced_plan(graph, how))
+    model = compiled(graph) if how == "model" else load(lower_plan(forced_plan(graph, how)))
     assert len(hosted(model)) == 3
     feeds = inputs_of(graph)
     expected = run_reference(graph, feeds)
@@ -215,7 +215,7 @@ def test_kernels_that_the_library_refuses_run_on_the_host_for_a_reason():
     y = b.conv(b.op("softmax", [b.conv(b.x, 17)], {"axis": 1}, name="soft"), 17)
     graph = b.build([y])
     plan = make_plan(derive(graph), onednn_cpu(MACHINE), MACHINE, Poor("blocked"))
-    model = CompiledModel(plan)
+    model = load(lower_plan(plan))
     assert hosted(model) == ["soft"]
     reason = "the library has no kernel for these shapes in any format"
     assert Refusal("host", "soft", reason) in plan.refusals

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from stridewise.graph import Attr, Graph
-from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.simulation.reference import run_reference
 from stridewise.targets.kernels import KernelOption
 
@@ -57,7 +57,7 @@ def test_a_border_longer_than_the_image_repeats_it(kind: str) -> None:
     long = {"pads": (0, 0, 11, 0, 0, 8), "mode": "reflect"}
     graph = b.build([b.op("pad", [b.named(b.x)], long)])
     feeds = inputs_of(graph)
-    (found,) = CompiledModel(forced_plan(graph, kind)).run(feeds).values()
+    (found,) = load(lower_plan(forced_plan(graph, kind))).run(feeds).values()
     (expected,) = run_reference(graph, feeds).values()
     assert error(found, expected) < 1e-5
 

@@ -8,7 +8,8 @@ from itertools import combinations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stridewise.runtime.lowering.arena import ALIGNMENT, Life, arrange, lower_bound
+from stridewise.runtime.binding.packing import ALIGNMENT
+from stridewise.runtime.lowering.arena import Life, arrange, lower_bound
 
 LIVES = st.lists(
     st.builds(

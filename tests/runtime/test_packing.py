@@ -17,6 +17,7 @@ from stridewise.planning import Plan
 from stridewise.runtime.binding import packing
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.loading import load, lower_plan
 
 from .graphs import KINDS, THREADS, Net, forced_plan
 
@@ -53,7 +54,7 @@ GRAPHS: dict[str, Callable[[], Graph]] = {"convolutions": _convolutions, "produc
 
 def packed(plan: Plan) -> Array:
     """Return all bytes of the weights of a plan."""
-    weights = CompiledModel(plan).weights
+    weights = load(lower_plan(plan)).weights
     return weights.buffers[0].array()[: weights.own_nbytes].copy()
 
 
@@ -109,7 +110,7 @@ def test_what_a_part_raises_ends_packing(tmp_path: Path, monkeypatch: pytest.Mon
     path.write_bytes(content)  # somebody writes into the file
     monkeypatch.setattr(packing, "_PART_NBYTES", 1)
     with pytest.raises(ModelError, match="other content"):
-        CompiledModel(plan)
+        load(lower_plan(plan))
 
 
 def test_weights_without_rows_to_cut_are_packed_whole(monkeypatch: pytest.MonkeyPatch) -> None:

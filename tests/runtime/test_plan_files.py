@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import stridewise as sw
-from stridewise.api import request
+from stridewise import compiler
 from stridewise.graph import Graph
+from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.runtime.simulation.reference import run_reference
 from stridewise.runtime.tuning import oracle, tuning
@@ -55,8 +56,8 @@ def nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(oracle.MeasuringOracle, "costs", refuse)
     monkeypatch.setattr(tuning, "run_in_turn", refuse)
-    monkeypatch.setattr(request, "compile_tuned", refuse)
-    monkeypatch.setattr(request, "remembered", refuse)
+    monkeypatch.setattr(compiler, "tuned", refuse)
+    monkeypatch.setattr(compiler, "remembered", refuse)
 
 
 def answer(model: sw.CompiledModel, seed: int = 0) -> float:
@@ -73,7 +74,7 @@ def test_a_model_from_a_plan_file_is_the_same_model(planned: sw.Plan, file: Path
     assert model.plan.reorders == planned.reorders
     assert model.plan.cost_ns == planned.cost_ns
     assert model.plan.notes == ()
-    assert model.program == sw.CompiledModel(planned).program
+    assert model.program == load(lower_plan(planned)).program
     assert answer(model) < 1e-5
 
 

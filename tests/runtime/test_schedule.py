@@ -8,6 +8,7 @@ import pytest
 from stridewise.graph import Graph
 from stridewise.program import CopyStep, KernelStep
 from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.simulation.reference import run_reference
 
 from .graphs import KINDS, Net, error, forced_plan, inputs_of
@@ -15,7 +16,7 @@ from .graphs import KINDS, Net, error, forced_plan, inputs_of
 
 def run(graph: Graph, kind: str, *, simplified: bool = True) -> CompiledModel:
     """Compile for one kind of format and compare with the reference, several times over."""
-    model = CompiledModel(forced_plan(graph, kind, simplified=simplified))
+    model = load(lower_plan(forced_plan(graph, kind, simplified=simplified)))
     for seed in range(2):
         feeds = inputs_of(graph, seed)
         expected = run_reference(graph, feeds)

@@ -16,11 +16,12 @@ from stridewise.graph import Graph
 from stridewise.planner.split import WHOLE, Split
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.runtime.tuning.plan_race import Outcome
 
 from .graphs import Net
-from .test_ready import files, settled
+from .test_model_store import files, settled
 
 BATCH = 6
 X = np.random.default_rng(0).standard_normal((BATCH, 9, 12, 10)).astype(np.float32)
@@ -37,7 +38,7 @@ def network(batch: int = BATCH, *, mixes: bool = False) -> Graph:
 def split_model(split: Split, threads: int = 2) -> CompiledModel:
     part = network(split.part(X.shape)[0])
     plan = sw.plan(part, tune="model", threads=threads // split.lanes)
-    return CompiledModel(replace(plan, split=split))
+    return load(lower_plan(replace(plan, split=split)))
 
 
 @pytest.fixture(scope="module")
@@ -179,12 +180,12 @@ def test_what_won_is_used_and_remembered(
     expected: np.ndarray[Any, Any],
 ) -> None:
     ran = rig(monkeypatch, winner)
-    model = compiled(source, tmp_path, ready_limit=0)
+    model = compiled(source, tmp_path, store_limit=0)
     # The whole is tuned, and runs again, only where that could help.
     assert len(ran) == (2 if winner == WHOLE else 1)
     assert all(ways == {str(WHOLE), str(Split(6)), str(Split(6, 2))} for ways in ran)
     ran.clear()
-    again = compiled(source, tmp_path, ready_limit=0)
+    again = compiled(source, tmp_path, store_limit=0)
     assert not ran
     for found in (model, again):
         assert found.plan.split == winner
@@ -201,7 +202,7 @@ def test_parts_come_back_from_the_disk(
     first = compiled(source, tmp_path)
     assert len(files(tmp_path)) == 1
     with monkeypatch.context() as patch:
-        patch.setattr("stridewise.api.plans.model_file", pytest.fail)  # nothing is even read
+        patch.setattr("stridewise.api.plans.open_model", pytest.fail)  # nothing is even read
         ready = compiled(source, tmp_path)
     assert np.array_equal(ready(X), first(X))
     np.testing.assert_allclose(ready(X), expected, rtol=1e-5, atol=1e-5)

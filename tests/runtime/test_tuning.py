@@ -14,6 +14,7 @@ from stridewise.planner import derive
 from stridewise.planning import Plan, make_plans
 from stridewise.program import KernelStep
 from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.runtime.simulation.reference import run_reference
 from stridewise.runtime.tuning import tuning
@@ -60,7 +61,7 @@ def tuned(
     folder: Path, patch: pytest.MonkeyPatch, clock: Clock, oracle: KernelOracle
 ) -> CompiledModel:
     patch.setattr(tuning, "run_in_turn", clock)
-    model = tuning.compile_tuned(plans, oracle, CostCache(MACHINE, folder))
+    model = load(lower_plan(tuning.tuned(plans, oracle, CostCache(MACHINE, folder))))
     (name,) = graph().outputs
     expected = run_reference(graph(), {graph().inputs[0]: X})[name]
     assert error(model(X), expected) < 1e-5
@@ -142,7 +143,9 @@ def test_a_correction_that_made_it_worse_is_not_used(
     clock = Clock({"planned alone": 100.0, "planned": 110.0}, slow_when_blocked)
     model = tuned(tmp_path, monkeypatch, clock, near())
     assert model.plan.name == "planned alone"
-    assert "note: the clock preferred this plan; its costs are those of isolated" in str(model.plan)
+    assert "note: measured times selected this plan; its costs are those of isolated" in str(
+        model.plan
+    )
     assert any(d.chosen.option.outputs[0].is_blocked for d in model.plan.decisions)
     assert tuning.remembered(plans, near(), CostCache(MACHINE, tmp_path)).name == "planned alone"
 
@@ -159,7 +162,7 @@ def test_a_plan_that_stays_costs_what_its_kernels_took_in_place(
 
 
 def test_running_in_turn_times_every_model_and_every_kernel() -> None:
-    models = {plan.name: CompiledModel(plan) for plan in plans(near())[:2]}
+    models = {plan.name: load(lower_plan(plan)) for plan in plans(near())[:2]}
     outcome = run_in_turn(models)
     assert set(outcome.times) == set(models)
     assert all(time > 0 for time in outcome.times.values())

@@ -18,6 +18,7 @@ from stridewise.graph import Graph
 from stridewise.planner.split import Split
 from stridewise.program import KernelStep
 from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.targets.onednn.winograd import KIND
 
 from .graphs import CASES, KINDS, Net, forced_plan
@@ -61,7 +62,7 @@ def test_networks_are_healthy(name: str, accuracy: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_all_kernels_are_healthy(case: str, how: str) -> None:
     graph = CASES[case]()
-    model = compiled(graph) if how == "model" else CompiledModel(forced_plan(graph, how))
+    model = compiled(graph) if how == "model" else load(lower_plan(forced_plan(graph, how)))
     found = healthy(model, seed=3)
     traced: list[str] = []
     feeds = {n: np.zeros(graph.value(n).shape, np.float32) for n in graph.inputs}
@@ -77,7 +78,7 @@ def test_all_kernels_are_healthy(case: str, how: str) -> None:
 @given(graph=networks())
 def test_random_networks_are_healthy(graph: Graph) -> None:
     for how in ("model", *KINDS):
-        model = compiled(graph) if how == "model" else CompiledModel(forced_plan(graph, how))
+        model = compiled(graph) if how == "model" else load(lower_plan(forced_plan(graph, how)))
         assert sw.verify(model).ok
 
 
@@ -230,12 +231,12 @@ def test_messages_name_node_kernel_and_formats() -> None:
         "report it with the model; plan.why(node) names other kernels"
     )
     disk = replace(sw.verify(model), from_disk=True)
-    with pytest.raises(sw.VerificationError, match=r"ready_limit=0, and verify that$"):
+    with pytest.raises(sw.VerificationError, match=r"store_limit=0, and verify that$"):
         disk.check()
 
 
 def test_reorders_padding_and_plain_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = CompiledModel(forced_plan(CASES["chain_17_3"](), "blocked"))
+    model = load(lower_plan(forced_plan(CASES["chain_17_3"](), "blocked")))
     moved = model.plan.reorders[0]
     original = CompiledModel.trace
 

@@ -7,7 +7,7 @@ import pytest
 
 import stridewise as sw
 from stridewise import zoo
-from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.simulation.reference import run_reference
 
 from .graphs import KINDS, error, forced_plan, inputs_of
@@ -45,7 +45,7 @@ def test_models_agree_with_the_reference(name):
 def test_models_agree_in_every_kind_of_format(name):
     graph = zoo.build(name, size=32)
     feeds = inputs_of(graph)
-    (first, *others) = (CompiledModel(forced_plan(graph, kind)).run(feeds) for kind in KINDS)
+    (first, *others) = (load(lower_plan(forced_plan(graph, kind))).run(feeds) for kind in KINDS)
     for other in others:
         for output, wanted in first.items():
             assert error(other[output], wanted) <= TOLERANCE

@@ -1,8 +1,9 @@
-"""What users call: the stages put together.
+"""The public functions.
 
-``models`` reads and writes model files, ``options`` names the arguments, ``request`` prepares what
-plans a model, ``plans`` plans, compiles and checks, ``dynamic`` compiles models of many shapes,
-``verify`` compares what a compiled model computes, for which ``sources`` reads its graph again.
+``models`` reads and writes model files, ``plans`` plans, compiles and checks, ``verify`` compares
+the tensors of a compiled model with a reference. The others wrap the flow of ``compiler.py``:
+``stored`` for the compiled-model store, ``batches`` for batches in parts, ``dynamic`` for many
+shapes, ``restored`` for plans that were made before.
 """
 
 from stridewise.api.models import (
@@ -14,7 +15,9 @@ from stridewise.api.models import (
     model_file,
     save,
 )
-from stridewise.api.options import (
+from stridewise.api.plans import assert_plan, compile, load_plan, plan  # noqa: A004 (public name)
+from stridewise.api.verify import Against, verify
+from stridewise.options import (
     CompileOptions,
     GraphOptions,
     PlanOptions,
@@ -22,9 +25,7 @@ from stridewise.api.options import (
     TargetName,
     Tune,
 )
-from stridewise.api.plans import assert_plan, compile, load_plan, plan  # noqa: A004 (public name)
-from stridewise.api.request import NATIVE, TARGETS
-from stridewise.api.verify import Against, verify
+from stridewise.targets.names import NATIVE, TARGETS
 
 __all__ = [
     "NATIVE",

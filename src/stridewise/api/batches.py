@@ -1,63 +1,59 @@
-"""Batches as a whole or in parts: the ways are compiled, run against each other, and the best kept.
+"""The choice between the whole batch and its parts: both are compiled and run, the faster is used.
 
-Activations of a whole batch may not fit into the caches when those of a few images do; and threads
-that take images of their own need not wait for each other between two layers. Where a model
-computes every item of its batch by itself, both are tried on the clock, and the outcome is kept in
-the cost cache.
+Activations of a whole batch may not fit into the caches although those of a few images do; and
+threads that take images of their own do not wait for each other between two layers. If a model
+computes every item of its batch by itself, both are measured. The cost cache keeps the outcome.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
-from stridewise.api.request import Request, Work
+from stridewise.compiler import Choose, Job, Planner, compile_model, import_model, simplified_graph
 from stridewise.errors import ModelError
 from stridewise.graph import Graph
 from stridewise.ops.batch import batch_outputs
 from stridewise.ops.capability import graph_capability
-from stridewise.passes import passes_for, simplify
 from stridewise.planner.split import WHOLE, Split
 from stridewise.planning import Plan
 from stridewise.program import KernelStep, Step
 from stridewise.runtime.binding.weights import WeightStore
 from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.machine.machine import cache_nbytes
-from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.plan_race import run_in_turn
 from stridewise.targets.kernels import HOST
 from stridewise.targets.machine import Machine
-from stridewise.targets.onednn.target import ABILITY
 
-__all__ = ["Batches"]
-
-Shapes = Mapping[str, tuple[int, ...]]
+__all__ = ["Batch"]
 
 _MARGIN = 0.97
-"""Parts that save less than the rest of the time are not worth their words in a report."""
+"""A split must take less than this part of the time of the whole batch."""
 _WITHIN_REACH = 1.2
-"""Tuning takes many runs of the whole batch, and has not saved more than a few percent of the time:
-a whole that takes this many times as long as its parts is not tuned."""
+"""Tuning takes many runs of the whole batch and saves a few percent of the time: a whole batch that
+takes this many times as long as its parts is not tuned."""
 
 
-def _batch(graph: Graph) -> int:
-    """Return the extent that all inputs and outputs begin with; 1 where they differ."""
-    found = {graph.values[name].shape[:1] for name in (*graph.inputs, *graph.outputs)}
-    return found.pop()[0] if len(found) == 1 and () not in found else 1
-
-
-def _digest(graph: Graph, request: Request) -> str:
-    """Return what identifies a model here and how it is wanted, without its weights."""
-    digest = hashlib.sha256()
+def _digest(graph: Graph, job: Job) -> str:
+    """Return the key of a model and its options in the cost cache, without weights."""
+    digest, options = hashlib.sha256(), job.options
     for node in graph.nodes:
         types = [str(graph.values[name].type) for name in (*node.inputs, *node.outputs) if name]
         posts = [(post.op, post.alpha, post.beta, post.operand) for post in node.post_ops]
         digest.update(repr((node.op, node.inputs, node.attrs, types, posts)).encode())
-    origins = sorted((name, str(origin)) for name, origin in (request.origins or {}).items())
-    wanted = (request.accuracy, request.weight_memory_limit, *origins)
-    digest.update(repr(wanted).encode())
+    origins = sorted((name, str(origin)) for name, origin in (options.origins or {}).items())
+    digest.update(repr((options.accuracy, options.weight_memory_limit, *origins)).encode())
     return digest.hexdigest()
+
+
+def _first(shapes: Iterable[tuple[int, ...]]) -> int:
+    """Return the extent that all shapes begin with; 1 if they differ."""
+    found = {shape[:1] for shape in shapes}
+    return found.pop()[0] if len(found) == 1 and () not in found else 1
 
 
 def _divisors(batch: int) -> list[int]:
@@ -65,10 +61,16 @@ def _divisors(batch: int) -> list[int]:
 
 
 def candidates(batch: int, arena_nbytes: int, last_nbytes: int, machine: Machine) -> list[Split]:
-    """Return the ways beside the whole that are worth a try.
+    """Return the splits to measure beside the whole batch.
 
-    One has the largest parts whose activations fill no more than half of the last cache. In the
-    other every thread takes items of its own.
+    One has the largest parts whose activations fill at most half of the last-level cache. In the
+    other one every thread takes items of its own.
+
+    Args:
+        batch: number of items.
+        arena_nbytes: size of the arena for the whole batch.
+        last_nbytes: size of the last-level cache.
+        machine: its threads.
 
     >>> from stridewise.runtime.machine.machine import this_machine
     >>> candidates(16, 96 << 20, 32 << 20, this_machine(2))
@@ -84,120 +86,118 @@ def candidates(batch: int, arena_nbytes: int, last_nbytes: int, machine: Machine
     return found
 
 
-class Batches:
-    """One model for one batch, and the ways to run it."""
+@dataclass(frozen=True)
+class Batch:
+    """A model for one batch, whole or in parts.
 
-    def __init__(
-        self, request: Request, shapes: Shapes, imported: Callable[[Shapes], Graph]
-    ) -> None:
-        """Import the model.
+    Attributes:
+        job: a model file, and shapes of all inputs.
+        shapes: these shapes.
+    """
 
-        Args:
-            request: how it is wanted.
-            shapes: of all inputs.
-            imported: returns the model for some shapes, as the user wrote it.
-        """
-        self._request, self._shapes, self._imported = request, shapes, imported
-        self._graph = imported(shapes)
-        self.work = request.work(simplify(self._graph, passes_for(ABILITY)))
+    job: Job
+    shapes: Mapping[str, tuple[int, ...]]
 
     def compiled(self) -> CompiledModel:
-        """Return the model that is ready to run, in the way that is fastest."""
-        cache = self.work.cache
-        if cache is None or not self._may_split():
-            return self.work.compiled()
-        split = self._known(cache)
-        if split is None:
-            return self._raced(self._key(), cache)
-        if split == WHOLE:
-            return self.work.compiled()
-        return _of_part(self._part(split).planned(), split)
+        """Return the model of the fastest split; unknown times are measured.
+
+        Raises:
+            StridewiseError: see :func:`compile_model`.
+        """
+        split = self._known() or self._raced()
+        if isinstance(split, Split):
+            return compile_model(*self._way(split, Planner.tuned))
+        return load(lower_plan(split))
 
     def planned(self) -> Plan:
-        """Return the plan that :meth:`compiled` settled on where it has run the model.
+        """Return the plan of :meth:`compiled` if it has run before; nothing runs here.
 
-        Elsewhere it is the cheapest plan of the whole batch. Nothing is run for it.
+        Otherwise it is the cheapest plan of the whole batch.
         """
-        cache = self.work.cache
-        if cache is None or not self._may_split():
-            return self.work.planned()
-        known = self._known(cache)
-        if known is None or known == WHOLE:
-            return self.work.planned()
-        return dataclasses.replace(self._part(known).planned(), split=known)
+        return compile_model(*self._way(self._known() or WHOLE, Planner.remembered), until="plan")
 
+    def _way(
+        self, split: Split, choose: Choose, weights: WeightStore | None = None
+    ) -> tuple[Job, Choose]:
+        """Return the job of a split, and what chooses its plan; a part is tuned as if alone."""
+        job = dataclasses.replace(self.job, weights=weights)
+        if split == WHOLE:
+            return job, choose
+        part = job.part(split, self.shapes)
+        return part, lambda planner: dataclasses.replace(choose(planner), split=split)
+
+    @cached_property
+    def _graph(self) -> Graph:
+        return import_model(self.job.source, self.job.options)
+
+    @cached_property
+    def _items(self) -> int:
+        """The number of items of the batch, if each can be computed by itself; else 1."""
+        if self.job.costs is None or self.job.options.has_formats:
+            return 1  # blocks of a format may hold items of several parts
+        items = _first(self.shapes.values())
+        if items < 2:
+            return 1
+        graph = self._graph
+        if not graph_capability(graph).is_native or graph.tail is not None:
+            return 1
+        if _first([graph.values[name].shape for name in (*graph.inputs, *graph.outputs)]) != items:
+            return 1
+        try:
+            job = self.job.part(Split(items), self.shapes)
+            one = import_model(job.source, job.options)
+        except ModelError:
+            return 1
+        outputs = batch_outputs(one, frozenset(one.inputs), graph)
+        return items if outputs == frozenset(graph.outputs) else 1
+
+    @cached_property
     def _key(self) -> str:
-        return f"batch {_digest(self.work.simplified.graph, self._request)}"
+        return f"batch {_digest(simplified_graph(self._graph).graph, self.job)}"
 
-    def _known(self, cache: CostCache) -> Split | None:
-        """Return the way that was fastest when all ways ran; None where they have not."""
-        known = cache.find((self._key(),)).get(self._key())
-        splits = {str(split): split for split in self._splits()}
-        if known is None or not {label for label, _ in known} <= splits.keys():
+    def _known(self) -> Split | None:
+        """Return the split that was the fastest when all ran; None if that is unknown."""
+        batch, costs = self._items, self.job.costs
+        if batch == 1 or costs is None:
+            return WHOLE
+        known = costs.find((self._key,)).get(self._key)
+        threads = self.job.options.machine.threads
+        splits = [*map(Split, _divisors(batch)), Split(batch, min(batch, threads))]
+        labels = {str(split): split for split in splits}
+        if known is None or not {label for label, _ in known} <= labels.keys():
             return None
-        return splits[_fastest(dict(known))]
+        return labels[_fastest(dict(known))]
 
-    def _raced(self, key: str, cache: CostCache) -> CompiledModel:
-        """Compile all ways, run them in turn and return the fastest."""
-        store = WeightStore()  # what several ways want packed alike is packed once
-        whole = self.work.untuned(store)
-        arena, machine = whole.memory.arena, self.work.machine
-        ways = candidates(_batch(self._graph), arena, cache_nbytes(3), machine)
-        if not ways or any(map(_is_host, whole.program.steps)):
-            del whole, store  # what wins would keep all that they have packed
-            return self.work.compiled()
+    def _raced(self) -> Split | Plan:
+        """Compile and run the whole batch and its splits; return the fastest plan.
+
+        The whole batch is returned without its plan if no split can be faster.
+        """
+        store = WeightStore()  # constants that several splits pack alike are packed once
+        whole = compile_model(*self._way(WHOLE, Planner.cheapest, store))
+        arena, machine = whole.memory.arena, self.job.options.machine
+        splits = candidates(self._items, arena, cache_nbytes(3), machine)
+        if not splits or any(map(_is_fallback, whole.program.steps)):
+            return WHOLE
         models = {str(WHOLE): whole}
-        for split in ways:
-            models[str(split)] = _of_part(self._part(split).compiled(store).plan, split, store)
+        for split in splits:
+            models[str(split)] = compile_model(*self._way(split, Planner.tuned, store))
         times = run_in_turn(models).times
         if times[str(WHOLE)] <= _WITHIN_REACH * min(times.values()):
-            models[str(WHOLE)] = self.work.compiled(store)
+            models[str(WHOLE)] = compile_model(*self._way(WHOLE, Planner.tuned, store))
             times = run_in_turn(models).times
-        cache.store({key: tuple(times.items())})
-        plan = models[_fastest(times)].plan
-        del whole, store
-        models.clear()
-        return CompiledModel(plan)
-
-    def _may_split(self) -> bool:
-        """Return whether the batch is several items, each computed by itself, all natively."""
-        graph = self._graph
-        batch = _batch(graph)
-        if self._request.has_formats:
-            return False  # blocks of a format may hold items of several parts
-        if batch < 2 or not graph_capability(graph).is_native or graph.tail is not None:
-            return False
-        try:
-            one = self._imported(Split(batch).shapes(self._shapes))
-        except ModelError:
-            return False
-        carried = batch_outputs(one, frozenset(one.inputs), graph)
-        return isinstance(carried, frozenset) and carried == frozenset(graph.outputs)
-
-    def _splits(self) -> Sequence[Split]:
-        """Return all ways that there may be, whatever the sizes of arena and caches."""
-        batch = _batch(self._graph)
-        return [*map(Split, _divisors(batch)), Split(batch, min(batch, self.work.machine.threads))]
-
-    def _part(self, split: Split) -> Work:
-        """Prepare the planning of one part, which is tuned as if it were alone."""
-        request = self._request.part(split, self._shapes)
-        return request.work(
-            simplify(self._imported(split.shapes(self._shapes)), passes_for(ABILITY))
-        )
+        assert self.job.costs is not None  # else nothing is measured
+        self.job.costs.store({self._key: tuple(times.items())})
+        # Packed weights of the other splits are freed before the fastest plan is loaded.
+        return models[_fastest(times)].plan
 
 
-def _is_host(step: Step) -> bool:
+def _is_fallback(step: Step) -> bool:
     return isinstance(step, KernelStep) and step.spec.kind == HOST
 
 
-def _of_part(plan: Plan, split: Split, store: WeightStore | None = None) -> CompiledModel:
-    """Return the model of the whole batch whose parts run by a plan."""
-    return CompiledModel(dataclasses.replace(plan, split=split), store)
-
-
 def _fastest(times: Mapping[str, float]) -> str:
-    """Return the label of the fastest way; the whole where others are hardly faster."""
+    """Return the label of the fastest split; the whole batch if others are hardly faster."""
     label = min(times, key=lambda name: times[name])
     whole = str(WHOLE)
     return whole if whole in times and times[label] > _MARGIN * times[whole] else label

@@ -1,129 +1,95 @@
-"""Models for many shapes: what makes their programs, each from the same model file."""
+"""Models for one shape or many: the flow is run for each shape that is needed."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
-from stridewise.api.batches import Batches
-from stridewise.api.ready import keep_ready
-from stridewise.api.request import Request
+from stridewise.api.batches import Batch
+from stridewise.compiler import Choose, Job, Planner, compile_model, import_model
 from stridewise.errors import ModelError, UnknownValueError
 from stridewise.graph import Graph, Refusal, Signature
 from stridewise.ops.batch import batch_outputs
 from stridewise.ops.demand import spelled
 from stridewise.ops.registry import Array
-from stridewise.passes import Simplified, passes_for, simplify
 from stridewise.planner.questions.follow import follow
 from stridewise.planning import Plan
 from stridewise.runtime.binding.weights import ArrayStore, WeightStore
 from stridewise.runtime.execution.dynamic import DynamicModel
 from stridewise.runtime.execution.executor import CompiledModel
-from stridewise.runtime.execution.model import Model
-from stridewise.runtime.lowering.memory_limit import checked_limit
 from stridewise.runtime.tuning.following import Following
-from stridewise.targets.onednn.target import ABILITY
 
-if TYPE_CHECKING:
-    from stridewise.frontends.onnx import ModelFile
-
-__all__ = ["ModelSpecializer", "compile_file"]
+__all__ = ["ModelSpecializer", "compile_file", "plan_file"]
 
 _Shapes = Mapping[str, tuple[int, ...]]
+_Values = Mapping[str, Array]
 
 
 class ModelSpecializer:
     """Makes the programs of one model, from a file that was read once.
 
-    Packed weights and the arrays that they are packed from are shared by all programs that live.
+    Packed weights and the arrays that they are packed from are shared by all programs.
     """
 
-    def __init__(self, file: ModelFile, request: Request, values: Mapping[str, Array]) -> None:
-        """Remember how the model is wanted; ``values`` belong to all programs."""
-        self._file, self._request, self.values = file, request, values
-        self._arrays, self._weights = ArrayStore(), WeightStore()
+    def __init__(self, job: Job) -> None:
+        """Start without programs.
+
+        Args:
+            job: the model file and its options; its values belong to all programs.
+        """
+        self._job = dataclasses.replace(job, arrays=ArrayStore(), weights=WeightStore())
         self._leaders: dict[frozenset[str], Plan] = {}
 
-    def graph(self, shapes: _Shapes, values: Mapping[str, Array]) -> Graph:
-        """Return the model for some shapes, as the user wrote it."""
-        limit = checked_limit(self._request.memory_limit)
-        return self._file.graph(shapes, {**self.values, **values}, memory_limit=limit)
+    def model(self, shapes: _Shapes, values: _Values) -> CompiledModel:
+        """Return a program; the first one is tuned, the others as the option ``later`` says.
 
-    def model(
-        self, shapes: Mapping[str, tuple[int, ...]], values: Mapping[str, Array]
-    ) -> CompiledModel:
-        """Return a program; the first one is tuned as asked for, the others as ``later`` says.
-
-        Without elements no kernel is better than another, so that programs for empty inputs and
-        those for others do not decide alike.
+        Programs for empty inputs and those for others do not decide alike: without elements all
+        kernels cost the same.
         """
-        simplified = simplify(self.graph(shapes, values), passes_for(ABILITY))
-        shared = self._arrays.shared(simplified.graph)
-        simplified = dataclasses.replace(simplified, graph=shared)
+        job = self._job.sized(shapes, values)
         empty = frozenset(name for name, shape in shapes.items() if 0 in shape)
         leader = self._leaders.get(empty)
         if leader is None:
-            compiled = self._request.work(simplified).compiled(self._weights)
+            compiled = compile_model(job, Planner.tuned)
             self._leaders.setdefault(empty, compiled.plan)
             return compiled
-        if self._request.later == "tune":
-            compiled = self._request.work(simplified).compiled(self._weights)
+        if job.options.later == "tune":
+            compiled = compile_model(job, Planner.tuned)
         else:
-            compiled = self._follower(simplified, leader)
+            estimated = dataclasses.replace(job.options, tune="model")
+            job = dataclasses.replace(job, options=estimated, costs=None)
+            compiled = compile_model(job, _following(leader))
         return compiled.with_plan(_noted(compiled, leader))
 
-    def _follower(self, simplified: Simplified, leader: Plan) -> CompiledModel:
-        """Return the program that decides as the first one did; nothing is timed for it."""
-        work = dataclasses.replace(self._request, tune="model").work(simplified)
-        plan = follow(work.plans(Following(work.oracle, leader))[0], leader)
-        return CompiledModel(plan, self._weights)
-
-    def batches(self, shapes: _Shapes) -> Batches:
-        """Return the ways to run the model for some shapes.
-
-        Raises:
-            UnknownValueError: the graph depends on the values of inputs.
-        """
-        return Batches(self._request, shapes, lambda sizes: self.graph(sizes, {}))
-
-    def only(self, shapes: _Shapes) -> CompiledModel:
-        """Return the model where it has no other shapes, and keep it for the next process.
-
-        Raises:
-            UnknownValueError: its plan depends on the values of inputs.
-        """
-        batches = self.batches(shapes)
-        model, cache = batches.compiled(), batches.work.cache
-        if cache is not None:
-            keep_ready(self._request, model, cache, self._file.paths, self._file.opened)
-        if not self._request.keep_originals:
-            model.drop_originals()
-        return model
-
     def batch_outputs(
-        self,
-        shapes: Mapping[str, tuple[int, ...]],
-        values: Mapping[str, Array],
-        inputs: frozenset[str],
+        self, shapes: _Shapes, values: _Values, inputs: frozenset[str]
     ) -> frozenset[str] | Refusal:
-        """Return the outputs to cut where these inputs are padded to a larger batch, or why not."""
+        """Return the outputs to cut if these inputs are padded to a larger batch, or why not."""
         more = {
             name: (shape[0] + 1, *shape[1:]) if name in inputs else shape
             for name, shape in shapes.items()
         }
         try:
-            larger = self.graph(more, values)
+            larger = self._graph(more, values)
         except UnknownValueError:
             raise
         except ModelError:
             return Refusal("batch", "model", "it takes no other batch")
-        return batch_outputs(self.graph(shapes, values), inputs, larger)
+        return batch_outputs(self._graph(shapes, values), inputs, larger)
+
+    def _graph(self, shapes: _Shapes, values: _Values) -> Graph:
+        job = self._job.sized(shapes, values)
+        return import_model(job.source, job.options)
+
+
+def _following(leader: Plan) -> Choose:
+    """Return the strategy that decides as an earlier plan did; nothing is timed for it."""
+    return lambda planner: follow(planner(Following(planner.oracle, leader))[0], leader)
 
 
 def _noted(model: CompiledModel, leader: Plan) -> Plan:
-    """Return the plan of a model with what a reader must know about the weights it shares."""
+    """Return the plan of a model with notes on the weights that it shares."""
     values = leader.graph.values
     shapes = ", ".join(f"{name} {values[name].shape}" for name in leader.graph.inputs)
     own, shared = model.weights.own_nbytes, model.weights.shared_nbytes
@@ -136,48 +102,53 @@ def _noted(model: CompiledModel, leader: Plan) -> Plan:
     return dataclasses.replace(model.plan, notes=(*model.plan.notes, *notes))
 
 
-def plan_file(request: Request, file: ModelFile) -> Plan:
-    """Return the plan of :func:`compile_file`, for the least shapes where some are open.
+def _opened(job: Job) -> tuple[Job, Signature]:
+    """Return the job with checked values, and the shapes that the inputs may have."""
+    file, options = job.file, job.options
+    values = file.values(options.values or {})
+    given = {name: value.shape for name, value in values.items()}
+    signature = file.signature.narrowed({**(options.shapes or {}), **given}).without(values)
+    return job.sized(signature.default(), values), signature
+
+
+def plan_file(job: Job) -> Plan:
+    """Return the plan of :func:`compile_file`, for the least shapes if some are open.
 
     Raises:
         InputError: shapes, values or limits do not fit.
         ModelError: the model uses something unsupported.
     """
-    specializer, signature = _specializer(request, file)
-    return specializer.batches(signature.default()).planned()
+    job, signature = _opened(job)
+    return Batch(job, signature.default()).planned()
 
 
-def _specializer(request: Request, file: ModelFile) -> tuple[ModelSpecializer, Signature]:
-    """Return what makes programs of a model, and which shapes its inputs may have."""
-    values = file.values(request.values or {})
-    given = {name: value.shape for name, value in values.items()}
-    signature = file.signature.narrowed({**(request.shapes or {}), **given}).without(values)
-    return ModelSpecializer(file, request, values), signature
-
-
-def compile_file(request: Request, file: ModelFile) -> Model:
-    """Return a model for the shapes that are asked for: one, or many.
+def compile_file(job: Job) -> CompiledModel | DynamicModel:
+    """Return a model for the shapes that the options allow: one, or many.
 
     Of a model for many shapes, the program for the default ones is made, if there are any.
 
+    Args:
+        job: a model file and its options.
+
     Raises:
         InputError: shapes, values or limits do not fit.
         ModelError: the model uses something unsupported.
     """
-    specializer, signature = _specializer(request, file)
-    if request.has_formats:  # formats have extents, so that such a model has one shape
-        return specializer.only(signature.default())
+    job, signature = _opened(job)
+    file, options = job.file, job.options
+    if options.has_formats:  # formats have extents, so that such a model has one shape
+        return Batch(job, signature.default()).compiled()
     if signature.is_fixed:
         with suppress(UnknownValueError):
-            return specializer.only(signature.default())
+            return Batch(job, signature.default()).compiled()
     model = DynamicModel(
         file.name,
         signature,
         file.outputs,
-        specializer,
-        max_programs=request.max_programs,
-        max_nbytes=request.max_program_nbytes,
-        arguments=[name for name in file.arguments if name not in specializer.values],
+        ModelSpecializer(job),
+        max_programs=options.max_programs,
+        max_nbytes=options.max_program_nbytes,
+        arguments=[name for name in file.arguments if name not in (options.values or {})],
     )
     model.prepare_default()
     return model

@@ -6,18 +6,16 @@ import os
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from numpy.typing import ArrayLike
 
-from stridewise.errors import InputError, UnsupportedError, describe
-from stridewise.graph import Capability, Graph, Shapes, Signature
-from stridewise.graph.extents import is_fixed
+from stridewise.compiler import fixed_shapes, import_model
+from stridewise.graph import Capability, Graph, Shapes
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
 from stridewise.ops.capability import graph_capability
-from stridewise.ops.demand import check_demand, memory_demand
-from stridewise.ops.registry import check_data_format
+from stridewise.options import Options
 from stridewise.planner.documents.annotate import annotated
 from stridewise.planning import Plan
 from stridewise.runtime.execution.onnx_runtime import OnnxRuntime
@@ -32,10 +30,10 @@ __all__ = [
     "ModelSource",
     "annotate",
     "capability",
-    "fixed_shapes",
     "load",
     "load_file",
     "model_file",
+    "open_model",
     "save",
 ]
 
@@ -77,25 +75,8 @@ def load(
         GraphError: a given graph breaks an invariant.
         FormatError: a given graph mixes data formats.
     """
-    limit = checked_limit(memory_limit)
-    if isinstance(source, Graph):
-        for what, given in (("shapes", shapes), ("values", values)):
-            if given:
-                raise InputError(
-                    describe(
-                        what,
-                        expected=f"none for a graph, whose {what} are fixed",
-                        found=", ".join(given),
-                        fix=f"build the graph with those {what}",
-                    )
-                )
-        verify(source, infer)
-        check_data_format(source)
-        if not fallback:
-            _check_native(source)
-        check_demand(f"graph {source.name!r}", memory_demand(source), limit)
-        return source
-    return load_file(model_file(source, fallback=fallback), shapes or {}, values, limit)
+    options = Options(shapes=shapes, values=values, memory_limit=memory_limit, fallback=fallback)
+    return import_model(open_model(source, fallback=fallback), options)
 
 
 def load_file(
@@ -108,6 +89,15 @@ def load_file(
     return file.graph(fixed_shapes(file.signature, shapes), values, memory_limit=memory_limit)
 
 
+def open_model(source: ModelSource, *, fallback: bool = True) -> Graph | ModelFile:
+    """Return a graph as it is, and any other source as a model file that was read.
+
+    Raises:
+        ModelError: it cannot be read or is damaged.
+    """
+    return source if isinstance(source, Graph) else model_file(source, fallback=fallback)
+
+
 def model_file(source: ModelFileSource, *, fallback: bool = True) -> ModelFile:
     """Read a model that is not a graph; with ``fallback`` ONNX Runtime computes what we cannot.
 
@@ -118,32 +108,6 @@ def model_file(source: ModelFileSource, *, fallback: bool = True) -> ModelFile:
 
     foreign = OnnxRuntime() if fallback else None
     return ModelFile(Path(source) if isinstance(source, os.PathLike) else source, foreign=foreign)
-
-
-def fixed_shapes(signature: Signature, shapes: Shapes) -> dict[str, tuple[int, ...]]:
-    """Return shapes of a caller with default extents where they leave some open.
-
-    Raises:
-        InputError: a shape does not fit its input, or is none.
-    """
-    fixed = {name: cast("tuple[int, ...]", s) for name, s in shapes.items() if is_fixed(s)}
-    if len(fixed) == len(shapes):
-        return fixed
-    return signature.narrowed(shapes).default()
-
-
-def _check_native(graph: Graph) -> None:
-    """Refuse a graph that another runtime has a part in."""
-    for segment in graph_capability(graph).segments:
-        if segment.support != "native":
-            raise UnsupportedError(
-                describe(
-                    f"graph {graph.name!r}",
-                    expected="no part for another runtime",
-                    found=str(segment),
-                    fix="leave out fallback=False",
-                )
-            )
 
 
 def capability(

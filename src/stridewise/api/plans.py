@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
-from dataclasses import replace
+from pathlib import Path
 from typing import Literal, Unpack, overload
 
 from numpy.typing import ArrayLike
 
 from stridewise.api.dynamic import compile_file, plan_file
-from stridewise.api.models import ModelSource, model_file
-from stridewise.api.options import (
+from stridewise.api.models import ModelSource, open_model
+from stridewise.api.restored import name_of, restored
+from stridewise.api.stored import StoreEntry
+from stridewise.compiler import Job, Planner, compile_model
+from stridewise.errors import ExecutionError, InputError, PlanError, describe
+from stridewise.formats import Format
+from stridewise.graph import Graph, Shapes
+from stridewise.options import (
     CompileOptions,
     GraphCompileOptions,
+    Options,
     PlanOptions,
-    PlanSource,
     TargetName,
     checked,
     documented,
 )
-from stridewise.api.ready import find_ready
-from stridewise.api.request import NATIVE, Request
-from stridewise.api.sources import source_of
-from stridewise.errors import ExecutionError, InputError, PlanError, describe
-from stridewise.formats import Format
-from stridewise.graph import Graph, Shapes
 from stridewise.planner import Expectations, check
 from stridewise.planner.derivation.derive import Origins
 from stridewise.planning import Plan
@@ -38,7 +39,7 @@ from stridewise.runtime.simulation.simulate import SimulatedModel
 __all__ = ["assert_plan", "compile", "load_plan", "plan"]
 
 
-@documented(Request, PlanOptions)
+@documented(PlanOptions)
 def plan(
     source: ModelSource, *, target: TargetName | None = None, **options: Unpack[PlanOptions]
 ) -> Plan:
@@ -46,32 +47,8 @@ def plan(
 
     Args:
         source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
-        shapes: shapes of inputs, where the model leaves them open or others are wanted. Extents
-            that are open, ranges or choices get their least number.
-        values: values of inputs that become constants, and are inputs no longer.
-        threads: how many threads will run the model; by default what CPUs, their quotas
-            and OpenMP's variables allow (docs/environment.md).
-        target: what to plan for: ``"onednn-cpu"`` (the default), ``"ascend"``,
-            ``"openvino-gpu"``, or a TOML file that describes a target. All but the first have
-            costs of their own; ``threads``, ``tune`` and ``cache_dir`` mean nothing to them.
-        tune: ``"measure"`` times the kernels that the cost cache lacks, and returns the plan that
-            :func:`compile` settled on where it has run this model; ``"model"`` estimates all.
-        cache_dir: folder of the cost cache; the user's cache folder by default.
-        origins: for some inputs, what their axes mean, in the model's own order, where operators do
-            not tell: ``{"x": "NHWC"}``. What operators say is an error to contradict.
-        input_formats: for some inputs, the formats that the caller can give them in, by any name:
-            ``{"x": ["NCHW", "NHWC"]}``. The plan picks one, ``Plan.input_formats`` says which, and
-            arrays then have its storage shape. By default inputs come in the model's own order.
-        output_formats: likewise, the formats that the caller can use outputs in.
-        progress: called as ``progress(done, total, kind)`` while kernels are timed.
-        memory_limit: bytes that the model may need to run; by default three quarters of the memory.
-        accuracy: ``"fast"``, or ``"exact"`` to leave out Winograd convolution, which has rounding
-            errors of its own; see ``docs/winograd.md``.
-        weight_memory_limit: bytes that the weights which Winograd kernels transform may take, each
-            node counted for itself; ``Plan.winograd_weights`` says what they do take.
-        fallback: whether ONNX Runtime may compute what Stridewise has no operator for.
-        plan: a plan file, or a plan of the same graph, whose decisions and costs are used again;
-            nothing is decided or timed then, and ``tune`` and the formats mean nothing.
+        target: see :class:`stridewise.options.Options`.
+        **options: see :class:`stridewise.options.Options`.
 
     Raises:
         ModelError: the model is damaged.
@@ -89,10 +66,17 @@ def plan(
         PlanWarning: the given plan was made for another machine, library or number of threads.
     """
     checked("plan", options, PlanOptions)
-    request = Request(source=source, target=target, **options)
-    if request.plan is None and request.target in (None, NATIVE) and not isinstance(source, Graph):
-        return plan_file(request, model_file(source, fallback=request.fallback))
-    return request.planned()
+    found = Options(target=target, **options)
+    return _planned(Job.of(open_model(source, fallback=found.fallback), found))
+
+
+def _planned(job: Job) -> Plan:
+    """Return the plan by the wrapper of the flow that the options need."""
+    if job.options.plan is not None:
+        return compile_model(*restored(job), until="plan")
+    if isinstance(job.source, Graph) or not job.options.is_native:
+        return compile_model(job, Planner.remembered, until="plan")
+    return plan_file(job)
 
 
 @overload
@@ -119,65 +103,29 @@ def compile(  # noqa: A001
 ) -> Model: ...
 
 
-@documented(Request, CompileOptions)
+@documented(CompileOptions)
 def compile(  # noqa: A001
     source: ModelSource, *, target: TargetName | None = None, **options: Unpack[CompileOptions]
 ) -> Model:
-    """Make a model ready to run; the arguments that are not below are those of :func:`plan`.
+    """Make a model ready to run.
 
-    For ``"onednn-cpu"`` the result is a :class:`CompiledModel`, or where shapes are open, or the
-    model takes shapes or axes as inputs, a :class:`DynamicModel`. For other targets it is a
+    For ``"onednn-cpu"`` the result is a :class:`CompiledModel`; if shapes are open, or the model
+    takes shapes or axes as inputs, it is a :class:`DynamicModel`. For other targets it is a
     :class:`SimulatedModel`, which stores every tensor as the plan says and computes with NumPy.
 
-    With ``tune="measure"`` the plan is run, its costs are corrected by what kernels take in place,
-    and the graph is planned again until the plan stays. Uniform plans that promise to come near it
-    run against it, and it gives way to one that is clearly faster on the clock. A batch of several
-    items runs in parts where that is faster (``Plan.split``). The outcome is kept in the cache.
-    With ``plan``, its decisions are used as they are, and nothing is timed.
+    With ``tune="measure"`` the plan is run, its costs are corrected by the times of kernels in
+    place, and the graph is planned again until the plan stays the same. Uniform plans that are not
+    much slower by their costs run against it, and one that is clearly faster replaces it. A batch
+    of several items runs in parts if that is faster (``Plan.split``). The cost cache keeps the
+    outcome. With ``plan``, its decisions are used as they are, and nothing is timed.
 
     Plans for other targets, with ``plan``, or with formats of inputs and outputs are for one shape,
-    where :func:`plan` has its least extents.
+    as for :func:`plan`.
 
     Args:
-        source: as for :func:`plan`.
-        shapes: shapes of inputs. An extent may be a number; a symbol ``"N"``, the same number
-            wherever it appears in a call; a range ``"1..16"`` or ``(1, 16)``, both ends included;
-            or a choice ``"1|4|16"`` or ``[1, 4, 16]``; a list of tuples is a choice of whole
-            shapes. A batch, the first extent, that is between choices is padded to the next one
-            where the model computes its items one by one.
-        values: as for :func:`plan`.
-        threads: how many threads run the model; by default what CPUs, their quotas
-            and OpenMP's variables allow (docs/environment.md).
-        streams: how many requests run at the same time, each with an equal share of the threads
-            and an arena of its own, all with the same weights. Plans are made for that share. See
-            :meth:`CompiledModel.submit` and :meth:`CompiledModel.map`, and ``docs/streams.md``.
-        target: as for :func:`plan`, like all up to ``plan``.
-        tune: how the plan for the first shape is made.
-        cache_dir: see above.
-        origins: see above.
-        input_formats: see above.
-        output_formats: see above.
-        progress: see above.
-        memory_limit: see above.
-        accuracy: see above.
-        weight_memory_limit: see above.
-        fallback: see above.
-        plan: see above.
-        ready_limit: bytes that ready models may take beside the cost cache, where a model that was
-            tuned for one shape is found again by the next process; by default 4 GiB, and 0 to
-            neither use nor keep any. See ``docs/environment.md``.
-        verify: whether a model that an earlier process compiled runs once before it is used, to
-            compare its outputs for seeded inputs with those of that process. Where they differ, the
-            model is compiled again, with a warning in the log.
-        keep_originals: whether the model keeps its weights beside the packed ones. Without them the
-            graph of its plan cannot be saved, annotated or compiled again; ``explain()``, ``why()``
-            and the report do without. A :class:`DynamicModel` keeps them either way, as it packs
-            further shapes from them.
-        max_programs: of a :class:`DynamicModel`, for how many shapes it stays ready.
-        max_program_nbytes: bytes that its programs may take, weights and arenas; by default the
-            number alone is limited.
-        later: how it plans shapes after the first: ``"follow"`` decides as for the first one and
-            times nothing, ``"tune"`` plans each as the first.
+        source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
+        target: see :class:`stridewise.options.Options`.
+        **options: see :class:`stridewise.options.Options`.
 
     Raises:
         ModelError: the model is damaged.
@@ -196,57 +144,49 @@ def compile(  # noqa: A001
         PlanWarning: the given plan was made for another machine, library or number of threads.
     """
     checked("compile", options, CompileOptions)
-    request = Request(source=source, target=target, **options)
-    known = source_of(request)
-    model = _compiled(request, source)
-    if request.streams > 1:
-        if isinstance(model, SimulatedModel):
-            raise InputError(
-                describe(
-                    "streams",
-                    expected=f"1, as target {model.plan.target.name} is simulated",
-                    found=str(request.streams),
-                )
-            )
-        model.use_streams(Streams(request.streams))
-    model.source = replace(known, from_disk=model.source.from_disk)
+    found = Options(target=target, **options)
+    begin, entry = time.time(), StoreEntry.of(source, found)
+    model: Model | None = entry.find() if entry else None
+    from_disk = model is not None
+    if model is None:
+        job = Job.of(open_model(source, fallback=found.fallback), found)
+        model = _compiled(job)
+        if isinstance(model, CompiledModel):
+            if entry is not None:
+                entry.keep(model, job)
+            if not found.keep_originals:
+                model.drop_originals()
+    if found.streams > 1:
+        model.use_streams(Streams(found.streams))
+    # A source in memory is not kept, as it has the weights that the model lets go of.
+    model.source = Source(from_disk)
+    if isinstance(source, str | os.PathLike):
+        path, values = Path(source).absolute(), found.values or {}
+        model.source = Source(from_disk, path, values, found.fallback, found.memory_limit, begin)
     return model
 
 
-def _compiled(request: Request, source: ModelSource) -> Model:
-    simulated = request.target not in (None, NATIVE)
-    if request.plan is None and not simulated and not isinstance(source, Graph):
-        ready = find_ready(request)
-        if ready is not None:
-            ready.source = Source(from_disk=True)
-            return ready
-        return compile_file(request, model_file(source, fallback=request.fallback))
-    if request.plan is not None:
-        model = _restored(request, request.plan)
-    else:
-        work = request.work()
-        model = SimulatedModel(work.planned()) if simulated else work.compiled()
-    if isinstance(model, CompiledModel) and not request.keep_originals:
-        model.drop_originals()
-    return model
-
-
-def _restored(request: Request, decided: PlanSource) -> Model:
-    found = request.restored(decided)
-    if found.target.name != NATIVE:
-        return SimulatedModel(found)
+def _compiled(job: Job) -> Model:
+    """Return the model by the wrapper of the flow that the options need."""
+    decided = job.options.plan
+    job, choose = (job, Planner.tuned) if decided is None else restored(job)
+    if not job.options.is_native:
+        plan = compile_model(job, choose, until="plan")
+        if job.options.streams > 1:
+            expected = f"1, as target {plan.target.name} is simulated"
+            raise InputError(describe("streams", expected=expected, found=str(job.options.streams)))
+        return SimulatedModel(plan)
+    if decided is None and not isinstance(job.source, Graph):
+        return compile_file(job)
     try:
-        return CompiledModel(found)
+        return compile_model(job, choose)
     except ExecutionError as error:
-        name = decided.name if isinstance(decided, Plan) else os.fspath(decided)
-        raise PlanError(
-            describe(
-                f"plan {name!r}",
-                expected="kernels that this library has",
-                found=str(error).partition("; ")[0],
-                fix="plan again on this machine: stridewise plan MODEL --save FILE",
-            )
-        ) from error
+        if decided is None:
+            raise
+        expected, reason = "kernels that this library has", str(error).partition("; ")[0]
+        fix = "plan again on this machine: stridewise plan MODEL --save FILE"
+        message = describe(name_of(decided), expected=expected, found=reason, fix=fix)
+        raise PlanError(message) from error
 
 
 def load_plan(
@@ -283,10 +223,8 @@ def load_plan(
     Warns:
         PlanWarning: the plan was made for another machine, library or number of threads.
     """
-    request = Request(
-        source=source, shapes=shapes, values=values, threads=threads, origins=origins, plan=path
-    )
-    return request.planned()
+    options = Options(shapes=shapes, values=values, threads=threads, origins=origins, plan=path)
+    return _planned(Job.of(open_model(source), options))
 
 
 def assert_plan(
@@ -299,7 +237,7 @@ def assert_plan(
     max_gap: float | None = 0.0,
     max_cost_ns: float | None = None,
 ) -> None:
-    """Check in a test of your own that a plan is what you count on.
+    """Check in a test of your own that a plan has the properties that you rely on.
 
     Args:
         plan_or_model: the plan, or a compiled model, for its plan.

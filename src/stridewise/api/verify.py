@@ -11,12 +11,12 @@ from typing import Any, Literal, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stridewise.api.models import ModelSource, save
-from stridewise.api.options import CompileOptions, checked, documented
+from stridewise.api.models import ModelSource, model_file, save
 from stridewise.api.plans import compile  # noqa: A004 (the public name)
-from stridewise.api.request import Request
-from stridewise.errors import InputError, describe
+from stridewise.compiler import import_model, simplified_graph
+from stridewise.errors import InputError, PlanError, describe
 from stridewise.graph import Graph, Shapes
+from stridewise.options import CompileOptions, Options, checked, documented
 from stridewise.runtime.execution.dynamic import DynamicModel
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.model import Model, Source
@@ -30,7 +30,7 @@ Array = NDArray[Any]
 Against = Literal["reference", "onnxruntime"]
 
 
-@documented(Request, CompileOptions)
+@documented(CompileOptions)
 def verify(
     model: Model | ModelSource,
     *,
@@ -47,32 +47,14 @@ def verify(
 
     Args:
         model: what :func:`compile` returned; or a model, which is compiled with the options, or
-            taken from disk where an earlier process has compiled it.
+            taken from the store. Of a :class:`DynamicModel`, ``shapes`` and ``values`` select the
+            program to verify if ``inputs`` are not given; other options are refused.
         inputs: arrays by name, in the user's axis order or as the model takes them; without them
             floats are standard normal, and all else is 0.
         seed: of inputs that are made up, and of perturbations.
         against: what outputs are compared with: ``"reference"``, the graph evaluated with NumPy, or
             ``"onnxruntime"``, the model itself in ONNX Runtime, which checks the import, too.
-        shapes: as for :func:`compile`; of a :class:`DynamicModel`, which of its programs to verify,
-            where ``inputs`` do not tell.
-        values: likewise.
-        threads: as for :func:`compile`, like all that follow.
-        streams: see there.
-        tune: see there.
-        cache_dir: see there.
-        input_formats: see there.
-        output_formats: see there.
-        progress: see there.
-        memory_limit: see there.
-        accuracy: see there.
-        weight_memory_limit: see there.
-        fallback: see there.
-        plan: see there.
-        max_programs: see there.
-        max_program_nbytes: see there.
-        later: see there.
-        ready_limit: see there.
-        keep_originals: means nothing here, as the weights are needed.
+        **options: see :class:`stridewise.options.Options`.
 
     Raises:
         InputError: an argument does not fit, the model is simulated, or its weights are gone.
@@ -106,10 +88,11 @@ def verify(
         outputs = _others(program, file, feeds)
     graph = _graph(program, compiled.source)
     rows = verified_rows(program, graph, stored, np.random.default_rng(seed), outputs)
-    face = program.face
     notes = (_TAIL,) if program.has_tail else ()
     disk = compiled.source.from_disk
-    return Verification(graph.name, against, face.threads, disk, seed, rows, notes)
+    return Verification(
+        graph.name, against, program.call_signature.threads, disk, seed, rows, notes
+    )
 
 
 _TAIL = "what ONNX Runtime computes behind the program was not compared"
@@ -149,12 +132,12 @@ def _program(
         raise InputError(
             describe("verify", expected="a target whose kernels run here", found=found)
         )
-    unknown = [name for name in inputs or () if name not in model.face.graph.inputs]
+    unknown = [name for name in inputs or () if name not in model.call_signature.graph.inputs]
     if unknown:
         raise InputError(
             describe(
-                f"model {model.face.graph.name!r}",
-                expected=f"inputs among {', '.join(model.face.graph.inputs)}",
+                f"model {model.call_signature.graph.name!r}",
+                expected=f"inputs among {', '.join(model.call_signature.graph.inputs)}",
                 found=", ".join(unknown),
             )
         )
@@ -170,27 +153,52 @@ def _graph(model: CompiledModel, source: Source) -> Graph:
     graph = model.plan.graph
     if not any(constant.is_dropped for constant in graph.constants.values()):
         return graph
-    if source.read is None:
+    if source.path is None:
         raise InputError(
             describe(
                 f"model {graph.name!r}",
-                expected="its weights, to compute what it should give",
+                expected="its weights, to compute the expected tensors",
                 found="none, as packed ones have taken their place, and no file to read them from",
                 fix="compile with keep_originals=True, or verify what the model is compiled from",
             )
         )
-    return source.read({name: graph.values[name].shape for name in graph.inputs})
+    shapes = {name: graph.values[name].shape for name in graph.inputs}
+    return _read(source, source.path, shapes)
+
+
+def _read(source: Source, path: Path, shapes: Shapes) -> Graph:
+    """Return the simplified graph of the file that a model was compiled from.
+
+    Raises:
+        PlanError: the file has changed since.
+        ModelError: the file is gone.
+    """
+    file = model_file(path, fallback=source.fallback)
+    options = Options(shapes=shapes, values=source.values, memory_limit=source.memory_limit)
+    graph = simplified_graph(import_model(file, options)).graph
+    for part in (path, *file.paths):
+        state = part.stat()
+        if max(state.st_mtime, state.st_ctime) > source.compiled_at:
+            raise PlanError(
+                describe(
+                    f"model {graph.name!r}",
+                    expected=f"{part.name} as it was when the model was compiled",
+                    found="a file that has changed since",
+                    fix="compile the model again",
+                )
+            )
+    return graph
 
 
 def _others(
     model: CompiledModel, source: ModelSource | None, feeds: Mapping[str, Any]
 ) -> dict[str, Array]:
     """Return the outputs that ONNX Runtime computes for a model."""
-    threads = model.face.threads
+    threads = model.call_signature.threads
     if source is None:
         raise InputError(
             describe(
-                f"model {model.face.graph.name!r}",
+                f"model {model.call_signature.graph.name!r}",
                 expected="a model that was compiled from a file, to run it in ONNX Runtime",
                 found="one that was in memory",
                 fix="verify what it is compiled from, with the same options",

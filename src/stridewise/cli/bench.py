@@ -102,7 +102,7 @@ def compare(
         return list(found) if isinstance(found, tuple) else [found]
 
     check_peers(peers)
-    others = [open_peer(name, source, inputs, model.face.threads) for name in peers]
+    others = [open_peer(name, source, inputs, model.call_signature.threads) for name in peers]
     expected = ours()[0].astype(np.float64)
     samples = interleave([ours, *(other.run for other in others)], runs)
     timings = [Timing("stridewise", __version__, tuple(samples[0]), 0.0)]
@@ -127,7 +127,7 @@ def compare_streams(
     """
     check_peers(peers, SERVERS)
     inputs = random_inputs(model.interface, seed)
-    threads = model.streams * model.face.threads
+    threads = model.streams * model.call_signature.threads
     servers = [our_server(model, inputs)]
     servers += [open_server(name, source, inputs, threads, model.streams) for name in peers]
     count = _REQUESTS * model.streams

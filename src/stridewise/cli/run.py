@@ -157,7 +157,7 @@ def as_wanted(model: Model, inputs: Mapping[str, Array]) -> dict[str, Array]:
     found = dict(inputs)
     if not isinstance(model, CompiledModel):
         return found
-    for name, fmt in model.face.input_formats.items():
+    for name, fmt in model.call_signature.input_formats.items():
         value = model.interface.values[name]
         own = user_format(value)
         if name in found and fmt != own:

@@ -14,13 +14,15 @@ from stridewise.graph import Constant
 from stridewise.program import PackedConstant
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.primitives import pack_into, packs_itself, role_argument
-from stridewise.runtime.lowering.arena import ALIGNMENT
 
 if TYPE_CHECKING:
     from stridewise import _core
     from stridewise.runtime.binding.program import Kernels
 
-__all__ = ["Packing", "pack_all"]
+__all__ = ["ALIGNMENT", "Packing", "pack_all"]
+
+ALIGNMENT = 64
+"""A cache line, and the width of an AVX-512 register."""
 
 Array = NDArray[Any]
 _Item = TypeVar("_Item")

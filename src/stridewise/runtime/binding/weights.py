@@ -85,12 +85,8 @@ class WeightStore:
         self._places: dict[Hashable, tuple[weakref.ref[Block], int]] = {}
 
     def branch(self) -> WeightStore:
-        """Return a store that finds what this one does, and keeps to itself what it gets."""
+        """Return a store that also finds what this one has, and adds nothing to this one."""
         return WeightStore(self)
-
-    def adopt(self, weights: Weights) -> None:
-        """Take what was packed for a program with a branch of this store."""
-        self.add(weights.own, weights.offsets)
 
     def find(self, key: Hashable) -> tuple[Block, int] | None:
         """Return the block and the offset of what was packed under a key."""
@@ -162,7 +158,7 @@ class Weights:
         ]
 
     @classmethod
-    def ready(
+    def stored(
         cls, buffer: _core.Buffer, offsets: Sequence[int], nbytes: int, winograd_nbytes: int
     ) -> Weights:
         """Return weights that an earlier process packed: one block, and what lies where in it."""
@@ -172,7 +168,7 @@ class Weights:
         found.buffers = [buffer]
         found.places = [(0, offset) for offset in offsets]
         found.own_nbytes, found.shared_nbytes = nbytes, 0
-        found.winograd = {"ready": winograd_nbytes}
+        found.winograd = {"stored": winograd_nbytes}
         return found
 
 

@@ -5,45 +5,42 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError, InputError, StridewiseError, describe
 from stridewise.formats import Format
-from stridewise.graph import Graph, Value
+from stridewise.graph import Constant, Graph, Value
 from stridewise.ops.geometry import storage_shape
 from stridewise.planner.split import Split
 from stridewise.planning import Plan
 from stridewise.profile import Memory, Profile, ProfileRow
 from stridewise.program import KernelStep, Program, Written, reorder_label
-from stridewise.runtime.binding.program import Kernels, NativeProgram, check_layouts
-from stridewise.runtime.binding.weights import Weights, WeightStore
+from stridewise.runtime.binding.program import NativeProgram
+from stridewise.runtime.binding.weights import Weights
 from stridewise.runtime.execution.arrays import empty
 from stridewise.runtime.execution.inputs import as_array, in_order
 from stridewise.runtime.execution.model import Model
 from stridewise.runtime.execution.onnx_runtime import TailRun
 from stridewise.runtime.execution.streams import Streams
-from stridewise.runtime.lowering.lower import lower
-from stridewise.targets.kernels import HOST, KernelSpec
 
-__all__ = ["CompiledModel", "Face"]
+__all__ = ["CallSignature", "CompiledModel", "DeferredPlan"]
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Face:
-    """What a caller of a program sees of it, without nodes or weights.
+class CallSignature:
+    """Inputs and outputs of a compiled model, without nodes or weights.
 
     Attributes:
         graph: name, inputs and outputs of the planned graph; it has no nodes.
-        input_formats: of the inputs, by name.
-        output_formats: of the outputs, by name.
-        threads: how many run it.
+        input_formats: formats of the inputs, by name.
+        output_formats: formats of the outputs, by name.
+        threads: number of threads of one run.
     """
 
     graph: Graph
@@ -52,15 +49,27 @@ class Face:
     threads: int
 
     @classmethod
-    def of(cls, plan: Plan) -> Face:
-        """Return what a caller sees of a plan."""
+    def of(cls, plan: Plan) -> CallSignature:
+        """Return the signature of the model of a plan."""
         outside = _shaped(plan.graph, plan.split.whole)
         formats = dict(plan.input_formats), dict(plan.output_formats)
         return cls(outside, *formats, plan.machine.threads * plan.split.lanes)
 
     def part(self, split: Split) -> Graph:
-        """Return inputs and outputs as the program of one part has them."""
+        """Return inputs and outputs of the program of one part."""
         return _shaped(self.graph, split.part)
+
+
+class DeferredPlan(Protocol):
+    """A plan that is restored from a document when it is first needed."""
+
+    def restore(self) -> Plan:
+        """Return the plan.
+
+        Raises:
+            PlanError: the model's file has changed, or is gone.
+        """
+        ...
 
 
 def _shaped(graph: Graph, shaped: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Graph:
@@ -85,16 +94,6 @@ def _formats(plan: Plan) -> dict[str, str]:
     return found
 
 
-def kernels_of(plan: Plan) -> list[tuple[KernelSpec, str]]:
-    """Return the primitives that nodes of a plan run, each with its implementation."""
-    return [
-        (call.spec, cost.implementation)
-        for decision in plan.decisions
-        for call, cost in zip(decision.chosen.option.calls, decision.chosen.costs, strict=True)
-        if call.spec.kind != HOST
-    ]
-
-
 class CompiledModel(Model):
     """A model ready to run; any number of threads may call it at the same time.
 
@@ -109,94 +108,60 @@ class CompiledModel(Model):
     array([[2., 4.]], dtype=float32)
     """
 
-    def __init__(self, plan: Plan, weights: WeightStore | None = None) -> None:
-        """Lower a plan, create its kernels and pack its constants.
-
-        Args:
-            plan: what to run.
-            weights: packed constants of programs for other shapes, which are used where the
-                formats allow, and get those that this program packs.
-
-        Raises:
-            ExecutionError: the library refuses a kernel that the plan counts on.
-        """
-        face, threads = Face.of(plan), plan.machine.threads
-        kernels = Kernels(threads)
-        kernels.make(kernels_of(plan))
-        program = lower(plan, kernels)
-        store = weights or WeightStore()
-        packed = Weights(program.constants, kernels, plan.graph.constants, face.threads, store)
-        native = NativeProgram(plan.graph, program, kernels, threads, packed)
-        self._tail = TailRun.of(plan)
-        self._kernels, self._constants = kernels, plan.graph.constants
-        self._assemble(face, program, native, lambda: plan)
-
-    @classmethod
-    def ready(
-        cls, face: Face, program: Program, weights: Weights, plan: Callable[[], Plan]
-    ) -> CompiledModel:
-        """Return a model that an earlier process compiled.
-
-        Args:
-            face: what a caller sees of it.
-            program: its program, which has no host steps.
-            weights: its packed constants.
-            plan: makes the plan when somebody first asks for it.
-
-        Raises:
-            ExecutionError: the library refuses a kernel of the program, or one reads constants in
-                another layout than they were packed in.
-        """
-        threads = face.threads // program.split.lanes
-        kernels = Kernels(threads)
-        steps = [step for step in program.steps if isinstance(step, KernelStep)]
-        kernels.make((step.spec, step.implementation) for step in steps)
-        check_layouts(program, kernels)
-        model = cls.__new__(cls)
-        model._tail, model._kernels, model._constants = None, kernels, {}
-        native = NativeProgram(face.part(program.split), program, kernels, threads, weights)
-        model._assemble(face, program, native, cache(plan))
-        return model
-
-    def _assemble(
-        self, face: Face, program: Program, native: NativeProgram, plan: Callable[[], Plan]
+    def __init__(
+        self,
+        signature: CallSignature,
+        program: Program,
+        native: NativeProgram,
+        plan: Plan | DeferredPlan,
     ) -> None:
-        self._face, self.program, self._native = face, program, native
-        self._get_plan = plan
+        """Wrap a loaded program; ``load`` and ``load_stored`` in ``loading.py`` make one.
+
+        Args:
+            signature: inputs and outputs.
+            program: the program as data.
+            native: the program with its kernels and packed constants.
+            plan: the plan, or what restores it.
+
+        Raises:
+            ModelError: ONNX Runtime refuses the part of the model that it computes.
+        """
+        self._call_signature, self.program, self._native = signature, program, native
+        self._plan = plan
+        self._constants: Mapping[str, Constant] = {}
+        self._tail: TailRun | None = None
+        if isinstance(plan, Plan):
+            self._constants, self._tail = plan.graph.constants, TailRun.of(plan)
         self._run = native.program.run
         self.use_streams(Streams())
-        graph, values = face.graph, face.graph.values
+        graph, values = signature.graph, signature.graph.values
         self._inputs = [values[name] for name in graph.inputs]
-        self._input_formats = [face.input_formats[name] for name in graph.inputs]
+        self._input_formats = [signature.input_formats[name] for name in graph.inputs]
         self._input_shapes = [
             storage_shape(value, fmt)
             for value, fmt in zip(self._inputs, self._input_formats, strict=True)
         ]
         self._input_dtypes = [value.dtype.numpy for value in self._inputs]
         self._outputs = [
-            (storage_shape(values[name], face.output_formats[name]), values[name].dtype.numpy)
+            (storage_shape(values[name], signature.output_formats[name]), values[name].dtype.numpy)
             for name in graph.outputs
         ]
 
     def with_plan(self, plan: Plan) -> CompiledModel:
-        """Return this model with another account of the same decisions."""
+        """Return this model with a plan that makes the same decisions and has other notes."""
         model = copy.copy(self)
-        model._get_plan = lambda: plan
+        model._plan = plan
         return model
 
     def use_streams(self, streams: Streams) -> None:
-        """Run no more requests at once than there are streams, whoever else uses them."""
+        """Share streams with other models: together they run at most that many requests."""
         super().use_streams(streams)
         self._native.program.gate = streams.gate
 
-    def lowered(self) -> Program:
-        """Return the program with the costs of the plan as it is now; see :meth:`with_plan`."""
-        return lower(self.plan, self._kernels)
-
     @property
-    def face(self) -> Face:
-        """What a caller sees of the program."""
-        return self._face
+    def call_signature(self) -> CallSignature:
+        """Inputs and outputs of the program."""
+        return self._call_signature
 
     @property
     def has_tail(self) -> bool:
@@ -206,16 +171,18 @@ class CompiledModel(Model):
     @property
     def interface(self) -> Graph:
         """Inputs and outputs as the caller sees them, with their types."""
-        return self._face.graph if self._tail is None else self.plan.graph
+        return self._call_signature.graph if self._tail is None else self.plan.graph
 
     @property
     def plan(self) -> Plan:
-        """What was decided, and why; of a model that was ready on disk, restored when asked for.
+        """The plan; that of a stored model is restored when it is first needed.
 
         Raises:
             PlanError: the model's file has changed since, or is gone.
         """
-        return self._get_plan()
+        if not isinstance(self._plan, Plan):
+            self._plan = self._plan.restore()
+        return self._plan
 
     @property
     def memory(self) -> Memory:
@@ -285,7 +252,7 @@ class CompiledModel(Model):
             InputError: a name, a shape or a dtype is wrong, or an input is missing.
         """
         outputs = self._execute(self._named(inputs))
-        found = dict(zip(self._face.graph.outputs, outputs, strict=True))
+        found = dict(zip(self._call_signature.graph.outputs, outputs, strict=True))
         return found if self._tail is None else self._tail.results(inputs, found)
 
     def profile(self, inputs: Mapping[str, Any], runs: int = 20) -> Profile:
@@ -398,7 +365,7 @@ class CompiledModel(Model):
             if isinstance(error, StridewiseError) or theirs:  # the callback's errors are its own
                 raise
             raise self._failed(error) from error
-        return dict(zip(self._face.graph.outputs, outputs, strict=True))
+        return dict(zip(self._call_signature.graph.outputs, outputs, strict=True))
 
     def _allocate(self) -> list[Array]:
         return [empty(shape, dtype) for shape, dtype in self._outputs]
@@ -414,14 +381,14 @@ class CompiledModel(Model):
         return outputs
 
     def _failed(self, error: Exception) -> ExecutionError:
-        where = f"model {self._face.graph.name!r}"
+        where = f"model {self._call_signature.graph.name!r}"
         return ExecutionError(describe(where, expected="a run", found=str(error)))
 
     def _checked(self, inputs: Sequence[Any]) -> list[Array]:
         if len(inputs) != len(self._inputs):
             raise InputError(
                 describe(
-                    f"model {self._face.graph.name!r}",
+                    f"model {self._call_signature.graph.name!r}",
                     expected=f"{len(self._inputs)} inputs ({', '.join(self.input_names)})",
                     found=f"{len(inputs)}",
                 )
@@ -448,7 +415,7 @@ class CompiledModel(Model):
 
     def _named(self, inputs: Mapping[str, Any]) -> list[Array]:
         given = inputs if self._tail is None else self._tail.tensors(inputs)
-        return in_order(self._face.graph, given, self._face.input_formats)
+        return in_order(self._call_signature.graph, given, self._call_signature.input_formats)
 
 
 def _cut(arrays: Sequence[Array], part: int, parts: int) -> list[Array]:

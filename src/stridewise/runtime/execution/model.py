@@ -1,9 +1,9 @@
-"""What every compiled model can do, whatever executes it."""
+"""The interface of all compiled models, independent of what executes them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,26 +23,30 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a compiled model comes from.
+    """Where a compiled model comes from, and how its file was read.
 
     Attributes:
         from_disk: whether an earlier process compiled it.
-        path: its file; None for what was in memory.
-        values: of inputs that became constants.
-        read: imports its graph again, for shapes of its inputs; None where no file has it.
+        path: its file; None for a model that was in memory.
+        values: values of inputs that became constants.
+        fallback: whether ONNX Runtime may compute what Stridewise has no operator for.
+        memory_limit: bytes that the model may need; None for the default.
+        compiled_at: time before the file was read, in seconds since the epoch.
     """
 
     from_disk: bool = False
     path: Path | None = None
     values: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    read: Callable[[Mapping[str, tuple[int, ...]]], Graph] | None = None
+    fallback: bool = True
+    memory_limit: int | None = None
+    compiled_at: float = 0.0
 
 
 class Model(ABC):
     """A model that was planned and can be called.
 
-    ``CompiledModel`` runs kernels of a library; ``SimulatedModel`` executes plans of targets that
-    are not there.
+    ``CompiledModel`` runs kernels of a library; ``SimulatedModel`` simulates plans for targets
+    whose kernels do not run on this machine.
 
     All of them take requests from any number of threads. Compiled ones run as many at once as they
     have streams. What is submitted runs in threads of the model; they end when it is closed, at the
@@ -51,12 +55,12 @@ class Model(ABC):
 
     _streams: Streams
     source = Source()
-    """Where it comes from, as far as that is known."""
+    """Where the model comes from."""
 
     @property
     @abstractmethod
     def plan(self) -> Plan:
-        """What was decided, and why."""
+        """The plan: all decisions and their reasons."""
 
     @property
     def interface(self) -> Graph:
@@ -75,11 +79,11 @@ class Model(ABC):
 
     @property
     def streams(self) -> int:
-        """How many requests run at once; others wait for their turn."""
+        """Number of requests that run at once; others wait for their turn."""
         return self._streams.count
 
     def use_streams(self, streams: Streams) -> None:
-        """Run no more requests at once than there are streams, whoever else uses them."""
+        """Share streams with other models: together they run at most that many requests."""
         self._streams = streams
 
     @overload

@@ -12,10 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["ALIGNMENT", "Life", "arrange", "lower_bound"]
+from stridewise.runtime.binding.packing import ALIGNMENT
 
-ALIGNMENT = 64
-"""A cache line, and the width of an AVX-512 register."""
+__all__ = ["Life", "arrange", "lower_bound"]
 
 _ENOUGH = 1.02
 """How many times the lower bound is not worth looking further."""

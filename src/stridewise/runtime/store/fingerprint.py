@@ -76,14 +76,14 @@ def fingerprint(model: CompiledModel) -> Fingerprint:
     Raises:
         ExecutionError: the run fails.
     """
-    face, rng = model.face, np.random.default_rng(0)
-    values: Sequence[Value] = [face.graph.values[name] for name in face.graph.inputs]
+    signature, rng = model.call_signature, np.random.default_rng(0)
+    values: Sequence[Value] = [signature.graph.values[name] for name in signature.graph.inputs]
     inputs = [
-        made_up(value, storage_shape(value, face.input_formats[value.name]), rng)
+        made_up(value, storage_shape(value, signature.input_formats[value.name]), rng)
         for value in values
     ]
     outputs = model.run_program(inputs)
-    return tuple(map(OutputSums.of, face.graph.outputs, outputs))
+    return tuple(map(OutputSums.of, signature.graph.outputs, outputs))
 
 
 def differing(stored: Fingerprint, found: Fingerprint) -> str:

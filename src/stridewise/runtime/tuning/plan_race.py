@@ -1,4 +1,4 @@
-"""Running plans against each other: whole times for the contest, times of steps for correction."""
+"""The plan race: models run in turn, for times of whole runs and of single steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from stridewise.errors import ExecutionError
 from stridewise.ops.geometry import storage_shape
 from stridewise.program import KernelStep
-from stridewise.runtime.execution.executor import CompiledModel, Face
+from stridewise.runtime.execution.executor import CallSignature, CompiledModel
 from stridewise.runtime.execution.inputs import made_up
 from stridewise.runtime.tuning.timing import undisturbed
 from stridewise.targets.kernels import HOST, KernelSpec
@@ -23,8 +23,8 @@ __all__ = ["Observed", "Outcome", "failure", "run_in_turn"]
 
 _ROUNDS, _LEAST_ROUNDS, _BUDGET_S = 9, 2, 6.0
 _LONG_NS = 200_000_000
-"""Runs of this time leave the caches alike, whatever was in them before, and do not notice the
-clock between their steps."""
+"""Runs of this time leave the caches in the same state, independent of the state before, and timing
+their steps adds little."""
 
 Observed = dict[tuple[KernelSpec, str], float]
 """Nanoseconds that an implementation of a kernel took inside a model."""
@@ -32,7 +32,7 @@ Observed = dict[tuple[KernelSpec, str], float]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What running several plans has shown.
+    """The outcome of a plan race.
 
     Attributes:
         times: undisturbed nanoseconds of a whole run, by label.
@@ -43,11 +43,11 @@ class Outcome:
     observed: Observed
 
 
-def _made_up_inputs(face: Face) -> list[NDArray[Any]]:
+def _made_up_inputs(signature: CallSignature) -> list[NDArray[Any]]:
     rng = np.random.default_rng(0)
     found: list[NDArray[Any]] = []
-    for name, fmt in face.input_formats.items():
-        value = face.graph.values[name]
+    for name, fmt in signature.input_formats.items():
+        value = signature.graph.values[name]
         found.append(made_up(value, storage_shape(value, fmt), rng))
     return found
 
@@ -55,12 +55,12 @@ def _made_up_inputs(face: Face) -> list[NDArray[Any]]:
 def failure(model: CompiledModel) -> str:
     """Return why a model fails on made-up inputs; "" where it does not.
 
-    Only host kernels look at what their operands hold, such as indices.
+    Only fallback kernels check the values of their operands, such as indices.
     """
     if not any(isinstance(s, KernelStep) and s.spec.kind == HOST for s in model.program.steps):
         return ""
     try:
-        model.run_program(_made_up_inputs(model.face))
+        model.run_program(_made_up_inputs(model.call_signature))
     except ExecutionError as error:
         return str(error)
     return ""
@@ -108,7 +108,7 @@ def run_in_turn(models: Mapping[str, CompiledModel]) -> Outcome:
     is timed as a whole, and one whose steps are timed. Where runs are long, one does for all.
     """
     # Plans may want their inputs in different formats.
-    inputs = {label: _made_up_inputs(model.face) for label, model in models.items()}
+    inputs = {label: _made_up_inputs(model.call_signature) for label, model in models.items()}
     whole: dict[str, list[int]] = {label: [] for label in models}
     steps: dict[str, list[list[int]]] = {label: [] for label in models}
     begin = time.perf_counter()

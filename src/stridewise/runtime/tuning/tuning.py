@@ -1,11 +1,10 @@
-"""From isolated timings to what happens in place: plans are run, corrected and made again.
+"""Tuning: plans are run, their costs corrected, and the graph is planned again.
 
-Costs are those of isolated kernels, and in place the caches hold other things. So the cheapest plan
-and the uniform plans that come near it are run. What each kernel took inside them replaces its
-isolated time, kernels that did not run are scaled like those of their kind that did, and the graph
-is planned again, until the plan stays. Of all plans that ran the clock then picks one; this keeps
-the promise that none of the uniform plans is faster. The outcome is kept in the cost cache, so that
-it is decided once a model and machine.
+Costs are measured for isolated kernels. In a model the caches hold other data. So the cheapest plan
+and the uniform plans close to it are run. The time of each kernel in them replaces its isolated
+time, kernels that did not run are scaled like those of the same kind that did, and the graph is
+planned again until the plan stays the same. Of all plans that ran, the measured times select one;
+so no uniform plan is faster. The cost cache keeps the outcome for each model and machine.
 """
 
 from __future__ import annotations
@@ -17,30 +16,32 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from stridewise.planning import Plan
 from stridewise.runtime.binding.weights import WeightStore
 from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.plan_race import failure, run_in_turn
 from stridewise.targets.cost import Corrected, KernelOracle
 from stridewise.targets.kernels import KernelSpec
 
-__all__ = ["MakePlans", "compile_tuned", "remembered"]
+__all__ = ["MakePlans", "remembered", "tuned"]
 
 MakePlans = Callable[[KernelOracle], Sequence[Plan]]
-"""Plans a graph by the costs of an oracle: the cheapest plan, then the uniform ones."""
+"""A strategy: plans a graph by the costs of an oracle, first the cheapest plan, then the uniform
+ones."""
 
 _NEAR = 1.25
-"""Uniform plans that cost more than this many times the cheapest do not take part."""
+"""Uniform plans that cost more than this many times the cheapest do not run."""
 _MARGIN = 0.98
 """Times that differ by less than this factor differ by noise."""
 _CORRECTIONS = 3
 _OTHER_COSTS = (
-    "the clock preferred this plan; its costs are those of isolated kernels, and those of the "
+    "measured times selected this plan; its costs are those of isolated kernels, and those of the "
     "plans that it is compared with are corrected in place"
 )
 PLANNED, UNCORRECTED = "planned", "planned alone"
 
 
 def _choices(plan: Plan) -> list[object]:
-    """Return what makes a plan run as it does: kernels and formats, without their costs."""
+    """Return the choices of a plan: kernels and formats, without their costs."""
     found: list[object] = [
         (
             decision.node,
@@ -53,7 +54,7 @@ def _choices(plan: Plan) -> list[object]:
 
 
 def _digest(plans: Sequence[Plan]) -> str:
-    """Return what identifies a model here: nodes and types, kernels and formats, not weights."""
+    """Return the key of a model's record: nodes and types, kernels and formats, not weights."""
     digest = hashlib.sha256()
     graph = plans[0].graph
     for node in graph.nodes:
@@ -64,13 +65,13 @@ def _digest(plans: Sequence[Plan]) -> str:
             calls = [str(call.spec) for call in decision.chosen.option.calls]
             digest.update(repr((decision.chosen.algorithm, calls)).encode())
         digest.update(repr([(r.tensor, str(r.target)) for r in plan.reorders]).encode())
-    # What was never on offer, by the caller's wish or for want of a kernel.
+    # Formats and kernels that were not offered, by constraints of the caller or without a kernel.
     digest.update("\n".join(map(str, plans[0].refusals)).encode())
     return digest.hexdigest()
 
 
 class _Record:
-    """What is kept of one model: the time of each plan, and of each kernel in place."""
+    """The record of one model in the cost cache: times of plans, and of kernels in place."""
 
     def __init__(self, cache: CostCache, digest: str) -> None:
         self._cache = cache
@@ -91,7 +92,7 @@ class _Record:
 
 
 def _labels(plans: Sequence[Plan]) -> set[str]:
-    """Return what plans that ran may be called."""
+    """Return the labels that plans which ran may have."""
     return {PLANNED, UNCORRECTED, *(plan.name for plan in plans)}
 
 
@@ -120,10 +121,10 @@ def _near(plans: Sequence[Plan]) -> list[Plan]:
 
 
 def _winner(times: Mapping[str, float], plans: Mapping[str, Plan]) -> str:
-    """Return which plan is used: of those as fast as the fastest but for noise, the simplest.
+    """Return which plan is used: the one with fewest reorders among those as fast as the fastest.
 
-    That is the one with the fewest reorders. What a plan of many saves by costs alone, and not on
-    the clock, is owed to the errors of those costs.
+    If a plan with more reorders is cheaper by its costs and not by measured times, the difference
+    is an error of the costs.
     """
     fastest = min(times.values())
     equal = [label for label, taken in times.items() if _MARGIN * taken <= fastest]
@@ -137,7 +138,7 @@ def _noted(plan: Plan) -> Plan:
 def _by_label(alone: Sequence[Plan], corrected: Sequence[Plan]) -> dict[str, Plan]:
     """Return the plans that may have run, by the labels of their times."""
     again = {plan.name: plan for plan in corrected}
-    # Where corrected costs lead to the same choices, they tell more about them.
+    # If corrected costs lead to the same choices, the plan with corrected costs is shown.
     uniform = {
         plan.name: again[plan.name]
         if plan.name in again and _choices(again[plan.name]) == _choices(plan)
@@ -163,21 +164,28 @@ def _used(plans: Mapping[str, Plan], times: Mapping[str, float]) -> Plan:
     return dataclasses.replace(plan, comparisons=tuple(comparisons))
 
 
-def remembered(make: MakePlans, oracle: KernelOracle, cache: CostCache) -> Plan:
-    """Return the plan that :func:`compile_tuned` uses, where it has run before.
-
-    Elsewhere the plan is the cheapest by the costs of isolated kernels.
-    """
-    alone = make(oracle)
-    record = _Record(cache, _digest(alone)).read(_labels(alone))
-    if record is None:
-        return alone[0]
-    times, kernels = record
+def _recorded(
+    make: MakePlans, oracle: KernelOracle, alone: Sequence[Plan], record: _Record
+) -> Plan | None:
+    """Return the plan that an earlier tuning selected; None if there is no record of one."""
+    known = record.read(_labels(alone))
+    if known is None:
+        return None
+    times, kernels = known
     return _used(_by_label(alone, _corrected(make, oracle, kernels)), times)
 
 
+def remembered(make: MakePlans, oracle: KernelOracle, cache: CostCache) -> Plan:
+    """Return the plan that :func:`tuned` selects, if the cache has its record.
+
+    Otherwise the plan is the cheapest by the costs of isolated kernels. Nothing runs.
+    """
+    alone = make(oracle)
+    return _recorded(make, oracle, alone, _Record(cache, _digest(alone))) or alone[0]
+
+
 class _Tuning:
-    """One model being tuned: the plans that run, and what their kernels take."""
+    """One model being tuned: the plans that run, and the times of their kernels."""
 
     def __init__(
         self,
@@ -190,7 +198,7 @@ class _Tuning:
         self._make, self._oracle, self._weights = make, oracle, weights
         self.models = {
             UNCORRECTED: cheapest,
-            **{plan.name: CompiledModel(plan, weights) for plan in _near(alone)},
+            **{plan.name: load(lower_plan(plan), weights) for plan in _near(alone)},
         }
         self.kernels: dict[str, float] = {}
         self.corrected: list[Plan] = []
@@ -206,7 +214,7 @@ class _Tuning:
             if _choices(self.corrected[0]) == _choices(latest):
                 break
             latest = self.corrected[0]
-            self.models[PLANNED] = CompiledModel(latest, self._weights)
+            self.models[PLANNED] = load(lower_plan(latest), self._weights)
             observed |= run_in_turn({PLANNED: self.models[PLANNED]}).observed
         if PLANNED in self.models:
             return run_in_turn(self.models).times
@@ -215,46 +223,34 @@ class _Tuning:
         return {PLANNED: times.pop(UNCORRECTED), **times}
 
 
-def compile_tuned(
+def tuned(
     make: MakePlans, oracle: KernelOracle, cache: CostCache, weights: WeightStore | None = None
-) -> CompiledModel:
-    """Return the model of the plan that is fastest when run.
+) -> Plan:
+    """Return the plan that is fastest when run.
 
     Args:
-        make: plans the graph by the costs of an oracle.
-        oracle: knows the times of isolated kernels.
-        cache: where outcomes are kept.
-        weights: packed constants of programs for other shapes; gets those of the model.
+        make: plans the graph by the costs of an oracle. It is an argument because tuning plans
+            again with corrected costs.
+        oracle: the times of isolated kernels.
+        cache: stores the outcome.
+        weights: packed constants of programs for other shapes, which the plans read if the layouts
+            are the same.
 
     Raises:
         ExecutionError: the library refuses a kernel that a plan counts on.
     """
-    weights = weights or WeightStore()
     alone = make(oracle)
     record = _Record(cache, _digest(alone))
-    known = record.read(_labels(alone))
+    known = _recorded(make, oracle, alone, record)
     if known is not None:
-        times, kernels = known
-        used = _used(_by_label(alone, _corrected(make, oracle, kernels)), times)
-        return CompiledModel(used, weights)
-    # What rivals want packed alike is packed once.
-    rivals = weights.branch()
-    cheapest = CompiledModel(alone[0], rivals)
+        return known
+    # Constants that several plans pack alike are packed once.
+    rivals = weights.branch() if weights else WeightStore()
+    cheapest = load(lower_plan(alone[0]), rivals)
     reason = failure(cheapest)
     if reason:
         note = f"costs are those of isolated kernels: made-up inputs do not run ({reason})"
-        weights.adopt(cheapest.weights)
-        return cheapest.with_plan(dataclasses.replace(alone[0], notes=(*alone[0].notes, note)))
+        return dataclasses.replace(alone[0], notes=(*alone[0].notes, note))
     tuning = _Tuning(make, oracle, alone, cheapest, rivals)
     record.write(tuning.times, tuning.kernels)
-    plans = _by_label(alone, tuning.corrected)
-    used = _used(plans, tuning.times)
-    models = tuning.models
-    del cheapest, tuning
-    if len(models) == 1:
-        winner = models.popitem()[1]
-        weights.adopt(winner.weights)
-        return winner.with_plan(used)
-    # The winner's weights lie among those of the others, which would stay as long as it does.
-    models.clear()
-    return CompiledModel(used, weights)
+    return _used(_by_label(alone, tuning.corrected), tuning.times)

@@ -126,7 +126,7 @@ class Verification:
 
     def _fix(self, row: VerificationRow) -> str:
         if self.from_disk:
-            return "compile it anew with ready_limit=0, and verify that"
+            return "compile it anew with store_limit=0, and verify that"
         if row.node == RUN and self.against != "reference":
             return "report it with the model, as all layers agree with the graph that was imported"
         return "report it with the model; plan.why(node) names other kernels"

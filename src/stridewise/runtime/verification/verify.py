@@ -57,10 +57,10 @@ def input_arrays(
     Raises:
         InputError: a shape or a dtype is wrong.
     """
-    rng, face = np.random.default_rng(seed), model.face
+    rng, signature = np.random.default_rng(seed), model.call_signature
     found: dict[str, StoredTensor] = {}
-    for name in face.graph.inputs:
-        value, fmt = face.graph.values[name], face.input_formats[name]
+    for name in signature.graph.inputs:
+        value, fmt = signature.graph.values[name], signature.input_formats[name]
         array = None if given is None else given.get(name)
         if array is None:
             array = made_up(value, value.shape, rng)
@@ -101,10 +101,13 @@ def verified_rows(
     """
     plan = replace(model.plan, graph=graph)
     arrays = {name: item.buffer.reshape(item.desc.storage_shape) for name, item in inputs.items()}
-    results = model.run_program([arrays[name] for name in model.face.graph.inputs])
+    results = model.run_program([arrays[name] for name in model.call_signature.graph.inputs])
     plain: Values = {}
-    for name, result in zip(model.face.graph.outputs, results, strict=True):
-        value, fmt = model.face.graph.values[name], model.face.output_formats[name]
+    for name, result in zip(model.call_signature.graph.outputs, results, strict=True):
+        value, fmt = (
+            model.call_signature.graph.values[name],
+            model.call_signature.output_formats[name],
+        )
         plain[name] = StoredTensor(name, _desc(value, fmt), result.reshape(-1)).array
     parts = plan.split.parts
     users = {name: item.array for name, item in inputs.items()}

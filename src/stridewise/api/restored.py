@@ -1,0 +1,111 @@
+"""Plans that were made before: what chooses the plan if the option ``plan`` is given."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import os
+import warnings
+from collections.abc import Mapping
+
+from stridewise.compiler import Choose, Job, Planner, import_model
+from stridewise.errors import PlanError, PlanWarning, describe
+from stridewise.graph import Graph
+from stridewise.planner.documents import files
+from stridewise.planner.documents.document import PlanRecord
+from stridewise.planner.questions.winograd_weights import check_weight_limit
+from stridewise.planner.split import WHOLE
+from stridewise.planning import Plan
+from stridewise.targets.names import TARGETS
+from stridewise.targets.onednn.target import onednn_cpu
+
+__all__ = ["name_of", "restored", "restored_record"]
+
+
+def name_of(decided: str | os.PathLike[str] | Plan) -> str:
+    """Return how messages call a plan or a plan file."""
+    return (
+        f"plan {decided.name!r}"
+        if isinstance(decided, Plan)
+        else f"plan file {os.fspath(decided)!r}"
+    )
+
+
+def restored(job: Job) -> tuple[Job, Choose]:
+    """Return the job of the plan in the options, and the strategy that restores the plan.
+
+    The job is that of one part of the batch if the plan runs it in parts.
+
+    Raises:
+        PlanError: the plan is damaged, or does not fit the model or this release.
+    """
+    options, decided = job.options, job.options.plan
+    assert decided is not None  # the caller has looked
+    where = name_of(decided)
+    record = PlanRecord.of(decided) if isinstance(decided, Plan) else files.read(decided)
+    if options.target is None and record.target not in TARGETS:
+        expected = f"a plan for target {', '.join(TARGETS)}"
+        fix = "give target= the TOML file of that target"
+        raise PlanError(describe(where, expected=expected, found=record.target, fix=fix))
+    target = options.target or record.target
+    job = dataclasses.replace(job, options=dataclasses.replace(options, target=target))
+    job, choose = restored_record(job, record, where)
+
+    def checked(planner: Planner) -> Plan:
+        found = choose(planner)
+        check_weight_limit(found, options.weight_memory_limit, where)
+        for note in found.notes[len(record.notes) :]:
+            _warn(f"{where}: {note}; costs may not hold here")
+        return found
+
+    return job, checked
+
+
+def restored_record(
+    job: Job,
+    record: PlanRecord,
+    where: str,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> tuple[Job, Choose]:
+    """Return the job of a plan without its graph, and the strategy that restores the plan.
+
+    Args:
+        job: the model, and options for the whole batch.
+        record: the decisions.
+        where: how messages call the plan.
+        shapes: shapes of all inputs, if they are known.
+
+    Raises:
+        PlanError: the batch does not divide into the parts of the plan.
+    """
+    if record.split != WHOLE:
+        job = job.part(record.split, shapes or _divisible(job, record.split.parts, where))
+
+    def choose(planner: Planner) -> Plan:
+        # Formats and kernels are those of the machine that the plan was made for.
+        native = onednn_cpu(record.machine, job.options.accuracy)
+        target = native if job.options.is_native else planner.target
+        return Plan.of(files.restore(record, planner.derived, target, planner.machine, where))
+
+    return job, choose
+
+
+def _divisible(job: Job, parts: int, where: str) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of all inputs, whose first extents must be multiples of the parts."""
+    found = "a graph, whose shapes are fixed"
+    if not isinstance(job.source, Graph):
+        graph = import_model(job.source, job.options)
+        shapes = {name: graph.values[name].shape for name in graph.inputs}
+        if all(shape and shape[0] % parts == 0 for shape in shapes.values()):
+            return shapes
+        found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+    expected = f"a model file with a batch of {parts} parts"
+    raise PlanError(describe(where, expected=expected, found=found))
+
+
+def _warn(message: str) -> None:
+    """Warn at the line outside of this package that called it."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_globals["__name__"].startswith("stridewise."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, PlanWarning, stacklevel=level)

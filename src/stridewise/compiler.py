@@ -1,0 +1,281 @@
+"""What happens to a model between its file and its first run: six stages, in :func:`compile_model`.
+
+| stage    | result        |                                                    |
+|----------|---------------|----------------------------------------------------|
+| import   | Graph         | the model in the user's axis order                 |
+| simplify | Simplified    | the graph folded and fused                         |
+| derive   | Derived       | the meaning of the axes of every tensor            |
+| plan     | Plan          | a kernel for each node, a format for each tensor   |
+| lower    | Lowered       | steps with addresses in memory                     |
+| load     | CompiledModel | native kernels and packed constants, ready to run  |
+
+Each stage is a function from a value to a value, and each value prints as text. Everything else
+wraps this function. Plan files (``api/restored.py``) and tuning (``runtime/tuning/``) are ways to
+choose the plan. The compiled-model store (``api/stored.py``) skips the flow if it has the result.
+``api/batches.py`` selects between the whole batch and its parts, and ``api/dynamic.py`` compiles
+one model for many shapes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, cast, overload
+
+from numpy.typing import ArrayLike
+
+from stridewise.errors import InputError, UnsupportedError, describe
+from stridewise.graph import Graph, Refusal, Shapes, Signature
+from stridewise.graph.extents import is_fixed
+from stridewise.graph.verify import verify
+from stridewise.ops import infer
+from stridewise.ops.capability import graph_capability
+from stridewise.ops.demand import check_demand, memory_demand
+from stridewise.ops.registry import check_data_format
+from stridewise.options import Options
+from stridewise.passes import Simplified, passes_for, simplify
+from stridewise.planner import Derived, derive
+from stridewise.planner.problem.io_formats import boundary
+from stridewise.planner.split import Split
+from stridewise.planning import Plan, make_plans
+from stridewise.runtime.binding.weights import ArrayStore, WeightStore
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.loading import load, lower_plan
+from stridewise.runtime.lowering.memory_limit import checked_limit, within_limit
+from stridewise.runtime.machine.machine import cache_nbytes
+from stridewise.runtime.tuning.cost_cache import CostCache
+from stridewise.runtime.tuning.oracle import MeasuringOracle, estimating_oracle
+from stridewise.runtime.tuning.tuning import remembered, tuned
+from stridewise.targets.cost import KernelOracle
+from stridewise.targets.machine import Machine
+from stridewise.targets.names import table_target
+from stridewise.targets.onednn.target import ABILITY, onednn_cpu
+from stridewise.targets.target import Target
+
+if TYPE_CHECKING:
+    from stridewise.frontends.onnx import ModelFile
+
+__all__ = ["Choose", "Job", "Planner", "compile_model", "fixed_shapes", "import_model"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The input of the flow: a model, and how it is to be compiled.
+
+    Attributes:
+        source: a model file that was read, or a graph.
+        options: the options of the call.
+        costs: cache of measured costs; None if nothing is measured.
+        arrays: constants of other programs of the model, shared if they are equal.
+        weights: packed constants of other programs of the model.
+    """
+
+    source: Graph | ModelFile
+    options: Options
+    costs: CostCache | None = None
+    arrays: ArrayStore | None = None
+    weights: WeightStore | None = None
+
+    @classmethod
+    def of(cls, source: Graph | ModelFile, options: Options) -> Job:
+        """Return the job of a call."""
+        costs = CostCache(options.machine, options.cache_folder) if options.measures else None
+        return cls(source, options, costs)
+
+    @property
+    def file(self) -> ModelFile:
+        """The source, if it is not a graph."""
+        assert not isinstance(self.source, Graph)
+        return self.source
+
+    def sized(self, shapes: Shapes, values: Mapping[str, ArrayLike] | None = None) -> Job:
+        """Return the job for other shapes, and for more values of inputs."""
+        known = {**(self.options.values or {}), **(values or {})}
+        options = dataclasses.replace(self.options, shapes=shapes, values=known)
+        return dataclasses.replace(self, options=options)
+
+    def part(self, split: Split, shapes: Mapping[str, tuple[int, ...]]) -> Job:
+        """Return the job of one part of a batch, with the threads that run one part.
+
+        Args:
+            split: the parts.
+            shapes: shapes of all inputs, for the whole batch.
+        """
+        threads = self.options.machine.threads * self.options.streams // split.lanes
+        options = dataclasses.replace(self.options, shapes=split.shapes(shapes), threads=threads)
+        return dataclasses.replace(Job.of(self.source, options), weights=self.weights)
+
+
+Choose = Callable[["Planner"], Plan]
+"""A strategy of the stage plan: which of the plans that a planner can make is used."""
+
+
+@overload
+def compile_model(job: Job, choose: Choose) -> CompiledModel: ...
+
+
+@overload
+def compile_model(job: Job, choose: Choose, *, until: Literal["plan"]) -> Plan: ...
+
+
+def compile_model(
+    job: Job, choose: Choose, *, until: Literal["plan", "load"] = "load"
+) -> CompiledModel | Plan:
+    """Compile a model: the flow.
+
+    Args:
+        job: the model and its options.
+        choose: selects the plan, such as ``Planner.tuned``.
+        until: the last stage.
+
+    Raises:
+        StridewiseError: a stage fails; see :func:`stridewise.compile` for the kinds of errors.
+    """
+    graph = import_model(job.source, job.options)
+    simplified = simplified_graph(graph, job.arrays)
+    derived = derive(simplified.graph, job.options.origins)
+    plan = choose(Planner.of(job, simplified, derived))
+    if until == "plan":
+        return plan
+    lowered = lower_plan(plan)
+    return load(lowered, job.weights)
+
+
+# --- import ---------------------------------------------------------------------------------------
+
+
+def import_model(source: Graph | ModelFile, options: Options) -> Graph:
+    """Return the graph of a model in the user's axis order.
+
+    Raises:
+        InputError: options do not fit the inputs, or a graph is given other shapes or values.
+        UnsupportedError: the model uses something unsupported.
+        StridewiseError: the model is damaged or too large; see :func:`stridewise.load`.
+    """
+    limit = checked_limit(options.memory_limit)
+    if not isinstance(source, Graph):
+        shapes = fixed_shapes(source.signature, options.shapes or {})
+        return source.graph(shapes, options.values, memory_limit=limit)
+    for what, given in (("shapes", options.shapes), ("values", options.values)):
+        if given:
+            expected, fix = (
+                f"none for a graph, whose {what} are fixed",
+                f"build the graph with those {what}",
+            )
+            raise InputError(describe(what, expected=expected, found=", ".join(given), fix=fix))
+    where = f"graph {source.name!r}"
+    verify(source, infer)
+    check_data_format(source)
+    parts = () if options.fallback else graph_capability(source).segments
+    for part in parts:
+        if part.support != "native":
+            expected, fix = "no part for another runtime", "leave out fallback=False"
+            raise UnsupportedError(describe(where, expected=expected, found=str(part), fix=fix))
+    check_demand(where, memory_demand(source), limit)
+    return source
+
+
+def fixed_shapes(signature: Signature, shapes: Shapes) -> dict[str, tuple[int, ...]]:
+    """Return shapes of a caller, with default extents where they leave some open.
+
+    Raises:
+        InputError: a shape does not fit its input, or is none.
+    """
+    fixed = {name: cast("tuple[int, ...]", s) for name, s in shapes.items() if is_fixed(s)}
+    if len(fixed) == len(shapes):
+        return fixed
+    return signature.narrowed(shapes).default()
+
+
+# --- simplify -------------------------------------------------------------------------------------
+
+
+def simplified_graph(graph: Graph, arrays: ArrayStore | None = None) -> Simplified:
+    """Return the graph after all passes.
+
+    Args:
+        graph: what :func:`import_model` returned.
+        arrays: constants of other programs, used in place of equal ones. Without them the result
+            has constants of its own, which may be dropped without an effect on ``graph``.
+    """
+    found = simplify(graph, passes_for(ABILITY))
+    if arrays is not None:
+        return dataclasses.replace(found, graph=arrays.shared(found.graph))
+    constants = {name: item.shared() for name, item in found.graph.constants.items()}
+    own = dataclasses.replace(found.graph, constants=MappingProxyType(constants))
+    return dataclasses.replace(found, graph=own)
+
+
+# --- plan -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Plans one derived graph for one target, by any costs.
+
+    Attributes:
+        job: the model and its options.
+        derived: the graph, with the meaning of axes.
+        refusals: what the passes left alone.
+        target: formats and kernels on offer.
+        machine: the machine that costs hold for.
+        oracle: costs of isolated kernels.
+        costs: cache of measured costs; None if costs are estimated.
+    """
+
+    job: Job
+    derived: Derived
+    refusals: tuple[Refusal, ...]
+    target: Target
+    machine: Machine
+    oracle: KernelOracle
+    costs: CostCache | None
+
+    @classmethod
+    def of(cls, job: Job, simplified: Simplified, derived: Derived) -> Planner:
+        """Return the planner for the target that the options name."""
+        options, refusals = job.options, simplified.refusals
+        table = table_target(options.target)
+        if table is not None:
+            return cls(job, derived, refusals, table, table.machine, table, None)
+        machine = options.machine
+        target = onednn_cpu(machine, options.accuracy)
+        oracle: KernelOracle = estimating_oracle(machine, target)
+        if job.costs is not None:
+            weights = sum(item.nbytes for item in derived.graph.constants.values())
+            cold = weights > cache_nbytes(3) // 2
+            oracle = MeasuringOracle(machine, job.costs, cold_weights=cold)
+        return cls(job, derived, refusals, target, machine, oracle, job.costs)
+
+    def __call__(self, oracle: KernelOracle) -> Sequence[Plan]:
+        """Return the cheapest plan by the costs of an oracle, then the uniform ones."""
+        options = self.job.options
+        plans = make_plans(
+            self.derived,
+            self.target,
+            self.machine,
+            oracle,
+            options.progress,
+            self.refusals,
+            boundary(self.derived.graph, options.input_formats, options.output_formats),
+            options.weight_memory_limit,
+        )
+        return within_limit(plans, checked_limit(options.memory_limit), options.streams)
+
+    def cheapest(self) -> Plan:
+        """Return the cheapest plan by the costs of isolated kernels."""
+        return self(self.oracle)[0]
+
+    def tuned(self) -> Plan:
+        """Return the plan that is fastest when run; without measured costs the cheapest."""
+        if self.costs is None:
+            return self.cheapest()
+        return tuned(self, self.oracle, self.costs, self.job.weights)
+
+    def remembered(self) -> Plan:
+        """Return the plan that :meth:`tuned` selected before, else the cheapest; nothing runs."""
+        if self.costs is None:
+            return self.cheapest()
+        return remembered(self, self.oracle, self.costs)

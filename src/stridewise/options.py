@@ -1,0 +1,277 @@
+"""The options of planning and compiling: names, types, defaults and documentation, in one place.
+
+:class:`Options` holds the values of one call. The typed dictionaries say which options a public
+function takes, so that type checkers know them. :func:`documented` shows both in ``help``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, TypedDict, TypeVar
+
+from numpy.typing import ArrayLike
+
+from stridewise.errors import InputError, describe
+from stridewise.graph import Shapes
+from stridewise.planner.derivation.derive import Origins
+from stridewise.planner.problem.io_formats import Wanted
+from stridewise.planning import Plan
+from stridewise.runtime.execution.streams import stream_threads
+from stridewise.runtime.machine.machine import this_machine
+from stridewise.targets.cost import Progress
+from stridewise.targets.machine import Machine
+from stridewise.targets.names import NATIVE
+from stridewise.targets.target import Accuracy
+
+__all__ = [
+    "CompileOptions",
+    "GraphCompileOptions",
+    "GraphOptions",
+    "NextShapes",
+    "Options",
+    "PlanOptions",
+    "PlanSource",
+    "TargetName",
+    "Tune",
+    "checked",
+    "documented",
+]
+
+Tune = Literal["measure", "model"]
+"""Whether costs of kernels are measured or estimated."""
+
+NextShapes = Literal["follow", "tune"]
+"""How shapes after the first are planned."""
+
+TargetName = str | os.PathLike[str]
+"""The name of a target, or the path of a TOML file."""
+
+PlanSource = str | os.PathLike[str] | Plan
+"""Decisions to use again: a plan file, or a plan of the same graph."""
+
+_CHOICES = {
+    "tune": ("measure", "model"),
+    "accuracy": ("fast", "exact"),
+    "later": ("follow", "tune"),
+}
+"""Options that are one of some words."""
+
+_SIZES = ("weight_memory_limit", "store_limit")
+"""Options that are a number of bytes, 0 or more, or None."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """All options of :func:`stridewise.plan` and :func:`stridewise.compile`.
+
+    Attributes:
+        shapes: shapes of inputs, if the model leaves them open or others are wanted. An extent may
+            be a number; a symbol ``"N"``, the same number wherever it appears in a call; a range
+            ``"1..16"`` or ``(1, 16)``, both ends included; or a choice ``"1|4|16"`` or
+            ``[1, 4, 16]``; a list of tuples is a choice of whole shapes. A batch, the first extent,
+            between two choices is padded to the larger one if the model computes its items one by
+            one. A plan is for one shape: the least extents of open ones.
+        values: values of inputs, by name. These inputs become constants.
+        threads: number of threads that run the model; the default is what CPUs, their quotas and
+            OpenMP's variables allow (``docs/environment.md``).
+        streams: number of requests that run at the same time, each with an equal share of the
+            threads and an arena of its own, all with the same weights. Plans are made for that
+            share. See :meth:`CompiledModel.submit`, :meth:`CompiledModel.map` and
+            ``docs/streams.md``.
+        target: what to plan for: ``"onednn-cpu"`` (the default), ``"ascend"``,
+            ``"openvino-gpu"``, or a TOML file that describes a target. All but the first are
+            simulated and have costs of their own, without ``threads``, ``tune`` and ``cache_dir``.
+        tune: ``"measure"`` times the kernels that the cost cache lacks; ``"model"`` estimates all
+            costs. With ``"measure"``, ``compile`` runs plans and keeps the outcome in the cost
+            cache, and ``plan`` returns the plan of that outcome, if there is one. Of a model for
+            many shapes, the first shape is tuned.
+        cache_dir: folder of the cost cache; the default is the user's cache folder.
+        origins: for some inputs, the meaning of their axes in the model's own order, if operators
+            do not define it: ``{"x": "NHWC"}``. A contradiction to an operator is an error.
+        input_formats: for some inputs, the formats that the caller can give them in, by any name:
+            ``{"x": ["NCHW", "NHWC"]}``. The plan picks one, ``Plan.input_formats`` says which, and
+            arrays then have its storage shape. By default inputs are in the model's own order.
+        output_formats: likewise, the formats that the caller can use outputs in.
+        progress: called as ``progress(done, total, kind)`` while kernels are timed.
+        memory_limit: bytes that the model may need to run; by default three quarters of the memory.
+        accuracy: ``"fast"``, or ``"exact"`` to leave out Winograd convolution, which has rounding
+            errors of its own; see ``docs/winograd.md``.
+        weight_memory_limit: bytes that the weights which Winograd kernels transform may take,
+            counted for each node; ``Plan.winograd_weights`` has the actual number.
+        fallback: whether ONNX Runtime may compute what Stridewise has no operator for.
+        plan: a plan file, or a plan of the same graph, whose decisions and costs are used again.
+            Nothing is decided or timed then; ``tune`` and the formats have no effect.
+        max_programs: number of shapes for which a :class:`DynamicModel` keeps a program.
+        max_program_nbytes: bytes that these programs may take, weights and arenas; by default only
+            their number is limited.
+        later: how a :class:`DynamicModel` plans shapes after the first: ``"follow"`` decides as
+            for the first shape and times nothing, ``"tune"`` plans each as the first.
+        store_limit: bytes that stored compiled models may take beside the cost cache. A model that
+            was tuned for one shape is stored there and found by the next process. The default is
+            4 GiB; 0 neither uses nor stores any. See ``docs/environment.md``.
+        verify: whether a stored model runs once before it is used, to compare its outputs for
+            seeded inputs with those that were stored with it. If they differ, the model is compiled
+            again, with a warning in the log.
+        keep_originals: whether the model keeps its weights beside the packed ones. Without them the
+            graph of its plan cannot be saved, annotated or compiled again; ``explain()``, ``why()``
+            and the report work without. A :class:`DynamicModel` always keeps them, as it packs
+            further shapes from them.
+    """
+
+    shapes: Shapes | None = None
+    values: Mapping[str, ArrayLike] | None = None
+    threads: int | None = None
+    streams: int = 1
+    target: TargetName | None = None
+    tune: Tune = "measure"
+    cache_dir: str | os.PathLike[str] | None = None
+    origins: Origins | None = None
+    input_formats: Wanted | None = None
+    output_formats: Wanted | None = None
+    progress: Progress | None = None
+    memory_limit: int | None = None
+    accuracy: Accuracy = "fast"
+    weight_memory_limit: int | None = None
+    fallback: bool = True
+    plan: PlanSource | None = None
+    max_programs: int = 8
+    max_program_nbytes: int | None = None
+    later: NextShapes = "follow"
+    store_limit: int | None = None
+    verify: bool = True
+    keep_originals: bool = False
+
+    def __post_init__(self) -> None:
+        for name, known in _CHOICES.items():
+            given = getattr(self, name)
+            if given not in known:
+                expected = " or ".join(map(repr, known))
+                raise InputError(describe(name, expected=expected, found=repr(given)))
+        for name in _SIZES:
+            size = getattr(self, name)
+            if size is not None and (isinstance(size, bool) or size < 0):
+                expected = "a number of bytes, 0 or more"
+                raise InputError(describe(name, expected=expected, found=repr(size)))
+        if self.streams != 1:
+            stream_threads(self.threads, self.streams)
+
+    @property
+    def machine(self) -> Machine:
+        """This machine, with as many threads as each stream has."""
+        return this_machine(stream_threads(self.threads, self.streams))
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the target runs on this machine; other targets are simulated."""
+        return self.target in (None, NATIVE)
+
+    @property
+    def has_formats(self) -> bool:
+        """Whether the caller constrains the formats of inputs or outputs."""
+        return bool(self.input_formats or self.output_formats)
+
+    @property
+    def measures(self) -> bool:
+        """Whether costs of kernels are measured."""
+        return self.tune == "measure" and self.is_native and self.plan is None
+
+    @property
+    def cache_folder(self) -> Path | None:
+        """The folder of the cost cache; None for the user's cache folder."""
+        return None if self.cache_dir is None else Path(self.cache_dir)
+
+
+class GraphOptions(TypedDict, total=False):
+    """Options for planning a graph, whose shapes are fixed."""
+
+    threads: int | None
+    tune: Tune
+    cache_dir: str | os.PathLike[str] | None
+    origins: Origins | None
+    input_formats: Wanted | None
+    output_formats: Wanted | None
+    progress: Progress | None
+    memory_limit: int | None
+    accuracy: Accuracy
+    weight_memory_limit: int | None
+    plan: PlanSource | None
+
+
+class PlanOptions(GraphOptions, total=False):
+    """Options for planning any model."""
+
+    shapes: Shapes | None
+    values: Mapping[str, ArrayLike] | None
+    fallback: bool
+
+
+class GraphCompileOptions(GraphOptions, total=False):
+    """Options for compiling a graph."""
+
+    streams: int
+    store_limit: int | None
+    verify: bool
+    keep_originals: bool
+
+
+class CompileOptions(PlanOptions, GraphCompileOptions, total=False):
+    """Options for compiling any model, for one shape or many."""
+
+    max_programs: int
+    max_program_nbytes: int | None
+    later: NextShapes
+
+
+def checked(where: str, options: Mapping[str, Any], names: type) -> None:
+    """Refuse options that a function does not have, as Python itself would.
+
+    Args:
+        where: the name of the function.
+        options: the keyword arguments of the call.
+        names: the typed dictionary of the options.
+
+    Raises:
+        TypeError: an option is not in ``names``.
+    """
+    for name in options:
+        if name not in names.__annotations__:
+            raise TypeError(f"{where}() got an unexpected keyword argument {name!r}")
+
+
+def documented(names: type) -> Callable[[Function], Function]:
+    """Give a function the signature and documentation that its ``**options`` stand for.
+
+    Defaults, types and texts are those of :class:`Options`. They replace the lines ``target:`` and
+    ``**options:`` of the docstring.
+
+    Args:
+        names: the typed dictionary of the options.
+    """
+    entries = re.findall(r"(?m)^(    (\w+): .*(?:\n {8}.*)*)", inspect.getdoc(Options) or "")
+    texts = {name: text for text, name in entries}
+    listed = [item for item in fields(Options) if item.name in names.__annotations__]
+
+    def decorate(function: Function) -> Function:
+        own = inspect.signature(function)
+        named = [p for p in own.parameters.values() if p.kind != inspect.Parameter.VAR_KEYWORD]
+        for item in listed:
+            kind = inspect.Parameter.KEYWORD_ONLY
+            named.append(
+                inspect.Parameter(item.name, kind, default=item.default, annotation=item.type)
+            )
+        function.__signature__ = own.replace(parameters=named)  # pyright: ignore[reportFunctionMemberAccess]
+        if function.__doc__:  # there is none under python -OO
+            lines = "\n".join(texts[item.name] for item in listed)
+            doc = inspect.cleandoc(function.__doc__)
+            doc = re.sub(r"(?m)^    target: .*$", lambda _: texts["target"], doc)
+            function.__doc__ = re.sub(r"(?m)^    \*\*options: .*$", lambda _: lines, doc)
+        return function
+
+    return decorate

@@ -22,8 +22,8 @@ const DepthwiseKernels *avx512_depthwise_kernels(int taps, int stride) {
     return DepthwiseTable<16, 14>::find(taps, stride);
 }
 
-const PointwiseKernels *avx512_pointwise_kernels(const char *name) {
-    return find_pointwise(name);
+const PointwiseKernel *avx512_pointwise_kernel(const char *name) {
+    return find_pointwise<16>(name);
 }
 
 }  // namespace stridewise

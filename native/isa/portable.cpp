@@ -26,8 +26,8 @@ const DepthwiseKernels *portable_depthwise_kernels(int taps, int stride, int lan
                        : DepthwiseTable<8, 3>::find(taps, stride);
 }
 
-const PointwiseKernels *portable_pointwise_kernels(const char *name) {
-    return find_pointwise(name);
+const PointwiseKernel *portable_pointwise_kernel(const char *name) {
+    return find_pointwise<8>(name);
 }
 
 }  // namespace stridewise

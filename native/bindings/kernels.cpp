@@ -2,6 +2,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include "bindings/arrays.hpp"
@@ -111,6 +112,18 @@ void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &ds
     new (self) Depthwise(made);
 }
 
+using PointwiseSteps = std::vector<std::tuple<std::string, std::vector<int>, float, float>>;
+
+void init_pointwise(Pointwise *self, const PointwiseSteps &given,
+                    const std::vector<float> &literals, const std::vector<MemoryDesc> &sources,
+                    const MemoryDesc &dst, int threads, const std::string &isa) {
+    std::vector<PointwiseStep> steps;
+    for (const auto &[name, operands, alpha, beta] : given) {
+        steps.push_back({name, operands, alpha, beta});
+    }
+    new (self) Pointwise(steps, literals, sources, dst, threads, isa);
+}
+
 void pack_winograd(const Winograd &kernel, nb::handle array, Buffer &buffer, std::int64_t offset,
                    std::int64_t first, std::optional<std::int64_t> given_count) {
     const ArrayBytes bytes(array, PyBUF_C_CONTIGUOUS, "array");
@@ -186,9 +199,8 @@ void bind_kernels(nb::module_ &m) {
         .def(nb::init<const std::string &, const Dims &, const Dims &, int>(), "algorithm"_a,
              "source"_a, "result"_a, nb::kw_only(), "threads"_a);
     nb::class_<Pointwise, Kernel>(m, "Pointwise", nb::is_final())
-        .def(nb::init<const std::string &, const MemoryDesc &, const MemoryDesc &,
-                      const MemoryDesc &, int, const std::string &>(),
-             "algorithm"_a, "src"_a, "src1"_a, "dst"_a, nb::kw_only(), "threads"_a, "isa"_a = "");
+        .def("__init__", &init_pointwise, "steps"_a, "literals"_a, "sources"_a, "dst"_a,
+             nb::kw_only(), "threads"_a, "isa"_a = "");
     m.def("pointwise_isas", &pointwise_isas);
     m.def(
         "measure",

@@ -22,8 +22,8 @@ const DepthwiseKernels &avx2_depthwise_kernels(const DepthwiseAxis &axis) {
     return depthwise_kernels<8, 6>(axis);
 }
 
-const PointwiseKernels *avx2_pointwise_kernels(const char *name) {
-    return find_pointwise(name);
+const PointwiseKernel *avx2_pointwise_kernel(const char *name) {
+    return find_pointwise<8>(name);
 }
 
 }  // namespace stridewise

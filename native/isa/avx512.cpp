@@ -22,8 +22,8 @@ const DepthwiseKernels &avx512_depthwise_kernels(const DepthwiseAxis &axis) {
     return depthwise_kernels<16, 14>(axis);
 }
 
-const PointwiseKernels *avx512_pointwise_kernels(const char *name) {
-    return find_pointwise(name);
+const PointwiseKernel *avx512_pointwise_kernel(const char *name) {
+    return find_pointwise<16>(name);
 }
 
 }  // namespace stridewise

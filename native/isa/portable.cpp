@@ -25,8 +25,8 @@ const DepthwiseKernels &portable_depthwise_kernels(const DepthwiseAxis &axis, in
     return lanes == 16 ? depthwise_kernels<16, 2>(axis) : depthwise_kernels<8, 3>(axis);
 }
 
-const PointwiseKernels *portable_pointwise_kernels(const char *name) {
-    return find_pointwise(name);
+const PointwiseKernel *portable_pointwise_kernel(const char *name) {
+    return find_pointwise<8>(name);
 }
 
 }  // namespace stridewise

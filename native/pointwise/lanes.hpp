@@ -1,71 +1,131 @@
-// The inner loops of elementwise operators. The compiler turns them into vectors of the instruction
-// set that the including file is compiled for.
+// Elementwise operators in vectors of any width. Their definitions, with what they do with NaN and
+// infinities, are those of stridewise.ops.
 //
 // It includes no standard templates, for the reason in winograd/kernels.hpp.
 #pragma once
 
+#include "pointwise/functions.hpp"
 #include "pointwise/kernels.hpp"
 
 namespace stridewise {
 namespace {
 
-struct Add {
-    static float of(float a, float b) { return a + b; }
-};
-struct Subtract {
-    static float of(float a, float b) { return a - b; }
-};
-struct Multiply {
-    static float of(float a, float b) { return a * b; }
-};
-struct Divide {
-    static float of(float a, float b) { return a / b; }
-};
-// NaN of either operand is the result, as in NumPy.
-struct Greater {
-    static float of(float a, float b) { return a > b || a != a ? a : b; }
-};
-struct Less {
-    static float of(float a, float b) { return a < b || a != a ? a : b; }
+template <int N>
+struct Operators {
+    using L = Lanes<N>;
+    using V = typename L::V;
+    using F = Functions<N>;
+
+    static inline V truth(typename L::Mask mask) { return mask ? L::all(1.0F) : V{}; }
+    static inline V clipped(V x, V low, V high) { return L::smaller(high, L::larger(low, x)); }
+    static inline V fraction(V x) { return clipped(x, V{}, L::all(1.0F)); }
+    static inline V elu(V x, V alpha) {
+        return x >= 0.0F ? x : alpha * F::exponential_less_one(L::smaller(V{}, x));
+    }
+    static inline V softplus(V x) {
+        return L::larger(V{}, x) + F::logarithm_of_next(F::exponential(x < 0.0F ? x : -x));
+    }
+
+    // A struct for each operation; `a` and `b` are its parameters.
+#define STRIDEWISE_OPERATOR(Name, expression)                                                \
+    struct Name {                                                                            \
+        static inline V of([[maybe_unused]] V x, [[maybe_unused]] V y, [[maybe_unused]] V z, \
+                           [[maybe_unused]] V a, [[maybe_unused]] V b) {                     \
+            return expression;                                                               \
+        }                                                                                    \
+    }
+    STRIDEWISE_OPERATOR(Add, x + y);
+    STRIDEWISE_OPERATOR(Subtract, x - y);
+    STRIDEWISE_OPERATOR(Multiply, x *y);
+    STRIDEWISE_OPERATOR(Divide, x / y);
+    // NaN of either operand is the result, as in NumPy.
+    STRIDEWISE_OPERATOR(Maximum, (x > y ? x : (x != x ? x : y)));
+    STRIDEWISE_OPERATOR(Minimum, (x < y ? x : (x != x ? x : y)));
+    STRIDEWISE_OPERATOR(Rectified, (x < 0.0F ? x * y : x));
+    STRIDEWISE_OPERATOR(Equal, truth(x == y));
+    STRIDEWISE_OPERATOR(Greater, truth(x > y));
+    STRIDEWISE_OPERATOR(GreaterEqual, truth(x >= y));
+    STRIDEWISE_OPERATOR(Less, truth(x < y));
+    STRIDEWISE_OPERATOR(LessEqual, truth(x <= y));
+    STRIDEWISE_OPERATOR(And, x *y);
+    STRIDEWISE_OPERATOR(Or, (x > y ? x : y));
+    STRIDEWISE_OPERATOR(Xor, truth(x != y));
+    STRIDEWISE_OPERATOR(Not, 1.0F - x);
+    STRIDEWISE_OPERATOR(IsNan, truth(x != x));
+    STRIDEWISE_OPERATOR(Where, (x != 0.0F ? y : z));
+    STRIDEWISE_OPERATOR(Identity, x);
+    STRIDEWISE_OPERATOR(Negative, -x);
+    STRIDEWISE_OPERATOR(Absolute, F::floats(F::bits(x) & 0x7FFFFFFF));
+    STRIDEWISE_OPERATOR(Reciprocal, 1.0F / x);
+    STRIDEWISE_OPERATOR(Sign, (x > 0.0F ? L::all(1.0F) : (x < 0.0F ? L::all(-1.0F) : x)));
+    STRIDEWISE_OPERATOR(Exponential, F::exponential(x));
+    STRIDEWISE_OPERATOR(Logarithm, F::logarithm(x));
+    STRIDEWISE_OPERATOR(Tangent, F::tangent(x));
+    STRIDEWISE_OPERATOR(Logistic, F::logistic(x));
+    STRIDEWISE_OPERATOR(ErrorFunction, F::error_function(x));
+    STRIDEWISE_OPERATOR(Relu, L::larger(V{}, x));
+    STRIDEWISE_OPERATOR(LeakyRelu, (x >= 0.0F ? x : a * x));
+    STRIDEWISE_OPERATOR(ThresholdedRelu, (x > a ? x : V{}));
+    STRIDEWISE_OPERATOR(Shrink, (x < -a ? x + b : (x > a ? x - b : V{})));
+    STRIDEWISE_OPERATOR(Clip, clipped(x, a, b));
+    STRIDEWISE_OPERATOR(HardSigmoid, fraction(a *x + b));
+    STRIDEWISE_OPERATOR(HardSwish, x *fraction(a *x + b));
+    STRIDEWISE_OPERATOR(Swish, x *F::logistic(a *x));
+    STRIDEWISE_OPERATOR(Elu, elu(x, a));
+    STRIDEWISE_OPERATOR(Selu, b *elu(x, a));
+    STRIDEWISE_OPERATOR(Celu, a *elu(x / a, L::all(1.0F)));
+    STRIDEWISE_OPERATOR(Softplus, softplus(x));
+    STRIDEWISE_OPERATOR(Mish, x *F::tangent(softplus(x)));
+    STRIDEWISE_OPERATOR(Gelu, 0.5F * x * (1.0F + F::error_function(x * 0.70710678118654752440F)));
+    STRIDEWISE_OPERATOR(GeluTanh, 0.5F * x *
+                                      (1.0F + F::tangent(0.79788456080286535588F *
+                                                         (x + 0.044715F * x * x * x))));
+#undef STRIDEWISE_OPERATOR
+
+    template <class Op, int Count>
+    static void run(const PointwiseLoop &loop) {
+        const V a = L::all(loop.alpha), b = L::all(loop.beta);
+        for (std::int64_t i = 0; i < loop.count; i += N) {
+            const V x = L::load(loop.a + i);
+            const V y = Count > 1 ? L::load(loop.b + i) : V{};
+            const V z = Count > 2 ? L::load(loop.c + i) : V{};
+            L::store(loop.result + i, Op::of(x, y, z, a, b));
+        }
+    }
 };
 
-// Operands of one row, as the loop over it reads them.
-struct Elements {
-    const float *from;
-    float operator[](std::int64_t i) const { return from[i]; }
-};
-struct Spread {
-    explicit Spread(const float *from) : value(*from) {}
-    float value;
-    float operator[](std::int64_t) const { return value; }
-};
-struct Strided {
-    const float *from;
-    std::int64_t step;
-    float operator[](std::int64_t i) const { return from[i * step]; }
-};
-
-// Results may overwrite an operand, element for element, which is what `ivdep` says of the loop.
-template <class Op, class A, class B>
-void run_row(A a, B b, float *result, std::int64_t count) {
+// Functions that the compiler has vectors for only in loops over elements.
+template <class Function>
+void run_scalar(const PointwiseLoop &loop, const Function &function) {
+    const float *a = loop.a;
+    float *result = loop.result;
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < count; ++i) result[i] = Op::of(a[i], b[i]);
+    for (std::int64_t i = 0; i < loop.count; ++i) result[i] = function(a[i]);
 }
 
-template <class Op>
-void run_pointwise(const PointwiseRows &r) {
-    for (std::int64_t row = 0; row < r.rows; ++row) {
-        const float *a = r.a + row * r.a_row, *b = r.b + row * r.b_row;
-        float *result = r.result + row * r.result_row;
-        if (r.a_step == 1 && r.b_step == 1) {
-            run_row<Op>(Elements{a}, Elements{b}, result, r.count);
-        } else if (r.a_step == 1 && r.b_step == 0) {
-            run_row<Op>(Elements{a}, Spread(b), result, r.count);
-        } else if (r.a_step == 0 && r.b_step == 1) {
-            run_row<Op>(Spread(a), Elements{b}, result, r.count);
-        } else {
-            run_row<Op>(Strided{a, r.a_step}, Strided{b, r.b_step}, result, r.count);
-        }
+void run_sqrt(const PointwiseLoop &loop) {
+    run_scalar(loop, [](float x) { return __builtin_sqrtf(x); });
+}
+void run_round(const PointwiseLoop &loop) {
+    run_scalar(loop, [](float x) { return __builtin_rintf(x); });
+}
+void run_floor(const PointwiseLoop &loop) {
+    run_scalar(loop, [](float x) { return __builtin_floorf(x); });
+}
+void run_ceil(const PointwiseLoop &loop) {
+    run_scalar(loop, [](float x) { return __builtin_ceilf(x); });
+}
+
+void run_power(const PointwiseLoop &loop) {
+    const float exponent = loop.alpha;
+    if (exponent == 2.0F) return run_scalar(loop, [](float x) { return x * x; });
+    if (exponent == -1.0F) return run_scalar(loop, [](float x) { return 1.0F / x; });
+    run_scalar(loop, [&](float x) { return __builtin_powf(x, exponent); });
+}
+
+void run_pow(const PointwiseLoop &loop) {
+    for (std::int64_t i = 0; i < loop.count; ++i) {
+        loop.result[i] = __builtin_powf(loop.a[i], loop.b[i]);
     }
 }
 
@@ -74,11 +134,59 @@ bool same_name(const char *a, const char *b) {
     return *a == *b;
 }
 
-const PointwiseKernels *find_pointwise(const char *name) {
-    static constexpr PointwiseKernels kTable[] = {
-        {"add", run_pointwise<Add>},      {"sub", run_pointwise<Subtract>},
-        {"mul", run_pointwise<Multiply>}, {"div", run_pointwise<Divide>},
-        {"max", run_pointwise<Greater>},  {"min", run_pointwise<Less>},
+template <int N>
+const PointwiseKernel *find_pointwise(const char *name) {
+    using O = Operators<N>;
+    static constexpr PointwiseKernel kTable[] = {
+        {"abs", 1, O::template run<typename O::Absolute, 1>},
+        {"add", 2, O::template run<typename O::Add, 2>},
+        {"ceil", 1, run_ceil},
+        {"celu", 1, O::template run<typename O::Celu, 1>},
+        {"clip", 1, O::template run<typename O::Clip, 1>},
+        {"div", 2, O::template run<typename O::Divide, 2>},
+        {"elu", 1, O::template run<typename O::Elu, 1>},
+        {"equal", 2, O::template run<typename O::Equal, 2>},
+        {"erf", 1, O::template run<typename O::ErrorFunction, 1>},
+        {"exp", 1, O::template run<typename O::Exponential, 1>},
+        {"floor", 1, run_floor},
+        {"gelu", 1, O::template run<typename O::Gelu, 1>},
+        {"gelu_tanh", 1, O::template run<typename O::GeluTanh, 1>},
+        {"greater", 2, O::template run<typename O::Greater, 2>},
+        {"greater_equal", 2, O::template run<typename O::GreaterEqual, 2>},
+        {"hard_sigmoid", 1, O::template run<typename O::HardSigmoid, 1>},
+        {"hard_swish", 1, O::template run<typename O::HardSwish, 1>},
+        {"identity", 1, O::template run<typename O::Identity, 1>},
+        {"is_nan", 1, O::template run<typename O::IsNan, 1>},
+        {"leaky_relu", 1, O::template run<typename O::LeakyRelu, 1>},
+        {"less", 2, O::template run<typename O::Less, 2>},
+        {"less_equal", 2, O::template run<typename O::LessEqual, 2>},
+        {"log", 1, O::template run<typename O::Logarithm, 1>},
+        {"logical_and", 2, O::template run<typename O::And, 2>},
+        {"logical_not", 1, O::template run<typename O::Not, 1>},
+        {"logical_or", 2, O::template run<typename O::Or, 2>},
+        {"logical_xor", 2, O::template run<typename O::Xor, 2>},
+        {"maximum", 2, O::template run<typename O::Maximum, 2>},
+        {"minimum", 2, O::template run<typename O::Minimum, 2>},
+        {"mish", 1, O::template run<typename O::Mish, 1>},
+        {"mul", 2, O::template run<typename O::Multiply, 2>},
+        {"neg", 1, O::template run<typename O::Negative, 1>},
+        {"pow", 2, run_pow},
+        {"power", 1, run_power},
+        {"prelu", 2, O::template run<typename O::Rectified, 2>},
+        {"reciprocal", 1, O::template run<typename O::Reciprocal, 1>},
+        {"relu", 1, O::template run<typename O::Relu, 1>},
+        {"round", 1, run_round},
+        {"selu", 1, O::template run<typename O::Selu, 1>},
+        {"shrink", 1, O::template run<typename O::Shrink, 1>},
+        {"sigmoid", 1, O::template run<typename O::Logistic, 1>},
+        {"sign", 1, O::template run<typename O::Sign, 1>},
+        {"softplus", 1, O::template run<typename O::Softplus, 1>},
+        {"sqrt", 1, run_sqrt},
+        {"sub", 2, O::template run<typename O::Subtract, 2>},
+        {"swish", 1, O::template run<typename O::Swish, 1>},
+        {"tanh", 1, O::template run<typename O::Tangent, 1>},
+        {"thresholded_relu", 1, O::template run<typename O::ThresholdedRelu, 1>},
+        {"where", 3, O::template run<typename O::Where, 3>},
     };
     for (const auto &entry : kTable) {
         if (same_name(entry.name, name)) return &entry;

@@ -1,4 +1,4 @@
-// Elementwise operators of two operands with any broadcast, in any format without padding.
+// Expressions of elementwise operators with any broadcast, in any format, in one pass over memory.
 #pragma once
 
 #include <cstdint>
@@ -7,21 +7,62 @@
 
 #include "executor/kernel.hpp"
 #include "pointwise/kernels.hpp"
+#include "pointwise/walk.hpp"
 
 namespace stridewise {
 
-// The library's binary operators with operands that are broadcast along inner axes, or along axes
-// of a block, are loops over single elements.
+// One operation of an expression. Operands are numbers: of sources, then of literals, then of the
+// results of earlier steps.
+struct PointwiseStep {
+    std::string name;
+    std::vector<int> operands;
+    float alpha, beta;
+};
+
+// Steps over vectors of elements that stay in the first-level cache: each reads and writes all
+// elements of a part of the tensor before the next one does.
+class Expression {
+  public:
+    static constexpr std::size_t kMostSources = 8, kMostLiterals = 16, kMostSteps = 16;
+
+    // `isa` is one of pointwise_isas(), "" for the best. Throws std::invalid_argument for unknown
+    // operations and operands, and what Walk refuses.
+    Expression(const std::vector<PointwiseStep> &steps, std::vector<float> literals,
+               const MemoryDesc &result, const std::vector<MemoryDesc> &sources,
+               const std::string &isa);
+
+    const std::string &isa() const { return isa_; }
+    // Computes part `part` of `parts`. The result may lie where a source of its format does.
+    void run(const float *const *sources, float *result, int part, int parts) const;
+
+  private:
+    static constexpr std::int64_t kPart = 512;  // elements
+
+    struct Bound {
+        void (*run)(const PointwiseLoop &loop);
+        int operands[3];
+        float alpha, beta;
+    };
+    struct Registers;
+
+    void bind(const std::vector<PointwiseStep> &steps);
+    void run_part(Registers &registers, const float *const *sources, float *result,
+                  std::int64_t begin, std::int64_t count) const;
+
+    std::string isa_;
+    Walk walk_;
+    std::size_t sources_;
+    std::vector<float> literals_;
+    std::vector<Bound> steps_;
+};
+
 class Pointwise : public Kernel {
   public:
-    // `algorithm` is one of add, sub, mul, div, max and min. Operands have the extents of the
-    // result, or 1 where they are broadcast. `isa` is one of pointwise_isas(), "" for the best.
-    // Throws std::invalid_argument where the operation is none of this kind: another dtype, a
-    // format with padding, or blocks that the result does not have.
-    Pointwise(const std::string &algorithm, const MemoryDesc &a, const MemoryDesc &b,
-              const MemoryDesc &result, int threads, const std::string &isa);
+    Pointwise(const std::vector<PointwiseStep> &steps, std::vector<float> literals,
+              const std::vector<MemoryDesc> &sources, const MemoryDesc &result, int threads,
+              const std::string &isa);
 
-    std::string impl() const override { return "pointwise:" + isa_; }
+    std::string impl() const override { return "pointwise:" + expression_.isa(); }
     int threads() const override { return threads_; }
     std::size_t scratchpad_nbytes() const override { return 0; }
     const std::vector<int> &args() const override { return args_; }
@@ -29,27 +70,18 @@ class Pointwise : public Kernel {
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 
   private:
-    // A loop over results; distances in elements.
-    struct Axis {
-        std::int64_t extent, result, a, b;
-    };
-
-    static std::vector<Axis> axes_of(const MemoryDesc &a, const MemoryDesc &b,
-                                     const MemoryDesc &result);
-    void run(std::int64_t first, std::int64_t last, PointwiseRows rows) const;
-
-    MemoryDesc a_, b_, result_;
-    std::string isa_;
-    void (*kernel_)(const PointwiseRows &rows);
+    std::vector<MemoryDesc> sources_;
+    MemoryDesc result_;
+    Expression expression_;
     int threads_;
     std::vector<int> args_;
-    Axis inner_;               // results that follow one another
-    std::vector<Axis> outer_;  // the others, the last one fastest; there is at least one
-    std::int64_t pieces_;      // that each inner row is cut into, where there are few rows
-    std::int64_t units_;       // pieces of all rows
 };
 
+// Throws std::invalid_argument unless all are float32 in known formats.
+void check_pointwise(const std::vector<MemoryDesc> &descs);
 // The instruction sets with kernels that this processor has and the library may use, best first.
 std::vector<std::string> pointwise_isas();
+// That name, or the best of pointwise_isas() for ""; std::invalid_argument where it has no kernels.
+std::string known_isa(const std::string &isa);
 
 }  // namespace stridewise

@@ -224,17 +224,19 @@ class Fold(Kernel):
         """ValueError where ``result`` is not ``source`` with 1 for some extents."""
 
 class Pointwise(Kernel):
-    """An elementwise operator of two float32 operands: add, sub, mul, div, max or min.
+    """An expression of elementwise operators of float32 operands, computed in one pass.
 
-    Operands have the extents of the result, or 1 where they are broadcast. Formats are strides, or
-    blocks of one axis, without padding; the result is dense.
+    A step is the name of an operator of ``stridewise.ops.pointwise``, its operands, alpha and beta.
+    Operands are numbers: of the sources, then of the literals, then of earlier steps. The last step
+    gives the result. Sources have the extents of the result, or 1 where they are broadcast. Formats
+    are strides, or blocks of one axis; the result is dense. Its padding becomes zero.
     """
 
     def __init__(
         self,
-        algorithm: str,
-        src: MemoryDesc,
-        src1: MemoryDesc,
+        steps: Sequence[tuple[str, Sequence[int], float, float]],
+        literals: Sequence[float],
+        sources: Sequence[MemoryDesc],
         dst: MemoryDesc,
         *,
         threads: int,

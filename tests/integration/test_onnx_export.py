@@ -43,6 +43,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 NOT_EXPORTED: dict[str, str] = {
     "cumprod": "CumProd is younger than the opsets that are written",
+    "pointwise": "its steps become nodes of their own",
     "fallback": "a part of another model, which may have another opset",
 }
 """Operators that ONNX has no counterpart for, and why."""

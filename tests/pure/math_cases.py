@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,22 @@ def power(rng: Rng) -> Case:
     constants = {"exponent": np.array(exponent, F32)}
     x = np.abs(image(rng)) + F32(0.1)
     return Case([x], [("Pow", ["x0", "exponent"], {})], {"alpha": exponent}, constants)
+
+
+def pointwise(rng: Rng) -> Case:
+    """An expression with broadcasts, literals, parameters and a choice."""
+    x, y = image(rng, 2), draw(rng, 1, 1)
+    expression = (
+        "mul(x0, x1)", "tanh(t0)", "sub(t1, 0.25)", "greater(t2, x0)", "leaky_relu(x0, 0.5, 0.0)",
+        "where(t3, t4, t2)",
+    )  # fmt: skip
+    nodes: list[tuple[str, Sequence[str], dict[str, Any]]] = [
+        ("Mul", ["x0", "x1"], {}), ("Tanh", ["y0"], {}), ("Sub", ["y1", "quarter"], {}),
+        ("Greater", ["y2", "x0"], {}), ("LeakyRelu", ["x0"], {"alpha": 0.5}),
+        ("Where", ["y3", "y4", "y2"], {}),
+    ]  # fmt: skip
+    constants = {"quarter": np.array(0.25, F32)}
+    return Case([x, y], nodes, {"expression": expression}, constants)
 
 
 def where(rng: Rng) -> Case:
@@ -206,6 +222,7 @@ MATH_CASES: dict[str, Make] = {
     "logical_xor": connective("Xor"),
     "mod": mod,
     "pow": pow_,
+    "pointwise": pointwise,
     "power": power,
     "reduce_l1": reduction("ReduceL1"),
     "reduce_l2": reduction("ReduceL2"),

@@ -163,6 +163,17 @@ def _sink_transposes() -> Graph:
     return b.build([mean, b.op("reshape", [y], {"shape": (1, 96)})])
 
 
+def _fuse_pointwise() -> Graph:
+    b, x = net(1, 4, 3, 3)
+    y = b.input("y", (1, 4, 1, 1))
+    gate = b.op("sigmoid", [y], name="gate")
+    scaled = b.op("mul", [x, gate])
+    z = b.op("add", [b.op("mul", [b.op("relu", [scaled]), b.const(0.5, shape=())]), x], name="sum")
+    below = b.op("less", [z, b.const(1, 2, 3, 4, shape=(4, 1, 1))])
+    chosen = b.op("where", [below, b.op("clip", [z], {"beta": 6.0}), x], name="chosen")
+    return b.build([chosen, b.op("tanh", [b.op("neg", [scaled])], name="tanh")])
+
+
 GOLDEN = {
     "fold_constants": _fold_constants,
     "remove_no_ops": _remove_no_ops,
@@ -175,6 +186,7 @@ GOLDEN = {
     "fold_scale": _fold_scale,
     "fold_pad": _fold_pad,
     "fuse_post_ops": _fuse_post_ops,
+    "fuse_pointwise": _fuse_pointwise,
     "remove_dead": _remove_dead,
 }
 

@@ -21,6 +21,7 @@ from stridewise.targets.onednn.target import onednn_cpu
 from .index_graphs import INDEX_GRAPHS
 from .net import Net
 from .norm_graphs import NORM_CASES
+from .pointwise_graphs import POINTWISE_CASES
 
 __all__ = ["CASES", "KINDS", "Net", "error", "forced_plan", "inputs_of"]
 
@@ -518,6 +519,7 @@ CASES: dict[str, Callable[[], Graph]] = {
     "pools_3d": lambda: _pools(1, 24, 4, 5, 4),
     "norms": _norms,
     **NORM_CASES,
+    **POINTWISE_CASES,
     "products": _products,
     "reductions_2d": lambda: _reductions(3, 17, 4, 5),
     "reductions_1d": lambda: _reductions(1, 24, 5),

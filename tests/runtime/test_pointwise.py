@@ -1,4 +1,4 @@
-"""Elementwise operators of two operands by kernels of our own: any broadcast, any format."""
+"""Expressions of elementwise operators by kernels of our own: any broadcast, any format."""
 
 from __future__ import annotations
 
@@ -10,14 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stridewise.graph import Node
+from stridewise.ops import OPS, evaluate
+from stridewise.ops.pointwise import OPERANDS, parse_expression
 from stridewise.runtime.binding.library import load_core
+from stridewise.runtime.binding.primitives import numbered
 
 core = load_core()
-ALGORITHMS = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide,
-    "max": np.maximum, "min": np.minimum,
+ISAS = core.pointwise_isas()
+EXACT = ("add", "sub", "mul", "div", "maximum", "minimum", "where", "less", "equal")
+INPUTS, OUTPUTS = 2, 3
+PARAMETERS = {
+    "leaky_relu": (0.1, 0.0), "clip": (-0.5, 0.75), "hard_sigmoid": (0.2, 0.5),
+    "hard_swish": (1 / 6, 0.5), "thresholded_relu": (0.4, 0.0), "shrink": (0.5, 0.25),
+    "selu": (1.67, 1.05), "celu": (0.8, 0.0), "swish": (1.25, 0.0), "elu": (0.7, 0.0),
+    "power": (1.7, 0.0),
 }  # fmt: skip
-ARENA, INPUTS, OUTPUTS = 0, 2, 3
 
 
 def strides_of(shape: tuple[int, ...], order: tuple[int, ...]) -> list[int]:
@@ -34,93 +42,209 @@ def stored(array: np.ndarray, order: tuple[int, ...]) -> tuple[Any, np.ndarray]:
     return desc, np.ascontiguousarray(array.transpose(order))
 
 
+def blocked(array: np.ndarray, block: int) -> tuple[Any, np.ndarray]:
+    """Return the description of images in blocks of channels, and their bytes with zeros."""
+    n, c, h, w = array.shape
+    padded = np.zeros((n, -(-c // block) * block, h, w), np.float32)
+    padded[:, :c] = array
+    bytes_ = padded.reshape(n, -1, block, h, w).transpose(0, 1, 3, 4, 2)
+    return core.MemoryDesc(array.shape, "f32", f"aBcd{block}b"), np.ascontiguousarray(bytes_)
+
+
+def kernel_of(
+    expression: tuple[str, ...], sources: list[Any], dst: Any, threads: int, isa: str
+) -> Any:
+    steps, literals = numbered(parse_expression(expression, len(sources)), len(sources))
+    return core.Pointwise(steps, literals, sources, dst, threads=threads, isa=isa)
+
+
 def run(kernel: Any, arrays: list[np.ndarray], result: np.ndarray, threads: int) -> None:
     """Run a kernel over memory full of NaN."""
     program = core.Program(0, [], [a.nbytes for a in arrays], [result.nbytes], threads)
     args = [
-        (core.ARG_SRC, kernel.arg_desc(core.ARG_SRC), INPUTS, 0, 0),
-        (core.ARG_SRC_1, kernel.arg_desc(core.ARG_SRC_1), INPUTS, 1, 0),
-        (core.ARG_DST, kernel.arg_desc(core.ARG_DST), OUTPUTS, 0, 0),
+        (arg, kernel.arg_desc(arg), INPUTS, number, 0)
+        for number, arg in enumerate(core.ARG_MULTIPLE_SRC + i for i in range(len(arrays)))
     ]
-    program.add_primitive(kernel, args)
+    program.add_primitive(
+        kernel, [*args, (core.ARG_DST, kernel.arg_desc(core.ARG_DST), OUTPUTS, 0, 0)]
+    )
     program.freeze()
     result.fill(np.nan)
     program.run(arrays, [result])
 
 
+def computed(expression: tuple[str, ...], arrays: list[np.ndarray], isa: str) -> np.ndarray:
+    """Return an expression of arrays of one shape, by the kernels of an instruction set."""
+    descs = [stored(np.atleast_1d(array), tuple(range(array.ndim))) for array in arrays]
+    desc, result = stored(np.empty_like(arrays[0]), tuple(range(arrays[0].ndim)))
+    run(
+        kernel_of(expression, [d for d, _ in descs], desc, 1, isa), [b for _, b in descs], result, 1
+    )
+    return result
+
+
 @st.composite
-def cases(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+def cases(draw: Any) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
+    """Return the shapes of up to three operands that broadcast, and that of the result."""
     rank = draw(st.integers(1, 5))
-    shape = tuple(draw(st.sampled_from([1, 2, 3, 7, 16, 33])) for _ in range(rank))
-    operands = []
-    for _ in range(2):
-        kept = [draw(st.booleans()) for _ in shape]
-        operands.append(tuple(n if keep else 1 for n, keep in zip(shape, kept, strict=True)))
-    result = tuple(np.broadcast_shapes(*operands))
-    return operands[0], operands[1], result
+    result = tuple(draw(st.sampled_from([1, 2, 3, 5, 17])) for _ in range(rank))
+    operands = [tuple(draw(st.sampled_from([1, extent])) for extent in result) for _ in range(2)]
+    return [*operands, result], result
 
 
 @given(
     shapes=cases(),
-    algorithm=st.sampled_from(sorted(ALGORITHMS)),
-    isa=st.sampled_from(core.pointwise_isas()),
+    op=st.sampled_from(EXACT),
+    isa=st.sampled_from(ISAS),
     threads=st.integers(1, 4),
     data=st.data(),
 )
 def test_every_broadcast_in_every_order_is_that_of_numpy(
-    shapes: tuple[tuple[int, ...], ...], algorithm: str, isa: str, threads: int, data: Any
+    shapes: tuple[list[tuple[int, ...]], tuple[int, ...]],
+    op: str,
+    isa: str,
+    threads: int,
+    data: Any,
 ) -> None:
     rng = np.random.default_rng(0)
-    first, second, shape = shapes
-    a, b = (rng.uniform(0.5, 2, s).astype(np.float32) for s in (first, second))
+    operands, shape = shapes
+    count = OPERANDS[op]
+    # The last operand of the result's shape makes sure that it has that one.
+    expression = (f"{op}({', '.join(f'x{i}' for i in range(count))})", "add(t0, x2)")
+    arrays = [rng.integers(-2, 3, s).astype(np.float32) for s in operands]
     orders = list(permutations(range(len(shape))))
-    desc_a, bytes_a = stored(a, data.draw(st.sampled_from(orders)))
-    desc_b, bytes_b = stored(b, data.draw(st.sampled_from(orders)))
+    described = [stored(array, data.draw(st.sampled_from(orders))) for array in arrays]
     order = data.draw(st.sampled_from(orders))
-    wanted = ALGORITHMS[algorithm](a, b)
     desc, result = stored(np.empty(shape, np.float32), order)
-    kernel = core.Pointwise(algorithm, desc_a, desc_b, desc, threads=threads, isa=isa)
+    kernel = kernel_of(expression, [d for d, _ in described], desc, threads, isa)
     assert kernel.impl == f"pointwise:{isa}"
-    run(kernel, [bytes_a, bytes_b], result, threads)
+    run(kernel, [bytes_ for _, bytes_ in described], result, threads)
+    x = [arrays[0] != 0, *arrays[1:]] if op == "where" else arrays
+    with np.errstate(all="ignore"):
+        (first,) = OPS[op].evaluate(Node("y", op, ("a",) * count, ("y",)), x[:count])
+        wanted = first.astype(np.float32) + arrays[2]
     np.testing.assert_array_equal(result, wanted.transpose(order))
 
 
-@pytest.mark.parametrize("isa", core.pointwise_isas())
-@pytest.mark.parametrize("block", [8, 16])
-@pytest.mark.parametrize("second", [(2, 32, 1, 1), (1, 32, 1, 1), (2, 1, 5, 3), (1, 1, 1, 3)])
-@pytest.mark.parametrize("blocked", [True, False])
-def test_blocks_of_channels(blocked: bool, second: tuple[int, ...], block: int, isa: str) -> None:
+@given(
+    channels=st.sampled_from([1, 3, 8, 16, 20, 33]),
+    size=st.sampled_from([(1, 1), (5, 3), (1, 40)]),
+    block=st.sampled_from([8, 16]),
+    shapes=st.lists(st.tuples(*[st.booleans()] * 4), min_size=1, max_size=3),
+    plain=st.booleans(),
+    isa=st.sampled_from(ISAS),
+    threads=st.integers(1, 3),
+)
+def test_blocks_of_channels_with_padding(
+    channels: int,
+    size: tuple[int, int],
+    block: int,
+    shapes: list[tuple[bool, ...]],
+    plain: bool,
+    isa: str,
+    threads: int,
+) -> None:
     rng = np.random.default_rng(0)
-    a = rng.standard_normal((2, 32, 5, 3)).astype(np.float32)
-    b = rng.standard_normal(second).astype(np.float32)
-    tag = f"aBcd{block}b"
-
-    def in_blocks(array: np.ndarray) -> np.ndarray:
-        n, c, h, w = array.shape
-        if c == 1:  # a block with one channel and zeros
-            array = np.concatenate([array, np.zeros((n, block - 1, h, w), np.float32)], 1)
-            c = block
-        return np.ascontiguousarray(
-            array.reshape(n, c // block, block, h, w).transpose(0, 1, 3, 4, 2)
+    whole = (2, channels, *size)
+    x = rng.standard_normal(whole).astype(np.float32)
+    others = [
+        rng.standard_normal([e if kept else 1 for e, kept in zip(whole, s, strict=True)]).astype(
+            "f"
         )
+        for s in shapes
+    ]
+    expression = tuple(f"sub({f't{i - 1}' if i else 'x0'}, x{i + 1})" for i in range(len(others)))
+    expression = (*expression, f"exp(t{len(others) - 1})")
+    first = blocked(x, block)
+    described = [first, *(stored(o, (0, 1, 2, 3)) if plain else blocked(o, block) for o in others)]
+    result = np.empty_like(first[1])
+    kernel = kernel_of(expression, [d for d, _ in described], first[0], threads, isa)
+    run(kernel, [bytes_ for _, bytes_ in described], result, threads)
+    wanted = x
+    for other in others:
+        wanted = wanted - other
+    # The padding of the exponential would be 1.
+    np.testing.assert_allclose(result, blocked(np.exp(wanted), block)[1], 1e-6)
 
-    result = np.empty_like(in_blocks(a))
-    other = core.MemoryDesc(b.shape, "f32", tag if blocked else "abcd")
-    desc = core.MemoryDesc(a.shape, "f32", tag)
-    kernel = core.Pointwise("sub", desc, other, desc, threads=2, isa=isa)
-    run(kernel, [in_blocks(a), in_blocks(b) if blocked else b], result, 2)
-    np.testing.assert_array_equal(result, in_blocks(a - b))
+
+def inputs_of(op: str) -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    special = np.array([np.nan, np.inf, -np.inf, 0, -0.0, 1, -1, 1e-30, -1e-30, 1e30, 88, -88, 710])
+    if OPERANDS[op] == 1:
+        return [np.concatenate([special, rng.standard_normal(400) * 4]).astype(np.float32)]
+    pairs = np.stack(np.meshgrid(special, special)).reshape(2, -1)
+    drawn = rng.standard_normal((2, 300)) * 3
+    a, b = np.concatenate([pairs, drawn], 1).astype(np.float32)
+    return [a, b] if OPERANDS[op] == 2 else [(a > 0).astype(np.float32), a, b]
 
 
-@pytest.mark.parametrize("isa", core.pointwise_isas())
-def test_nan_of_either_operand_is_the_result(isa: str) -> None:
-    values = np.array([np.nan, 1, -np.inf, np.inf, 0], np.float32)
-    a, b = (np.ascontiguousarray(x) for x in np.broadcast_arrays(values[:, None], values[None]))
-    for algorithm in ("max", "min"):
-        desc, result = stored(np.empty_like(a), (0, 1))
-        kernel = core.Pointwise(algorithm, desc, desc, desc, threads=1, isa=isa)
-        run(kernel, [a, b], result, 1)
-        np.testing.assert_array_equal(result, ALGORITHMS[algorithm](a, b))
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("op", sorted(OPERANDS))
+def test_every_operator_is_its_reference_also_for_nan_and_infinity(op: str, isa: str) -> None:
+    arrays = inputs_of(op)
+    parameters = PARAMETERS.get(op)
+    operands = ", ".join(f"x{index}" for index in range(len(arrays)))
+    given_ = f", {parameters[0]}, {parameters[1]}" if parameters else ""
+    if op.startswith("logical"):
+        arrays = [(array > 0).astype(np.float32) for array in arrays]
+    found = computed((f"{op}({operands}{given_})",), arrays, isa)
+    if op.startswith("logical"):
+        arrays = [array != 0 for array in arrays]
+    if op == "where":
+        arrays[0] = arrays[0] != 0
+    attrs = (("alpha", parameters[0]), ("beta", parameters[1])) if parameters else ()
+    node = Node("y", op, tuple("abc"[: len(arrays)]), ("y",), attrs)
+    with np.errstate(all="ignore"):
+        exact = [a.astype(np.float64) if a.dtype == np.float32 else a for a in arrays]
+        (wanted,) = evaluate(node, exact)
+        wanted = wanted.astype(np.float32)
+    # Functions that cancel, such as GELU, are as exact as the reference in float32.
+    np.testing.assert_allclose(found, wanted, rtol=3e-6, atol=1e-6)
+    assert (np.isnan(found) == np.isnan(wanted)).all()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_exponentials_and_logarithms_are_exact_to_the_last_bits(isa: str) -> None:
+    x = np.linspace(-103, 88.7, 20001, dtype=np.float32)
+    exact = np.exp(x.astype(np.float64))
+    found = computed(("exp(x0)",), [x], isa).astype(np.float64)
+    usual = exact > 1e-37
+    assert np.max(np.abs(found / exact - 1)[usual]) < 3e-7
+    assert np.max(np.abs(found - exact)[~usual]) < 2e-44
+    y = np.exp(np.linspace(-100, 88, 20001)).astype(np.float32)
+    exact = np.log(y.astype(np.float64))
+    found = computed(("log(x0)",), [y], isa).astype(np.float64)
+    assert np.max(np.abs(found - exact) / np.maximum(np.abs(exact), 1e-3)) < 3e-7
+
+
+@given(size=st.integers(1, 3000), isa=st.sampled_from(ISAS))
+def test_any_number_of_threads_gives_the_same_bits_in_place(size: int, isa: str) -> None:
+    rng = np.random.default_rng(size)
+    x, y = (rng.standard_normal(size).astype(np.float32) for _ in range(2))
+    expression = ("gelu(x0)", "mul(t0, x1)", "tanh(t1)", "add(t2, x0)", "mul(t3, 1.5)")
+    found: list[bytes] = []
+    for threads in (1, 2, 3, 4):
+        desc, bytes_ = stored(x.copy(), (0,))
+        kernel = kernel_of(expression, [desc, desc], desc, threads, isa)
+        program = core.Program(4 * size, [], [4 * size] * 2, [4 * size], threads)
+        place = core.ARG_MULTIPLE_SRC
+        program.add_copy((0, 0, 0), (INPUTS, 0, 0), 4 * size)
+        program.add_primitive(
+            kernel,
+            [
+                (place, desc, 0, 0, 0),
+                (place + 1, desc, INPUTS, 1, 0),
+                (core.ARG_DST, desc, 0, 0, 0),
+            ],
+        )
+        program.add_copy((OUTPUTS, 0, 0), (0, 0, 0), 4 * size)
+        program.freeze()
+        result = np.full(size, np.nan, np.float32)
+        program.run([bytes_, y], [result])
+        found.append(result.tobytes())
+    assert len(set(found)) == 1
+    wanted = computed(expression, [x, y], isa)
+    assert found[0] == wanted.tobytes()
 
 
 @pytest.mark.parametrize(
@@ -129,7 +253,6 @@ def test_nan_of_either_operand_is_the_result(isa: str) -> None:
         ((("f32", (2, 3), "ab"), ("f32", (2, 2), "ab"), ("f32", (2, 3), "ab")),
          "an extent of 1 or 3, got 2"),
         ((("f32", (2, 3), "ab"), ("f32", (3,), "a"), ("f32", (2, 3), "ab")), "different ranks"),
-        ((("f32", (1, 20, 2, 2), "aBcd16b"),) * 3, "a format without padding"),
         ((("f32", (1, 32, 2, 2), "aBcd8b"), ("f32", (1, 32, 1, 1), "abcd"),
           ("f32", (1, 32, 2, 2), "aBcd16b")), "the blocks of the result, or none"),
         ((("bf16", (2, 3), "ab"),) * 3, "expected float32 in a known format"),
@@ -137,11 +260,22 @@ def test_nan_of_either_operand_is_the_result(isa: str) -> None:
     ],
 )  # fmt: skip
 def test_what_is_refused(operands: Any, reason: str) -> None:
-    descs = [core.MemoryDesc(dims, dtype, tag) for dtype, dims, tag in operands]
+    *sources, dst = (core.MemoryDesc(dims, dtype, tag) for dtype, dims, tag in operands)
     with pytest.raises(ValueError, match=reason):
-        core.Pointwise("add", *descs, threads=1)
-    plain = core.MemoryDesc((2, 3), "f32", "ab")
-    with pytest.raises(ValueError, match="there is no algorithm pow"):
-        core.Pointwise("pow", plain, plain, plain, threads=1)
-    with pytest.raises(ValueError, match="there are no sse kernels here"):
-        core.Pointwise("add", plain, plain, plain, threads=1, isa="sse")
+        kernel_of(("add(x0, x1)",), sources, dst, 1, "")
+
+
+@pytest.mark.parametrize(
+    ("steps", "isa", "reason"),
+    [
+        ([("mod", [0, 0], 0.0, 0.0)], "", "there is no operation mod"),
+        ([("add", [0], 0.0, 0.0)], "", "expected 2 operands of add, got 1"),
+        ([("add", [0, 1], 0.0, 0.0)], "", "an operand below 1 of add, got 1"),
+        ([], "", "expected 1 to 16 steps"),
+        ([("add", [0, 0], 0.0, 0.0)], "sse", "there are no sse kernels here"),
+    ],
+)
+def test_steps_that_are_refused(steps: Any, isa: str, reason: str) -> None:
+    desc = core.MemoryDesc((2, 3), "f32", "ab")
+    with pytest.raises(ValueError, match=reason):
+        core.Pointwise(steps, [], [desc], desc, threads=1, isa=isa)

@@ -19,9 +19,11 @@ class Ability:
         dtypes: element types that kernels compute in.
         post_ops: returns the operators that kernels of a node take as its next post-op.
         resamples: returns whether a kernel computes a ``resize`` of a tensor of this shape.
+        steps: operators that kernels of a ``pointwise`` expression take as its steps.
     """
 
     library: str
     dtypes: frozenset[str]
     post_ops: Callable[[Node], frozenset[str]]
     resamples: Callable[[Node, tuple[int, ...]], bool]
+    steps: frozenset[str] = frozenset()

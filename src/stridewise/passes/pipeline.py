@@ -18,6 +18,7 @@ from stridewise.passes.ability import Ability
 from stridewise.passes.fold_constants import fold_constants
 from stridewise.passes.fold_pad import fold_pad
 from stridewise.passes.fold_scale import fold_scale
+from stridewise.passes.fuse_pointwise import fuse_pointwise
 from stridewise.passes.fuse_post_ops import fuse_post_ops
 from stridewise.passes.recognize_activations import recognize_activations
 from stridewise.passes.recognize_norms import recognize_norms
@@ -47,6 +48,7 @@ def passes_for(ability: Ability) -> tuple[tuple[str, Pass], ...]:
         ("fold_scale", fold_scale),
         ("fold_pad", fold_pad),
         ("fuse_post_ops", partial(fuse_post_ops, ability=ability)),
+        ("fuse_pointwise", partial(fuse_pointwise, ability=ability)),
         ("remove_dead", remove_dead),
     )
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError, describe
+from stridewise.ops.pointwise import Step, parse_expression
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.reorders import is_own, reorder_kernel
 from stridewise.targets.cost import is_reference
@@ -18,9 +19,18 @@ from stridewise.targets.kernels import KernelSpec, MemorySpec
 if TYPE_CHECKING:
     from stridewise import _core
 
-__all__ = ["Factory", "create", "implementations", "pack_into", "packs_itself", "role_argument"]
+__all__ = [
+    "Factory",
+    "create",
+    "implementations",
+    "numbered",
+    "pack_into",
+    "packs_itself",
+    "role_argument",
+]
 
 Factory = Callable[["_Spec"], "_core.PrimitiveDesc"]
+_Step = tuple[str, list[int], float, float]
 
 _MOST_KEPT = 1024
 """Primitives that are kept, as many as the library itself would keep."""
@@ -78,6 +88,9 @@ class _Spec:
 
     def text(self, key: str) -> str:
         return str(self._params[key])
+
+    def strings(self, key: str) -> tuple[str, ...]:
+        return cast("tuple[str, ...]", self._params[key])
 
     def post_ops(self) -> list[_core.PostOp]:
         found: list[_core.PostOp] = []
@@ -221,10 +234,25 @@ def _depthwise(s: _Spec) -> _core.Depthwise:
     )  # fmt: skip
 
 
+def numbered(expression: tuple[Step, ...], sources: int) -> tuple[list[_Step], list[float]]:
+    """Return steps whose operands are numbers: of sources, literals and steps; and the literals."""
+    operands = [item for step in expression for item in step.operands]
+    literals = sorted({float(item) for item in operands if not isinstance(item, str)})
+    numbers: dict[str | float, int] = {f"x{index}": index for index in range(sources)}
+    numbers |= {literal: sources + index for index, literal in enumerate(literals)}
+    numbers |= {f"t{index}": len(numbers) + index for index in range(len(expression))}
+    renamed = [
+        (step.op, [numbers[item] for item in step.operands], step.alpha, step.beta)
+        for step in expression
+    ]
+    return renamed, literals
+
+
 def _pointwise(s: _Spec) -> _core.Pointwise:
-    return s.core.Pointwise(
-        s.text("algorithm"), s.memory("src"), s.memory("src1"), s.memory("dst"), threads=s.threads
-    )
+    sources = [s.describe(memory) for role, memory in s.spec.memories if role != "dst"]
+    expression = parse_expression(s.strings("expression"), len(sources))
+    steps, literals = numbered(expression, len(sources))
+    return s.core.Pointwise(steps, literals, sources, s.memory("dst"), threads=s.threads)
 
 
 KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
@@ -251,12 +279,16 @@ _ROLES = {
 }
 
 
+_NUMBERED = frozenset({"concat", "pointwise"})
+"""Kinds of kernel with any number of sources."""
+
+
 def role_argument(kind: str, role: str) -> int:
     """Return the library's number for a role of a primitive kind."""
     core = load_core()
     if role.startswith("post"):
         return core.post_op_arg(int(role.removeprefix("post")))
-    if kind == "concat" and role != "dst":
+    if kind in _NUMBERED and role != "dst":
         return core.ARG_MULTIPLE_SRC + int(role.removeprefix("src"))
     number: int = getattr(core, _ROLES[role])
     return number

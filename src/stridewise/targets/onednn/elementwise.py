@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import prod
 
-from stridewise.formats import Format
-from stridewise.graph import Refusal, Value
-from stridewise.ops.geometry import canonical_shape, row_major, user_format
+from stridewise.graph import Refusal
+from stridewise.ops.geometry import canonical_shape
 from stridewise.targets.kernels import (
     Alias,
     Arg,
@@ -16,69 +15,17 @@ from stridewise.targets.kernels import (
     KernelOption,
     KernelSpec,
     MemorySpec,
-    input_of,
     output_of,
 )
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
-from stridewise.targets.onednn.memory import memory_of, plain_memory
+from stridewise.targets.onednn.memory import memory_of
+from stridewise.targets.onednn.pointwise import bind, pointwise_options, result_formats
 from stridewise.targets.onednn.post_ops import BINARY_ALGORITHMS
 
 __all__ = ["FAMILY"]
 
 
 _COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
-
-
-def _aligned(operand: Value, result: Value) -> tuple[int, ...]:
-    """Return the operand's shape with leading ones, in the user's order of the result."""
-    return (1,) * (len(result.shape) - len(operand.shape)) + operand.shape
-
-
-def _permutation(result: Value, fmt: Format) -> tuple[int, ...]:
-    """Return the positions of ``fmt``'s axes in the user's order of the result."""
-    if result.origin is None:
-        return tuple(range(fmt.rank))
-    return tuple(result.origin.order.index(axis) for axis in fmt.axes)
-
-
-def _bind(
-    context: KernelContext, role: str, index: int, kind: str, fmt: Format
-) -> tuple[MemorySpec, Arg, Format | None] | None:
-    """Describe operand ``index`` beside a result stored in ``fmt``; None where it cannot be."""
-    operand = context.value(context.node.inputs[index])
-    result = context.value(context.node.outputs[0])
-    order = _permutation(result, fmt)
-    aligned = _aligned(operand, result)
-    dims = tuple(aligned[position] for position in order)
-    arg = Arg(role, input_of(index))
-    if context.is_constant(operand.name):
-        # A lone channel row takes the blocked tag too: oneDNN is fast only then.
-        memory = memory_of(fmt, dims) if prod(dims) > 1 else plain_memory(dims)
-        return memory, Arg(role, input_of(index), reshape=aligned, permute=order), None
-    if operand.origin == result.origin and len(operand.shape) == len(result.shape):
-        stored = context.formats(operand.name).get(kind)
-        if kind == "user":
-            stored = user_format(operand)
-        if stored is None:
-            return None
-        return memory_of(stored, canonical_shape(operand, stored)), arg, stored
-    strides = row_major(aligned)
-    memory = MemorySpec(dims, strides=tuple(strides[position] for position in order))
-    return memory, arg, user_format(operand)
-
-
-def _result_formats(context: KernelContext) -> Iterator[tuple[str, Format]]:
-    result = context.value(context.node.outputs[0])
-    same_rank = [
-        value
-        for value in map(context.value, context.node.inputs)
-        if len(value.shape) == len(result.shape) and not context.is_constant(value.name)
-    ]
-    if all(value.origin == result.origin for value in same_rank):
-        yield from context.formats(result.name).items()
-    else:
-        # The operands' axes disagree: only the user's own order means the same to both.
-        yield "user", user_format(result)
 
 
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
@@ -92,36 +39,31 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     if node.op in _COMMUTATIVE and context.value(node.inputs[0]).shape != result.shape:
         # oneDNN broadcasts its second operand fast and its first one slowly.
         first, second = 1, 0
-    for kind, fmt in _result_formats(context):
-        left = _bind(context, "src", first, kind, fmt)
-        right = _bind(context, "src1", second, kind, fmt)
+    for kind, fmt in result_formats(context):
+        left = bind(context, "src", first, kind, fmt)
+        right = bind(context, "src1", second, kind, fmt)
         if left is None or right is None:
             continue
         dst = memory_of(fmt, canonical_shape(result, fmt))
         memories = (("src", left[0]), ("src1", right[0]), ("dst", dst))
         formats = (left[2], right[2]) if first == 0 else (right[2], left[2])
         reuse = left[2] == fmt and context.value(node.inputs[first]).shape == result.shape
-        for primitive in ("binary", "pointwise") if _is_own(memories, fmt) else ("binary",):
-            spec = KernelSpec(
-                primitive,
-                memories,
-                (("algorithm", BINARY_ALGORITHMS[node.op]),),
-                flops=float(prod(result.shape)),
-            )
-            yield KernelOption(
-                f"elementwise, {kind}" if primitive == "binary" else f"pointwise, {kind}",
-                formats,
-                (fmt,),
-                (Call(spec, (left[1], right[1], Arg("dst", output_of()))),),
-                (Alias(first, 0, 0, "in place"),) if reuse else (),
-            )
-
-
-def _is_own(memories: tuple[tuple[str, MemorySpec], ...], fmt: Format) -> bool:
-    """Return whether the core's own kernels are offered: with broadcasts, and without padding."""
-    (_, first), (_, second), (_, dst) = memories
-    is_padded = any(dst.dims[fmt.axes.index(block.axis)] % block.size for block in fmt.blocks)
-    return not is_padded and (first.dims != dst.dims or second.dims != dst.dims)
+        spec = KernelSpec(
+            "binary",
+            memories,
+            (("algorithm", BINARY_ALGORITHMS[node.op]),),
+            flops=float(prod(result.shape)),
+        )
+        yield KernelOption(
+            f"elementwise, {kind}",
+            formats,
+            (fmt,),
+            (Call(spec, (left[1], right[1], Arg("dst", output_of()))),),
+            (Alias(first, 0, 0, "in place"),) if reuse else (),
+        )
+    if any(context.value(name).shape != result.shape for name in node.inputs):
+        # The library broadcasts only some operands with more than loops over single elements.
+        yield from pointwise_options(context)
 
 
 def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
@@ -147,5 +89,5 @@ def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
 
 FAMILY = Family(
     {op: Offer(_kernels) for op in BINARY_ALGORITHMS},
-    {"binary": KernelKind(is_naive=_is_naive), "pointwise": KernelKind()},
+    {"binary": KernelKind(is_naive=_is_naive)},
 )

@@ -9,6 +9,7 @@ from functools import cache
 from stridewise.formats import Block, Format, nd
 from stridewise.graph import Refusal, Value
 from stridewise.ops.geometry import user_format
+from stridewise.ops.pointwise import OPERANDS
 from stridewise.passes.ability import Ability
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.targets.machine import Machine
@@ -19,7 +20,7 @@ from stridewise.targets.target import Accuracy
 
 __all__ = ["ABILITY", "FormatKind", "LibraryTarget", "onednn_cpu"]
 
-ABILITY = Ability("oneDNN", frozenset({"float32"}), post_ops, is_resampling)
+ABILITY = Ability("oneDNN", frozenset({"float32"}), post_ops, is_resampling, frozenset(OPERANDS))
 """What the kernels can do, as far as passes depend on it."""
 
 

@@ -13,8 +13,9 @@ from math import prod
 
 from stridewise.errors import FormatError
 from stridewise.formats import Format, Parameters, algebra, parse, spell
-from stridewise.graph import Refusal, Value
+from stridewise.graph import Node, Refusal, Value
 from stridewise.ops.geometry import canonical_shape, user_format
+from stridewise.ops.pointwise import steps
 from stridewise.targets.cost import KernelCost, Progress
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec, MemorySpec
 from stridewise.targets.machine import Machine
@@ -157,7 +158,7 @@ class TableTarget:
         found = list(self._views(context))
         seen = {(option.inputs, option.outputs) for option in found}
         yield from found
-        for rule in () if node.op in _ONLY_VIEWS else self.rules.get(node.op, ()):
+        for rule in () if node.op in _ONLY_VIEWS else self._rules(node):
             try:
                 option = fit(self, context, rule)
             except (UnfitError, FormatError) as error:
@@ -168,6 +169,13 @@ class TableTarget:
                 yield option
         if not found:
             yield fit(self, context, self.default)
+
+    def _rules(self, node: Node) -> Iterable[Rule]:
+        """Return the rules of an operator; of an expression, those of all of its steps."""
+        if node.op != "pointwise":
+            return self.rules.get(node.op, ())
+        first, *others = (self.rules.get(step.op, ()) for step in steps(node))
+        return [rule for rule in first if all(rule in other for other in others)]
 
     def _views(self, context: KernelContext) -> Iterator[KernelOption]:
         """Yield what moves no byte: the same bytes under other axes, or part of them."""

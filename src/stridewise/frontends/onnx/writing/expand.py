@@ -1,9 +1,10 @@
-"""Before export: post-ops and data formats are written out as nodes of their own.
+"""Before export: post-ops, expressions and data formats are written out as nodes of their own.
 
-ONNX has neither. A node with post-ops becomes the operator alone, then one node for each post-op.
+ONNX has none of them. A node with post-ops becomes the operator alone, then one node for each
+post-op. An expression becomes one node for each step.
 A node whose images are channels-last becomes a transpose, the operator as ONNX has it, and a
 transpose back. The results are bit for bit the same, because our own reference computes post-ops
-one after another, too. Exporters never see either.
+one after another, too. Exporters see none of these.
 """
 
 from __future__ import annotations
@@ -12,8 +13,13 @@ import dataclasses
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
+
+from stridewise.dtypes import DType
 from stridewise.errors import ModelError, describe
-from stridewise.graph import Attr, Graph, Node, PostOp, TensorType, Value
+from stridewise.graph import Attr, Constant, Graph, Node, PostOp, TensorType, Value
+from stridewise.ops import infer
+from stridewise.ops.pointwise import step_nodes
 
 __all__ = ["Expanded", "expand"]
 
@@ -26,7 +32,7 @@ class Expanded:
     """A graph of nodes that exporters understand.
 
     Attributes:
-        graph: without post-ops and data formats; what was there keeps its names.
+        graph: without post-ops, expressions and data formats; what was there keeps its names.
         owners: for each node that was added, the node that it is a part of.
     """
 
@@ -41,8 +47,35 @@ class _Expansion:
         self.graph = graph
         self.nodes: list[Node] = []
         self.values = dict(graph.values)
+        self.constants = dict(graph.constants)
         self.owners: dict[str, str] = {}
         self._taken = set(graph.values) | {node.name for node in graph.nodes}
+
+    # --- expressions ----------------------------------------------------------------------------
+
+    def expression(self, node: Node) -> None:
+        """Add the steps of an expression as nodes, and its literals as constants."""
+        names = {f"x{index}": name for index, name in enumerate(node.inputs)}
+        types = [self.values[name].type for name in node.inputs]
+        dtype = next(type_.dtype for type_ in types if type_.dtype.name != "bool")
+        *inner, last = step_nodes(node)
+        for step in (*inner, last):
+            for text in step.inputs:
+                if text not in names:
+                    names[text] = self.literal(f"{node.name}/{text}", float(text), dtype)
+            inputs = tuple(names[text] for text in step.inputs)
+            output = node.outputs[0]
+            if step is not last:
+                found = tuple(self.values[name].type for name in inputs)
+                (type_,) = infer(step, found)
+                output = names[step.outputs[0]] = self.value(f"{output}/{step.outputs[0]}", type_)
+            self.part(node, step.op, inputs, output, **dict(step.attrs))
+
+    def literal(self, hint: str, number: float, dtype: DType) -> str:
+        """Define a scalar constant and return its name."""
+        name = self.value(hint, TensorType(dtype, ()))
+        self.constants[name] = Constant(np.array(number, dtype.numpy))
+        return name
 
     def _fresh(self, hint: str) -> str:
         name, number = hint, 0
@@ -70,6 +103,9 @@ class _Expansion:
 
     def node(self, node: Node) -> None:
         """Add a node with all that it is made of."""
+        if node.op == "pointwise":
+            self.expression(node)
+            return
         if not node.post_ops:
             self.host(node)
             return
@@ -136,7 +172,7 @@ class _Expansion:
 
 
 def expand(graph: Graph) -> Expanded:
-    """Return a graph that means the same, without post-ops and data formats.
+    """Return a graph that means the same, without post-ops, expressions and data formats.
 
     Raises:
         ModelError: a node has a data format that is not known.
@@ -145,6 +181,9 @@ def expand(graph: Graph) -> Expanded:
     for node in graph.nodes:
         expansion.node(node)
     expanded = dataclasses.replace(
-        graph, nodes=tuple(expansion.nodes), values=MappingProxyType(expansion.values)
+        graph,
+        nodes=tuple(expansion.nodes),
+        values=MappingProxyType(expansion.values),
+        constants=MappingProxyType(expansion.constants),
     )
     return Expanded(expanded, MappingProxyType(expansion.owners))

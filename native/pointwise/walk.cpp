@@ -1,0 +1,181 @@
+#include "pointwise/walk.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "support/errors.hpp"
+#include "support/images.hpp"
+
+namespace stridewise {
+namespace {
+
+// Axes of a descriptor, and one more for the lanes of a block.
+constexpr std::size_t kMostLoops = DNNL_MAX_NDIMS + 1;
+
+// The elements of one block of an axis, 1 where it has none.
+std::int64_t block_of(const dnnl::memory::desc &desc, int axis) {
+    require(desc.get_inner_nblks() <= 1, "pointwise: expected at most one block");
+    const bool is_blocked = desc.get_inner_nblks() == 1 && desc.get_inner_idxs()[0] == axis;
+    return is_blocked ? desc.get_inner_blks()[0] : 1;
+}
+
+// How far the elements of a block lie apart in an operand, and the blocks themselves.
+struct Strides {
+    std::int64_t block, lane;
+};
+
+Strides strides_of(const MemoryDesc &operand, const MemoryDesc &whole, int axis) {
+    const auto &desc = operand.get();
+    const auto at = static_cast<std::size_t>(axis);
+    const std::int64_t extent = operand.dims()[at], wanted = whole.dims()[at];
+    const std::int64_t own = block_of(desc, axis), block = block_of(whole.get(), axis);
+    require(extent == wanted || extent == 1, "pointwise: expected an extent of 1 or " +
+                                                 std::to_string(wanted) + ", got " +
+                                                 std::to_string(extent));
+    if (extent == 1 && (wanted > 1 || own != block)) return {0, 0};
+    require(own == 1 || own == block, "pointwise: expected the blocks of the result, or none");
+    const std::int64_t stride = desc.get_strides()[at];
+    return own == block && block > 1 ? Strides{stride, 1} : Strides{stride * block, stride};
+}
+
+}  // namespace
+
+std::int64_t Walk::valid_lanes(const MemoryDesc &whole) {
+    const auto &desc = whole.get();
+    if (desc.get_inner_nblks() == 0) return 0;
+    const std::int64_t extent = whole.dims()[static_cast<std::size_t>(desc.get_inner_idxs()[0])];
+    return extent % desc.get_inner_blks()[0];
+}
+
+std::vector<Walk::Loop> Walk::loops_of(const MemoryDesc &whole,
+                                       const std::vector<MemoryDesc> &operands) {
+    std::vector<Loop> loops;
+    for (int axis = 0; axis < whole.ndims(); ++axis) {
+        const std::int64_t extent = whole.dims()[static_cast<std::size_t>(axis)];
+        const std::int64_t block = block_of(whole.get(), axis);
+        const Strides own = strides_of(whole, whole, axis);
+        Loop outer{ceil_div(extent, block), own.block, {}, axis, block > 1, false};
+        Loop inner{block, own.lane, {}, axis, false, true};
+        for (const auto &operand : operands) {
+            require(operand.ndims() == whole.ndims(),
+                    "pointwise: operands and result have different ranks");
+            const Strides found = strides_of(operand, whole, axis);
+            outer.operands.push_back(found.block);
+            inner.operands.push_back(found.lane);
+        }
+        if (outer.extent > 1) loops.push_back(std::move(outer));
+        if (inner.extent > 1) loops.push_back(std::move(inner));
+    }
+    std::stable_sort(loops.begin(), loops.end(),
+                     [](const Loop &x, const Loop &y) { return x.stride > y.stride; });
+    return loops;
+}
+
+Walk::Walk(const MemoryDesc &whole, const std::vector<MemoryDesc> &operands)
+    : valid_(valid_lanes(whole)) {
+    bool is_last_block = valid_ > 0;  // where there is a single block, no loop counts blocks
+    for (auto &loop : loops_of(whole, operands)) {
+        const auto follows = [&](const Loop &outer) {
+            if (outer.stride != loop.stride * loop.extent) return false;
+            if (valid_ > 0 && (outer.is_block || loop.is_block || loop.is_lane)) return false;
+            for (std::size_t at = 0; at < operands.size(); ++at) {
+                if (outer.operands[at] != loop.operands[at] * loop.extent) return false;
+            }
+            return true;
+        };
+        if (!loops_.empty() && follows(loops_.back())) {
+            loop.extent *= loops_.back().extent;
+            loops_.back() = std::move(loop);
+        } else {
+            loops_.push_back(std::move(loop));
+        }
+        if (valid_ > 0 && loops_.back().is_block) {
+            block_ = static_cast<int>(loops_.size()) - 1;
+            is_last_block = false;
+        }
+    }
+    if (is_last_block) {
+        const Loop one{1, 0, std::vector<std::int64_t>(operands.size()), 0, true, false};
+        loops_.insert(loops_.begin(), one);
+        block_ = 0;
+    }
+    if (loops_.empty()) {
+        loops_.push_back({1, 1, std::vector<std::int64_t>(operands.size()), 0, false, false});
+    }
+    for (auto loop = loops_.rbegin(); loop != loops_.rend(); ++loop) {
+        require(loop->extent == 1 || loop->stride == size_, "pointwise: expected a dense result");
+        size_ *= loop->extent;
+    }
+}
+
+bool Walk::is_whole(std::size_t operand) const {
+    return std::all_of(loops_.begin(), loops_.end(), [&](const Loop &loop) {
+        return loop.extent == 1 || loop.operands[operand] == loop.stride;
+    });
+}
+
+bool Walk::is_scalar(std::size_t operand) const {
+    return std::all_of(loops_.begin(), loops_.end(),
+                       [&](const Loop &loop) { return loop.operands[operand] == 0; });
+}
+
+template <typename Body>
+void Walk::each_run(std::size_t operand, std::int64_t begin, std::int64_t count,
+                    const Body &body) const {
+    std::array<std::int64_t, kMostLoops + 1> index;
+    const std::size_t last = loops_.size() - 1;
+    std::int64_t offset = 0, rest = begin;
+    for (std::size_t at = loops_.size(); at-- > 0;) {
+        index[at] = rest % loops_[at].extent;
+        rest /= loops_[at].extent;
+        if (at < last) offset += index[at] * loops_[at].operands[operand];
+    }
+    for (std::int64_t done = 0; done < count;) {
+        const std::int64_t first = index[last];
+        const std::int64_t length = std::min(count - done, loops_[last].extent - first);
+        std::int64_t read = length;
+        if (block_ >= 0 && index[static_cast<std::size_t>(block_)] ==
+                               loops_[static_cast<std::size_t>(block_)].extent - 1) {
+            read = std::clamp<std::int64_t>(valid_ - first, 0, length);
+        }
+        body(done, read, length - read, offset + first * loops_[last].operands[operand]);
+        done += length;
+        index[last] = 0;
+        for (std::size_t at = last; at-- > 0;) {
+            offset += loops_[at].operands[operand];
+            if (++index[at] < loops_[at].extent) break;
+            offset -= index[at] * loops_[at].operands[operand];
+            index[at] = 0;
+        }
+    }
+}
+
+void Walk::gather(std::size_t operand, const float *from, std::int64_t begin, std::int64_t count,
+                  float *to) const {
+    const std::int64_t step = loops_.back().operands[operand];
+    each_run(operand, begin, count,
+             [&](std::int64_t at, std::int64_t read, std::int64_t padding, std::int64_t offset) {
+                 const float *source = from + offset;
+                 float *target = to + at;
+                 if (step == 1) {
+                     std::copy_n(source, read, target);
+                 } else if (step == 0) {
+                     if (read > 0) std::fill_n(target, read, *source);
+                 } else {
+                     for (std::int64_t i = 0; i < read; ++i) target[i] = source[i * step];
+                 }
+                 std::fill_n(target + read, padding, 0.0F);
+             });
+}
+
+void Walk::clear_padding(std::int64_t begin, std::int64_t count, float *data) const {
+    if (!is_padded()) return;
+    // Whichever operand: offsets are not needed.
+    each_run(0, begin, count,
+             [&](std::int64_t at, std::int64_t read, std::int64_t padding, std::int64_t) {
+                 std::fill_n(data + at + read, padding, 0.0F);
+             });
+}
+
+}  // namespace stridewise

@@ -1,0 +1,56 @@
+// Where the operands of a dense tensor lie, in the order in which the tensor is stored.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "onednn/memory.hpp"
+
+namespace stridewise {
+
+class Walk {
+  public:
+    // Operands have the extents of `whole`, or 1 where they are broadcast. Formats are strides or
+    // blocks of one axis; operands have the blocks of `whole`, or none. Throws
+    // std::invalid_argument otherwise, and where elements of `whole` leave gaps.
+    Walk(const MemoryDesc &whole, const std::vector<MemoryDesc> &operands);
+
+    // Of all elements that are stored, padding included.
+    std::int64_t size() const { return size_; }
+    bool is_padded() const { return block_ >= 0; }
+    bool is_whole(std::size_t operand) const;   // each element lies where that of the tensor does
+    bool is_scalar(std::size_t operand) const;  // all elements are the same one
+    // Copies the elements of an operand that belong to elements begin, begin + 1, ... as they are
+    // stored; zeros for padding of the tensor, which the operand need not have.
+    void gather(std::size_t operand, const float *from, std::int64_t begin, std::int64_t count,
+                float *to) const;
+    // Sets padding among elements begin, begin + 1, ..., which are stored at `data`, to zero.
+    void clear_padding(std::int64_t begin, std::int64_t count, float *data) const;
+
+    // A loop over the tensor. Distances between elements of the tensor, and of its operands.
+    struct Loop {
+        std::int64_t extent, stride;
+        std::vector<std::int64_t> operands;
+        int axis;       // of the tensor
+        bool is_block;  // counts blocks of that axis
+        bool is_lane;   // counts elements of a block
+    };
+    // All loops of a tensor with extents above 1, outermost first.
+    static std::vector<Loop> loops_of(const MemoryDesc &whole,
+                                      const std::vector<MemoryDesc> &operands);
+    // The elements of the last block of a padded axis, 0 where there is no padding.
+    static std::int64_t valid_lanes(const MemoryDesc &whole);
+
+  private:
+    // Calls body(position, lanes, padding, offset) for each part of the innermost loop.
+    template <typename Body>
+    void each_run(std::size_t operand, std::int64_t begin, std::int64_t count,
+                  const Body &body) const;
+
+    std::vector<Loop> loops_;  // there is at least one
+    std::int64_t size_ = 1;
+    int block_ = -1;          // the loop over the blocks of a padded axis
+    std::int64_t valid_ = 0;  // elements in the last of them
+};
+
+}  // namespace stridewise

@@ -1,0 +1,140 @@
+"""Join elementwise operators into expressions, which need one pass over memory.
+
+It comes after ``fuse_post_ops``: what a convolution applies to its own results is cheaper there.
+Operators of a smaller result than the last one stay apart, because an expression would compute them
+again for each element that they are broadcast to.
+"""
+
+from __future__ import annotations
+
+from math import isnan, prod
+
+from stridewise.graph import Graph, Node, Refusal
+from stridewise.graph.rewrite import Rewriter
+from stridewise.ops import infer
+from stridewise.ops.activation import UNARY, parameters
+from stridewise.ops.pointwise import MOST_INPUTS, MOST_STEPS, Step
+from stridewise.passes.ability import Ability
+
+__all__ = ["fuse_pointwise"]
+
+
+def _literal(rewriter: Rewriter, name: str) -> float | None:
+    """Return a constant of one element as a number, None for all else."""
+    known = rewriter.known(name)
+    if known is None or prod(known.shape) != 1 or known.dtype.name != "float32":
+        return None
+    number = float(known.array.reshape(-1)[0])
+    return None if isnan(number) else number
+
+
+def _inputs(rewriter: Rewriter, group: dict[str, Node]) -> tuple[str, ...]:
+    """Return the values that a group of nodes reads, each once, without literals."""
+    made = {node.outputs[0] for node in group.values()}
+    read = dict.fromkeys(name for node in group.values() for name in node.inputs)
+    return tuple(n for n in read if n not in made and _literal(rewriter, n) is None)
+
+
+def _is_step(rewriter: Rewriter, ability: Ability, node: Node) -> bool:
+    """Return whether an expression can have a node: of values that its kernels compute with."""
+    if node.op not in ability.steps or node.post_ops or not all(node.inputs):
+        return False
+    names = (*node.inputs, *node.outputs)
+    return all(rewriter.value(name).dtype.name in (*ability.dtypes, "bool") for name in names)
+
+
+def _apart(rewriter: Rewriter, group: dict[str, Node], node: Node, last: Node) -> str:
+    """Return why a node that makes an operand stays out of a group, or ""."""
+    result = node.outputs[0]
+    if rewriter.is_output(result):
+        return "its result is an output"
+    if rewriter.value(result).shape != rewriter.value(last.outputs[0]).shape:
+        return f"its result is broadcast in {last.name!r}"
+    if any(reader.name not in group for reader in rewriter.readers(result)):
+        return "other nodes read its result"
+    if len(group) == MOST_STEPS or len(_inputs(rewriter, {**group, node.name: node})) > MOST_INPUTS:
+        return f"{last.name!r} would have more than {MOST_STEPS} steps or {MOST_INPUTS} inputs"
+    return ""
+
+
+def _group(
+    rewriter: Rewriter, ability: Ability, last: Node, refusals: list[Refusal]
+) -> dict[str, Node]:
+    """Return the nodes that one expression with the result of a node can compute."""
+    group = {last.name: last}
+    while True:
+        reasons: dict[str, str] = {}
+        for name in _inputs(rewriter, group):
+            node = rewriter.producer(name)
+            if node is None or not _is_step(rewriter, ability, node):
+                continue
+            reasons[node.name] = _apart(rewriter, group, node, last)
+            if not reasons[node.name]:
+                group[node.name] = node
+                break
+        else:
+            refusals += (Refusal("fuse_pointwise", name, why) for name, why in reasons.items())
+            return group
+
+
+def _expression(rewriter: Rewriter, group: tuple[Node, ...]) -> Node:
+    """Return nodes, in the order in which they can run, as one expression."""
+    last = group[-1]
+    inputs = _inputs(rewriter, {node.name: node for node in group})
+    names: dict[str, str | float] = {name: f"x{index}" for index, name in enumerate(inputs)}
+    texts: list[str] = []
+    for index, node in enumerate(group):
+        operands: list[str | float] = []
+        for name in node.inputs:
+            literal = None if name in names else _literal(rewriter, name)
+            operands.append(names[name] if literal is None else literal)
+        given = parameters(node) if node.op in UNARY else (0.0, 0.0)
+        texts.append(str(Step(node.op, tuple(operands), *given)))
+        names[node.outputs[0]] = f"t{index}"
+    return Node(last.name, "pointwise", inputs, last.outputs, (("expression", tuple(texts)),))
+
+
+def _fits(rewriter: Rewriter, node: Node, ability: Ability) -> bool:
+    """Return whether the kernels take an expression: masks are constants, all else is float32."""
+    types = tuple(rewriter.value(name).type for name in node.inputs)
+    masks = all(
+        rewriter.value(name).dtype.name in ability.dtypes or rewriter.known(name) is not None
+        for name in node.inputs
+    )
+    result = rewriter.value(node.outputs[0]).type
+    computed = any(found.dtype == result.dtype for found in types)
+    return (
+        masks
+        and computed
+        and result.dtype.name in ability.dtypes
+        and infer(node, types) == (result,)
+    )
+
+
+def fuse_pointwise(graph: Graph, ability: Ability) -> tuple[Graph, tuple[Refusal, ...]]:
+    """Return the graph with chains and trees of elementwise operators as expressions."""
+    rewriter = Rewriter(graph)
+    order = {node.name: position for position, node in enumerate(graph.nodes)}
+    refusals: list[Refusal] = []
+    left = dict.fromkeys(node.name for node in reversed(graph.nodes))
+    nodes = {node.name: node for node in graph.nodes}
+    for name in tuple(left):
+        if name not in left or not _is_step(rewriter, ability, nodes[name]):
+            continue
+        against: list[Refusal] = []
+        found = _group(rewriter, ability, nodes[name], against)
+        group = tuple(sorted(found.values(), key=lambda node: order[node.name]))
+        refusals += against
+        if len(group) == 1:
+            continue
+        expression = _expression(rewriter, group)
+        if not _fits(rewriter, expression, ability):
+            reason = "its expression reads or gives values that its kernels do not compute with"
+            refusals.append(Refusal("fuse_pointwise", name, reason))
+            continue
+        for node in group:
+            del left[node.name]
+            if node.name != name:
+                rewriter.remove(node)
+        rewriter.replace(nodes[name], expression)
+    return rewriter.finish(), tuple(refusals)

@@ -1,0 +1,148 @@
+"""Kernels of our own for expressions of elementwise operators, and for single ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import prod
+
+from stridewise.formats import Format
+from stridewise.graph import Node, Refusal, Value
+from stridewise.ops.activation import UNARY, parameters
+from stridewise.ops.geometry import canonical_shape, row_major, user_format
+from stridewise.ops.pointwise import OPERANDS, Step, steps
+from stridewise.targets.kernels import (
+    Alias,
+    Arg,
+    Call,
+    KernelContext,
+    KernelOption,
+    KernelSpec,
+    MemorySpec,
+    input_of,
+    output_of,
+)
+from stridewise.targets.onednn.family import Family, KernelKind, Offer
+from stridewise.targets.onednn.memory import memory_of, plain_memory
+
+__all__ = ["FAMILY", "Bound", "aligned", "bind", "pointwise_options", "result_formats"]
+
+Bound = tuple[MemorySpec, Arg, Format | None]
+"""An operand as a kernel reads it: its memory, where it comes from, the format it must have."""
+
+_SINGLE = ("ceil", "erf", "floor", "pow", "shrink", "sign", "thresholded_relu", "where")
+"""Operators of which the library has none."""
+
+_LIGHT = frozenset({"abs", "add", "clip", "leaky_relu", "maximum", "minimum", "mul", "neg", "relu"})
+_HEAVY_FLOPS = 16.0
+"""What a step takes whose operator is more than one instruction; an estimate."""
+
+
+def aligned(operand: Value, result: Value) -> tuple[int, ...]:
+    """Return the operand's shape with leading ones, in the user's order of the result."""
+    return (1,) * (len(result.shape) - len(operand.shape)) + operand.shape
+
+
+def _permutation(result: Value, fmt: Format) -> tuple[int, ...]:
+    """Return the positions of ``fmt``'s axes in the user's order of the result."""
+    if result.origin is None:
+        return tuple(range(fmt.rank))
+    return tuple(result.origin.order.index(axis) for axis in fmt.axes)
+
+
+def bind(context: KernelContext, role: str, index: int, kind: str, fmt: Format) -> Bound | None:
+    """Describe operand ``index`` beside a result stored in ``fmt``; None where it cannot be."""
+    operand = context.value(context.node.inputs[index])
+    result = context.value(context.node.outputs[0])
+    order = _permutation(result, fmt)
+    shape = aligned(operand, result)
+    dims = tuple(shape[position] for position in order)
+    arg = Arg(role, input_of(index))
+    if context.is_constant(operand.name):
+        # A lone channel row takes the blocked tag too: oneDNN is fast only then.
+        memory = memory_of(fmt, dims) if prod(dims) > 1 else plain_memory(dims)
+        return memory, Arg(role, input_of(index), reshape=shape, permute=order), None
+    if operand.origin == result.origin and len(operand.shape) == len(result.shape):
+        stored = context.formats(operand.name).get(kind)
+        if kind == "user":
+            stored = user_format(operand)
+        if stored is None:
+            return None
+        return memory_of(stored, canonical_shape(operand, stored)), arg, stored
+    strides = row_major(shape)
+    memory = MemorySpec(dims, strides=tuple(strides[position] for position in order))
+    return memory, arg, user_format(operand)
+
+
+def result_formats(context: KernelContext) -> Iterator[tuple[str, Format]]:
+    """Yield the formats that the result may have beside those of the operands, by kind."""
+    result = context.value(context.node.outputs[0])
+    same_rank = [
+        value
+        for value in map(context.value, context.node.inputs)
+        if len(value.shape) == len(result.shape) and not context.is_constant(value.name)
+    ]
+    if all(value.origin == result.origin for value in same_rank):
+        yield from context.formats(result.name).items()
+    else:
+        # The operands' axes disagree: only the user's own order means the same to both.
+        yield "user", user_format(result)
+
+
+def _steps(node: Node) -> tuple[Step, ...]:
+    """Return the steps of a node: of an expression, or the one of a single operator."""
+    if node.op == "pointwise":
+        return steps(node)
+    operands = tuple(f"x{index}" for index in range(OPERANDS[node.op]))
+    return (Step(node.op, operands, *(parameters(node) if node.op in UNARY else (0.0, 0.0))),)
+
+
+def _refused(context: KernelContext) -> Refusal | None:
+    """Return why the kernels do not compute a node: constants may be masks, all else is float32."""
+    node = context.node
+    for name in (*node.inputs, *node.outputs):
+        value = context.value(name)
+        known = ("float32", "bool") if context.is_constant(name) else ("float32",)
+        if value.dtype.name not in known:
+            reason = f"{name!r} is {value.dtype}; the kernels are of float32"
+            return Refusal("onednn-cpu", node.name, reason)
+    return None
+
+
+def pointwise_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    """Yield the ways to compute a node in one pass over memory."""
+    node = context.node
+    refusal = _refused(context)
+    if refusal is not None:
+        yield refusal
+        return
+    result, found = context.value(node.outputs[0]), _steps(node)
+    flops = sum(1.0 if step.op in _LIGHT else _HEAVY_FLOPS for step in found) * prod(result.shape)
+    for kind, fmt in result_formats(context):
+        bound = [
+            bind(context, f"src{index}", index, kind, fmt) for index in range(len(node.inputs))
+        ]
+        operands = [item for item in bound if item is not None]
+        if len(operands) != len(bound):
+            continue
+        dst = memory_of(fmt, canonical_shape(result, fmt))
+        memories = (*((arg.role, memory) for memory, arg, _ in operands), ("dst", dst))
+        spec = KernelSpec(
+            "pointwise", memories, (("expression", tuple(map(str, found))),), flops=flops
+        )
+        reused = (
+            Alias(index, 0, 0, "in place")
+            for index, (memory, _, stored) in enumerate(operands)
+            if stored == fmt and memory == dst
+        )
+        yield KernelOption(
+            f"pointwise, {kind}",
+            tuple(stored for _, _, stored in operands),
+            (fmt,),
+            (Call(spec, (*(arg for _, arg, _ in operands), Arg("dst", output_of()))),),
+            tuple(reused)[:1],  # at most one can be where the result is
+        )
+
+
+FAMILY = Family(
+    {op: Offer(pointwise_options) for op in ("pointwise", *_SINGLE)}, {"pointwise": KernelKind()}
+)

@@ -1,0 +1,119 @@
+"""From a native part of an aten graph to a graph of Stridewise.
+
+Inputs and outputs of the graph are dense arrays in the order in which PyTorch stores them.
+Transposes at its borders give them PyTorch's logical order; those of known axes are free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stridewise.frontends.torch.partition import Part, read_node
+from stridewise.frontends.torch.reader import Reader, Traced
+from stridewise.frontends.torch.values import Values
+from stridewise.graph import Graph
+
+__all__ = ["Border", "PartGraph", "graph_of", "memory_order"]
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """How PyTorch stores a tensor that enters or leaves a part.
+
+    Attributes:
+        shape: its logical shape.
+        strides: its strides in elements, as PyTorch promises them.
+        order: its axes from the outermost to the innermost in memory.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    order: tuple[int, ...]
+
+    @classmethod
+    def of(cls, tensor: Any) -> Border:
+        """Return how a tensor is stored; one with gaps or repeated elements as a dense copy."""
+        shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+        return cls(shape, strides, memory_order(shape, strides))
+
+    @property
+    def stored(self) -> tuple[int, ...]:
+        """The shape of the dense array."""
+        return tuple(self.shape[axis] for axis in self.order)
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the strides are those of the dense array, up to axes of one element."""
+        step = 1
+        for axis in reversed(self.order):
+            if self.shape[axis] != 1 and self.strides[axis] != step:
+                return False
+            step *= self.shape[axis]
+        return True
+
+
+def memory_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+    """Return the axes of a tensor from the outermost to the innermost in memory.
+
+    Axes of one element say nothing: contiguous tensors keep their order, and images of which all
+    others are as in channels-last have it whole.
+
+    >>> memory_order((2, 8, 4, 4), (128, 1, 32, 8))
+    (0, 2, 3, 1)
+    >>> memory_order((2, 8, 1, 1), (8, 1, 8, 8))
+    (0, 1, 2, 3)
+    """
+    rank = len(shape)
+    for order in (tuple(range(rank)), (0, *range(2, rank), 1) if rank > 2 else ()):
+        steps = [strides[axis] for axis in order if shape[axis] > 1]
+        if order and 0 not in steps and steps == sorted(steps, reverse=True):
+            return order
+    return tuple(sorted(range(rank), key=lambda axis: -strides[axis]))
+
+
+@dataclass(frozen=True, slots=True)
+class PartGraph:
+    """A native part as a graph of Stridewise.
+
+    Attributes:
+        graph: what to compile.
+        inputs: the borders of its inputs, in order.
+        outputs: the borders of its outputs, in order.
+    """
+
+    graph: Graph
+    inputs: tuple[Border, ...]
+    outputs: tuple[Border, ...]
+
+
+def graph_of(name: str, part: Part, constants: Values, values: Values) -> PartGraph:
+    """Return a native part as a graph.
+
+    Args:
+        name: of the graph.
+        part: its nodes.
+        constants: tensors by node.
+        values: the type of every node's result.
+    """
+    reader = Reader(name)
+    made: dict[Any, Any] = {}
+    given: list[str] = []
+    inputs = tuple(Border.of(values[node]) for node in part.inputs)
+    for node, border in zip(part.inputs, inputs, strict=True):
+        stored = reader.input(node.name, border.stored)
+        given.append(stored.name)
+        back = tuple(border.order.index(axis) for axis in range(len(border.order)))
+        made[node] = reader.permute(stored, back)
+    for node in part.nodes:
+        made[node] = read_node(reader, node, made, constants, values)
+    outputs = tuple(Border.of(values[node]) for node in part.outputs)
+    names: list[str] = []
+    for node, border in zip(part.outputs, outputs, strict=True):
+        value: Traced = made[node]
+        stored = reader.permute(value, border.order)
+        if stored.name in names or stored.name in given:
+            stored = reader.emit("identity", [stored])
+        names.append(stored.name)
+    return PartGraph(reader.builder.build(names), inputs, outputs)

@@ -1,0 +1,117 @@
+"""Elementwise operators of one operand."""
+
+from __future__ import annotations
+
+from math import inf
+
+from stridewise.frontends.torch.reader import Handler, Operand, Reader, Traced
+
+__all__ = ["HANDLERS"]
+
+_LINEAR_FROM = 15.0
+"""From here on softplus and the identity are the same in float32."""
+
+
+def _plain(op: str, **attrs: float) -> Handler:
+    """Return the handler of an operator that has a counterpart without further arguments."""
+
+    def handler(r: Reader, x: Operand) -> Traced:
+        return r.emit(op, [x], **attrs)
+
+    return handler
+
+
+def _gelu(r: Reader, x: Operand, approximate: str = "none") -> Traced:
+    return r.emit("gelu_tanh" if approximate == "tanh" else "gelu", [x])
+
+
+def _softplus(r: Reader, x: Operand, beta: float = 1, threshold: float = 20) -> Traced:
+    if beta != 1 or threshold < _LINEAR_FROM:
+        raise r.refuse(f"softplus with beta {beta} and threshold {threshold}")
+    return r.emit("softplus", [x])
+
+
+def _elu(
+    r: Reader, x: Operand, alpha: float = 1, scale: float = 1, input_scale: float = 1
+) -> Traced:
+    if input_scale != 1:
+        raise r.refuse(f"elu with input_scale {input_scale}")
+    if scale == 1:
+        return r.emit("elu", [x], alpha=float(alpha))
+    return r.emit("selu", [x], alpha=float(alpha), beta=float(scale))
+
+
+def _celu(r: Reader, x: Operand, alpha: float = 1) -> Traced:
+    return r.emit("celu", [x], alpha=float(alpha))
+
+
+def _leaky_relu(r: Reader, x: Operand, slope: float = 0.01) -> Traced:
+    return r.emit("leaky_relu", [x], alpha=float(slope))
+
+
+def _clamp(r: Reader, x: Operand, low: float | None = None, high: float | None = None) -> Traced:
+    bounds = (-inf if low is None else float(low), inf if high is None else float(high))
+    if bounds[0] > bounds[1]:
+        raise r.refuse("a lower bound above the upper one")
+    return r.emit("clip", [x], alpha=bounds[0], beta=bounds[1])
+
+
+def _clamp_max(r: Reader, x: Operand, high: float) -> Traced:
+    return _clamp(r, x, None, high)
+
+
+def _hardtanh(r: Reader, x: Operand, low: float = -1, high: float = 1) -> Traced:
+    return _clamp(r, x, low, high)
+
+
+def _power(r: Reader, x: Operand, exponent: float) -> Traced:
+    if exponent == 2:
+        return r.emit("mul", [x, x])
+    if exponent == 0.5:
+        return r.emit("sqrt", [x])
+    return r.emit("power", [x], alpha=float(exponent))
+
+
+def _rsqrt(r: Reader, x: Operand) -> Traced:
+    return r.emit("reciprocal", [r.emit("sqrt", [x])])
+
+
+def _prelu(r: Reader, x: Operand, slopes: Operand) -> Traced:
+    return r.emit("prelu", [x, slopes])
+
+
+def _log_sigmoid(r: Reader, x: Operand) -> tuple[Traced | None, ...]:
+    negated = r.emit("softplus", [r.emit("neg", [x])])
+    return r.emit("neg", [negated]), None
+
+
+HANDLERS: dict[str, Handler] = {
+    "aten.abs.default": _plain("abs"),
+    "aten.celu.default": _celu,
+    "aten.clamp.default": _clamp,
+    "aten.clamp_max.default": _clamp_max,
+    "aten.clamp_min.default": _clamp,
+    "aten.elu.default": _elu,
+    "aten.exp.default": _plain("exp"),
+    "aten.gelu.default": _gelu,
+    "aten.hardsigmoid.default": _plain("hard_sigmoid", alpha=1 / 6, beta=0.5),
+    "aten.hardswish.default": _plain("hard_swish"),
+    "aten.hardtanh.default": _hardtanh,
+    "aten.leaky_relu.default": _leaky_relu,
+    "aten.log.default": _plain("log"),
+    "aten.log_sigmoid_forward.default": _log_sigmoid,
+    "aten.mish.default": _plain("mish"),
+    "aten.neg.default": _plain("neg"),
+    "aten.pow.Tensor_Scalar": _power,
+    "aten._prelu_kernel.default": _prelu,
+    "aten.reciprocal.default": _plain("reciprocal"),
+    "aten.relu.default": _plain("relu"),
+    "aten.relu6.default": _plain("clip", alpha=0.0, beta=6.0),
+    "aten.round.default": _plain("round"),
+    "aten.rsqrt.default": _rsqrt,
+    "aten.sigmoid.default": _plain("sigmoid"),
+    "aten.silu.default": _plain("swish"),
+    "aten.softplus.default": _softplus,
+    "aten.sqrt.default": _plain("sqrt"),
+    "aten.tanh.default": _plain("tanh"),
+}

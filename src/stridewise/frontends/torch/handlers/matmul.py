@@ -1,0 +1,99 @@
+"""Matrix products and attention."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from stridewise.frontends.torch.reader import Handler, Operand, Reader, Results, Traced
+
+__all__ = ["HANDLERS"]
+
+
+def _product(r: Reader, a: Operand, b: Operand) -> Traced:
+    return r.emit("matmul", [a, b])
+
+
+def _scaled(r: Reader, x: Operand, factor: float) -> Operand:
+    return x if factor == 1 else r.emit("mul", [x, factor])
+
+
+def _add_product(
+    r: Reader, added: Operand, a: Operand, b: Operand, beta: float = 1, alpha: float = 1
+) -> Traced:
+    columns = r.shape(b)[-1:]
+    if beta == alpha == 1 and r.shape(added) == columns:
+        return r.emit("matmul", [a, b, added])
+    product = _scaled(r, _product(r, a, b), alpha)
+    return product if beta == 0 else r.emit("add", [product, _scaled(r, added, beta)])
+
+
+def _linear(r: Reader, x: Operand, weight: Operand, bias: Operand | None = None) -> Traced:
+    if len(r.shape(x)) < 2:
+        raise r.refuse("a vector")
+    operands = [x, weight] if bias is None else [x, weight, bias]
+    return r.emit("matmul", operands, trans_b=1)
+
+
+def _attention(
+    r: Reader,
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    mask: Operand | None,
+    causal: bool,
+    scale: float | None,
+) -> Traced:
+    """Source: PyTorch, ``scaled_dot_product_attention``: softmax(q k^T * scale + mask) v."""
+    if causal:
+        raise r.refuse("a causal mask")
+    factor = 1 / sqrt(r.shape(query)[-1]) if scale is None else scale
+    scores = r.emit("matmul", [_scaled(r, query, factor), key], trans_b=1)
+    if mask is not None:
+        scores = r.emit("add", [scores, mask])
+    weights = r.emit("softmax", [scores], axis=len(scores.shape) - 1)
+    return r.emit("matmul", [weights, value])
+
+
+def _flash(
+    r: Reader,
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    dropout: float = 0,
+    causal: bool = False,
+    *,
+    attn_mask: Operand | None = None,
+    scale: float | None = None,
+) -> Results:
+    if dropout:
+        raise r.refuse("dropout")
+    return _attention(r, query, key, value, attn_mask, causal, scale), None
+
+
+def _whole(
+    r: Reader,
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    mask: Operand | None = None,
+    dropout: float = 0,
+    causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Traced:
+    if dropout or enable_gqa:
+        raise r.refuse("dropout or grouped queries")
+    return _attention(r, query, key, value, mask, causal, scale)
+
+
+HANDLERS: dict[str, Handler] = {
+    "aten._scaled_dot_product_flash_attention_for_cpu.default": _flash,
+    "aten.addmm.default": _add_product,
+    "aten.baddbmm.default": _add_product,
+    "aten.bmm.default": _product,
+    "aten.linear.default": _linear,
+    "aten.matmul.default": _product,
+    "aten.mm.default": _product,
+    "aten.scaled_dot_product_attention.default": _whole,
+}

@@ -1,0 +1,149 @@
+"""Max and average pooling, adaptive or with windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from stridewise.frontends.torch.reader import Handler, Operand, Reader, Results, Traced
+
+__all__ = ["HANDLERS"]
+
+
+def _numbers(given: Sequence[int] | int, count: int) -> tuple[int, ...]:
+    listed = (given,) if isinstance(given, int) else tuple(given)
+    return listed * count if len(listed) == 1 else listed
+
+
+def _extent(size: int, reach: int, stride: int, pad: int, *, ceil: bool) -> int:
+    """Return the number of windows along an axis.
+
+    Source: PyTorch, ``pooling_output_shape``: with ``ceil`` the last window may go beyond the
+    padding at the end, if it begins inside of the input or the padding at the beginning.
+    """
+    count = (size + 2 * pad - reach + (stride - 1 if ceil else 0)) // stride + 1
+    return count - 1 if ceil and (count - 1) * stride >= size + pad else count
+
+
+def _windows(
+    r: Reader,
+    x: Operand,
+    count: int,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int] | int,
+    dilation: Sequence[int] | int,
+    ceil: bool,
+) -> dict[str, tuple[int, ...]]:
+    """Return the attributes of a pooling over ``count`` axes, with pads at the end for ``ceil``."""
+    shape = r.shape(x)
+    if len(shape) != count + 2:
+        raise r.refuse("an image without a batch axis")
+    sizes, dilations = _numbers(kernel, count), _numbers(dilation, count)
+    strides = _numbers(stride, count) if stride else sizes
+    begins = _numbers(padding, count)
+    ends: list[int] = []
+    for size, taps, step, pad, apart in zip(
+        shape[2:], sizes, strides, begins, dilations, strict=True
+    ):
+        reach = apart * (taps - 1) + 1
+        windows = _extent(size, reach, step, pad, ceil=ceil)
+        ends.append(max((windows - 1) * step + reach - size - pad, pad))
+    return {
+        "kernel": sizes,
+        "strides": strides,
+        "pads": (*begins, *ends),
+        "dilations": dilations,
+    }
+
+
+def _max_pool(
+    r: Reader,
+    x: Operand,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] | int = 0,
+    dilation: Sequence[int] | int = 1,
+    ceil: bool = False,
+    *,
+    count: int,
+) -> Results:
+    attrs = _windows(r, x, count, kernel, stride, padding, dilation, ceil)
+    return r.emit("max_pool", [x], **attrs), None
+
+
+def _avg_pool(
+    r: Reader,
+    x: Operand,
+    kernel: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] | int = 0,
+    ceil: bool = False,
+    count_padding: bool = True,
+    divisor: int | None = None,
+    *,
+    count: int,
+) -> Traced:
+    if divisor is not None:
+        raise r.refuse("a divisor of its own")
+    attrs = _windows(r, x, count, kernel, stride, padding, 1, ceil)
+    begins, ends = attrs["pads"][:count], attrs["pads"][count:]
+    if count_padding and any(begins) and begins != ends:
+        raise r.refuse("counted padding and windows beyond it (ceil_mode)")
+    return r.emit("avg_pool", [x], **attrs, count_include_pad=int(count_padding and any(begins)))
+
+
+def _even(r: Reader, x: Operand, wanted: Sequence[int]) -> dict[str, tuple[int, ...]] | None:
+    """Return windows of one size that do not overlap, if adaptive pooling has such."""
+    sizes = r.shape(x)[-len(wanted) :]
+    if any(not count or size % count for size, count in zip(sizes, wanted, strict=True)):
+        return None
+    kernel = tuple(size // count for size, count in zip(sizes, wanted, strict=True))
+    return {"kernel": kernel, "strides": kernel, "pads": (0,) * (2 * len(wanted))}
+
+
+def _averages(size: int, count: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    """Return the matrix that averages windows i * size // count to ceil((i + 1) * size / count)."""
+    matrix = np.zeros((count, size), np.float32)
+    for row in range(count):
+        begin, end = row * size // count, -(-(row + 1) * size // count)
+        matrix[row, begin:end] = 1 / (end - begin)
+    return matrix
+
+
+def _adaptive_avg_pool(r: Reader, x: Operand, wanted: Sequence[int]) -> Traced:
+    shape = r.shape(x)
+    if len(shape) != len(wanted) + 2:
+        raise r.refuse("an image without a batch axis")
+    if all(count == 1 for count in wanted):
+        return r.emit("reduce_mean", [x], axes=tuple(range(2, len(shape))), keepdims=1)
+    even = _even(r, x, wanted)
+    if even is not None:
+        return r.emit("avg_pool", [x], **even)
+    found = x
+    for axis, count in enumerate(wanted, start=2):
+        matrix = r.builder.constant(_averages(shape[axis], count), "windows")
+        found = r.emit("interpolate", [found, r.traced(matrix)], axis=axis)
+    return found
+
+
+def _adaptive_max_pool(r: Reader, x: Operand, wanted: Sequence[int]) -> Results:
+    even = _even(r, x, wanted)
+    if even is None or len(r.shape(x)) != len(wanted) + 2:
+        raise r.refuse("adaptive windows of several sizes")
+    return r.emit("max_pool", [x], **even), None
+
+
+HANDLERS: dict[str, Handler] = {
+    "aten._adaptive_avg_pool2d.default": _adaptive_avg_pool,
+    "aten._adaptive_avg_pool3d.default": _adaptive_avg_pool,
+    "aten.adaptive_max_pool2d.default": _adaptive_max_pool,
+    "aten.adaptive_max_pool3d.default": _adaptive_max_pool,
+    "aten.avg_pool1d.default": partial(_avg_pool, count=1),
+    "aten.avg_pool2d.default": partial(_avg_pool, count=2),
+    "aten.avg_pool3d.default": partial(_avg_pool, count=3),
+    "aten.max_pool2d_with_indices.default": partial(_max_pool, count=2),
+    "aten.max_pool3d_with_indices.default": partial(_max_pool, count=3),
+}

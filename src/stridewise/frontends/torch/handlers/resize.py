@@ -1,0 +1,108 @@
+"""Resizing of images: nearest neighbors, linear and cubic interpolation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from stridewise.frontends.torch.library import torch
+from stridewise.frontends.torch.reader import Handler, Operand, Reader, Traced
+from stridewise.ops.interpolation import Interpolation
+
+__all__ = ["HANDLERS"]
+
+
+def _extents(
+    r: Reader, x: Operand, size: Sequence[int] | None, scales: Sequence[float | None]
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Return the shape of the result, and outputs per input along every axis."""
+    shape = r.shape(x)
+    spatial = shape[2:]
+    if len(spatial) != len(scales):
+        raise r.refuse("an image without a batch axis")
+    wanted = (
+        [int(n * (scale or 1)) for n, scale in zip(spatial, scales, strict=True)]
+        if size is None
+        else list(size)
+    )
+    ratios = [
+        new / old if scale is None else scale
+        for old, new, scale in zip(spatial, wanted, scales, strict=True)
+    ]
+    return (*shape[:2], *wanted), (1.0, 1.0, *ratios)
+
+
+def _attrs(
+    shape: tuple[int, ...], wanted: tuple[int, ...], ratios: tuple[float, ...]
+) -> dict[str, tuple[int, ...] | tuple[float, ...]]:
+    usual = all(new == old * ratio for old, new, ratio in zip(shape, wanted, ratios, strict=True))
+    return {"shape": wanted} if usual else {"shape": wanted, "scales": ratios}
+
+
+def _interpolated(mode: str) -> Handler:
+    def handler(
+        r: Reader,
+        x: Operand,
+        size: Sequence[int] | None,
+        align_corners: bool,
+        *scales: float | None,
+    ) -> Traced:
+        spatial = len(r.shape(x)) - 2
+        given = scales or (None,) * spatial
+        wanted, ratios = _extents(r, x, size, given)
+        coordinates = "align_corners" if align_corners else "half_pixel"
+        return r.emit(
+            "resize",
+            [x],
+            mode=mode,
+            coordinates=coordinates,
+            **_attrs(r.shape(x), wanted, ratios),
+        )
+
+    return handler
+
+
+def _nearest(coordinates: str, rounding: str, reference: str) -> Handler:
+    """Return the handler of nearest neighbors.
+
+    PyTorch maps coordinates in float32; where that gives another neighbor than our own mapping, the
+    operator is refused.
+    """
+
+    def handler(r: Reader, x: Operand, size: Sequence[int] | None, *scales: float | None) -> Traced:
+        shape = r.shape(x)
+        wanted, ratios = _extents(r, x, size, scales or (None,) * (len(shape) - 2))
+        attrs = _attrs(shape, wanted, ratios)
+        for axis in range(2, len(shape)):
+            scale = ratios[axis] if "scales" in attrs else None
+            ours = Interpolation(
+                shape[axis], wanted[axis], "nearest", coordinates, rounding, scale
+            ).taps()[0][:, 0]
+            given = scales[axis - 2] if scales else None
+            line = torch.arange(shape[axis], dtype=torch.float32).reshape(1, 1, -1)
+            theirs = getattr(torch.ops.aten, reference)(line, [wanted[axis]], given)
+            if not np.array_equal(ours, theirs.reshape(-1).numpy()):
+                raise r.refuse("a scale at which rounding decides on neighbors")
+        return r.emit(
+            "resize", [x], mode="nearest", coordinates=coordinates, rounding=rounding, **attrs
+        )
+
+    return handler
+
+
+_floor = _nearest("asymmetric", "floor", "upsample_nearest1d")
+_exact = _nearest("half_pixel", "round_prefer_ceil", "_upsample_nearest_exact1d")
+
+HANDLERS: dict[str, Handler] = {
+    "aten._upsample_nearest_exact1d.default": _exact,
+    "aten._upsample_nearest_exact2d.default": _exact,
+    "aten._upsample_nearest_exact3d.default": _exact,
+    "aten.upsample_bicubic2d.default": _interpolated("cubic"),
+    "aten.upsample_bilinear2d.default": _interpolated("linear"),
+    "aten.upsample_linear1d.default": _interpolated("linear"),
+    "aten.upsample_nearest1d.default": _floor,
+    "aten.upsample_nearest2d.default": _floor,
+    "aten.upsample_nearest3d.default": _floor,
+    "aten.upsample_trilinear3d.default": _interpolated("linear"),
+}

@@ -1,0 +1,51 @@
+"""The table of aten operators that have a counterpart, and of those that PyTorch decomposes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from stridewise.frontends.torch.handlers import (
+    activation,
+    conv,
+    elementwise,
+    matmul,
+    norm,
+    pool,
+    reduce,
+    resize,
+    shape,
+)
+from stridewise.frontends.torch.library import submodule, torch
+from stridewise.frontends.torch.reader import Handler
+
+__all__ = ["HANDLERS", "VIEWS", "decompositions"]
+
+HANDLERS: Mapping[str, Handler] = {
+    **activation.HANDLERS,
+    **conv.HANDLERS,
+    **elementwise.HANDLERS,
+    **matmul.HANDLERS,
+    **norm.HANDLERS,
+    **pool.HANDLERS,
+    **reduce.HANDLERS,
+    **resize.HANDLERS,
+    **shape.HANDLERS,
+}
+"""Handlers by the name of an operator's overload, such as ``"aten.add.Tensor"``."""
+
+VIEWS = frozenset(shape.VIEWS)
+"""Names of operators that compute nothing."""
+
+_DECOMPOSED = (
+    "frobenius_norm", "glu", "hardshrink", "logaddexp", "logit", "softshrink", "square",
+    "std_mean",
+)  # fmt: skip
+"""Operators whose parts have counterparts. Others would only fall into more parts."""
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """Return PyTorch's own decompositions of the operators that have no counterpart as a whole."""
+    aten = torch.ops.aten
+    wanted = [getattr(aten, name) for name in _DECOMPOSED if hasattr(aten, name)]
+    return submodule("torch._decomp").get_decompositions(wanted)

@@ -1,0 +1,136 @@
+"""What every node of an aten graph gives: its type, or its value if it is constant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from stridewise.frontends.torch.library import submodule, torch
+
+__all__ = [
+    "Values",
+    "constants_of",
+    "has_symbols",
+    "is_impure",
+    "listed",
+    "resolved",
+    "tensors_of",
+    "values_of",
+]
+
+Values = Mapping[Any, Any]
+"""By node of a ``torch.fx`` graph: a tensor, a number, a tuple of such, or None."""
+
+
+def _is_symbolic(value: Any) -> bool:
+    if isinstance(value, torch.Tensor):
+        return any(isinstance(extent, torch.SymInt) for extent in value.shape)
+    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def has_symbols(graph: Any) -> bool:
+    """Return whether shapes of a graph differ from call to call."""
+    return any(_is_symbolic(node.meta.get("val")) for node in graph.nodes)
+
+
+def values_of(module: Any, args: Sequence[Any]) -> Values:
+    """Return the type of every node's result, as fake tensors, for arguments of a call.
+
+    Args:
+        module: a ``GraphModule`` of aten operators.
+        args: tensors and numbers, one for each placeholder. Only their types count.
+    """
+    if not has_symbols(module.graph):
+        return {node: node.meta.get("val") for node in module.graph.nodes}
+    found: dict[Any, Any] = {}
+
+    interpreter: Any = submodule("torch.fx").Interpreter
+
+    class Recorder(interpreter):
+        def run_node(self, n: Any) -> Any:
+            found[n] = interpreter.run_node(self, n)
+            return found[n]
+
+    fake = submodule("torch._subclasses.fake_tensor").FakeTensorMode(allow_non_fake_inputs=True)
+    with fake, torch.no_grad():
+        given = [fake.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in args]
+        Recorder(module).run(*given)
+    return found
+
+
+def is_impure(node: Any) -> bool:
+    """Return whether a node's result differs from call to call, or it does more than compute."""
+    if node.op != "call_function" or not hasattr(node.target, "_schema"):
+        return False
+    tags = node.target.tags
+    return torch.Tag.nondeterministic_seeded in tags or node.target._schema.is_mutable
+
+
+def constants_of(module: Any, known: Values, values: Values) -> dict[Any, Any]:
+    """Return the values of all nodes that depend on parameters alone, computed by PyTorch.
+
+    Args:
+        module: a ``GraphModule`` of aten operators.
+        known: tensors of the placeholders that are parameters or buffers.
+        values: the type of every node's result.
+    """
+    found = dict(known)
+    for node in module.graph.nodes:
+        if node.op == "get_attr":
+            found[node] = _attribute(module, node.target)
+        elif node.op == "call_function" and not is_impure(node):
+            # Numbers count as known: they are the same in all calls with these shapes.
+            reads = [n for n in node.all_input_nodes if tensors_of(values[n])]
+            if str(node.target) in _OF_SHAPES:
+                found[node] = _of_shape(node, values)
+            elif all(n in found for n in reads) and tensors_of(values[node]):
+                args, options = resolved((node.args, node.kwargs), found, values)
+                with torch.no_grad():
+                    found[node] = node.target(*args, **options)
+    return found
+
+
+_OF_SHAPES = frozenset(
+    f"aten.{name}.default"
+    for name in ("full_like", "new_full", "new_ones", "new_zeros", "ones_like", "zeros_like")
+)
+"""Operators that read of their operand no more than its type."""
+
+
+def _of_shape(node: Any, values: Values) -> Any:
+    """Return the result of an operator of :data:`_OF_SHAPES`."""
+    read = values[node.args[0]]
+    stand_in = torch.empty_strided(read.shape, read.stride(), dtype=read.dtype)
+    args, options = resolved((node.args, node.kwargs), {node.args[0]: stand_in}, values)
+    return node.target(*args, **options)
+
+
+def _attribute(module: Any, path: str) -> Any:
+    for name in path.split("."):
+        module = getattr(module, name)
+    return module
+
+
+def tensors_of(value: Any) -> list[Any]:
+    """Return the tensors among the results of a node."""
+    return [item for item in listed(value) if isinstance(item, torch.Tensor)]
+
+
+def listed(value: Any) -> list[Any]:
+    """Return the results of a node, one or several, as a list."""
+    return list(cast("Sequence[Any]", value)) if isinstance(value, tuple | list) else [value]
+
+
+def resolved(args: Any, replaced: Values, values: Values) -> Any:
+    """Return arguments of a node with other things in place of nodes.
+
+    Args:
+        args: arguments of a ``torch.fx`` node.
+        replaced: what stands for a node.
+        values: what stands for the others: numbers that depend on shapes.
+    """
+
+    def one(node: Any) -> Any:
+        return replaced[node] if node in replaced else values[node]
+
+    return submodule("torch.fx").map_arg(args, one)

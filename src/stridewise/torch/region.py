@@ -1,0 +1,293 @@
+"""One graph that was captured from PyTorch: its programs, for each set of weights and shapes.
+
+Parameters are constants of programs. Before each run their identity, version and address are
+compared with those at the time of packing, and a change packs them anew.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+from stridewise.errors import UnsupportedError, describe
+from stridewise.frontends.torch.library import submodule, torch
+from stridewise.frontends.torch.partition import Outside, Partition, partition
+from stridewise.frontends.torch.values import constants_of, has_symbols, values_of
+from stridewise.torch.options import FallbackWarning, Options
+from stridewise.torch.steps import NativeStep, Step, TorchStep
+
+__all__ = ["REGIONS", "Program", "Region", "repack", "summary"]
+
+_MOST_WEIGHTS = 8
+"""Sets of weights that one graph has programs for: instances of one class share a graph."""
+
+REGIONS: weakref.WeakSet[Region] = weakref.WeakSet()
+"""All graphs that are alive."""
+
+
+class _Epoch:
+    """Counts changes of parameters that leave no other trace."""
+
+    number = 0
+    is_hooked = False
+
+    @classmethod
+    def advance(cls, *_: object) -> None:
+        cls.number += 1
+
+    @classmethod
+    def hook(cls) -> None:
+        """Count the steps of all optimizers; fused ones change no version of a parameter."""
+        if not cls.is_hooked:
+            cls.is_hooked = True
+            optimizer = submodule("torch.optim.optimizer")
+            optimizer.register_optimizer_step_post_hook(cls.advance)
+
+
+def repack() -> None:
+    """Pack all parameters anew at the next run of each compiled model.
+
+    In-place operators, ``load_state_dict`` and optimizers are noticed without this. Writes through
+    ``tensor.data`` or through NumPy arrays that share memory are not.
+    """
+    _Epoch.advance()
+
+
+@dataclass(slots=True)
+class Program:
+    """A graph for one set of weights and one set of input shapes.
+
+    Attributes:
+        partition: which operators are native.
+        steps: the parts, ready to run.
+        constants: values of nodes that need no run.
+        calls: number of runs.
+    """
+
+    partition: Partition
+    steps: list[Step]
+    constants: dict[Any, Any]
+    calls: int = 0
+
+
+@dataclass(slots=True)
+class _Weights:
+    """Programs with one set of weights packed, least recently used first."""
+
+    tensors: list[weakref.ref[Any]]
+    stamp: tuple[Any, ...]
+    programs: OrderedDict[tuple[Any, ...], Program | None] = field(
+        default_factory=OrderedDict[tuple[Any, ...], "Program | None"]
+    )
+
+    def holds(self, tensors: Sequence[Any]) -> bool:
+        return all(ref() is tensor for ref, tensor in zip(self.tensors, tensors, strict=True))
+
+
+class Region:
+    """A captured graph that can be called with the tensors of its placeholders.
+
+    Attributes:
+        name: for messages and reports.
+        module: the ``GraphModule``.
+        options: how it is compiled.
+        reason: why PyTorch computes all of it; "" if it does not.
+    """
+
+    def __init__(
+        self, name: str, module: Any, static: Sequence[int], options: Options, reason: str = ""
+    ) -> None:
+        """Take a functional aten graph; nothing is compiled before the first run.
+
+        Args:
+            name: of the graph.
+            module: the ``GraphModule``.
+            static: positions of the placeholders that are parameters and buffers.
+            options: how to compile it.
+            reason: why PyTorch is to compute all of it, "" if it is not.
+        """
+        self.name, self.module, self.options, self.reason = name, module, options, reason
+        if not reason:
+            module.graph.eliminate_dead_code()
+        self._inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
+        self._static = tuple(static)
+        self._free = [index for index in range(len(self._inputs)) if index not in set(static)]
+        self._has_symbols = has_symbols(module.graph)
+        output = next(node for node in module.graph.nodes if node.op == "output")
+        self._outputs: Sequence[Any] = output.args[0]
+        self._weights: list[_Weights] = []
+        self._lock = Lock()
+        self._has_warned = False
+        _Epoch.hook()
+        REGIONS.add(self)
+
+    # --- running ------------------------------------------------------------------------------
+
+    def __call__(self, args: Sequence[Any]) -> list[Any]:
+        """Run the graph.
+
+        Args:
+            args: tensors and numbers, one for each placeholder.
+
+        Raises:
+            UnsupportedError: with ``fallback="error"``, an operator is not native.
+        """
+        program = self._program(args)
+        if program is None:
+            return list(self.module(*args))
+        tensors = {self._inputs[index]: args[index] for index in self._free}
+        for step in program.steps:
+            step.run(tensors)
+        program.calls += 1
+        return [self._result(node, tensors, program.constants, args) for node in self._outputs]
+
+    def _result(
+        self, node: Any, tensors: dict[Any, Any], constants: dict[Any, Any], args: Sequence[Any]
+    ) -> Any:
+        if node not in constants and node not in tensors:
+            return node  # a number, or None
+        if node in tensors:
+            return tensors[node]
+        if node.op == "placeholder":
+            return args[self._inputs.index(node)]
+        return constants[node].clone()  # the caller may write to it
+
+    def _program(self, args: Sequence[Any]) -> Program | None:
+        """Return the program for these weights and shapes; None if PyTorch runs the whole graph."""
+        tensors = [args[index] for index in self._static]
+        stamp = _stamp(tensors)
+        key = self._key(args) if self._has_symbols else ()
+        with self._lock:
+            weights = self._packed(tensors, stamp)
+            if key in weights.programs:
+                weights.programs.move_to_end(key)
+            else:
+                weights.programs[key] = self._made(args)
+                if len(weights.programs) > self.options.max_programs:
+                    weights.programs.popitem(last=False)
+            return weights.programs[key]
+
+    def _key(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(
+            (tuple(item.shape), item.stride()) if isinstance(item, torch.Tensor) else item
+            for item in (args[index] for index in self._free)
+        )
+
+    def _packed(self, tensors: Sequence[Any], stamp: tuple[Any, ...]) -> _Weights:
+        """Return the programs of these weights, none of them made before a change."""
+        for weights in reversed(self._weights):
+            if weights.stamp == stamp and weights.holds(tensors):
+                return weights
+        alive = (w for w in self._weights if all(ref() is not None for ref in w.tensors))
+        self._weights = [w for w in alive if not w.holds(tensors)][-_MOST_WEIGHTS + 1 :]
+        self._weights.append(_Weights([weakref.ref(t) for t in tensors], stamp))
+        return self._weights[-1]
+
+    # --- compiling ----------------------------------------------------------------------------
+
+    def _made(self, args: Sequence[Any]) -> Program | None:
+        reason = self._whole_reason(args)
+        if reason:
+            return self._left(reason)
+        if any(isinstance(x, torch.Tensor) and not x.numel() for x in args):
+            return None  # nothing to compute, which PyTorch does as well
+        unset = submodule("torch._subclasses.fake_tensor").unset_fake_temporarily
+        with unset(), torch.no_grad():
+            values = values_of(self.module, args)
+            known = {self._inputs[index]: args[index] for index in self._static}
+            constants = constants_of(self.module, known, values)
+            found = partition(self.module.graph, constants, values)
+            if not any(part.is_native for part in found.parts) and not found.outside:
+                return None  # views and constants alone
+            self._warn(found)
+            steps: list[Step] = [
+                NativeStep(f"{self.name}.{number}", part, constants, values, self.options)
+                if part.is_native
+                else TorchStep(part, constants, values)
+                for number, part in enumerate(found.parts)
+            ]
+        returned = {node: value for node, value in constants.items() if node in self._outputs}
+        return Program(found, steps, returned)
+
+    def _whole_reason(self, args: Sequence[Any]) -> str:
+        """Return why PyTorch has to run the whole graph, "" if it does not."""
+        if self.reason:
+            return self.reason
+        if any(args[index].is_inference() for index in self._static):
+            return "its parameters are inference tensors, whose changes leave no trace"
+        kinds: set[Any] = {type(x) for x in args if isinstance(x, torch.Tensor)}
+        other = kinds - {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
+        names = sorted(kind.__name__ for kind in other)
+        return f"its tensors are {', '.join(names)}" if names else ""
+
+    def _left(self, reason: str) -> None:
+        """Leave the whole graph to PyTorch, with a warning.
+
+        Raises:
+            UnsupportedError: with ``fallback="error"``.
+        """
+        message = describe(self._where, expected="a graph for Stridewise", found=reason)
+        self._tell(message, reason)
+
+    def _warn(self, found: Partition) -> None:
+        """Name the operators that PyTorch computes, once a graph.
+
+        Raises:
+            UnsupportedError: with ``fallback="error"``, if there are any.
+        """
+        if found.outside:
+            share = len(found.outside) / (len(found.outside) + found.native)
+            message = describe(
+                self._where,
+                expected="native operators",
+                found=f"{len(found.outside)} ({share:.0%}) that PyTorch computes: "
+                + summary(found.outside),
+            )
+            self._tell(message, summary(found.outside))
+
+    def _tell(self, message: str, reason: str) -> None:
+        if self.options.fallback == "error":
+            raise UnsupportedError(message, reason)
+        if not self._has_warned:
+            self._has_warned = True
+            warnings.warn(message, FallbackWarning, stacklevel=2)
+
+    @property
+    def _where(self) -> str:
+        return f"torch.compile(backend='stridewise'), {self.name}"
+
+    # --- what reports ask for -----------------------------------------------------------------
+
+    def programs(self) -> list[Program]:
+        """Return the programs that are ready."""
+        with self._lock:
+            return [p for w in self._weights for p in w.programs.values() if p is not None]
+
+    def reads(self, tensors: set[int]) -> bool:
+        """Return whether a program has packed one of these tensors, given by ``id``."""
+        with self._lock:
+            return any(id(ref()) in tensors for w in self._weights for ref in w.tensors)
+
+
+def _stamp(tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """Return what changes when elements of tensors do."""
+    found: list[Any] = [_Epoch.number]
+    for tensor in tensors:
+        found.append(0 if tensor.is_inference() else tensor._version)
+        found.append(tensor.data_ptr())
+    return tuple(found)
+
+
+def summary(outside: Sequence[Outside]) -> str:
+    """Return operators with their numbers and reasons, the most frequent first."""
+    counted: dict[tuple[str, str], int] = {}
+    for item in outside:
+        key = item.operator.removeprefix("aten."), item.reason
+        counted[key] = counted.get(key, 0) + 1
+    rows = sorted(counted.items(), key=lambda row: -row[1])
+    return ", ".join(f"{count} x {name} ({reason})" for (name, reason), count in rows)

@@ -1,0 +1,15 @@
+"""Tests of the front end for PyTorch and of the backend start without captured graphs."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    """Forget captured graphs before each test, and draw the same numbers in each."""
+    torch = sys.modules["torch"]  # tests that need it have imported it
+    torch._dynamo.reset()
+    torch.manual_seed(0)

@@ -1,0 +1,478 @@
+"""The backend of ``torch.compile``: weights that change, strides, shapes, threads, fallbacks."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import threading
+import warnings
+import weakref
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra [torch])")
+
+import stridewise.torch as st  # noqa: E402
+from stridewise.errors import StridewiseError, UnsupportedError  # noqa: E402
+
+F = torch.nn.functional
+# PyTorch warns of its own changes to come; the tests are about warnings of the backend.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+class Net(torch.nn.Module):
+    """Convolutions with a residual, pooling and a classifier; all sizes are odd."""
+
+    def __init__(self, channels: int = 7):
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, channels, 3, padding=1)
+        self.norm = torch.nn.BatchNorm2d(channels)
+        self.second = torch.nn.Conv2d(channels, channels, 3, padding=1, groups=channels)
+        self.last = torch.nn.Linear(channels, 5)
+        with torch.no_grad():
+            self.norm.running_mean.normal_()
+            self.norm.running_var.uniform_(0.5, 2)
+
+    def forward(self, x):
+        y = F.relu(self.norm(self.first(x)))
+        y = F.hardswish(self.second(y)) + y
+        return self.last(F.adaptive_avg_pool2d(F.max_pool2d(y, 2), 1).flatten(1))
+
+
+class Features(Net):
+    def forward(self, x):
+        return F.relu(self.norm(self.first(x)))
+
+
+def compiled(model, **options):
+    options.setdefault("fallback", "error")
+    return torch.compile(model, backend="stridewise", options=options)
+
+
+def image(batch=2, side=11, layout=torch.contiguous_format):
+    return torch.randn(batch, 3, side, side).contiguous(memory_format=layout)
+
+
+def close(found, wanted):
+    assert found.shape == wanted.shape
+    assert found.dtype == wanted.dtype
+    assert torch.allclose(found, wanted, rtol=2e-5, atol=2e-5)
+
+
+def same(fast, model, *inputs):
+    with torch.no_grad():
+        wanted, found = model(*inputs), fast(*inputs)
+    close(found, wanted)
+    return found
+
+
+# --- results and strides --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_results_and_strides(mode, layout):
+    model = Features().eval()
+    fast = compiled(model)
+    x = image(layout=layout)
+    with mode():
+        found, wanted = fast(x), model(x)
+    close(found, wanted)
+    assert found.stride() == wanted.stride()
+    assert found.is_contiguous(memory_format=layout)
+
+
+@pytest.mark.parametrize("size", [(1, 3, 1, 1), (2, 3, 1, 9), (1, 3, 9, 1), (1, 3, 9, 9)])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_axes_of_one_element(size, layout):
+    model = Features().eval()
+    x = torch.randn(size).contiguous(memory_format=layout)
+    fast = compiled(model)
+    with torch.no_grad():
+        found, wanted = fast(x), model(x)
+    close(found, wanted)
+    assert found.stride() == wanted.stride()
+
+
+@pytest.mark.parametrize(
+    "strided",
+    [
+        lambda x: x[:, :, ::2, 1:],
+        lambda x: x.transpose(2, 3),
+        lambda x: x[:1].expand(4, -1, -1, -1),
+        lambda x: x.flip(3)[:, :, :, :5],
+        lambda x: torch.cat([x.flatten(), x[0, 0, 0, :1]])[1:].view(2, 3, 11, 11),
+    ],
+)
+def test_inputs_with_other_strides(strided):
+    model = Net().eval()
+    same(compiled(model), model, strided(image()))
+
+
+def test_inputs_are_read_where_they_are():
+    model = Features().eval()
+    fast = compiled(model)
+    x = image()
+    same(fast, model, x)
+    before = x.clone()
+    with torch.no_grad():
+        x.mul_(2)
+    same(fast, model, x)
+    assert torch.equal(x, before * 2)
+
+
+def test_outputs_do_not_share_memory():
+    fast = compiled(Features().eval())
+    with torch.no_grad():
+        first, second = fast(image()), fast(image())
+    assert first.data_ptr() != second.data_ptr()
+
+
+def test_changes_of_batch_and_size():
+    model = Net().eval()
+    fast = compiled(model)
+    for batch, side in ((2, 11), (3, 11), (5, 11), (1, 11), (2, 13), (4, 16), (2, 11)):
+        same(fast, model, image(batch, side))
+
+
+def test_empty_batches():
+    model = Features().eval()
+    fast = compiled(model)
+    with torch.no_grad():
+        assert fast(image(0)).shape == (0, 7, 11, 11)
+    same(fast, model, image(2))
+
+
+def test_graph_breaks_make_several_graphs():
+    class Broken(Net):
+        def forward(self, x):
+            y = self.first(x)
+            torch._dynamo.graph_break()
+            return F.relu(self.norm(y))
+
+    model = Broken().eval()
+    fast = compiled(model)
+    same(fast, model, image())
+    assert len(st.report(fast).graphs) == 2
+
+
+def test_several_and_structured_results():
+    class Many(Net):
+        def forward(self, x):
+            y = self.first(x)
+            return {"y": y, "both": (y.relu(), x), "number": x.shape[0]}
+
+    model = Many().eval()
+    x = image()
+    with torch.no_grad():
+        found, wanted = compiled(model)(x), model(x)
+    close(found["y"], wanted["y"])
+    close(found["both"][0], wanted["both"][0])
+    assert found["both"][1] is x
+    assert found["number"] == 2
+
+
+def test_parameters_that_are_results():
+    class Returned(Net):
+        def forward(self, x):
+            return self.first(x), self.last.bias, self.last.bias * 2
+
+    model = Returned().eval()
+    fast = compiled(model)
+    with torch.no_grad():
+        _, bias, doubled = fast(image())
+        assert torch.equal(bias, model.last.bias)
+        doubled.zero_()
+        assert torch.equal(fast(image())[2], model.last.bias * 2)
+
+
+# --- weights that change --------------------------------------------------------------------------
+
+
+def _in_place(model):
+    with torch.no_grad():
+        model.first.weight.mul_(1.5)
+
+
+def _loaded(model):
+    model.load_state_dict(Net().state_dict())
+
+
+def _assigned(model):
+    model.load_state_dict(Net().state_dict(), assign=True)
+
+
+def _replaced(model):
+    model.first.weight = torch.nn.Parameter(torch.randn_like(model.first.weight))
+
+
+def _data(model):
+    model.first.weight.data = torch.randn_like(model.first.weight)
+
+
+def _statistics(model):
+    model.norm.running_mean.add_(1)
+
+
+def _fused(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+    model(image()).sum().backward()
+    optimizer.step()
+
+
+@pytest.mark.parametrize(
+    "change", [_in_place, _loaded, _assigned, _replaced, _data, _statistics, _fused]
+)
+def test_changes_of_weights(change):
+    model = Net().eval()
+    fast, x = compiled(model), image()
+    same(fast, model, x)
+    with torch.no_grad():
+        before = model(x)
+    change(model)
+    found = same(fast, model, x)
+    assert not torch.allclose(found, before)
+
+
+def test_changes_that_leave_no_trace_need_repack():
+    model = Net().eval()
+    fast, x = compiled(model), image()
+    same(fast, model, x)
+    model.first.weight.data.mul_(2)
+    st.repack()
+    same(fast, model, x)
+
+
+def test_instances_of_one_class_have_their_own_weights():
+    models = [Net().eval() for _ in range(3)]
+    fast = [compiled(model) for model in models]
+    x = image()
+    for _ in range(2):
+        for one, model in zip(fast, models, strict=True):
+            same(one, model, x)
+
+
+def test_dropped_modules_are_freed():
+    model = Net().eval()
+    fast = compiled(model)
+    same(fast, model, image())
+    parameter = weakref.ref(model.first.weight)
+    del model, fast
+    torch._dynamo.reset()
+    gc.collect()
+    assert parameter() is None
+
+
+def test_deepcopy_and_pickle():
+    model = Net().eval()
+    fast, x = compiled(model), image()
+    same(fast, model, x)
+    twin = copy.deepcopy(model)
+    with torch.no_grad():
+        twin.first.weight.neg_()
+    same(compiled(twin), twin, x)
+    again = pickle.loads(pickle.dumps(model))
+    same(compiled(again), again, x)
+
+
+def test_hooks():
+    model = Net().eval()
+    model.first.register_forward_hook(lambda _module, _args, y: y * 2)
+    same(compiled(model), model, image())
+
+
+# --- what PyTorch computes ------------------------------------------------------------------------
+
+
+class Mixed(Net):
+    """Has an operator in the middle that is not native."""
+
+    def forward(self, x):
+        y = torch.cumsum(self.first(x), 2)
+        return F.relu(self.norm(y))
+
+
+def test_operators_without_counterpart_run_in_pytorch():
+    model = Mixed().eval()
+    fast = compiled(model, fallback="eager")
+    x = image(layout=torch.channels_last)
+    with pytest.warns(st.FallbackWarning, match=r"1 x cumsum.default \(there is no operator"):
+        same(fast, model, x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same(fast, model, x)  # once a graph
+    (graph,) = st.report(fast).graphs
+    assert [item.operator for item in graph.outside] == ["aten.cumsum.default"]
+    assert graph.programs == 2
+    assert graph.calls == 2
+    assert graph.native_ms > 0
+    assert graph.outside_ms > 0
+    assert "cumsum" in str(graph)
+
+
+def test_fallbacks_as_errors():
+    with pytest.raises(UnsupportedError, match="cumsum"), torch.no_grad():
+        compiled(Mixed().eval())(image())
+
+
+def test_training_runs_in_pytorch():
+    model, twin = Net(), Net()
+    twin.load_state_dict(model.state_dict())
+    fast = compiled(model, fallback="eager")
+    x = image().requires_grad_()
+    with pytest.warns(st.FallbackWarning, match="gradients are wanted"):
+        fast(x).sum().backward()
+    mine, x.grad = x.grad, None
+    twin(x).sum().backward()
+    close(mine, x.grad)
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        close(a.grad, b.grad)
+    assert torch.equal(model.norm.running_mean, twin.norm.running_mean)
+
+
+def test_training_as_an_error():
+    with pytest.raises(UnsupportedError, match="gradients are wanted"):
+        compiled(Net())(image())
+
+
+def test_batch_norms_that_count_keep_their_statistics():
+    model, twin = Net().train(), Net().train()
+    twin.load_state_dict(model.state_dict())
+    fast = compiled(model, fallback="eager")
+    x = image()
+    with torch.no_grad():
+        with pytest.warns(st.FallbackWarning):
+            close(fast(x), twin(x))
+        close(fast(x * 2), twin(x * 2))
+    close(model.norm.running_var, twin.norm.running_var)
+    assert int(model.norm.num_batches_tracked) == 2
+
+
+def test_other_element_types_run_in_pytorch():
+    model = Net().eval()
+    fast = compiled(model, fallback="eager")
+    same(fast, model, image())
+    model.to(torch.bfloat16)
+    x = image().to(torch.bfloat16)
+    with torch.no_grad():
+        with pytest.warns(st.FallbackWarning, match="elements of bfloat16"):
+            found = fast(x)
+        wanted = model(x)
+    assert found.dtype == wanted.dtype
+
+
+def test_autocast():
+    model, x = Net().eval(), image()
+    fast = compiled(model, fallback="eager")
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        with pytest.warns(st.FallbackWarning, match="bfloat16"):
+            found = fast(x)
+        wanted = model(x)
+    assert found.dtype == wanted.dtype
+    assert torch.allclose(found.float(), wanted.float(), rtol=0.05, atol=0.05)
+
+
+def test_random_operators_draw_as_in_pytorch():
+    def noisy(x):
+        return F.dropout(F.relu(x), 0.5) + torch.rand_like(x)
+
+    fast, x = compiled(noisy, fallback="eager"), image()
+    torch.manual_seed(3)
+    with torch.no_grad():
+        with pytest.warns(st.FallbackWarning, match="random"):
+            found = fast(x)
+        torch.manual_seed(3)
+        close(found, noisy(x))
+
+
+def test_writes_to_inputs():
+    def writing(x):
+        x.add_(1)
+        return F.relu(x)
+
+    x = image()
+    twin = x.clone()
+    with torch.no_grad():
+        close(compiled(writing)(x), writing(twin))
+    assert torch.equal(x, twin)
+
+
+def test_weights_that_are_inference_tensors_run_in_pytorch():
+    with torch.inference_mode():
+        model = Net().eval()
+        fast = compiled(model, fallback="eager")
+        x = image()
+        with pytest.warns(st.FallbackWarning, match="inference tensors"):
+            found = fast(x)
+        close(found, model(x))
+
+
+def test_inputs_that_require_gradients_without_grad_mode():
+    model = Net().eval()
+    same(compiled(model), model, image().requires_grad_())
+
+
+# --- threads and options --------------------------------------------------------------------------
+
+
+def test_several_threads():
+    model = Net().eval()
+    fast = compiled(model)
+    x = image()
+    with torch.no_grad():
+        wanted = model(x)
+    found, failed = [], []
+
+    def call():
+        try:
+            with torch.no_grad():
+                found.extend(fast(x) for _ in range(5))
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=call) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert len(found) == 20
+    for item in found:
+        close(item, wanted)
+
+
+def test_options():
+    model = Net().eval()
+    x = image()
+    same(compiled(model, threads=1, accuracy="exact", memory_limit=1 << 30), model, x)
+    torch._dynamo.reset()
+    wrong = compiled(model, thread=1)
+    with (
+        pytest.raises(Exception, match=r"expected some of threads.*found 'thread'"),
+        torch.no_grad(),
+    ):
+        wrong(x)
+    torch._dynamo.reset()
+    wrong = compiled(model, accuracy="slow")
+    with (
+        pytest.raises(Exception, match=r"accuracy: expected 'fast'.*found 'slow'"),
+        torch.no_grad(),
+    ):
+        wrong(x)
+
+
+def test_memory_limit():
+    with pytest.raises(StridewiseError, match="memory"), torch.no_grad():
+        compiled(Net().eval(), memory_limit=100)(image())
+
+
+def test_modes_and_fullgraph():
+    model = Net().eval()
+    fast = torch.compile(model, backend="stridewise", mode="reduce-overhead", fullgraph=True)
+    same(fast, model, image())
+
+
+def test_report_of_something_else():
+    with pytest.raises(StridewiseError, match=r"torch\.nn\.Module"):
+        st.report(3)

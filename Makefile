@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml $(NATIVE)
 	touch $@
 
 demo: venv ## show what Stridewise does
-	$(BIN)/python examples/demo.py
+	$(BIN)/python -m examples.demo
 
 test: venv ## run the tests and the examples in docstrings
 	$(BIN)/python -m pytest --numprocesses=auto tests src --doctest-modules

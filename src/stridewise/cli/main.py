@@ -47,12 +47,16 @@ def _configure_log() -> None:
     logging.basicConfig(level=level if known else "WARNING", format="%(levelname)s: %(message)s")
 
 
-def main() -> None:
-    """Run the command line and exit."""
+def main(command: click.Command = cli) -> None:
+    """Run the command line and exit.
+
+    Args:
+        command: what to run; by default the group of all subcommands.
+    """
     _configure_log()
     debug = "--debug" in sys.argv[1:]
     try:
-        status = cli.main(standalone_mode=False)
+        status = command.main(standalone_mode=False)
         sys.exit(status if isinstance(status, int) else 0)
     except click.ClickException as error:
         error.show()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
@@ -17,10 +18,31 @@ from stridewise.cli.console import (
     save_text,
     target_option,
 )
-from stridewise.cli.peers import moves_of_onnxruntime
 from stridewise.cli.run import as_wanted, random_inputs
+from stridewise.runtime.execution.onnx_runtime import open_session
 
-__all__ = ["report"]
+__all__ = ["MOVING", "moves_of_onnxruntime", "report"]
+
+MOVING = ("ReorderInput", "ReorderOutput", "Transpose", "Concat", "Split", "Slice")
+"""Operators of ONNX Runtime's optimized graphs that only move bytes. Its Reshapes move none."""
+
+
+def moves_of_onnxruntime(model: Path | bytes, threads: int) -> dict[str, int]:
+    """Return how many steps of each kind only move bytes in the graph that ONNX Runtime runs.
+
+    ONNX Runtime writes that graph itself when it loads a model.
+
+    Raises:
+        DependencyError: ONNX Runtime is not installed.
+        ModelError: it cannot load the model.
+    """
+    from stridewise.frontends.onnx import count_operators  # noqa: PLC0415 (onnx loads slowly)
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "optimized.onnx"
+        open_session(model, threads, path)
+        counts = count_operators(path)
+    return {op: counts[op] for op in MOVING if op in counts}
 
 
 def _page(

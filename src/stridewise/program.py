@@ -5,6 +5,8 @@ Plain, printable data. :mod:`stridewise.runtime.execution.executor` makes native
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -95,8 +97,7 @@ class KernelStep:
     written: tuple[Written, ...] = ()
 
     def __str__(self) -> str:
-        args = " ".join(f"{binding.role}={binding.ref}" for binding in self.bindings)
-        return f"{self.node}: {self.spec.kind} [{self.implementation}] {args}"
+        return f"{self.spec.kind} [{self.implementation or 'library choice'}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class CopyStep:
     written: tuple[Written, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.node}: copy {self.nbytes} bytes from {self.source} to {self.target}"
+        return f"copy {self.nbytes} bytes from {self.source} to {self.target}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ class FillStep:
     written: tuple[Written, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.node}: fill {self.count} at {self.target} with {self.value}"
+        return f"fill {self.count} float32 elements at {self.target} with {self.value!r}"
 
 
 Step = KernelStep | CopyStep | FillStep
@@ -155,6 +156,15 @@ class PackedConstant:
     implementation: str
     role: str
     layout: str = ""
+
+    def __str__(self) -> str:
+        parts = [_quoted(self.value) if self.value else f"filled with {self.fill!r}"]
+        parts += [f"reshaped to {list(self.reshape)}"] if self.reshape is not None else []
+        parts += [f"permuted by {list(self.permute)}"] if self.permute is not None else []
+        if self.spec is None:
+            return ", ".join((*parts, "row-major"))
+        kernel = f"{self.spec.kind} [{self.implementation or 'library choice'}]"
+        return ", ".join((*parts, f"{self.role} of {kernel}", f"layout {self.layout or 'dense'}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,11 +231,66 @@ class Program:
     blocks: tuple[ArenaBlock, ...] = ()
     split: Split = WHOLE
 
+    def text(self) -> str:
+        """Return all of the program, to debug from; ``docs/stages/texts.md`` explains the lines.
+
+        The text is the same for the same program.
+        """
+        return "\n".join(_program_lines(self)) + "\n"
+
     def __str__(self) -> str:
-        lines = [f"arena {self.arena_nbytes} bytes, {len(self.constants)} constants"]
-        if self.split != WHOLE:
-            lines.append(str(self.split))
-        return "\n".join([*lines, *map(str, self.steps)]) + "\n"
+        return self.text()
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+
+_quoted = json.dumps
+
+
+def _program_lines(program: Program) -> Iterator[str]:
+    yield f"program of {len(program.steps)} steps"
+    if program.split != WHOLE:
+        yield f"split: {program.split}"
+    yield f"arena: {program.arena_nbytes} bytes, lower bound {program.lower_bound_nbytes} bytes"
+    for side, names in (("input", program.inputs), ("output", program.outputs)):
+        yield from (f"{side} {index}: {_quoted(name)}" for index, name in enumerate(names))
+    yield from (f"constant {index}: {item}" for index, item in enumerate(program.constants))
+    for index, step in enumerate(program.steps):
+        yield f"step {index}: {_quoted(step.node)} {step}"
+        if isinstance(step, KernelStep):
+            yield from _kernel_lines(step, index, program.blocks)
+        for item in step.written:
+            place = f"at {item.ref}, {item.desc.nbytes} bytes"
+            yield f"  writes {_quoted(item.value)} {item.desc.summary} {place}"
+    for block in program.blocks:
+        end, steps = block.offset + block.nbytes, f"steps {block.first} to {block.last}"
+        names = [f"{_quoted(item.value)} at arena+{item.offset}" for item in block.tensors]
+        what = ", ".join(names) or f"scratchpad of {_quoted(block.node)}"
+        yield f"block arena+{block.offset} to arena+{end}, {steps}: {what}"
+
+
+def _kernel_lines(step: KernelStep, index: int, blocks: Iterable[ArenaBlock]) -> Iterator[str]:
+    spec = step.spec
+    live = [block for block in blocks if block.first <= index <= block.last]
+    for binding in step.bindings:
+        memory = spec.memory(binding.role)
+        found = [
+            _quoted(tensor.value)
+            for block in live
+            for tensor in block.tensors
+            if binding.ref.space == "arena" and binding.ref.offset == tensor.offset
+        ]
+        parts = (str(binding.ref), "" if memory is None else str(memory), " = ".join(found))
+        yield f"  {binding.role}: {' '.join(filter(None, parts))}"
+    details = [f"{key}={value}" for key, value in spec.params]
+    details += [f"+{post}" for post in spec.post_ops]
+    if details:
+        yield f"  with {' '.join(details)}"
+    for block in live:
+        if not block.tensors and block.offset == step.scratch:
+            yield f"  scratchpad: arena+{block.offset}, {block.nbytes} bytes"
+    yield f"  predicted: {step.cost_ns:.1f} ns"
 
 
 def reorder_label(reorder: Reorder) -> str:

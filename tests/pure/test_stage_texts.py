@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -86,3 +87,14 @@ def test_texts_say_all_that_was_decided(seed: int, name: str) -> None:
     assert listed.count("node") == len(plan.decisions)
     assert listed.count("reorder") == len(plan.reorders)
     assert {c for c in text + plan.to_text() if not c.isprintable()} == {"\n"}
+
+
+def test_the_examples_of_the_page_are_parts_of_a_golden_file() -> None:
+    root = Path(__file__).parents[2]
+    page = (root / "docs/stages/texts.md").read_text("utf-8")
+    shown = (root / "tests/golden/stages_residual.txt").read_text("utf-8").splitlines()
+    examples = re.findall(r"^```\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    assert len(examples) == 3
+    for line in "".join(examples).splitlines():
+        begin, _, end = line.partition("...")
+        assert any(found.startswith(begin) and found.endswith(end) for found in shown), line

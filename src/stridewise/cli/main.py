@@ -14,6 +14,7 @@ import click
 from stridewise import __version__
 from stridewise.cli.bench import bench
 from stridewise.cli.capability import capability
+from stridewise.cli.compile import compile_, passes
 from stridewise.cli.diff import diff
 from stridewise.cli.formats import formats
 from stridewise.cli.info import info
@@ -37,7 +38,9 @@ def cli(debug: bool) -> None:
     del debug  # read by main(), which handles errors
 
 
-for _command in (run, verify, plan, diff, report, capability, bench, info, formats, reorder):
+for _command in (
+    run, compile_, passes, verify, plan, diff, report, capability, bench, info, formats, reorder,
+):  # fmt: skip
     cli.add_command(_command)
 
 

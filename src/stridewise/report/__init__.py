@@ -5,7 +5,6 @@ Reads what was decided and measured, and decides and measures nothing itself.
 
 from stridewise.report.collect import collect
 from stridewise.report.data import Report, to_json
-from stridewise.report.drawing import Regret
 from stridewise.report.render import framed, render, to_html
 
-__all__ = ["Regret", "Report", "collect", "framed", "render", "to_html", "to_json"]
+__all__ = ["Report", "collect", "framed", "render", "to_html", "to_json"]

@@ -8,27 +8,28 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+from stridewise.graph import Refusal
+from stridewise.planner.plan import Comparison
+from stridewise.planner.questions.moves import Move
+from stridewise.planner.questions.partitions import Hosted, Partition
 from stridewise.profile import Memory
 
 __all__ = [
     "Arena",
-    "Bar",
     "Block",
     "Choice",
     "Edge",
     "FormatUse",
     "Group",
-    "Hosted",
-    "Move",
-    "Part",
     "Port",
-    "RefusalRow",
     "RegretRow",
     "Report",
     "Vertex",
+    "cleaned",
     "to_json",
 ]
 
@@ -93,15 +94,6 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusalRow:
-    """What was not done, and why."""
-
-    rule: str
-    subject: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class RegretRow:
     """What another format of a tensor would cost in total, in its kernels and in reorders."""
 
@@ -145,7 +137,7 @@ class Vertex:
     predicted_ns: float
     measured_ns: float | None
     choices: tuple[Choice, ...] = ()
-    refusals: tuple[RefusalRow, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
     regrets: tuple[RegretRow, ...] = ()
 
 
@@ -217,26 +209,6 @@ class Arena:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """One way of planning beside the others; ``used`` for the one that this is."""
-
-    name: str
-    cost_ns: float
-    reorders: int
-    measured_ns: float | None
-    used: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A step that only moves bytes."""
-
-    name: str
-    kind: str
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Mover:
     """How many steps of one way to run the graph only move bytes, and of which kind they are."""
 
@@ -255,38 +227,6 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Neighbors in the order of execution that run in one place.
-
-    Attributes:
-        support: ``native``, ``fallback`` in the program, or ``tail`` behind it.
-        nodes: their names.
-        operators: each operator with how many of the nodes have it.
-        reasons: why they are not native.
-        reorders: how many reorders another runtime needs at its border.
-        reorder_ns: predicted time of these.
-    """
-
-    support: str
-    nodes: tuple[str, ...]
-    operators: tuple[tuple[str, int], ...]
-    reasons: tuple[str, ...]
-    reorders: int
-    reorder_ns: float
-
-
-@dataclass(frozen=True, slots=True)
-class Hosted:
-    """Native nodes of one operator that NumPy computes, why, and the reorders at their borders."""
-
-    operator: str
-    nodes: tuple[str, ...]
-    reason: str
-    reorders: int
-    reorder_ns: float
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
     """All that the page shows.
 
@@ -302,7 +242,7 @@ class Report:
         measured_ns: measured time of all steps; None where nothing was run.
         runs: how many runs that is the median of.
         unattributed_ns: the part of it that belongs to no vertex.
-        bars: this plan and uniform ones.
+        bars: costs of this plan and of the plans that it is compared with.
         moves: steps that only move bytes.
         views: nodes whose result is bytes that are there already.
         movers: how many such steps this plan and others take.
@@ -332,13 +272,13 @@ class Report:
     measured_ns: float | None
     runs: int
     unattributed_ns: float
-    bars: tuple[Bar, ...]
+    bars: tuple[Comparison, ...]
     moves: tuple[Move, ...]
     views: tuple[str, ...]
     movers: tuple[Mover, ...]
     placed: tuple[Placed, ...]
     savings: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[Partition, ...]
     hosted: tuple[Hosted, ...]
     formats: tuple[FormatUse, ...]
     pictures: tuple[str, ...]
@@ -347,8 +287,27 @@ class Report:
     groups: tuple[Group, ...]
     arena: Arena | None
     memory: Memory | None
-    refusals: tuple[RefusalRow, ...]
-    conflicts: tuple[RefusalRow, ...]
+    refusals: tuple[Refusal, ...]
+    conflicts: tuple[Refusal, ...]
+
+
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def cleaned(value: Any) -> Any:
+    r"""Return a record whose texts all fit into UTF-8 and XML; names of models may be anything.
+
+    >>> cleaned((1, Mover("a\0", 1, ())))
+    (1, Mover(name='a\ufffd', steps=1, kinds=()))
+    """
+    if isinstance(value, str):
+        return _UNPRINTABLE.sub("\ufffd", value)
+    if isinstance(value, tuple):
+        return tuple(map(cleaned, cast("tuple[Any, ...]", value)))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = (field.name for field in dataclasses.fields(value))
+        return dataclasses.replace(value, **{key: cleaned(getattr(value, key)) for key in fields})
+    return value
 
 
 def _fields(item: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from html import escape
@@ -117,6 +118,7 @@ def render(report: Report) -> str:
     template = _environment().get_template("report.html")
     return template.render(
         report=report,
+        counted=Counter,
         nodes=nodes,
         pictures=shown,
         slowest=max((max(b.cost_ns, b.measured_ns or 0) for b in report.bars), default=1) or 1,

@@ -20,8 +20,8 @@ from stridewise.cli.console import (
     target_option,
 )
 from stridewise.planner import Regret, Why
-from stridewise.planner.documents.records import finite
 from stridewise.planning import Plan
+from stridewise.records import finite
 
 __all__ = ["plan"]
 

@@ -369,7 +369,7 @@ def test_plan_and_run_take_simulated_targets_by_name_and_by_file(
     assert run("run", model, "--random", "--target", path).status == 0
     fails(run("run", model, "--random", "--profile", "--target", path), "mine", "simulated")
     path.write_text("name = 3")
-    fails(run("plan", model, "--target", path), "mine.toml", "key 'dtypes'")
+    fails(run("plan", model, "--target", path), "mine.toml", "key 'name'")
 
 
 # --- run ------------------------------------------------------------------------------------------

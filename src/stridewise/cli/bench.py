@@ -274,8 +274,9 @@ def bench_command(
         "--vs",
         "names",
         default=None,
-        help=f"Runtimes to compare with, separated by commas, of {', '.join(peers)}; default: "
-        f"those installed of {', '.join(usual)}.",
+        metavar="NAME,NAME",
+        help=f'Runtimes to compare with: {", ".join(peers)}; "" for none. Default: '
+        f"{', '.join(usual)}, if installed.",
     )
     @click.option("--batch", type=click.IntRange(1), help="Batch size; default: that of the model.")
     @click.option("--random-weights", is_flag=True, help="Replace all weights by random ones.")

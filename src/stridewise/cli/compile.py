@@ -90,7 +90,7 @@ def _summary(facts: dict[str, Any]) -> str:
     metavar="PASS,PASS",
     help="Run only these passes, in the order of the table; `stridewise passes` lists them.",
 )
-@click.option("--skip-pass", "skip", multiple=True, metavar="PASS", help="Leave out a pass.")
+@click.option("--skip-pass", "skip", multiple=True, metavar="PASS", help="Do not run this pass.")
 @click.option(
     "--print",
     "stages",
@@ -102,7 +102,7 @@ def _summary(facts: dict[str, Any]) -> str:
     "--print-after",
     multiple=True,
     metavar="PASS",
-    help=f"Print the graph after a pass, or after each one with {_ALL}.",
+    help=f"Print the graph after a pass; {_ALL} stands for every pass.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def compile_(
@@ -114,10 +114,10 @@ def compile_(
     print_after: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Compile a model and print a summary, or the texts of stages and passes.
+    """Compile a model and print a summary, or the texts of stages.
 
-    The stages are the imported graph, the simplified graph, the plan and the program. After pass
-    selection the compiled model is not stored.
+    The stages are the imported graph, the simplified graph, the plan and the program. A model that
+    is compiled with selected passes is not stored.
     """
     selects = only is not None or bool(skip)
     if selects and request.plan is not None:

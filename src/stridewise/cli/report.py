@@ -1,4 +1,4 @@
-"""``stridewise report``: the plan as a page that can be opened, kept and shown to others."""
+"""``stridewise report``: the plan as an HTML page."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def moves_of_onnxruntime(model: Path | bytes, threads: int) -> dict[str, int]:
 def _page(
     request: Request, target: str | None, runs: int | None, others: Mapping[str, Mapping[str, int]]
 ) -> str:
-    """Return the page, with times of single steps if it is asked for and the target runs here."""
+    """Return the page, with measured times if ``runs`` is given and the target runs here."""
     # jinja2 takes time to load.
     from stridewise.report import to_html  # noqa: PLC0415
 
@@ -96,8 +96,9 @@ def report(
     runs: int,
     vs_onnxruntime: bool,
 ) -> None:
-    """Write an HTML page with the graph, formats, candidates, times and memory of a plan.
+    """Write an HTML page about the plan of a model.
 
+    It shows the graph, the formats, all candidates with their costs, times and memory.
     Times are measured with random inputs (standard normal).
     """
     path = output or Path(f"{request.model.stem}.html")

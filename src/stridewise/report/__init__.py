@@ -1,6 +1,6 @@
 """The report: a plan, its program and its profile as one page that works without a network.
 
-Reads what was decided and measured, and decides and measures nothing itself.
+It plans and measures nothing itself.
 """
 
 from stridewise.report.collect import collect

@@ -32,12 +32,12 @@ _LABEL_OPS = 4
 
 
 def _groups(vertices: Sequence[Vertex], edges: Sequence[Edge]) -> tuple[Group, ...]:
-    """Return what is drawn folded: repetitions, and stretches of what else is too much."""
+    """Return groups of vertices that are drawn folded: repetitions, then long stretches."""
     distances: dict[int, list[int]] = {index: [] for index in range(len(vertices))}
     for edge in edges:
         distances[edge.target].append(edge.target - edge.source)
     letters = [
-        # Inputs and outputs are like nothing else, and so never part of a repetition.
+        # Inputs and outputs differ from all other vertices and are never part of a repetition.
         (vertex.kind, index)
         if vertex.kind in ("input", "output")
         else (vertex.op, tuple(name.partition(" ")[0] for name in vertex.fused), vertex.works,
@@ -81,7 +81,7 @@ def _arena(program: Program, drawing: Drawing, formats: Formats) -> Arena:
         if not item.tensors:
             return Block(*span, (item.node,), None, by_node.get(item.node))
         names = tuple(f"{tensor.value} ({tensor.desc.storage.format})" for tensor in item.tensors)
-        # The largest tensor of a family is what the others lie in.
+        # The largest tensor of a family contains the others.
         largest = max(item.tensors, key=lambda tensor: tensor.desc.nbytes)
         number = formats.index(largest.desc.storage.format)
         return Block(*span, names, number, drawing.vertex_of_value.get(largest.value))
@@ -95,7 +95,7 @@ def _arena(program: Program, drawing: Drawing, formats: Formats) -> Arena:
 
 
 def _machine(plan: PlanData) -> str:
-    """Return what runs the plan, and how often for one call."""
+    """Return the machine, and the parts of the batch."""
     return f"{plan.machine}; {plan.split}" if plan.split.parts > 1 else str(plan.machine)
 
 
@@ -123,15 +123,15 @@ def collect(
     others: Mapping[str, Mapping[str, int]] | None = None,
     memory: Memory | None = None,
 ) -> Report:
-    """Return what the page shows.
+    """Return the content of the page.
 
     Args:
-        plan: what was decided.
+        plan: the plan.
         program: the lowered plan, for the arena and the copies.
         profile: measured times of the program's steps.
-        regrets: what other formats of tensors would cost.
-        others: for other runtimes by name, how many steps of each kind only move bytes there.
-        memory: what the compiled model occupies.
+        regrets: costs of other formats of tensors.
+        others: for other runtimes by name, the number of steps of each kind that only move bytes.
+        memory: memory of the compiled model.
     """
     measured = _measured(profile)
     formats = Formats(plan)

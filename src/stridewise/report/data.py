@@ -1,4 +1,4 @@
-"""What the page shows, as data: plain, printable, without any HTML.
+"""The content of the page as plain, printable data without HTML.
 
 Vertices, formats and steps are referred to by their index, as names of untrusted models may be
 anything. Times are in nanoseconds and sizes in bytes, as everywhere.
@@ -56,8 +56,8 @@ class Port:
     Attributes:
         name: the value.
         type: dtype and logical shape, in the user's order of axes.
-        origin: what the axes mean; "" where nobody knows.
-        provenance: how that became known, or why it did not.
+        origin: the meaning of the axes; "" if it is unknown.
+        provenance: the reason of the origin, or why there is none.
         format: index of its storage format; None for constants, which are packed.
         nbytes: bytes in storage, padding included; 0 for constants.
     """
@@ -75,12 +75,12 @@ class Choice:
     """A candidate of a node.
 
     Attributes:
-        algorithm: what the plan calls it.
+        algorithm: its name in the plan.
         implementation: the library's names of its kernels.
         inputs: index of the format of each input; None for constants.
         outputs: index of the format of each output.
-        cost_ns: the node alone, without reorders.
-        source: where the cost comes from: measured, cached, model.
+        cost_ns: cost of the node alone, without reorders.
+        source: source of the cost: measured, cached, model.
         chosen: whether the plan uses it.
     """
 
@@ -95,7 +95,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class RegretRow:
-    """What another format of a tensor would cost in total, in its kernels and in reorders."""
+    """The additional cost of another format of a tensor: in total, kernels, reorders."""
 
     tensor: str
     format: str
@@ -109,20 +109,20 @@ class Vertex:
     """A box of the drawing: a node, a reorder, or an input or output of the graph.
 
     Attributes:
-        kind: which of these.
+        kind: the kind of box.
         name: the node, or the value.
         op: the operator; for others, the kind.
         fused: operators that its kernel applies to each result, with their operands.
         attrs: attributes of the node as text.
-        inputs: what it reads.
-        outputs: what it makes.
-        format: index of the format of what it makes.
+        inputs: tensors that it reads.
+        outputs: tensors that it writes.
+        format: index of the format of its first output.
         works: whether any kernel, fill or copy runs for it.
         predicted_ns: predicted time.
-        measured_ns: measured time, copies for it included; None where nothing was run.
+        measured_ns: measured time, including copies for it; None if nothing was run.
         choices: all candidates, the chosen one first.
-        refusals: what was not done about it.
-        regrets: what other formats of its results would cost.
+        refusals: refusals about it.
+        regrets: costs of other formats of its results.
     """
 
     kind: Literal["input", "node", "reorder", "output"]
@@ -143,7 +143,7 @@ class Vertex:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A stored tensor on its way from one vertex to another; all by index."""
+    """A stored tensor that one vertex makes and another reads; all by index."""
 
     source: int
     target: int
@@ -173,13 +173,13 @@ class Block:
     """Bytes of the arena during some steps.
 
     Attributes:
-        offset: where it begins.
+        offset: bytes from the start of the arena.
         nbytes: its size.
-        first: the first step that needs it.
-        last: the last one.
-        names: the tensors in it, or the node whose scratchpad it is.
-        format: index of the format of the first tensor; None for scratchpads.
-        vertex: index of the vertex that it belongs to; None where there is none.
+        first: first step that needs it.
+        last: last step that needs it.
+        names: its tensors, or the node of a scratchpad.
+        format: index of the format of its largest tensor; None for scratchpads.
+        vertex: index of its vertex; None if there is none.
     """
 
     offset: int
@@ -198,8 +198,8 @@ class Arena:
     Attributes:
         nbytes: its size.
         lower_bound_nbytes: no arrangement of these tensors needs less.
-        steps: what each step is for.
-        blocks: what lies where, and when.
+        steps: node or tensor of each step.
+        blocks: the parts of the arena and their lifetimes.
     """
 
     nbytes: int
@@ -210,7 +210,7 @@ class Arena:
 
 @dataclass(frozen=True, slots=True)
 class Mover:
-    """How many steps of one way to run the graph only move bytes, and of which kind they are."""
+    """Number of steps that only move bytes in one way to run the graph, in total and by kind."""
 
     name: str
     steps: int
@@ -219,7 +219,7 @@ class Mover:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """How many nodes of an operator move no byte, of all its nodes that compute nothing."""
+    """Nodes of an operator that move no byte, among its nodes that compute nothing."""
 
     op: str
     free: int
@@ -228,37 +228,37 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that the page shows.
+    """The whole content of the page.
 
     Attributes:
         name: the graph.
         version: of Stridewise.
         plan: name of the plan.
-        target: what it was planned for.
-        machine: what the costs hold for.
+        target: name of the target.
+        machine: the machine that the costs hold for.
         cost_ns: predicted time of a run.
-        lower_bound_ns: no plan over the same candidates is faster.
-        gap: how far the plan may be from that, as a part of its cost.
-        measured_ns: measured time of all steps; None where nothing was run.
-        runs: how many runs that is the median of.
-        unattributed_ns: the part of it that belongs to no vertex.
+        lower_bound_ns: lower bound for the same candidates.
+        gap: largest possible distance from the optimum, relative to the cost.
+        measured_ns: measured time of all steps; None if nothing was run.
+        runs: number of runs; times are medians.
+        unattributed_ns: measured time of steps that belong to no vertex.
         bars: costs of this plan and of the plans that it is compared with.
         moves: steps that only move bytes.
-        views: nodes whose result is bytes that are there already.
-        movers: how many such steps this plan and others take.
-        placed: concats, slices, ... that are views, beside all of them.
-        savings: what other formats of inputs and outputs would save.
-        parts: what runs natively and what in another runtime, in order; empty where all is native.
-        hosted: what of the native nodes NumPy computes.
+        views: nodes whose result shares the bytes of an operand.
+        movers: number of such steps in this plan and in others.
+        placed: number of concats, slices, ... that are views, and of all.
+        savings: time that other formats of inputs and outputs would save.
+        parts: native parts and parts of another runtime, in order; empty if all is native.
+        hosted: native nodes that NumPy computes.
         formats: in use, those of most bytes first.
-        pictures: of each format, SVG, or "" where there is none; no part of the JSON.
+        pictures: SVG of each format, "" for none; not in the JSON.
         vertices: in the order of execution.
         edges: between them.
-        groups: what is drawn folded.
-        arena: None where the plan was not lowered.
-        memory: what a compiled model occupies; None where none was made.
-        refusals: what was not done, and why.
-        conflicts: tensors about whose axes two nodes disagree.
+        groups: vertices that are drawn as one box.
+        arena: None if the plan was not lowered.
+        memory: memory of the compiled model; None without one.
+        refusals: optimizations that were not done, with reasons.
+        conflicts: tensors whose axes have two contradicting meanings.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The graph as the page draws it: vertices in the order of execution, and edges between them."""
+"""The graph of the page: vertices in the order of execution, and edges between them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Drawing"]
 
 
 class Drawing:
-    """Vertices in the order of execution, and the stored tensors that run between them."""
+    """Vertices in the order of execution, and the stored tensors between them."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Drawing:
         return value, self.plan.storages.key(value, fmt)
 
     def _add(self, vertex: Vertex, reads: Sequence[tuple[str, Format]]) -> int:
-        """Add a vertex behind what it reads."""
+        """Add a vertex and the edges to the tensors that it reads."""
         sources = [(name, *self._stored(name, fmt)) for name, fmt in reads]
         index = len(self.vertices)
         self.vertices.append(vertex)
@@ -69,7 +69,7 @@ class Drawing:
         return index
 
     def _stored(self, value: str, fmt: Format) -> tuple[int, Format]:
-        """Return the vertex that makes a value in a format, reordering it first if planned."""
+        """Return the vertex that makes a value in a format; add a planned reorder first."""
         key = self._key(value, fmt)
         if key not in self._where:
             self._where[key] = self._reorder(self._pending[key])

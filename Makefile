@@ -2,7 +2,7 @@
 # (with venv), a C++ compiler, and make itself have to be there.
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast coverage lint performance format fuzz sanitize clean
+.PHONY: help venv demo test test-fast test-pythons coverage lint performance format fuzz sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,23 +17,34 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/'
 
+EXTRAS ?= dev,bench
+PYTHONS ?= python3.12 python3.13
+
 venv: $(STAMP) ## create .venv with Stridewise (editable) and the tools
 
 $(STAMP): pyproject.toml $(NATIVE)
 	@test -n "$(PYTHON)" || { echo "No Python of 3.11 or later with venv was found;" \
 		"install one (Debian: apt install python3 python3-venv) or set PYTHON=" >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev,bench]'
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	touch $@
 
 demo: venv ## show what Stridewise does
-	$(BIN)/python examples/demo.py
+	$(BIN)/python -m examples.demo
 
 test: venv ## run the tests and the examples in docstrings
 	$(BIN)/python -m pytest --numprocesses=auto tests src --doctest-modules
 
 test-fast: venv ## run the tests that need no native code, in less than a minute
 	$(BIN)/python -m pytest --numprocesses=auto tests/pure
+
+# Each has an environment of its own, with a native core of its own.
+test-pythons: ## run the fast tests under those of PYTHONS="python3.12 python3.13" that are installed
+	@for python in $(PYTHONS); do \
+		if $$python -c 'import ensurepip, sys, venv' 2>/dev/null; then \
+			$(MAKE) test-fast VENV=build/venv-$$(basename $$python) PYTHON=$$python EXTRAS=test || exit 1; \
+		else echo "$$python is not installed; the fast tests do not run under it"; fi; \
+	done
 
 # Apart from the tests, as they take twice as long under it.
 coverage: venv ## run the tests and say which lines they leave out

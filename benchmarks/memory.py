@@ -32,10 +32,10 @@ from typing import Any
 
 import numpy as np
 from model_tables import EXACT, FAST, NAMES, OURS, table
+from peers import PEERS as LOADERS
 from process_memory import status
 
 import stridewise as sw
-from stridewise.cli.peers import open_peer
 
 RESULTS = Path(__file__).parent / "results" / "memory.json"
 MODELS = (
@@ -110,9 +110,7 @@ def measure(contestant: str, path: Path, inputs: Mapping[str, np.ndarray], tune:
     if contestant in PEERS:
         importlib.import_module(contestant)
         imported = status("VmRSS")
-        run = open_peer(contestant, path, inputs, 2).run
-        for _ in range(RUNS):
-            run()
+        LOADERS[contestant](path, inputs, 2, 1).run(RUNS)
         return Peak(imported, status("VmHWM"), status("VmRSS"))
     imported = status("VmRSS")
     model = sw.compile(path, threads=2, accuracy=contestant, tune=tune)

@@ -34,6 +34,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -41,11 +42,11 @@ from typing import Any
 
 import numpy as np
 from model_tables import EXACT, FAST, OURS, Found, Row, report
+from peers import PEERS, openvino_config
 from process_memory import status
 
 import stridewise as sw
 from stridewise.cli.console import measuring
-from stridewise.cli.peers import check_peers, open_peer, openvino_config
 from stridewise.cli.run import random_inputs
 from stridewise.runtime.machine.machine import this_machine
 
@@ -183,13 +184,14 @@ def look_at(name: str, path: Path, options: Options) -> Row:
     for peer in options.peers:
         importlib.import_module("torch" if peer == "inductor" else peer)
         start = time.perf_counter()
-        opened = open_peer(peer, path, inputs, options.threads)
+        load = partial(PEERS[peer], path, inputs, options.threads, 1)
+        opened = load()
         load_s = {"cold": time.perf_counter() - start}
         if peer == "openvino":
             load_s = load_openvino(path, options.threads)
         elif peer == "onnxruntime":
-            load_s = {"cold": seconds(lambda p=peer: open_peer(p, path, inputs, options.threads))}
-        runners[peer], versions[peer] = opened.run, opened.version
+            load_s = {"cold": seconds(load)}
+        runners[peer], versions[peer] = partial(opened.run, 1), opened.version
         found[peer] = Found((), 0.0, load_s)
     samples = race(runners, options.runs, options.pause, cold=options.cold)
     wanted = runners["onnxruntime"]()
@@ -230,7 +232,7 @@ def measure_peak(contestant: str, path: Path, options: Options) -> int:
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
     before = status("VmRSS")
     if contestant in READERS:
-        run = open_peer(contestant, path, inputs, options.threads).run
+        run = partial(PEERS[contestant](path, inputs, options.threads, 1).run, 1)
     else:
         run = runner_of(compile_ours(path, contestant, options, tune=options.tune), inputs)
     for _ in range(WARMUP):
@@ -289,7 +291,6 @@ def arguments() -> Options:
     options = parser.parse_args()
     options.peers = [*READERS, *(() if options.no_torch else ("torch",))]
     options.peers += ["inductor"] if options.inductor else []
-    check_peers(options.peers)
     return options
 
 

@@ -29,7 +29,7 @@ import onnx
 
 import stridewise as sw
 from stridewise.cli.console import measuring
-from stridewise.cli.peers import moves_of_onnxruntime
+from stridewise.cli.report import moves_of_onnxruntime
 from stridewise.frontends.onnx import randomize, read_model
 from stridewise.ops.geometry import storage_shape
 from stridewise.report.movers import find_movers, find_placed

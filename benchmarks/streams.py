@@ -29,11 +29,12 @@ from typing import Any
 
 import numpy as np
 from models import difference, race
+from peers import PEERS, USUAL
 from stream_tables import OURS, Found, Row, contestant, report
 
 import stridewise as sw
+from stridewise.cli.bench import Peer, stridewise_peer
 from stridewise.cli.console import measuring
-from stridewise.cli.peer_streams import SERVERS, Server, open_server, our_server
 from stridewise.cli.run import random_inputs
 
 RESULTS = Path(__file__).parent / "results" / "streams.json"
@@ -64,17 +65,17 @@ def compile_ours(path: Path, streams: int, options: Options) -> sw.CompiledModel
 
 def servers_of(
     path: Path, inputs: Mapping[str, Array], options: Options
-) -> tuple[dict[str, tuple[Server, int]], str]:
+) -> tuple[dict[str, tuple[Peer, int]], str]:
     """Return all contestants with their numbers of streams, and the machine."""
-    found: dict[str, tuple[Server, int]] = {}
+    found: dict[str, tuple[Peer, int]] = {}
     machine = ""
     for streams in (1, options.streams):
         model = compile_ours(path, streams, options)
         machine = machine or str(model.plan.machine)
-        found[contestant(OURS, streams)] = our_server(model, inputs), streams
-    for peer in SERVERS:
+        found[contestant(OURS, streams)] = stridewise_peer(model, inputs), streams
+    for peer in USUAL:
         for streams in (1, options.streams):
-            opened = open_server(peer, path, inputs, options.threads, streams)
+            opened = PEERS[peer](path, inputs, options.threads, streams)
             found[contestant(peer, streams)] = opened, streams
     return found, machine
 

@@ -7,18 +7,18 @@ random weights and is compared with another implementation.
 
 from __future__ import annotations
 
-import importlib.util
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import onnx
+from benchmarks.peers import PEERS, USUAL
 from onnx import ModelProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import stridewise as sw
 from stridewise.cli.bench import compare, print_timings
 from stridewise.cli.console import OUT, measuring
-from stridewise.cli.peers import installed, open_peer
 from stridewise.frontends.onnx import randomize, read_model
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
@@ -38,10 +38,10 @@ def check_shipped(path: Path) -> None:
 
 
 def reference(model: ModelProto, inputs: dict[str, np.ndarray]) -> tuple[str, np.ndarray]:
-    """Return the output by somebody else's arithmetic."""
-    if "onnxruntime" in installed():
-        peer = open_peer("onnxruntime", model.SerializeToString(), inputs, 2)
-        return f"ONNX Runtime {peer.version}", peer.run()[0]
+    """Return the output that another implementation computes, and its name."""
+    if find_spec("onnxruntime") is not None:
+        peer = PEERS["onnxruntime"](model.SerializeToString(), inputs, 2, 1)
+        return f"ONNX Runtime {peer.version}", peer.run(1)[0]
     return "ONNX's reference evaluator", ReferenceEvaluator(model).run(None, inputs)[0]
 
 
@@ -63,16 +63,17 @@ def main() -> None:
     name = model.input_names[0]
     shape = model.plan.graph.values[name].shape
     inputs = {name: np.random.default_rng(1).standard_normal(shape, np.float32)}
-    who, expected = reference(seeded, inputs)
+    name_of_reference, expected = reference(seeded, inputs)
     error = np.linalg.norm(model(inputs[name]) - expected) / np.linalg.norm(expected)
-    # Rounding in sums of thousands of products moves the logits by about 1e-5, in float32 whoever
-    # adds them up, and the softmax makes that the relative error of its result.
-    assert error < 3e-5, f"relative error {error} against {who}"
-    OUT.print(f"\n3. Its output agrees with {who}: relative error {error:.1e}\n")
+    # In float32, rounding in sums of thousands of products moves the logits by about 1e-5. The
+    # softmax makes that the relative error of its result.
+    assert error < 3e-5, f"relative error {error} against {name_of_reference}"
+    OUT.print(f"\n3. Its output agrees with {name_of_reference}: relative error {error:.1e}\n")
 
-    timings = compare(model, seeded.SerializeToString(), installed(), runs=30)
+    installed = {name: PEERS[name] for name in USUAL if find_spec(name) is not None}
+    timings = compare(model, seeded.SerializeToString(), installed, runs=30)
     print_timings(timings, f"4. ResNet-50, batch 1, {model.plan.machine}")
-    if importlib.util.find_spec("openvino") is None:
+    if "openvino" not in installed:
         OUT.print("OpenVINO is not installed: pip install 'stridewise\\[bench]'")
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from stridewise import passes
 from stridewise.graph import Graph
-from stridewise.passes import Simplified
-from stridewise.passes.pipeline import Pass
+from stridewise.passes import Pass, Simplified
 from stridewise.targets.onednn.target import ABILITY
 
 __all__ = ["PASSES", "simplify"]
@@ -15,7 +14,5 @@ __all__ = ["PASSES", "simplify"]
 PASSES = passes.passes_for(ABILITY)
 
 
-def simplify(
-    graph: Graph, chosen: Sequence[tuple[str, Pass]] = PASSES, *, check: bool = False
-) -> Simplified:
+def simplify(graph: Graph, chosen: Sequence[Pass] = PASSES, *, check: bool = False) -> Simplified:
     return passes.simplify(graph, chosen, check=check)

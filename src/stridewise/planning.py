@@ -19,6 +19,7 @@ from stridewise.planner.derivation.provenance import Derived
 from stridewise.planner.documents import files
 from stridewise.planner.documents.document import PlanRecord
 from stridewise.planner.documents.dot import to_dot
+from stridewise.planner.documents.listing import listing
 from stridewise.planner.documents.text import explain
 from stridewise.planner.later import Later
 from stridewise.planner.plan import Comparison, Pin, PlanData
@@ -202,6 +203,13 @@ class Plan(PlanData):
     def explain(self) -> str:
         """Return the plan as text: kernels, formats, reorders, costs and proof."""
         return explain(self)
+
+    def to_text(self) -> str:
+        """Return every decision as text to debug from: formats, kernels, arguments, shared bytes.
+
+        :meth:`explain` is shorter and is about costs and alternatives.
+        """
+        return listing(self)
 
     def to_json(self) -> str:
         """Return the plan as JSON, what :meth:`save` writes; see ``docs/plan-json.md``."""

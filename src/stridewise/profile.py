@@ -1,4 +1,4 @@
-"""What a compiled model takes: the times of its steps, and memory."""
+"""Times of the steps of a compiled model, and its memory."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _TRACK = {"pid": 1, "tid": 1}
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """One step: what it was for, what was predicted and what was measured, in ns.
+    """The times of one step in ns, predicted and measured.
 
     Attributes:
-        node: the node or tensor that it is for.
-        kernel: the primitive and its implementation, or what else it is.
+        node: the node or tensor of the step.
+        kernel: the kernel and its implementation, ``"copy"`` or ``"fill"``.
         predicted_ns: predicted time.
         measured_ns: measured time, the median over the runs.
         formats: storage of inputs and outputs, ``"NCHW -> NHWC"``; "" for fills and copies.
@@ -69,18 +69,18 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a compiled model occupies, in bytes.
+    """Memory of a compiled model in bytes.
 
     Attributes:
-        arena: activations and scratchpads of one run, of all parts of it that run at the same
-            time; each stream has an arena of its own.
-        arena_lower_bound: no arrangement of the same tensors needs less.
-        packed_weights: constants in the formats that kernels want, those of other programs too.
-        winograd_weights: the part of these that Winograd kernels have transformed.
-        shared_weights: how much of these is packed once for programs of several shapes.
-        originals: weights beside the packed ones that the model keeps in memory; those that are
-            still in their file do not count.
-        streams: how many arenas there are once as many requests have run at the same time.
+        arena: activations and scratchpads of one run, including all parts that run at the same
+            time; each stream has its own arena.
+        arena_lower_bound: lower bound for any arrangement of the same tensors.
+        packed_weights: constants in the formats of kernels, including those of other programs.
+        winograd_weights: the part of these that is transformed for Winograd kernels.
+        shared_weights: the part of these that programs of several shapes share.
+        originals: other weights that the model keeps in memory; weights that are still in their
+            file do not count.
+        streams: largest number of arenas, one for each simultaneous request.
     """
 
     arena: int

@@ -1,10 +1,12 @@
-"""A program: ordered steps, where every byte lies, and which constants are packed how.
+"""A program: ordered steps with addresses, and the constants to pack.
 
-Plain, printable data. :mod:`stridewise.runtime.execution.executor` makes native objects of it.
+Plain, printable data; :mod:`stridewise.runtime.execution.executor` creates native objects from it.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -42,7 +44,7 @@ class Ref:
 
     Attributes:
         space: the arena of one run, the packed constants, or the caller's arrays.
-        index: which constant, input or output; 0 for the arena.
+        index: index of the constant, input or output; 0 for the arena.
         offset: bytes from its start.
     """
 
@@ -57,7 +59,7 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A role of a kernel and the memory it works on."""
+    """An argument of a kernel and its memory."""
 
     role: str
     ref: Ref
@@ -74,12 +76,12 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class KernelStep:
-    """Execute a primitive, or call what computes the node on the host.
+    """Execute a primitive, or call a Python function that computes the node.
 
     Attributes:
-        node: the node or tensor that it is for.
-        spec: what to execute; of the kind ``HOST`` where it is no primitive.
-        implementation: the library's name of it, "" for its own choice.
+        node: the node or tensor of the step.
+        spec: the kernel; its kind is ``HOST`` for Python functions.
+        implementation: the library's name of it, "" for the library's choice.
         bindings: the arguments.
         scratch: offset of the scratchpad in the arena.
         cost_ns: predicted time.
@@ -95,8 +97,7 @@ class KernelStep:
     written: tuple[Written, ...] = ()
 
     def __str__(self) -> str:
-        args = " ".join(f"{binding.role}={binding.ref}" for binding in self.bindings)
-        return f"{self.node}: {self.spec.kind} [{self.implementation}] {args}"
+        return f"{self.spec.kind} [{self.implementation or 'library choice'}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ class CopyStep:
     written: tuple[Written, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.node}: copy {self.nbytes} bytes from {self.source} to {self.target}"
+        return f"copy {self.nbytes} bytes from {self.source} to {self.target}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ class FillStep:
     written: tuple[Written, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.node}: fill {self.count} at {self.target} with {self.value}"
+        return f"fill {self.count} float32 elements at {self.target} with {self.value!r}"
 
 
 Step = KernelStep | CopyStep | FillStep
@@ -132,19 +133,19 @@ Step = KernelStep | CopyStep | FillStep
 
 @dataclass(frozen=True, slots=True)
 class PackedConstant:
-    """A constant in the memory format that a kernel wants.
+    """A constant in the memory format that a kernel reads.
 
     Attributes:
-        value: the constant of the graph; "" for one that has ``fill`` everywhere.
-        fill: the element of made-up constants.
+        value: the constant of the graph; "" for one whose elements all are ``fill``.
+        fill: the element of constants without a value.
         reshape: shape to give the array first, None for its own.
         permute: permutation after that, None for none.
-        spec: the kernel that asks for the format; None for the array's own row-major bytes.
-        implementation: the implementation that asks.
+        spec: the kernel that reads it; None for the row-major bytes of the array.
+        implementation: the implementation of the kernel.
         role: the role of that kernel.
-        layout: the memory layout that the implementation resolved the format to: extents, strides,
-            blocks and bytes, as text. A kernel that is made anew must ask for the same; "" for row-
-            major bytes.
+        layout: the memory layout that the implementation selected: extents, strides, blocks and
+            bytes, as text; "" for row-major bytes. A kernel that is created again must have the
+            same layout.
     """
 
     value: str
@@ -156,6 +157,15 @@ class PackedConstant:
     role: str
     layout: str = ""
 
+    def __str__(self) -> str:
+        parts = [_quoted(self.value) if self.value else f"filled with {self.fill!r}"]
+        parts += [f"reshaped to {list(self.reshape)}"] if self.reshape is not None else []
+        parts += [f"permuted by {list(self.permute)}"] if self.permute is not None else []
+        if self.spec is None:
+            return ", ".join((*parts, "row-major"))
+        kernel = f"{self.spec.kind} [{self.implementation or 'library choice'}]"
+        return ", ".join((*parts, f"{self.role} of {kernel}", f"layout {self.layout or 'dense'}"))
+
 
 @dataclass(frozen=True, slots=True)
 class ArenaTensor:
@@ -165,8 +175,8 @@ class ArenaTensor:
         value: the value.
         desc: Origin and Storage.
         offset: bytes from the start of the arena.
-        first: the first step that needs it, an index into the steps of the program.
-        last: the last one.
+        first: index of the first step that needs it.
+        last: index of the last step that needs it.
     """
 
     value: str
@@ -178,15 +188,15 @@ class ArenaTensor:
 
 @dataclass(frozen=True, slots=True)
 class ArenaBlock:
-    """Bytes of the arena that nothing else may use for a while.
+    """Bytes of the arena that are in use during some steps.
 
     Attributes:
         offset: bytes from the start of the arena.
         nbytes: its size.
-        first: the first step that needs it, an index into the steps of the program.
-        last: the last one.
+        first: index of the first step that needs it.
+        last: index of the last step that needs it.
         tensors: the stored tensors that share these bytes; none in a scratchpad.
-        node: for a scratchpad, the step's node; else "".
+        node: for a scratchpad, the node of the step; else "".
     """
 
     offset: int
@@ -199,17 +209,17 @@ class ArenaBlock:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Everything needed to run.
+    """All steps, addresses and constants of a run.
 
     Attributes:
         inputs: names of the inputs, in order.
         outputs: names of the outputs, in order.
         steps: in order of execution.
         arena_nbytes: size of the arena of one run.
-        lower_bound_nbytes: no arrangement of these tensors needs less.
-        constants: what is packed once, before the first run.
-        blocks: what lies where in the arena, and when.
-        split: the steps are those of a part of the caller's arrays, and run once for each.
+        lower_bound_nbytes: lower bound for any arrangement of these tensors.
+        constants: packed once, before the first run.
+        blocks: the parts of the arena and their lifetimes.
+        split: the steps compute one part of the caller's arrays and run once for each part.
     """
 
     inputs: tuple[str, ...]
@@ -221,15 +231,70 @@ class Program:
     blocks: tuple[ArenaBlock, ...] = ()
     split: Split = WHOLE
 
+    def text(self) -> str:
+        """Return all of the program, to debug from; ``docs/stages/texts.md`` explains the lines.
+
+        The text is the same for the same program.
+        """
+        return "\n".join(_program_lines(self)) + "\n"
+
     def __str__(self) -> str:
-        lines = [f"arena {self.arena_nbytes} bytes, {len(self.constants)} constants"]
-        if self.split != WHOLE:
-            lines.append(str(self.split))
-        return "\n".join([*lines, *map(str, self.steps)]) + "\n"
+        return self.text()
+
+
+# --- text -----------------------------------------------------------------------------------------
+
+
+_quoted = json.dumps
+
+
+def _program_lines(program: Program) -> Iterator[str]:
+    yield f"program of {len(program.steps)} steps"
+    if program.split != WHOLE:
+        yield f"split: {program.split}"
+    yield f"arena: {program.arena_nbytes} bytes, lower bound {program.lower_bound_nbytes} bytes"
+    for side, names in (("input", program.inputs), ("output", program.outputs)):
+        yield from (f"{side} {index}: {_quoted(name)}" for index, name in enumerate(names))
+    yield from (f"constant {index}: {item}" for index, item in enumerate(program.constants))
+    for index, step in enumerate(program.steps):
+        yield f"step {index}: {_quoted(step.node)} {step}"
+        if isinstance(step, KernelStep):
+            yield from _kernel_lines(step, index, program.blocks)
+        for item in step.written:
+            place = f"at {item.ref}, {item.desc.nbytes} bytes"
+            yield f"  writes {_quoted(item.value)} {item.desc.summary} {place}"
+    for block in program.blocks:
+        end, steps = block.offset + block.nbytes, f"steps {block.first} to {block.last}"
+        names = [f"{_quoted(item.value)} at arena+{item.offset}" for item in block.tensors]
+        what = ", ".join(names) or f"scratchpad of {_quoted(block.node)}"
+        yield f"block arena+{block.offset} to arena+{end}, {steps}: {what}"
+
+
+def _kernel_lines(step: KernelStep, index: int, blocks: Iterable[ArenaBlock]) -> Iterator[str]:
+    spec = step.spec
+    live = [block for block in blocks if block.first <= index <= block.last]
+    for binding in step.bindings:
+        memory = spec.memory(binding.role)
+        found = [
+            _quoted(tensor.value)
+            for block in live
+            for tensor in block.tensors
+            if binding.ref.space == "arena" and binding.ref.offset == tensor.offset
+        ]
+        parts = (str(binding.ref), "" if memory is None else str(memory), " = ".join(found))
+        yield f"  {binding.role}: {' '.join(filter(None, parts))}"
+    details = [f"{key}={value}" for key, value in spec.params]
+    details += [f"+{post}" for post in spec.post_ops]
+    if details:
+        yield f"  with {' '.join(details)}"
+    for block in live:
+        if not block.tensors and block.offset == step.scratch:
+            yield f"  scratchpad: arena+{block.offset}, {block.nbytes} bytes"
+    yield f"  predicted: {step.cost_ns:.1f} ns"
 
 
 def reorder_label(reorder: Reorder) -> str:
-    """Return what the step of a reorder is for, as programs and profiles call it."""
+    """Return the name of the step of a reorder in programs and profiles."""
     return f"{reorder.tensor}: {reorder.source} -> {reorder.target}"
 
 
@@ -254,11 +319,11 @@ def constant_label(value: str) -> str:
 
 
 def copy_labels(node: Node) -> tuple[str, ...]:
-    """Return what programs and profiles call the copies that a node may need beside its kernel."""
+    """Return the names of the copies that a node may need, in programs and profiles."""
     names = dict.fromkeys(name for name in node.inputs if name)
     return tuple(label(node.name, name) for name in names for label in (piece_label, operand_label))
 
 
 def output_labels(value: str) -> tuple[str, ...]:
-    """Return what programs and profiles call the copies that may bring a value to the caller."""
+    """Return the names of the copies of a value into the array of the caller."""
     return caller_label(value), constant_label(value)

@@ -17,9 +17,7 @@ import pytest
 from onnx import ModelProto
 
 import stridewise as sw
-from stridewise.cli import peers
 
-from .models import light_models
 from .onnx_nodes import make, node
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -183,34 +181,6 @@ def test_arguments_outside_of_their_choices(
         with pytest.raises(sw.InputError) as caught:
             call(graph, **{"tune": "model", **arguments})
         assert str(caught.value) == message
-
-
-def test_a_missing_peer_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(name: str) -> None:
-        raise ImportError(f"No module named {name!r}")
-
-    monkeypatch.setattr(peers.importlib, "import_module", absent)
-    for name in peers.PEERS:
-        extra = "torch" if name in ("torch", "inductor") else "bench"
-        with pytest.raises(
-            sw.DependencyError, match=rf"pip install 'stridewise\[{extra}\]'"
-        ) as caught:
-            peers.open_peer(name, b"", {}, 1)
-        assert f"peer {name!r}" in str(caught.value)
-        assert isinstance(caught.value, ImportError)
-    with pytest.raises(sw.DependencyError, match=r"pip install 'stridewise\[bench\]'"):
-        peers.moves_of_onnxruntime(b"", 1)
-
-
-def test_moves_of_onnxruntime_are_read_from_its_own_optimized_graph() -> None:
-    """Channel concats of SqueezeNet's fire modules stay; ONNX Runtime has eight of them."""
-    path = light_models()["squeezenet"]
-    for model in (path, path.read_bytes()):
-        found = peers.moves_of_onnxruntime(model, 1)
-        assert found["Concat"] == 8
-        assert set(found) <= set(peers.MOVING)
-    with pytest.raises(sw.ExecutionError, match="to load the model"):
-        peers.moves_of_onnxruntime(b"no model", 1)
 
 
 # --- the plan -------------------------------------------------------------------------------------

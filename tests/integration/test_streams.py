@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.peers import PEERS, USUAL
 
 import stridewise as sw
-from stridewise.cli.peer_streams import SERVERS, open_server, our_server
+from stridewise.cli.bench import stridewise_peer
 
 from .test_dynamic import classifier, draw
 
@@ -63,7 +64,7 @@ def test_a_coroutine_can_wait() -> None:
 
 
 @pytest.mark.parametrize("streams", [1, 2])
-@pytest.mark.parametrize("name", ["stridewise", *SERVERS])
+@pytest.mark.parametrize("name", ["stridewise", *USUAL])
 def test_peers_answer_the_same(name: str, streams: int) -> None:
     if name != "stridewise":
         pytest.importorskip(name)
@@ -71,9 +72,9 @@ def test_peers_answer_the_same(name: str, streams: int) -> None:
     inputs = {"x": draw(1, 3, 8, 8)}
     model = sw.compile(source, tune="model", threads=2, streams=streams)
     server = (
-        our_server(model, inputs)
+        stridewise_peer(model, inputs)
         if name == "stridewise"
-        else open_server(name, source, inputs, 2, streams)
+        else PEERS[name](source, inputs, 2, streams)
     )
     for count in (2, 5):
         (found,) = server.run(count)

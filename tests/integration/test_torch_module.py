@@ -6,12 +6,12 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from benchmarks.peers import PEERS
+from benchmarks.peers.torch_module import FUNCTIONS, to_torch
 
 import stridewise as sw
 from stridewise import zoo
-from stridewise.cli.peers import open_peer
 from stridewise.cli.run import random_inputs
-from stridewise.cli.torch_module import FUNCTIONS, to_torch
 from stridewise.ops import OPS
 
 from .models import relative_error
@@ -96,9 +96,9 @@ def test_the_peer_runs_a_model_file(torch: ModuleType, tmp_path) -> None:
     path = tmp_path / "model.onnx"
     sw.save(graph, path)
     inputs = random_inputs(graph, 0)
-    peer = open_peer("torch", path, inputs, 2)
+    peer = PEERS["torch"](path, inputs, 2, 1)
     assert (peer.name, peer.version) == ("torch", torch.__version__)
     assert torch.get_num_threads() == 2
     wanted = sw.compile(path, tune="model", threads=2).run(inputs)
-    (found,) = peer.run()
+    (found,) = peer.run(1)
     assert relative_error(found, wanted[graph.outputs[0]]) < 1e-4

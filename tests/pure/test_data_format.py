@@ -30,7 +30,7 @@ TARGET = onednn_cpu(MACHINE)
 
 
 def planned(graph: Graph, *, sinking: bool = True) -> Plan:
-    passes = [item for item in PASSES if sinking or item[0] != "sink_transposes"]
+    passes = [item for item in PASSES if sinking or item.name != "sink_transposes"]
     oracle = Roofline(1e11, 4e10, TARGET.efficiency)
     simplified = simplify(graph, passes, check=True).graph
     return make_plan(derive(simplified), TARGET, MACHINE, oracle)

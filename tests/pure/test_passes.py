@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from tests.networks import F32, Net, networks, rng
 from tests.simplified import PASSES, simplify
 
-from stridewise.errors import GraphError
+from stridewise.errors import GraphError, InputError
 from stridewise.graph import Graph, Refusal
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
+from stridewise.passes import Pass, select
+from stridewise.passes import simplify as simplify_with
 from stridewise.runtime.simulation.reference import run_reference
 
-BY_NAME = dict(PASSES)
+BY_NAME = {item.name: item.run for item in PASSES}
 
 
 def net(*shape: int) -> tuple[Net, str]:
@@ -192,7 +197,13 @@ GOLDEN = {
 
 
 def test_every_pass_has_a_golden_text():
-    assert tuple(GOLDEN) == tuple(name for name, _ in PASSES)
+    assert tuple(GOLDEN) == tuple(item.name for item in PASSES)
+
+
+def test_the_page_about_simplification_lists_the_passes_in_order():
+    page = (Path(__file__).parents[2] / "docs/stages/simplify.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", page, flags=re.MULTILINE)
+    assert rows == [(item.name, item.help) for item in PASSES]
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -555,7 +566,7 @@ def test_simplify_reports_the_refusals_of_all_passes_in_order():
 def test_with_check_a_pass_that_breaks_the_graph_is_caught():
     b, x = net(1, 2)
     graph = b.build([b.op("relu", [x])])
-    broken = [("bad", lambda g: (Graph(g.name, g.inputs, ("no",), g.nodes, g.values), ()))]
+    broken = [Pass("bad", "", lambda g: (Graph(g.name, g.inputs, ("no",), g.nodes, g.values), ()))]
     assert simplify(graph, broken).graph.outputs == ("no",)
     with pytest.raises(GraphError, match="outputs: expected defined values, found 'no'"):
         simplify(graph, broken, check=True)
@@ -573,6 +584,27 @@ def test_simplify_keeps_all_results(graph):
     # Refusals are about nodes that are there.
     known = {node.name for node in graph.nodes}
     assert {refusal.subject for refusal in simplified.refusals} <= known
+
+
+@given(networks(), st.sets(st.sampled_from([item.name for item in PASSES])))
+def test_any_selection_of_passes_keeps_all_results(graph, skipped):
+    seen: list[tuple[str, Graph]] = []
+    chosen = select(PASSES, skip=skipped)
+    simplified = simplify_with(
+        graph, chosen, check=True, after=lambda item, found: seen.append((item.name, found))
+    )
+    assert [name for name, _ in seen] == [item.name for item in PASSES if item.name not in skipped]
+    same_results(graph, simplified.graph)
+    assert not seen or seen[-1][1] == simplified.graph
+
+
+def test_passes_are_selected_by_name_in_the_order_of_the_table():
+    chosen = select(PASSES, ["fold_pad", "fold_constants", "fold_scale"], ["fold_scale"])
+    assert [item.name for item in chosen] == ["fold_constants", "fold_pad"]
+    assert select(PASSES) == PASSES
+    for wrong in ({"only": ["fuse_posts_ops"]}, {"skip": ["fuse_posts_ops"]}):
+        with pytest.raises(InputError, match=r"did you mean fuse_post_ops\?"):
+            select(PASSES, **wrong)
 
 
 def test_simplify_shares_the_weights_that_it_does_not_change():

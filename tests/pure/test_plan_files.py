@@ -22,8 +22,8 @@ from stridewise.ops import GraphBuilder
 from stridewise.planner import derive
 from stridewise.planner.documents import files
 from stridewise.planner.documents.document import PlanRecord, fingerprint
-from stridewise.planner.documents.records import decode
 from stridewise.planning import Plan, make_plan
+from stridewise.records import Reader
 from stridewise.targets.cost import Roofline
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import onednn_cpu
@@ -42,7 +42,7 @@ def restored(record: PlanRecord, graph: Graph, machine: Machine = MACHINE) -> Pl
 
 
 def reread(plan: Plan) -> PlanRecord:
-    return decode(PlanRecord, json.loads(plan.to_json()), "file")
+    return Reader(lambda *wrong: PlanError(str(wrong))).read(PlanRecord, json.loads(plan.to_json()))
 
 
 # --- there and back -------------------------------------------------------------------------------
@@ -140,17 +140,17 @@ def damaged(tmp_path: Path, change: Callable[[Document], object]) -> PlanError:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.pop("nodes"), ": expected the field 'nodes', found"),
-        (lambda d: d.update(nodes={}), ".nodes: expected a list, found {}"),
-        (lambda d: d.update(nodes=[3]), ".nodes[0]: expected an object, found 3"),
-        (lambda d: d["nodes"][1].update(algorithm=None), ".nodes[1].algorithm: expected a string"),
-        (lambda d: d["machine"].update(threads=1.5), ".machine.threads: expected an integer, fo"),
-        (lambda d: d.update(cost_ns="much"), ".cost_ns: expected a number, found \"much\""),
-        (lambda d: d.update(cost_ns=True), ".cost_ns: expected a number, found true"),
-        (lambda d: d.update(cost_ns=float("nan")), ".cost_ns: expected a number, found NaN"),
-        (lambda d: d.update(pins=[]), ".pins: expected an object, found []"),
+        (lambda d: d.pop("nodes"), ": expected the key 'nodes', found"),
+        (lambda d: d.update(nodes={}), "field 'nodes': expected a list, found {}"),
+        (lambda d: d.update(nodes=[3]), "field 'nodes[0]': expected an object, found 3"),
+        (lambda d: d["nodes"][1].update(algorithm=None), "field 'nodes[1].algorithm': expected "),
+        (lambda d: d["machine"].update(threads=1.5), "field 'machine.threads': expected an int"),
+        (lambda d: d.update(cost_ns="much"), "field 'cost_ns': expected a number, found \"much\""),
+        (lambda d: d.update(cost_ns=True), "field 'cost_ns': expected a number, found true"),
+        (lambda d: d.update(cost_ns=float("nan")), "field 'cost_ns': expected a number, found NaN"),
+        (lambda d: d.update(pins=[]), "field 'pins': expected an object, found []"),
         (lambda d: d["moves"].append({"node_or_tensor": "a", "kind": "jump", "nbytes": 1,
-                                      "cost_ns": 1}), ".kind: expected one of reorder, copy, fill"),
+                                      "cost_ns": 1}), "kind': expected one of reorder, copy, fill"),
     ],
 )  # fmt: skip
 def test_damaged_fields_are_named(tmp_path: Path, change: Any, message: str):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,6 @@ def test_the_page_knows_every_target_and_every_key():
     assert set(re.findall(r"^\| `([a-z-]+)` \|.*simulation \|$", PAGE, re.MULTILINE)) == set(
         SHIPPED
     )
-    for key in (*reading._KEYS, *reading._RULE):
+    for key in (item.name for part in (reading._File, reading._Rule) for item in fields(part)):
         assert re.search(rf"^\| .*`{key}\b.*\|", PAGE, re.MULTILINE), key
     assert load_target(Path(reading.__file__).with_name("ascend.toml")).reorder == "TransData"

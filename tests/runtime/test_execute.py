@@ -260,9 +260,9 @@ def test_names_profile_and_memory_are_those_of_the_program():
     assert "in total" in str(profile)
     assert model.memory.arena >= model.memory.arena_lower_bound > 0
     assert model.memory.packed_weights > 0
-    lines = str(model.program).splitlines()
-    assert lines[0].startswith(f"arena {model.memory.arena} bytes, ")
-    assert len(lines) == 1 + len(model.program.steps)
+    lines = model.program.text().splitlines()
+    assert lines[1].startswith(f"arena: {model.memory.arena} bytes, ")
+    assert sum(line.startswith("step ") for line in lines) == len(model.program.steps)
 
 
 def test_padding_is_found_by_loops():

@@ -1,4 +1,4 @@
-"""``stridewise capability``: what of a model is native, and what ONNX Runtime computes."""
+"""``stridewise capability``: the native nodes of a model, and those for ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ __all__ = ["capability"]
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def capability(model: Path, shapes: tuple[str, ...], as_json: bool) -> None:
-    """Show which nodes of MODEL run natively, and why others need ONNX Runtime."""
+    """Show the native nodes, and why others need ONNX Runtime."""
     found = api.capability(model, parse_shapes(shapes))
     click.echo(found.to_json() if as_json else str(found), nl=as_json)

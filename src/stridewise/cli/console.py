@@ -1,4 +1,4 @@
-"""What the subcommands share: the console, progress bars, and options that several take."""
+"""Parts of several subcommands: the console, progress bars, shared options."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def parse_nbytes(text: str) -> int:
 
 
 def _limit(ctx: click.Context, option: click.Parameter, text: str | None) -> int | None:
-    """Return the bytes of ``--memory-limit``; a text that means none is wrong usage."""
+    """Return the bytes of ``--memory-limit``; other texts are wrong usage."""
     try:
         return None if text is None else parse_nbytes(text)
     except InputError as error:
@@ -188,7 +188,7 @@ def parse_values(items: Sequence[str]) -> dict[str, Array]:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the options that compile a model say."""
+    """The values of the options that compile a model."""
 
     model: Path
     shapes: Mapping[str, tuple[int | str, ...]]
@@ -215,7 +215,7 @@ class Request:
         )
 
     def options(self, progress: Callback | None) -> GraphOptions:
-        """Return what planning and compiling are told alike."""
+        """Return the options that planning and compiling have in common."""
         return {
             "threads": self.threads,
             "tune": self.tune,
@@ -243,13 +243,13 @@ class Request:
                 )
                 if isinstance(model, CompiledModel):
                     return model
-                given = self.load(given)  # says which values of inputs the plan depends on
+                given = self.load(given)  # its error names the inputs whose values the plan needs
             return api.compile(given, streams=self.streams, **self.options(progress))
 
     def _fixed_shapes(self, source: Path | bytes) -> dict[str, tuple[int, ...]]:
-        """Return shapes for the inputs whose own are open: those asked for, or the least ones.
+        """Return shapes for inputs with open shapes: those of the options, or the least ones.
 
-        Shapes that the model has anyway are left out, so that it is stored under one name.
+        Shapes that equal those of the model are left out, so that it is stored under one name.
         """
         signature = api.model_file(source, fallback=self.fallback).signature
         given = {name: value.shape for name, value in self.values.items()}
@@ -277,7 +277,7 @@ _OPTIONS = (
         "shapes",
         multiple=True,
         metavar="NAME=1,3,224,224",
-        help="Shape of an input; an extent may be a range 1..16 or a symbol N.",
+        help="Shape of an input; an extent may be a number, a range 1..16 or a symbol N.",
     ),
     click.option(
         "--value",
@@ -310,7 +310,7 @@ _OPTIONS = (
         type=click.Choice(["fast", "exact"]),
         default="fast",
         show_default=True,
-        help="fast allows Winograd convolution, which rounds differently; exact does not.",
+        help="fast allows Winograd convolution, whose rounding errors are larger; exact does not.",
     ),
     click.option(
         "--weight-memory-limit",
@@ -318,7 +318,11 @@ _OPTIONS = (
         metavar="BYTES",
         help="Limit on the memory of transformed weights for Winograd convolution.",
     ),
-    click.option("--cache-dir", type=click.Path(path_type=Path), help="Folder of the cost cache."),
+    click.option(
+        "--cache-dir",
+        type=click.Path(path_type=Path),
+        help="Folder of the cost cache and of stored models.",
+    ),
     click.option(
         "--plan",
         "plan_file",
@@ -330,7 +334,7 @@ _OPTIONS = (
         "--memory-limit",
         callback=_limit,
         metavar="SIZE",
-        help="Limit on the memory of the model, like 2GiB; default: 3/4 of the memory.",
+        help="Limit on the memory of the model, such as 2GiB; default: 3/4 of all memory.",
     ),
     click.option(
         "--no-fallback", is_flag=True, help="Refuse models that need ONNX Runtime for some nodes."
@@ -351,13 +355,13 @@ streams_option = click.option(
     type=click.IntRange(1, 1024),
     default=1,
     show_default=True,
-    help="Number of simultaneous requests; they divide the threads.",
+    help="Number of requests that run at the same time; each has an equal share of the threads.",
 )
-"""The option that says how many requests a model runs at once."""
+"""The option for the number of simultaneous requests."""
 
 
 _AS_GIVEN = ("threads", "tune", "cache_dir", "accuracy", "weight_memory_limit", "memory_limit")
-"""Options that a request holds by their names."""
+"""Options with the same name in a request."""
 
 
 def compile_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""``stridewise diff``: where two plan files decide otherwise."""
+"""``stridewise diff``: the decisions in which two plan files differ."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from stridewise.planner.documents import files
-from stridewise.planner.documents.records import encode
 from stridewise.planner.questions.diff import diff as compare
+from stridewise.records import encode
 
 __all__ = ["diff"]
 
@@ -19,7 +19,7 @@ __all__ = ["diff"]
 @click.argument("after", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def diff(before: Path, after: Path, as_json: bool) -> None:
-    """Show the decisions in which two plan files differ, and the difference in cost."""
+    """Compare two plan files: decisions that differ, and the costs."""
     found = compare(files.read(before), files.read(after))
     if as_json:
         click.echo(json.dumps(encode(found), indent=2))

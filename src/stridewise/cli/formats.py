@@ -1,4 +1,4 @@
-"""``stridewise formats``: what the names of memory formats mean, here and in other systems."""
+"""``stridewise formats``: the meaning of format names, and their translation."""
 
 from __future__ import annotations
 
@@ -95,10 +95,16 @@ _PARAMETERS = (
         "--block", type=click.IntRange(1), help="Block size, if the name does not give it."
     ),
     click.option(
-        "--groups", type=click.IntRange(1), default=1, help="Number of groups of the convolution."
+        "--groups",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Number of groups of the convolution.",
     ),
     click.option(
-        "--rank", type=click.IntRange(0, 12), help="Number of axes, if the name fits any number."
+        "--rank",
+        type=click.IntRange(0, 12),
+        help="Number of axes, if the name does not determine it.",
     ),
     click.option("--device", help="Device, if the name depends on it: xavier or orin."),
     click.option(
@@ -340,7 +346,10 @@ def _translated(found: Equivalent) -> str:
 @_json_option
 @click.pass_context
 def translate(context: click.Context, asked: _Asked, targets: str, as_json: bool) -> None:
-    """Print the names of a format in other dialects; exit with status 1 if there are none."""
+    """Print the names of a format in other dialects.
+
+    If no dialect has a name for it, the exit status is 1.
+    """
     dialects = [name.strip() for name in targets.split(",") if name.strip()]
     if not dialects:
         raise click.UsageError("--to needs the name of a dialect")

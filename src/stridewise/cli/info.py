@@ -18,7 +18,7 @@ __all__ = ["info"]
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def info(as_json: bool) -> None:
-    """Show the machine, instruction set, threads, libdnnl and the cost cache."""
+    """Show the machine, its threads, libdnnl and the cost cache."""
     limits = cpu_limits()
     source = limits.decisive.source
     machine, library = this_machine(limits.decisive.threads), library_info()

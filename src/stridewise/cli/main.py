@@ -14,6 +14,7 @@ import click
 from stridewise import __version__
 from stridewise.cli.bench import bench
 from stridewise.cli.capability import capability
+from stridewise.cli.compile import compile_, passes
 from stridewise.cli.diff import diff
 from stridewise.cli.formats import formats
 from stridewise.cli.info import info
@@ -37,7 +38,9 @@ def cli(debug: bool) -> None:
     del debug  # read by main(), which handles errors
 
 
-for _command in (run, verify, plan, diff, report, capability, bench, info, formats, reorder):
+for _command in (
+    run, compile_, passes, verify, plan, diff, report, capability, bench, info, formats, reorder,
+):  # fmt: skip
     cli.add_command(_command)
 
 
@@ -47,12 +50,16 @@ def _configure_log() -> None:
     logging.basicConfig(level=level if known else "WARNING", format="%(levelname)s: %(message)s")
 
 
-def main() -> None:
-    """Run the command line and exit."""
+def main(command: click.Command = cli) -> None:
+    """Run the command line and exit.
+
+    Args:
+        command: what to run; by default the group of all subcommands.
+    """
     _configure_log()
     debug = "--debug" in sys.argv[1:]
     try:
-        status = cli.main(standalone_mode=False)
+        status = command.main(standalone_mode=False)
         sys.exit(status if isinstance(status, int) else 0)
     except click.ClickException as error:
         error.show()

@@ -1,4 +1,4 @@
-"""``stridewise plan``: what would be stored how, and why."""
+"""``stridewise plan``: kernels, formats and costs, and the reasons."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from stridewise.cli.console import (
     target_option,
 )
 from stridewise.planner import Regret, Why
-from stridewise.planner.documents.records import finite
 from stridewise.planning import Plan
+from stridewise.records import finite
 
 __all__ = ["plan"]
 
@@ -71,7 +71,7 @@ def _print_json(found: Plan, whys: Sequence[Why], regrets: Sequence[Regret] | No
 
 
 def _print_text(found: Plan, whys: Sequence[Why], regrets: Sequence[Regret] | None) -> None:
-    """Print the answers to what was asked, or the plan where nothing was."""
+    """Print the answers to the questions, or the plan if there are none."""
     for why in whys:
         click.echo(str(why), nl=False)
     for regret in regrets or ():
@@ -110,7 +110,9 @@ def _print_text(found: Plan, whys: Sequence[Why], regrets: Sequence[Regret] | No
     metavar="TENSOR=FORMAT",
     help="Store a tensor in the given format.",
 )
-@click.option("--regret", is_flag=True, help="Print the extra cost of every other format.")
+@click.option(
+    "--regret", is_flag=True, help="For each tensor, print the extra cost of every other format."
+)
 @click.option(
     "--limit",
     type=click.IntRange(1),
@@ -141,7 +143,9 @@ def plan(  # noqa: PLR0913 (one parameter an option)
     html: Path | None,
     dot: str | None,
 ) -> None:
-    """Show the kernel of every node, the format of every tensor, and the remaining reorders.
+    """Show the kernel of every node and the format of every tensor.
+
+    The output also lists the remaining reorders, and the costs of other plans.
 
     With --what-if, all outputs describe the plan with the given formats.
     """

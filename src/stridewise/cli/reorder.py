@@ -1,4 +1,4 @@
-"""``stridewise reorder``: an array in a file, moved from one memory format to another."""
+"""``stridewise reorder``: convert an array in a file to another memory format."""
 
 from __future__ import annotations
 
@@ -124,12 +124,12 @@ def _save(path: Path, array: Array) -> None:
         np.lib.format.write_array(file, stored, allow_pickle=False)
 
 
-# --- what is asked for ----------------------------------------------------------------------------
+# --- options --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """What the options of the command say; its parameters under their names."""
+    """The values of the options, under the names of the parameters."""
 
     src: str
     dst: str
@@ -188,7 +188,7 @@ def _quantization(
                 "--scale and --zero-point",
                 expected="integers (int8, uint8, int32) on one side of the reorder",
                 found=f"{src.dtype} and {dst.dtype}",
-                fix="say with --dtype what is wanted",
+                fix="give the element type of the result with --dtype",
             )
         )
     given = Quantization(1.0 if scale is None else scale, zero_point or 0)
@@ -264,8 +264,8 @@ def _lines(report: dict[str, Any]) -> str:
 @click.option("--shape", metavar="1,3,224,224", help="Logical shape, if the array has padding.")
 @click.option("--dtype", help="Element type of the result; default: that of the array.")
 @click.option("--from-dtype", help="Element type of the array, if the file cannot represent it.")
-@click.option("--scale", type=float, help="Scale of the side that holds integers.")
-@click.option("--zero-point", type=int, help="Zero point of the side that holds integers.")
+@click.option("--scale", type=float, help="Quantization scale of the array with integers.")
+@click.option("--zero-point", type=int, help="Quantization zero point of the array with integers.")
 @click.option(
     "--threads",
     type=click.IntRange(1, 1024),

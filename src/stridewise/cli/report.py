@@ -1,9 +1,10 @@
-"""``stridewise report``: the plan as a page that can be opened, kept and shown to others."""
+"""``stridewise report``: the plan as an HTML page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
@@ -17,16 +18,37 @@ from stridewise.cli.console import (
     save_text,
     target_option,
 )
-from stridewise.cli.peers import moves_of_onnxruntime
 from stridewise.cli.run import as_wanted, random_inputs
+from stridewise.runtime.execution.onnx_runtime import open_session
 
-__all__ = ["report"]
+__all__ = ["MOVING", "moves_of_onnxruntime", "report"]
+
+MOVING = ("ReorderInput", "ReorderOutput", "Transpose", "Concat", "Split", "Slice")
+"""Operators of ONNX Runtime's optimized graphs that only move bytes. Its Reshapes move none."""
+
+
+def moves_of_onnxruntime(model: Path | bytes, threads: int) -> dict[str, int]:
+    """Return how many steps of each kind only move bytes in the graph that ONNX Runtime runs.
+
+    ONNX Runtime writes that graph itself when it loads a model.
+
+    Raises:
+        DependencyError: ONNX Runtime is not installed.
+        ModelError: it cannot load the model.
+    """
+    from stridewise.frontends.onnx import count_operators  # noqa: PLC0415 (onnx loads slowly)
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "optimized.onnx"
+        open_session(model, threads, path)
+        counts = count_operators(path)
+    return {op: counts[op] for op in MOVING if op in counts}
 
 
 def _page(
     request: Request, target: str | None, runs: int | None, others: Mapping[str, Mapping[str, int]]
 ) -> str:
-    """Return the page, with times of single steps if it is asked for and the target runs here."""
+    """Return the page, with measured times if ``runs`` is given and the target runs here."""
     # jinja2 takes time to load.
     from stridewise.report import to_html  # noqa: PLC0415
 
@@ -74,8 +96,9 @@ def report(
     runs: int,
     vs_onnxruntime: bool,
 ) -> None:
-    """Write an HTML page with the graph, formats, candidates, times and memory of a plan.
+    """Write an HTML page about the plan of a model.
 
+    It shows the graph, the formats, all candidates with their costs, times and memory.
     Times are measured with random inputs (standard normal).
     """
     path = output or Path(f"{request.model.stem}.html")

@@ -1,4 +1,4 @@
-"""``stridewise run``: compile a model, run it once, show or save what it gives."""
+"""``stridewise run``: compile a model, run it once, show or save its outputs."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def as_wanted(model: Model, inputs: Mapping[str, Array]) -> dict[str, Array]:
     "--input", "given", multiple=True, metavar="NAME=FILE.npy", help="Array for an input."
 )
 @click.option(
-    "--random", is_flag=True, help="Use random inputs (standard normal) if none are given."
+    "--random", is_flag=True, help="Use random numbers (standard normal) for inputs without a file."
 )
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed for --random inputs."
@@ -201,7 +201,7 @@ def run(  # noqa: PLR0913 (one parameter an option)
     trace: Path | None,
     as_json: bool,
 ) -> None:
-    """Compile a model, run it once, and print a summary of its outputs."""
+    """Compile a model, run it once, and summarize its outputs."""
     request = replace(request, streams=streams)
     file = api.model_file(request.model, fallback=request.fallback)
     arrays = given_arrays(file, given, random=random)

@@ -1,4 +1,4 @@
-"""``stridewise verify``: compare every tensor of a compiled model with what it should be."""
+"""``stridewise verify``: compare every tensor of a compiled model with a reference."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["verify"]
     type=click.Choice(["reference", "onnxruntime"]),
     default="reference",
     show_default=True,
-    help="Source of the expected outputs.",
+    help="The NumPy reference for every tensor, or ONNX Runtime for the outputs.",
 )
 @click.option(
     "--input", "given", multiple=True, metavar="NAME=FILE.npy", help="Array for an input."
@@ -31,9 +31,10 @@ __all__ = ["verify"]
 def verify(
     request: Request, *, against: Against, given: tuple[str, ...], seed: int, as_json: bool
 ) -> None:
-    """Run MODEL, compiled or from the store, and compare all tensors with NumPy.
+    """Run a model and compare every tensor with a reference.
 
-    If a node is wrong, the command names the first one and exits with status 1.
+    The model is compiled, or loaded from the store. If a node is wrong, the command names the first
+    one and exits with status 1.
     """
     arrays = None
     if given:

@@ -1,4 +1,4 @@
-"""What passes ask about kernels. A target answers."""
+"""The questions of passes about kernels; a target has the answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Ability"]
 
 @dataclass(frozen=True, slots=True)
 class Ability:
-    """What the kernels of a target can do.
+    """The abilities of the kernels of a target.
 
     Attributes:
         library: the name of the kernel library in messages.

@@ -1,4 +1,4 @@
-"""Compute, once and for all, the nodes whose inputs are all constants."""
+"""Compute the nodes whose inputs are all constants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["fold_constants"]
 def fold_constants(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
     """Return the graph with constant nodes evaluated.
 
-    What is too large is left to the run: a small model must not grow without bound at load.
+    Nodes with large results or much work stay: a small model must not grow without bound at load.
     """
     rewriter = Rewriter(graph)
     refusals: list[Refusal] = []
@@ -22,7 +22,7 @@ def fold_constants(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
     budget.grow(sum(item.nbytes for item in graph.constants.values()))
     for node in rewriter.nodes():
         if node.op == FALLBACK:
-            continue  # another runtime's, and it may give something else each time
+            continue  # computed by another runtime, perhaps with another result in each run
         if any(name and rewriter.known(name) is None for name in node.inputs):
             continue
         results = tuple(rewriter.value(name).type for name in node.outputs)

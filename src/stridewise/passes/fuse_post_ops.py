@@ -1,6 +1,6 @@
 """Fuse activations and residual additions into the kernel that produces their operand.
 
-What kernels take, a target says; see :class:`Ability`.
+The target decides what kernels take; see :class:`Ability`.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def fuse_post_ops(graph: Graph, ability: Ability) -> tuple[Graph, tuple[Refusal,
         if host is None or host.name != node.name or not ability.post_ops(host):
             continue
         if rewriter.value(host.outputs[0]).dtype.name not in ability.dtypes:
-            continue  # no kernel takes it, so that there is nothing to fuse into
+            continue  # no kernel computes in this dtype
         while True:
             follower = rewriter.only_reader(host.outputs[0])
             if follower is None or OPS[follower.op].post_op == "none" or follower.post_ops:

@@ -1,16 +1,18 @@
-"""The order of the passes, and running them.
+"""The table of the passes, and running them.
 
-A pass is a function from a graph to a graph and the refusals that explain what it left alone. The
-order is the only thing that passes know of each other. Passes that depend on kernels ask an
-:class:`Ability`, which a target gives.
+A pass rewrites a graph and records a refusal for what it left alone. The order of the table is the
+only dependency between passes. Passes that depend on kernels ask an :class:`Ability`, which a
+target gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 
+from stridewise.errors import InputError, describe
 from stridewise.graph import Graph, Refusal
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
@@ -29,27 +31,127 @@ from stridewise.passes.sink_transposes import sink_transposes
 from stridewise.passes.skip_integers import skip_integers
 from stridewise.passes.split_resize import split_resize
 
-__all__ = ["Pass", "Simplified", "passes_for", "simplify"]
-
-Pass = Callable[[Graph], tuple[Graph, tuple[Refusal, ...]]]
+__all__ = ["Pass", "Simplified", "check_passes", "passes_for", "select", "simplify"]
 
 
-def passes_for(ability: Ability) -> tuple[tuple[str, Pass], ...]:
-    """Return the passes for a target with these kernels, by name, in order."""
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A rewriting of graphs.
+
+    Attributes:
+        name: as on the command line and in refusals.
+        help: what it does, in one line.
+        run: returns the new graph, and refusals that say what was left alone and why.
+        needs: what it asks of the target's kernels; "" for a pass that is the same for all.
+    """
+
+    name: str
+    help: str
+    run: Callable[[Graph], tuple[Graph, tuple[Refusal, ...]]]
+    needs: str = ""
+
+
+def passes_for(ability: Ability) -> tuple[Pass, ...]:
+    """Return the passes for a target with these kernels, in order."""
     return (
-        ("fold_constants", fold_constants),
-        ("remove_no_ops", remove_no_ops),
-        ("skip_integers", skip_integers),
-        ("split_resize", partial(split_resize, ability=ability)),
-        ("recognize_shuffle", recognize_shuffle),
-        ("recognize_norms", recognize_norms),
-        ("sink_transposes", sink_transposes),
-        ("recognize_activations", recognize_activations),
-        ("fold_scale", fold_scale),
-        ("fold_pad", fold_pad),
-        ("fuse_post_ops", partial(fuse_post_ops, ability=ability)),
-        ("fuse_pointwise", partial(fuse_pointwise, ability=ability)),
-        ("remove_dead", remove_dead),
+        Pass("fold_constants", "computes nodes whose inputs are all constants", fold_constants),
+        Pass(
+            "remove_no_ops",
+            "removes identities, empty pads, full slices, concats of one tensor; shortens chains "
+            "of reshapes",
+            remove_no_ops,
+        ),
+        Pass(
+            "skip_integers",
+            "keeps values as floats if they are converted to integers and back (quantized models)",
+            skip_integers,
+        ),
+        Pass(
+            "split_resize",
+            "writes a resize that no kernel computes as one matrix product per axis",
+            partial(split_resize, ability=ability),
+            needs="which resizes a kernel computes",
+        ),
+        Pass(
+            "recognize_shuffle",
+            "turns Reshape, Transpose, Reshape into `channel_shuffle`",
+            recognize_shuffle,
+        ),
+        Pass(
+            "recognize_norms",
+            "joins normalizations that exporters write as several nodes",
+            recognize_norms,
+        ),
+        Pass("sink_transposes", "moves transposes down until they cancel", sink_transposes),
+        Pass(
+            "recognize_activations",
+            "joins activations that exporters write as several nodes",
+            recognize_activations,
+        ),
+        Pass(
+            "fold_scale",
+            "folds per-channel scales and shifts (batch norm, bias) into their producer",
+            fold_scale,
+        ),
+        Pass(
+            "fold_pad",
+            "lets convolutions and poolings do the padding of a `Pad` before them",
+            fold_pad,
+        ),
+        Pass(
+            "fuse_post_ops",
+            "fuses activations and additions into the kernel that produces their operand",
+            partial(fuse_post_ops, ability=ability),
+            needs="which post-ops a kernel takes",
+        ),
+        Pass(
+            "fuse_pointwise",
+            "joins chains and trees of elementwise operators that no kernel takes as post-ops",
+            partial(fuse_pointwise, ability=ability),
+            needs="which expressions a kernel computes",
+        ),
+        Pass("remove_dead", "removes nodes and constants that no output needs", remove_dead),
+    )
+
+
+def check_passes(where: str, names: Collection[str], passes: Sequence[Pass]) -> None:
+    """Check that all names are those of passes.
+
+    Args:
+        where: what an error message calls the list of names.
+        names: what a user gave.
+        passes: the passes that there are.
+
+    Raises:
+        InputError: a name is unknown; the message has the nearest name.
+    """
+    known = [item.name for item in passes]
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, 1, 0.0)[0]
+            fix = f"did you mean {near}? `stridewise passes` lists all"
+            raise InputError(
+                describe(where, expected="the name of a pass", found=repr(name), fix=fix)
+            )
+
+
+def select(
+    passes: Sequence[Pass], only: Collection[str] | None = None, skip: Collection[str] = ()
+) -> tuple[Pass, ...]:
+    """Return some passes, in the order of the table.
+
+    Args:
+        passes: the table; see :func:`passes_for`.
+        only: names of the passes to take; None for all.
+        skip: names of passes to leave out.
+
+    Raises:
+        InputError: a name is unknown.
+    """
+    check_passes("passes", only or (), passes)
+    check_passes("skipped passes", skip, passes)
+    return tuple(
+        item for item in passes if (only is None or item.name in only) and item.name not in skip
     )
 
 
@@ -69,23 +171,30 @@ class Simplified:
 
 
 def simplify(
-    graph: Graph, passes: Sequence[tuple[str, Pass]], *, check: bool = False
+    graph: Graph,
+    passes: Sequence[Pass],
+    *,
+    check: bool = False,
+    after: Callable[[Pass, Graph], None] | None = None,
 ) -> Simplified:
     """Run passes over a graph.
 
     Args:
         graph: what to simplify; it is not changed.
-        passes: names and functions, in order; see :func:`passes_for`.
+        passes: in order; see :func:`passes_for`.
         check: verify the graph, types included, after every pass.
+        after: called with each pass and the graph that it returned.
 
     Raises:
         GraphError: with ``check``, a pass broke an invariant.
     """
     before = len(graph.nodes)
     refusals: list[Refusal] = []
-    for _, run in passes:
-        graph, refused = run(graph)
+    for item in passes:
+        graph, refused = item.run(graph)
         refusals += refused
         if check:
             verify(graph, infer)
+        if after is not None:
+            after(item, graph)
     return Simplified(graph, tuple(refusals), before)

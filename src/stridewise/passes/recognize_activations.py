@@ -1,4 +1,4 @@
-"""Put activations together that exporters write as several nodes.
+"""Join activations that exporters write as several nodes.
 
 - ``x * sigmoid(x)`` is ``swish`` (SiLU).
 - ``clip(x + c, 0, m) / m`` is ``hard_sigmoid``.

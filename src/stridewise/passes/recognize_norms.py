@@ -1,4 +1,4 @@
-"""Put normalizations together that exporters write as several nodes.
+"""Join normalizations that exporters write as several nodes.
 
 - ``(x - mean) / sqrt(mean((x - mean) * (x - mean)) + epsilon)`` is ``layer_norm``, which ONNX has
   only since opset 17.

@@ -1,4 +1,4 @@
-"""Move transposes down through what does not mind the order of axes, until they cancel.
+"""Move transposes down through operators that work in any order of axes, until they cancel.
 
 Exporters of channels-last frameworks write a transpose before and behind every convolution. Each
 value is seen here as the transpose of another one, and nothing is transposed before an operator

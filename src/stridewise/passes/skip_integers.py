@@ -1,8 +1,8 @@
-"""Leave values that are stored as integers only to be read as floats again as floats.
+"""Keep values as floats that are cast to integers and back.
 
-Such a value is rounded and limited to what the integers hold, so the two casts give what they get:
-``cast(float, cast(int8, clip(round(x) + z, -128, 127)))``. A zero point that is taken away again
-behind them moves into the limits.
+Such a value is rounded and within the range of the integers, so the two casts change nothing:
+``cast(float, cast(int8, clip(round(x) + z, -128, 127)))``. A zero point that is subtracted
+again moves into the limits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write resizing that the target has no kernel for as one matrix product an axis."""
+"""Write a resize without a kernel as one matrix product per axis."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
 """The report: a plan, its program and its profile as one page that works without a network.
 
-Reads what was decided and measured, and decides and measures nothing itself.
+It plans and measures nothing itself.
 """
 
 from stridewise.report.collect import collect
 from stridewise.report.data import Report, to_json
-from stridewise.report.drawing import Regret
 from stridewise.report.render import framed, render, to_html
 
-__all__ = ["Regret", "Report", "collect", "framed", "render", "to_html", "to_json"]
+__all__ = ["Report", "collect", "framed", "render", "to_html", "to_json"]

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from itertools import accumulate
 
 from stridewise.ops.capability import graph_capability
 from stridewise.planner.plan import PlanData
-from stridewise.planner.questions.moves import find_moves, find_views
+from stridewise.planner.questions.moves import Move, find_moves, find_views
 from stridewise.planner.questions.partitions import find_hosted, find_partitions
 from stridewise.planner.questions.savings import find_savings
+from stridewise.planner.questions.what_if import Regret
 from stridewise.profile import Memory, Profile
 from stridewise.program import ArenaBlock, CopyStep, Program
-from stridewise.report.data import (
-    Arena,
-    Bar,
-    Block,
-    Edge,
-    Group,
-    Hosted,
-    Move,
-    Part,
-    Report,
-    Vertex,
-)
-from stridewise.report.drawing import Drawing, Regret, clean, refusal_row
+from stridewise.report.data import Arena, Block, Edge, Group, Report, Vertex, cleaned
+from stridewise.report.drawing import Drawing
 from stridewise.report.fold import repeats, stretches
 from stridewise.report.formats import Formats
 from stridewise.report.movers import find_movers, find_placed
@@ -43,12 +32,12 @@ _LABEL_OPS = 4
 
 
 def _groups(vertices: Sequence[Vertex], edges: Sequence[Edge]) -> tuple[Group, ...]:
-    """Return what is drawn folded: repetitions, and stretches of what else is too much."""
+    """Return groups of vertices that are drawn folded: repetitions, then long stretches."""
     distances: dict[int, list[int]] = {index: [] for index in range(len(vertices))}
     for edge in edges:
         distances[edge.target].append(edge.target - edge.source)
     letters = [
-        # Inputs and outputs are like nothing else, and so never part of a repetition.
+        # Inputs and outputs differ from all other vertices and are never part of a repetition.
         (vertex.kind, index)
         if vertex.kind in ("input", "output")
         else (vertex.op, tuple(name.partition(" ")[0] for name in vertex.fused), vertex.works,
@@ -90,11 +79,9 @@ def _arena(program: Program, drawing: Drawing, formats: Formats) -> Arena:
     def block(item: ArenaBlock) -> Block:
         span = (item.offset, item.nbytes, item.first, item.last)
         if not item.tensors:
-            return Block(*span, (clean(item.node),), None, by_node.get(clean(item.node)))
-        names = tuple(
-            f"{clean(tensor.value)} ({tensor.desc.storage.format})" for tensor in item.tensors
-        )
-        # The largest tensor of a family is what the others lie in.
+            return Block(*span, (item.node,), None, by_node.get(item.node))
+        names = tuple(f"{tensor.value} ({tensor.desc.storage.format})" for tensor in item.tensors)
+        # The largest tensor of a family contains the others.
         largest = max(item.tensors, key=lambda tensor: tensor.desc.nbytes)
         number = formats.index(largest.desc.storage.format)
         return Block(*span, names, number, drawing.vertex_of_value.get(largest.value))
@@ -102,59 +89,21 @@ def _arena(program: Program, drawing: Drawing, formats: Formats) -> Arena:
     return Arena(
         program.arena_nbytes,
         program.lower_bound_nbytes,
-        tuple(clean(step.node) for step in program.steps),
+        tuple(step.node for step in program.steps),
         tuple(map(block, program.blocks)),
     )
 
 
 def _machine(plan: PlanData) -> str:
-    """Return what runs the plan, and how often for one call."""
+    """Return the machine, and the parts of the batch."""
     return f"{plan.machine}; {plan.split}" if plan.split.parts > 1 else str(plan.machine)
 
 
 def _moves(plan: PlanData, program: Program | None) -> tuple[Move, ...]:
-    """Return every step that only moves bytes: the plan's, and copies that lowering added."""
-    found = [Move(clean(m.node_or_tensor), m.kind, m.nbytes) for m in find_moves(plan)]
+    """Return the steps that only move bytes; copies that lowering added have no predicted cost."""
     steps = () if program is None else program.steps
     copies = [step for step in steps if isinstance(step, CopyStep)]
-    return (*found, *(Move(clean(step.node), "copy", step.nbytes) for step in copies))
-
-
-def _bars(plan: PlanData) -> tuple[Bar, ...]:
-    return tuple(
-        Bar(item.name, item.cost_ns, item.reorders, item.measured_ns, item.name == plan.name)
-        for item in plan.comparisons
-    )
-
-
-def _parts(plan: PlanData) -> tuple[Part, ...]:
-    """Return what runs where, unless all of it is native."""
-    if graph_capability(plan.graph).is_native:
-        return ()
-    return tuple(
-        Part(
-            part.support,
-            tuple(map(clean, part.nodes)),
-            tuple(Counter(map(clean, part.operators)).items()),
-            tuple(map(clean, part.reasons)),
-            part.reorders,
-            part.reorder_ns,
-        )
-        for part in find_partitions(plan)
-    )
-
-
-def _hosted(plan: PlanData) -> tuple[Hosted, ...]:
-    return tuple(
-        Hosted(
-            item.operator,
-            tuple(map(clean, item.nodes)),
-            clean(item.reason),
-            item.reorders,
-            item.reorder_ns,
-        )
-        for item in find_hosted(plan)
-    )
+    return (*find_moves(plan), *(Move(step.node, "copy", step.nbytes, 0.0) for step in copies))
 
 
 def _measured(profile: Profile | None) -> dict[str, float] | None:
@@ -174,15 +123,15 @@ def collect(
     others: Mapping[str, Mapping[str, int]] | None = None,
     memory: Memory | None = None,
 ) -> Report:
-    """Return what the page shows.
+    """Return the content of the page.
 
     Args:
-        plan: what was decided.
+        plan: the plan.
         program: the lowered plan, for the arena and the copies.
         profile: measured times of the program's steps.
-        regrets: what other formats of tensors would cost.
-        others: for other runtimes by name, how many steps of each kind only move bytes there.
-        memory: what the compiled model occupies.
+        regrets: costs of other formats of tensors.
+        others: for other runtimes by name, the number of steps of each kind that only move bytes.
+        memory: memory of the compiled model.
     """
     measured = _measured(profile)
     formats = Formats(plan)
@@ -190,26 +139,26 @@ def collect(
     drawing.draw()
     left = {key: ns for key, ns in (measured or {}).items() if key not in drawing.attributed}
     arena = None if program is None else _arena(program, drawing, formats)
-    return Report(
-        name=clean(plan.graph.name),
+    report = Report(
+        name=plan.graph.name,
         version=metadata.version("stridewise"),
         plan=plan.name,
         target=plan.target.name,
-        machine=clean(_machine(plan)),
+        machine=_machine(plan),
         cost_ns=plan.cost_ns,
         lower_bound_ns=plan.lower_bound_ns,
         gap=plan.gap,
         measured_ns=None if profile is None else profile.measured_ns,
         runs=0 if profile is None else profile.runs,
         unattributed_ns=sum(left.values()),
-        bars=_bars(plan),
+        bars=tuple(plan.comparisons),
         moves=_moves(plan, program),
-        views=tuple(map(clean, find_views(plan))),
+        views=find_views(plan),
         movers=find_movers(plan, others or {}),
         placed=find_placed(plan),
-        savings=tuple(clean(str(saving)) for saving in find_savings(plan)),
-        parts=_parts(plan),
-        hosted=_hosted(plan),
+        savings=tuple(str(saving) for saving in find_savings(plan)),
+        parts=() if graph_capability(plan.graph).is_native else find_partitions(plan),
+        hosted=find_hosted(plan),
         formats=formats.uses(),
         pictures=formats.pictures(),
         vertices=tuple(drawing.vertices),
@@ -217,6 +166,7 @@ def collect(
         groups=_groups(drawing.vertices, drawing.edges),
         arena=arena,
         memory=memory,
-        refusals=tuple(map(refusal_row, plan.refusals)),
-        conflicts=tuple(map(refusal_row, plan.derived.conflicts)),
+        refusals=plan.refusals,
+        conflicts=plan.derived.conflicts,
     )
+    return cleaned(report)

@@ -1,4 +1,4 @@
-"""What the page shows, as data: plain, printable, without any HTML.
+"""The content of the page as plain, printable data without HTML.
 
 Vertices, formats and steps are referred to by their index, as names of untrusted models may be
 anything. Times are in nanoseconds and sizes in bytes, as everywhere.
@@ -8,27 +8,28 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+from stridewise.graph import Refusal
+from stridewise.planner.plan import Comparison
+from stridewise.planner.questions.moves import Move
+from stridewise.planner.questions.partitions import Hosted, Partition
 from stridewise.profile import Memory
 
 __all__ = [
     "Arena",
-    "Bar",
     "Block",
     "Choice",
     "Edge",
     "FormatUse",
     "Group",
-    "Hosted",
-    "Move",
-    "Part",
     "Port",
-    "RefusalRow",
     "RegretRow",
     "Report",
     "Vertex",
+    "cleaned",
     "to_json",
 ]
 
@@ -55,8 +56,8 @@ class Port:
     Attributes:
         name: the value.
         type: dtype and logical shape, in the user's order of axes.
-        origin: what the axes mean; "" where nobody knows.
-        provenance: how that became known, or why it did not.
+        origin: the meaning of the axes; "" if it is unknown.
+        provenance: the reason of the origin, or why there is none.
         format: index of its storage format; None for constants, which are packed.
         nbytes: bytes in storage, padding included; 0 for constants.
     """
@@ -74,12 +75,12 @@ class Choice:
     """A candidate of a node.
 
     Attributes:
-        algorithm: what the plan calls it.
+        algorithm: its name in the plan.
         implementation: the library's names of its kernels.
         inputs: index of the format of each input; None for constants.
         outputs: index of the format of each output.
-        cost_ns: the node alone, without reorders.
-        source: where the cost comes from: measured, cached, model.
+        cost_ns: cost of the node alone, without reorders.
+        source: source of the cost: measured, cached, model.
         chosen: whether the plan uses it.
     """
 
@@ -93,17 +94,8 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class RefusalRow:
-    """What was not done, and why."""
-
-    rule: str
-    subject: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class RegretRow:
-    """What another format of a tensor would cost in total, in its kernels and in reorders."""
+    """The additional cost of another format of a tensor: in total, kernels, reorders."""
 
     tensor: str
     format: str
@@ -117,20 +109,20 @@ class Vertex:
     """A box of the drawing: a node, a reorder, or an input or output of the graph.
 
     Attributes:
-        kind: which of these.
+        kind: the kind of box.
         name: the node, or the value.
         op: the operator; for others, the kind.
         fused: operators that its kernel applies to each result, with their operands.
         attrs: attributes of the node as text.
-        inputs: what it reads.
-        outputs: what it makes.
-        format: index of the format of what it makes.
+        inputs: tensors that it reads.
+        outputs: tensors that it writes.
+        format: index of the format of its first output.
         works: whether any kernel, fill or copy runs for it.
         predicted_ns: predicted time.
-        measured_ns: measured time, copies for it included; None where nothing was run.
+        measured_ns: measured time, including copies for it; None if nothing was run.
         choices: all candidates, the chosen one first.
-        refusals: what was not done about it.
-        regrets: what other formats of its results would cost.
+        refusals: refusals about it.
+        regrets: costs of other formats of its results.
     """
 
     kind: Literal["input", "node", "reorder", "output"]
@@ -145,13 +137,13 @@ class Vertex:
     predicted_ns: float
     measured_ns: float | None
     choices: tuple[Choice, ...] = ()
-    refusals: tuple[RefusalRow, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
     regrets: tuple[RegretRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A stored tensor on its way from one vertex to another; all by index."""
+    """A stored tensor that one vertex makes and another reads; all by index."""
 
     source: int
     target: int
@@ -181,13 +173,13 @@ class Block:
     """Bytes of the arena during some steps.
 
     Attributes:
-        offset: where it begins.
+        offset: bytes from the start of the arena.
         nbytes: its size.
-        first: the first step that needs it.
-        last: the last one.
-        names: the tensors in it, or the node whose scratchpad it is.
-        format: index of the format of the first tensor; None for scratchpads.
-        vertex: index of the vertex that it belongs to; None where there is none.
+        first: first step that needs it.
+        last: last step that needs it.
+        names: its tensors, or the node of a scratchpad.
+        format: index of the format of its largest tensor; None for scratchpads.
+        vertex: index of its vertex; None if there is none.
     """
 
     offset: int
@@ -206,8 +198,8 @@ class Arena:
     Attributes:
         nbytes: its size.
         lower_bound_nbytes: no arrangement of these tensors needs less.
-        steps: what each step is for.
-        blocks: what lies where, and when.
+        steps: node or tensor of each step.
+        blocks: the parts of the arena and their lifetimes.
     """
 
     nbytes: int
@@ -217,28 +209,8 @@ class Arena:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """One way of planning beside the others; ``used`` for the one that this is."""
-
-    name: str
-    cost_ns: float
-    reorders: int
-    measured_ns: float | None
-    used: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A step that only moves bytes."""
-
-    name: str
-    kind: str
-    nbytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class Mover:
-    """How many steps of one way to run the graph only move bytes, and of which kind they are."""
+    """Number of steps that only move bytes in one way to run the graph, in total and by kind."""
 
     name: str
     steps: int
@@ -247,7 +219,7 @@ class Mover:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """How many nodes of an operator move no byte, of all its nodes that compute nothing."""
+    """Nodes of an operator that move no byte, among its nodes that compute nothing."""
 
     op: str
     free: int
@@ -255,70 +227,38 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Neighbors in the order of execution that run in one place.
-
-    Attributes:
-        support: ``native``, ``fallback`` in the program, or ``tail`` behind it.
-        nodes: their names.
-        operators: each operator with how many of the nodes have it.
-        reasons: why they are not native.
-        reorders: how many reorders another runtime needs at its border.
-        reorder_ns: predicted time of these.
-    """
-
-    support: str
-    nodes: tuple[str, ...]
-    operators: tuple[tuple[str, int], ...]
-    reasons: tuple[str, ...]
-    reorders: int
-    reorder_ns: float
-
-
-@dataclass(frozen=True, slots=True)
-class Hosted:
-    """Native nodes of one operator that NumPy computes, why, and the reorders at their borders."""
-
-    operator: str
-    nodes: tuple[str, ...]
-    reason: str
-    reorders: int
-    reorder_ns: float
-
-
-@dataclass(frozen=True, slots=True)
 class Report:
-    """All that the page shows.
+    """The whole content of the page.
 
     Attributes:
         name: the graph.
         version: of Stridewise.
         plan: name of the plan.
-        target: what it was planned for.
-        machine: what the costs hold for.
+        target: name of the target.
+        machine: the machine that the costs hold for.
         cost_ns: predicted time of a run.
-        lower_bound_ns: no plan over the same candidates is faster.
-        gap: how far the plan may be from that, as a part of its cost.
-        measured_ns: measured time of all steps; None where nothing was run.
-        runs: how many runs that is the median of.
-        unattributed_ns: the part of it that belongs to no vertex.
-        bars: this plan and uniform ones.
+        lower_bound_ns: lower bound for the same candidates.
+        gap: largest possible distance from the optimum, relative to the cost.
+        measured_ns: measured time of all steps; None if nothing was run.
+        runs: number of runs; times are medians.
+        unattributed_ns: measured time of steps that belong to no vertex.
+        bars: costs of this plan and of the plans that it is compared with.
         moves: steps that only move bytes.
-        views: nodes whose result is bytes that are there already.
-        movers: how many such steps this plan and others take.
-        placed: concats, slices, ... that are views, beside all of them.
-        savings: what other formats of inputs and outputs would save.
-        parts: what runs natively and what in another runtime, in order; empty where all is native.
-        hosted: what of the native nodes NumPy computes.
+        views: nodes whose result shares the bytes of an operand.
+        movers: number of such steps in this plan and in others.
+        placed: number of concats, slices, ... that are views, and of all.
+        savings: time that other formats of inputs and outputs would save.
+        parts: native parts and parts of another runtime, in order; empty if all is native.
+        hosted: native nodes that NumPy computes.
         formats: in use, those of most bytes first.
-        pictures: of each format, SVG, or "" where there is none; no part of the JSON.
+        pictures: SVG of each format, "" for none; not in the JSON.
         vertices: in the order of execution.
         edges: between them.
-        groups: what is drawn folded.
-        arena: None where the plan was not lowered.
-        memory: what a compiled model occupies; None where none was made.
-        refusals: what was not done, and why.
-        conflicts: tensors about whose axes two nodes disagree.
+        groups: vertices that are drawn as one box.
+        arena: None if the plan was not lowered.
+        memory: memory of the compiled model; None without one.
+        refusals: optimizations that were not done, with reasons.
+        conflicts: tensors whose axes have two contradicting meanings.
     """
 
     name: str
@@ -332,13 +272,13 @@ class Report:
     measured_ns: float | None
     runs: int
     unattributed_ns: float
-    bars: tuple[Bar, ...]
+    bars: tuple[Comparison, ...]
     moves: tuple[Move, ...]
     views: tuple[str, ...]
     movers: tuple[Mover, ...]
     placed: tuple[Placed, ...]
     savings: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[Partition, ...]
     hosted: tuple[Hosted, ...]
     formats: tuple[FormatUse, ...]
     pictures: tuple[str, ...]
@@ -347,8 +287,27 @@ class Report:
     groups: tuple[Group, ...]
     arena: Arena | None
     memory: Memory | None
-    refusals: tuple[RefusalRow, ...]
-    conflicts: tuple[RefusalRow, ...]
+    refusals: tuple[Refusal, ...]
+    conflicts: tuple[Refusal, ...]
+
+
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def cleaned(value: Any) -> Any:
+    r"""Return a record whose texts all fit into UTF-8 and XML; names of models may be anything.
+
+    >>> cleaned((1, Mover("a\0", 1, ())))
+    (1, Mover(name='a\ufffd', steps=1, kinds=()))
+    """
+    if isinstance(value, str):
+        return _UNPRINTABLE.sub("\ufffd", value)
+    if isinstance(value, tuple):
+        return tuple(map(cleaned, cast("tuple[Any, ...]", value)))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = (field.name for field in dataclasses.fields(value))
+        return dataclasses.replace(value, **{key: cleaned(getattr(value, key)) for key in fields})
+    return value
 
 
 def _fields(item: Any) -> dict[str, Any]:

@@ -1,60 +1,23 @@
-"""The graph as the page draws it: vertices in the order of execution, and edges between them."""
+"""The graph of the page: vertices in the order of execution, and edges between them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 from stridewise.formats import Format
 from stridewise.graph import Node, Refusal
 from stridewise.planner.plan import Decision, PlanData, Reorder
 from stridewise.planner.problem.candidates import Candidate
+from stridewise.planner.questions.what_if import Regret
 from stridewise.program import copy_labels, output_labels, reorder_label
-from stridewise.report.data import Choice, Edge, Port, RefusalRow, RegretRow, Vertex
+from stridewise.report.data import Choice, Edge, Port, RegretRow, Vertex
 from stridewise.report.formats import Formats
 
-__all__ = ["Drawing", "Regret", "clean", "refusal_row"]
-
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-
-class Regret(Protocol):
-    """What the report needs to know of the price of another format of one tensor."""
-
-    @property
-    def tensor(self) -> str:
-        """The value."""
-        ...
-
-    @property
-    def format(self) -> Format:
-        """The format that it does not have."""
-        ...
-
-    @property
-    def total_ns(self) -> float:
-        """What the whole plan would cost more."""
-        ...
-
-    @property
-    def kernel_ns(self) -> float:
-        """The part of it in kernels."""
-        ...
-
-    @property
-    def reorder_ns(self) -> float:
-        """The part of it in reorders."""
-        ...
-
-
-def clean(text: str) -> str:
-    """Return text as files in UTF-8 and documents in XML can hold it."""
-    return _UNPRINTABLE.sub("\ufffd", text)
+__all__ = ["Drawing"]
 
 
 class Drawing:
-    """Vertices in the order of execution, and the stored tensors that run between them."""
+    """Vertices in the order of execution, and the stored tensors between them."""
 
     def __init__(
         self,
@@ -72,13 +35,13 @@ class Drawing:
         self._pending: dict[tuple[str, str], Reorder] = {
             self._key(item.tensor, item.target): item for item in plan.reorders
         }
-        self._refusals: dict[str, list[RefusalRow]] = {}
+        self._refusals: dict[str, list[Refusal]] = {}
         for item in (*plan.refusals, *plan.derived.conflicts):
-            self._refusals.setdefault(item.subject, []).append(refusal_row(item))
+            self._refusals.setdefault(item.subject, []).append(item)
         self._regrets: dict[str, list[RegretRow]] = {}
         for item in regrets:
             row = RegretRow(
-                clean(item.tensor), plan.target.spell(item.format),
+                item.tensor, plan.target.spell(item.format),
                 item.total_ns, item.kernel_ns, item.reorder_ns,
             )  # fmt: skip
             self._regrets.setdefault(item.tensor, []).append(row)
@@ -97,16 +60,16 @@ class Drawing:
         return value, self.plan.storages.key(value, fmt)
 
     def _add(self, vertex: Vertex, reads: Sequence[tuple[str, Format]]) -> int:
-        """Add a vertex behind what it reads."""
+        """Add a vertex and the edges to the tensors that it reads."""
         sources = [(name, *self._stored(name, fmt)) for name, fmt in reads]
         index = len(self.vertices)
         self.vertices.append(vertex)
         for name, source, fmt in sources:
-            self.edges.append(Edge(source, index, clean(name), self.formats.index(fmt)))
+            self.edges.append(Edge(source, index, name, self.formats.index(fmt)))
         return index
 
     def _stored(self, value: str, fmt: Format) -> tuple[int, Format]:
-        """Return the vertex that makes a value in a format, reordering it first if planned."""
+        """Return the vertex that makes a value in a format; add a planned reorder first."""
         key = self._key(value, fmt)
         if key not in self._where:
             self._where[key] = self._reorder(self._pending[key])
@@ -123,10 +86,10 @@ class Drawing:
         why = self.plan.derived.provenance.get(name)
         nbytes = 0 if fmt is None else self.formats.nbytes(name, fmt)
         return Port(
-            clean(name),
+            name,
             str(value.type),
             "" if value.origin is None else str(value.origin),
-            "" if why is None else clean(str(why)),
+            "" if why is None else str(why),
             None if fmt is None else self.formats.index(fmt),
             nbytes,
         )
@@ -135,7 +98,7 @@ class Drawing:
         fmt = self.plan.input_formats[name]
         port = self._port(name, fmt)
         vertex = Vertex(
-            "input", clean(name), "input", (), (), (), (port,), port.format, False, 0.0, None,
+            "input", name, "input", (), (), (), (port,), port.format, False, 0.0, None,
             refusals=self._about(name), regrets=tuple(self._regrets.get(name, ())),
         )  # fmt: skip
         self._where[self._key(name, fmt)] = self._add(vertex, ()), fmt
@@ -146,7 +109,7 @@ class Drawing:
         port = self._port(name, fmt)
         measured = self._time(*output_labels(name))
         vertex = Vertex(
-            "output", clean(name), "output", (), (), (port,), (), port.format,
+            "output", name, "output", (), (), (port,), (), port.format,
             bool(measured), 0.0, measured,
         )  # fmt: skip
         self._add(vertex, () if name in self.plan.graph.constants else ((name, fmt),))
@@ -156,7 +119,7 @@ class Drawing:
         before, after = (self._port(name, fmt) for fmt in (reorder.source, reorder.target))
         kernel = reorder.implementation or "library's choice"
         vertex = Vertex(
-            "reorder", clean(name), "reorder", (), (("kernel", kernel),),
+            "reorder", name, "reorder", (), (("kernel", kernel),),
             (before,), (after,), after.format, True, reorder.cost_ns,
             self._time(reorder_label(reorder)),
         )  # fmt: skip
@@ -171,10 +134,10 @@ class Drawing:
         candidates = (chosen, *sorted(decision.rejected, key=lambda item: item.cost_ns))
         vertex = Vertex(
             "node",
-            clean(node.name),
+            node.name,
             node.op,
-            tuple(clean(_fused(node, index)) for index in range(len(node.post_ops))),
-            tuple((key, clean(str(value))) for key, value in node.attrs),
+            tuple(_fused(node, index) for index in range(len(node.post_ops))),
+            tuple((key, str(value)) for key, value in node.attrs),
             tuple(self._port(name, fmt) for name, fmt in pairs),
             outputs,
             outputs[0].format if outputs else None,
@@ -190,7 +153,7 @@ class Drawing:
             self._where[self._key(name, fmt)] = index, fmt
             self.vertex_of_value[name] = index
 
-    def _about(self, subject: str) -> tuple[RefusalRow, ...]:
+    def _about(self, subject: str) -> tuple[Refusal, ...]:
         return tuple(self._refusals.get(subject, ()))
 
     def _choice(self, candidate: Candidate, chosen: bool) -> Choice:
@@ -209,8 +172,3 @@ class Drawing:
 def _fused(node: Node, index: int) -> str:
     post = node.post_ops[index]
     return post.op if post.operand is None else f"{post.op} {node.inputs[post.operand]}"
-
-
-def refusal_row(item: Refusal) -> RefusalRow:
-    """Return a refusal as the page shows it."""
-    return RefusalRow(clean(item.rule), clean(item.subject), clean(item.reason))

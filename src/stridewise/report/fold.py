@@ -1,8 +1,8 @@
-"""Folding: which stretches of a graph repeat, so that they can be drawn as one box.
+"""Folding: repeated stretches of a graph, which are drawn as one box.
 
-Networks are written as loops over blocks, and exporters unroll them. In the order of execution
-such a loop is a *tandem repeat*: a word that follows itself. Each vertex is a letter, which says
-what it is and how far back its inputs lie, so equal words have equal edges inside.
+Exporters unroll the loops over blocks of a network. In the order of execution such a loop is a
+*tandem repeat*: a word that follows itself. Each vertex is a letter, made of its operator and the
+distances to its inputs, so equal words have equal edges inside.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 __all__ = ["repeats", "stretches"]
 
 LONGEST = 48
-"""Vertices of the longest block that is looked for; a box that hides more says little."""
+"""Vertices of the longest block that is searched for."""
 
 LEAST_SAVED = 3
-"""Boxes that a fold has to spare, to be worth a click to look inside."""
+"""Least number of boxes that a fold saves."""
 
 
 def _runs(codes: NDArray[np.intp], length: int) -> NDArray[np.intp]:
-    """Return, for each place, how many letters from there on recur ``length`` places later."""
+    """Return for each position the number of letters that recur ``length`` positions later."""
     count = len(codes)
     stops = np.arange(count)
     stops[: count - length][codes[:-length] == codes[length:]] = count
@@ -32,15 +32,15 @@ def _runs(codes: NDArray[np.intp], length: int) -> NDArray[np.intp]:
 def repeats(
     letters: Sequence[Hashable], widths: Sequence[int] | None = None
 ) -> tuple[tuple[int, int, int], ...]:
-    """Return the tandem repeats of a sequence that are worth the most when written once.
+    """Return the tandem repeats of a sequence with the largest total worth.
 
-    Worth is twice the letters spared, less the length of the word: a box that hides much is worth
-    less than several that hide little. Of all sets of repeats the best is found.
+    Worth is twice the number of saved letters, less the length of the word. So several small
+    boxes are worth more than one that hides as much.
 
     Args:
-        letters: what is compared.
-        widths: how many tensors are alive before each letter. A repeat begins only where no place
-            inside its word is narrower, so that words are the blocks that people know.
+        letters: the sequence.
+        widths: number of tensors that are alive before each letter. A repeat begins only where no
+            position inside its word is narrower, so words are the blocks of the network.
 
     Returns:
         Start, length and number of repetitions of each, in order, none overlapping.
@@ -55,14 +55,14 @@ def repeats(
     count = len(codes)
     widths = [0] * count if widths is None else widths
     tables = [_runs(codes, length) for length in range(1, min(LONGEST, count // 2) + 1)]
-    # best[i]: what is gained from i on; choice[i]: the repeat that begins there, if any.
+    # best[i]: the worth from i on; choice[i]: the repeat that begins there, if any.
     best = [0] * (count + 1)
     choice: list[tuple[int, int] | None] = [None] * count
     for start in range(count - 1, -1, -1):
         best[start] = best[start + 1]
         for length, table in enumerate(tables, 1):
             if start + length > count or widths[start + length - 1] < widths[start]:
-                break  # longer words have the narrower place inside, too
+                break  # longer words contain the narrower position, too
             times = int(table[start]) // length + 1
             saved = length * (times - 1)
             if saved < LEAST_SAVED:
@@ -89,12 +89,12 @@ def _chosen(choice: Sequence[tuple[int, int] | None]) -> list[tuple[int, int, in
 def stretches(
     count: int, taken: Sequence[tuple[int, int, int]], most: int
 ) -> tuple[tuple[int, int, int], ...]:
-    """Return stretches of what does not repeat, so that at most about ``most`` boxes are left.
+    """Return stretches without repeats, so that at most about ``most`` boxes are left.
 
     Args:
-        count: letters in all.
-        taken: what :func:`repeats` has found.
-        most: how many boxes a drawing may have; nothing is folded below.
+        count: number of letters.
+        taken: the result of :func:`repeats`.
+        most: largest number of boxes; nothing is folded below.
 
     >>> stretches(10, [(2, 2, 2)], most=4)
     ((0, 2, 1), (6, 2, 1), (8, 2, 1))

@@ -1,4 +1,4 @@
-"""Which formats a plan stores tensors in, under which number the page knows each, and pictures."""
+"""The storage formats of a plan: their numbers in the page, sizes and pictures."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Formats"]
 
 
 def _picture(fmt: Format) -> str:
-    """Return the picture of a small tensor in a format, "" where none is small enough."""
+    """Return the picture of a small tensor in a format, "" if none is small enough."""
     blocks: dict[str, int] = {}
     for digit in fmt.digits:
         if isinstance(digit, Block):
             blocks[digit.axis] = blocks.get(digit.axis, 1) * digit.size
     usual = {"N": 1, "C": 5, "a": 1 if len(fmt.axes) > 2 else 2, "b": 5}
     for spatial in (3, 2, 1):
-        # A quarter more than a block shows what padding there is.
+        # With a quarter more than a block, the picture shows padding.
         shape = tuple(
             blocks[axis] + max(blocks[axis] // 4, 1) if axis in blocks else usual.get(axis, spatial)
             for axis in fmt.axes
@@ -34,7 +34,7 @@ def _picture(fmt: Format) -> str:
 
 
 class Formats:
-    """Every stored tensor's format, and the number under which the page knows it."""
+    """The format of every stored tensor, and its number in the page."""
 
     def __init__(self, plan: PlanData) -> None:
         self._plan = plan
@@ -76,7 +76,7 @@ class Formats:
         return self._index.setdefault(str(fmt), len(self._index))
 
     def uses(self) -> tuple[FormatUse, ...]:
-        """Return how much each format is used, by number; also those of rejected candidates."""
+        """Return the use of each format, by number; formats of rejected candidates included."""
         found: list[FormatUse] = []
         for name in self._index:
             sizes = self._sizes.get(name, ())

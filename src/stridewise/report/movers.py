@@ -1,4 +1,4 @@
-"""How many steps only move bytes: in this plan, without planning, and in other runtimes."""
+"""The number of steps that only move bytes: in this plan, without planning, in other runtimes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _mover(name: str, kinds: Mapping[str, int]) -> Mover:
 
 
 def _alone(plan: PlanData) -> Counter[str] | None:
-    """Return the steps of the plan in which each operator decides for itself."""
+    """Return the number of such steps if each operator takes its own cheapest formats."""
     found = each_for_itself(plan.graph, plan.candidates)
     if found is None:
         return None
@@ -35,8 +35,8 @@ def find_movers(plan: PlanData, others: Mapping[str, Mapping[str, int]]) -> tupl
     """Return the number of steps that only move bytes, by operator.
 
     Args:
-        plan: what was decided.
-        others: for other runtimes by name, how many such steps of each kind they take.
+        plan: the plan.
+        others: for other runtimes by name, the number of such steps of each kind.
     """
     ops = {node.name: node.op for node in plan.graph.nodes}
     own = Counter(
@@ -51,7 +51,7 @@ def find_movers(plan: PlanData, others: Mapping[str, Mapping[str, int]]) -> tupl
 
 
 def find_placed(plan: PlanData) -> tuple[Placed, ...]:
-    """Return, for each operator that some node computes without moving a byte, how many do."""
+    """Return the number of nodes that move no byte, for each operator that may be a view."""
     ops = {node.name: node.op for node in plan.graph.nodes}
     free = Counter(ops[name] for name in find_views(plan))
     copied = Counter(ops[move.node_or_tensor] for move in find_moves(plan) if move.kind == "copy")

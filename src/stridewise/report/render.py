@@ -1,10 +1,11 @@
-"""From the data of the report to a page: one file, no request, no script but its own."""
+"""From the data of the report to a page: one file without requests or foreign scripts."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from html import escape
@@ -24,8 +25,8 @@ __all__ = ["embedded_json", "framed", "render", "to_html"]
 
 _FRAME_HEIGHT = 820
 
-# What could end the element that holds the data, or begin a comment in it. Everything outside of
-# ASCII, U+2028 among it, is escaped by the JSON encoder already.
+# Characters that could end the element with the data or begin a comment in it. The JSON encoder
+# escapes all characters outside of ASCII, including U+2028.
 _DANGEROUS = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
 
 
@@ -44,20 +45,20 @@ def _static(name: str) -> str:
 
 
 def _digest(text: str) -> str:
-    """Return what a Content-Security-Policy calls a script or a style sheet."""
+    """Return the name of a script or a style sheet in a Content-Security-Policy."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
 def _picture_address(picture: str) -> str:
-    """Return a picture as an address that holds it, so that ids of pictures stay apart."""
+    """Return a picture as a data URL, so that pictures share no ids."""
     return f"data:image/svg+xml;base64,{base64.b64encode(picture.encode()).decode()}"
 
 
-# --- numbers for people ---------------------------------------------------------------------------
+# --- numbers --------------------------------------------------------------------------------------
 
 
 def _ms(ns: float) -> str:
-    """Return a time with three digits that count.
+    """Return a time with three significant digits.
 
     >>> _ms(12_345_678), _ms(20_710), _ms(640)
     ('12.3 ms', '20.7 µs', '0.64 µs')
@@ -80,7 +81,7 @@ def _size(nbytes: float) -> str:
 
 
 def _percent(part: float) -> str:
-    """Return a difference as a percentage with its sign, and what is far more as a multiple.
+    """Return a difference as a percentage with its sign, and a large one as a multiple.
 
     >>> _percent(0.0512), _percent(-0.2), _percent(11)
     ('+5.1 %', '-20.0 %', '12 x')
@@ -102,7 +103,7 @@ def _environment() -> Environment:
 
 
 def render(report: Report) -> str:
-    """Return a report as a document in HTML, of its own and whole."""
+    """Return a report as a complete HTML document."""
     script, style = _static("report.js"), _static("report.css")
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
@@ -117,12 +118,13 @@ def render(report: Report) -> str:
     template = _environment().get_template("report.html")
     return template.render(
         report=report,
+        counted=Counter,
         nodes=nodes,
         pictures=shown,
         slowest=max((max(b.cost_ns, b.measured_ns or 0) for b in report.bars), default=1) or 1,
         data=embedded_json(report),
         policy=policy,
-        # Our own files; the policy allows exactly these.
+        # Files of the package; the policy allows exactly these.
         script=Markup(script),
         style=Markup(style),
     )
@@ -137,7 +139,7 @@ def to_html(
 ) -> str:
     """Return a plan as a page; see :func:`stridewise.report.collect` for the arguments.
 
-    What other formats would cost takes a solution of the whole graph each. Large graphs show it for
+    The cost of each other format is a solution of the whole graph. So large graphs have it for
     their largest tensors only.
     """
     largest = max(_LEAST_REGRETS, _REGRET_WORK // max(len(plan.decisions), 1))
@@ -146,9 +148,9 @@ def to_html(
 
 
 def framed(page: str) -> str:
-    """Return a page as a frame of its own inside another page, where it can reach nothing.
+    """Return a page as a sandboxed frame inside another page.
 
-    Notebooks show this: styles stay apart, and the sandbox lets scripts touch the frame alone.
+    Notebooks show this: styles stay separate, and scripts can change only the frame.
     """
     source = escape(page, quote=True)
     return (

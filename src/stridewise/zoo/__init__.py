@@ -1,4 +1,4 @@
-"""Known convolutional networks, to try plans on: faithful shapes, seeded weights, nothing trained.
+"""Known convolutional networks with their published shapes and random weights from a seed.
 
 Each function returns a :class:`~stridewise.Graph`. All take the batch, the data format, a seed for
 the weights, and by name the ``size`` of the square images.
@@ -82,7 +82,7 @@ def build(
         data_format: the order of the axes of images, ``"NCHW"`` or ``"NHWC"``. Weights and results
             are the same in each.
         seed: of the weights.
-        sizes: ``size``, pixels a side, and what else the model's own function takes.
+        sizes: ``size``, pixels a side, and other sizes of the model's function.
 
     Raises:
         InputError: there is no such model, or it has no such size.

@@ -1,8 +1,8 @@
-"""The layers that the models of the zoo are written in, with seeded weights.
+"""The layers of the models of the zoo, with random weights from a seed.
 
-Weights are drawn as He et al. (2015) draw them. The statistics of batch norms are as training
-would leave them, near to those of their inputs: every value carries an estimate of its own, so
-that activations keep their size through any number of layers.
+The distribution of weights is that of He et al. (2015). The statistics of batch norms are near to
+those of their inputs, as after training: every value has an estimate of its moments, so that
+activations keep their size through any number of layers.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Extents = int | Sequence[int]
 _EPSILON = 1e-5
 _LAYER_EPSILON = 1e-6
 _NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / 256) for i in range(256)], np.float32)
-"""Numbers that are spread like a standard normal distribution."""
+"""Quantiles of the standard normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Moments:
-    """What is known of the elements of a value: their mean, and the mean of their squares."""
+    """Estimates for the elements of a value: their mean, and the mean of their squares."""
 
     mean: float
     square: float
@@ -42,7 +42,7 @@ class _Moments:
         return self.square - self.mean**2
 
     def narrowed(self, factor: float) -> _Moments:
-        """Return what is left of a value when means are taken over parts of it."""
+        """Return the moments after means over parts of a value."""
         return _Moments(self.mean, self.mean**2 + factor * self.variance)
 
 
@@ -351,7 +351,7 @@ class Network:
         self._flattened[y] = x
         return y
 
-    # --- what many models share -------------------------------------------------------------------
+    # --- blocks of several models -----------------------------------------------------------------
 
     def conv_norm(
         self,

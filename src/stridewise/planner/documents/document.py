@@ -13,12 +13,12 @@ from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops.capability import graph_capability
 from stridewise.ops.geometry import user_format
-from stridewise.planner.documents.records import dump, encode
 from stridewise.planner.plan import Decision, PlanData
 from stridewise.planner.problem.candidates import Candidates
 from stridewise.planner.questions.moves import Move, find_moves, find_views
 from stridewise.planner.questions.partitions import Partition, find_partitions
 from stridewise.planner.split import WHOLE, Split
+from stridewise.records import dump, encode
 from stridewise.targets.cost import KernelCost
 from stridewise.targets.machine import Machine
 from stridewise.targets.target import Target

@@ -27,12 +27,12 @@ from stridewise.planner.documents.document import (
     fingerprint,
     signatures,
 )
-from stridewise.planner.documents.records import decode
 from stridewise.planner.plan import Comparison, Decision, Pin, PlanData, Reorder
 from stridewise.planner.problem.candidates import Candidate, Candidates, enumerate_candidates
 from stridewise.planner.problem.formulation import Terms
 from stridewise.planner.problem.io_formats import Boundary, boundary
 from stridewise.planner.questions.lookup import Offer, offers
+from stridewise.records import Reader
 from stridewise.targets.cost import KernelCost, Progress
 from stridewise.targets.kernels import KernelSpec
 from stridewise.targets.machine import Machine
@@ -111,7 +111,13 @@ def parsed(text: str, where: str) -> PlanRecord:
         raise PlanError(
             describe(where, expected=f"a plan of version {VERSION}", found=found, fix=_AGAIN)
         )
-    record: PlanRecord = decode(PlanRecord, document, where)
+
+    def wrong(path: str, expected: str, found: str, fix: str) -> PlanError:
+        fix = fix or "plan again, the file is damaged"
+        place = f"{where}, field {path!r}" if path else where
+        return PlanError(describe(place, expected=expected, found=found, fix=fix))
+
+    record: PlanRecord = Reader(wrong).read(PlanRecord, document)
     _check_sum(record, where)
     return record
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from threading import Lock
 from typing import Any, cast
 from weakref import WeakValueDictionary
@@ -31,7 +32,15 @@ from stridewise.ops.geometry import user_format
 from stridewise.planning import Plan
 from stridewise.runtime.binding.fallback_steps import HOST_FUNCTIONS, HostFunction
 
-__all__ = ["INSTALL", "ClusterFunction", "OnnxRuntime", "TailRun", "is_installed", "run_model"]
+__all__ = [
+    "INSTALL",
+    "ClusterFunction",
+    "OnnxRuntime",
+    "TailRun",
+    "is_installed",
+    "open_session",
+    "run_model",
+]
 
 Array = NDArray[Any]
 Session = Any
@@ -98,8 +107,12 @@ def _session(model: bytes, threads: int, where: str, nodes: Sequence[tuple[str, 
         return found
 
 
-def _new_session(ort: Any, model: bytes | str, threads: int, where: str) -> Any:
+def _new_session(
+    ort: Any, model: bytes | str | Path, threads: int, where: str, optimized: Path | None = None
+) -> Session:
     options = ort.SessionOptions()
+    if optimized is not None:
+        options.optimized_model_filepath = str(optimized)
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = _QUIET
@@ -167,6 +180,28 @@ def _run(session: Session, feeds: Mapping[str, Any], where: str) -> list[Any]:
         raise _failed(where, error) from error
 
 
+_WHOLE = "the model in ONNX Runtime"
+
+
+def open_session(model: bytes | str | Path, threads: int, optimized: Path | None = None) -> Session:
+    """Return a session of a whole model.
+
+    Args:
+        model: its bytes, or the path of its file.
+        threads: how many run it; idle ones do not spin.
+        optimized: where ONNX Runtime writes the graph that it runs, with all its optimizations for
+            this machine; None for nowhere.
+
+    Raises:
+        DependencyError: ONNX Runtime is not installed.
+        ModelError: it refuses the model.
+    """
+    if not is_installed():
+        expected, found = "ONNX Runtime, to compare with", "no onnxruntime"
+        raise DependencyError(describe(_WHOLE, expected=expected, found=found, fix=INSTALL))
+    return _new_session(_load(), model, threads, _WHOLE, optimized)
+
+
 def run_model(model: bytes | str, inputs: Mapping[str, Any], threads: int) -> dict[str, Any]:
     """Return the outputs of a whole model by name, computed by ONNX Runtime alone.
 
@@ -180,13 +215,9 @@ def run_model(model: bytes | str, inputs: Mapping[str, Any], threads: int) -> di
         ModelError: it refuses the model.
         ExecutionError: it fails.
     """
-    where = "the model in ONNX Runtime"
-    if not is_installed():
-        expected, found = "ONNX Runtime, to compare with", "no onnxruntime"
-        raise DependencyError(describe(where, expected=expected, found=found, fix=INSTALL))
-    session = _new_session(_load(), model, threads, where)
+    session = open_session(model, threads)
     names = [item.name for item in session.get_outputs()]
-    return dict(zip(names, _run(session, inputs, where), strict=True))
+    return dict(zip(names, _run(session, inputs, _WHOLE), strict=True))
 
 
 def _failed(where: str, error: Exception) -> ExecutionError:

@@ -1,26 +1,27 @@
 """Targets read from TOML files; ``docs/targets.md`` describes them.
 
-A file is checked as a whole when it is read, so that planning meets no surprise: every key is
-known, every operator and format exists.
+A file is checked as a whole when it is read: every key is known, every operator and format exists.
+So planning cannot fail because of it.
 """
 
 from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated
 
 from stridewise.dtypes import DTYPES
 from stridewise.errors import FormatError, TargetError, describe
 from stridewise.formats import Format, dialects, parse
 from stridewise.formats.dialects import find
 from stridewise.ops import OPS
+from stridewise.records import Check, Reader, suggestion
 from stridewise.targets.tables.fit import WEIGHTED
-from stridewise.targets.tables.rules import ND, Kind, Padding, Rates, Rule
+from stridewise.targets.tables.rules import ND, Count, Kind, Padding, Rates, Rule, Share
 from stridewise.targets.tables.table import TableTarget
 
 __all__ = ["SHIPPED", "load_target", "shipped"]
@@ -28,132 +29,88 @@ __all__ = ["SHIPPED", "load_target", "shipped"]
 SHIPPED = {"ascend": "ascend.toml", "openvino-gpu": "openvino_gpu.toml"}
 """Targets that come with the package as files beside this one."""
 
-_PADDING: tuple[Padding, ...] = ("zero", "unspecified")
 _RANKS = range(1, 7)
 _DATA = (("N", "C"), ("N", "C", "W"), ("N", "C", "H", "W"), ("N", "C", "D", "H", "W"))
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names) or "nothing"
+# --- the schema -----------------------------------------------------------------------------------
+
+_Text = Annotated[str, Check("a text", bool)]
+_Names = Annotated[tuple[str, ...], Check("a list of one name or more", bool)]
 
 
-def _items(found: object, kind: type) -> list[Any]:
-    """Return the items of a list, or none where it is no list of that kind."""
-    items = cast("list[Any]", found) if isinstance(found, list) else []
-    return items if all(isinstance(item, kind) for item in items) else []
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A way to compute an operator. ``data`` stands for ``takes`` and ``gives`` alike."""
+
+    data: str | None = None
+    takes: str | None = None
+    gives: str | None = None
+    weights: str = ND
+    efficiency: Share = 1.0
+    most_channels: Count = 0
 
 
-class _Reader:
-    """One table of a file. Keys are taken one by one; what is left over is an error."""
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """Operators that have the same rules."""
 
-    def __init__(self, source: str, where: str, table: Mapping[str, Any]) -> None:
-        self.source, self.where = source, where
-        self.left = dict(table)
-
-    def error(self, key: str, expected: str, found: object, fix: str = "") -> TargetError:
-        place = ".".join(part for part in (self.where, key) if part)
-        message = describe(
-            f"target {self.source}, key {place!r}", expected=expected, found=str(found), fix=fix
-        )
-        return TargetError(message)
-
-    def take(self, key: str, expected: str, default: Any = None) -> Any:
-        if key not in self.left and default is None:
-            raise self.error(key, expected, "nothing")
-        return self.left.pop(key, default)
-
-    def text(self, key: str, default: str | None = None) -> str:
-        found = self.take(key, "a text", default)
-        if not isinstance(found, str) or not found:
-            raise self.error(key, "a text", repr(found))
-        return found
-
-    def choice(self, key: str, known: Iterable[str], default: str | None = None) -> str:
-        names = tuple(known)
-        found = self.text(key, default)
-        if found not in names:
-            close = get_close_matches(found, names, 1)
-            fix = f"did you mean {close[0]}?" if close else ""
-            raise self.error(key, f"one of {_listed(names)}", repr(found), fix)
-        return found
-
-    def number(self, key: str, default: float | None = None, most: float = float("inf")) -> float:
-        bound = "" if most == float("inf") else f", at most {most:g}"
-        expected = f"a number above 0{bound}"
-        found = self.take(key, expected, default)
-        fits = isinstance(found, int | float) and not isinstance(found, bool)
-        if not fits or not 0 < found <= most or found == float("inf"):
-            raise self.error(key, expected, repr(found))
-        return float(found)
-
-    def whole(self, key: str, default: int | None = None) -> int:
-        found = self.take(key, "a whole number, 0 or more", default)
-        if not isinstance(found, int) or isinstance(found, bool) or found < 0:
-            raise self.error(key, "a whole number, 0 or more", repr(found))
-        return found
-
-    def texts(self, key: str, expected: str) -> tuple[str, ...]:
-        found = self.take(key, expected)
-        items = _items(found, str)
-        if not items:
-            raise self.error(key, expected, repr(found))
-        return tuple(items)
-
-    def table(self, key: str, default: Mapping[str, Any] | None = None) -> _Reader:
-        found: object = self.take(key, "a table", default)
-        if not isinstance(found, dict):
-            raise self.error(key, "a table", repr(found))
-        where = ".".join(part for part in (self.where, key) if part)
-        return _Reader(self.source, where, cast("dict[str, Any]", found))
-
-    def tables(self, key: str) -> list[_Reader]:
-        found = self.take(key, "a list of tables")
-        items = _items(found, dict)
-        if not items:
-            raise self.error(key, "a list of tables", repr(found))
-        where = ".".join(part for part in (self.where, key) if part)
-        return [_Reader(self.source, f"{where}[{i}]", item) for i, item in enumerate(items)]
-
-    def done(self, known: Iterable[str]) -> None:
-        for key in self.left:
-            names = tuple(known)
-            close = get_close_matches(key, names, 1)
-            fix = f"did you mean {close[0]}?" if close else ""
-            raise self.error(key, f"one of the keys {_listed(names)}", "an unknown one", fix)
+    ops: _Names
+    rules: Annotated[tuple[_Rule, ...], Check("a list of one table or more", bool)]
 
 
-# --- parts of a file --------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class _Reorder:
+    """What the target calls a reorder, and the part of the bandwidth that it reaches."""
+
+    name: _Text = "reorder"
+    efficiency: Share = 1.0
 
 
-def _rates(reader: _Reader) -> Rates:
-    found = Rates(
-        reader.number("bytes_per_s"), reader.number("flops_per_s"), reader.number("step_ns", 1000.0)
-    )
-    reader.done(("bytes_per_s", "flops_per_s", "step_ns"))
+@dataclass(frozen=True, slots=True)
+class _Default:
+    """Nodes of operators without rules."""
+
+    efficiency: Share = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A whole file; the fields are the keys."""
+
+    name: _Text
+    dialect: str
+    dtypes: _Names
+    rates: Rates
+    family: Annotated[tuple[_Family, ...], Check("a list of one table or more", bool)]
+    padding: Padding = "zero"
+    reorder: _Reorder = _Reorder()
+    block: Mapping[str, Count] = field(default_factory=dict[str, int])
+    data: Mapping[str, _Names] = field(default_factory=dict[str, tuple[str, ...]])
+    weights: Mapping[str, _Names] = field(default_factory=dict[str, tuple[str, ...]])
+    default: _Default = _Default()
+
+
+Wrong = Callable[[str, str, str, str], TargetError]
+"""Returns the error for a key, from what was expected, what was found, and what to do."""
+
+
+def _choice(wrong: Wrong, path: str, expected: str, found: str, known: Iterable[str]) -> str:
+    """Return a name that is one of some names."""
+    names = tuple(known)
+    if found not in names:
+        raise wrong(path, f"{expected} {', '.join(names)}", repr(found), suggestion(found, names))
     return found
 
 
-def _dtypes(reader: _Reader) -> tuple[str, ...]:
-    expected = f"a list of dtypes out of {_listed(DTYPES)}"
-    found = reader.texts("dtypes", expected)
-    for name in found:
-        if name not in DTYPES:
-            raise reader.error("dtypes", expected, repr(name))
-    return found
+# --- what a schema cannot say ---------------------------------------------------------------------
 
 
-def _blocks(reader: _Reader, dtypes: tuple[str, ...]) -> dict[str, int]:
-    found = {name: reader.whole(name) for name in dtypes if name in reader.left}
-    reader.done(dtypes)
-    return found
-
-
-def _kinds(reader: _Reader) -> dict[str, Kind]:
-    expected = "a list of names of formats, one for each rank"
-    found = {name: Kind(name, reader.texts(name, expected)) for name in tuple(reader.left)}
-    if ND in found:
-        raise reader.error(ND, "a name of your own", f"{ND}, which every target has")
-    return found
+def _kinds(wrong: Wrong, path: str, table: Mapping[str, tuple[str, ...]]) -> dict[str, Kind]:
+    if ND in table:
+        found = f"{ND}, which every target has"
+        raise wrong(f"{path}.{ND}", "a name other than those of all targets", found, "")
+    return {name: Kind(name, names) for name, names in table.items()}
 
 
 def _meanings(target: TableTarget, name: str) -> tuple[list[Format], FormatError | None]:
@@ -169,91 +126,81 @@ def _meanings(target: TableTarget, name: str) -> tuple[list[Format], FormatError
     return found, refused
 
 
-def _check_formats(reader: _Reader, target: TableTarget) -> None:
+def _check_formats(wrong: Wrong, target: TableTarget) -> None:
     for part, kinds in (("data", target.data), ("weights", target.weights)):
         for kind in kinds.values():
+            path = f"{part}.{kind.name}"
             for name in kind.names:
                 found, refused = _meanings(target, name)
                 if not found:
                     expected = f"names of formats of {target.dialect}"
-                    raise reader.error(f"{part}.{kind.name}", expected, f"{name!r}: {refused}")
+                    raise wrong(path, expected, f"{name!r}: {refused}", "")
                 fits = any(fmt.axes in _DATA and not fmt.steps for fmt in found)
                 if part == "data" and not fits:
                     expected = "formats over N, C and spatial axes, none of them fused"
-                    raise reader.error(f"data.{kind.name}", expected, f"{name!r}: {found[0].text}")
+                    raise wrong(path, expected, f"{name!r}: {found[0].text}", "")
 
 
-_RULE = ("data", "takes", "gives", "weights", "efficiency", "most_channels")
+def _rule(wrong: Wrong, path: str, entry: _Rule, target: _File) -> Rule:
+    if entry.data is not None and (entry.takes, entry.gives) != (None, None):
+        raise wrong(f"{path}.data", "either data, or takes and gives", "both", "")
 
+    def kind(key: str, found: str | None, known: Iterable[str]) -> str:
+        if found is None:
+            raise wrong(f"{path}.{key}", "a text", "nothing", "")
+        return _choice(wrong, f"{path}.{key}", "one of", found, (ND, *known))
 
-def _rule(reader: _Reader, data: Iterable[str], weights: Iterable[str]) -> Rule:
-    kinds = (ND, *data)
-    both = reader.choice("data", kinds, ND) if "data" in reader.left else None
-    if both is not None and {"takes", "gives"} & set(reader.left):
-        raise reader.error("data", "either data, or takes and gives", "both")
-    found = Rule(
-        both or reader.choice("takes", kinds),
-        both or reader.choice("gives", kinds),
-        reader.choice("weights", (ND, *weights), ND),
-        reader.number("efficiency", 1.0, most=1.0),
-        reader.whole("most_channels", 0),
+    shared = None if entry.data is None else kind("data", entry.data, target.data)
+    return Rule(
+        shared or kind("takes", entry.takes, target.data),
+        shared or kind("gives", entry.gives, target.data),
+        kind("weights", entry.weights, target.weights),
+        entry.efficiency,
+        entry.most_channels,
     )
-    reader.done(_RULE)
-    return found
 
 
-def _rules(
-    families: list[_Reader], data: Mapping[str, Kind], weights: Mapping[str, Kind]
-) -> dict[str, tuple[Rule, ...]]:
+def _rules(wrong: Wrong, file: _File) -> dict[str, tuple[Rule, ...]]:
     found: dict[str, tuple[Rule, ...]] = {}
-    for family in families:
-        ops = family.texts("ops", "a list of operators")
-        rules = tuple(_rule(reader, data, weights) for reader in family.tables("rules"))
-        family.done(("ops", "rules"))
-        for op in ops:
-            if op not in OPS:
-                close = get_close_matches(op, OPS, 1)
-                fix = f"did you mean {close[0]}?" if close else f"known are {_listed(OPS)}"
-                raise family.error("ops", "operators of Stridewise", repr(op), fix)
+    for index, family in enumerate(file.family):
+        path = f"family[{index}]"
+        rules = tuple(
+            _rule(wrong, f"{path}.rules[{number}]", entry, file)
+            for number, entry in enumerate(family.rules)
+        )
+        for op in family.ops:
+            _choice(wrong, f"{path}.ops", "operators of Stridewise:", op, OPS)
             if op in found:
-                raise family.error("ops", "every operator in one family", f"{op!r} once more")
+                raise wrong(f"{path}.ops", "every operator in one family", f"{op!r} once more", "")
             if op not in WEIGHTED and any(rule.weights != ND for rule in rules):
-                expected = f"rules without weights, which only {_listed(sorted(WEIGHTED))} have"
-                raise family.error("rules", expected, f"weights for {op!r}")
+                expected = f"rules without weights, which only {', '.join(sorted(WEIGHTED))} have"
+                raise wrong(f"{path}.rules", expected, f"weights for {op!r}", "")
             found[op] = rules
     return found
 
 
-_KEYS = ("name", "dialect", "dtypes", "padding", "rates", "reorder", "block", "data", "weights",
-         "family", "default")  # fmt: skip
-
-
-def _target(reader: _Reader) -> TableTarget:
-    dtypes = _dtypes(reader)
-    data, weights = _kinds(reader.table("data", {})), _kinds(reader.table("weights", {}))
-    reorder = reader.table("reorder", {})
-    default = reader.table("default", {})
-    padding = reader.choice("padding", _PADDING, "zero")
-    aliases = [alias for name in dialects() for alias in find(name).aliases]
+def _target(wrong: Wrong, source: str, file: _File) -> TableTarget:
+    for name in file.dtypes:
+        _choice(wrong, "dtypes", "a list of dtypes out of", name, DTYPES)
+    for name in file.block:
+        _choice(wrong, f"block.{name}", "one of the keys", name, file.dtypes)
+    names = (*dialects(), *(alias for name in dialects() for alias in find(name).aliases))
     found = TableTarget(
-        name=reader.text("name"),
-        source=reader.source,
-        dialect=find(reader.choice("dialect", (*dialects(), *aliases))).name,
-        dtypes=frozenset(dtypes),
-        padding="zero" if padding == "zero" else "unspecified",
-        rates=_rates(reader.table("rates")),
-        reorder=reorder.text("name", "reorder"),
-        reorder_efficiency=reorder.number("efficiency", 1.0, most=1.0),
-        blocks=_blocks(reader.table("block", {}), dtypes),
-        data=data,
-        weights=weights,
-        rules=_rules(reader.tables("family"), data, weights),
-        default=Rule(efficiency=default.number("efficiency", 1.0, most=1.0)),
+        name=file.name,
+        source=source,
+        dialect=find(_choice(wrong, "dialect", "one of", file.dialect, names)).name,
+        dtypes=frozenset(file.dtypes),
+        padding=file.padding,
+        rates=file.rates,
+        reorder=file.reorder.name,
+        reorder_efficiency=file.reorder.efficiency,
+        blocks=file.block,
+        data=_kinds(wrong, "data", file.data),
+        weights=_kinds(wrong, "weights", file.weights),
+        rules=_rules(wrong, file),
+        default=Rule(efficiency=file.default.efficiency),
     )
-    reorder.done(("name", "efficiency"))
-    default.done(("efficiency",))
-    _check_formats(reader, found)
-    reader.done(_KEYS)
+    _check_formats(wrong, found)
     return found
 
 
@@ -264,7 +211,12 @@ def _read(text: str, source: str) -> TableTarget:
         raise TargetError(
             describe(f"target {source}", expected="a TOML file", found=str(error))
         ) from error
-    return _target(_Reader(source, "", table))
+
+    def wrong(path: str, expected: str, found: str, fix: str) -> TargetError:
+        place = f"target {source}" + (f", key {path!r}" if path else "")
+        return TargetError(describe(place, expected=expected, found=found, fix=fix))
+
+    return _target(wrong, source, Reader(wrong, "a table", strict=True).read(_File, table))
 
 
 def load_target(path: str | os.PathLike[str]) -> TableTarget:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-__all__ = ["ND", "Kind", "Padding", "Rates", "Rule"]
+from stridewise.records import Check
+
+__all__ = ["ND", "Count", "Kind", "Padding", "Rate", "Rates", "Rule", "Share"]
 
 ND = "ND"
 """The kind that every target has: row-major in the user's own order of axes."""
 
 Padding = Literal["zero", "unspecified"]
+
+Rate = Annotated[float, Check("a number above 0", lambda number: number > 0)]
+Share = Annotated[float, Check("a number above 0, at most 1", lambda number: 0 < number <= 1)]
+Count = Annotated[int, Check("a whole number, 0 or more", lambda number: number >= 0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +65,9 @@ class Rates:
         step_ns: fixed cost of a step.
     """
 
-    bytes_per_s: float
-    flops_per_s: float
-    step_ns: float
+    bytes_per_s: Rate
+    flops_per_s: Rate
+    step_ns: Rate = 1000.0
 
     def cost_ns(self, flops: float, nbytes: int, efficiency: float) -> float:
         """Return the time of a step: bytes or arithmetic, whichever binds.

@@ -1,9 +1,9 @@
-"""Our graphs as PyTorch modules, so that PyTorch runs what everybody else runs.
+"""Graphs of Stridewise as PyTorch modules, so that PyTorch runs the same model.
 
 A graph becomes one ``torch.fx`` module: the generated code calls PyTorch's functions one after
 another and drops each tensor behind its last use. Batch norms are folded and what is dead is gone
-beforehand, as by our own passes; fused post-ops become calls of their own. Weights, like feature
-maps, are kept channels-last. What the networks of the zoo use is known, and no more.
+beforehand, by the passes of Stridewise; fused post-ops become calls of their own. Weights, like
+feature maps, are kept channels-last. The table has the operators of the zoo and no others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Args = Sequence[Any]
 
 
 class _Tracer:
-    """The module on its way: emits calls, and knows the shapes of our own graph."""
+    """Emits the calls of a module; shapes come from the graph of Stridewise."""
 
     def __init__(self, graph: Graph) -> None:
         self.torch: Any = importlib.import_module("torch")
@@ -300,7 +300,7 @@ FUNCTIONS: Mapping[str, Callable[[_Tracer, Node, Args], Any]] = {
         "permute", args[0], node.ints_attr("perm")
     ),
 }
-"""How each operator is said in PyTorch."""
+"""The function that emits each operator."""
 
 
 def _post(node: Node, post: PostOp) -> Node:

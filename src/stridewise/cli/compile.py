@@ -10,13 +10,16 @@ from typing import Any
 
 import click
 
-from stridewise.api.request import Request as ApiRequest
 from stridewise.cli.console import Request, compile_options, measuring
 from stridewise.cli.formats import columns
+from stridewise.compiler import Job, Planner
 from stridewise.graph import Graph
+from stridewise.options import Options
 from stridewise.passes import Pass, Simplified, check_passes, passes_for, select, simplify
+from stridewise.planner import derive
 from stridewise.program import CopyStep, FillStep, Step
 from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.targets.onednn.target import ABILITY
 
 __all__ = ["compile_", "passes"]
@@ -44,8 +47,9 @@ def _compiled(request: Request, simplified: Simplified | None, *, quiet: bool) -
     if simplified is None:
         return request.compile(quiet=quiet)
     with measuring(quiet) as progress:
-        options = request.options(progress)
-        return ApiRequest(source=simplified.graph, **options).work(simplified).compiled()
+        job = Job.of(simplified.graph, Options(**request.options(progress)))
+        derived = derive(simplified.graph, job.options.origins)
+        return load(lower_plan(Planner.of(job, simplified, derived).tuned()))
 
 
 def _kind(step: Step) -> str:

@@ -158,7 +158,7 @@ def compile(  # noqa: A001
                 model.drop_originals()
     if found.streams > 1:
         model.use_streams(Streams(found.streams))
-    # A source in memory is not kept, as it has the weights that the model lets go of.
+    # A source in memory is not kept, because it holds the original weights.
     model.source = Source(from_disk)
     if isinstance(source, str | os.PathLike):
         path, values = Path(source).absolute(), found.values or {}
@@ -206,12 +206,10 @@ def load_plan(
     Args:
         path: the plan file.
         source: the model, as for :func:`plan`.
-        shapes: shapes of inputs, where the model leaves them open or others are wanted. Extents
-            that are open, ranges or choices get their least number.
-        values: values of inputs that become constants, and are inputs no longer.
-        threads: how many threads will run the model; by default what CPUs, their quotas
-            and OpenMP's variables allow (docs/environment.md).
-        origins: what axes of inputs were declared to mean when the plan was made.
+        shapes: as for :func:`plan`.
+        values: as for :func:`plan`.
+        threads: as for :func:`plan`.
+        origins: the meaning of axes that was declared when the plan was made.
 
     Raises:
         PlanError: the file is damaged, of another version, of another model (the message names the

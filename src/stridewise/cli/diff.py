@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from stridewise.planner.documents import files
+from stridewise.planner.documents.diff import diff as compare
 from stridewise.planner.documents.records import encode
-from stridewise.planner.questions.diff import diff as compare
 
 __all__ = ["diff"]
 

@@ -160,16 +160,13 @@ def import_model(source: Graph | ModelFile, options: Options) -> Graph:
         return source.graph(shapes, options.values, memory_limit=limit)
     for what, given in (("shapes", options.shapes), ("values", options.values)):
         if given:
-            expected, fix = (
-                f"none for a graph, whose {what} are fixed",
-                f"build the graph with those {what}",
-            )
+            expected = f"none for a graph, whose {what} are fixed"
+            fix = f"build the graph with those {what}"
             raise InputError(describe(what, expected=expected, found=", ".join(given), fix=fix))
     where = f"graph {source.name!r}"
     verify(source, infer)
     check_data_format(source)
-    parts = () if options.fallback else graph_capability(source).segments
-    for part in parts:
+    for part in () if options.fallback else graph_capability(source).segments:
         if part.support != "native":
             expected, fix = "no part for another runtime", "leave out fallback=False"
             raise UnsupportedError(describe(where, expected=expected, found=str(part), fix=fix))
@@ -222,7 +219,6 @@ class Planner:
         target: formats and kernels on offer.
         machine: the machine that costs hold for.
         oracle: costs of isolated kernels.
-        costs: cache of measured costs; None if costs are estimated.
     """
 
     job: Job
@@ -231,7 +227,6 @@ class Planner:
     target: Target
     machine: Machine
     oracle: KernelOracle
-    costs: CostCache | None
 
     @classmethod
     def of(cls, job: Job, simplified: Simplified, derived: Derived) -> Planner:
@@ -239,7 +234,7 @@ class Planner:
         options, refusals = job.options, simplified.refusals
         table = table_target(options.target)
         if table is not None:
-            return cls(job, derived, refusals, table, table.machine, table, None)
+            return cls(job, derived, refusals, table, table.machine, table)
         machine = options.machine
         target = onednn_cpu(machine, options.accuracy)
         oracle: KernelOracle = estimating_oracle(machine, target)
@@ -247,7 +242,7 @@ class Planner:
             weights = sum(item.nbytes for item in derived.graph.constants.values())
             cold = weights > cache_nbytes(3) // 2
             oracle = MeasuringOracle(machine, job.costs, cold_weights=cold)
-        return cls(job, derived, refusals, target, machine, oracle, job.costs)
+        return cls(job, derived, refusals, target, machine, oracle)
 
     def __call__(self, oracle: KernelOracle) -> Sequence[Plan]:
         """Return the cheapest plan by the costs of an oracle, then the uniform ones."""
@@ -270,12 +265,10 @@ class Planner:
 
     def tuned(self) -> Plan:
         """Return the plan that is fastest when run; without measured costs the cheapest."""
-        if self.costs is None:
-            return self.cheapest()
-        return tuned(self, self.oracle, self.costs, self.job.weights)
+        costs = self.job.costs
+        return tuned(self, self.oracle, costs, self.job.weights) if costs else self.cheapest()
 
     def remembered(self) -> Plan:
         """Return the plan that :meth:`tuned` selected before, else the cheapest; nothing runs."""
-        if self.costs is None:
-            return self.cheapest()
-        return remembered(self, self.oracle, self.costs)
+        costs = self.job.costs
+        return remembered(self, self.oracle, costs) if costs else self.cheapest()

@@ -1,4 +1,4 @@
-"""Plans as users get them: the plain data, what it can be asked, and how it is made.
+"""The public plan: plain data with methods, and how it is made.
 
 Each method of :class:`Plan` is a function of :mod:`stridewise.planner`, or of the report.
 """
@@ -15,8 +15,10 @@ from itertools import starmap
 from stridewise.errors import PlanError
 from stridewise.formats import Format
 from stridewise.graph import Refusal
+from stridewise.planner.choice import comparison, decisions, of_kind, reorders
 from stridewise.planner.derivation.provenance import Derived
 from stridewise.planner.documents import files
+from stridewise.planner.documents.diff import PlanDiff, diff
 from stridewise.planner.documents.document import PlanRecord
 from stridewise.planner.documents.dot import to_dot
 from stridewise.planner.documents.listing import listing
@@ -27,7 +29,6 @@ from stridewise.planner.problem.alone import each_for_itself
 from stridewise.planner.problem.candidates import enumerate_candidates
 from stridewise.planner.problem.formulation import Only, Terms
 from stridewise.planner.problem.io_formats import Boundary, boundary
-from stridewise.planner.questions.diff import PlanDiff, diff
 from stridewise.planner.questions.moves import Move, find_moves, find_views
 from stridewise.planner.questions.partitions import Partition, find_partitions
 from stridewise.planner.questions.restrict import restricted, under, uniform
@@ -35,7 +36,6 @@ from stridewise.planner.questions.savings import Saving, find_savings
 from stridewise.planner.questions.what_if import Regret, regrets, what_if
 from stridewise.planner.questions.why import Why, find_refusals, why
 from stridewise.planner.questions.winograd_weights import WinogradWeights, winograd_weights
-from stridewise.planner.solver.choice import comparison, decisions, of_kind, reorders
 from stridewise.planner.solver.solve import Solution
 from stridewise.targets.cost import KernelOracle, Progress
 from stridewise.targets.machine import Machine
@@ -57,13 +57,13 @@ class Plan(PlanData):
         cost_ns: predicted time of one run, or of one part of it; see ``split``.
         lower_bound_ns: no plan over these candidates and costs is faster.
         refusals: formats and kernels that were not offered, and why.
-        derived: what every tensor means, and why.
+        derived: the Origin of every tensor, and the reasons.
         comparisons: the cheapest plan, and the cheapest in one format each.
         input_formats: the format that the caller gives each input in.
         output_formats: the format that the caller gets each output in.
-        terms: all that there was to choose from, to answer other questions.
+        terms: the formulation: all candidates and reorders, to answer other questions.
         pins: tensors whose formats were given; see :meth:`what_if`.
-        notes: what a reader must know, such as that costs were measured on another machine.
+        notes: remarks, such as that costs were measured on another machine.
         split: the graph is that of a part of the caller's batch, and runs once for each.
     """
 
@@ -79,7 +79,7 @@ class Plan(PlanData):
 
     @property
     def winograd_weights(self) -> WinogradWeights:
-        """What the weights of Winograd kernels take in memory, beside the plain ones."""
+        """The memory of transformed weights of Winograd kernels, beside the plain ones."""
         return winograd_weights(self)
 
     def compare(self) -> tuple[Comparison, ...]:
@@ -93,12 +93,12 @@ class Plan(PlanData):
 
     @property
     def views(self) -> tuple[str, ...]:
-        """The nodes for which nothing runs, as their results lie in bytes that are there."""
+        """The nodes for which nothing runs, because their results are views of other tensors."""
         return find_views(self)
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
-        """What runs natively and what in another runtime, in order; one where all is native."""
+        """Native parts and parts of another runtime, in order; one part if all is native."""
         return find_partitions(self)
 
     def savings(self) -> tuple[Saving, ...]:
@@ -109,7 +109,7 @@ class Plan(PlanData):
         return find_savings(self)
 
     def refusals_of(self, subject: str) -> tuple[Refusal, ...]:
-        """Return what was not done to a node or tensor, and why.
+        """Return the refusals about a node or tensor.
 
         Raises:
             PlanError: nothing has that name; the message names what comes close.
@@ -119,8 +119,8 @@ class Plan(PlanData):
     def why(self, node: str) -> Why:
         """Return every way to compute a node, and what the whole plan would cost with each.
 
-        Each figure comes from solving the whole graph again. A uniform plan that won on the clock
-        is not the cheapest by these costs, so figures about it may be negative.
+        Each figure comes from solving the whole graph again. A uniform plan that measured times
+        selected is not the cheapest by these costs, so figures about it may be negative.
 
         Raises:
             PlanError: there is no node of that name; the message names those that come close.
@@ -153,7 +153,7 @@ class Plan(PlanData):
     ) -> tuple[Regret, ...]:
         """Return what each other format of every tensor would cost in total.
 
-        The graph is solved again for each, so large ones want ``tensors`` or ``limit``.
+        The graph is solved again for each tensor, so ``tensors`` or ``limit`` save time.
 
         Args:
             tensors: which tensors (or nodes); by default all that nodes produce.
@@ -186,7 +186,7 @@ class Plan(PlanData):
         return restricted(self, name, only)
 
     def diff(self, other: Plan) -> PlanDiff:
-        """Return where another plan decides otherwise, from this one to the other."""
+        """Return the differences from this plan to another one."""
         return diff(PlanRecord.of(self), PlanRecord.of(other))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -258,7 +258,7 @@ def make_plans(
         oracle: which kernels exist and how long they take.
         progress: called while kernels are being measured.
         refusals: of earlier stages, to be kept in the plan.
-        edge: acceptable formats of inputs and outputs; by default the user's own axis orders.
+        edge: acceptable formats of inputs and outputs; by default those of the user's axis order.
         weight_limit: the most bytes that transformed weights of Winograd kernels may take.
 
     Returns:

@@ -73,6 +73,33 @@ def test_plan_is_the_plan_of_compile(
         assert plan.input_formats == compiled.plan.input_formats
 
 
+@pytest.mark.parametrize("door", ["path", "text", "bytes", "proto"])
+def test_plan_is_the_plan_of_compile_for_open_shapes(door: str, path: Path, tmp_path: Path) -> None:
+    source = sources(path)[door]
+    sw.compile(source, cache_dir=tmp_path, **OPTIONS)  # may find that parts are faster
+    shapes = {"x": ("4|8", *SHAPE[1:])}
+    compiled = sw.compile(source, cache_dir=tmp_path, shapes=shapes, **OPTIONS)
+    planned = sw.plan(source, cache_dir=tmp_path, shapes=shapes, **OPTIONS)
+    assert isinstance(compiled, sw.DynamicModel)
+    assert planned.cost_ns == compiled.plan.cost_ns
+    assert planned.split == compiled.plan.split
+    with pytest.raises(sw.InputError, match="none for a graph, whose shapes are fixed"):
+        sw.compile(sw.load(path), cache_dir=tmp_path, shapes=shapes)
+
+
+@pytest.mark.parametrize("door", ["path", "text", "bytes", "proto", "graph"])
+@pytest.mark.parametrize("decided", ["file", "plan"])
+def test_a_plan_is_the_plan_of_compile(door: str, decided: str, path: Path, tmp_path: Path) -> None:
+    source, file = sources(path)[door], tmp_path / "doors.plan.json"
+    first = sw.plan(sw.load(path), cache_dir=tmp_path, **OPTIONS)
+    first.save(file)
+    options: dict[str, Any] = {"plan": file if decided == "file" else first, **OPTIONS}
+    compiled = sw.compile(source, cache_dir=tmp_path, **options)
+    assert isinstance(compiled, sw.CompiledModel)
+    assert sw.plan(source, **options).cost_ns == compiled.plan.cost_ns == first.cost_ns
+    assert stored(tmp_path) == 0
+
+
 @pytest.mark.parametrize(
     "wanted",
     [{}, {"input_formats": {"x": ["NHWC"]}}, {"output_formats": {"relu.1": "NHWC"}},

@@ -166,7 +166,7 @@ def test_a_damaged_cache_is_put_aside_and_started_anew(tmp_path, caplog, damage)
         works(measured(tmp_path, calls))
     assert calls.seen
     assert [record.getMessage() for record in caplog.records] == [
-        f"cost cache {path} was damaged and is started anew"
+        f"cost cache {path} was damaged and is started again"
     ]
     assert path.with_suffix(".damaged").is_file()
     calls = Calls()
@@ -242,7 +242,7 @@ def test_rows_that_make_no_sense_are_measured_again(tmp_path, caplog, entries):
         found = CostCache(HERE, tmp_path)
         assert found.load() == found.load() == ENTRIES
     assert [record.getMessage() for record in caplog.records] == [
-        f"cost cache {cache.path}: 1 of 3 entries make no sense and are measured again"
+        f"cost cache {cache.path}: 1 of 3 entries are invalid and are measured again"
     ]
     found.store({"bad": (("jit", 2.0),)})
     caplog.clear()

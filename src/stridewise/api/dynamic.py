@@ -119,7 +119,9 @@ def plan_file(job: Job) -> Plan:
         ModelError: the model uses something unsupported.
     """
     job, signature = _opened(job)
-    return Batch(job, signature.default()).planned()
+    if signature.is_fixed or job.options.has_formats:
+        return Batch(job, signature.default()).planned()
+    return compile_model(job, Planner.remembered, until="plan")
 
 
 def compile_file(job: Job) -> CompiledModel | DynamicModel:

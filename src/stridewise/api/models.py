@@ -52,16 +52,16 @@ def load(
     memory_limit: int | None = None,
     fallback: bool = True,
 ) -> Graph:
-    """Return the graph of a model, as the user wrote it.
+    """Return the graph of a model, in the user's axis order.
 
-    Nodes that Stridewise has no operator for are in nodes ``fallback``, or in ``Graph.tail``, which
-    ONNX Runtime computes.
+    ONNX Runtime computes nodes that Stridewise has no operator for. They become nodes ``fallback``,
+    or ``Graph.tail``.
 
     Args:
         source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
-        shapes: shapes of inputs, where the model leaves them open or others are wanted. Extents
-            that are open, ranges or choices get their least number.
-        values: values of inputs that become constants, and are inputs no longer.
+        shapes: shapes of inputs, if the model leaves them open or others are needed. Extents that
+            are open, ranges or choices get their least number.
+        values: values of inputs, by name. These inputs become constants.
         memory_limit: bytes that the model may need to run; by default three quarters of the memory.
         fallback: whether ONNX Runtime may compute what Stridewise has no operator for.
 
@@ -99,7 +99,7 @@ def open_model(source: ModelSource, *, fallback: bool = True) -> Graph | ModelFi
 
 
 def model_file(source: ModelFileSource, *, fallback: bool = True) -> ModelFile:
-    """Read a model that is not a graph; with ``fallback`` ONNX Runtime computes what we cannot.
+    """Read a model that is not a graph; with ``fallback`` ONNX Runtime computes unsupported nodes.
 
     Raises:
         ModelError: it cannot be read or is damaged.
@@ -119,8 +119,8 @@ def capability(
 ) -> Capability:
     """Return which nodes of a model run natively, and which in ONNX Runtime and why.
 
-    ONNX Runtime need not be installed for this; where it is, it tells the types of results of
-    operators that only it knows.
+    ONNX Runtime need not be installed. If it is, it gives the result types of operators that only
+    it knows.
 
     Args:
         source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.

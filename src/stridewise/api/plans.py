@@ -128,17 +128,9 @@ def compile(  # noqa: A001
         **options: see :class:`stridewise.options.Options`.
 
     Raises:
-        ModelError: the model is damaged.
-        UnsupportedError: it uses something unsupported, without ``fallback`` or there as well.
-        DependencyError: it needs ONNX Runtime, which is not installed.
-        MemoryLimitError: the model needs more memory than it may have; the message says how much.
-        InputError: an argument does not fit.
-        FormatError: a format of an input or output is unknown, or does not suit it.
-        TargetError: the file of a target is damaged.
-        PlanError: no combination of kernels computes the model; or the given plan is damaged, of
-            another model, or counts on kernels that do not exist here.
-        LibraryError: libdnnl cannot be loaded.
-        ExecutionError: the library refuses a kernel that the plan counts on.
+        StridewiseError: as for :func:`plan`.
+        ExecutionError: the library refuses a kernel that the plan uses.
+        PlanError: the given plan uses kernels that do not exist here; or as for :func:`plan`.
 
     Warns:
         PlanWarning: the given plan was made for another machine, library or number of threads.
@@ -158,7 +150,7 @@ def compile(  # noqa: A001
                 model.drop_originals()
     if found.streams > 1:
         model.use_streams(Streams(found.streams))
-    # A source in memory is not kept, as it has the weights that the model lets go of.
+    # A source in memory is not kept, because it holds the original weights.
     model.source = Source(from_disk)
     if isinstance(source, str | os.PathLike):
         path, values = Path(source).absolute(), found.values or {}
@@ -169,23 +161,22 @@ def compile(  # noqa: A001
 def _compiled(job: Job) -> Model:
     """Return the model by the wrapper of the flow that the options need."""
     decided = job.options.plan
-    job, choose = (job, Planner.tuned) if decided is None else restored(job)
+    if decided is None and job.options.is_native:
+        is_graph = isinstance(job.source, Graph)
+        return compile_model(job, Planner.tuned) if is_graph else compile_file(job)
+    job, choose = (job, Planner.cheapest) if decided is None else restored(job)
     if not job.options.is_native:
         plan = compile_model(job, choose, until="plan")
         if job.options.streams > 1:
             expected = f"1, as target {plan.target.name} is simulated"
             raise InputError(describe("streams", expected=expected, found=str(job.options.streams)))
         return SimulatedModel(plan)
-    if decided is None and not isinstance(job.source, Graph):
-        return compile_file(job)
     try:
         return compile_model(job, choose)
     except ExecutionError as error:
-        if decided is None:
-            raise
         expected, reason = "kernels that this library has", str(error).partition("; ")[0]
         fix = "plan again on this machine: stridewise plan MODEL --save FILE"
-        message = describe(name_of(decided), expected=expected, found=reason, fix=fix)
+        message = describe(name_of(job.options), expected=expected, found=reason, fix=fix)
         raise PlanError(message) from error
 
 
@@ -206,12 +197,10 @@ def load_plan(
     Args:
         path: the plan file.
         source: the model, as for :func:`plan`.
-        shapes: shapes of inputs, where the model leaves them open or others are wanted. Extents
-            that are open, ranges or choices get their least number.
-        values: values of inputs that become constants, and are inputs no longer.
-        threads: how many threads will run the model; by default what CPUs, their quotas
-            and OpenMP's variables allow (docs/environment.md).
-        origins: what axes of inputs were declared to mean when the plan was made.
+        shapes: as for :func:`plan`.
+        values: as for :func:`plan`.
+        threads: as for :func:`plan`.
+        origins: the meaning of axes that was declared when the plan was made.
 
     Raises:
         PlanError: the file is damaged, of another version, of another model (the message names the

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from stridewise.compiler import Choose, Job, Planner, import_model
 from stridewise.errors import PlanError, PlanWarning, describe
 from stridewise.graph import Graph
+from stridewise.options import Options
 from stridewise.planner.documents import files
 from stridewise.planner.documents.document import PlanRecord
 from stridewise.planner.questions.winograd_weights import check_weight_limit
@@ -22,43 +23,29 @@ from stridewise.targets.onednn.target import onednn_cpu
 __all__ = ["name_of", "restored", "restored_record"]
 
 
-def name_of(decided: str | os.PathLike[str] | Plan) -> str:
-    """Return how messages call a plan or a plan file."""
-    return (
-        f"plan {decided.name!r}"
-        if isinstance(decided, Plan)
-        else f"plan file {os.fspath(decided)!r}"
-    )
+def name_of(options: Options) -> str:
+    """Return how messages call the plan in the options."""
+    decided = options.plan
+    if isinstance(decided, Plan):
+        return f"plan {decided.name!r}"
+    return f"plan file {os.fspath(decided or '')!r}"
 
 
 def restored(job: Job) -> tuple[Job, Choose]:
     """Return the job of the plan in the options, and the strategy that restores the plan.
 
-    The job is that of one part of the batch if the plan runs it in parts.
-
     Raises:
         PlanError: the plan is damaged, or does not fit the model or this release.
     """
-    options, decided = job.options, job.options.plan
-    assert decided is not None  # the caller has looked
-    where = name_of(decided)
+    options, decided, where = job.options, job.options.plan, name_of(job.options)
+    assert decided is not None  # checked by the caller
     record = PlanRecord.of(decided) if isinstance(decided, Plan) else files.read(decided)
     if options.target is None and record.target not in TARGETS:
         expected = f"a plan for target {', '.join(TARGETS)}"
         fix = "give target= the TOML file of that target"
         raise PlanError(describe(where, expected=expected, found=record.target, fix=fix))
-    target = options.target or record.target
-    job = dataclasses.replace(job, options=dataclasses.replace(options, target=target))
-    job, choose = restored_record(job, record, where)
-
-    def checked(planner: Planner) -> Plan:
-        found = choose(planner)
-        check_weight_limit(found, options.weight_memory_limit, where)
-        for note in found.notes[len(record.notes) :]:
-            _warn(f"{where}: {note}; costs may not hold here")
-        return found
-
-    return job, checked
+    options = dataclasses.replace(options, target=options.target or record.target)
+    return restored_record(dataclasses.replace(job, options=options), record, where)
 
 
 def restored_record(
@@ -69,6 +56,8 @@ def restored_record(
 ) -> tuple[Job, Choose]:
     """Return the job of a plan without its graph, and the strategy that restores the plan.
 
+    The job is that of one part of the batch if the plan runs it in parts.
+
     Args:
         job: the model, and options for the whole batch.
         record: the decisions.
@@ -78,14 +67,19 @@ def restored_record(
     Raises:
         PlanError: the batch does not divide into the parts of the plan.
     """
+    options = job.options
     if record.split != WHOLE:
         job = job.part(record.split, shapes or _divisible(job, record.split.parts, where))
 
     def choose(planner: Planner) -> Plan:
         # Formats and kernels are those of the machine that the plan was made for.
-        native = onednn_cpu(record.machine, job.options.accuracy)
-        target = native if job.options.is_native else planner.target
-        return Plan.of(files.restore(record, planner.derived, target, planner.machine, where))
+        native = onednn_cpu(record.machine, options.accuracy)
+        target = native if options.is_native else planner.target
+        found = Plan.of(files.restore(record, planner.derived, target, planner.machine, where))
+        check_weight_limit(found, options.weight_memory_limit, where)
+        for note in found.notes[len(record.notes) :]:
+            _warn(f"{where}: {note}; costs may not hold here")
+        return found
 
     return job, choose
 

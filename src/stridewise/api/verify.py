@@ -157,7 +157,7 @@ def _graph(model: CompiledModel, source: Source) -> Graph:
         raise InputError(
             describe(
                 f"model {graph.name!r}",
-                expected="its weights, to compute the expected tensors",
+                expected="its weights, to compute what it should give",
                 found="none, as packed ones have taken their place, and no file to read them from",
                 fix="compile with keep_originals=True, or verify what the model is compiled from",
             )

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from stridewise.planner.documents import files
-from stridewise.planner.questions.diff import diff as compare
+from stridewise.planner.documents.diff import diff as compare
 from stridewise.records import encode
 
 __all__ = ["diff"]

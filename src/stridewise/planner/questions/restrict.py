@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from stridewise.errors import PlanError, describe
+from stridewise.planner.choice import comparison, decisions, of_kind, reorders
 from stridewise.planner.plan import Pin, PlanData
 from stridewise.planner.problem.formulation import FREE, Only
 from stridewise.planner.questions.lookup import offers
-from stridewise.planner.solver.choice import comparison, decisions, of_kind, reorders
 
 __all__ = ["P", "allowed", "narrowed", "restricted", "under", "uniform"]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 __all__ = ["LARGE", "empty"]
 
 LARGE = 1 << 20
-"""Bytes from which on an array begins at a cache line, as stores past the caches want it."""
+"""Bytes from which an array begins at a cache line, which streaming stores need."""
 _ALIGNMENT = 64
 
 

@@ -1,6 +1,6 @@
-"""One model for many shapes: a program for each, made when it is first wanted.
+"""One model for many shapes: a program for each shape, made when it is first needed.
 
-What makes programs is handed in by :mod:`stridewise.api`, as nothing here knows model files.
+A :class:`Specializer` makes the programs, because the runtime does not read model files.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Key = tuple[tuple[tuple[str, tuple[int, ...]], ...], tuple[tuple[str, str, bytes
 """The shapes of a program, then the values that are part of it: name, dtype and content."""
 
 _CUTS = 64
-"""For how many shapes it is remembered whether their batch may be padded."""
+"""Number of shapes for which the outcome of the padding check is kept."""
 
 
 class Specializer(Protocol):
@@ -85,7 +85,7 @@ class Programs:
         max_programs: how many there may be.
         hits: calls that found theirs.
         misses: calls for which one was made.
-        evictions: how many were dropped to make room.
+        evictions: number of programs that were dropped.
     """
 
     ready: tuple[ProgramInfo, ...]
@@ -98,9 +98,9 @@ class Programs:
 class DynamicModel(Model):
     """A model for inputs of many shapes; any number of threads may call it at the same time.
 
-    As many of them run at once as the model has streams, whatever their shapes. The first call with
-    a shape makes a program for it, later ones find it. Inputs whose values a plan depends on, such
-    as the target of a reshape, count like shapes.
+    At most as many calls run at once as the model has streams, of all shapes together. The first
+    call with a shape makes a program for it. Inputs whose values a plan depends on, such as the
+    target of a reshape, are handled like shapes.
     """
 
     def __init__(
@@ -123,8 +123,8 @@ class DynamicModel(Model):
             specializer: makes the programs.
             max_programs: how many programs are kept.
             max_nbytes: bytes that their arenas and weights may take; None for no limit.
-            arguments: names of all inputs in the order of a call, where some are no tensors and
-                not in the signature.
+            arguments: names of all inputs in the order of a call, if some are not tensors and
+                therefore not in the signature.
 
         Raises:
             InputError: a limit is below 1.
@@ -146,7 +146,7 @@ class DynamicModel(Model):
         self._last: Plan | None = None
 
     def use_streams(self, streams: Streams) -> None:
-        """Run no more requests at once than there are streams, whoever else uses them."""
+        """Share streams with other models: together they run at most that many requests."""
         super().use_streams(streams)
         for _, program, _ in self._cache.models():
             program.use_streams(streams)
@@ -214,7 +214,7 @@ class DynamicModel(Model):
             if shapes and set(shapes) == set(self._specs):
                 self.prepare(shapes)
         except UnknownValueError:
-            return  # learned; the value comes with the first call
+            return  # recorded; the value comes with the first call
 
     def program_for(
         self, shapes: GivenShapes, values: Mapping[str, ArrayLike] | None = None
@@ -252,14 +252,14 @@ class DynamicModel(Model):
 
     @property
     def programs(self) -> Programs:
-        """The programs that are ready, and how often they were."""
+        """The programs, and how often calls found one."""
         cache = self._cache
         ready = tuple(_info(key, model, runs) for key, model, runs in cache.models())
         return Programs(ready, cache.max_programs, cache.hits, cache.misses, cache.evictions)
 
     @property
     def memory(self) -> Memory:
-        """What all programs occupy together; weights that several of them read count once."""
+        """The memory of all programs; weights that several of them read count once."""
         models = [model for _, model, _ in self._cache.models()]
         blocks = {id(block): block for model in models for block in model.weights.blocks}
         winograd = {key: size for m in models for key, size in m.weights.winograd.items()}
@@ -391,10 +391,10 @@ class DynamicModel(Model):
         return model
 
     def _learn(self, valued: Sequence[str], error: UnknownValueError) -> None:
-        """Remember that values of more inputs than ``valued`` are part of programs.
+        """Make the values of more inputs than ``valued`` part of programs.
 
         Raises:
-            UnknownValueError: they were known.
+            UnknownValueError: they are part already.
         """
         wanted = set(error.inputs) & set(self._specs)
         if wanted <= set(valued):

@@ -97,8 +97,12 @@ def _formats(plan: Plan) -> dict[str, str]:
 class CompiledModel(Model):
     """A model ready to run; any number of threads may call it at the same time.
 
-    As many of them run at once as the model has streams. The others wait for their turn, because
-    runs that share processors take longer than runs one after the other.
+    At most as many calls run at once as the model has streams. The others wait, because runs that
+    share processors take longer than runs one after the other.
+
+    Attributes:
+        call_signature: inputs and outputs of the program.
+        program: the program as data.
 
     >>> import stridewise as sw
     >>> b = sw.GraphBuilder("double")
@@ -126,7 +130,7 @@ class CompiledModel(Model):
         Raises:
             ModelError: ONNX Runtime refuses the part of the model that it computes.
         """
-        self._call_signature, self.program, self._native = signature, program, native
+        self.call_signature, self.program, self._native = signature, program, native
         self._plan = plan
         self._constants: Mapping[str, Constant] = {}
         self._tail: TailRun | None = None
@@ -159,11 +163,6 @@ class CompiledModel(Model):
         self._native.program.gate = streams.gate
 
     @property
-    def call_signature(self) -> CallSignature:
-        """Inputs and outputs of the program."""
-        return self._call_signature
-
-    @property
     def has_tail(self) -> bool:
         """Whether another runtime computes the last part of the model."""
         return self._tail is not None
@@ -171,7 +170,7 @@ class CompiledModel(Model):
     @property
     def interface(self) -> Graph:
         """Inputs and outputs as the caller sees them, with their types."""
-        return self._call_signature.graph if self._tail is None else self.plan.graph
+        return self.call_signature.graph if self._tail is None else self.plan.graph
 
     @property
     def plan(self) -> Plan:
@@ -252,7 +251,7 @@ class CompiledModel(Model):
             InputError: a name, a shape or a dtype is wrong, or an input is missing.
         """
         outputs = self._execute(self._named(inputs))
-        found = dict(zip(self._call_signature.graph.outputs, outputs, strict=True))
+        found = dict(zip(self.call_signature.graph.outputs, outputs, strict=True))
         return found if self._tail is None else self._tail.results(inputs, found)
 
     def profile(self, inputs: Mapping[str, Any], runs: int = 20) -> Profile:
@@ -365,7 +364,7 @@ class CompiledModel(Model):
             if isinstance(error, StridewiseError) or theirs:  # the callback's errors are its own
                 raise
             raise self._failed(error) from error
-        return dict(zip(self._call_signature.graph.outputs, outputs, strict=True))
+        return dict(zip(self.call_signature.graph.outputs, outputs, strict=True))
 
     def _allocate(self) -> list[Array]:
         return [empty(shape, dtype) for shape, dtype in self._outputs]
@@ -381,14 +380,14 @@ class CompiledModel(Model):
         return outputs
 
     def _failed(self, error: Exception) -> ExecutionError:
-        where = f"model {self._call_signature.graph.name!r}"
+        where = f"model {self.call_signature.graph.name!r}"
         return ExecutionError(describe(where, expected="a run", found=str(error)))
 
     def _checked(self, inputs: Sequence[Any]) -> list[Array]:
         if len(inputs) != len(self._inputs):
             raise InputError(
                 describe(
-                    f"model {self._call_signature.graph.name!r}",
+                    f"model {self.call_signature.graph.name!r}",
                     expected=f"{len(self._inputs)} inputs ({', '.join(self.input_names)})",
                     found=f"{len(inputs)}",
                 )
@@ -415,7 +414,7 @@ class CompiledModel(Model):
 
     def _named(self, inputs: Mapping[str, Any]) -> list[Array]:
         given = inputs if self._tail is None else self._tail.tensors(inputs)
-        return in_order(self._call_signature.graph, given, self._call_signature.input_formats)
+        return in_order(self.call_signature.graph, given, self.call_signature.input_formats)
 
 
 def _cut(arrays: Sequence[Array], part: int, parts: int) -> list[Array]:

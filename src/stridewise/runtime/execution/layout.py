@@ -81,7 +81,7 @@ class Layout:
             )
 
     def side(self) -> Side:
-        """Return what the planning of moves wants to know."""
+        """Return the strides, for the planning of moves."""
         fmt, shape = self.desc.storage.format, self.desc.canonical_shape
         if self.is_dense:
             return Side.of(fmt, shape)

@@ -29,11 +29,11 @@ class _Slot:
 
 
 class ProgramCache(Generic[K]):
-    """Compiled programs by shape; the one that was not used for longest goes first.
+    """Compiled programs by shape; the least recently used is dropped first.
 
-    A program that is being made is waited for by whoever wants the same one; others go on. One
-    program is made at a time, so that they neither disturb each other's timings nor pack the same
-    weights twice. A program that is dropped while it runs lives until its run ends.
+    Calls that need a program which is being made wait for it; other calls continue. One program is
+    made at a time, so that timings are undisturbed and no weights are packed twice. A program that
+    is dropped while it runs lives until its run ends.
 
     Attributes:
         max_programs: how many programs there may be.
@@ -60,9 +60,9 @@ class ProgramCache(Generic[K]):
             return self._used(key, slot).model
 
     def get(self, key: K, make: Callable[[], CompiledModel]) -> CompiledModel:
-        """Return the program of a key; ``make`` makes it if nobody did.
+        """Return the program of a key; ``make`` makes it if there is none.
 
-        What ``make`` raises goes to all who wait for it, and the next call tries again.
+        Errors of ``make`` are raised in all calls that wait for it, and the next call tries again.
         """
         while True:
             with self._lock:
@@ -77,7 +77,7 @@ class ProgramCache(Generic[K]):
             try:
                 return slot.future.result()
             except CancelledError:
-                continue  # who made it was interrupted; that concerns nobody else
+                continue  # only the call that made it was interrupted
 
     def _used(self, key: K, slot: _Slot) -> _Slot:
         self._slots.move_to_end(key)
@@ -88,8 +88,8 @@ class ProgramCache(Generic[K]):
     def _make(self, key: K, slot: _Slot, make: Callable[[], CompiledModel]) -> CompiledModel:
         try:
             with self._making:
-                # There is never one more than may be, not even while the next one is made.
-                self._evict(room_for=1)
+                # The limit also holds while the next program is made.
+                self._evict(reserved=1)
                 model = make()
         except BaseException as error:
             with self._lock:
@@ -103,16 +103,16 @@ class ProgramCache(Generic[K]):
             self.misses += 1
             slot.runs += 1
             slot.future.set_result(model)
-        self._evict(room_for=0)
+        self._evict(reserved=0)
         return model
 
-    def _evict(self, room_for: int) -> None:
-        """Drop programs, those not used for longest first, until the limits hold."""
+    def _evict(self, reserved: int) -> None:
+        """Drop the least recently used programs until the limits hold."""
         with self._lock:
             # Slots of failures are gone before they are done.
             done = [(key, s.model) for key, s in self._slots.items() if s.model is not None]
             sizes = [model.memory.arenas + model.weights.own_nbytes for _, model in done if model]
-            count, total = len(done) + room_for, sum(sizes)
+            count, total = len(done) + reserved, sum(sizes)
             limit = self.max_nbytes
             for (key, _), nbytes in zip(done, sizes, strict=True):
                 heavy = limit is not None and total > limit and count > 1

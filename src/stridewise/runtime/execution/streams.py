@@ -1,7 +1,7 @@
 """Several requests at once on one model: how many run, and the threads that run them.
 
-What is called directly runs in the thread of the caller; what is submitted runs in threads of ours.
-Both pass the same gate, so that together they never use more processors than the model may have.
+Direct calls run in the thread of the caller; submitted requests run in threads of the model. Both
+pass the same gate, so that together they use no more processors than the model may have.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 _AHEAD = 2
-"""Requests for each stream that wait while nobody says how many, one of which runs."""
+"""Default number of requests for each stream that are submitted ahead, one of which runs."""
 
 
 def stream_threads(threads: int | None, streams: int) -> int | None:
@@ -57,10 +57,10 @@ def stream_threads(threads: int | None, streams: int) -> int | None:
 
 
 class _InterruptsLater:
-    """A few lines that Ctrl-C does not cut short; it is told of at their end.
+    """A block that Ctrl-C does not interrupt; the interrupt is delivered at its end.
 
-    Futures and pools lock Python's conditions, which stay locked for ever where an interrupt comes
-    as the lock is taken. Then a thread of ours would wait for it, and a stream be lost.
+    Futures and pools lock Python's conditions, which stay locked for ever if an interrupt comes as
+    the lock is taken. A thread of the model would then wait for it, and a stream be lost.
     """
 
     def __enter__(self) -> None:
@@ -80,10 +80,10 @@ class _InterruptsLater:
 
 
 class Streams:
-    """How many requests run at once, and the threads that run those which are submitted.
+    """The number of requests that run at once, and the threads of submitted requests.
 
-    Threads begin with the first request that is submitted. They end when the streams are closed, or
-    when nobody holds them and all requests are done.
+    Threads start with the first submitted request. They end when the streams are closed, or when
+    the last reference is dropped and all requests are done.
     """
 
     def __init__(self, count: int = 1) -> None:
@@ -99,20 +99,20 @@ class Streams:
         self._threads: ThreadPoolExecutor | None = None
 
     def renew(self) -> None:
-        """Forget threads that a fork has not taken over to its child."""
+        """Forget threads, which a fork does not copy to the child."""
         self._begin()
         if self._gate is not None:
             self._gate.renew()
 
     @property
     def gate(self) -> _core.Gate:
-        """What native programs wait at while as many requests run as may."""
+        """The gate that native programs pass; it admits as many requests as there are streams."""
         with self._lock:
             gate = self._gate = self._gate or load_core().Gate(self.count)
             return gate
 
     def submit(self, answer: Callable[[], Answer]) -> Future[Answer]:
-        """Call a function in a thread of ours, as soon as one is free.
+        """Call a function in a thread of the model, as soon as one is free.
 
         Raises:
             ExecutionError: the streams are closed, or the interpreter is ending.
@@ -136,8 +136,8 @@ class Streams:
         """Yield what a function returns for each item, in their order.
 
         Args:
-            answer: called in threads of ours.
-            items: taken one by one, by who asks for answers.
+            answer: called in threads of the model.
+            items: taken one by one, in the thread that takes the answers.
             ahead: how many items may have been taken whose answers have not; by default twice the
                 number of streams.
 
@@ -173,7 +173,7 @@ class Streams:
             while waiting:
                 yield first()
         finally:
-            # After an error, an interrupt, or when nobody wants the rest.
+            # After an error, an interrupt, or when the iterator is closed early.
             with _InterruptsLater():
                 for future in waiting:
                     future.cancel()

@@ -1,7 +1,7 @@
 """The cost cache: measured kernel times on disk, shared by all processes of a user.
 
-A cache is a convenience: whatever is wrong with it (a read-only home, a full disk, a damaged
-file, another version), work goes on without it after one warning.
+A cache is a convenience: if anything is wrong with it (a read-only home, a full disk, a damaged
+file, another version), compilation continues without it after one warning.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ __all__ = ["CostCache", "cache_path"]
 _LOG = logging.getLogger("stridewise")
 _VERSION = 1
 _PATIENCE_S = 10.0
-"""How long another process may hold the file; writing takes some milliseconds."""
+"""Time for which another process may lock the file; writing takes some milliseconds."""
 _LONGEST_ROW = 1 << 24
 _LONGEST_NS = 1e15
-"""A cost of more is no measurement: eleven days."""
+"""A larger cost (eleven days) is not a measurement."""
 _AT_ONCE = 500
-"""Keys in one question; SQLite takes a thousand everywhere."""
+"""Keys in one query; every build of SQLite accepts a thousand."""
 _ROWS = (
     "SELECT CAST(spec AS BLOB), CAST(entries AS BLOB) FROM costs "
     "WHERE machine = ? AND length(CAST(entries AS BLOB)) <= ?"
@@ -46,16 +46,16 @@ Entry = tuple[str, float]
 
 
 def cache_path(folder: Path | None = None) -> Path:
-    """Return where the cost cache lies: in ``folder``, or in the user's cache folder."""
+    """Return the file of the cost cache in ``folder``, or in the user's cache folder."""
     root = folder or Path(platformdirs.user_cache_dir("stridewise", appauthor=False))
     return root / f"costs-v{_VERSION}.sqlite"
 
 
 def _checked(entries: object) -> tuple[Entry, ...] | None:
-    """Return entries that can be believed, None for anything else.
+    """Return valid entries, None for anything else.
 
-    A cost that is not a time would decide every plan that it takes part in, so a row with one in it
-    does not count at all.
+    A cost that is not a time would decide every plan that contains it, so a row with one such cost
+    is ignored as a whole.
     """
     if not isinstance(entries, list | tuple):
         return None
@@ -73,7 +73,7 @@ def _checked(entries: object) -> tuple[Entry, ...] | None:
 
 
 def _parsed(spec: object, entries: object) -> tuple[str, tuple[Entry, ...]] | None:
-    """Return a row of the table, None where it makes no sense."""
+    """Return a row of the table, None if it is invalid."""
     if not isinstance(spec, bytes) or not isinstance(entries, bytes):
         return None
     try:
@@ -103,7 +103,7 @@ class CostCache:
     def _connect(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(self.path, timeout=_PATIENCE_S)
-        connection.text_factory = bytes  # what is no UTF-8 is one bad row, not a bad file
+        connection.text_factory = bytes  # invalid UTF-8 makes one bad row, not a bad file
         try:
             connection.execute(_SCHEMA)
         except BaseException:
@@ -127,32 +127,32 @@ class CostCache:
         return found.st_dev, found.st_ino
 
     def _discard_damaged(self, identity: tuple[int, int] | None) -> None:
-        """Move a damaged file out of the way, so that the next process starts afresh."""
+        """Rename a damaged file, so that the next process starts with a new one."""
         if identity is None or self._identity() != identity:
-            return  # another process has done so, and what is there now is new
+            return  # another process has renamed it, and the file there is new
         try:
             self.path.replace(self.path.with_suffix(".damaged"))
         except OSError as error:
             self._give_up(error)
             return
-        _LOG.warning("cost cache %s was damaged and is started anew", self.path)
+        _LOG.warning("cost cache %s was damaged and is started again", self.path)
 
     def load(self) -> dict[str, tuple[Entry, ...]]:
         """Return all entries of this machine by kernel.
 
-        What this object has stored is there in any case, even where the file cannot be used.
+        The entries that this object has stored are included even if the file cannot be used.
         """
         return self._parsed(self._rows(None)) | self._own
 
     def find(self, keys: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
-        """Return the entries of some kernels, as far as there are any; see :meth:`load`."""
+        """Return the entries of some kernels that have any; see :meth:`load`."""
         wanted = sorted(set(keys))
         self.asked.update(wanted)
         own = {key: self._own[key] for key in wanted if key in self._own}
         return self._parsed(self._rows(wanted)) | own
 
     def digest(self, keys: Iterable[str]) -> str:
-        """Return what tells whether the file says the same of some kernels; "" without a file."""
+        """Return a digest of the file's rows for some kernels; "" without a file."""
         rows = self._rows(sorted(set(keys)))
         return hashlib.sha256(repr(sorted(rows)).encode()).hexdigest() if rows else ""
 
@@ -162,7 +162,7 @@ class CostCache:
         if bad and not self._told:
             self._told = True
             _LOG.warning(
-                "cost cache %s: %d of %d entries make no sense and are measured again",
+                "cost cache %s: %d of %d entries are invalid and are measured again",
                 self.path, bad, len(rows),
             )  # fmt: skip
         return dict(row for row in parsed if row is not None)

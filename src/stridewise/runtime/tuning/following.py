@@ -17,9 +17,9 @@ __all__ = ["Following"]
 
 
 class Following:
-    """Names the implementation that a plan for another shape has for a kernel like it.
+    """Prefers the implementation that a plan for another shape has for a similar kernel.
 
-    Implementations pack weights each in its own way, so programs that share weights need the same.
+    Each implementation packs weights in its own way, so programs that share weights need the same.
     """
 
     def __init__(self, oracle: KernelOracle, leader: Plan) -> None:

@@ -1,9 +1,9 @@
-"""The oracle that measures: kernels are timed on this machine, once, and remembered on disk.
+"""The oracles of the native target: one measures each kernel once per machine, one estimates.
 
 A network whose weights do not fit into the last-level cache reads them from memory in every run,
-so its kernels are timed with their weights thrown out of the caches; those of smaller networks
-with warm weights. Kernels without weights only stream activations, which the caches nearest to
-the cores have lost by the time that they are read; they are timed on many copies in turn.
+so its kernels are timed with weights evicted from the caches; those of smaller networks with warm
+weights. Kernels without weights stream activations, which the first caches no longer hold when
+they are read; they are timed on many copies in turn.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = ["MeasuringOracle", "estimating_oracle"]
 _MIN_RUNS, _MAX_RUNS, _BUDGET_NS = 1, 25, 12_000_000
 _SAVE_EVERY = 50
 _RIVAL = 1.5
-"""Implementations that take this many times the fastest one's time are not measured again."""
+"""Implementations slower than the fastest one by this factor are not measured again."""
 _LONG_FLOPS, _NAIVE_FLOPS_PER_NS = 2e7, 1.0
 """Naive loops of more operations, which would take half a second or longer, are not run. Their cost
-is a guess, far above that of any kernel that a plan could want: nothing depends on its error."""
+is a guess, far above that of any useful kernel: no plan depends on its error."""
 
 
 # One AVX-512 core of today does about 100 GFLOP/s in float32 and shares some 40 GB/s.
@@ -52,7 +52,7 @@ def estimating_oracle(machine: Machine, target: LibraryTarget) -> KernelOracle:
 
 
 class MeasuringOracle:
-    """Times kernels; what any process of this user has measured before is taken from the cache."""
+    """Times kernels; costs that a process of this user has measured are taken from the cache."""
 
     def __init__(self, machine: Machine, cache: CostCache, *, cold_weights: bool = False) -> None:
         """Measure for ``machine``; the cache is read when costs are first asked for."""
@@ -66,10 +66,10 @@ class MeasuringOracle:
     ) -> Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]:
         """Return the implementations of each kernel, cheapest first, or why there is none.
 
-        What was measured before an interruption is kept. Host kernels are not measured.
+        What was measured before an interruption is kept. Fallback kernels are not measured.
         """
-        host = {spec: (host_cost(spec),) for spec in specs if spec.kind == HOST}
-        return {**self._primitives([s for s in specs if s not in host], progress), **host}
+        fallback = {spec: (host_cost(spec),) for spec in specs if spec.kind == HOST}
+        return {**self._primitives([s for s in specs if s not in fallback], progress), **fallback}
 
     def _primitives(
         self, specs: Sequence[KernelSpec], progress: Progress | None
@@ -116,7 +116,7 @@ class MeasuringOracle:
         return tuple(sorted(costs, key=lambda cost: cost.cost_ns))
 
     def _measure(self, spec: KernelSpec) -> tuple[Entry, ...]:
-        """Return what all implementations take."""
+        """Return the times of all implementations."""
         found: list[Entry] = []
         try:
             for name in implementations(spec, self._machine.threads):
@@ -129,10 +129,9 @@ class MeasuringOracle:
         return tuple(found)
 
     def _again(self, spec: KernelSpec, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-        """Return the lesser times of two measurements a while apart, where it may matter.
+        """Return the lesser times of two measurements some time apart, for close competitors.
 
-        Another process that is busy for a moment spoils all samples of a kernel. Twice at the wrong
-        moment is rare.
+        Load of another process spoils all samples of a kernel; that it does so twice is rare.
         """
         least = min((cost for _, cost in entries), default=0.0)
         rivals = {n for n, cost in entries if cost <= _RIVAL * least and not is_reference(n)}
@@ -143,7 +142,7 @@ class MeasuringOracle:
 
     def _timed(self, spec: KernelSpec, name: str) -> float:
         core, threads = load_core(), self._machine.threads
-        slow = is_reference(name)  # one run of a naive loop tells enough about it
+        slow = is_reference(name)  # one run of a naive loop is enough
         samples = core.measure(
             create(spec, name, threads),
             threads=threads,

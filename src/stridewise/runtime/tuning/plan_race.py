@@ -107,7 +107,7 @@ def run_in_turn(models: Mapping[str, CompiledModel]) -> Outcome:
     A turn is one run that brings the caches into the state that the model itself leaves, one that
     is timed as a whole, and one whose steps are timed. Where runs are long, one does for all.
     """
-    # Plans may want their inputs in different formats.
+    # Plans may take their inputs in different formats.
     inputs = {label: _made_up_inputs(model.call_signature) for label, model in models.items()}
     whole: dict[str, list[int]] = {label: [] for label in models}
     steps: dict[str, list[list[int]]] = {label: [] for label in models}

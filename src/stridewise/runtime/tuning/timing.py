@@ -1,4 +1,4 @@
-"""What a series of timings says about work that other processes may have disturbed."""
+"""The undisturbed time of a series of timings."""
 
 from __future__ import annotations
 

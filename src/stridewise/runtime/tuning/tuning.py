@@ -110,7 +110,7 @@ def _corrected(make: MakePlans, oracle: KernelOracle, kernels: Mapping[str, floa
 
 
 def _near(plans: Sequence[Plan]) -> list[Plan]:
-    """Return the uniform plans worth running, each different."""
+    """Return the uniform plans to run, each different."""
     cheapest = plans[0]
     found = [cheapest]
     for plan in plans[1:]:

@@ -101,13 +101,11 @@ def verified_rows(
     """
     plan = replace(model.plan, graph=graph)
     arrays = {name: item.buffer.reshape(item.desc.storage_shape) for name, item in inputs.items()}
-    results = model.run_program([arrays[name] for name in model.call_signature.graph.inputs])
+    signature = model.call_signature
+    results = model.run_program([arrays[name] for name in signature.graph.inputs])
     plain: Values = {}
-    for name, result in zip(model.call_signature.graph.outputs, results, strict=True):
-        value, fmt = (
-            model.call_signature.graph.values[name],
-            model.call_signature.output_formats[name],
-        )
+    for name, result in zip(signature.graph.outputs, results, strict=True):
+        value, fmt = signature.graph.values[name], signature.output_formats[name]
         plain[name] = StoredTensor(name, _desc(value, fmt), result.reshape(-1)).array
     parts = plan.split.parts
     users = {name: item.array for name, item in inputs.items()}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from stridewise.graph import Graph
 from stridewise.zoo.network import Network
 
 __all__ = ["mobilenet_v2", "mobilenet_v3_large"]
-
-_BRANCH_GAIN = 0.5
 
 _V2 = (
     # expansion, channels, blocks, stride of the first
@@ -46,40 +46,16 @@ def _divisible(channels: float) -> int:
     return rounded + 8 if rounded < 0.9 * channels else rounded
 
 
-def _inverted(net: Network, x: str, expansion: int, filters: int, stride: int) -> str:
-    y, inner = x, expansion * net.channels(x)
-    if expansion > 1:
-        y = net.relu6(net.conv_norm(y, inner, 1))
-    y = net.relu6(net.conv_norm(y, inner, 3, stride, groups=inner))
-    passes = stride == 1 and net.channels(x) == filters
-    y = net.conv_norm(y, filters, 1, gain=_BRANCH_GAIN if passes else 1.0)
-    return net.add(x, y) if passes else y
-
-
 def mobilenet_v2(
     batch: int = 1, data_format: str = "NCHW", seed: int = 0, *, size: int = 224
 ) -> Graph:
     """Return MobileNet V2 at width 1.0."""
     net = Network("mobilenet_v2", data_format=data_format, seed=seed)
     x = net.relu6(net.conv_norm(net.image(batch, (size, size)), 32, 3, 2))
-    for expansion, filters, count, stride in _V2:
-        for block in range(count):
-            x = _inverted(net, x, expansion, filters, 1 if block else stride)
+    for expansion, filters, count, first in _V2:
+        for stride in (first, *(1,) * (count - 1)):
+            x = net.inverted(x, expansion * net.channels(x), 3, stride, filters, net.relu6)
     return net.classify(net.relu6(net.conv_norm(x, 1280, 1)))
-
-
-def _block(
-    net: Network, x: str, kernel: int, inner: int, filters: int, gated: bool, op: str, stride: int
-) -> str:
-    y = x
-    if inner != net.channels(x):
-        y = net.act(net.conv_norm(y, inner, 1), op)
-    y = net.act(net.conv_norm(y, inner, kernel, stride, groups=inner), op)
-    if gated:
-        y = net.excite(y, _divisible(inner / 4), "relu", "hard_sigmoid", alpha=1 / 6, beta=0.5)
-    passes = stride == 1 and net.channels(x) == filters
-    y = net.conv_norm(y, filters, 1, gain=_BRANCH_GAIN if passes else 1.0)
-    return net.add(x, y) if passes else y
 
 
 def mobilenet_v3_large(
@@ -88,8 +64,13 @@ def mobilenet_v3_large(
     """Return MobileNet V3 large."""
     net = Network("mobilenet_v3_large", data_format=data_format, seed=seed)
     x = net.act(net.conv_norm(net.image(batch, (size, size)), 16, 3, 2), "hard_swish")
-    for row in _V3_LARGE:
-        x = _block(net, x, *row)
+    for kernel, inner, filters, gated, op, stride in _V3_LARGE:
+        squeezed = _divisible(inner / 4)
+        gate = partial(
+            net.excite, squeezed=squeezed, inner="relu", outer="hard_sigmoid", alpha=1 / 6, beta=0.5
+        )
+        act = partial(net.act, op=op)
+        x = net.inverted(x, inner, kernel, stride, filters, act, gate if gated else None)
     x = net.act(net.conv_norm(x, 960, 1), "hard_swish")
     x = net.act(net.linear(net.mean(x), 1280), "hard_swish")
     return net.build(net.linear(x, 1000))

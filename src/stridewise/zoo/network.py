@@ -7,10 +7,11 @@ activations keep their size through any number of layers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
 from statistics import NormalDist
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -19,15 +20,26 @@ from stridewise.ops import GraphBuilder, evaluate
 from stridewise.ops.data_format import DATA_FORMATS
 from stridewise.ops.registry import Array
 
-__all__ = ["Extents", "Network"]
+__all__ = ["BRANCH_GAIN", "ConvOptions", "Extents", "Network"]
 
 Extents = int | Sequence[int]
 """One number for all spatial axes, or one for each."""
+
+BRANCH_GAIN = 0.5
+"""Size of the result of a residual branch."""
 
 _EPSILON = 1e-5
 _LAYER_EPSILON = 1e-6
 _NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / 256) for i in range(256)], np.float32)
 """Quantiles of the standard normal distribution."""
+
+
+class ConvOptions(TypedDict, total=False):
+    """Options of :meth:`Network.conv`."""
+
+    padding: Extents | None
+    dilation: int
+    groups: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,14 +372,11 @@ class Network:
         kernel: Extents,
         stride: Extents = 1,
         *,
-        padding: Extents | None = None,
-        dilation: int = 1,
-        groups: int = 1,
         gain: float = 1.0,
+        **options: Unpack[ConvOptions],
     ) -> str:
         """Add a convolution and a batch norm."""
-        y = self.conv(x, filters, kernel, stride, padding=padding, dilation=dilation, groups=groups)
-        return self.norm(y, gain)
+        return self.norm(self.conv(x, filters, kernel, stride, **options), gain)
 
     def conv_norm_relu(
         self,
@@ -375,17 +384,38 @@ class Network:
         filters: int,
         kernel: Extents,
         stride: Extents = 1,
-        *,
-        padding: Extents | None = None,
-        dilation: int = 1,
-        groups: int = 1,
+        **options: Unpack[ConvOptions],
     ) -> str:
         """Add a convolution, a batch norm and a ReLU."""
-        return self.relu(
-            self.conv_norm(
-                x, filters, kernel, stride, padding=padding, dilation=dilation, groups=groups
-            )
-        )
+        return self.relu(self.conv_norm(x, filters, kernel, stride, **options))
+
+    def inverted(
+        self,
+        x: str,
+        inner: int,
+        kernel: int,
+        stride: int,
+        filters: int,
+        act: Callable[[str], str],
+        gate: Callable[[str], str] | None = None,
+    ) -> str:
+        """Add an inverted residual block (Sandler 2018): expand, filter each channel, project.
+
+        Args:
+            x: the image.
+            inner: channels between; no expansion if the image has as many.
+            kernel: extents of the filters of single channels.
+            stride: of these filters.
+            filters: channels of the result.
+            act: adds the activation after the first and the second convolution.
+            gate: adds what stands before the projection.
+        """
+        y = x if inner == self.channels(x) else act(self.conv_norm(x, inner, 1))
+        y = act(self.conv_norm(y, inner, kernel, stride, groups=inner))
+        y = y if gate is None else gate(y)
+        has_residual = stride == 1 and self.channels(x) == filters
+        y = self.conv_norm(y, filters, 1, gain=BRANCH_GAIN if has_residual else 1.0)
+        return self.add(x, y) if has_residual else y
 
     def excite(self, x: str, squeezed: int, inner: str, outer: str, **attrs: float) -> str:
         """Gate each channel by two layers over all means (squeeze-and-excitation, Hu et al. 2018).

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from stridewise.graph import Graph
-from stridewise.zoo.network import Network
+from stridewise.zoo.network import BRANCH_GAIN, Network
 
 __all__ = ["regnet_y_400mf"]
 
-_BRANCH_GAIN = 0.5
 _STAGES = ((48, 1), (104, 3), (208, 6), (440, 6))
 """Channels and blocks of each stage."""
 _GROUP_WIDTH = 8
@@ -18,7 +17,7 @@ def _block(net: Network, x: str, filters: int, stride: int) -> str:
     y = net.conv_norm_relu(x, filters, 1)
     y = net.conv_norm_relu(y, filters, 3, stride, groups=filters // _GROUP_WIDTH)
     y = net.excite(y, round(inputs / 4), "relu", "sigmoid")
-    y = net.conv_norm(y, filters, 1, gain=_BRANCH_GAIN)
+    y = net.conv_norm(y, filters, 1, gain=BRANCH_GAIN)
     if stride != 1 or inputs != filters:
         x = net.conv_norm(x, filters, 1, stride)
     return net.relu(net.add(x, y))

@@ -6,18 +6,17 @@ As in torchvision, the stride of a bottleneck is in its 3x3 convolution.
 from __future__ import annotations
 
 from stridewise.graph import Graph
-from stridewise.zoo.network import Network
+from stridewise.zoo.network import BRANCH_GAIN, Network
 
 __all__ = ["bottlenecks", "resnet3d_18", "resnet18", "resnet50", "resnext101_32x8d"]
 
-_BRANCH_GAIN = 0.5
 _PLANES = (64, 128, 256, 512)
 _EXPANSION = 4
 
 
 def _basic(net: Network, x: str, planes: int, stride: int) -> str:
     y = net.conv_norm_relu(x, planes, 3, stride)
-    y = net.conv_norm(y, planes, 3, gain=_BRANCH_GAIN)
+    y = net.conv_norm(y, planes, 3, gain=BRANCH_GAIN)
     if stride != 1 or net.channels(x) != planes:
         x = net.conv_norm(x, planes, 1, stride)
     return net.relu(net.add(y, x))
@@ -37,7 +36,7 @@ def _bottleneck(
     inner, outer = planes * width // 64 * groups, planes * _EXPANSION
     y = net.conv_norm_relu(x, inner, 1)
     y = net.conv_norm_relu(y, inner, 3, stride, dilation=dilation, groups=groups)
-    y = net.conv_norm(y, outer, 1, gain=_BRANCH_GAIN)
+    y = net.conv_norm(y, outer, 1, gain=BRANCH_GAIN)
     if stride != 1 or net.channels(x) != outer:
         x = net.conv_norm(x, outer, 1, stride)
     return net.relu(net.add(y, x))

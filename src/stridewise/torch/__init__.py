@@ -1,10 +1,25 @@
 """Stridewise in PyTorch: a backend of ``torch.compile``, and a check of memory formats."""
 
 from stridewise.torch.backend import backend, register
+from stridewise.torch.check import Finding, LayoutCheck, OperatorLayout, check, convert
+from stridewise.torch.module import CompiledModule, compile_module
 from stridewise.torch.options import FallbackWarning
 from stridewise.torch.region import repack
 from stridewise.torch.report import Report, report
 
-__all__ = ["FallbackWarning", "Report", "backend", "repack", "report"]
+__all__ = [
+    "CompiledModule",
+    "FallbackWarning",
+    "Finding",
+    "LayoutCheck",
+    "OperatorLayout",
+    "Report",
+    "backend",
+    "check",
+    "compile_module",
+    "convert",
+    "repack",
+    "report",
+]
 
 register()

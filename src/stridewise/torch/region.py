@@ -18,6 +18,7 @@ from stridewise.errors import UnsupportedError, describe
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.partition import Outside, Partition, partition
 from stridewise.frontends.torch.values import constants_of, has_symbols, values_of
+from stridewise.profile import Profile
 from stridewise.torch.options import FallbackWarning, Options
 from stridewise.torch.steps import NativeStep, Step, TorchStep
 
@@ -65,12 +66,14 @@ class Program:
     Attributes:
         partition: which operators are native.
         steps: the parts, ready to run.
+        inputs: positions of the placeholders that are not packed.
         constants: values of nodes that need no run.
         calls: number of runs.
     """
 
     partition: Partition
     steps: list[Step]
+    inputs: tuple[int, ...]
     constants: dict[Any, Any]
     calls: int = 0
 
@@ -97,6 +100,7 @@ class Region:
         module: the ``GraphModule``.
         options: how it is compiled.
         reason: why PyTorch computes all of it; "" if it does not.
+        left: reasons for which PyTorch computed all of it in a call.
     """
 
     def __init__(
@@ -123,6 +127,7 @@ class Region:
         self._weights: list[_Weights] = []
         self._lock = Lock()
         self._has_warned = False
+        self.left: set[str] = set()
         _Epoch.hook()
         REGIONS.add(self)
 
@@ -140,7 +145,7 @@ class Region:
         program = self._program(args)
         if program is None:
             return list(self.module(*args))
-        tensors = {self._inputs[index]: args[index] for index in self._free}
+        tensors = {self._inputs[index]: args[index] for index in program.inputs}
         for step in program.steps:
             step.run(tensors)
         program.calls += 1
@@ -194,12 +199,14 @@ class Region:
         reason = self._whole_reason(args)
         if reason:
             return self._left(reason)
-        if any(isinstance(x, torch.Tensor) and not x.numel() for x in args):
+        given = (args[index] for index in self._free)
+        if any(isinstance(x, torch.Tensor) and not x.numel() for x in given):
             return None  # nothing to compute, which PyTorch does as well
         unset = submodule("torch._subclasses.fake_tensor").unset_fake_temporarily
         with unset(), torch.no_grad():
             values = values_of(self.module, args)
-            known = {self._inputs[index]: args[index] for index in self._static}
+            packed = self._packable(args)
+            known = {self._inputs[index]: args[index] for index in packed}
             constants = constants_of(self.module, known, values)
             found = partition(self.module.graph, constants, values)
             if not any(part.is_native for part in found.parts) and not found.outside:
@@ -212,18 +219,23 @@ class Region:
                 for number, part in enumerate(found.parts)
             ]
         returned = {node: value for node, value in constants.items() if node in self._outputs}
-        return Program(found, steps, returned)
+        inputs = tuple(index for index in range(len(args)) if index not in set(packed))
+        return Program(found, steps, inputs, returned)
 
     def _whole_reason(self, args: Sequence[Any]) -> str:
         """Return why PyTorch has to run the whole graph, "" if it does not."""
         if self.reason:
             return self.reason
-        if any(args[index].is_inference() for index in self._static):
+        if self._static and not self._packable(args):
             return "its parameters are inference tensors, whose changes leave no trace"
         kinds: set[Any] = {type(x) for x in args if isinstance(x, torch.Tensor)}
         other = kinds - {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
         names = sorted(kind.__name__ for kind in other)
         return f"its tensors are {', '.join(names)}" if names else ""
+
+    def _packable(self, args: Sequence[Any]) -> tuple[int, ...]:
+        """Return the positions of parameters whose changes are noticed; others are inputs."""
+        return tuple(index for index in self._static if not args[index].is_inference())
 
     def _left(self, reason: str) -> None:
         """Leave the whole graph to PyTorch, with a warning.
@@ -231,6 +243,7 @@ class Region:
         Raises:
             UnsupportedError: with ``fallback="error"``.
         """
+        self.left.add(reason)
         message = describe(self._where, expected="a graph for Stridewise", found=reason)
         self._tell(message, reason)
 
@@ -261,6 +274,24 @@ class Region:
     def _where(self) -> str:
         return f"torch.compile(backend='stridewise'), {self.name}"
 
+    def profiled(self, args: Sequence[Any], runs: int) -> tuple[Profile, ...]:
+        """Return the times of the native programs.
+
+        Args:
+            args: as for a call.
+            runs: how often each program runs.
+        """
+        program = self._program(args)
+        if program is None:
+            return ()
+        tensors = {self._inputs[index]: args[index] for index in program.inputs}
+        found: list[Profile] = []
+        for step in program.steps:
+            if isinstance(step, NativeStep):
+                found.append(step.profile(tensors, runs))
+            step.run(tensors)
+        return tuple(found)
+
     # --- what reports ask for -----------------------------------------------------------------
 
     def programs(self) -> list[Program]:
@@ -278,7 +309,7 @@ def _stamp(tensors: Sequence[Any]) -> tuple[Any, ...]:
     """Return what changes when elements of tensors do."""
     found: list[Any] = [_Epoch.number]
     for tensor in tensors:
-        found.append(0 if tensor.is_inference() else tensor._version)
+        found.append(-1 if tensor.is_inference() else tensor._version)
         found.append(tensor.data_ptr())
     return tuple(found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from stridewise.frontends.torch.partition import Outside
 from stridewise.torch.region import REGIONS, Region, summary
 from stridewise.torch.steps import NativeStep
 
-__all__ = ["GraphReport", "Report", "report"]
+__all__ = ["GraphReport", "Report", "report", "report_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,9 @@ class Report:
 
 def _rows(region: Region) -> list[GraphReport]:
     rows = [
-        GraphReport(region.name, region.reason, 0, 0, (), (), 0, 0.0, 0.0)
-    ] if region.reason else []  # fmt: skip
+        GraphReport(region.name, reason, 0, 0, (), (), 0, 0.0, 0.0)
+        for reason in sorted(region.left)
+    ]
     for program in region.programs():
         native = [step for step in program.steps if isinstance(step, NativeStep)]
         times = [
@@ -137,4 +139,9 @@ def report(compiled: Any = None) -> Report:
             )
         own = {id(t) for t in (*compiled.parameters(), *compiled.buffers())}
         regions = [region for region in regions if region.reads(own)]
+    return report_of(regions)
+
+
+def report_of(regions: Sequence[Region]) -> Report:
+    """Return what ran where in some graphs."""
     return Report(tuple(row for region in regions for row in _rows(region)))

@@ -12,6 +12,7 @@ from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.partition import Part
 from stridewise.frontends.torch.reader import array_of
 from stridewise.frontends.torch.values import Values, resolved
+from stridewise.profile import Profile
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.targets.kernels import HOST
 from stridewise.torch.options import Options
@@ -69,12 +70,24 @@ class NativeStep(Step):
             if any(call.spec.kind == HOST for call in decision.chosen.option.calls)
         )
 
-    def _run(self, tensors: dict[Any, Any]) -> None:
-        arrays = [
+    def profile(self, tensors: dict[Any, Any], runs: int) -> Profile:
+        """Time every step of the program.
+
+        Args:
+            tensors: by node, as for :meth:`run`.
+            runs: how often it runs.
+        """
+        named = zip(self.model.input_names, self._arrays(tensors), strict=True)
+        return self.model.profile(dict(named), runs)
+
+    def _arrays(self, tensors: dict[Any, Any]) -> list[Any]:
+        return [
             _stored(tensors[node], border)
             for node, border in zip(self.part.inputs, self._inputs, strict=True)
         ]
-        results = self.model(*arrays)
+
+    def _run(self, tensors: dict[Any, Any]) -> None:
+        results = self.model(*self._arrays(tensors))
         listed = results if isinstance(results, tuple) else (results,)
         for node, border, array in zip(self.part.outputs, self._outputs, listed, strict=True):
             tensors[node] = _restored(torch.from_numpy(array), border)

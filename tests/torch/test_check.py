@@ -1,0 +1,238 @@
+"""The check of memory formats: planted losses are found with their line, clean models have none."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra [torch])")
+
+import stridewise.torch as st  # noqa: E402
+from stridewise.errors import InputError, VerificationError  # noqa: E402
+
+F, nn = torch.nn.functional, torch.nn
+
+
+class Net(nn.Module):
+    """Two convolutions with something in between."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.second = nn.Conv2d(8, 8, 3, padding=1)
+        self.last = nn.Linear(8, 4)
+        self.place = nn.Parameter(torch.randn(1, 8, 8, 8))
+
+    def between(self, x):
+        return x
+
+    def forward(self, x):
+        x = F.relu(self.norm(self.first(x)))
+        x = self.second(self.between(x))
+        return self.last(F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+def planted(function):
+    """Return a class of models whose ``between`` is a function."""
+    return type(function.__name__, (Net,), {"between": staticmethod(function)})
+
+
+# Each function loses channels-last in the line that ends in "# here".
+
+
+def contiguous(x):
+    return x.contiguous()  # here
+
+
+def contiguous_of_a_part(x):
+    a, b = x.chunk(2, 1)
+    return torch.cat([a.contiguous(), b.contiguous()], 1)  # here
+
+
+def shuffled(x):
+    n, c, h, w = x.shape
+    x = x.reshape(n, 2, c // 2, h, w).transpose(1, 2)
+    return x.reshape(n, c, h, w)  # here
+
+
+def viewed(x):
+    n, c, h, w = x.shape
+    return x.view(n, 2, c // 2 * h * w).reshape(n, c, h, w)  # here
+
+
+def attention(x):
+    n, c, h, w = x.shape
+    flat = x.flatten(2)
+    weights = (flat.transpose(1, 2) @ flat).softmax(-1)
+    flat = flat @ weights  # here
+    return flat.reshape(n, c, h, w)
+
+
+def permuted_and_back(x):
+    x = x.permute(0, 1, 3, 2).contiguous()  # here
+    return x.permute(0, 1, 3, 2)
+
+
+def added_to_a_new_image(x):
+    start = torch.zeros(x.shape)
+    return start + x  # here
+
+
+def joined_with_a_new_image(x):
+    return torch.cat([torch.ones(x.shape), x], 1)[:, 4:12]  # here
+
+
+def written_into_a_new_image(x):
+    out = torch.empty(x.shape)
+    out.copy_(x)  # here
+    return out
+
+
+def cloned(x):
+    return x.clone(memory_format=torch.contiguous_format)  # here
+
+
+def converted(x):
+    return x.to(torch.float32, memory_format=torch.contiguous_format)  # here
+
+
+def rows_of_pixels(x):
+    n, c, h, w = x.shape
+    return torch.relu(x.reshape(n, c * h, w)).reshape(n, c, h, w)  # here
+
+
+def squeezed_batches(x):
+    return torch.stack([image.contiguous() for image in x])  # here
+
+
+def parts_in_the_batch(x):
+    n, c, h, w = x.shape
+    return x.reshape(n * 2, c // 2, h, w).reshape(n, c, h, w)  # here
+
+
+def split_height(x):
+    n, c, h, w = x.shape
+    x = x.reshape(n, c, h // 2, 2, w).mean(3)  # here
+    return F.interpolate(x, size=(h, w))
+
+
+def tiles(x):
+    n, c, h, w = x.shape
+    x = x.view(n, c, h // 4, 4, w // 4, 4).permute(0, 2, 4, 1, 3, 5)
+    x = torch.relu(x.reshape(-1, c, 4, 4))  # here
+    return F.interpolate(x[:n], size=(h, w))
+
+
+PLANTED = {
+    contiguous: "contiguous(memory_format=torch.channels_last)",
+    shuffled: None,
+    viewed: ".reshape(",
+    attention: None,
+    permuted_and_back: "contiguous(memory_format=torch.channels_last)",
+    added_to_a_new_image: None,
+    joined_with_a_new_image: None,
+    written_into_a_new_image: None,
+    cloned: None,
+    converted: None,
+    rows_of_pixels: None,
+    parts_in_the_batch: None,
+    split_height: None,
+}
+
+
+@pytest.mark.parametrize("function", PLANTED, ids=lambda f: f.__name__)
+def test_planted_losses(function):
+    found = st.check(planted(function)().eval(), torch.randn(2, 3, 8, 8))
+    assert len(found.findings) == 1, str(found)
+    (finding,) = found.findings
+    assert finding.where.place.file == __file__
+    assert finding.where.place.text.endswith("# here"), str(found)
+    assert finding.fix
+    patch = PLANTED[function]
+    assert (finding.patch is not None) == (patch is not None)
+    if patch is not None:
+        assert patch in finding.patch[1]
+    assert str(finding.where.place) in str(found)
+
+
+def test_losses_in_volumes():
+    def volumes(x):
+        x = torch.relu(x)
+        x = x.contiguous()  # here
+        return F.max_pool3d(x, 2)
+
+    (finding,) = st.check(volumes, torch.randn(1, 3, 8, 8, 8)).findings
+    assert finding.where.place.text == "x = x.contiguous()  # here"
+    assert "memory_format=torch.channels_last_3d" in finding.patch[1]
+
+
+class LayerNorm2d(Net):
+    """Permutes to channels-last, normalizes, and permutes back, which moves nothing."""
+
+    def between(self, x):
+        return F.layer_norm(x.permute(0, 2, 3, 1), (8,)).permute(0, 3, 1, 2)
+
+
+class Classifier(Net):
+    """Flattens an image, which copies it for good."""
+
+    def forward(self, x):
+        return F.linear(self.second(self.first(x)).flatten(1), torch.ones(2, 512))
+
+
+class Embedded(Net):
+    def between(self, x):
+        return x + self.place
+
+
+class Shuffle(Net):
+    def between(self, x):
+        return F.interpolate(F.pixel_unshuffle(F.pixel_shuffle(x, 2), 2), scale_factor=1.0)
+
+
+class Branches(Net):
+    def between(self, x):
+        a, b = x.split(4, 1)
+        return torch.cat([F.max_pool2d(a, 3, 1, 1), F.avg_pool2d(b, 3, 1, 1)], 1) * torch.sigmoid(x)
+
+
+@pytest.mark.parametrize("kind", [Net, LayerNorm2d, Classifier, Embedded, Branches])
+def test_clean_models(kind):
+    found = st.check(kind().eval(), torch.randn(2, 3, 8, 8))
+    assert found.is_clean, str(found)
+    assert "none loses it" in str(found)
+    assert any(row.module == "second" for row in found.operators)
+    assert all(row.place.file == __file__ for row in found.operators)
+
+
+def test_images_without_a_memory_format():
+    with pytest.raises(InputError, match="2 or more channels"):
+        st.check(Net().eval(), torch.randn(2, 3))
+
+
+def test_other_errors_are_not_findings():
+    def wrong(x):
+        return x @ torch.ones(3, 3)
+
+    with pytest.raises(RuntimeError, match="batch2"):
+        st.check(wrong, torch.randn(2, 3, 8, 8))
+
+
+def test_convert():
+    model = Net().eval()
+    x = torch.randn(2, 3, 8, 8)
+    wanted = model(x)
+    assert st.convert(model, x).is_clean
+    assert model.first.weight.is_contiguous(memory_format=torch.channels_last)
+    assert torch.allclose(model(x), wanted, atol=1e-5)
+
+
+def test_convert_restores_what_would_differ():
+    class Strided(Net):
+        def forward(self, x):
+            return self.first(x) * float(x.is_contiguous())
+
+    model = Strided().eval()
+    with pytest.raises(VerificationError, match="difference"):
+        st.convert(model, torch.randn(2, 3, 8, 8))
+    assert model.first.weight.is_contiguous()

@@ -97,12 +97,7 @@ class Job:
         return dataclasses.replace(self, options=options)
 
     def part(self, split: Split, shapes: Mapping[str, tuple[int, ...]]) -> Job:
-        """Return the job of one part of a batch, with the threads that run one part.
-
-        Args:
-            split: the parts.
-            shapes: shapes of all inputs, for the whole batch.
-        """
+        """Return the job of one part of a batch whose inputs have some shapes as a whole."""
         threads = self.options.machine.threads * self.options.streams // split.lanes
         options = dataclasses.replace(self.options, shapes=split.shapes(shapes), threads=threads)
         return dataclasses.replace(Job.of(self.source, options), weights=self.weights)
@@ -143,16 +138,12 @@ def compile_model(
     return load(lowered, job.weights)
 
 
-# --- import ---------------------------------------------------------------------------------------
-
-
 def import_model(source: Graph | ModelFile, options: Options) -> Graph:
     """Return the graph of a model in the user's axis order.
 
     Raises:
-        InputError: options do not fit the inputs, or a graph is given other shapes or values.
-        UnsupportedError: the model uses something unsupported.
-        StridewiseError: the model is damaged or too large; see :func:`stridewise.load`.
+        StridewiseError: an InputError if options do not fit, an UnsupportedError if an operator
+            is not supported; see :func:`stridewise.load` for others.
     """
     limit = checked_limit(options.memory_limit)
     if not isinstance(source, Graph):
@@ -186,16 +177,10 @@ def fixed_shapes(signature: Signature, shapes: Shapes) -> dict[str, tuple[int, .
     return signature.narrowed(shapes).default()
 
 
-# --- simplify -------------------------------------------------------------------------------------
-
-
 def simplified_graph(graph: Graph, arrays: ArrayStore | None = None) -> Simplified:
-    """Return the graph after all passes.
+    """Return the graph after all passes; ``arrays`` replace equal constants.
 
-    Args:
-        graph: what :func:`import_model` returned.
-        arrays: constants of other programs, used in place of equal ones. Without them the result
-            has constants of its own, which may be dropped without an effect on ``graph``.
+    Without ``arrays`` the result has constants of its own, which may be dropped.
     """
     found = simplify(graph, passes_for(ABILITY))
     if arrays is not None:
@@ -205,9 +190,6 @@ def simplified_graph(graph: Graph, arrays: ArrayStore | None = None) -> Simplifi
     return dataclasses.replace(found, graph=own)
 
 
-# --- plan -----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Planner:
     """Plans one derived graph for one target, by any costs.
@@ -215,7 +197,7 @@ class Planner:
     Attributes:
         job: the model and its options.
         derived: the graph, with the meaning of axes.
-        refusals: what the passes left alone.
+        refusals: subgraphs that passes did not change, and why.
         target: formats and kernels on offer.
         machine: the machine that costs hold for.
         oracle: costs of isolated kernels.
@@ -246,17 +228,10 @@ class Planner:
 
     def __call__(self, oracle: KernelOracle) -> Sequence[Plan]:
         """Return the cheapest plan by the costs of an oracle, then the uniform ones."""
-        options = self.job.options
-        plans = make_plans(
-            self.derived,
-            self.target,
-            self.machine,
-            oracle,
-            options.progress,
-            self.refusals,
-            boundary(self.derived.graph, options.input_formats, options.output_formats),
-            options.weight_memory_limit,
-        )
+        options, graph = self.job.options, self.derived.graph
+        edge = boundary(graph, options.input_formats, options.output_formats)
+        basis = (self.derived, self.target, self.machine, oracle, options.progress)
+        plans = make_plans(*basis, self.refusals, edge, options.weight_memory_limit)
         return within_limit(plans, checked_limit(options.memory_limit), options.streams)
 
     def cheapest(self) -> Plan:

@@ -107,8 +107,10 @@ def test_other_weights_may_use_the_plan(planned: sw.Plan, file: Path) -> None:
 
 
 def test_another_number_of_threads_is_a_warning(file: Path) -> None:
-    with pytest.warns(sw.PlanWarning, match="made for another machine .threads: 1, here 2.; costs"):
+    wanted = "made for another machine .threads: 1, here 2.; costs"
+    with pytest.warns(sw.PlanWarning, match=wanted) as compiling:
         model = sw.compile(network(), plan=file, threads=2)
+    assert compiling[0].filename == __file__
     assert model.plan.machine.threads == 2
     assert "note: the plan was made for another machine (threads: 1, here 2)" in str(model.plan)
     assert answer(model) < 1e-5

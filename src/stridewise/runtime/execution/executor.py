@@ -1,4 +1,4 @@
-"""The compiled model that users call: checked inputs in, outputs out, times and traces."""
+"""The compiled model: checks inputs, runs the native program, times and traces its steps."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ class CompiledModel(Model):
 
     @property
     def memory(self) -> Memory:
-        """What the model occupies."""
+        """The memory of the model."""
         lanes = self.program.split.lanes
         return Memory(
             self.program.arena_nbytes * lanes,
@@ -198,10 +198,10 @@ class CompiledModel(Model):
         )
 
     def drop_originals(self) -> None:
-        """Let go of the weights that are packed now, and of the file that has them.
+        """Drop the original weights, which are packed now, and the file that holds them.
 
-        The graph of the plan keeps types, and no elements: it cannot be saved, annotated or
-        compiled any more. All that a plan can be asked about decisions and costs, it can still be.
+        The graph of the plan keeps types but no elements: it cannot be saved, annotated or compiled
+        any more. All questions about decisions and costs still work.
         """
         for constant in self._constants.values():
             constant.drop()
@@ -233,7 +233,7 @@ class CompiledModel(Model):
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def run_program(self, inputs: Sequence[Any]) -> list[Array]:
-        """Run what the plan is about: all but the tail, which another runtime computes.
+        """Run the program without the tail, which another runtime computes.
 
         Args:
             inputs: arrays in the order of the graph's inputs.
@@ -255,10 +255,10 @@ class CompiledModel(Model):
         return found if self._tail is None else self._tail.results(inputs, found)
 
     def profile(self, inputs: Mapping[str, Any], runs: int = 20) -> Profile:
-        """Time every step, and set the times beside the predicted ones.
+        """Time every step and compare with predicted times.
 
-        Where a batch runs in parts, times are those of all parts; where several of them run at the
-        same time, what each adds to the whole.
+        If a batch runs in parts, times are those of all parts; if several parts run at the same
+        time, their shares of the whole.
 
         Raises:
             InputError: as for :meth:`run`, or ``runs`` is below 1.
@@ -323,10 +323,10 @@ class CompiledModel(Model):
     def trace(
         self, inputs: Mapping[str, Any], callback: Callable[[Written, Array], object]
     ) -> dict[str, Array]:
-        """Run with an arena full of NaN, and show every stored tensor as soon as it is whole.
+        """Run with an arena full of NaN, and show every stored tensor as soon as it is complete.
 
-        Where a batch runs in parts, the tensors are those of one part after the other. Several
-        threads may trace at once, and the callback may run and trace the model.
+        If a batch runs in parts, the tensors are those of one part after the other. Several threads
+        may trace at once, and the callback may run and trace the model.
 
         Args:
             inputs: arrays by name.

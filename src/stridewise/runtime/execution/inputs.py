@@ -1,4 +1,4 @@
-"""Inputs of a call: right names, right shapes, right dtypes, or an error that says what to do."""
+"""Inputs of a call: names, shapes and dtypes are checked."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def in_order(
     """Return the inputs of a graph in its own order.
 
     Args:
-        graph: what will be run.
+        graph: the graph that will run.
         inputs: arrays by name; NumPy, or anything that offers DLPack.
-        formats: the format that each input is wanted in; the user's own order by default.
+        formats: the format of each input; by default the user's axis order.
 
     Raises:
         InputError: a name, a shape or a dtype is wrong, or an input is missing.
@@ -53,16 +53,15 @@ def as_array(value: Value, given: Any, fmt: Format | None = None) -> Array:
     Args:
         value: the input.
         given: NumPy, or anything that offers DLPack.
-        fmt: the format that it is wanted in; the user's own order by default. An array of its
-            storage shape is taken as it is. One of the user's shape is transposed, where the format
-            is a permutation; that moves nothing if its strides are those of the format.
-            Where both are the same shape, strides tell: those that fall in the order of the format
-            mean the user's shape, and those that fall in the order of the shape mean the storage,
-            if the array is NumPy's. Other libraries have contiguous tensors of either kind.
+        fmt: the format that the model reads; by default the user's axis order. An array of the
+            storage shape is used as it is. One of the user's shape is transposed if the format is a
+            permutation; that moves nothing if its strides are those of the format. If both shapes
+            are equal, strides decide: strides that decrease in the order of the format mean the
+            user's shape; strides that decrease in the order of the shape mean the storage, if the
+            array is NumPy's. Other libraries have contiguous tensors of either kind.
 
     Raises:
-        InputError: it is no array, its dtype or shape is wrong, or its strides do not tell what
-            its axes are.
+        InputError: it is not an array, its dtype or shape is wrong, or its strides are ambiguous.
     """
     array = of_dtype(given, value.dtype, f"input {value.name!r}")
     if fmt is None or fmt == user_format(value):
@@ -85,11 +84,11 @@ def of_dtype(given: Any, dtype: DType, where: str) -> Array:
 
     Args:
         given: NumPy, or anything that offers DLPack.
-        dtype: the one that it must have.
-        where: what messages call it.
+        dtype: the required dtype.
+        where: the name in messages.
 
     Raises:
-        InputError: it is no array, its memory cannot be read, or it is of another dtype.
+        InputError: it is not an array, its memory cannot be read, or it has another dtype.
     """
     array = given
     if not isinstance(given, np.ndarray):
@@ -118,14 +117,14 @@ def of_dtype(given: Any, dtype: DType, where: str) -> Array:
 
 
 def made_up(value: Value, shape: Sequence[int], rng: np.random.Generator) -> Array:
-    """Return an input for runs whose results do not matter.
+    """Return an input for timing runs.
 
     Floats are standard normal. Integers are zeros, as they may be indices, and so are booleans.
 
     Args:
         value: the input.
-        shape: of the array, in the format that it is wanted in.
-        rng: where random numbers come from.
+        shape: shape of the array in the format that the model reads.
+        rng: the source of random numbers.
     """
     if value.dtype.name.endswith(("float32", "float64", "float16")):
         return rng.standard_normal(shape, np.float32).astype(value.dtype.numpy)
@@ -133,7 +132,7 @@ def made_up(value: Value, shape: Sequence[int], rng: np.random.Generator) -> Arr
 
 
 def _stored(value: Value, array: Array, fmt: Format, given: object) -> Array:
-    """Return an array in a format that is not the user's own order."""
+    """Return an array in a format other than the user's axis order."""
     shape = storage_shape(value, fmt)
     if array.shape == value.shape and fmt.is_plain:
         names = user_format(value).order
@@ -155,17 +154,17 @@ def _stored(value: Value, array: Array, fmt: Format, given: object) -> Array:
 def _is_users(
     value: Value, array: Array, fmt: Format, order: tuple[int, ...], given: object
 ) -> bool:
-    """Return whether an array is in the user's order, where its shape is that of the storage, too.
+    """Return whether an array is in the user's order, if its shape is also the storage shape.
 
     Args:
         value: the input.
         array: of that shape.
         fmt: the format, a permutation.
-        order: what makes the user's order that of the format.
-        given: what the caller gave.
+        order: the permutation from the user's order to that of the format.
+        given: the argument of the caller.
 
     Raises:
-        InputError: nothing tells.
+        InputError: the strides are ambiguous.
     """
     strides = array.strides
     if not array.size or all(

@@ -177,7 +177,7 @@ class Model(ABC):
 
     @abstractmethod
     def profile(self, inputs: Mapping[str, Any], runs: int = 20) -> Profile:
-        """Time every step, and set the times beside the predicted ones.
+        """Time every step and compare with predicted times.
 
         Raises:
             InputError: an input or the number of runs is wrong, or nothing here has a speed.

@@ -54,9 +54,9 @@ as a session has no state of its own."""
 _LOCK = Lock()
 
 _QUIET = 4
-"""Severity of what ONNX Runtime logs: only what is fatal. All else comes as an exception."""
+"""Severity of ONNX Runtime's log: fatal errors only. Other errors are exceptions."""
 _NAMED = 5
-"""Nodes that a message names before it only counts them."""
+"""Number of nodes that a message names; further ones are counted."""
 
 
 def _load() -> Any:
@@ -119,7 +119,7 @@ def _new_session(
     for pool in ("intra_op", "inter_op"):
         options.add_session_config_entry(f"session.{pool}.allow_spinning", "0")
     try:
-        # With its own fallback, it would print about a model that it refuses.
+        # Its own fallback prints a message about a model that it refuses.
         return ort.InferenceSession(
             model, options, providers=["CPUExecutionProvider"], enable_fallback=0
         )

@@ -19,6 +19,7 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
 from stridewise.targets.onednn.memory import elementwise_formats
+from stridewise.targets.onednn.reductions import softmax_options
 
 __all__ = ["FAMILY"]
 
@@ -45,6 +46,7 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         yield KernelOption(
             "softmax", (fmt,), (result,), (Call(spec, args),), (Alias(0, 0, 0, "in place"),)
         )
+    yield from softmax_options(context, elementwise_formats(context, x, y), axis)
 
 
 def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:

@@ -50,8 +50,9 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
 
 
 def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
-    """Return whether the axis is the channels, and they are not innermost."""
-    return storage == "plain" and len(dst.dims) > 2 and dict(spec.params).get("axis") == 1
+    """Return whether the axis is not the innermost one: channels, or the last one if plain."""
+    innermost = len(dst.dims) - 1 if storage == "plain" else 1
+    return dict(spec.params).get("axis") != innermost
 
 
 FAMILY = Family(

@@ -10,7 +10,7 @@
 #include "depthwise/depthwise.hpp"
 #include "executor/measure.hpp"
 #include "pointwise/pointwise.hpp"
-#include "reduction/fold.hpp"
+#include "reduction/reduction.hpp"
 #include "support/caches.hpp"
 #include "support/errors.hpp"
 #include "winograd/winograd.hpp"
@@ -124,6 +124,16 @@ void init_pointwise(Pointwise *self, const PointwiseSteps &given,
     new (self) Pointwise(steps, literals, sources, dst, threads, isa);
 }
 
+void init_normalization(Normalization *self, const std::string &algorithm, const MemoryDesc &src,
+                        const MemoryDesc &statistics, const std::optional<MemoryDesc> &scale,
+                        const std::optional<MemoryDesc> &shift, double epsilon, int threads,
+                        const std::string &isa) {
+    Normalization::Affine affine;
+    if (scale) affine.scale.push_back(*scale);
+    if (shift) affine.shift.push_back(*shift);
+    new (self) Normalization(algorithm, src, statistics, affine, epsilon, threads, isa);
+}
+
 void pack_winograd(const Winograd &kernel, nb::handle array, Buffer &buffer, std::int64_t offset,
                    std::int64_t first, std::optional<std::int64_t> given_count) {
     const ArrayBytes bytes(array, PyBUF_C_CONTIGUOUS, "array");
@@ -195,9 +205,14 @@ void bind_kernels(nb::module_ &m) {
         },
         "window"_a, "tiles"_a, "chunks"_a, "pairs"_a, "lanes"_a, "rows"_a, "threads"_a, "caches"_a);
     m.def("cache_nbytes", &cache_nbytes, "level"_a);
-    nb::class_<Fold, Kernel>(m, "Fold", nb::is_final())
-        .def(nb::init<const std::string &, const Dims &, const Dims &, int>(), "algorithm"_a,
-             "source"_a, "result"_a, nb::kw_only(), "threads"_a);
+    nb::class_<Reduction, Kernel>(m, "Reduction", nb::is_final())
+        .def(nb::init<const std::string &, const MemoryDesc &, const MemoryDesc &, int,
+                      const std::string &>(),
+             "algorithm"_a, "src"_a, "dst"_a, nb::kw_only(), "threads"_a, "isa"_a = "");
+    nb::class_<Normalization, Kernel>(m, "Normalization", nb::is_final())
+        .def("__init__", &init_normalization, "algorithm"_a, "src"_a, "statistics"_a,
+             "scale"_a = nb::none(), "shift"_a = nb::none(), nb::kw_only(), "epsilon"_a = 0.0,
+             "threads"_a, "isa"_a = "");
     nb::class_<Pointwise, Kernel>(m, "Pointwise", nb::is_final())
         .def("__init__", &init_pointwise, "steps"_a, "literals"_a, "sources"_a, "dst"_a,
              nb::kw_only(), "threads"_a, "isa"_a = "");

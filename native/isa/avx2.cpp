@@ -2,6 +2,7 @@
 
 #include "depthwise/lanes.hpp"
 #include "pointwise/lanes.hpp"
+#include "reduction/lanes.hpp"
 #include "winograd/lanes.hpp"
 
 namespace stridewise {
@@ -24,6 +25,10 @@ const DepthwiseKernels &avx2_depthwise_kernels(const DepthwiseAxis &axis) {
 
 const PointwiseKernel *avx2_pointwise_kernel(const char *name) {
     return find_pointwise<8>(name);
+}
+
+const ReductionKernel *avx2_reduction_kernel(const char *name) {
+    return find_reduction<8>(name);
 }
 
 }  // namespace stridewise

@@ -2,6 +2,7 @@
 
 #include "depthwise/lanes.hpp"
 #include "pointwise/lanes.hpp"
+#include "reduction/lanes.hpp"
 #include "winograd/lanes.hpp"
 
 namespace stridewise {
@@ -24,6 +25,10 @@ const DepthwiseKernels &avx512_depthwise_kernels(const DepthwiseAxis &axis) {
 
 const PointwiseKernel *avx512_pointwise_kernel(const char *name) {
     return find_pointwise<16>(name);
+}
+
+const ReductionKernel *avx512_reduction_kernel(const char *name) {
+    return find_reduction<16>(name);
 }
 
 }  // namespace stridewise

@@ -1,5 +1,6 @@
 #include "depthwise/lanes.hpp"
 #include "pointwise/lanes.hpp"
+#include "reduction/lanes.hpp"
 #include "winograd/lanes.hpp"
 
 namespace stridewise {
@@ -27,6 +28,10 @@ const DepthwiseKernels &portable_depthwise_kernels(const DepthwiseAxis &axis, in
 
 const PointwiseKernel *portable_pointwise_kernel(const char *name) {
     return find_pointwise<8>(name);
+}
+
+const ReductionKernel *portable_reduction_kernel(const char *name) {
+    return find_reduction<8>(name);
 }
 
 }  // namespace stridewise

@@ -129,11 +129,6 @@ void run_pow(const PointwiseLoop &loop) {
     }
 }
 
-bool same_name(const char *a, const char *b) {
-    while (*a != '\0' && *a == *b) ++a, ++b;
-    return *a == *b;
-}
-
 template <int N>
 const PointwiseKernel *find_pointwise(const char *name) {
     using O = Operators<N>;
@@ -189,7 +184,7 @@ const PointwiseKernel *find_pointwise(const char *name) {
         {"where", 3, O::template run<typename O::Where, 3>},
     };
     for (const auto &entry : kTable) {
-        if (same_name(entry.name, name)) return &entry;
+        if (__builtin_strcmp(entry.name, name) == 0) return &entry;
     }
     return nullptr;
 }

@@ -33,12 +33,13 @@ struct Expression::Registers {
 Expression::Expression(const std::vector<PointwiseStep> &steps, std::vector<float> literals,
                        const MemoryDesc &result, const std::vector<MemoryDesc> &sources,
                        const std::string &isa)
-    : isa_(known_isa(isa)),
-      walk_(result, sources),
-      sources_(sources.size()),
-      literals_(std::move(literals)) {
-    require(!steps.empty() && steps.size() <= kMostSteps && sources_ >= 1 &&
-                sources_ <= kMostSources && literals_.size() <= kMostLiterals,
+    : isa_(known_isa(isa)), walk_(result, sources), literals_(std::move(literals)) {
+    for (std::size_t at = 0; at < sources.size(); ++at) {
+        const auto other = walk_.is_whole(at) ? Reading::whole : Reading::copied;
+        sources_.push_back(walk_.is_scalar(at) ? Reading::scalar : other);
+    }
+    require(!steps.empty() && steps.size() <= kMostSteps && !sources_.empty() &&
+                sources_.size() <= kMostSources && literals_.size() <= kMostLiterals,
             "pointwise: expected 1 to " + std::to_string(kMostSteps) + " steps, 1 to " +
                 std::to_string(kMostSources) + " sources and at most " +
                 std::to_string(kMostLiterals) + " literals");
@@ -53,7 +54,7 @@ void Expression::bind(const std::vector<PointwiseStep> &steps) {
                 "pointwise: expected " + std::to_string(kernel->operands) + " operands of " +
                     step.name + ", got " + std::to_string(step.operands.size()));
         Bound bound{kernel->run, {0, 0, 0}, step.alpha, step.beta};
-        const auto known = static_cast<int>(sources_ + literals_.size() + steps_.size());
+        const auto known = static_cast<int>(sources_.size() + literals_.size() + steps_.size());
         for (std::size_t at = 0; at < step.operands.size(); ++at) {
             const int operand = step.operands[at];
             require(operand >= 0 && operand < known,
@@ -69,9 +70,9 @@ void Expression::run_part(Registers &registers, const float *const *sources, flo
                           std::int64_t begin, std::int64_t count) const {
     const std::int64_t rounded = ceil_div(count, kPointwiseLanes) * kPointwiseLanes;
     const bool is_rounded = rounded == count;
-    for (std::size_t at = 0; at < sources_; ++at) {
-        if (walk_.is_scalar(at)) continue;
-        if (is_rounded && walk_.is_whole(at)) {
+    for (std::size_t at = 0; at < sources_.size(); ++at) {
+        if (sources_[at] == Reading::scalar) continue;
+        if (is_rounded && sources_[at] == Reading::whole) {
             registers.at[at] = sources[at] + begin;
             continue;
         }
@@ -80,7 +81,7 @@ void Expression::run_part(Registers &registers, const float *const *sources, flo
         std::fill_n(vector + count, rounded - count, 0.0F);
         registers.at[at] = vector;
     }
-    std::size_t number = sources_ + literals_.size();
+    std::size_t number = sources_.size() + literals_.size();
     for (std::size_t index = 0; index < steps_.size(); ++index, ++number) {
         const Bound &step = steps_[index];
         const bool is_last = index + 1 == steps_.size();
@@ -100,11 +101,12 @@ void Expression::run(const float *const *sources, float *result, int part, int p
     const std::int64_t first = whole * part / parts, last = whole * (part + 1) / parts;
     if (first == last) return;
     Registers registers;
-    for (std::size_t at = 0; at < sources_ + literals_.size(); ++at) {
-        const bool is_literal = at >= sources_;
+    for (std::size_t at = 0; at < sources_.size() + literals_.size(); ++at) {
+        const bool is_literal = at >= sources_.size();
         registers.at[at] = registers.vectors[at].data();
-        if (is_literal || walk_.is_scalar(at)) {
-            registers.vectors[at].fill(is_literal ? literals_[at - sources_] : *sources[at]);
+        if (is_literal || sources_[at] == Reading::scalar) {
+            const float value = is_literal ? literals_[at - sources_.size()] : *sources[at];
+            registers.vectors[at].fill(value);
         }
     }
     for (std::int64_t number = first; number < last; ++number) {

@@ -44,6 +44,8 @@ class Expression {
         float alpha, beta;
     };
     struct Registers;
+    // How a source is read: in its place, as one number, or copied in the order of the result.
+    enum class Reading { whole, scalar, copied };
 
     void bind(const std::vector<PointwiseStep> &steps);
     void run_part(Registers &registers, const float *const *sources, float *result,
@@ -51,7 +53,7 @@ class Expression {
 
     std::string isa_;
     Walk walk_;
-    std::size_t sources_;
+    std::vector<Reading> sources_;
     std::vector<float> literals_;
     std::vector<Bound> steps_;
 };

@@ -35,6 +35,8 @@ class Walk {
         bool is_block;  // counts blocks of that axis
         bool is_lane;   // counts elements of a block
     };
+    // Loops that follow one another are one, except around padding. There is at least one.
+    const std::vector<Loop> &loops() const { return loops_; }
     // All loops of a tensor with extents above 1, outermost first.
     static std::vector<Loop> loops_of(const MemoryDesc &whole,
                                       const std::vector<MemoryDesc> &operands);
@@ -47,7 +49,7 @@ class Walk {
     void each_run(std::size_t operand, std::int64_t begin, std::int64_t count,
                   const Body &body) const;
 
-    std::vector<Loop> loops_;  // there is at least one
+    std::vector<Loop> loops_;
     std::int64_t size_ = 1;
     int block_ = -1;          // the loop over the blocks of a padded axis
     std::int64_t valid_ = 0;  // elements in the last of them

@@ -215,14 +215,40 @@ class Winograd(Kernel):
         """
 
 @final
-class Fold(Kernel):
-    """A reduction of row-major float32: max, min, sum, mean, mul, l1, l2 or sum_square."""
+class Reduction(Kernel):
+    """A reduction of float32 over any axes, in any format.
+
+    Algorithms are max, min, sum, mean, mul, l1, l2, sum_square, log_sum and log_sum_exp.
+    """
 
     def __init__(
-        self, algorithm: str, source: Sequence[int], result: Sequence[int], *, threads: int
+        self, algorithm: str, src: MemoryDesc, dst: MemoryDesc, *, threads: int, isa: str = ""
     ) -> None:
-        """ValueError where ``result`` is not ``source`` with 1 for some extents."""
+        """ValueError where ``dst`` is not ``src`` with 1 for some extents."""
 
+@final
+class Normalization(Kernel):
+    """softmax, log_softmax or norm of float32 over any axes, in any format.
+
+    A norm is (x - mean) / sqrt(variance + epsilon), times scale, plus shift. ``statistics`` has the
+    extents of ``src``, but 1 for what is normalized; no argument has that format.
+    """
+
+    def __init__(
+        self,
+        algorithm: str,
+        src: MemoryDesc,
+        statistics: MemoryDesc,
+        scale: MemoryDesc | None = None,
+        shift: MemoryDesc | None = None,
+        *,
+        epsilon: float = 0.0,
+        threads: int,
+        isa: str = "",
+    ) -> None:
+        """ValueError where the extents of an operand are neither those of ``src`` nor 1."""
+
+@final
 class Pointwise(Kernel):
     """An expression of elementwise operators of float32 operands, computed in one pass.
 

@@ -203,7 +203,7 @@ def named(outputs: int = 32, *, op: str = "relu", tail: bool = False, width: int
     y = b.op("conv", [x, w], {"pads": (1,) * 4}, name="first", output="mid")
     y = b.op("max_pool", [y], {"kernel": (2, 2)}, name="pool", output="small")
     y = b.op(op, [y], name="last", output="end")
-    return b.build([b.op("tanh", [y], name="tail", output="more") if tail else y])
+    return b.build([b.op("softmax", [y], {"axis": 1}, name="tail", output="more") if tail else y])
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def named(outputs: int = 32, *, op: str = "relu", tail: bool = False, width: int
         (named(16), "node 'first': expected conv(x: f32[1,32,6,6] @NCHW, const w: f32[16,"),
         (named(width=8), "node 'first': expected conv(x: f32[1,32,6,8] @NCHW, const w: f32[32,"),
         (named(op="tanh"), "node 'last': expected tanh("),
-        (named(tail=True), "node 'tail': expected tanh("),
+        (named(tail=True), "node 'tail': expected softmax("),
     ],
 )
 def test_the_first_part_of_another_graph_is_named(other: Graph, subject: str):

@@ -245,11 +245,13 @@ def _reductions(*shape: int) -> Graph:
     spatial = tuple(range(2, len(shape)))
     results = []
     for op in ("reduce_mean", "reduce_sum", "reduce_max", "reduce_min", "reduce_prod", "reduce_l1",
-               "reduce_l2", "reduce_sum_square"):  # fmt: skip
+               "reduce_l2", "reduce_sum_square", "reduce_log_sum_exp"):  # fmt: skip
         for axes in (spatial, (1,), (0, 1), (len(shape) - 1,)):
             results += [b.op(op, [y], {"axes": axes, "keepdims": keep}) for keep in (0, 1)]
         if op != "reduce_prod":  # which would make much of differences in the last bit
             results.append(b.op(op, [y], {"axes": tuple(range(len(shape)))}))
+    powers = b.op("exp", [y])
+    results += [b.op("reduce_log_sum", [powers], {"axes": axes}) for axes in (spatial, (1,))]
     gate = b.op("sigmoid", [b.named(b.op("reduce_mean", [y], {"axes": spatial}))])
     return b.build([*results, b.named(b.op("mul", [y, gate]))])
 

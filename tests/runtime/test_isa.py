@@ -12,7 +12,7 @@ import pytest
 CASES = (
     "conv_2d_17 or conv_3d_17 or conv_depthwise or conv_grouped or chain_17 or unaries_17 or "
     "binaries_variable_channels or pools_2d or norms or products or reductions_2d or pads or "
-    "softmaxes_2d or nhwc or concats or dense or shuffle_24 or post_ops"
+    "softmaxes_2d or nhwc or concats or dense or shuffle_24 or post_ops or expressions or chains_24"
 )
 
 

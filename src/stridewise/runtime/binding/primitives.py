@@ -218,10 +218,18 @@ def _winograd(s: _Spec) -> _core.Winograd:
     )  # fmt: skip
 
 
-def _fold(s: _Spec) -> _core.Fold:
-    return s.core.Fold(
-        s.text("algorithm"), s.memory("src").dims, s.memory("dst").dims, threads=s.threads
+def _reduction(s: _Spec) -> _core.Reduction:
+    return s.core.Reduction(
+        s.text("algorithm"), s.memory("src"), s.memory("dst"), threads=s.threads
     )
+
+
+def _normalization(s: _Spec) -> _core.Normalization:
+    statistics = MemorySpec(s.ints("statistics"), "abcdefghijkl"[: len(s.ints("statistics"))])
+    return s.core.Normalization(
+        s.text("algorithm"), s.memory("src"), s.describe(statistics), s.optional("scale"),
+        s.optional("shift"), epsilon=s.number("epsilon"), threads=s.threads,
+    )  # fmt: skip
 
 
 def _depthwise(s: _Spec) -> _core.Depthwise:
@@ -258,8 +266,9 @@ def _pointwise(s: _Spec) -> _core.Pointwise:
 KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
     "depthwise": _depthwise,
     "expand_depthwise": _depthwise,
-    "fold": _fold,
+    "normalization": _normalization,
     "pointwise": _pointwise,
+    "reduction": _reduction,
     "winograd": _winograd,
 }
 """Kernels of our own; each has one implementation for each instruction set."""

@@ -1,7 +1,7 @@
 """Kernels of group normalization.
 
 The library has a batch norm that computes statistics of its own source; here it sees one image, or
-each group as a channel.
+each group as a channel. Our own kernels see channels as three axes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,15 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, KernelKind, Offer
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
 from stridewise.targets.onednn.memory import memory_of, plain_memory
+from stridewise.targets.onednn.reductions import normalization, rows
 
 __all__ = ["FAMILY"]
 
+
+_MOST_AXES = 10
+"""Two less than kernels take, as channels become three axes."""
 
 _NEUTRAL = {"scale": 1, "shift": 0}
 
@@ -116,7 +120,63 @@ def _is_contiguous(fmt: Format, groups: int, channels: int) -> bool:
     return groups == 1 or fmt.order[1] == channel
 
 
+def _grouped(fmt: Format, shape: tuple[int, ...], groups: int) -> MemorySpec | None:
+    """Return images whose channels are groups, blocks of a group, and channels of a block.
+
+    None where a block has channels of several groups.
+    """
+    batch, channels, *spatial = shape
+    block = fmt.multiple(fmt.axes[1])
+    if channels // groups % block:
+        return None
+    names = dict(zip(fmt.axes, ("a", "bc", *"efghijkl"), strict=False))
+    tag = "".join(names[axis] for axis in fmt.order)
+    # In blocks, channels of one are innermost; else they are the next axis.
+    tag = f"{tag}d" if block > 1 else tag.replace("bc", "bcd")
+    dims = (batch, groups, channels // groups // block, block, *spatial)
+    return MemorySpec(dims, tag)
+
+
+def _own(context: KernelContext, kind: str, fmt: Format, result: Format) -> Iterable[KernelOption]:
+    node = context.node
+    x = context.value(node.inputs[0])
+    groups, shape = node.int_attr("groups"), canonical_shape(x, fmt)
+    channels, rank = shape[1], len(shape)
+    if groups in (1, channels):
+        memory, own = memory_of(fmt, shape), (1, channels, *(1,) * (rank - 2))
+        gone = frozenset(range(1 if groups == 1 else 2, rank))
+    else:
+        found = _grouped(fmt, shape, groups)
+        if found is None:
+            return
+        memory, own = found, (1, *found.dims[1:4], *(1,) * (rank - 2))
+        gone = frozenset(range(2, rank + 2))
+    parameters, formats = rows(context, own, tuple(range(len(own))), (channels,))
+    call = normalization("norm", memory, gone, parameters, node.float_attr("epsilon", EPSILON))
+    yield KernelOption(
+        f"own norm of groups, {kind}",
+        (fmt, *formats),
+        (result,),
+        (call,),
+        (Alias(0, 0, 0, "in place"),),
+    )
+
+
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    node = context.node
+    refusal = other_than_float32(context)
+    if refusal is not None:
+        yield refusal
+        return
+    if len(context.value(node.inputs[0]).shape) <= _MOST_AXES:
+        results = context.formats(node.outputs[0])
+        for kind, fmt in context.formats(node.inputs[0]).items():
+            if kind in results:
+                yield from _own(context, kind, fmt, results[kind])
+    yield from _by_library(context)
+
+
+def _by_library(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     groups, epsilon = node.int_attr("groups"), node.float_attr("epsilon", EPSILON)
@@ -145,5 +205,5 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
 
 FAMILY = Family(
     {"group_norm": Offer(_kernels)},
-    {"batch_norm": KernelKind({"plain": 0.25, "channels-last": 0.30, "blocked": 0.35})},
+    {"batch_norm": KernelKind({"plain": 0.10, "channels-last": 0.30, "blocked": 0.35})},
 )

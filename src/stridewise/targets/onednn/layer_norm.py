@@ -1,7 +1,7 @@
 """Kernels of layer normalization.
 
 The library normalizes rows, so the axes must be innermost in storage: that is any trailing axis
-stored plain, and the channels stored channels-last.
+stored plain, and the channels stored channels-last. Our own kernels take any axes and formats.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, KernelKind, Offer
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
 from stridewise.targets.onednn.memory import elementwise_formats, plain_memory
+from stridewise.targets.onednn.reductions import normalization, positions, rows
 
 __all__ = ["FAMILY"]
 
@@ -72,8 +73,35 @@ def _parameters(
     return memories, args, formats
 
 
+def _own(context: KernelContext, axes: tuple[int, ...]) -> Iterable[KernelOption | Refusal]:
+    node = context.node
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    if list(axes) != sorted(axes) and any(node.inputs[1:]):
+        yield Refusal("onednn-cpu", node.name, "the parameters have another order of axes")
+        return
+    own = tuple(x.shape[axis] for axis in axes)
+    shape = tuple(extent if axis in axes else 1 for axis, extent in enumerate(x.shape))
+    for fmt, result, memory in elementwise_formats(context, x, y):
+        named = x.origin is not None and x.origin == y.origin
+        order = positions(x, fmt) if named else tuple(range(len(x.shape)))
+        parameters, formats = rows(context, shape, order, own)
+        gone = frozenset(order.index(axis) for axis in axes)
+        epsilon = node.float_attr("epsilon", EPSILON)
+        yield KernelOption(
+            "own layer norm",
+            (fmt, *formats),
+            (result,),
+            (normalization("norm", memory, gone, parameters, epsilon),),
+            (Alias(0, 0, 0, "in place"),),
+        )
+
+
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
+    refusal = other_than_float32(context)
+    if refusal is not None:
+        yield refusal
+        return
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     axes = normalized_axes(node, len(x.shape))
     memories, args, formats = _parameters(context, prod(x.shape[axis] for axis in axes))
@@ -95,6 +123,7 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             (Call(spec, (Arg("src", input_of(0)), *args, Arg("dst", output_of()))),),
             (Alias(0, 0, 0, "in place"),),
         )
+    yield from _own(context, axes)
 
 
 def _is_naive(_spec: KernelSpec, _storage: str, dst: MemorySpec) -> bool:

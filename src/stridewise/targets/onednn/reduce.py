@@ -1,4 +1,4 @@
-"""Kernels of reductions: pooling over the whole image, and our own folds.
+"""Kernels of reductions: pooling over the whole image, and our own.
 
 The library's reductions are loops over single elements except for innermost axes, and its minima
 and maxima lose NaN.
@@ -6,12 +6,12 @@ and maxima lose NaN.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from math import prod
 
-from stridewise.formats import Format, loops
-from stridewise.graph import Node, Refusal
+from stridewise.formats import Format
+from stridewise.graph import Refusal
 from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.ops.reduce import REDUCTIONS, reduced_axes
 from stridewise.targets.kernels import (
@@ -20,22 +20,23 @@ from stridewise.targets.kernels import (
     Call,
     KernelContext,
     KernelOption,
-    KernelSpec,
     PostOpSpec,
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
-from stridewise.targets.onednn.memory import elementwise_formats, memory_of, plain_memory
+from stridewise.targets.onednn.family import Family, Offer, other_than_float32
+from stridewise.targets.onednn.memory import elementwise_formats, memory_of
 from stridewise.targets.onednn.pool import pooling_spec
-from stridewise.targets.walks import walks
+from stridewise.targets.onednn.reductions import reductions
 
 __all__ = ["FAMILY"]
 
 
-_FOLDS = {
+_ALGORITHMS = {
     "reduce_l1": "l1",
     "reduce_l2": "l2",
+    "reduce_log_sum": "log_sum",
+    "reduce_log_sum_exp": "log_sum_exp",
     "reduce_max": "max",
     "reduce_mean": "mean",
     "reduce_min": "min",
@@ -90,59 +91,6 @@ def _pooled(context: KernelContext) -> Iterable[KernelOption]:
         yield KernelOption(f"global pooling, {kind}", (fmt,), (result,), (Call(spec, args),))
 
 
-def _extents(
-    walk: Iterable[tuple[int, bool]],
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return source and result extents of a walk of (extent, is reduced), neighbors as one."""
-    merged: list[tuple[int, bool]] = []
-    for extent, gone in walk:
-        if merged and (extent == 1 or merged[-1][1] == gone):
-            merged[-1] = (merged[-1][0] * extent, merged[-1][1])
-        else:
-            merged.append((extent, gone))
-    return tuple(e for e, _ in merged), tuple(1 if gone else e for e, gone in merged)
-
-
-def _fold(node: Node, walk: Iterable[tuple[int, bool]]) -> Call:
-    source, result = _extents(walk)
-    spec = KernelSpec(
-        "fold",
-        (("src", plain_memory(source)), ("dst", plain_memory(result))),
-        (("algorithm", _FOLDS[node.op]),),
-        flops=float(prod(source)),
-    )
-    return Call(spec, (Arg("src", input_of(0)), Arg("dst", output_of())))
-
-
-def _stored(context: KernelContext) -> Iterator[KernelOption | Refusal]:
-    """Yield reductions of what is stored in any format that has no blocks of a reduced axis."""
-    node = context.node
-    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
-    gone = reduced_axes(node, len(x.shape))
-    users = user_format(x)
-    plain = [(extent, axis in gone) for axis, extent in enumerate(x.shape)]
-    yield KernelOption("fold", (users,), (user_format(y),), (_fold(node, plain),))
-    for source, _ in walks(context, x, x) if x.origin is not None else ():
-        if source.fmt == users:
-            continue
-        place = dict(zip(source.axes.axes, source.order, strict=True))
-        digits = [loop for loop in loops(source.axes, source.shape) if loop.extent > 1]
-        left = [place[loop.axis] for loop in digits if place[loop.axis] not in gone]
-        result = source.fmt
-        if x.origin != y.origin:
-            # Only in the user's order means the result the same without names.
-            result = user_format(y)
-            if left != sorted(set(left)):
-                yield Refusal("onednn-cpu", node.name, f"{source.fmt} has another order of axes")
-                continue
-        blocks = [axis for axis in place if source.axes.multiple(axis) > 1]
-        if any(place[axis] in gone or x.origin != y.origin for axis in blocks):
-            yield Refusal("onednn-cpu", node.name, f"{source.fmt} has blocks of a reduced axis")
-            continue
-        walk = [(loop.extent, place[loop.axis] in gone) for loop in digits]
-        yield KernelOption(f"fold of {source.fmt}", (source.fmt,), (result,), (_fold(node, walk),))
-
-
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     refusal = other_than_float32(context)
@@ -160,11 +108,8 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         for source, result in pairs:
             yield KernelOption("view", (source,), (result,), (), (Alias(0, 0, 0, "view"),))
         return
-    if all(x.shape[axis] == 1 for axis in axes):
-        yield Refusal("onednn-cpu", node.name, "the library has no reductions of single elements")
-        return
     yield from _pooled(context)
-    yield from _stored(context)
+    yield from reductions(context, _ALGORITHMS[node.op], axes)
 
 
-FAMILY = Family({op: Offer(_kernels) for op in _FOLDS}, {"fold": KernelKind({"plain": 0.30})})
+FAMILY = Family({op: Offer(_kernels) for op in _ALGORITHMS})

@@ -19,6 +19,7 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
 from stridewise.targets.onednn.memory import elementwise_formats
+from stridewise.targets.onednn.reductions import softmax_options
 
 __all__ = ["FAMILY"]
 
@@ -45,11 +46,13 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         yield KernelOption(
             "softmax", (fmt,), (result,), (Call(spec, args),), (Alias(0, 0, 0, "in place"),)
         )
+    yield from softmax_options(context, elementwise_formats(context, x, y), axis)
 
 
 def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
-    """Return whether the axis is the channels, and they are not innermost."""
-    return storage == "plain" and len(dst.dims) > 2 and dict(spec.params).get("axis") == 1
+    """Return whether the axis is not the innermost one: channels, or the last one if plain."""
+    innermost = len(dst.dims) - 1 if storage == "plain" else 1
+    return dict(spec.params).get("axis") != innermost
 
 
 FAMILY = Family(

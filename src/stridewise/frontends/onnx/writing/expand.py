@@ -59,17 +59,24 @@ class _Expansion:
         types = [self.values[name].type for name in node.inputs]
         dtype = next(type_.dtype for type_ in types if type_.dtype.name != "bool")
         *inner, last = step_nodes(node)
-        for step in (*inner, last):
-            for text in step.inputs:
-                if text not in names:
-                    names[text] = self.literal(f"{node.name}/{text}", float(text), dtype)
-            inputs = tuple(names[text] for text in step.inputs)
-            output = node.outputs[0]
-            if step is not last:
-                found = tuple(self.values[name].type for name in inputs)
-                (type_,) = infer(step, found)
-                output = names[step.outputs[0]] = self.value(f"{output}/{step.outputs[0]}", type_)
+        for step in inner:
+            inputs = self.operands(node, step, names, dtype)
+            found = tuple(self.values[name].type for name in inputs)
+            (type_,) = infer(step, found)
+            output = self.value(f"{node.outputs[0]}/{step.outputs[0]}", type_)
+            names[step.outputs[0]] = output
             self.part(node, step.op, inputs, output, **dict(step.attrs))
+        inputs = self.operands(node, last, names, dtype)
+        self.nodes.append(Node(node.name, last.op, inputs, node.outputs, last.attrs))
+
+    def operands(
+        self, node: Node, step: Node, names: dict[str, str], dtype: DType
+    ) -> tuple[str, ...]:
+        """Return the values that a step reads, and define literals that are new."""
+        for text in step.inputs:
+            if text not in names:
+                names[text] = self.literal(f"{node.name}/{text}", float(text), dtype)
+        return tuple(names[text] for text in step.inputs)
 
     def literal(self, hint: str, number: float, dtype: DType) -> str:
         """Define a scalar constant and return its name."""

@@ -1,0 +1,288 @@
+#include "reduction/reduction.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "support/errors.hpp"
+#include "threads/openmp.hpp"
+
+namespace stridewise {
+namespace {
+
+const ReductionKernel *find_kernel(const std::string &isa, const char *name) {
+#ifdef STRIDEWISE_AVX2
+    if (isa == "avx512") return avx512_reduction_kernel(name);
+    if (isa == "avx2") return avx2_reduction_kernel(name);
+#endif
+    return portable_reduction_kernel(name);
+}
+
+struct NamedPass {
+    const char *kernel;
+    double (*finish)(double total, double first, double per_term, double epsilon);
+};
+
+double total(double value, double, double, double) {
+    return value;
+}
+double mean(double value, double, double per_term, double) {
+    return value * per_term;
+}
+double root(double value, double, double, double) {
+    return std::sqrt(value);
+}
+double logarithm(double value, double, double, double) {
+    return std::log(value);
+}
+double inverse(double value, double, double, double) {
+    return 1 / value;
+}
+double inverse_deviation(double value, double, double per_term, double epsilon) {
+    return 1 / std::sqrt(value * per_term + epsilon);
+}
+// Infinity less infinity is no number.
+double finite(double value, double, double, double) {
+    return std::isinf(value) ? 0 : value;
+}
+double shifted_logarithm(double value, double first, double, double) {
+    return std::log(value) + first;
+}
+
+std::vector<Statistics::Pass> find_passes(const std::string &algorithm, const std::string &isa) {
+    static const std::map<std::string, std::vector<NamedPass>> table = {
+        {"max", {{"max", total}}},
+        {"min", {{"min", total}}},
+        {"sum", {{"sum", total}}},
+        {"mean", {{"sum", mean}}},
+        {"mul", {{"mul", total}}},
+        {"l1", {{"abs", total}}},
+        {"l2", {{"square", root}}},
+        {"sum_square", {{"square", total}}},
+        {"log_sum", {{"sum", logarithm}}},
+        {"log_sum_exp", {{"max", finite}, {"exp", shifted_logarithm}}},
+        {"softmax", {{"max", total}, {"exp", inverse}}},
+        {"log_softmax", {{"max", total}, {"exp", logarithm}}},
+        {"norm", {{"sum", mean}, {"deviation", inverse_deviation}}},
+    };
+    const auto found = table.find(algorithm);
+    require(found != table.end(), "reduction: there is no algorithm " + algorithm);
+    std::vector<Statistics::Pass> passes;
+    for (const auto &pass : found->second) {
+        passes.push_back({find_kernel(isa, pass.kernel), pass.finish});
+    }
+    return passes;
+}
+
+// Operands of expressions: the source, both numbers, then scale and shift.
+std::vector<PointwiseStep> find_steps(const std::string &algorithm, bool scales, bool shifts) {
+    std::vector<PointwiseStep> steps{{"sub", {0, 1}, 0, 0}};
+    int next = 3 + int{scales} + int{shifts};  // the number of the last step's result
+    const auto add = [&](const char *name, std::vector<int> others) {
+        others.insert(others.begin(), next);
+        steps.push_back({name, std::move(others), 0, 0});
+        ++next;
+    };
+    if (algorithm == "softmax") add("exp", {});
+    add(algorithm == "log_softmax" ? "sub" : "mul", {2});
+    if (scales) add("mul", {3});
+    if (shifts) add("add", {3 + int{scales}});
+    return steps;
+}
+
+std::vector<MemoryDesc> operands_of(const MemoryDesc &source, const MemoryDesc &statistics,
+                                    const Normalization::Affine &affine) {
+    std::vector<MemoryDesc> operands{source, statistics, statistics};
+    operands.insert(operands.end(), affine.scale.begin(), affine.scale.end());
+    operands.insert(operands.end(), affine.shift.begin(), affine.shift.end());
+    return operands;
+}
+
+MemoryDesc scratch_desc(std::size_t nbytes) {
+    return MemoryDesc({std::max<std::int64_t>(static_cast<std::int64_t>(nbytes), 1)}, "u8", "a");
+}
+
+// Rounded, so that what lies behind is aligned.
+std::size_t rounded_nbytes(std::size_t floats) {
+    return (floats * sizeof(float) + 63) / 64 * 64;
+}
+
+}  // namespace
+
+Statistics::Statistics(const std::string &algorithm, const MemoryDesc &source,
+                       const MemoryDesc &result, double epsilon, const std::string &isa)
+    : sweep_((check_pointwise({source, result}), source), result),
+      passes_(find_passes(algorithm, isa)),
+      places_((result.extent() + sizeof(float) - 1) / sizeof(float)),
+      epsilon_(epsilon) {}
+
+std::size_t Statistics::scratch_nbytes() const {
+    const auto slices = static_cast<std::size_t>(sweep_.slices());
+    return slices == 1 ? 0 : slices * places_ * sizeof(double);
+}
+
+void Statistics::finish(std::size_t pass, const Sweep::Task &task, const double *totals,
+                        float *const *numbers) const {
+    const double per_term = 1.0 / static_cast<double>(sweep_.terms());
+    for (std::int64_t i = 0; i < task.count; ++i) {
+        const std::int64_t place = task.place + i * task.step;
+        const double first = pass == 0 ? 0.0 : numbers[0][place];
+        numbers[pass][place] =
+            static_cast<float>(passes_[pass].finish(totals[i], first, per_term, epsilon_));
+    }
+}
+
+void Statistics::run_task(std::int64_t number, const float *source, float *const *numbers) const {
+    const Sweep::Task task = sweep_.task(number);
+    std::array<double, kReductionLanes> totals;
+    for (std::size_t pass = 0; pass < passes_.size(); ++pass) {
+        const float *shift = pass == 0 ? nullptr : numbers[0];
+        sweep_.run(*passes_[pass].kernel, task, 0, source, shift, totals.data());
+        finish(pass, task, totals.data(), numbers);
+    }
+}
+
+void Statistics::run_slices(std::size_t pass, const float *source, float *const *numbers,
+                            double *scratch, int threads) const {
+    const auto &kernel = *passes_[pass].kernel;
+    const std::int64_t slices = sweep_.slices(), tasks = sweep_.tasks();
+    const auto found = [&](std::int64_t slice, std::int64_t place) -> double & {
+        return scratch[static_cast<std::size_t>(slice) * places_ + static_cast<std::size_t>(place)];
+    };
+    in_parallel(threads, [&](int part, int parts) {
+        std::array<double, kReductionLanes> totals;
+        const std::int64_t units = tasks * slices;
+        for (auto unit = units * part / parts; unit < units * (part + 1) / parts; ++unit) {
+            const Sweep::Task task = sweep_.task(unit / slices);
+            const float *shift = pass == 0 ? nullptr : numbers[0];
+            sweep_.run(kernel, task, unit % slices, source, shift, totals.data());
+            for (std::int64_t i = 0; i < task.count; ++i) {
+                found(unit % slices, task.place + i * task.step) =
+                    totals[static_cast<std::size_t>(i)];
+            }
+        }
+    });
+    std::array<double, kReductionLanes> totals;
+    for (std::int64_t number = 0; number < tasks; ++number) {
+        const Sweep::Task task = sweep_.task(number);
+        for (std::int64_t i = 0; i < task.count; ++i) {
+            auto &whole = totals[static_cast<std::size_t>(i)];
+            whole = found(0, task.place + i * task.step);
+            for (std::int64_t slice = 1; slice < slices; ++slice) {
+                whole = kernel.combine(whole, found(slice, task.place + i * task.step));
+            }
+        }
+        finish(pass, task, totals.data(), numbers);
+    }
+}
+
+void Statistics::run(const float *source, float *const *numbers, double *scratch,
+                     int threads) const {
+    if (sweep_.slices() > 1) {
+        for (std::size_t pass = 0; pass < passes_.size(); ++pass) {
+            run_slices(pass, source, numbers, scratch, threads);
+        }
+        return;
+    }
+    in_parallel(threads, [&](int part, int parts) {
+        const std::int64_t tasks = sweep_.tasks();
+        for (auto task = tasks * part / parts; task < tasks * (part + 1) / parts; ++task) {
+            run_task(task, source, numbers);
+        }
+    });
+}
+
+Reduction::Reduction(const std::string &algorithm, const MemoryDesc &source,
+                     const MemoryDesc &result, int threads, const std::string &isa)
+    : source_(source),
+      result_(result),
+      isa_(known_isa(isa)),
+      statistics_(algorithm, source, result, 0, isa_),
+      threads_(threads),
+      args_{DNNL_ARG_SRC, DNNL_ARG_DST} {
+    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
+    if (Walk::valid_lanes(result) > 0) {
+        padding_ = std::make_shared<const Walk>(result, std::vector<MemoryDesc>{result});
+    }
+}
+
+std::size_t Reduction::scratchpad_nbytes() const {
+    const std::size_t firsts = statistics_.count() > 1 ? statistics_.places() : 0;
+    return rounded_nbytes(firsts) + statistics_.scratch_nbytes();
+}
+
+MemoryDesc Reduction::arg_desc(int arg) const {
+    if (arg == DNNL_ARG_SRC) return source_;
+    if (arg == DNNL_ARG_DST) return result_;
+    require(arg == DNNL_ARG_SCRATCHPAD, "reduction: there is no argument " + std::to_string(arg));
+    return scratch_desc(scratchpad_nbytes());
+}
+
+void Reduction::execute(const std::vector<void *> &data, void *scratchpad) const {
+    auto *result = static_cast<float *>(data[1]);
+    auto *scratch = static_cast<std::byte *>(scratchpad);
+    std::array<float *, 2> numbers{result, result};
+    if (statistics_.count() > 1) {
+        numbers[0] = reinterpret_cast<float *>(scratch);
+        scratch += rounded_nbytes(statistics_.places());
+    }
+    statistics_.run(static_cast<const float *>(data[0]), numbers.data(),
+                    reinterpret_cast<double *>(scratch), threads_);
+    if (padding_ != nullptr) padding_->clear_padding(0, padding_->size(), result);
+}
+
+Normalization::Normalization(const std::string &algorithm, const MemoryDesc &source,
+                             const MemoryDesc &statistics, const Affine &affine, double epsilon,
+                             int threads, const std::string &isa)
+    : descs_{source},
+      isa_(known_isa(isa)),
+      statistics_(algorithm, source, statistics, epsilon, isa_),
+      expression_(find_steps(algorithm, !affine.scale.empty(), !affine.shift.empty()), {}, source,
+                  operands_of(source, statistics, affine), isa_),
+      threads_(threads),
+      args_{DNNL_ARG_SRC} {
+    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
+    require(statistics_.count() == 2, "normalization: there is no algorithm " + algorithm);
+    for (const auto &[arg, desc] :
+         {std::pair(DNNL_ARG_SCALE, affine.scale), std::pair(DNNL_ARG_SHIFT, affine.shift)}) {
+        check_pointwise(desc);
+        if (desc.empty()) continue;
+        require(algorithm == "norm", "normalization: there is no scale or shift of " + algorithm);
+        descs_.push_back(desc.front());
+        args_.push_back(arg);
+    }
+    descs_.push_back(source);
+    args_.push_back(DNNL_ARG_DST);
+}
+
+std::size_t Normalization::scratchpad_nbytes() const {
+    return 2 * rounded_nbytes(statistics_.places()) + statistics_.scratch_nbytes();
+}
+
+MemoryDesc Normalization::arg_desc(int arg) const {
+    if (arg == DNNL_ARG_SCRATCHPAD) return scratch_desc(scratchpad_nbytes());
+    const auto found = std::find(args_.begin(), args_.end(), arg);
+    require(found != args_.end(), "normalization: there is no argument " + std::to_string(arg));
+    return descs_[static_cast<std::size_t>(found - args_.begin())];
+}
+
+void Normalization::execute(const std::vector<void *> &data, void *scratchpad) const {
+    auto *scratch = static_cast<std::byte *>(scratchpad);
+    const std::size_t nbytes = rounded_nbytes(statistics_.places());
+    const std::array<float *, 2> numbers{reinterpret_cast<float *>(scratch),
+                                         reinterpret_cast<float *>(scratch + nbytes)};
+    std::array<const float *, 5> sources{static_cast<const float *>(data[0]), numbers[0],
+                                         numbers[1]};
+    for (std::size_t at = 1; at + 1 < data.size(); ++at) {
+        sources[2 + at] = static_cast<const float *>(data[at]);
+    }
+    statistics_.run(sources[0], numbers.data(), reinterpret_cast<double *>(scratch + 2 * nbytes),
+                    threads_);
+    auto *result = static_cast<float *>(data.back());
+    in_parallel(threads_,
+                [&](int part, int parts) { expression_.run(sources.data(), result, part, parts); });
+}
+
+}  // namespace stridewise

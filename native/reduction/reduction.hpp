@@ -1,0 +1,101 @@
+// Reductions, softmax and normalizations over any axes, in any format.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "executor/kernel.hpp"
+#include "pointwise/pointwise.hpp"
+#include "reduction/sweep.hpp"
+
+namespace stridewise {
+
+// Up to two numbers for each result, computed one after the other: the second one knows the first.
+class Statistics {
+  public:
+    // One number: a reduction by a kernel, then a function of the total in double precision.
+    struct Pass {
+        const ReductionKernel *kernel;
+        double (*finish)(double total, double first, double per_term, double epsilon);
+    };
+
+    // Throws std::invalid_argument for an unknown algorithm, and what Sweep does.
+    Statistics(const std::string &algorithm, const MemoryDesc &source, const MemoryDesc &result,
+               double epsilon, const std::string &isa);
+
+    std::size_t count() const { return passes_.size(); }  // of numbers
+    std::size_t places() const { return places_; }        // floats of each number's memory
+    std::size_t scratch_nbytes() const;
+    // `numbers` has places() floats for each of count() numbers.
+    void run(const float *source, float *const *numbers, double *scratch, int threads) const;
+
+  private:
+    void run_task(std::int64_t number, const float *source, float *const *numbers) const;
+    void run_slices(std::size_t pass, const float *source, float *const *numbers, double *scratch,
+                    int threads) const;
+    void finish(std::size_t pass, const Sweep::Task &task, const double *totals,
+                float *const *numbers) const;
+
+    Sweep sweep_;
+    std::vector<Pass> passes_;
+    std::size_t places_;
+    double epsilon_;
+};
+
+class Reduction : public Kernel {
+  public:
+    // `algorithm` is one of max, min, sum, mean, mul, l1, l2, sum_square, log_sum and log_sum_exp;
+    // the result has the source's extents, but 1 along the axes that go. `isa` is one of
+    // pointwise_isas(), "" for the best. Throws std::invalid_argument otherwise.
+    Reduction(const std::string &algorithm, const MemoryDesc &source, const MemoryDesc &result,
+              int threads, const std::string &isa);
+
+    std::string impl() const override { return "reduction:" + isa_; }
+    int threads() const override { return threads_; }
+    std::size_t scratchpad_nbytes() const override;
+    const std::vector<int> &args() const override { return args_; }
+    MemoryDesc arg_desc(int arg) const override;
+    void execute(const std::vector<void *> &data, void *scratchpad) const override;
+
+  private:
+    MemoryDesc source_, result_;
+    std::string isa_;
+    Statistics statistics_;
+    std::shared_ptr<const Walk> padding_;  // of a result in blocks
+    int threads_;
+    std::vector<int> args_;
+};
+
+class Normalization : public Kernel {
+  public:
+    // What is applied after a normalization: absent, or with extents of the source or 1.
+    struct Affine {
+        std::vector<MemoryDesc> scale, shift;
+    };
+
+    // `algorithm` is one of softmax, log_softmax and norm: (x - mean) / sqrt(variance + epsilon),
+    // which alone may have a scale and a shift. `statistics` has the source's extents, but 1 along
+    // the axes that are normalized.
+    Normalization(const std::string &algorithm, const MemoryDesc &source,
+                  const MemoryDesc &statistics, const Affine &affine, double epsilon, int threads,
+                  const std::string &isa);
+
+    std::string impl() const override { return "normalization:" + isa_; }
+    int threads() const override { return threads_; }
+    std::size_t scratchpad_nbytes() const override;
+    const std::vector<int> &args() const override { return args_; }
+    MemoryDesc arg_desc(int arg) const override;
+    void execute(const std::vector<void *> &data, void *scratchpad) const override;
+
+  private:
+    std::vector<MemoryDesc> descs_;  // by argument: the source, scale, shift, the destination
+    std::string isa_;
+    Statistics statistics_;
+    Expression expression_;
+    int threads_;
+    std::vector<int> args_;
+};
+
+}  // namespace stridewise

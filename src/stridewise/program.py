@@ -24,6 +24,7 @@ __all__ = [
     "PackedConstant",
     "Program",
     "Ref",
+    "Space",
     "Step",
     "Written",
     "caller_label",
@@ -33,7 +34,12 @@ __all__ = [
     "output_labels",
     "piece_label",
     "reorder_label",
+    "update_label",
 ]
+
+
+Space = Literal["arena", "constant", "input", "output", "parameter", "state"]
+"""What a place in memory is relative to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +47,13 @@ class Ref:
     """A place in memory.
 
     Attributes:
-        space: the arena of one run, the packed constants, or the caller's arrays.
-        index: which constant, input or output; 0 for the arena.
+        space: the arena of one run, the packed constants, the arrays of a call, or the memory of
+            parameters and states, which belongs to the program.
+        index: which constant, input, output, form of a parameter, or state; 0 for the arena.
         offset: bytes from its start.
     """
 
-    space: Literal["arena", "constant", "input", "output"]
+    space: Space
     index: int
     offset: int
 
@@ -84,6 +91,7 @@ class KernelStep:
         scratch: offset of the scratchpad in the arena.
         cost_ns: predicted time.
         written: tensors that are complete afterwards.
+        in_place: roles of results, each with the role of the operand whose bytes it overwrites.
     """
 
     node: str
@@ -93,6 +101,7 @@ class KernelStep:
     scratch: int
     cost_ns: float
     written: tuple[Written, ...] = ()
+    in_place: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         args = " ".join(f"{binding.role}={binding.ref}" for binding in self.bindings)
@@ -132,10 +141,10 @@ Step = KernelStep | CopyStep | FillStep
 
 @dataclass(frozen=True, slots=True)
 class PackedConstant:
-    """A constant in the memory format that a kernel wants.
+    """A constant or parameter in the memory format that a kernel wants.
 
     Attributes:
-        value: the constant of the graph; "" for one that has ``fill`` everywhere.
+        value: the constant or parameter of the graph; "" for one that has ``fill`` everywhere.
         fill: the element of made-up constants.
         reshape: shape to give the array first, None for its own.
         permute: permutation after that, None for none.
@@ -210,6 +219,9 @@ class Program:
         constants: what is packed once, before the first run.
         blocks: what lies where in the arena, and when.
         split: the steps are those of a part of the caller's arrays, and run once for each.
+        parameters: forms of parameters, packed before the first run and whenever a parameter is
+            replaced; one that steps write has its own row-major bytes.
+        states: names of the states, each in its own row-major bytes.
     """
 
     inputs: tuple[str, ...]
@@ -220,6 +232,8 @@ class Program:
     constants: tuple[PackedConstant, ...]
     blocks: tuple[ArenaBlock, ...] = ()
     split: Split = WHOLE
+    parameters: tuple[PackedConstant, ...] = ()
+    states: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"arena {self.arena_nbytes} bytes, {len(self.constants)} constants"]
@@ -251,6 +265,11 @@ def caller_label(value: str) -> str:
 def constant_label(value: str) -> str:
     """Return the name of the copy of a constant into the array of the caller."""
     return f"{value} (constant)"
+
+
+def update_label(value: str) -> str:
+    """Return the name of the copy of a value into the parameter or state that takes it."""
+    return f"{value} (update)"
 
 
 def copy_labels(node: Node) -> tuple[str, ...]:

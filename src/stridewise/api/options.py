@@ -61,6 +61,7 @@ class GraphOptions(TypedDict, total=False):
     memory_limit: int | None
     accuracy: Accuracy
     weight_memory_limit: int | None
+    keep_parameters: bool
     plan: PlanSource | None
 
 

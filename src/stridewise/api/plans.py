@@ -70,6 +70,8 @@ def plan(
         weight_memory_limit: bytes that the weights which Winograd kernels transform may take, each
             node counted for itself; ``Plan.winograd_weights`` says what they do take.
         fallback: whether ONNX Runtime may compute what Stridewise has no operator for.
+        keep_parameters: whether the parameters of a graph stay mutable (``model.parameters``); by
+            default they become constants.
         plan: a plan file, or a plan of the same graph, whose decisions and costs are used again;
             nothing is decided or timed then, and ``tune`` and the formats mean nothing.
 
@@ -162,6 +164,7 @@ def compile(  # noqa: A001
         accuracy: see above.
         weight_memory_limit: see above.
         fallback: see above.
+        keep_parameters: see above.
         plan: see above.
         ready_limit: bytes that ready models may take beside the cost cache, where a model that was
             tuned for one shape is found again by the next process; by default 4 GiB, and 0 to

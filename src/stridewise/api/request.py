@@ -108,6 +108,7 @@ class Request:
     ready_limit: int | None = None
     verify: bool = True
     keep_originals: bool = False
+    keep_parameters: bool = False
 
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():
@@ -124,6 +125,9 @@ class Request:
             expected = "a number of bytes, 0 or more"
             raise InputError(describe("ready_limit", expected=expected, found=repr(ready)))
 
+        if self.keep_parameters and not isinstance(self.source, Graph):
+            found = "a model file, whose weights are constants"
+            raise InputError(describe("keep_parameters", expected="a graph", found=found))
         if self.streams != 1:
             stream_threads(self.threads, self.streams)
 
@@ -149,7 +153,7 @@ class Request:
             memory_limit=self.memory_limit,
             fallback=self.fallback,
         )
-        found = simplify(graph, passes_for(ABILITY))
+        found = simplify(graph, passes_for(ABILITY, keep_parameters=self.keep_parameters))
         constants = {name: item.shared() for name, item in found.graph.constants.items()}
         owning = dataclasses.replace(found.graph, constants=MappingProxyType(constants))
         return dataclasses.replace(found, graph=owning)
@@ -274,7 +278,9 @@ class Work:
         """
         if self.cache is None:
             return self.untuned(weights)
-        return compile_tuned(self.plans, self.oracle, self.cache, weights)
+        model = compile_tuned(self.plans, self.oracle, self.cache, weights)
+        model.states.reset()  # tuning has run it
+        return model
 
     def untuned(self, weights: WeightStore | None = None) -> CompiledModel:
         """Return the model of the cheapest plan by the costs of isolated kernels.

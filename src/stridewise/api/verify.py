@@ -149,6 +149,16 @@ def _program(
         raise InputError(
             describe("verify", expected="a target whose kernels run here", found=found)
         )
+    changing = (*model.parameters, *model.states)
+    if changing:
+        raise InputError(
+            describe(
+                f"model {model.face.graph.name!r}",
+                expected="values that do not change, as verification runs the model",
+                found=f"parameters and states {', '.join(changing)}",
+                fix="verify the graph without its updates, compiled without keep_parameters",
+            )
+        )
     unknown = [name for name in inputs or () if name not in model.face.graph.inputs]
     if unknown:
         raise InputError(

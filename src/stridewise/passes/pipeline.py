@@ -18,6 +18,7 @@ from stridewise.passes.ability import Ability
 from stridewise.passes.fold_constants import fold_constants
 from stridewise.passes.fold_pad import fold_pad
 from stridewise.passes.fold_scale import fold_scale
+from stridewise.passes.freeze_parameters import freeze_parameters
 from stridewise.passes.fuse_post_ops import fuse_post_ops
 from stridewise.passes.recognize_activations import recognize_activations
 from stridewise.passes.recognize_norms import recognize_norms
@@ -27,15 +28,22 @@ from stridewise.passes.remove_no_ops import remove_no_ops
 from stridewise.passes.sink_transposes import sink_transposes
 from stridewise.passes.skip_integers import skip_integers
 from stridewise.passes.split_resize import split_resize
+from stridewise.passes.store_parameters import store_parameters
 
 __all__ = ["Pass", "Simplified", "passes_for", "simplify"]
 
 Pass = Callable[[Graph], tuple[Graph, tuple[Refusal, ...]]]
 
 
-def passes_for(ability: Ability) -> tuple[tuple[str, Pass], ...]:
-    """Return the passes for a target with these kernels, by name, in order."""
+def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[tuple[str, Pass], ...]:
+    """Return the passes by name, in order.
+
+    Args:
+        ability: what the kernels of the target can do.
+        keep_parameters: whether parameters stay as they are; else they become constants.
+    """
     return (
+        ("freeze_parameters", partial(freeze_parameters, keep_parameters=keep_parameters)),
         ("fold_constants", fold_constants),
         ("remove_no_ops", remove_no_ops),
         ("skip_integers", skip_integers),
@@ -48,6 +56,7 @@ def passes_for(ability: Ability) -> tuple[tuple[str, Pass], ...]:
         ("fold_pad", fold_pad),
         ("fuse_post_ops", partial(fuse_post_ops, ability=ability)),
         ("remove_dead", remove_dead),
+        *((("store_parameters", store_parameters),) if keep_parameters else ()),
     )
 
 

@@ -25,6 +25,7 @@ from stridewise.runtime.binding.weights import Weights, WeightStore
 from stridewise.runtime.execution.arrays import empty
 from stridewise.runtime.execution.inputs import as_array, in_order
 from stridewise.runtime.execution.model import Model
+from stridewise.runtime.execution.mutable_values import MutableValues
 from stridewise.runtime.execution.onnx_runtime import TailRun
 from stridewise.runtime.execution.streams import Streams
 from stridewise.runtime.lowering.lower import lower
@@ -69,7 +70,7 @@ def _shaped(graph: Graph, shaped: Callable[[tuple[int, ...]], tuple[int, ...]]) 
     for name in (*graph.inputs, *graph.outputs):
         value = graph.values[name]
         values[name] = replace(value, type=replace(value.type, shape=shaped(value.shape)))
-    return Graph(graph.name, graph.inputs, graph.outputs, (), values, {})
+    return Graph(graph.name, graph.inputs, graph.outputs, (), values, {}, None, {}, {}, {})
 
 
 def _formats(plan: Plan) -> dict[str, str]:
@@ -120,7 +121,7 @@ class CompiledModel(Model):
         Raises:
             ExecutionError: the library refuses a kernel that the plan counts on.
         """
-        face, threads = Face.of(plan), plan.machine.threads
+        face, threads, graph = Face.of(plan), plan.machine.threads, plan.graph
         kernels = Kernels(threads)
         kernels.make(kernels_of(plan))
         program = lower(plan, kernels)
@@ -130,6 +131,8 @@ class CompiledModel(Model):
         self._tail = TailRun.of(plan)
         self._kernels, self._constants = kernels, plan.graph.constants
         self._assemble(face, program, native, lambda: plan)
+        self._parameters = MutableValues("parameter", graph.values, graph.parameters, native)
+        self._states = MutableValues("state", graph.values, graph.states, native)
 
     @classmethod
     def ready(
@@ -164,6 +167,8 @@ class CompiledModel(Model):
         self._face, self.program, self._native = face, program, native
         self._get_plan = plan
         self._run = native.program.run
+        self._parameters = MutableValues("parameter", {}, {}, native)
+        self._states = MutableValues("state", {}, {}, native)
         self.use_streams(Streams())
         graph, values = face.graph, face.graph.values
         self._inputs = [values[name] for name in graph.inputs]
@@ -239,6 +244,16 @@ class CompiledModel(Model):
         """
         for constant in self._constants.values():
             constant.drop()
+
+    @property
+    def parameters(self) -> MutableValues:
+        """The parameters by name; none unless the model was compiled with ``keep_parameters``."""
+        return self._parameters
+
+    @property
+    def states(self) -> MutableValues:
+        """The states by name: what runs change and later runs read."""
+        return self._states
 
     @property
     def weights(self) -> Weights:
@@ -378,7 +393,7 @@ class CompiledModel(Model):
         def after(index: int, arena: NDArray[np.uint8], results: Sequence[Array]) -> None:
             for written in self.program.steps[index].written:
                 ref = written.ref
-                if ref.space == "input":
+                if ref.space not in ("arena", "output"):
                     continue
                 source = (
                     arena if ref.space == "arena" else results[ref.index].reshape(-1).view(np.uint8)

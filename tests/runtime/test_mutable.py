@@ -243,6 +243,21 @@ def test_simulated_targets_keep_no_state():
         sw.compile(b.build([]), target="ascend")
 
 
+def test_a_graph_with_gradients_keeps_its_updates():
+    b = sw.GraphBuilder("average")
+    x, w = b.input("x", (3,)), b.parameter(np.ones(3, F32), "w")
+    mean = b.state(np.zeros(3, F32), "mean")
+    y = b.mul(x, w)
+    b.update(mean, b.add(mean, y))
+    b.op("reduce_sum", [y], {"axes": (0,), "keepdims": 0}, output="loss")
+    backward = sw.grad(b.build(["loss"]), "loss", ["w"])
+    assert backward.updates == {"mean": "add"}
+    model = compiled(backward, keep_parameters=True)
+    given_x = F32([1, 2, 3])
+    np.testing.assert_array_equal(model(given_x)[1], given_x)
+    np.testing.assert_array_equal(model.states["mean"], given_x)
+
+
 # --- the core -------------------------------------------------------------------------------------
 
 ARENA, CONSTANTS, INPUTS, OUTPUTS, PARAMETERS, STATES = range(6)

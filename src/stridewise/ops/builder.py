@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Self
 
 from stridewise.dtypes import DType, dtype_of
 from stridewise.errors import FormatError, GraphError, describe
@@ -49,6 +50,22 @@ class NodeBuilder:
         self._parameters: dict[str, Constant] = {}
         self._states: dict[str, Constant] = {}
         self._updates: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, graph: Graph) -> Self:
+        """Return a builder that has a graph's values and nodes already.
+
+        Args:
+            graph: without a tail; its outputs are not kept, :meth:`build` names others.
+        """
+        found = cls(graph.name)
+        found._inputs = list(graph.inputs)
+        found._nodes = {node.name: node for node in graph.nodes}
+        found._values = dict(graph.values)
+        found._constants = dict(graph.constants)
+        found._parameters, found._states = dict(graph.parameters), dict(graph.states)
+        found._updates = dict(graph.updates)
+        return found
 
     def _define(self, name: str, tensor_type: TensorType) -> str:
         if not name or name in self._values:

@@ -279,7 +279,9 @@ class Work:
         if self.cache is None:
             return self.untuned(weights)
         model = compile_tuned(self.plans, self.oracle, self.cache, weights)
-        model.states.reset()  # tuning has run it
+        # Tuning has run it.
+        model.states.reset()
+        model.parameters.reset()
         return model
 
     def untuned(self, weights: WeightStore | None = None) -> CompiledModel:

@@ -56,8 +56,10 @@ class Face:
     def of(cls, plan: Plan) -> Face:
         """Return what a caller sees of a plan."""
         outside = _shaped(plan.graph, plan.split.whole)
-        formats = dict(plan.input_formats), dict(plan.output_formats)
-        return cls(outside, *formats, plan.machine.threads * plan.split.lanes)
+        # Plans have formats of parameters and states, too.
+        inputs = {name: plan.input_formats[name] for name in plan.graph.inputs}
+        outputs = {name: plan.output_formats[name] for name in plan.graph.outputs}
+        return cls(outside, inputs, outputs, plan.machine.threads * plan.split.lanes)
 
     def part(self, split: Split) -> Graph:
         """Return inputs and outputs as the program of one part has them."""

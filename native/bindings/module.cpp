@@ -438,13 +438,40 @@ void bind_primitives(nb::module_ &m) {
 
 void init_program(Program *self, std::int64_t arena_nbytes, const nb::sequence &constants,
                   const Dims &input_nbytes, const Dims &output_nbytes, int threads,
-                  std::int64_t parts, int lanes) {
+                  std::int64_t parts, int lanes, const Dims &parameter_nbytes,
+                  const Dims &state_nbytes) {
     std::vector<Constant> held;
     for (const nb::handle constant : constants) held.push_back(as_constant(constant, held.size()));
-    new (self)
-        Program(as_size(arena_nbytes, "arena_nbytes"), std::move(held),
-                as_sizes(input_nbytes, "input_nbytes"), as_sizes(output_nbytes, "output_nbytes"),
-                threads, as_size(parts, "parts"), lanes);
+    new (self) Program(as_size(arena_nbytes, "arena_nbytes"), std::move(held),
+                       as_sizes(input_nbytes, "input_nbytes"),
+                       as_sizes(output_nbytes, "output_nbytes"), threads, as_size(parts, "parts"),
+                       lanes, as_sizes(parameter_nbytes, "parameter_nbytes"),
+                       as_sizes(state_nbytes, "state_nbytes"));
+}
+
+std::vector<InPlace> parse_in_place(const std::vector<std::pair<int, int>> &pairs) {
+    std::vector<InPlace> found;
+    for (const auto &[written, read] : pairs) found.push_back({written, read});
+    return found;
+}
+
+void read_program(Program &program, const nb::tuple &ref, nb::handle array) {
+    const ArrayBytes bytes(array, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE, "array");
+    const Ref place = parse_ref(ref, 0, "ref");
+    const nb::gil_scoped_release released;
+    program.read(place, bytes.view().data, bytes.view().nbytes);
+}
+
+void write_program(Program &program, const std::vector<std::pair<nb::tuple, nb::object>> &values) {
+    std::vector<ArrayBytes> arrays;
+    std::vector<Written> all;
+    for (const auto &[ref, array] : values) {
+        arrays.emplace_back(array, PyBUF_C_CONTIGUOUS, "array");
+        const View view = arrays.back().view();
+        all.push_back({parse_ref(ref, 0, "ref"), view.data, view.nbytes});
+    }
+    const nb::gil_scoped_release released;
+    program.write(all);
 }
 
 void run_program(Program &program, nb::handle inputs, nb::handle outputs) {
@@ -525,23 +552,26 @@ void bind_program(nb::module_ &m) {
         .def_prop_ro("width", &Gate::width);
     nb::class_<Program>(m, "Program")
         .def("__init__", &init_program, "arena_nbytes"_a, "constants"_a, "input_nbytes"_a,
-             "output_nbytes"_a, "threads"_a, "parts"_a = 1, "lanes"_a = 1)
+             "output_nbytes"_a, "threads"_a, "parts"_a = 1, "lanes"_a = 1,
+             "parameter_nbytes"_a = Dims(), "state_nbytes"_a = Dims())
         .def(
             "add_primitive",
-            [](Program &program, const Primitive &primitive, const Entries &entries) {
+            [](Program &program, const Primitive &primitive, const Entries &entries,
+               const std::vector<std::pair<int, int>> &in_place) {
                 std::vector<Arg> args;
                 for (const auto &entry : entries) args.push_back(parse_arg(entry));
-                program.add_primitive(primitive, std::move(args));
+                program.add_primitive(primitive, std::move(args), parse_in_place(in_place));
             },
-            "primitive"_a, "args"_a)
+            "primitive"_a, "args"_a, "in_place"_a = std::vector<std::pair<int, int>>())
         .def(
             "add_primitive",
-            [](Program &program, std::shared_ptr<Kernel> kernel, const Entries &entries) {
+            [](Program &program, std::shared_ptr<Kernel> kernel, const Entries &entries,
+               const std::vector<std::pair<int, int>> &in_place) {
                 std::vector<Arg> args;
                 for (const auto &entry : entries) args.push_back(parse_arg(entry));
-                program.add_kernel(std::move(kernel), std::move(args));
+                program.add_kernel(std::move(kernel), std::move(args), parse_in_place(in_place));
             },
-            "primitive"_a, "args"_a)
+            "primitive"_a, "args"_a, "in_place"_a = std::vector<std::pair<int, int>>())
         .def(
             "add_copy",
             [](Program &program, const nb::tuple &dst, const nb::tuple &src, std::int64_t nbytes) {
@@ -564,6 +594,8 @@ void bind_program(nb::module_ &m) {
             },
             "function"_a, "args"_a)
         .def("freeze", &Program::freeze)
+        .def("read", &read_program, "ref"_a, "array"_a)
+        .def("write", &write_program, "values"_a)
         .def("run", &run_program, "inputs"_a, "outputs"_a)
         .def("profile", &profile_program, "inputs"_a, "outputs"_a, "runs"_a)
         .def("trace", &trace_program, "inputs"_a, "outputs"_a, "callback"_a)

@@ -11,8 +11,11 @@
 namespace stridewise {
 
 Context::Context(std::size_t arena_nbytes, const std::vector<Constant> &constants,
-                 const std::vector<Step> &steps)
-    : arena_(std::make_shared<Buffer>(arena_nbytes)), constants_(constants), stream_(cpu_engine()) {
+                 const Mutables &mutables, const std::vector<Step> &steps)
+    : arena_(std::make_shared<Buffer>(arena_nbytes)),
+      constants_(constants),
+      mutables_(mutables),
+      stream_(cpu_engine()) {
     steps_.reserve(steps.size());
     for (const auto &step : steps) steps_.push_back(bind_step(step));
 }
@@ -48,7 +51,7 @@ BoundStep Context::bind_step(const Step &step) {
     const auto &primitive = std::get<PrimitiveStep>(step);
     BoundPrimitive bound{primitive.primitive.get(), {}, std::nullopt};
     for (const auto &arg : primitive.args) {
-        const bool owned = arg.ref.space == Space::arena || arg.ref.space == Space::constants;
+        const bool owned = arg.ref.space != Space::inputs && arg.ref.space != Space::outputs;
         void *data = owned ? resolve(arg.ref) : DNNL_MEMORY_NONE;
         memories_.emplace_back(arg.desc.get(), cpu_engine(), data);
         const dnnl_memory_t memory = memories_.back().get();
@@ -74,6 +77,10 @@ std::byte *Context::resolve(const Ref &ref) const {
             return static_cast<std::byte *>((*inputs_)[ref.index].data) + ref.offset;
         case Space::outputs:
             return static_cast<std::byte *>((*outputs_)[ref.index].data) + ref.offset;
+        case Space::parameters:
+            return mutables_.parameters[ref.index]->data() + ref.offset;
+        case Space::states:
+            return mutables_.states[ref.index]->data() + ref.offset;
     }
     throw std::logic_error("a reference to an unknown space");
 }
@@ -133,6 +140,12 @@ HostView Context::host_view(const HostArg &arg) const {
             break;
         case Space::outputs:
             view.exporter = (*outputs_)[arg.ref.index].exporter;
+            break;
+        case Space::parameters:
+            view.owner = mutables_.parameters[arg.ref.index];
+            break;
+        case Space::states:
+            view.owner = mutables_.states[arg.ref.index];
             break;
     }
     return view;

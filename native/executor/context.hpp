@@ -49,7 +49,7 @@ using BoundStep = std::variant<BoundPrimitive, BoundKernel, BoundCopy, BoundFill
 class Context {
   public:
     Context(std::size_t arena_nbytes, const std::vector<Constant> &constants,
-            const std::vector<Step> &steps);
+            const Mutables &mutables, const std::vector<Step> &steps);
 
     // Points every memory that lives in the caller's arrays at the arrays of this run.
     void bind(const Program::Views &inputs, const Program::Views &outputs);
@@ -80,6 +80,7 @@ class Context {
     // Shared, because an array handed to a trace may outlive the program.
     std::shared_ptr<Buffer> arena_;
     const std::vector<Constant> &constants_;
+    const Mutables &mutables_;
     const Program::Views *inputs_ = nullptr;
     const Program::Views *outputs_ = nullptr;
     dnnl::stream stream_;

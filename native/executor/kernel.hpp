@@ -19,6 +19,8 @@ class Kernel {
     virtual std::size_t scratchpad_nbytes() const = 0;
     // The arguments of an execution, by the library's numbers, without the scratchpad.
     virtual const std::vector<int> &args() const = 0;
+    // Those of args() that an execution writes.
+    virtual std::vector<int> written() const { return {DNNL_ARG_DST}; }
     virtual MemoryDesc arg_desc(int arg) const = 0;
     // `data` holds one address for each of args(), in their order.
     virtual void execute(const std::vector<void *> &data, void *scratchpad) const = 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -26,10 +27,14 @@ const char *name(Space space) {
             return "inputs";
         case Space::outputs:
             return "outputs";
+        case Space::parameters:
+            return "parameters";
+        case Space::states:
+            return "states";
     }
     throw std::invalid_argument(
-        "space: expected 0 (arena), 1 (constants), 2 (inputs) or 3 "
-        "(outputs), got " +
+        "space: expected 0 (arena), 1 (constants), 2 (inputs), 3 (outputs), 4 (parameters) or 5 "
+        "(states), got " +
         std::to_string(static_cast<int>(space)));
 }
 
@@ -42,8 +47,31 @@ bool same_place(const Ref &a, const Ref &b) {
     return a.space == b.space && (a.space == Space::arena || a.index == b.index);
 }
 
-bool is_written(int arg) {
-    return arg == DNNL_ARG_DST || arg == DNNL_ARG_SCRATCHPAD;
+bool is_mutable(Space space) {
+    return space == Space::parameters || space == Space::states;
+}
+
+bool overlap(const Ref &a, std::size_t a_nbytes, const Ref &b, std::size_t b_nbytes) {
+    return a_nbytes > 0 && b_nbytes > 0 && same_place(a, b) && a.offset < b.offset + b_nbytes &&
+           b.offset < a.offset + a_nbytes;
+}
+
+bool overlap(const Arg &a, const Arg &b) {
+    if (!overlap(a.ref, a.desc.extent(), b.ref, b.desc.extent())) return false;
+    const auto first = [](const Arg &arg) {
+        return static_cast<std::int64_t>(arg.ref.offset + arg.desc.offset());
+    };
+    return bytes_meet(a.desc.loops(), b.desc.loops(), first(b) - first(a));
+}
+
+bool contains(const std::vector<int> &items, int item) {
+    return std::find(items.begin(), items.end(), item) != items.end();
+}
+
+std::vector<std::shared_ptr<Buffer>> buffers(const std::vector<std::size_t> &sizes) {
+    std::vector<std::shared_ptr<Buffer>> found;
+    for (const std::size_t size : sizes) found.push_back(std::make_shared<Buffer>(size));
+    return found;
 }
 
 void check_views(const Program::Views &views, const std::vector<std::size_t> &nbytes,
@@ -100,8 +128,8 @@ class Program::Lease {
             }
         }
         if (context_) return;
-        context_ =
-            std::make_unique<Context>(program_.arena_nbytes_, program_.constants_, program_.steps_);
+        context_ = std::make_unique<Context>(program_.arena_nbytes_, program_.constants_,
+                                             program_.mutables_, program_.steps_);
         const std::lock_guard lock(pools());
         // Room for every context, so that giving one back can never fail.
         program_.idle_.reserve(program_.context_count_ + 1);
@@ -121,6 +149,30 @@ class Program::Lease {
     std::unique_ptr<Context> context_;
 };
 
+// Sole access to parameters and states, for a run or for a copy; none is needed where there are
+// none.
+class Program::Exclusive {
+  public:
+    explicit Exclusive(Program &program) : program_(program) {
+        if (program.mutables_.parameters.empty() && program.mutables_.states.empty()) return;
+        const auto self = std::this_thread::get_id();
+        if (program.runner_ == self) {
+            throw std::logic_error("the program has parameters or states and runs on this thread");
+        }
+        lock_ = std::unique_lock(program.exclusive_);
+        program.runner_ = self;
+    }
+    ~Exclusive() {
+        if (lock_) program_.runner_ = std::thread::id();
+    }
+    Exclusive(const Exclusive &) = delete;
+    Exclusive &operator=(const Exclusive &) = delete;
+
+  private:
+    Program &program_;
+    std::unique_lock<std::mutex> lock_;
+};
+
 // What one part of a call sees of its arrays.
 struct Program::Part {
     Views inputs;
@@ -129,9 +181,12 @@ struct Program::Part {
 
 Program::Program(std::size_t arena_nbytes, std::vector<Constant> constants,
                  std::vector<std::size_t> input_nbytes, std::vector<std::size_t> output_nbytes,
-                 int threads, std::size_t parts, int lanes)
+                 int threads, std::size_t parts, int lanes,
+                 const std::vector<std::size_t> &parameter_nbytes,
+                 const std::vector<std::size_t> &state_nbytes)
     : arena_nbytes_(arena_nbytes),
       constants_(std::move(constants)),
+      mutables_{buffers(parameter_nbytes), buffers(state_nbytes)},
       input_nbytes_(std::move(input_nbytes)),
       output_nbytes_(std::move(output_nbytes)),
       threads_(threads),
@@ -168,6 +223,12 @@ std::size_t Program::space_nbytes(const Ref &ref) const {
             return at(input_nbytes_);
         case Space::outputs:
             return at(output_nbytes_);
+        case Space::parameters:
+        case Space::states: {
+            const auto &held = ref.space == Space::states ? mutables_.states : mutables_.parameters;
+            require(ref.index < held.size(), where() + ": there is no " + describe(ref));
+            return held[ref.index]->nbytes();
+        }
     }
     throw std::invalid_argument(where() + ": " + name(ref.space));
 }
@@ -178,16 +239,49 @@ void Program::check_ref(const Ref &ref, std::size_t nbytes, bool written) const 
             where() + ": " + std::to_string(nbytes) + " bytes at offset " +
                 std::to_string(ref.offset) + " do not fit into the " + std::to_string(size) +
                 " bytes of " + describe(ref));
-    require(!written || ref.space == Space::arena || ref.space == Space::outputs,
+    require(!written || (ref.space != Space::constants && ref.space != Space::inputs),
             where() + ": " + describe(ref) + " is read only");
+    require(!written || !is_mutable(ref.space) || parts_ == 1,
+            where() + ": " + describe(ref) + " is read only in a program of parts");
 }
 
 void Program::check_building() const {
     if (frozen_) throw std::logic_error("the program is frozen: no step can be added");
 }
 
+// The library and our kernels read arguments while they write others.
+void Program::check_overlaps(const std::vector<Arg> &args, const std::vector<int> &written,
+                             const std::vector<InPlace> &in_place, const std::string &what) const {
+    for (const auto &pair : in_place) {
+        const auto given = [&](int id) {
+            return std::any_of(args.begin(), args.end(),
+                               [&](const Arg &arg) { return arg.id == id; });
+        };
+        require(contains(written, pair.written) && given(pair.written) && given(pair.read) &&
+                    !contains(written, pair.read),
+                what + ": in place, expected a written and a read argument, got " +
+                    std::to_string(pair.written) + " and " + std::to_string(pair.read));
+    }
+    for (const auto &arg : args) {
+        if (!contains(written, arg.id)) continue;
+        for (const auto &other : args) {
+            if (&other == &arg || !overlap(arg, other)) continue;
+            const bool declared =
+                arg.ref.offset == other.ref.offset &&
+                std::any_of(in_place.begin(), in_place.end(), [&](const InPlace &pair) {
+                    return pair.written == arg.id && pair.read == other.id;
+                });
+            require(declared, what + ": argument " + std::to_string(arg.id) + " in " +
+                                  describe(arg.ref) + " overlaps argument " +
+                                  std::to_string(other.id) +
+                                  ", expected them apart or declared in place");
+        }
+    }
+}
+
 template <class Operation>
-void Program::check_args(const Operation &operation, const std::vector<Arg> &args) const {
+void Program::check_args(const Operation &operation, const std::vector<Arg> &args,
+                         const std::vector<InPlace> &in_place) const {
     const std::string what = where() + " (" + operation.impl() + ")";
     require(operation.threads() == threads_,
             what + ": expected a primitive made for threads=" + std::to_string(threads_) +
@@ -202,26 +296,31 @@ void Program::check_args(const Operation &operation, const std::vector<Arg> &arg
     }
     require(args.size() == expected.size(), what + ": expected " + std::to_string(expected.size()) +
                                                 " arguments, got " + std::to_string(args.size()));
+    std::vector<int> written = operation.written();
+    written.push_back(DNNL_ARG_SCRATCHPAD);
     for (const auto &arg : args) {
         // The library does not compare descriptors when it executes; a wrong one would have it
         // read or write out of bounds.
         const MemoryDesc wanted = operation.arg_desc(arg.id);
         require(arg.desc == wanted, what + ": argument " + std::to_string(arg.id) + " expected " +
                                         wanted.repr() + ", got " + arg.desc.repr());
-        check_ref(arg.ref, arg.desc.extent(), is_written(arg.id));
+        check_ref(arg.ref, arg.desc.extent(), contains(written, arg.id));
     }
+    check_overlaps(args, written, in_place, what);
 }
 
-void Program::add_primitive(const Primitive &primitive, std::vector<Arg> args) {
+void Program::add_primitive(const Primitive &primitive, std::vector<Arg> args,
+                            const std::vector<InPlace> &in_place) {
     check_building();
-    check_args(primitive, args);
+    check_args(primitive, args, in_place);
     steps_.emplace_back(PrimitiveStep{primitive, std::move(args)});
 }
 
-void Program::add_kernel(std::shared_ptr<Kernel> kernel, std::vector<Arg> args) {
+void Program::add_kernel(std::shared_ptr<Kernel> kernel, std::vector<Arg> args,
+                         const std::vector<InPlace> &in_place) {
     check_building();
     require(kernel != nullptr, where() + ": expected a kernel");
-    check_args(*kernel, args);
+    check_args(*kernel, args, in_place);
     steps_.emplace_back(KernelStep{std::move(kernel), std::move(args)});
 }
 
@@ -229,8 +328,7 @@ void Program::add_copy(const Ref &dst, const Ref &src, std::size_t nbytes) {
     check_building();
     check_ref(dst, nbytes, true);
     check_ref(src, nbytes, false);
-    const bool apart = dst.offset >= src.offset + nbytes || src.offset >= dst.offset + nbytes;
-    require(apart || !same_place(dst, src),
+    require(!overlap(dst, nbytes, src, nbytes),
             where() + ": a copy within " + describe(dst) + " overlaps itself");
     steps_.emplace_back(CopyStep{dst, src, nbytes});
 }
@@ -252,11 +350,9 @@ void Program::add_host(std::shared_ptr<const HostFunction> function, std::vector
     for (const auto &arg : args) check_ref(arg.ref, arg.nbytes, arg.written);
     for (const auto &arg : args) {
         const auto clashes = [&](const HostArg &other) {
-            return &other != &arg && other.nbytes > 0 && same_place(other.ref, arg.ref) &&
-                   other.ref.offset < arg.ref.offset + arg.nbytes &&
-                   arg.ref.offset < other.ref.offset + other.nbytes;
+            return &other != &arg && overlap(arg.ref, arg.nbytes, other.ref, other.nbytes);
         };
-        require(!arg.written || arg.nbytes == 0 || std::none_of(args.begin(), args.end(), clashes),
+        require(!arg.written || std::none_of(args.begin(), args.end(), clashes),
                 where() + ": a result in " + describe(arg.ref) + " overlaps another argument");
     }
     steps_.emplace_back(HostStep{std::move(function), std::move(args)});
@@ -314,6 +410,7 @@ template <class Watch>
 void Program::execute(const Views &inputs, const Views &outputs, const Watch &watch) {
     check_run(inputs, outputs, parts_);
     const Pass pass(gate());
+    const Exclusive exclusive(*this);
     // All memory that the threads need is there before they begin.
     std::deque<Lease> leases;
     for (int lane = 0; lane < lanes_; ++lane) leases.emplace_back(*this);
@@ -379,6 +476,7 @@ std::vector<std::vector<std::int64_t>> Program::profile(const Views &inputs, con
 
 void Program::trace(const Views &inputs, const Views &outputs, const AfterStep &after_step) {
     check_run(inputs, outputs, 1);
+    const Exclusive exclusive(*this);
     Lease lease(*this);
     Context &context = lease.context();
     context.bind(inputs, outputs);
@@ -390,6 +488,32 @@ void Program::trace(const Views &inputs, const Views &outputs, const AfterStep &
         };
         next_host(step) == step ? execute_step() : with_threads(threads_, execute_step);
         after_step(step, context.arena());
+    }
+}
+
+std::byte *Program::mutable_bytes(const Ref &ref, std::size_t nbytes) const {
+    require(is_mutable(ref.space), describe(ref) + ": expected a parameter or a state");
+    const auto &held = ref.space == Space::states ? mutables_.states : mutables_.parameters;
+    require(ref.index < held.size(), "there is no " + describe(ref));
+    const std::size_t size = held[ref.index]->nbytes();
+    require(ref.offset <= size && nbytes <= size - ref.offset,
+            describe(ref) + ": expected at most " + std::to_string(size) + " bytes, got " +
+                std::to_string(nbytes) + " at offset " + std::to_string(ref.offset));
+    return held[ref.index]->data() + ref.offset;
+}
+
+void Program::read(const Ref &ref, void *bytes, std::size_t nbytes) {
+    const std::byte *held = mutable_bytes(ref, nbytes);
+    const Exclusive exclusive(*this);
+    if (nbytes > 0) std::memcpy(bytes, held, nbytes);
+}
+
+void Program::write(const std::vector<Written> &all) {
+    std::vector<std::byte *> held;
+    for (const auto &item : all) held.push_back(mutable_bytes(item.ref, item.nbytes));
+    const Exclusive exclusive(*this);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+        if (all[i].nbytes > 0) std::memcpy(held[i], all[i].bytes, all[i].nbytes);
     }
 }
 

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <variant>
 #include <vector>
 
@@ -18,7 +20,14 @@
 namespace stridewise {
 
 // The numbers are part of the Python interface.
-enum class Space : int { arena = 0, constants = 1, inputs = 2, outputs = 3 };
+enum class Space : int {
+    arena = 0,
+    constants = 1,
+    inputs = 2,
+    outputs = 3,
+    parameters = 4,
+    states = 5
+};
 
 // A place in one of the spaces; `index` means nothing in the arena.
 struct Ref {
@@ -33,6 +42,12 @@ struct Arg {
     Ref ref;
 };
 
+// An argument that a step writes over one that it reads: both begin at the same byte.
+struct InPlace {
+    int written;
+    int read;
+};
+
 // Memory somebody else owns, with what keeps it alive.
 struct Constant {
     std::shared_ptr<const void> owner;
@@ -41,11 +56,24 @@ struct Constant {
     const Buffer *mapped = nullptr;  // where a file is that may be cut off
 };
 
+// The memory of parameters and states, which lives as long as the program and is zero at first.
+struct Mutables {
+    std::vector<std::shared_ptr<Buffer>> parameters;
+    std::vector<std::shared_ptr<Buffer>> states;
+};
+
 // `exporter` is the object that the memory belongs to, as far as a host function may need it.
 struct View {
     void *data;
     std::size_t nbytes;
     void *exporter = nullptr;
+};
+
+// New bytes of a parameter or a state.
+struct Written {
+    Ref ref;
+    const void *bytes;
+    std::size_t nbytes;
 };
 
 // An argument of a host step.
@@ -107,15 +135,21 @@ class Program {
     // Arrays of a call are cut into `parts` of equal size, and the steps run once for each. `lanes`
     // of them run at the same time, each on a thread of its own; `threads` is what each of them
     // has.
+    // A program with parameters or states runs once at a time.
     Program(std::size_t arena_nbytes, std::vector<Constant> constants,
             std::vector<std::size_t> input_nbytes, std::vector<std::size_t> output_nbytes,
-            int threads, std::size_t parts = 1, int lanes = 1);
+            int threads, std::size_t parts = 1, int lanes = 1,
+            const std::vector<std::size_t> &parameter_nbytes = {},
+            const std::vector<std::size_t> &state_nbytes = {});
     ~Program();
     Program(const Program &) = delete;
     Program &operator=(const Program &) = delete;
 
-    void add_primitive(const Primitive &primitive, std::vector<Arg> args);
-    void add_kernel(std::shared_ptr<Kernel> kernel, std::vector<Arg> args);
+    // Arguments that are written may overlap others only as `in_place` declares.
+    void add_primitive(const Primitive &primitive, std::vector<Arg> args,
+                       const std::vector<InPlace> &in_place = {});
+    void add_kernel(std::shared_ptr<Kernel> kernel, std::vector<Arg> args,
+                    const std::vector<InPlace> &in_place = {});
     void add_copy(const Ref &dst, const Ref &src, std::size_t nbytes);
     void add_fill(const Ref &dst, std::size_t count, float value);
     void add_host(std::shared_ptr<const HostFunction> function, std::vector<HostArg> args);
@@ -127,6 +161,10 @@ class Program {
     std::vector<std::vector<std::int64_t>> profile(const Views &inputs, const Views &outputs,
                                                    int runs);
     void trace(const Views &inputs, const Views &outputs, const AfterStep &after_step);
+
+    // Copies bytes of parameters and states, between two runs.
+    void read(const Ref &ref, void *bytes, std::size_t nbytes);
+    void write(const std::vector<Written> &all);
 
     void set_gate(std::shared_ptr<Gate> gate);
     std::shared_ptr<Gate> gate() const;
@@ -142,6 +180,7 @@ class Program {
 
   private:
     class Lease;
+    class Exclusive;
     struct Part;
 
     std::string where() const { return "step " + std::to_string(steps_.size()); }
@@ -151,7 +190,11 @@ class Program {
     void check_run(const Views &inputs, const Views &outputs, std::size_t parts) const;
     // For primitives and kernels, which describe their arguments alike.
     template <class Operation>
-    void check_args(const Operation &operation, const std::vector<Arg> &args) const;
+    void check_args(const Operation &operation, const std::vector<Arg> &args,
+                    const std::vector<InPlace> &in_place) const;
+    void check_overlaps(const std::vector<Arg> &args, const std::vector<int> &written,
+                        const std::vector<InPlace> &in_place, const std::string &what) const;
+    std::byte *mutable_bytes(const Ref &ref, std::size_t nbytes) const;
     // The first step from `step` on that calls a function outside of the core.
     std::size_t next_host(std::size_t step) const;
     template <class Before, class After>
@@ -162,6 +205,7 @@ class Program {
 
     std::size_t arena_nbytes_;
     std::vector<Constant> constants_;
+    Mutables mutables_;
     std::vector<std::size_t> input_nbytes_;
     std::vector<std::size_t> output_nbytes_;
     int threads_;
@@ -171,6 +215,8 @@ class Program {
     std::atomic<bool> frozen_{false};
     std::atomic<bool> poison_{false};
     std::shared_ptr<Gate> gate_;
+    std::mutex exclusive_;
+    std::atomic<std::thread::id> runner_{};
     std::vector<std::unique_ptr<Context>> idle_;
     std::size_t context_count_ = 0;
 };

@@ -206,6 +206,95 @@ std::size_t MemoryDesc::extent() const {
     return offset() + static_cast<std::size_t>(last) * element_size(desc_) + extra;
 }
 
+std::vector<ByteLoop> MemoryDesc::loops() const {
+    const auto all = static_cast<std::int64_t>(extent() - offset());
+    if (is_empty() || desc_.get_format_kind() != memory::format_kind::blocked) return {{all, 1}};
+    const auto size = static_cast<std::int64_t>(element_size(desc_));
+    const Dims inner = desc_.get_inner_blks();
+    const Dims axes = desc_.get_inner_idxs();
+    Dims counts = desc_.get_padded_dims();
+    const Dims strides = desc_.get_strides();
+    ByteLoop innermost{size, 1};
+    for (std::size_t i = 0; i < inner.size(); ++i) {
+        counts[static_cast<std::size_t>(axes[i])] /= inner[i];
+        innermost.count *= inner[i];
+    }
+    std::vector<ByteLoop> found{innermost};
+    std::int64_t last = innermost.count;
+    for (std::size_t i = 0; i < counts.size(); ++i) {
+        if (counts[i] == 0) return {};
+        found.push_back({counts[i], strides[i] * size});
+        last += (counts[i] - 1) * strides[i] * size;
+    }
+    if (last != all) return {{all, 1}};  // with something behind the elements
+    return found;
+}
+
+namespace {
+
+// A factor between two limits, times a stride.
+struct Term {
+    std::int64_t stride;
+    std::int64_t low;
+    std::int64_t high;
+    std::int64_t least_rest;  // of the sum of the terms behind it
+    std::int64_t most_rest;
+};
+
+std::int64_t floor_divide(std::int64_t a, std::int64_t b) {
+    return a / b - (a % b != 0 && a < 0);
+}
+
+// Whether the terms from `first` on can sum up to `wanted`, as far as the budget of steps goes.
+bool can_sum(const std::vector<Term> &terms, std::size_t first, std::int64_t wanted,
+             std::int64_t &budget) {
+    if (first == terms.size()) return wanted == 0;
+    if (--budget < 0) return true;
+    const Term &term = terms[first];
+    const auto low = std::max(term.low, -floor_divide(term.most_rest - wanted, term.stride));
+    const auto high = std::min(term.high, floor_divide(wanted - term.least_rest, term.stride));
+    for (auto factor = low; factor <= high; ++factor) {
+        if (can_sum(terms, first + 1, wanted - factor * term.stride, budget)) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+bool bytes_meet(const std::vector<ByteLoop> &first, const std::vector<ByteLoop> &second,
+                std::int64_t distance) {
+    constexpr std::int64_t kBudget = 100000;
+    if (first.empty() || second.empty()) return false;
+    std::vector<Term> terms;
+    const auto add = [&](const ByteLoop &loop, std::int64_t low, std::int64_t high) {
+        if (loop.count <= 1) return;
+        if (loop.stride <= 0) return;  // all at one place
+        const auto same = std::find_if(terms.begin(), terms.end(), [&](const Term &term) {
+            return term.stride == loop.stride;
+        });
+        if (same == terms.end()) {
+            terms.push_back({loop.stride, low, high, 0, 0});
+        } else {
+            same->low += low;
+            same->high += high;
+        }
+    };
+    for (const auto &loop : first) add(loop, 0, loop.count - 1);
+    for (const auto &loop : second) add(loop, 1 - loop.count, 0);
+    std::sort(terms.begin(), terms.end(),
+              [](const Term &a, const Term &b) { return a.stride > b.stride; });
+    std::int64_t least = 0;
+    std::int64_t most = 0;
+    for (auto term = terms.rbegin(); term != terms.rend(); ++term) {
+        term->least_rest = least;
+        term->most_rest = most;
+        least += term->low * term->stride;
+        most += term->high * term->stride;
+    }
+    std::int64_t budget = kBudget;
+    return can_sum(terms, 0, distance, budget);
+}
+
 std::string MemoryDesc::dtype() const {
     for (const auto &[name, type] : dtypes()) {
         if (type == desc_.get_data_type()) return name;

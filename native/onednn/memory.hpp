@@ -18,6 +18,18 @@ using Dims = std::vector<std::int64_t>;
 // The library's engine for this CPU; engines hold no state on the CPU, so one serves everybody.
 const dnnl::engine &cpu_engine();
 
+// Bytes at `count` multiples of `stride`, from 0 on.
+struct ByteLoop {
+    std::int64_t count;
+    std::int64_t stride;
+};
+
+// Whether two sets of bytes meet: each has the sums of one multiple a loop, the second one
+// `distance` bytes behind the first. Exact, but for sets whose comparison would take too long:
+// those count as meeting.
+bool bytes_meet(const std::vector<ByteLoop> &first, const std::vector<ByteLoop> &second,
+                std::int64_t distance);
+
 // What a tensor's bytes mean: dimensions, element type and format. Immutable.
 class MemoryDesc {
   public:
@@ -39,6 +51,8 @@ class MemoryDesc {
     // Bytes from the base address to just past the last byte that may be touched. Smaller than
     // offset() + nbytes() for a strided view, because nbytes() rounds up to whole strides.
     std::size_t extent() const;
+    // The bytes that may be touched, from offset() on.
+    std::vector<ByteLoop> loops() const;
     std::string dtype() const;
     std::string repr() const;
     // All that says where elements lie. Strides of axes of extent 1 lead nowhere and are left out:

@@ -43,6 +43,8 @@ class Primitive {
     std::string impl() const;
     std::size_t scratchpad_nbytes() const;
     const std::vector<int> &args() const { return args_; }
+    // Those of args() that an execution writes.
+    static std::vector<int> written() { return {DNNL_ARG_DST}; }
     MemoryDesc arg_desc(int arg) const;
     int threads() const { return threads_; }
     // Whether it writes large results past the caches without asking where they begin: elsewhere

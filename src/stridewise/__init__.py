@@ -46,6 +46,7 @@ from stridewise.runtime.reorder.reorder import Reorder, reorder
 from stridewise.runtime.simulation.simulate import SimulatedModel
 from stridewise.runtime.verification.result import Verification, VerificationRow
 from stridewise.tensor import Quantization, TensorDesc
+from stridewise.training import grad
 
 if typing.TYPE_CHECKING:
     from stridewise import zoo
@@ -88,6 +89,7 @@ __all__ = [
     "compile",
     "errors",
     "formats",
+    "grad",
     "load",
     "load_plan",
     "plan",

@@ -588,14 +588,27 @@ class Program:
         threads: int,
         parts: int = 1,
         lanes: int = 1,
+        parameter_nbytes: Sequence[int] = (),
+        state_nbytes: Sequence[int] = (),
     ) -> None:
         """Arrays of a call are cut into ``parts``, for each of which the steps run once.
 
-        Sizes are those of one part. ``lanes`` parts run at a time, each on one thread.
+        Sizes are those of one part. ``lanes`` parts run at a time, each on one thread. The program
+        owns the memory of parameters and states, which is zero at first; where there is any, it
+        runs once at a time. Steps of a program of parts do not write it.
         """
 
-    def add_primitive(self, primitive: Primitive | Kernel, args: Sequence[Arg]) -> None:
-        """Every argument in ``primitive.args`` once, and the scratchpad if it has any size."""
+    def add_primitive(
+        self,
+        primitive: Primitive | Kernel,
+        args: Sequence[Arg],
+        in_place: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """Every argument in ``primitive.args`` once, and the scratchpad if it has any size.
+
+        An argument that is written overlaps no other one. ``in_place`` has the exceptions, each a
+        written argument and the one that it is written over, which begin at the same byte.
+        """
 
     def add_copy(self, dst: Ref, src: Ref, nbytes: int) -> None: ...
     def add_fill(self, dst: Ref, count_f32: int, value: float) -> None: ...
@@ -616,6 +629,12 @@ class Program:
         """
 
     def freeze(self) -> None: ...
+    def read(self, ref: Ref, array: NDArray[Any]) -> None:
+        """Copy bytes of a parameter or a state into an array, when no run is under way."""
+
+    def write(self, values: Sequence[tuple[Ref, NDArray[Any]]]) -> None:
+        """Copy the bytes of arrays into parameters and states, all between the same two runs."""
+
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
         """Arrays must be C-contiguous, of the declared sizes, and outputs overlap nothing."""
 

@@ -129,7 +129,7 @@ def compile_model(
         StridewiseError: a stage fails; see :func:`stridewise.compile` for the kinds of errors.
     """
     graph = import_model(job.source, job.options)
-    simplified = simplified_graph(graph, job.arrays)
+    simplified = simplified_graph(graph, job.options, job.arrays)
     derived = derive(simplified.graph, job.options.origins)
     plan = choose(Planner.of(job, simplified, derived))
     if until == "plan":
@@ -147,6 +147,9 @@ def import_model(source: Graph | ModelFile, options: Options) -> Graph:
     """
     limit = checked_limit(options.memory_limit)
     if not isinstance(source, Graph):
+        if options.keep_parameters:
+            found = "a model file, whose weights are constants"
+            raise InputError(describe("keep_parameters", expected="a graph", found=found))
         shapes = fixed_shapes(source.signature, options.shapes or {})
         return source.graph(shapes, options.values, memory_limit=limit)
     for what, given in (("shapes", options.shapes), ("values", options.values)):
@@ -177,12 +180,14 @@ def fixed_shapes(signature: Signature, shapes: Shapes) -> dict[str, tuple[int, .
     return signature.narrowed(shapes).default()
 
 
-def simplified_graph(graph: Graph, arrays: ArrayStore | None = None) -> Simplified:
+def simplified_graph(
+    graph: Graph, options: Options, arrays: ArrayStore | None = None
+) -> Simplified:
     """Return the graph after all passes; ``arrays`` replace equal constants.
 
     Without ``arrays`` the result has constants of its own, which may be dropped.
     """
-    found = simplify(graph, passes_for(ABILITY))
+    found = simplify(graph, passes_for(ABILITY, keep_parameters=options.keep_parameters))
     if arrays is not None:
         return dataclasses.replace(found, graph=arrays.shared(found.graph))
     constants = {name: item.shared() for name, item in found.graph.constants.items()}

@@ -106,6 +106,8 @@ class Options:
         weight_memory_limit: bytes that the weights which Winograd kernels transform may take,
             counted for each node; ``Plan.winograd_weights`` has the actual number.
         fallback: whether ONNX Runtime may compute what Stridewise has no operator for.
+        keep_parameters: whether the parameters of a graph stay mutable (``model.parameters``); by
+            default they become constants.
         plan: a plan file, or a plan of the same graph, whose decisions and costs are used again.
             Nothing is decided or timed then; ``tune`` and the formats have no effect.
         max_programs: number of shapes for which a :class:`DynamicModel` keeps a program.
@@ -140,6 +142,7 @@ class Options:
     accuracy: Accuracy = "fast"
     weight_memory_limit: int | None = None
     fallback: bool = True
+    keep_parameters: bool = False
     plan: PlanSource | None = None
     max_programs: int = 8
     max_program_nbytes: int | None = None
@@ -201,6 +204,7 @@ class GraphOptions(TypedDict, total=False):
     memory_limit: int | None
     accuracy: Accuracy
     weight_memory_limit: int | None
+    keep_parameters: bool
     plan: PlanSource | None
 
 

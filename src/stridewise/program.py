@@ -26,6 +26,7 @@ __all__ = [
     "PackedConstant",
     "Program",
     "Ref",
+    "Space",
     "Step",
     "Written",
     "caller_label",
@@ -35,7 +36,12 @@ __all__ = [
     "output_labels",
     "piece_label",
     "reorder_label",
+    "update_label",
 ]
+
+
+Space = Literal["arena", "constant", "input", "output", "parameter", "state"]
+"""What a place in memory is relative to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +49,13 @@ class Ref:
     """A place in memory.
 
     Attributes:
-        space: the arena of one run, the packed constants, or the caller's arrays.
-        index: index of the constant, input or output; 0 for the arena.
+        space: the arena of one run, the packed constants, the arrays of a call, or the memory of
+            parameters and states, which belongs to the program.
+        index: which constant, input, output, form of a parameter, or state; 0 for the arena.
         offset: bytes from its start.
     """
 
-    space: Literal["arena", "constant", "input", "output"]
+    space: Space
     index: int
     offset: int
 
@@ -86,6 +93,7 @@ class KernelStep:
         scratch: offset of the scratchpad in the arena.
         cost_ns: predicted time.
         written: tensors that are complete afterwards.
+        in_place: roles of results, each with the role of the operand whose bytes it overwrites.
     """
 
     node: str
@@ -95,6 +103,7 @@ class KernelStep:
     scratch: int
     cost_ns: float
     written: tuple[Written, ...] = ()
+    in_place: tuple[tuple[str, str], ...] = ()
 
     def __str__(self) -> str:
         return f"{self.spec.kind} [{self.implementation or 'library choice'}]"
@@ -133,11 +142,11 @@ Step = KernelStep | CopyStep | FillStep
 
 @dataclass(frozen=True, slots=True)
 class PackedConstant:
-    """A constant in the memory format that a kernel reads.
+    """A constant or parameter in the memory format that a kernel reads.
 
     Attributes:
-        value: the constant of the graph; "" for one whose elements all are ``fill``.
-        fill: the element of constants without a value.
+        value: the constant or parameter of the graph; "" for one that has ``fill`` everywhere.
+        fill: the element of made-up constants.
         reshape: shape to give the array first, None for its own.
         permute: permutation after that, None for none.
         spec: the kernel that reads it; None for the row-major bytes of the array.
@@ -220,6 +229,9 @@ class Program:
         constants: packed once, before the first run.
         blocks: the parts of the arena and their lifetimes.
         split: the steps compute one part of the caller's arrays and run once for each part.
+        parameters: forms of parameters, packed before the first run and whenever a parameter is
+            replaced; one that steps write has its own row-major bytes.
+        states: names of the states, each in its own row-major bytes.
     """
 
     inputs: tuple[str, ...]
@@ -230,6 +242,8 @@ class Program:
     constants: tuple[PackedConstant, ...]
     blocks: tuple[ArenaBlock, ...] = ()
     split: Split = WHOLE
+    parameters: tuple[PackedConstant, ...] = ()
+    states: tuple[str, ...] = ()
 
     def text(self) -> str:
         """Return all of the program, to debug from; ``docs/stages/texts.md`` explains the lines.
@@ -256,6 +270,8 @@ def _program_lines(program: Program) -> Iterator[str]:
     for side, names in (("input", program.inputs), ("output", program.outputs)):
         yield from (f"{side} {index}: {_quoted(name)}" for index, name in enumerate(names))
     yield from (f"constant {index}: {item}" for index, item in enumerate(program.constants))
+    yield from (f"parameter {index}: {item}" for index, item in enumerate(program.parameters))
+    yield from (f"state {index}: {_quoted(name)}" for index, name in enumerate(program.states))
     for index, step in enumerate(program.steps):
         yield f"step {index}: {_quoted(step.node)} {step}"
         if isinstance(step, KernelStep):
@@ -283,6 +299,8 @@ def _kernel_lines(step: KernelStep, index: int, blocks: Iterable[ArenaBlock]) ->
         ]
         parts = (str(binding.ref), "" if memory is None else str(memory), " = ".join(found))
         yield f"  {binding.role}: {' '.join(filter(None, parts))}"
+    for result, operand in step.in_place:
+        yield f"  {result} overwrites {operand}"
     details = [f"{key}={value}" for key, value in spec.params]
     details += [f"+{post}" for post in spec.post_ops]
     if details:
@@ -316,6 +334,11 @@ def caller_label(value: str) -> str:
 def constant_label(value: str) -> str:
     """Return the name of the copy of a constant into the array of the caller."""
     return f"{value} (constant)"
+
+
+def update_label(value: str) -> str:
+    """Return the name of the copy of a value into the parameter or state that takes it."""
+    return f"{value} (update)"
 
 
 def copy_labels(node: Node) -> tuple[str, ...]:

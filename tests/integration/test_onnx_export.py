@@ -45,6 +45,11 @@ NOT_EXPORTED: dict[str, str] = {
     "cumprod": "CumProd is younger than the opsets that are written",
     "pointwise": "its steps become nodes of their own",
     "fallback": "a part of another model, which may have another opset",
+    "batch_norm": "ONNX gives running statistics of a batch, and not those of the batch itself",
+    "conv_weight_gradient": "ONNX has no operators for gradients",
+    "max_pool_gradient": "ONNX has no operators for gradients",
+    "pad_gradient": "ONNX has no operators for gradients",
+    "slice_gradient": "ONNX has no operators for gradients",
 }
 """Operators that ONNX has no counterpart for, and why."""
 

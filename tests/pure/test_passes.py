@@ -179,7 +179,16 @@ def _fuse_pointwise() -> Graph:
     return b.build([chosen, b.op("tanh", [b.op("neg", [scaled])], name="tanh")])
 
 
+def _freeze_parameters() -> Graph:
+    b, x = net(1, 2)
+    total, kept = b.state(np.zeros((1, 2), F32), "total"), b.state(np.ones(2, F32), "kept")
+    y = b.op("mul", [x, b.parameter(F32([1, 2]), "w")])
+    b.update(total, b.op("add", [total, y]))
+    return b.build([b.op("sub", [y, kept])])
+
+
 GOLDEN = {
+    "freeze_parameters": _freeze_parameters,
     "fold_constants": _fold_constants,
     "remove_no_ops": _remove_no_ops,
     "skip_integers": _skip_integers,

@@ -53,6 +53,7 @@ PUBLIC = {
     "compile",
     "errors",
     "formats",
+    "grad",
     "load",
     "load_plan",
     "plan",

@@ -1099,7 +1099,7 @@ class TestRefusals:
             ({"dst": (OUTPUTS, 7, 0)}, r"step 0: there is no outputs\[7\]"),
             ({"dst": (CONSTANTS, 0, 0)}, r"constants\[0\] is read only"),
             ({"dst": (INPUTS, 0, 0)}, r"inputs\[0\] is read only"),
-            ({"src": (4, 0, 0)}, "space: expected 0 .*, got 4"),
+            ({"src": (6, 0, 0)}, "space: expected 0 .*, got 6"),
             ({"src": (-1, 0, 0)}, "space: expected 0 .*, got -1"),
             ({"src": (INPUTS, -1, 0)}, "index: expected at least 0"),
             ({"src": (INPUTS, 0, -4)}, "offset_bytes: expected at least 0"),

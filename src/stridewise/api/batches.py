@@ -153,7 +153,7 @@ class Batch:
 
     @cached_property
     def _key(self) -> str:
-        return f"batch {_digest(simplified_graph(self._graph).graph, self.job)}"
+        return f"batch {_digest(simplified_graph(self._graph, self.job.options).graph, self.job)}"
 
     def _known(self) -> Split | None:
         """Return the split that was the fastest when all ran; None if that is unknown."""

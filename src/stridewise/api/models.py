@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from numpy.typing import ArrayLike
 
 from stridewise.compiler import fixed_shapes, import_model
+from stridewise.errors import ModelError, describe
 from stridewise.graph import Capability, Graph, Shapes
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
 from stridewise.ops.capability import graph_capability
 from stridewise.options import Options
+from stridewise.passes.freeze_parameters import freeze_parameters
 from stridewise.planner.documents.annotate import annotated
 from stridewise.planning import Plan
 from stridewise.runtime.execution.onnx_runtime import OnnxRuntime
@@ -155,7 +157,8 @@ def save(
 ) -> None:
     """Write a graph as an ONNX model of opset 17, or 20 where an operator needs it.
 
-    Values and nodes keep their names. Post-ops of a simplified graph become nodes of their own,
+    Values and nodes keep their names. Parameters become constants of their initial values.
+    Post-ops of a simplified graph become nodes of their own,
     and equal graphs give equal bytes. An existing file is replaced once the new one is whole.
 
     Args:
@@ -166,13 +169,35 @@ def save(
 
     Raises:
         GraphError: the graph breaks an invariant.
-        ModelError: ONNX has no counterpart for an operator, a form of it, or an element type.
+        ModelError: ONNX has no counterpart for an operator, a form of it, or an element type; or
+            the graph has updates.
         InputError: the file cannot be written.
     """
     verify(graph, infer)
+    graph = _frozen(graph)
     from stridewise.frontends.onnx import save_model  # noqa: PLC0415 (onnx takes time to load)
 
     save_model(graph, path, version=version("stridewise"), external_above=external_above)
+
+
+def _frozen(graph: Graph) -> Graph:
+    """Return a graph with parameters as constants.
+
+    Raises:
+        ModelError: runs change values of the graph.
+    """
+    found, _ = freeze_parameters(graph)
+    changed = (*found.parameters, *found.states)
+    if changed:
+        raise ModelError(
+            describe(
+                f"graph {graph.name!r}",
+                expected="values that no run changes, as ONNX has no others",
+                found=f"updates of {', '.join(changed)}",
+                fix="leave out the updates",
+            )
+        )
+    return found
 
 
 def annotate(plan: Plan, path: str | os.PathLike[str], *, weights: bool = True) -> None:
@@ -194,6 +219,9 @@ def annotate(plan: Plan, path: str | os.PathLike[str], *, weights: bool = True) 
     """
     from stridewise.frontends.onnx import Notes, annotate_model  # noqa: PLC0415 (onnx takes time to load)
 
+    _frozen(plan.graph)
     found = annotated(plan)
     notes = Notes(found.model, found.nodes, found.values)
-    annotate_model(found.graph, notes, path, version=version("stridewise"), weights=weights)
+    annotate_model(
+        _frozen(found.graph), notes, path, version=version("stridewise"), weights=weights
+    )

@@ -132,6 +132,16 @@ def _program(
         raise InputError(
             describe("verify", expected="a target whose kernels run here", found=found)
         )
+    changing = (*model.parameters, *model.states)
+    if changing:
+        raise InputError(
+            describe(
+                f"model {model.call_signature.graph.name!r}",
+                expected="values that do not change, as verification runs the model",
+                found=f"parameters and states {', '.join(changing)}",
+                fix="verify the graph without its updates, compiled without keep_parameters",
+            )
+        )
     unknown = [name for name in inputs or () if name not in model.call_signature.graph.inputs]
     if unknown:
         raise InputError(
@@ -175,7 +185,7 @@ def _read(source: Source, path: Path, shapes: Shapes) -> Graph:
     """
     file = model_file(path, fallback=source.fallback)
     options = Options(shapes=shapes, values=source.values, memory_limit=source.memory_limit)
-    graph = simplified_graph(import_model(file, options)).graph
+    graph = simplified_graph(import_model(file, options), options).graph
     for part in (path, *file.paths):
         state = part.stat()
         if max(state.st_mtime, state.st_ctime) > source.compiled_at:

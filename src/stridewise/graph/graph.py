@@ -22,7 +22,17 @@ from stridewise.formats import Format
 from stridewise.graph.constant import Constant
 from stridewise.graph.partition import Tail
 
-__all__ = ["Attr", "Graph", "Node", "PostOp", "Refusal", "TensorType", "Value", "to_text"]
+__all__ = [
+    "Attr",
+    "Graph",
+    "Node",
+    "PostOp",
+    "Refusal",
+    "TensorType",
+    "Value",
+    "data_of",
+    "to_text",
+]
 
 _INLINE_LIMIT = 8
 
@@ -196,18 +206,30 @@ def _no_constants() -> Mapping[str, Constant]:
     return MappingProxyType({})
 
 
+def _no_updates() -> Mapping[str, str]:
+    return MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Graph:
     """A typed SSA graph, its nodes in an order in which they can run.
 
+    A value has one of five kinds. Inputs, constants, parameters and states exist before a run;
+    nodes define results. Nodes read parameters and states as they are before the run; ``updates``
+    says what they are after it.
+
     Attributes:
         name: for people.
-        inputs: names of the values that the caller gives.
-        outputs: names of the values that the caller gets.
+        inputs: names of the values that a call gives.
+        outputs: names of the values that a call returns.
         nodes: in topological order.
-        values: every value by name: inputs, constants and results.
+        values: every value by name: inputs, constants, parameters, states and results.
         constants: the data of the constant values.
         tail: what another runtime computes afterwards from inputs and outputs; None for nothing.
+        parameters: initial data of the values that may change between runs.
+        states: initial data of the values that runs change.
+        updates: for parameters and states, the value that each has after a run. Those that are
+            absent keep their value.
     """
 
     name: str
@@ -217,6 +239,34 @@ class Graph:
     values: Mapping[str, Value]
     constants: Mapping[str, Constant] = field(default_factory=_no_constants)
     tail: Tail | None = None
+    parameters: Mapping[str, Constant] = field(default_factory=_no_constants)
+    states: Mapping[str, Constant] = field(default_factory=_no_constants)
+    updates: Mapping[str, str] = field(default_factory=_no_updates)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Names of the values that no node defines."""
+        return (*self.inputs, *self.constants, *self.parameters, *self.states)
+
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        """Names of the values that must exist after a run, each once: outputs and updates."""
+        return tuple(dict.fromkeys((*self.outputs, *self.updates.values())))
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """Names of the states, and of the parameters that an update writes.
+
+        Each lives in memory of its own, in the user's order of axes.
+        """
+        return tuple(name for name in (*self.parameters, *self.states) if not self.is_packed(name))
+
+    def is_packed(self, name: str) -> bool:
+        """Return whether kernels read a value in a form that is packed before the run.
+
+        These are constants, and parameters that no update writes.
+        """
+        return name in self.constants or (name in self.parameters and name not in self.updates)
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -310,13 +360,20 @@ def _tail_text(tail: Tail) -> str:
     return f"tail {{{lists}}} sha {tail.model.digest}"
 
 
+def data_of(graph: Graph) -> tuple[tuple[str, Mapping[str, Constant]], ...]:
+    """Return the values that have data, by the word of their kind in texts."""
+    return ("const", graph.constants), ("param", graph.parameters), ("state", graph.states)
+
+
 def to_text(graph: Graph) -> str:
     """Return the text form of a graph."""
     inputs = ", ".join(_value_text(graph.values[name]) for name in graph.inputs)
     lines = [f"graph {json.dumps(graph.name)} ({inputs}) {{"]
-    for name, constant in graph.constants.items():
-        lines.append(f"  const {_value_text(graph.values[name])} {_constant_text(constant)}")
+    for kind, known in data_of(graph):
+        for name, constant in known.items():
+            lines.append(f"  {kind} {_value_text(graph.values[name])} {_constant_text(constant)}")
     lines += [f"  {_node_text(graph, node)}" for node in graph.nodes]
+    lines += [f"  update {_ref(name)} = {_ref(value)}" for name, value in graph.updates.items()]
     if graph.tail is not None:
         lines.append(f"  {_tail_text(graph.tail)}")
     lines.append(f"  return {', '.join(_ref(name) for name in graph.outputs)}".rstrip())

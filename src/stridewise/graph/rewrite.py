@@ -7,7 +7,7 @@ and calls :meth:`Rewriter.finish`, which drops everything that no output needs a
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from stridewise.graph.constant import Array, Constant
@@ -25,6 +25,7 @@ class Rewriter:
         self._nodes: dict[str, Node] = {node.name: node for node in graph.nodes}
         self._values = dict(graph.values)
         self._constants = dict(graph.constants)
+        self._sinks = frozenset(graph.sinks)
         self._producers = graph.producers()
         self._readers: dict[str, dict[str, None]] = {name: {} for name in graph.values}
         for node in graph.nodes:
@@ -70,8 +71,8 @@ class Rewriter:
         return readers[0]
 
     def is_output(self, name: str) -> bool:
-        """Return whether the caller gets this value."""
-        return name in self.graph.outputs
+        """Return whether a value must keep its name: a call returns it, or an update stores it."""
+        return name in self._sinks
 
     def known(self, name: str) -> Constant | None:
         """Return a constant value, or None for any other."""
@@ -142,18 +143,24 @@ class Rewriter:
 
     def finish(self) -> Graph:
         """Return the rewritten graph without dead nodes, values and constants."""
-        needed = set(self.graph.outputs)
+        needed = set(self._sinks)
         kept: list[Node] = []
         for node in reversed(list(self._nodes.values())):
             if needed.intersection(node.outputs):
                 kept.append(node)
                 needed.update(name for name in node.inputs if name)
         kept.reverse()
-        needed.update(self.graph.inputs)
+        needed.update((*self.graph.inputs, *self.graph.updates))
         needed.update(name for node in kept for name in node.outputs)
         return dataclasses.replace(
             self.graph,
             nodes=tuple(kept),
             values=MappingProxyType({k: v for k, v in self._values.items() if k in needed}),
             constants=MappingProxyType({k: v for k, v in self._constants.items() if k in needed}),
+            parameters=_kept(self.graph.parameters, needed),
+            states=_kept(self.graph.states, needed),
         )
+
+
+def _kept(known: Mapping[str, Constant], needed: set[str]) -> Mapping[str, Constant]:
+    return MappingProxyType({name: item for name, item in known.items() if name in needed})

@@ -9,6 +9,9 @@
       return %y
     }
 
+Parameters and states are lines ``param`` and ``state`` like those of constants. After the nodes,
+``update %mean = %new`` says which value a state or parameter has after a run.
+
 What runs afterwards is a line ``tail {inputs=["y"], ...} sha 0f3a...`` before the last.
 
 Constants of up to eight elements are written out. Larger ones, and those with NaN, are named by
@@ -190,18 +193,31 @@ class _Parser:
             post = tuple(self.post_op() for _ in self.items("[", "]"))
         return Node(self.string(), op, inputs, tuple(outputs), attrs, post)
 
+    def data(self, kind: str) -> Mapping[str, Constant]:
+        found: dict[str, Constant] = {}
+        while self.maybe("word", kind):
+            value = self.define()
+            found[value.name] = self.constant(value)
+        return MappingProxyType(found)
+
+    def updates(self) -> Mapping[str, str]:
+        found: dict[str, str] = {}
+        while self.maybe("word", "update"):
+            name = self.ref()
+            self.take("mark", "=")
+            found[name] = self.ref()
+        return MappingProxyType(found)
+
     def graph(self) -> Graph:
         self.take("word", "graph")
         name = self.string()
         inputs = tuple(self.define().name for _ in self.items("(", ")"))
         self.take("mark", "{")
-        constants: dict[str, Constant] = {}
-        while self.maybe("word", "const"):
-            value = self.define()
-            constants[value.name] = self.constant(value)
+        constants, parameters, states = map(self.data, ("const", "param", "state"))
         nodes: list[Node] = []
         while self.peek()[0] == "ref":
             nodes.append(self.node())
+        updates = self.updates()
         tail = self.tail()
         self.take("word", "return")
         outputs = [self.ref()] if self.peek() != ("mark", "}") else []
@@ -215,8 +231,11 @@ class _Parser:
             tuple(outputs),
             tuple(nodes),
             MappingProxyType(self.values),
-            MappingProxyType(constants),
+            constants,
             tail,
+            parameters,
+            states,
+            updates,
         )
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stridewise.errors import GraphError, describe
-from stridewise.graph.graph import Graph, Node, TensorType
+from stridewise.graph.graph import Graph, Node, TensorType, data_of
 
 __all__ = ["verify"]
+
+_KINDS = {"const": "constant", "param": "parameter", "state": "state"}
 
 Infer = Callable[[Node, tuple[TensorType | None, ...]], tuple[TensorType, ...]]
 
@@ -17,7 +19,7 @@ class _Checker:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.defined = set(graph.inputs) | set(graph.constants)
+        self.defined = set(graph.sources)
         self.names: set[str] = set()
 
     def fail(self, where: str, expected: str, found: object) -> GraphError:
@@ -25,11 +27,14 @@ class _Checker:
         return GraphError(describe(place, expected=expected, found=str(found)))
 
     def run(self) -> None:
+        if len(self.defined) != len(self.graph.sources):
+            raise self.fail("values", "each of one kind", "a name of two kinds")
         for node in self.graph.nodes:
             self.node(node)
         for name in self.graph.outputs:
             if name not in self.defined:
                 raise self.fail("outputs", "defined values", repr(name))
+        self.updates()
         self.tail()
         if set(self.graph.values) != self.defined:
             difference = sorted(set(self.graph.values) ^ self.defined)
@@ -37,6 +42,18 @@ class _Checker:
         for name, value in self.graph.values.items():
             if value.name != name:
                 raise self.fail(f"value {name!r}", "its own name", repr(value.name))
+
+    def updates(self) -> None:
+        graph = self.graph
+        for name, value in graph.updates.items():
+            where = f"update of {name!r}"
+            if name not in graph.parameters and name not in graph.states:
+                raise self.fail(where, "a parameter or a state", "neither")
+            if value not in self.defined or value not in graph.values:
+                raise self.fail(where, "a defined value", repr(value))
+            if graph.values[name].type != graph.values[value].type:
+                found = f"{value!r}, {graph.values[value].type}"
+                raise self.fail(where, f"a value of type {graph.values[name].type}", found)
 
     def tail(self) -> None:
         tail = self.graph.tail
@@ -82,12 +99,12 @@ def verify(graph: Graph, infer: Infer | None = None) -> None:
         GraphError: an invariant is broken; the message names the node or value.
     """
     _Checker(graph).run()
-    for name, constant in graph.constants.items():
-        value = graph.values[name]
-        if (value.shape, value.dtype) != (constant.shape, constant.dtype):
-            raise GraphError(
-                describe(f"constant {name!r}", expected=str(value.type), found=repr(constant))
-            )
+    for kind, known in data_of(graph):
+        for name, constant in known.items():
+            value = graph.values[name]
+            if (value.shape, value.dtype) != (constant.shape, constant.dtype):
+                where = f"{_KINDS[kind]} {name!r}"
+                raise GraphError(describe(where, expected=str(value.type), found=repr(constant)))
     for value in graph.values.values():
         if value.origin is not None and value.origin.rank != len(value.shape):
             raise GraphError(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.backward import Derivative, Term, elementwise_rule
 from stridewise.ops.element_types import FLOATS, NUMBERS, SIGNED, Family, computed, needs_type
 from stridewise.ops.functions import exact_erf
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, register
@@ -91,6 +92,75 @@ def parameters(node: Node) -> tuple[float, float]:
     return node.float_attr("alpha", a), node.float_attr("beta", b)
 
 
+def _below(x: Term) -> Term:
+    """Return the part of x below 0, whose exponential does not overflow."""
+    return x.of("minimum", 0.0)
+
+
+def _hard_swish_slope(x: Term, a: float, b: float) -> Term:
+    line = x * a + b
+    inside = line.where("greater", 0.0) * line.where("less", 1.0)
+    return line.of("clip", alpha=0.0, beta=1.0) + x * a * inside
+
+
+def _mish_slope(x: Term) -> Term:
+    t = x.of("softplus").of("tanh")
+    return t + x * (1.0 - t * t) * x.of("sigmoid")
+
+
+def _gelu_tanh_slope(x: Term) -> Term:
+    factor, cubic = float(np.sqrt(2 / np.pi)), 0.044715
+    t = ((x + x * x * x * cubic) * factor).of("tanh")
+    inner = (x * x * (3 * cubic) + 1.0) * factor
+    return (t + 1.0) * 0.5 + x * 0.5 * (1.0 - t * t) * inner
+
+
+def _gelu_slope(x: Term) -> Term:
+    density = (x * x * -0.5).of("exp") * float(1 / np.sqrt(2 * np.pi))
+    return ((x * float(np.sqrt(0.5))).of("erf") + 1.0) * 0.5 + x * density
+
+
+def _swish_slope(x: Term, a: float) -> Term:
+    s = (x * a).of("sigmoid")
+    return s + x * a * s * (1.0 - s)
+
+
+def _steps(x: Term, upper: float, lower: Term | float) -> Term:
+    """Return ``upper`` from 0 on, and ``lower`` below."""
+    above = x.where("greater_equal", 0.0)
+    return above * upper + (1.0 - above) * lower
+
+
+DERIVATIVES: dict[str, Derivative] = {
+    "relu": lambda _x, y, _a, _b: y.where("greater", 0.0),
+    "leaky_relu": lambda x, _y, a, _b: _steps(x, 1.0, a),
+    "clip": lambda x, _y, a, b: x.where("greater_equal", a) * x.where("less_equal", b),
+    "sigmoid": lambda _x, y, _a, _b: y * (1.0 - y),
+    "tanh": lambda _x, y, _a, _b: 1.0 - y * y,
+    "hard_sigmoid": lambda _x, y, a, _b: y.where("greater", 0.0) * y.where("less", 1.0) * a,
+    "hard_swish": lambda x, _y, a, b: _hard_swish_slope(x, a, b),
+    "thresholded_relu": lambda x, _y, a, _b: x.where("greater", a),
+    "shrink": lambda x, _y, a, _b: x.where("less", -a) + x.where("greater", a),
+    "mish": lambda x, _y, _a, _b: _mish_slope(x),
+    "gelu_tanh": lambda x, _y, _a, _b: _gelu_tanh_slope(x),
+    "selu": lambda x, _y, a, b: _steps(x, b, _below(x).of("exp") * (a * b)),
+    "celu": lambda x, _y, a, _b: _steps(x, 1.0, (_below(x) / a).of("exp")),
+    "swish": lambda x, _y, a, _b: _swish_slope(x, a),
+    "elu": lambda x, _y, a, _b: _steps(x, 1.0, _below(x).of("exp") * a),
+    "gelu": lambda x, _y, _a, _b: _gelu_slope(x),
+    "softplus": lambda x, _y, _a, _b: x.of("sigmoid"),
+    "exp": lambda _x, y, _a, _b: y,
+    "log": lambda x, _y, _a, _b: 1.0 / x,
+    "sqrt": lambda _x, y, _a, _b: 0.5 / y,
+    "abs": lambda x, _y, _a, _b: x.of("sign"),
+    "neg": lambda x, _y, _a, _b: x.like(-1.0),
+    "power": lambda x, _y, a, _b: x.power(a - 1.0) * a,
+    "reciprocal": lambda _x, y, _a, _b: -(y * y),
+    "round": lambda x, _y, _a, _b: x.like(0.0),
+}
+"""The derivative of each function; at a kink, one of its sides."""
+
+
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     return (needs_type(node, types, 0, UNARY[node.op].family),)
 
@@ -105,4 +175,14 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
 
 
 for _name in UNARY:
-    register(OpSpec(_name, (1, 1), _infer, _evaluate, "elementwise", post_op="eltwise"))
+    register(
+        OpSpec(
+            _name,
+            (1, 1),
+            _infer,
+            _evaluate,
+            "elementwise",
+            post_op="eltwise",
+            vjp=elementwise_rule(DERIVATIVES[_name], parameters),
+        )
+    )

@@ -5,11 +5,13 @@ The four basic operations, minimum and maximum are in ``elementwise.py``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.backward import Term
 from stridewise.ops.element_types import (
     INTEGERS,
     NUMBERS,
@@ -18,7 +20,7 @@ from stridewise.ops.element_types import (
     computed,
     needs_type,
 )
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register
+from stridewise.ops.registry import Array, Backward, Operands, OpSpec, Types, array, needs, register
 
 __all__ = ["BITWISE", "BIT_SHIFT", "MOD", "POW"]
 
@@ -87,7 +89,21 @@ def _evaluate_shift(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (shift(array(operands, 0), array(operands, 1)),)
 
 
-POW = register(OpSpec("pow", (2, 2), _infer_pow, _evaluate_pow, "elementwise"))
+def _vjp_pow(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    base, exponent, y = (Term(b, name) for name in (*node.inputs, node.outputs[0]))
+    dy = Term(b, gradients[0])
+    same = exponent.type.dtype == base.type.dtype
+    own = exponent if same else exponent.of("cast", to=base.type.dtype.name)
+    of_base = (dy * own * base.of("pow", own - 1.0)).sum_to(base.shape).name
+    if own is not exponent:
+        return (of_base,)
+    # The logarithm counts where the base is positive; 0 to a positive power stays 0.
+    positive = base.of("greater", 0.0)
+    logarithm = positive.of("where", base, base.like(1.0)).of("log")
+    return of_base, (dy * y * logarithm).sum_to(exponent.shape).name
+
+
+POW = register(OpSpec("pow", (2, 2), _infer_pow, _evaluate_pow, "elementwise", vjp=_vjp_pow))
 MOD = register(OpSpec("mod", (2, 2), _infer_mod, _evaluate_mod, "elementwise"))
 for _name in BITWISE:
     register(OpSpec(_name, (2, 2), _infer_integers, _evaluate_bitwise, "elementwise"))

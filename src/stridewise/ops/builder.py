@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Self
 
 from stridewise.dtypes import DType, dtype_of
 from stridewise.errors import FormatError, GraphError, describe
@@ -46,6 +47,25 @@ class NodeBuilder:
         self._nodes: dict[str, Node] = {}
         self._values: dict[str, Value] = {}
         self._constants: dict[str, Constant] = {}
+        self._parameters: dict[str, Constant] = {}
+        self._states: dict[str, Constant] = {}
+        self._updates: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, graph: Graph) -> Self:
+        """Return a builder that has a graph's values and nodes already.
+
+        Args:
+            graph: without a tail; its outputs are not kept, :meth:`build` names others.
+        """
+        found = cls(graph.name)
+        found._inputs = list(graph.inputs)
+        found._nodes = {node.name: node for node in graph.nodes}
+        found._values = dict(graph.values)
+        found._constants = dict(graph.constants)
+        found._parameters, found._states = dict(graph.parameters), dict(graph.states)
+        found._updates = dict(graph.updates)
+        return found
 
     def _define(self, name: str, tensor_type: TensorType) -> str:
         if not name or name in self._values:
@@ -82,6 +102,67 @@ class NodeBuilder:
         chosen = self.fresh(name)
         self._constants[chosen] = constant
         return self._define(chosen, TensorType(constant.dtype, constant.shape))
+
+    def parameter(self, array: Array, name: str) -> str:
+        """Declare a parameter, which may change between runs, and return its name.
+
+        Compiling freezes parameters into constants, unless ``keep_parameters`` is set.
+
+        Args:
+            array: initial value, of any shape; it is not copied and must not change any more.
+            name: of the parameter, under which ``model.parameters`` has it.
+
+        Raises:
+            GraphError: the name is taken.
+        """
+        constant = Constant(array)
+        self._define(name, TensorType(constant.dtype, constant.shape))
+        self._parameters[name] = constant
+        return name
+
+    def state(self, array: Array, name: str) -> str:
+        """Declare a state, which runs change, and return its name; see :meth:`update`.
+
+        Args:
+            array: initial value, of any shape; it is not copied and must not change any more.
+            name: of the state, under which ``model.states`` has it.
+
+        Raises:
+            GraphError: the name is taken.
+        """
+        constant = Constant(array)
+        self._define(name, TensorType(constant.dtype, constant.shape))
+        self._states[name] = constant
+        return name
+
+    def update(self, name: str, value: str) -> None:
+        """Say which value a state or a parameter has after a run.
+
+        All nodes read what it is before the run.
+
+        Args:
+            name: the state or parameter.
+            value: a value of the same type.
+
+        Raises:
+            GraphError: there is no such state or parameter, it has an update already, or the types
+                differ.
+
+        >>> import numpy as np
+        >>> b = NodeBuilder("count")
+        >>> count = b.state(np.zeros(1, np.float32), "count")
+        >>> b.update(count, b.op("add", [count, b.constant(np.ones(1, np.float32))]))
+        """
+        where = f"graph {self.name!r}, update of {name!r}"
+        if name not in self._parameters and name not in self._states:
+            raise GraphError(describe(where, expected="a state or a parameter", found=repr(name)))
+        if name in self._updates:
+            found = repr(self._updates[name])
+            raise GraphError(describe(where, expected="one update", found=f"a second, {found}"))
+        if self.type(name) != self.type(value):
+            expected, found = f"a value of type {self.type(name)}", str(self.type(value))
+            raise GraphError(describe(where, expected=expected, found=found))
+        self._updates[name] = value
 
     def op(
         self,
@@ -184,7 +265,7 @@ class NodeBuilder:
             GraphError: an output is unknown, or there is none.
             FormatError: nodes have different data formats.
         """
-        if not outputs and tail is None:
+        if not outputs and tail is None and not self._updates:
             raise GraphError(
                 describe(f"graph {self.name!r}", expected="at least one output", found="none")
             )
@@ -198,6 +279,9 @@ class NodeBuilder:
             MappingProxyType(dict(self._values)),
             MappingProxyType(dict(self._constants)),
             tail,
+            MappingProxyType(dict(self._parameters)),
+            MappingProxyType(dict(self._states)),
+            MappingProxyType(dict(self._updates)),
         )
         check_data_format(graph)
         return graph

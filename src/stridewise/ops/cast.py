@@ -6,6 +6,7 @@ import numpy as np
 
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Node, TensorType
+from stridewise.ops.backward import rule_of_term
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, register, tensor
 
 __all__ = ["CAST"]
@@ -21,4 +22,6 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
         return (array(operands, 0).astype(dtype_of(node.str_attr("to")).numpy),)
 
 
-CAST = register(OpSpec("cast", (1, 1), _infer, _evaluate, "elementwise"))
+_vjp = rule_of_term(lambda _node, x, _y, dy: dy.of("cast", to=x.type.dtype.name))
+
+CAST = register(OpSpec("cast", (1, 1), _infer, _evaluate, "elementwise", vjp=_vjp))

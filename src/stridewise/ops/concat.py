@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.backward import Term
 from stridewise.ops.registry import (
     Array,
+    Backward,
     Operands,
     OpSpec,
     Permuted,
@@ -43,4 +47,19 @@ def _permuted(node: Node, _shape: tuple[int, ...], perm: tuple[int, ...]) -> Per
     return Permuted({"axis": perm[node.int_attr("axis")]}, perm)
 
 
-CONCAT = register(OpSpec("concat", (1, None), _infer, _evaluate, "same", permuted=_permuted))
+def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    dy, axis = Term(b, gradients[0]), node.int_attr("axis")
+    rank, begin = len(dy.shape), 0
+    found: list[str] = []
+    for name in node.inputs:
+        end = begin + b.type(name).shape[axis]
+        starts = tuple(begin if i == axis else 0 for i in range(rank))
+        stops = tuple(end if i == axis else extent for i, extent in enumerate(dy.shape))
+        found.append(dy.of("slice", starts=starts, stops=stops, steps=(1,) * rank).name)
+        begin = end
+    return tuple(found)
+
+
+CONCAT = register(
+    OpSpec("concat", (1, None), _infer, _evaluate, "same", permuted=_permuted, vjp=_vjp)
+)

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 from math import prod
 
 import numpy as np
 
-from stridewise.graph import Node, TensorType
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.graph import Attr, Node, TensorType
+from stridewise.ops.backward import Term
+from stridewise.ops.registry import (
+    Array,
+    Backward,
+    Operands,
+    OpSpec,
+    Types,
+    array,
+    needs,
+    register,
+    tensor,
+)
 
-__all__ = ["CONV", "window_extent"]
+__all__ = ["CONV", "CONV_WEIGHT_GRADIENT", "transposed_pads", "window_extent"]
 
 
 def window_extent(size: int, kernel: int, stride: int, dilation: int, pad: int) -> int:
@@ -103,4 +115,96 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (result.astype(x.dtype),)
 
 
-CONV = register(OpSpec("conv", (2, 3), _infer, _evaluate, "anchor"))
+# --- gradients ------------------------------------------------------------------------------------
+
+
+def transposed_pads(node: Node, size: tuple[int, ...], out: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the pads with which a transposed convolution goes back to images of some size.
+
+    Args:
+        node: has the window: ``kernel``, strides, dilations and pads.
+        size: spatial extents of the image.
+        out: spatial extents of what the windows gave.
+    """
+    kernel = node.ints_attr("kernel")
+    strides, dilations, begins, _ = geometry(node, len(size))
+    ends = (
+        (o - 1) * s + d * (k - 1) + 1 - b - n
+        for o, s, d, k, b, n in zip(out, strides, dilations, kernel, begins, size, strict=True)
+    )
+    return (*begins, *ends)
+
+
+def _window(node: Node, kernel: tuple[int, ...]) -> dict[str, Attr]:
+    attrs = {key: value for key, value in node.attrs if key in _WINDOW}
+    return {**attrs, "kernel": kernel}
+
+
+_WINDOW = ("dilations", "groups", "pads", "strides")
+
+
+def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    """Return a transposed convolution of dy for x, and correlations of x with dy for weights."""
+    x, w, dy = (Term(b, name) for name in (*node.inputs[:2], gradients[0]))
+    window = _window(node, w.shape[2:])
+    seen = replace(node, attrs=tuple(sorted(window.items())))
+    pads = transposed_pads(seen, x.shape[2:], dy.shape[2:])
+    own = {key: value for key, value in window.items() if key != "kernel"}
+    dx = dy.of("conv_transpose", w, **{**own, "pads": pads})
+    dw = x.of("conv_weight_gradient", dy, **window)
+    dbias = dy.sum((0, *range(2, len(dy.shape))), keepdims=False)
+    return dx.name, dw.name, dbias.name
+
+
+def _infer_weight_gradient(node: Node, types: Types) -> tuple[TensorType, ...]:
+    x, dy = tensor(node, types, 0), tensor(node, types, 1)
+    kernel, groups = node.ints_attr("kernel"), node.int_attr("groups", 1)
+    needs(node, 3 <= len(x.shape) <= 5, "an input of rank 3 to 5", x)
+    fits = groups > 0 and x.shape[1] % groups == 0
+    needs(node, fits, f"groups that divide {x.shape[1]} channels", groups)
+    needs(node, len(dy.shape) == len(x.shape), f"a gradient of rank {len(x.shape)}", dy)
+    weights = TensorType(x.dtype, (dy.shape[1], x.shape[1] // groups, *kernel))
+    needs(node, len(weights.shape) == len(x.shape), "a kernel for each spatial axis", kernel)
+    (expected,) = _infer(node, (x, weights))
+    needs(node, dy == expected, f"a gradient of type {expected}", dy)
+    return (weights,)
+
+
+def _evaluate_weight_gradient(node: Node, operands: Operands) -> tuple[Array, ...]:
+    """Return for each tap the products of what it met with dy, summed over images and places."""
+    x, dy = array(operands, 0), array(operands, 1)
+    kernel, groups = node.ints_attr("kernel"), node.int_attr("groups", 1)
+    strides, dilations, begins, ends = geometry(node, x.ndim - 2)
+    out, batch = dy.shape[2:], x.shape[0]
+    padded = np.pad(x, ((0, 0), (0, 0), *zip(begins, ends, strict=True))).astype(np.float64)
+    split = padded.reshape(batch, groups, x.shape[1] // groups, *padded.shape[2:])
+    rows = dy.reshape(batch, groups, dy.shape[1] // groups, prod(out)).astype(np.float64)
+    result = np.zeros((groups, rows.shape[2], split.shape[2], *kernel))
+    for group in range(groups):
+        for position, view in windows(split[:, group], out, strides, kernel, dilations):
+            columns = view.reshape(batch, split.shape[2], prod(out))
+            taps = np.einsum("nop,nip->oi", rows[:, group], columns)
+            result[(group, slice(None), slice(None), *position)] = taps
+    return (result.reshape(dy.shape[1], split.shape[2], *kernel).astype(x.dtype),)
+
+
+def _vjp_weight_gradient(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    x, dy, ddw = (Term(b, name) for name in (*node.inputs, gradients[0]))
+    own = {key: value for key, value in node.attrs if key in _WINDOW}
+    pads = transposed_pads(node, x.shape[2:], dy.shape[2:])
+    of_x = dy.of("conv_transpose", ddw, **{**own, "pads": pads})
+    return of_x.name, x.of("conv", ddw, **own).name
+
+
+CONV = register(OpSpec("conv", (2, 3), _infer, _evaluate, "anchor", vjp=_vjp))
+CONV_WEIGHT_GRADIENT = register(
+    OpSpec(
+        "conv_weight_gradient",
+        (2, 2),
+        _infer_weight_gradient,
+        _evaluate_weight_gradient,
+        "interrupt",
+        vjp=_vjp_weight_gradient,
+    )
+)
+"""The gradient of a convolution's weights, from x and dy; ``kernel`` is their spatial shape."""

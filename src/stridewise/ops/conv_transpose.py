@@ -5,13 +5,25 @@ Weights are as ONNX and PyTorch have them: input channels, output channels of on
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 import numpy as np
 
-from stridewise.graph import Node, TensorType
+from stridewise.graph import Attr, Node, TensorType
+from stridewise.ops.backward import Term
 from stridewise.ops.conv import windows
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.registry import (
+    Array,
+    Backward,
+    Operands,
+    OpSpec,
+    Types,
+    array,
+    needs,
+    register,
+    tensor,
+)
 
 __all__ = ["CONV_TRANSPOSE"]
 
@@ -91,4 +103,24 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (np.ascontiguousarray(result, x.dtype),)
 
 
-CONV_TRANSPOSE = register(OpSpec("conv_transpose", (2, 3), _infer, _evaluate, "anchor"))
+def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    """Return a convolution of dy for x, and correlations of dy with x for weights."""
+    x, w, dy = (Term(b, name) for name in (*node.inputs[:2], gradients[0]))
+    strides, dilations, begins, ends = geometry(node, len(x.shape) - 2)
+    dbias = dy.sum((0, *range(2, len(dy.shape))), keepdims=False)
+    if min(ends) < 0:  # no window reaches what these ends added
+        stops = tuple(n + min(end, 0) for n, end in zip(dy.shape[2:], ends, strict=True))
+        rank = len(dy.shape)
+        dy = dy.of("slice", starts=(0,) * rank, stops=(*dy.shape[:2], *stops), steps=(1,) * rank)
+    own: dict[str, Attr] = {
+        "dilations": dilations,
+        "groups": node.int_attr("groups", 1),
+        "pads": (*begins, *(max(end, 0) for end in ends)),
+        "strides": strides,
+    }
+    dx = dy.of("conv", w, **own)
+    dw = dy.of("conv_weight_gradient", x, kernel=w.shape[2:], **own)
+    return dx.name, dw.name, dbias.name
+
+
+CONV_TRANSPOSE = register(OpSpec("conv_transpose", (2, 3), _infer, _evaluate, "anchor", vjp=_vjp))

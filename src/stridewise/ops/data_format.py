@@ -52,9 +52,13 @@ def is_turned(node: Node) -> bool:
 def data_format(node: Node, rank: int) -> Format | None:
     """Return the Origin that an anchor gives to feature maps of ``rank``, None where it has none.
 
+    Values of rank 1 are rows of numbers a channel, not feature maps.
+
     Raises:
         GraphError: the attribute is no data format of that rank.
     """
+    if rank < _MATRIX.rank:
+        return None
     if not is_turned(node):
         return _MATRIX if rank == _MATRIX.rank else CHANNELS_FIRST.get(rank)
     name = node.str_attr(ATTRIBUTE)

@@ -65,17 +65,17 @@ def memory_demand(graph: Graph) -> MemoryDemand:
     last: dict[str, int] = {}
     for index, node in enumerate(graph.nodes):
         last |= dict.fromkeys((*node.inputs, *node.outputs), index)
-    last |= dict.fromkeys((*graph.inputs, *graph.outputs), len(graph.nodes))
+    last |= dict.fromkeys((*graph.inputs, *graph.stored, *graph.sinks), len(graph.nodes))
     ends: list[list[str]] = [[] for _ in range(len(graph.nodes) + 1)]
     for name, index in last.items():
-        if name and name not in graph.constants:
+        if name and not graph.is_packed(name):
             ends[index].append(name)
-    level = highest = sum(sizes[name] for name in graph.inputs)
+    level = highest = sum(sizes[name] for name in (*graph.inputs, *graph.stored))
     for index, node in enumerate(graph.nodes):
         level += sum(sizes[name] for name in node.outputs)
         highest = max(highest, level)
         level -= sum(sizes[name] for name in ends[index])
-    weights = sum(sizes[name] for name in graph.constants)
+    weights = sum(sizes[name] for name in graph.sources if graph.is_packed(name))
     largest = max(sizes, key=lambda name: sizes[name], default="")
     return MemoryDemand(weights, weights, highest, largest)
 

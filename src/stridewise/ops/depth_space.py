@@ -7,7 +7,18 @@ inverse. Both leave blocked formats alone where each pixel of a block has whole 
 from __future__ import annotations
 
 from stridewise.graph import Node, TensorType
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.backward import rule_of_term
+from stridewise.ops.registry import (
+    Array,
+    Operands,
+    OpSpec,
+    Types,
+    VjpRule,
+    array,
+    needs,
+    register,
+    tensor,
+)
 
 __all__ = ["DEPTH_MODES", "DEPTH_TO_SPACE", "SPACE_TO_DEPTH"]
 
@@ -61,9 +72,27 @@ def _evaluate_to_depth(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (parts.transpose(order).reshape(n, c * size**2, h // size, w // size),)
 
 
+def _inverse(op: str) -> VjpRule:
+    return rule_of_term(lambda node, _x, _y, dy: dy.of(op, **dict(node.attrs)))
+
+
 DEPTH_TO_SPACE = register(
-    OpSpec("depth_to_space", (1, 1), _infer_to_space, _evaluate_to_space, "anchor")
+    OpSpec(
+        "depth_to_space",
+        (1, 1),
+        _infer_to_space,
+        _evaluate_to_space,
+        "anchor",
+        vjp=_inverse("space_to_depth"),
+    )
 )
 SPACE_TO_DEPTH = register(
-    OpSpec("space_to_depth", (1, 1), _infer_to_depth, _evaluate_to_depth, "anchor")
+    OpSpec(
+        "space_to_depth",
+        (1, 1),
+        _infer_to_depth,
+        _evaluate_to_depth,
+        "anchor",
+        vjp=_inverse("depth_to_space"),
+    )
 )

@@ -6,13 +6,14 @@ Operators of one operand are in ``activation.py``, more of two operands in ``ari
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.backward import Term
 from stridewise.ops.element_types import NUMBERS, broadcast, computed
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, register
+from stridewise.ops.registry import Array, Backward, Operands, OpSpec, Types, array, register
 
 __all__ = ["BINARY"]
 
@@ -44,5 +45,28 @@ def _quotient(a: Array, b: Array) -> Array:
     return rounded_down + ((np.remainder(a, b) != 0) & ((a < 0) != (b < 0))).astype(a.dtype)
 
 
+def _chosen(dy: Term, a: Term, b: Term, comparison: str) -> tuple[Term, Term]:
+    """Return the gradients of what is chosen; equal operands share them."""
+    share = a.where(comparison, b) + a.where("equal", b) * 0.5
+    return dy * share, dy * (1.0 - share)
+
+
+_GRADIENTS: dict[str, Callable[[Term, Term, Term], tuple[Term, Term]]] = {
+    "add": lambda dy, _a, _b: (dy, dy),
+    "sub": lambda dy, _a, _b: (dy, -dy),
+    "mul": lambda dy, a, b: (dy * b, dy * a),
+    "div": lambda dy, a, b: (dy / b, -(dy * a / (b * b))),
+    "maximum": lambda dy, a, b: _chosen(dy, a, b, "greater"),
+    "minimum": lambda dy, a, b: _chosen(dy, a, b, "less"),
+}
+"""From the gradient of the result and both operands to the gradients of these, not yet summed."""
+
+
+def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    left, right = (Term(b, name) for name in node.inputs)
+    found = _GRADIENTS[node.op](Term(b, gradients[0]), left, right)
+    return found[0].sum_to(left.shape).name, found[1].sum_to(right.shape).name
+
+
 for _name in BINARY:
-    register(OpSpec(_name, (2, 2), _infer, _evaluate, "elementwise", post_op="binary"))
+    register(OpSpec(_name, (2, 2), _infer, _evaluate, "elementwise", post_op="binary", vjp=_vjp))

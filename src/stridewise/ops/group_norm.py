@@ -5,10 +5,24 @@ With as many groups as channels it is ONNX's instance normalization.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 import numpy as np
 
 from stridewise.graph import Node, TensorType
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.backward import Term, normalization_gradient
+from stridewise.ops.registry import (
+    Array,
+    Backward,
+    Operands,
+    OpSpec,
+    Types,
+    array,
+    needs,
+    register,
+    tensor,
+)
 
 __all__ = ["GROUP_NORM"]
 
@@ -49,4 +63,21 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (result.astype(x.dtype),)
 
 
-GROUP_NORM = register(OpSpec("group_norm", (1, 3), _infer, _evaluate, "anchor"))
+def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    x, dy = Term(b, node.inputs[0]), Term(b, gradients[0])
+    groups, axes = node.int_attr("groups"), (0, *range(2, len(x.shape)))
+    wide = x.reshape((x.shape[0], groups, prod(x.shape[1:]) // groups))
+    centered = wide - wide.mean((2,))
+    variance = (centered * centered).mean((2,)) + node.float_attr("epsilon", EPSILON)
+    inverse = variance.power(-0.5)
+    normal = centered * inverse
+    of_scale = (dy * normal.reshape(x.shape)).sum(axes, keepdims=False)
+    of_shift = dy.sum(axes, keepdims=False)
+    scale = node.inputs[1] if len(node.inputs) > 1 else ""
+    if scale:
+        dy = dy * Term(b, scale).reshape((x.shape[1], *(1,) * (len(x.shape) - 2)))
+    dx = normalization_gradient(dy.reshape(wide.shape), normal, inverse, (2,))
+    return dx.reshape(x.shape).name, of_scale.name, of_shift.name
+
+
+GROUP_NORM = register(OpSpec("group_norm", (1, 3), _infer, _evaluate, "anchor", vjp=_vjp))

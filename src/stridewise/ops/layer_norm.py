@@ -5,11 +5,15 @@ The parameters have the extents of those axes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.backward import Term, normalization_gradient
 from stridewise.ops.registry import (
     Array,
+    Backward,
     Operands,
     OpSpec,
     Permuted,
@@ -76,4 +80,27 @@ def _permuted(node: Node, shape: tuple[int, ...], perm: tuple[int, ...]) -> Perm
     return Permuted({**dict(node.attrs), "axes": axes}, perm)
 
 
-LAYER_NORM = register(OpSpec("layer_norm", (1, 3), _infer, _evaluate, "data", permuted=_permuted))
+def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    x, dy = Term(b, node.inputs[0]), Term(b, gradients[0])
+    axes = normalized_axes(node, len(x.shape))
+    others = [axis for axis in range(len(x.shape)) if axis not in axes]
+    order = sorted(range(len(axes)), key=lambda position: axes[position])
+    centered = x - x.mean(axes)
+    variance = (centered * centered).mean(axes) + node.float_attr("epsilon", EPSILON)
+    inverse = variance.power(-0.5)
+    normal = centered * inverse
+
+    def of_parameter(gradient: Term) -> str:
+        summed = gradient.sum(others, keepdims=False) if others else gradient
+        return summed.transpose([order.index(position) for position in range(len(axes))]).name
+
+    found = of_parameter(dy * normal), of_parameter(dy)
+    if len(node.inputs) > 1 and node.inputs[1]:
+        scale = Term(b, node.inputs[1]).transpose(order)
+        dy = dy * scale.reshape([n if i in axes else 1 for i, n in enumerate(x.shape)])
+    return normalization_gradient(dy, normal, inverse, axes).name, *found
+
+
+LAYER_NORM = register(
+    OpSpec("layer_norm", (1, 3), _infer, _evaluate, "data", permuted=_permuted, vjp=_vjp)
+)

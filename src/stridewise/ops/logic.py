@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Node, TensorType
+from stridewise.ops.backward import Term
 from stridewise.ops.element_types import (
     ALL,
     BOOL,
@@ -19,7 +20,17 @@ from stridewise.ops.element_types import (
     needs_type,
     wide,
 )
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.registry import (
+    Array,
+    Backward,
+    Operands,
+    OpSpec,
+    Types,
+    array,
+    needs,
+    register,
+    tensor,
+)
 
 __all__ = ["COMPARISONS", "CONNECTIVES", "WHERE"]
 
@@ -86,4 +97,17 @@ for _name in _BINARY:
 register(OpSpec("logical_not", (1, 1), _infer_not, _evaluate_not, "elementwise"))
 register(OpSpec("is_nan", (1, 1), _infer_test, _evaluate_is_nan, "elementwise"))
 register(OpSpec("is_inf", (1, 1), _infer_test, _evaluate_is_inf, "elementwise"))
-WHERE = register(OpSpec("where", (3, 3), _infer_where, _evaluate_where, "elementwise"))
+
+
+def _vjp_where(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    condition, first, second = (Term(b, name) for name in node.inputs)
+    dy = Term(b, gradients[0])
+    zero = dy.like(0.0)
+    chosen = condition.of("where", dy, zero).sum_to(first.shape)
+    other = condition.of("where", zero, dy).sum_to(second.shape)
+    return "", chosen.name, other.name
+
+
+WHERE = register(
+    OpSpec("where", (3, 3), _infer_where, _evaluate_where, "elementwise", vjp=_vjp_where)
+)

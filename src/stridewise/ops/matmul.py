@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.backward import Term
 from stridewise.ops.element_types import NUMBERS, needs_type
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.registry import (
+    Array,
+    Backward,
+    Operands,
+    OpSpec,
+    Types,
+    array,
+    needs,
+    register,
+    tensor,
+)
 
 __all__ = ["MATMUL"]
 
@@ -60,4 +73,24 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
         return (np.asarray(result).astype(a.dtype),)
 
 
-MATMUL = register(OpSpec("matmul", (2, 3), _infer, _evaluate, "interrupt"))
+def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    """Return dy times the other operand; a vector counts as a matrix of one row or column."""
+    left, right, dy = (Term(b, name) for name in (*node.inputs[:2], gradients[0]))
+    left_shape, right_shape = left.shape, right.shape
+    dbias = dy.sum(range(len(dy.shape) - 1), keepdims=False)
+    if len(left_shape) == 1:
+        left = left.reshape((1, *left_shape))
+        dy = dy.reshape((*dy.shape[:-1], 1, *dy.shape[-1:]) if len(right_shape) > 1 else (1,))
+    if len(right_shape) == 1:
+        right = right.reshape((*right_shape, 1))
+        dy = dy.reshape((*dy.shape, 1))
+    trans_a, trans_b = node.int_attr("trans_a", 0), node.int_attr("trans_b", 0)
+    a, c = (left.swapped() if trans_a else left), (right.swapped() if trans_b else right)
+    da, dc = dy.of("matmul", c.swapped()), a.swapped().of("matmul", dy)
+    da, dc = (da.swapped() if trans_a else da), (dc.swapped() if trans_b else dc)
+    of_a = da.sum_to(left.shape).reshape(left_shape)
+    of_b = dc.sum_to(right.shape).reshape(right_shape)
+    return of_a.name, of_b.name, dbias.name
+
+
+MATMUL = register(OpSpec("matmul", (2, 3), _infer, _evaluate, "interrupt", vjp=_vjp))

@@ -1,4 +1,4 @@
-"""Normalization at inference: per-channel scale and shift, and local response normalization.
+"""Batch norm, per-channel scale and shift, and local response normalization.
 
 A batch norm with known statistics is one multiplication and one addition per channel, so the
 graph has only ``scale_shift``; the frontends compute its parameters.
@@ -6,12 +6,26 @@ graph has only ``scale_shift``; the frontends compute its parameters.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 import numpy as np
 
 from stridewise.graph import Node, TensorType
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.backward import Term
+from stridewise.ops.registry import (
+    Array,
+    Backward,
+    Operands,
+    OpSpec,
+    Types,
+    array,
+    needs,
+    register,
+    tensor,
+)
 
-__all__ = ["LRN", "SCALE_SHIFT"]
+__all__ = ["BATCH_NORM", "LRN", "SCALE_SHIFT"]
 
 
 def _infer_scale_shift(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -52,7 +66,79 @@ def _evaluate_lrn(node: Node, operands: Operands) -> tuple[Array, ...]:
     return ((x / scale ** node.float_attr("beta", 0.75)).astype(x.dtype),)
 
 
+def _vjp_scale_shift(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    x, scale, dy = (Term(b, name) for name in (*node.inputs[:2], gradients[0]))
+    axes = (0, *range(2, len(x.shape)))
+    row = scale.reshape((x.shape[1], *(1,) * (len(x.shape) - 2)))
+    of_scale, of_shift = (dy * x).sum(axes, keepdims=False), dy.sum(axes, keepdims=False)
+    return (dy * row).name, of_scale.name, of_shift.name
+
+
+# --- batch norm by the statistics of the batch ----------------------------------------------------
+
+EPSILON = 1e-5
+
+
+def _infer_batch_norm(node: Node, types: Types) -> tuple[TensorType, ...]:
+    (x,) = _infer_scale_shift(node, types)
+    needs(node, "float" in x.dtype.name, "a float tensor", x.dtype)
+    needs(node, node.float_attr("epsilon", EPSILON) >= 0, "an epsilon of 0 or more", node.attrs)
+    row = TensorType(x.dtype, x.shape[1:2])
+    return x, row, row
+
+
+def _evaluate_batch_norm(node: Node, operands: Operands) -> tuple[Array, ...]:
+    """Source: Ioffe and Szegedy (2015); the variance is that of the batch, divided by its size."""
+    x, scale, shift = (array(operands, index) for index in range(3))
+    axes, row = (0, *range(2, x.ndim)), (-1, *(1,) * (x.ndim - 2))
+    wide = x.astype(np.float64)
+    mean = wide.mean(axes, keepdims=True)
+    variance = np.square(wide - mean).mean(axes, keepdims=True)
+    result = (wide - mean) / np.sqrt(variance + node.float_attr("epsilon", EPSILON))
+    result = result * scale.reshape(row) + shift.reshape(row)
+    return tuple(item.astype(x.dtype) for item in (result, mean.reshape(-1), variance.reshape(-1)))
+
+
+def _vjp_batch_norm(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    x, scale = Term(b, node.inputs[0]), Term(b, node.inputs[1])
+    axes, row = (0, *range(2, len(x.shape))), (x.shape[1], *(1,) * (len(x.shape) - 2))
+    of_y, of_mean, of_variance = (Term(b, name) if name else None for name in gradients)
+    centered = x - Term(b, node.outputs[1]).reshape(row)
+    count = prod(x.shape[axis] for axis in axes)
+    deviation = Term(b, node.outputs[2]) + node.float_attr("epsilon", EPSILON)
+    inverse = deviation.power(-0.5).reshape(row)
+    parts: list[Term] = []
+    of_parameters = ("", "")
+    if of_y is not None:
+        normal = centered * inverse
+        of_scale, of_shift = (of_y * normal).sum(axes), of_y.sum(axes)
+        rest = of_y - (normal * of_scale + of_shift) / count
+        parts.append(rest * inverse * scale.reshape(row))
+        of_parameters = of_scale.reshape(scale.shape).name, of_shift.reshape(scale.shape).name
+    if of_mean is not None:
+        parts.append((of_mean / count).reshape(row).expand(x.shape))
+    if of_variance is not None:
+        parts.append(centered * (of_variance * (2 / count)).reshape(row))
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total.name, *of_parameters
+
+
 SCALE_SHIFT = register(
-    OpSpec("scale_shift", (3, 3), _infer_scale_shift, _evaluate_scale_shift, "anchor")
+    OpSpec(
+        "scale_shift",
+        (3, 3),
+        _infer_scale_shift,
+        _evaluate_scale_shift,
+        "anchor",
+        vjp=_vjp_scale_shift,
+    )
 )
+BATCH_NORM = register(
+    OpSpec(
+        "batch_norm", (3, 3), _infer_batch_norm, _evaluate_batch_norm, "anchor", vjp=_vjp_batch_norm
+    )
+)
+"""Attribute ``epsilon``. Inputs: x, scale, shift. Outputs: y, mean and variance of each channel."""
 LRN = register(OpSpec("lrn", (1, 1), _infer_lrn, _evaluate_lrn, "anchor"))

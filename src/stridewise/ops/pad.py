@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import cast
 
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.backward import Term
 from stridewise.ops.data_format import inverse
 from stridewise.ops.registry import (
     Array,
+    Backward,
     Operands,
     OpSpec,
     Permuted,
@@ -21,7 +24,7 @@ from stridewise.ops.registry import (
     tensor,
 )
 
-__all__ = ["PAD", "PAD_MODES", "pad_amounts", "pad_mode"]
+__all__ = ["PAD", "PAD_GRADIENT", "PAD_MODES", "pad_amounts", "pad_mode"]
 
 PAD_MODES = ("constant", "reflect", "edge", "wrap")
 """What the border consists of, by ONNX's names, which are NumPy's too."""
@@ -83,4 +86,51 @@ def _permuted(node: Node, shape: tuple[int, ...], perm: tuple[int, ...]) -> Perm
     return Permuted({**dict(node.attrs), "pads": pads}, perm)
 
 
-PAD = register(OpSpec("pad", (1, 2), _infer, _evaluate, "same", permuted=_permuted))
+# --- gradient -------------------------------------------------------------------------------------
+
+
+def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    x, dy = Term(b, node.inputs[0]), Term(b, gradients[0])
+    if pad_mode(node) != "constant":
+        attrs = dict(node.attrs)
+        return (dy.of("pad_gradient", **attrs).name,)
+    begins, _ = pad_amounts(node, len(x.shape))
+    stops = tuple(begin + extent for begin, extent in zip(begins, x.shape, strict=True))
+    dx = dy.of("slice", starts=begins, stops=stops, steps=(1,) * len(begins))
+    if len(node.inputs) == 1:
+        return (dx.name,)
+    axes = range(len(begins))
+    border = dy.sum(axes, keepdims=False) - dx.sum(axes, keepdims=False)
+    return dx.name, border.reshape(b.type(node.inputs[1]).shape).name
+
+
+def _cut(node: Node, shape: tuple[int, ...]) -> tuple[int, ...]:
+    begins, ends = pad_amounts(node, len(shape))
+    return tuple(n - b - e for n, b, e in zip(shape, begins, ends, strict=True))
+
+
+def _infer_gradient(node: Node, types: Types) -> tuple[TensorType, ...]:
+    dy = tensor(node, types, 0)
+    shape = _cut(node, dy.shape)
+    needs(node, pad_mode(node) != "constant", "a border made of the tensor", pad_mode(node))
+    needs(node, min(shape, default=1) > 0, "a gradient larger than its border", dy)
+    return (TensorType(dy.dtype, shape),)
+
+
+def _evaluate_gradient(node: Node, operands: Operands) -> tuple[Array, ...]:
+    """Add each gradient to that of the element which the border repeats, axis by axis."""
+    result: Array = array(operands, 0).astype(np.float64)
+    shape = _cut(node, result.shape)
+    for axis, amounts in enumerate(zip(*pad_amounts(node, len(shape)), strict=True)):
+        source = bordered(np.arange(shape[axis]), (amounts,), pad_mode(node))
+        summed = np.zeros((shape[axis], *np.moveaxis(result, axis, 0).shape[1:]))
+        np.add.at(summed, source, np.moveaxis(result, axis, 0))
+        result = np.moveaxis(summed, 0, axis)
+    return (result.astype(array(operands, 0).dtype),)
+
+
+PAD = register(OpSpec("pad", (1, 2), _infer, _evaluate, "same", permuted=_permuted, vjp=_vjp))
+PAD_GRADIENT = register(
+    OpSpec("pad_gradient", (1, 1), _infer_gradient, _evaluate_gradient, "interrupt")
+)
+"""The gradient of padding with a border made of the tensor; attributes are those of the padding."""

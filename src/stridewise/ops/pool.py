@@ -5,16 +5,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Node, TensorType
-from stridewise.ops.conv import window_extent, windows
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.backward import Term
+from stridewise.ops.conv import transposed_pads, window_extent, windows
+from stridewise.ops.registry import (
+    Array,
+    Backward,
+    Operands,
+    OpSpec,
+    Types,
+    array,
+    needs,
+    register,
+    tensor,
+)
 
-__all__ = ["AVG_POOL", "MAX_POOL", "MAX_POOL_INDICES"]
+__all__ = ["AVG_POOL", "MAX_POOL", "MAX_POOL_GRADIENT", "MAX_POOL_INDICES"]
 
 _COLUMN_MAJOR = 1
 """Source: ONNX, MaxPool: the storage order in which the first spatial axis is the innermost."""
@@ -97,8 +110,57 @@ def _evaluate_avg(node: Node, operands: Operands) -> tuple[Array, ...]:
     return ((total / _stack(node, np.ones_like(x), 0.0).sum(axis=0)).astype(x.dtype),)
 
 
-MAX_POOL = register(OpSpec("max_pool", (1, 1), _infer, _evaluate_max, "anchor"))
+# --- gradients ------------------------------------------------------------------------------------
+
+
+def _vjp_max(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    x, dy = Term(b, node.inputs[0]), Term(b, gradients[0])
+    return (x.of("max_pool_gradient", dy, **dict(node.attrs)).name,)
+
+
+def _infer_max_gradient(node: Node, types: Types) -> tuple[TensorType, ...]:
+    x, dy = tensor(node, types, 0), tensor(node, types, 1)
+    (expected,) = _infer(node, (x,))
+    needs(node, dy == expected, f"a gradient of type {expected}", dy)
+    return (x,)
+
+
+def _evaluate_max_gradient(node: Node, operands: Operands) -> tuple[Array, ...]:
+    """Give each gradient to the first of the greatest elements of its window."""
+    x, dy = array(operands, 0), array(operands, 1)
+    attrs = tuple(item for item in node.attrs if item[0] != "storage_order")
+    (places,) = _evaluate_indices(replace(node, attrs=attrs), (x,))
+    result = np.zeros(x.size)
+    np.add.at(result, places.reshape(-1), dy.reshape(-1).astype(np.float64))
+    return (result.reshape(x.shape).astype(x.dtype),)
+
+
+def _vjp_avg(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    """Return a depthwise transposed convolution of dy, each divided by what it is the mean of."""
+    x, dy = Term(b, node.inputs[0]), Term(b, gradients[0])
+    kernel, strides, dilations, _, _ = geometry(node, len(x.shape) - 2)
+    channels = x.shape[1]
+    shares = np.array(1 / prod(kernel))
+    if not node.int_attr("count_include_pad", 0):
+        shares = 1 / _stack(node, np.ones((1, 1, *x.shape[2:])), 0.0).sum(axis=0)
+    ones = x.constant(np.ones((channels, 1, *kernel)))
+    dx = (dy * dy.constant(shares)).of(
+        "conv_transpose",
+        ones,
+        dilations=dilations,
+        groups=channels,
+        pads=transposed_pads(node, x.shape[2:], dy.shape[2:]),
+        strides=strides,
+    )
+    return (dx.name,)
+
+
+MAX_POOL = register(OpSpec("max_pool", (1, 1), _infer, _evaluate_max, "anchor", vjp=_vjp_max))
+MAX_POOL_GRADIENT = register(
+    OpSpec("max_pool_gradient", (2, 2), _infer_max_gradient, _evaluate_max_gradient, "interrupt")
+)
+"""The gradient of max pooling, from x and dy; attributes are those of the pooling."""
 MAX_POOL_INDICES = register(
     OpSpec("max_pool_indices", (1, 1), _infer_indices, _evaluate_indices, "anchor")
 )
-AVG_POOL = register(OpSpec("avg_pool", (1, 1), _infer, _evaluate_avg, "anchor"))
+AVG_POOL = register(OpSpec("avg_pool", (1, 1), _infer, _evaluate_avg, "anchor", vjp=_vjp_avg))

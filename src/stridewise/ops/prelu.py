@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from stridewise.graph import Node, TensorType
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.backward import Term
+from stridewise.ops.registry import (
+    Array,
+    Backward,
+    Operands,
+    OpSpec,
+    Types,
+    array,
+    needs,
+    register,
+    tensor,
+)
 
 __all__ = ["PRELU"]
 
@@ -27,4 +40,11 @@ def _evaluate(_node: Node, operands: Operands) -> tuple[Array, ...]:
         return (np.where(x < 0, slope * x, x).astype(x.dtype),)
 
 
-PRELU = register(OpSpec("prelu", (2, 2), _infer, _evaluate, "elementwise"))
+def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    x, slope = (Term(b, name) for name in node.inputs)
+    dy, below = Term(b, gradients[0]), x.where("less", 0.0)
+    of_slope = (dy * x * below).sum_to(slope.shape)
+    return (dy * (below * slope + (1.0 - below))).name, of_slope.name
+
+
+PRELU = register(OpSpec("prelu", (2, 2), _infer, _evaluate, "elementwise", vjp=_vjp))

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.backward import Term
 from stridewise.ops.element_types import BOOL, NUMBERS, Family, lowest_and_highest, needs_type
-from stridewise.ops.registry import Array, Operands, OpSpec, Permuted, Types, array, needs, register
+from stridewise.ops.registry import (
+    Array,
+    Backward,
+    Operands,
+    OpSpec,
+    Permuted,
+    Types,
+    array,
+    needs,
+    register,
+)
 
 __all__ = ["REDUCTIONS", "Reduction"]
 
@@ -120,5 +132,39 @@ def _permuted(node: Node, shape: tuple[int, ...], perm: tuple[int, ...]) -> Perm
     return Permuted({**dict(node.attrs), "axes": axes}, kept)
 
 
+def _of_chosen(x: Term, y: Term, axes: tuple[int, ...]) -> Term:
+    """Return the share of each element in the greatest or least one; equal ones share it."""
+    chosen = x.where("equal", y)
+    return chosen / chosen.sum(axes)
+
+
+_DERIVATIVES: dict[str, Callable[[Term, Term, tuple[int, ...]], Term | float]] = {
+    "reduce_l1": lambda x, _y, _axes: x.of("sign"),
+    "reduce_l2": lambda x, y, _axes: x / y,
+    "reduce_log_sum": lambda _x, y, _axes: (-y).of("exp"),
+    "reduce_log_sum_exp": lambda x, y, _axes: (x - y).of("exp"),
+    "reduce_max": _of_chosen,
+    "reduce_mean": lambda x, _y, axes: 1 / max(prod(x.shape[axis] for axis in axes), 1),
+    "reduce_min": _of_chosen,
+    "reduce_sum": lambda _x, _y, _axes: 1.0,
+    "reduce_sum_square": lambda x, _y, _axes: x * 2.0,
+}
+"""From x, the result with the reduced axes kept, and these axes to the derivative by x.
+
+That of a product would have to divide by elements that may be zero, so it has none.
+"""
+
+
+def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    x, y, dy = (Term(b, name) for name in (node.inputs[0], node.outputs[0], gradients[0]))
+    axes = reduced_axes(node, len(x.shape))
+    kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(x.shape))
+    derivative = _DERIVATIVES[node.op](x, y.reshape(kept), axes)
+    dy = dy.reshape(kept)
+    spread = dy if derivative == 1.0 else dy * derivative
+    return (spread.expand(x.shape).name,)
+
+
 for _name in REDUCTIONS:
-    register(OpSpec(_name, (1, 1), _infer, _evaluate, "keepdims", permuted=_permuted))
+    _rule = _vjp if _name in _DERIVATIVES else None
+    register(OpSpec(_name, (1, 1), _infer, _evaluate, "keepdims", permuted=_permuted, vjp=_rule))

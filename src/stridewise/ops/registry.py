@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from stridewise.ops.data_format import (
 __all__ = [
     "OPS",
     "Array",
-    "Emit",
+    "Backward",
     "OpSpec",
     "Operands",
     "OriginRule",
@@ -81,16 +81,31 @@ class Permuted:
 PermuteRule = Callable[[Node, tuple[int, ...], tuple[int, ...]], Permuted | str]
 """From a node, the shape before the transpose, and its permutation; or the reason why not."""
 
-Emit = Callable[[str, Sequence[str], Mapping[str, Attr]], str]
-"""Adds a node (operator, inputs, attributes) to a graph and returns the name of its output."""
 
-VjpRule = Callable[[Node, Sequence[str], Emit], tuple[str, ...]]
+class Backward(Protocol):
+    """A graph that grows by the nodes of gradients; :class:`GraphBuilder` is one."""
+
+    def type(self, name: str) -> TensorType:
+        """Return the type of a value."""
+        ...
+
+    def op(self, op: str, inputs: Sequence[str], attrs: Mapping[str, Attr] | None = None) -> str:
+        """Add a node with one output and return the output's name."""
+        ...
+
+    def constant(self, array: Array, name: str = "constant") -> str:
+        """Add a constant and return its name."""
+        ...
+
+
+VjpRule = Callable[[Node, Sequence[str], Backward], tuple[str, ...]]
 """The vector-Jacobian product of an operator, as nodes of the backward graph.
 
 It takes a node, the names of the gradients of its outputs (``""`` where an output has none), and
-:data:`Emit`. It returns the names of the gradients of its inputs, ``""`` for inputs without one. A
-gradient has the type of its value. The inputs and outputs of the node exist in the graph that nodes
-are added to. The rule adds nodes of known operators and computes nothing itself.
+the graph to add nodes to, which has the inputs and outputs of the node. It returns the names of the
+gradients of its inputs, ``""`` for inputs without one; those at the end may be left out. A gradient
+has the type of its value. The rule of an anchor sees feature maps in canonical order. Rules add
+nodes of known operators and compute nothing themselves.
 """
 
 
@@ -182,7 +197,10 @@ def evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     if _turns(spec, node):
         order = canonical_order(node, array(operands, 0).ndim)
         seen = (array(operands, 0).transpose(order), *operands[1:])
-        results = [found.transpose(inverse(order)) for found in spec.evaluate(node, seen)]
+        results = [
+            found.transpose(inverse(canonical_order(node, found.ndim)))
+            for found in spec.evaluate(node, seen)
+        ]
     else:
         results = list(spec.evaluate(node, operands))
     for post in node.post_ops:

@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.backward import Term, rule_of_term
 from stridewise.ops.data_format import inverse
 from stridewise.ops.registry import (
     Array,
+    Backward,
     Operands,
     OpSpec,
     Permuted,
@@ -73,11 +77,34 @@ def _permuted_expand(node: Node, shape: tuple[int, ...], perm: tuple[int, ...]) 
     return Permuted({"shape": tuple(wanted[axis] for axis in inverse(perm))}, perm)
 
 
+def _vjp_tile(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    x, dy = Term(b, node.inputs[0]), Term(b, gradients[0])
+    copies = zip(node.ints_attr("repeats"), x.shape, strict=True)
+    split = dy.reshape(tuple(extent for pair in copies for extent in pair))
+    return (split.sum(range(0, 2 * len(x.shape), 2), keepdims=False).name,)
+
+
+_vjp_expand = rule_of_term(lambda _node, x, _y, dy: dy.sum_to(x.shape))
+
 TILE = register(
-    OpSpec("tile", (1, 1), _infer_tile, _evaluate_tile, "same", permuted=_permuted_tile)
+    OpSpec(
+        "tile",
+        (1, 1),
+        _infer_tile,
+        _evaluate_tile,
+        "same",
+        permuted=_permuted_tile,
+        vjp=_vjp_tile,
+    )
 )
 EXPAND = register(
     OpSpec(
-        "expand", (1, 1), _infer_expand, _evaluate_expand, "elementwise", permuted=_permuted_expand
+        "expand",
+        (1, 1),
+        _infer_expand,
+        _evaluate_expand,
+        "elementwise",
+        permuted=_permuted_expand,
+        vjp=_vjp_expand,
     )
 )

@@ -7,11 +7,25 @@ a kernel into ``interpolate``, a matrix product.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.backward import Term
 from stridewise.ops.interpolation import COORDINATES, CUBIC, MODES, ROUNDINGS, Interpolation
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.registry import (
+    Array,
+    Backward,
+    Operands,
+    OpSpec,
+    Types,
+    array,
+    needs,
+    register,
+    tensor,
+)
 
 __all__ = ["INTERPOLATE", "RESIZE", "extrapolates", "interpolation", "resized_axes"]
 
@@ -146,7 +160,40 @@ def _evaluate_interpolate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (np.ascontiguousarray(result, x.dtype),)
 
 
-RESIZE = register(OpSpec("resize", (1, 1), _infer_resize, _evaluate_resize, "same"))
+# --- gradients ------------------------------------------------------------------------------------
+
+
+def _vjp_resize(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    """Return dy times the transposed matrix of each axis; a border of another value has none."""
+    x, dy = Term(b, node.inputs[0]), Term(b, gradients[0])
+    needs(node, has_matrices(node, x.shape), f"axes of at most {MOST_ENTRIES} weights", x.type)
+    for axis in resized_axes(node, x.shape):
+        matrix = interpolation(node, x.shape, axis).matrix()
+        dy = dy.of("interpolate", x.constant(matrix.T), axis=axis)
+    return (dy.name,)
+
+
+def _vjp_interpolate(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    x, matrix, dy = (Term(b, name) for name in (*node.inputs, gradients[0]))
+    axis = node.int_attr("axis")
+    order = (axis, *(i for i in range(len(x.shape)) if i != axis))
+    rest = prod(x.shape[i] for i in order[1:])
+    rows = dy.transpose(order).reshape((matrix.shape[0], rest))
+    columns = x.transpose(order).reshape((matrix.shape[1], rest))
+    dx = dy.of("interpolate", matrix.swapped(), axis=axis)
+    return dx.name, rows.of("matmul", columns.swapped()).name
+
+
+RESIZE = register(
+    OpSpec("resize", (1, 1), _infer_resize, _evaluate_resize, "same", vjp=_vjp_resize)
+)
 INTERPOLATE = register(
-    OpSpec("interpolate", (2, 2), _infer_interpolate, _evaluate_interpolate, "same")
-)  # fmt: skip
+    OpSpec(
+        "interpolate",
+        (2, 2),
+        _infer_interpolate,
+        _evaluate_interpolate,
+        "same",
+        vjp=_vjp_interpolate,
+    )
+)

@@ -7,6 +7,8 @@ from math import prod
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.backward import rule_of_term
+from stridewise.ops.data_format import inverse
 from stridewise.ops.registry import (
     Array,
     Operands,
@@ -67,6 +69,14 @@ def _evaluate_identity(_node: Node, operands: Operands) -> tuple[Array, ...]:
     return (array(operands, 0),)
 
 
+# --- gradients ------------------------------------------------------------------------------------
+
+_vjp_reshape = rule_of_term(lambda _node, x, _y, dy: dy.reshape(x.shape))
+_vjp_transpose = rule_of_term(
+    lambda node, _x, _y, dy: dy.transpose(inverse(node.ints_attr("perm")))
+)
+_vjp_identity = rule_of_term(lambda _node, _x, _y, dy: dy)
+
 RESHAPE = register(
     OpSpec(
         "reshape",
@@ -75,7 +85,14 @@ RESHAPE = register(
         _evaluate_reshape,
         "interrupt",
         permuted=_permuted_reshape,
+        vjp=_vjp_reshape,
     )
 )
-TRANSPOSE = register(OpSpec("transpose", (1, 1), _infer_transpose, _evaluate_transpose, "permute"))
-IDENTITY = register(OpSpec("identity", (1, 1), _infer_same, _evaluate_identity, "elementwise"))
+TRANSPOSE = register(
+    OpSpec(
+        "transpose", (1, 1), _infer_transpose, _evaluate_transpose, "permute", vjp=_vjp_transpose
+    )
+)
+IDENTITY = register(
+    OpSpec("identity", (1, 1), _infer_same, _evaluate_identity, "elementwise", vjp=_vjp_identity)
+)

@@ -7,6 +7,7 @@ Source: ShuffleNet (Zhang et al. 2017). Exporters write it as Reshape, Transpose
 from __future__ import annotations
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.backward import rule_of_term
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
 __all__ = ["CHANNEL_SHUFFLE"]
@@ -25,4 +26,8 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (split.swapaxes(1, 2).reshape(x.shape),)
 
 
-CHANNEL_SHUFFLE = register(OpSpec("channel_shuffle", (1, 1), _infer, _evaluate, "anchor"))
+_vjp = rule_of_term(
+    lambda node, x, _y, dy: dy.of("channel_shuffle", groups=x.shape[1] // node.int_attr("groups"))
+)
+
+CHANNEL_SHUFFLE = register(OpSpec("channel_shuffle", (1, 1), _infer, _evaluate, "anchor", vjp=_vjp))

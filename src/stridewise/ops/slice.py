@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from stridewise.graph import Node, TensorType
+from stridewise.ops.backward import Term
 from stridewise.ops.data_format import inverse
 from stridewise.ops.registry import (
     Array,
+    Backward,
     Operands,
     OpSpec,
     Permuted,
@@ -16,7 +22,7 @@ from stridewise.ops.registry import (
     tensor,
 )
 
-__all__ = ["SLICE"]
+__all__ = ["SLICE", "SLICE_GRADIENT"]
 
 
 def slice_bounds(node: Node, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
@@ -57,4 +63,48 @@ def _permuted(node: Node, _shape: tuple[int, ...], perm: tuple[int, ...]) -> Per
     return Permuted({**dict(node.attrs), **moved}, perm)
 
 
-SLICE = register(OpSpec("slice", (1, 1), _infer, _evaluate, "same", permuted=_permuted))
+# --- gradient -------------------------------------------------------------------------------------
+
+
+def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    x, dy = Term(b, node.inputs[0]), Term(b, gradients[0])
+    starts, lengths, steps = slice_bounds(node, x.shape)
+    if all(step == 1 for step in steps):
+        bounds = zip(x.shape, starts, lengths, strict=True)
+        ends = tuple(extent - start - length for extent, start, length in bounds)
+        return (dy.of("pad", pads=(*starts, *ends)).name,)
+    return (dy.of("slice_gradient", shape=x.shape, **dict(node.attrs)).name,)
+
+
+def _infer_gradient(node: Node, types: Types) -> tuple[TensorType, ...]:
+    dy, shape = tensor(node, types, 0), node.ints_attr("shape")
+    needs(node, all(extent >= 0 for extent in shape), "extents from 0 on", shape)
+    _, lengths, _ = slice_bounds(node, shape)
+    needs(node, dy.shape == lengths, f"a gradient of shape {lengths}", dy)
+    return (TensorType(dy.dtype, shape),)
+
+
+def _evaluate_gradient(node: Node, operands: Operands) -> tuple[Array, ...]:
+    dy = array(operands, 0)
+    result = np.zeros(node.ints_attr("shape"), dy.dtype)
+    _evaluate(node, (result,))[0][...] = dy
+    return (result,)
+
+
+def _vjp_gradient(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    attrs = {key: value for key, value in node.attrs if key != "shape"}
+    return (Term(b, gradients[0]).of("slice", **attrs).name,)
+
+
+SLICE = register(OpSpec("slice", (1, 1), _infer, _evaluate, "same", permuted=_permuted, vjp=_vjp))
+SLICE_GRADIENT = register(
+    OpSpec(
+        "slice_gradient",
+        (1, 1),
+        _infer_gradient,
+        _evaluate_gradient,
+        "interrupt",
+        vjp=_vjp_gradient,
+    )
+)
+"""Zeros of a ``shape`` with dy where a slice took elements; other attributes are the slice's."""

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.backward import Term
 from stridewise.ops.element_types import FLOATS, needs_type
-from stridewise.ops.registry import Array, Operands, OpSpec, Permuted, Types, array, needs, register
+from stridewise.ops.registry import (
+    OPS,
+    Array,
+    Backward,
+    Operands,
+    OpSpec,
+    Permuted,
+    Types,
+    array,
+    needs,
+    register,
+)
 
 __all__ = ["LOG_SOFTMAX", "SOFTMAX"]
 
@@ -35,5 +49,14 @@ def _permuted(node: Node, _shape: tuple[int, ...], perm: tuple[int, ...]) -> Per
     return Permuted({"axis": perm[node.int_attr("axis")]}, perm)
 
 
-SOFTMAX = register(OpSpec("softmax", (1, 1), _infer, _evaluate, "same", permuted=_permuted))
-LOG_SOFTMAX = register(OpSpec("log_softmax", (1, 1), _infer, _evaluate, "same", permuted=_permuted))
+def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    y, dy, axes = Term(b, node.outputs[0]), Term(b, gradients[0]), (node.int_attr("axis"),)
+    if node.op == "log_softmax":
+        return ((dy - y.of("exp") * dy.sum(axes)).name,)
+    return ((y * (dy - (dy * y).sum(axes))).name,)
+
+
+for _name in ("softmax", "log_softmax"):
+    register(OpSpec(_name, (1, 1), _infer, _evaluate, "same", permuted=_permuted, vjp=_vjp))
+
+SOFTMAX, LOG_SOFTMAX = OPS["softmax"], OPS["log_softmax"]

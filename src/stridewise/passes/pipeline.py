@@ -20,6 +20,7 @@ from stridewise.passes.ability import Ability
 from stridewise.passes.fold_constants import fold_constants
 from stridewise.passes.fold_pad import fold_pad
 from stridewise.passes.fold_scale import fold_scale
+from stridewise.passes.freeze_parameters import freeze_parameters
 from stridewise.passes.fuse_pointwise import fuse_pointwise
 from stridewise.passes.fuse_post_ops import fuse_post_ops
 from stridewise.passes.recognize_activations import recognize_activations
@@ -30,6 +31,7 @@ from stridewise.passes.remove_no_ops import remove_no_ops
 from stridewise.passes.sink_transposes import sink_transposes
 from stridewise.passes.skip_integers import skip_integers
 from stridewise.passes.split_resize import split_resize
+from stridewise.passes.store_parameters import store_parameters
 
 __all__ = ["Pass", "Simplified", "check_passes", "passes_for", "select", "simplify"]
 
@@ -51,9 +53,19 @@ class Pass:
     needs: str = ""
 
 
-def passes_for(ability: Ability) -> tuple[Pass, ...]:
-    """Return the passes for a target with these kernels, in order."""
+def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[Pass, ...]:
+    """Return the passes, in order.
+
+    Args:
+        ability: what the kernels of the target can do.
+        keep_parameters: whether parameters stay as they are; else they become constants.
+    """
+    freeze = partial(freeze_parameters, keep_parameters=keep_parameters)
+    store = Pass(
+        "store_parameters", "gives kept parameters the storage that kernels read", store_parameters
+    )
     return (
+        Pass("freeze_parameters", "turns parameters and unchanged states into constants", freeze),
         Pass("fold_constants", "computes nodes whose inputs are all constants", fold_constants),
         Pass(
             "remove_no_ops",
@@ -111,6 +123,7 @@ def passes_for(ability: Ability) -> tuple[Pass, ...]:
             needs="which expressions a kernel computes",
         ),
         Pass("remove_dead", "removes nodes and constants that no output needs", remove_dead),
+        *((store,) if keep_parameters else ()),
     )
 
 

@@ -63,7 +63,7 @@ class _Sinking:
         self.made: dict[str, int] = {}
         self.renamed: dict[str, str] = {}
         self.turned: dict[tuple[str, Perm], str] = {}
-        for name in (*graph.inputs, *graph.constants):
+        for name in graph.sources:
             self.values[name] = graph.values[name]
             self.seen[name] = _Seen(name)
         self.constants |= graph.constants
@@ -228,8 +228,8 @@ class _Sinking:
 
     def finish(self) -> Graph:
         final: dict[str, str] = {}
-        fixed = {*self.graph.inputs, *self.graph.outputs, *self.constants}
-        for name in dict.fromkeys(self.graph.outputs):
+        fixed = {*self.graph.sources, *self.graph.sinks, *self.constants}
+        for name in self.graph.sinks:
             source = self.needed(name)
             if source == name:
                 continue

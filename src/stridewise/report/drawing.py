@@ -49,11 +49,11 @@ class Drawing:
     def draw(self) -> None:
         """Draw the whole graph."""
         graph = self.plan.graph
-        for name in graph.inputs:
+        for name in (*graph.inputs, *graph.stored):
             self._input(name)
         for node, decision in zip(graph.nodes, self.plan.decisions, strict=True):
             self._node(node, decision)
-        for name in graph.outputs:
+        for name in graph.sinks:
             self._output(name)
 
     def _key(self, value: str, fmt: Format) -> tuple[str, str]:
@@ -112,7 +112,7 @@ class Drawing:
             "output", name, "output", (), (), (port,), (), port.format,
             bool(measured), 0.0, measured,
         )  # fmt: skip
-        self._add(vertex, () if name in self.plan.graph.constants else ((name, fmt),))
+        self._add(vertex, () if self.plan.graph.is_packed(name) else ((name, fmt),))
 
     def _reorder(self, reorder: Reorder) -> tuple[int, Format]:
         name = reorder.tensor
@@ -126,10 +126,10 @@ class Drawing:
         return self._add(vertex, ((name, reorder.source),)), reorder.target
 
     def _node(self, node: Node, decision: Decision) -> None:
-        chosen, constants = decision.chosen, self.plan.graph.constants
+        chosen, packed = decision.chosen, self.plan.graph.is_packed
         option = chosen.option
         pairs = [pair for pair in zip(node.inputs, option.inputs, strict=True) if pair[0]]
-        reads = [(name, fmt) for name, fmt in pairs if fmt is not None and name not in constants]
+        reads = [(name, fmt) for name, fmt in pairs if fmt is not None and not packed(name)]
         outputs = tuple(map(self._port, node.outputs, option.outputs))
         candidates = (chosen, *sorted(decision.rejected, key=lambda item: item.cost_ns))
         vertex = Vertex(

@@ -54,7 +54,7 @@ class Formats:
 
     def _meet_all(self) -> None:
         graph = self._plan.graph
-        for name in graph.inputs:
+        for name in (*graph.inputs, *graph.stored):
             self._meet(name, self._plan.input_formats[name])
         for node, decision in zip(graph.nodes, self._plan.decisions, strict=True):
             for name, fmt in zip(node.outputs, decision.chosen.option.outputs, strict=True):

@@ -98,7 +98,7 @@ def _tied(graph: Graph, node: Node) -> tuple[_Tie, ...]:
     return tuple(
         _Tie(name, perm)
         for name, perm in perms.items()
-        if name and name not in graph.constants and len(graph.values[name].shape) == rank
+        if name and not graph.is_packed(name) and len(graph.values[name].shape) == rank
     )
 
 
@@ -123,7 +123,7 @@ class _Flow:
                 continue
             for name in dict.fromkeys((node.inputs[0], *node.outputs)):
                 origin = data_format(node, len(self.graph.values[name].shape))
-                if origin is not None and name not in self.graph.constants:
+                if origin is not None and not self.graph.is_packed(name):
                     yield name, _Claim(origin, Provenance(node.name))
 
     def conflict(self, name: str, reason: str, claims: Iterable[_Claim]) -> Refusal:
@@ -213,7 +213,7 @@ def _declared(graph: Graph, origins: Origins) -> Iterator[tuple[str, _Claim]]:
 def _with_weights(graph: Graph) -> Iterator[tuple[str, Format | None]]:
     """Yield constant weights, which are OIHW (OIW, OIDHW) whatever the data format."""
     for node in graph.nodes:
-        if node.op == "conv" and node.inputs[1] in graph.constants:
+        if node.op == "conv" and graph.is_packed(node.inputs[1]):
             yield node.inputs[1], _WEIGHTS.get(len(graph.values[node.inputs[1]].shape))
 
 
@@ -231,7 +231,7 @@ def derive(graph: Graph, origins: Origins | None = None) -> Derived:
     """
     flow = _Flow(graph)
     flow.run([*flow.anchors(), *_declared(graph, origins or {})])
-    free = [name for name in graph.values if name not in graph.constants]
+    free = [name for name in graph.values if not graph.is_packed(name)]
     ties = {node: tuple(tie.name for tie in tied) for node, tied in flow.ties.items()}
     stops = interruptions(graph, ties, flow.touching, flow.known, flow.torn)
     provenance: dict[str, Provenance] = {}

@@ -60,7 +60,7 @@ def interruptions(
     """
     found: dict[str, Provenance] = {}
     for name, stop in _seeds(graph, ties, torn):
-        if name not in known and name not in graph.constants:
+        if name not in known and not graph.is_packed(name):
             found.setdefault(name, stop)
     passed: set[str] = set()
     queue = list(found)

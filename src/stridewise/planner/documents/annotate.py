@@ -125,7 +125,7 @@ class _Annotation:
 
     def form(self, name: str, fmt: Format | None) -> str:
         """Return the name of the form of a value that a consumer reads."""
-        if not name or fmt is None or name in self.graph.constants:
+        if not name or fmt is None or self.graph.is_packed(name):
             return name
         return self.names[self.key(name, fmt)]
 

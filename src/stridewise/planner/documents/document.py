@@ -124,7 +124,7 @@ def _tensor(graph: Graph, name: str, fmt: Format | None = None) -> TensorRecord:
 
 
 def _typed(graph: Graph, name: str) -> str:
-    constant = "const " if name in graph.constants else ""
+    constant = "const " if graph.is_packed(name) else ""
     return f"{constant}{_tensor(graph, name)}" if name else "_"
 
 

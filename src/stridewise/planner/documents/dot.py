@@ -53,7 +53,7 @@ class _Drawing:
         return self.colors[name]
 
     def inputs(self) -> Iterator[str]:
-        for index, name in enumerate(self.graph.inputs):
+        for index, name in enumerate((*self.graph.inputs, *self.graph.stored)):
             fmt = self.plan.storage(name).storage.format
             self.sources[name] = f"in{index}"
             label = f"{name}\n{self.graph.values[name].type}\n{self.spell(fmt)}"
@@ -74,7 +74,7 @@ class _Drawing:
                 yield self.edge(name, f"n{index}", wanted)
 
     def outputs(self) -> Iterator[str]:
-        for index, name in enumerate(self.graph.outputs):
+        for index, name in enumerate(self.graph.sinks):
             fmt = self.graph.values[name].origin
             shown = self.plan.storage(name).storage.format if fmt is None else fmt
             label = f"{name}\n{self.graph.values[name].type}\n{self.spell(shown)}"

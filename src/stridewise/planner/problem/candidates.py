@@ -89,14 +89,14 @@ def _check_tensors(graph: Graph, target: Target) -> None:
     computed: list[tuple[str, tuple[str, ...]]] = [
         (
             f"node {node.name!r} ({node.op})",
-            tuple(name for name in node.inputs if name and name not in graph.constants)
+            tuple(name for name in node.inputs if name and not graph.is_packed(name))
             + node.outputs,
         )
         for node in graph.nodes
     ]
     # An output may be a constant, which no node computes. Inputs without a reader may be of any
     # type, but the caller has to make them.
-    for where, names in (*computed, ("outputs", graph.outputs)):
+    for where, names in (*computed, ("outputs", graph.sinks)):
         for name in names:
             value = graph.values[name]
             if value.dtype.name not in target.dtypes and not target.has_host:
@@ -257,7 +257,7 @@ class _Prices:
         known: Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal],
     ) -> None:
         self._graph, self._rule, self._costs = graph, target.library, known
-        self._kept = frozenset((*graph.inputs, *graph.outputs))
+        self._kept = frozenset((*graph.inputs, *graph.stored, *graph.sinks))
         self._last = {name: node.name for node in graph.nodes for name in node.inputs}
         self._known: dict[Hashable, tuple[tuple[Candidate, ...], tuple[Refusal, ...]]] = {}
 

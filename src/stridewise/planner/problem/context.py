@@ -99,7 +99,11 @@ class NodeContext:
 
     def is_constant(self, name: str) -> bool:
         """Return whether a value is known before the run."""
-        return name in self._graph.constants
+        return self._graph.is_packed(name)
+
+    def is_parameter(self, name: str) -> bool:
+        """Return whether a value may change between runs."""
+        return name in self._graph.parameters
 
     def formats(self, name: str) -> Mapping[str, Format]:
         """Return the storage formats that the target offers for a value, by kind."""
@@ -141,6 +145,7 @@ class NodeContext:
             tuple([first.setdefault(name, index) for index, name in enumerate(names)]),
             tuple([self._storages.group(name) if name else -1 for name in names]),
             tuple([self.is_constant(name) for name in node.inputs]),
+            tuple([self.is_parameter(name) for name in node.inputs]),
             tuple([self.may_place(index) for index in range(len(node.inputs))]),
         )
 
@@ -163,7 +168,7 @@ class Pairs:
         producers, readers = graph.producers(), Counter[str]()
         for node in graph.nodes:
             readers.update(node.inputs)
-        readers.update(graph.outputs)
+        readers.update(graph.sinks)
         ahead: dict[str, Node] = {}
         for node in graph.nodes:
             joins = target.joins(node.op)
@@ -180,7 +185,7 @@ def placing(graph: Graph) -> dict[str, str]:
 
     Inputs of the graph lie in the caller's memory, and outputs must.
     """
-    producers, outputs = graph.producers(), frozenset(graph.outputs)
+    producers, outputs = graph.producers(), frozenset(graph.sinks)
     found: dict[str, str] = {}
     for node in graph.nodes:
         if node.op != "concat":

@@ -13,11 +13,11 @@ from stridewise.errors import ModelError, describe
 from stridewise.graph import Node, Refusal, Value
 from stridewise.ops.effort import effort
 from stridewise.ops.geometry import user_format
+from stridewise.planner.problem.context import NodeContext
 from stridewise.targets.kernels import (
     HOST,
     Arg,
     Call,
-    KernelContext,
     KernelOption,
     KernelSpec,
     MemorySpec,
@@ -39,10 +39,10 @@ def _post_ops(node: Node) -> tuple[str, ...]:
     return tuple(f"{post.op}({post.alpha!r},{post.beta!r})" for post in node.post_ops)
 
 
-def host_option(context: KernelContext) -> KernelOption:
+def host_option(context: NodeContext) -> KernelOption:
     """Return the one way to compute a node on the host.
 
-    Constants are no arguments: the function has them from the graph.
+    Constants are no arguments: the function has them from the graph. Parameters are.
 
     Raises:
         ModelError: it would take hours.
@@ -50,8 +50,10 @@ def host_option(context: KernelContext) -> KernelOption:
     node = context.node
     inputs = [(index, context.value(name)) for index, name in enumerate(node.inputs) if name]
     outputs = [context.value(name) for name in node.outputs]
-    read = [(index, value) for index, value in inputs if not context.is_constant(value.name)]
-    taken = {index: user_format(value) for index, value in read}
+    computed = [(index, value) for index, value in inputs if not context.is_constant(value.name)]
+    taken = {index: user_format(value) for index, value in computed}
+    kept = [item for item in inputs if context.is_parameter(item[1].name)]
+    read = sorted({index for index, _ in (*computed, *kept)})
     types = {index: value.type for index, value in inputs}
     memories = (
         *((f"in{index}", _dense(value)) for index, value in inputs),
@@ -74,7 +76,7 @@ def host_option(context: KernelContext) -> KernelOption:
             )
         )
     args = (
-        *(Arg(f"in{index}", input_of(index)) for index, _ in read),
+        *(Arg(f"in{index}", input_of(index)) for index in read),
         *(Arg(f"out{index}", output_of(index)) for index in range(len(outputs))),
     )
     return KernelOption(

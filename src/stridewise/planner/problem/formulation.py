@@ -68,7 +68,7 @@ class Terms:
             {
                 name: keys
                 for name, keys in self._acceptable(self.edge.outputs).items()
-                if name not in self.graph.constants
+                if not self.graph.is_packed(name)
             },
         )
 

@@ -94,6 +94,10 @@ def _side(
     )
 
 
+def _own(graph: Graph, name: str) -> tuple[Format, ...]:
+    return (user_format(graph.values[name]),)
+
+
 def boundary(graph: Graph, inputs: Wanted | None = None, outputs: Wanted | None = None) -> Boundary:
     """Return the acceptable formats of all inputs and outputs of a derived graph.
 
@@ -107,7 +111,17 @@ def boundary(graph: Graph, inputs: Wanted | None = None, outputs: Wanted | None 
         InputError: there is no input or output of some name.
         FormatError: a format is unknown, or does not suit its tensor.
     """
-    return Boundary(
+    given, taken = (
         _side(graph, graph.inputs, "input", inputs or {}),
         _side(graph, graph.outputs, "output", outputs or {}),
+    )
+    updates = graph.updates.values()
+    for name in outputs or {}:
+        if name in updates and taken[name] != _own(graph, name):
+            expected = "the user's own order of axes, in which a state takes it"
+            raise _refused(graph.values[name], "output", expected, taken[name], "leave it out")
+    # Parameters and states lie in memory in the user's own order of axes.
+    return Boundary(
+        {**given, **{name: _own(graph, name) for name in graph.stored}},
+        {**taken, **{name: _own(graph, name) for name in updates}},
     )

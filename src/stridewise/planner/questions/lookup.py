@@ -71,7 +71,7 @@ def find_tensor(plan: PlanData, name: str) -> str:
     """
     graph = plan.graph
     where = f"plan of {graph.name!r}"
-    if name in graph.constants:
+    if graph.is_packed(name):
         raise PlanError(
             describe(
                 where,
@@ -85,7 +85,7 @@ def find_tensor(plan: PlanData, name: str) -> str:
     position = plan.terms.positions.get(name)
     if position is not None:
         return graph.nodes[position].outputs[0]
-    known = [value for value in graph.values if value not in graph.constants]
+    known = [value for value in graph.values if not graph.is_packed(value)]
     names = dict.fromkeys((*known, *plan.terms.positions))
     raise unknown(where, "the name of a tensor or node", name, names)
 

@@ -70,10 +70,11 @@ def find_savings(plan: PlanData) -> tuple[Saving, ...]:
         ("input", "inputs", edge.inputs),
         ("output", "outputs", edge.outputs),
     )
+    kept = {*plan.graph.stored, *plan.graph.updates.values()}
     found: list[Saving] = []
     for side, attribute, formats in sides:
         for name, known in formats.items():
-            if name in plan.graph.constants:
+            if plan.graph.is_packed(name) or name in kept:
                 continue
             for fmt in _others(plan, name, known):
                 wider = {**formats, name: (*known, fmt)}

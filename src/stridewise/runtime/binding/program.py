@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stridewise.dtypes import dtype_of
 from stridewise.errors import ExecutionError, describe
-from stridewise.graph import Graph, TensorType
-from stridewise.program import (
-    CopyStep,
-    FillStep,
-    KernelStep,
-    Program,
-    Ref,
-)
+from stridewise.graph import Constant, Graph, TensorType
+from stridewise.program import CopyStep, FillStep, KernelStep, PackedConstant, Program, Ref
 from stridewise.runtime.binding.fallback_steps import host_call
 from stridewise.runtime.binding.library import load_core
+from stridewise.runtime.binding.packing import Packing, pack_all
 from stridewise.runtime.binding.primitives import create, role_argument
 from stridewise.runtime.binding.weights import Weights
 from stridewise.targets.kernels import HOST, KernelSpec
@@ -26,10 +24,11 @@ from stridewise.targets.kernels import HOST, KernelSpec
 if TYPE_CHECKING:
     from stridewise import _core
 
+Array = NDArray[Any]
+
 __all__ = ["Kernels", "NativeProgram", "check_layouts"]
 
-_SPACES = {"arena": 0, "constant": 1, "input": 2, "output": 3}
-
+_SPACES = {"arena": 0, "constant": 1, "input": 2, "output": 3, "parameter": 4, "state": 5}
 
 _MOST_AT_ONCE = 8
 
@@ -115,6 +114,8 @@ class NativeProgram:
             threads,
             program.split.parts,
             program.split.lanes,
+            [Packing.of(form, kernels, graph.parameters).nbytes for form in program.parameters],
+            [_nbytes(values[name].type) for name in program.states],
         )
         nodes = {node.name: node for node in graph.nodes}
         for step in program.steps:
@@ -123,6 +124,43 @@ class NativeProgram:
             else:
                 self._add(core, step, kernels)
         self.program.freeze()
+        self._graph, self._kernels, self._threads = graph, kernels, threads
+        self._forms: dict[str, list[tuple[int, PackedConstant]]] = {}
+        for index, form in enumerate(program.parameters):
+            self._forms.setdefault(form.value, []).append((index, form))
+        self._states = {name: index for index, name in enumerate(program.states)}
+        self._parameters = dict(graph.parameters)
+        self.write({**graph.parameters, **graph.states})
+
+    def read(self, name: str) -> Array:
+        """Return a parameter or state as it is now, in the user's order of axes."""
+        if self._graph.is_packed(name):
+            return self._parameters[name].array.copy()
+        type_ = self._graph.values[name].type
+        found = np.empty(type_.shape, type_.dtype.numpy)
+        is_state = name in self._states
+        index = self._states[name] if is_state else self._forms[name][0][0]
+        self.program.read((_SPACES["state" if is_state else "parameter"], index, 0), found)
+        return found
+
+    def write(self, values: Mapping[str, Constant]) -> None:
+        """Replace parameters and states between two runs; types are those of the graph."""
+        written: list[tuple[tuple[int, int, int], Array]] = []
+        for name, value in values.items():
+            if name in self._states:
+                array = np.ascontiguousarray(value.array)
+                written.append(((_SPACES["state"], self._states[name], 0), array))
+            for index, form in self._forms.get(name, ()):
+                packed = self._packed(form, value)
+                written.append(((_SPACES["parameter"], index, 0), packed))
+        self.program.write(written)
+        self._parameters |= {name: values[name] for name in values if name in self._parameters}
+
+    def _packed(self, form: PackedConstant, value: Constant) -> NDArray[np.uint8]:
+        packing = Packing.of(form, self._kernels, {form.value: value})
+        buffer = load_core().Buffer(packing.nbytes)
+        pack_all([(packing, 0)], buffer, self._threads)
+        return buffer.array()
 
     def _add(self, core: Any, step: KernelStep | CopyStep | FillStep, kernels: Kernels) -> None:
         if isinstance(step, CopyStep):
@@ -138,7 +176,11 @@ class NativeProgram:
             if primitive.scratchpad_nbytes:
                 pad = primitive.arg_desc(core.ARG_SCRATCHPAD)
                 args.append((core.ARG_SCRATCHPAD, pad, 0, 0, step.scratch))
-            self.program.add_primitive(primitive, args)
+            in_place = [
+                (role_argument(step.spec.kind, result), role_argument(step.spec.kind, operand))
+                for result, operand in step.in_place
+            ]
+            self.program.add_primitive(primitive, args, in_place)
 
     def _add_host(self, step: KernelStep, call: Callable[[list[Any]], object]) -> None:
         args: list[tuple[int, int, int, int, bool]] = []

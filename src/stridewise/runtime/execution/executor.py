@@ -24,6 +24,7 @@ from stridewise.runtime.binding.weights import Weights
 from stridewise.runtime.execution.arrays import empty
 from stridewise.runtime.execution.inputs import as_array, in_order
 from stridewise.runtime.execution.model import Model
+from stridewise.runtime.execution.mutable_values import MutableValues
 from stridewise.runtime.execution.onnx_runtime import TailRun
 from stridewise.runtime.execution.streams import Streams
 
@@ -52,8 +53,10 @@ class CallSignature:
     def of(cls, plan: Plan) -> CallSignature:
         """Return the signature of the model of a plan."""
         outside = _shaped(plan.graph, plan.split.whole)
-        formats = dict(plan.input_formats), dict(plan.output_formats)
-        return cls(outside, *formats, plan.machine.threads * plan.split.lanes)
+        # Plans have formats of parameters and states, too.
+        inputs = {name: plan.input_formats[name] for name in plan.graph.inputs}
+        outputs = {name: plan.output_formats[name] for name in plan.graph.outputs}
+        return cls(outside, inputs, outputs, plan.machine.threads * plan.split.lanes)
 
     def part(self, split: Split) -> Graph:
         """Return inputs and outputs of the program of one part."""
@@ -78,7 +81,7 @@ def _shaped(graph: Graph, shaped: Callable[[tuple[int, ...]], tuple[int, ...]]) 
     for name in (*graph.inputs, *graph.outputs):
         value = graph.values[name]
         values[name] = replace(value, type=replace(value.type, shape=shaped(value.shape)))
-    return Graph(graph.name, graph.inputs, graph.outputs, (), values, {})
+    return Graph(graph.name, graph.inputs, graph.outputs, (), values, {}, None, {}, {}, {})
 
 
 def _formats(plan: Plan) -> dict[str, str]:
@@ -134,8 +137,13 @@ class CompiledModel(Model):
         self._plan = plan
         self._constants: Mapping[str, Constant] = {}
         self._tail: TailRun | None = None
+        # Stored models have no values that runs or users change.
+        changing = signature.graph
         if isinstance(plan, Plan):
+            changing = plan.graph
             self._constants, self._tail = plan.graph.constants, TailRun.of(plan)
+        self._parameters = MutableValues("parameter", changing.values, changing.parameters, native)
+        self._states = MutableValues("state", changing.values, changing.states, native)
         self._run = native.program.run
         self.use_streams(Streams())
         graph, values = signature.graph, signature.graph.values
@@ -205,6 +213,16 @@ class CompiledModel(Model):
         """
         for constant in self._constants.values():
             constant.drop()
+
+    @property
+    def parameters(self) -> MutableValues:
+        """The parameters by name; none unless the model was compiled with ``keep_parameters``."""
+        return self._parameters
+
+    @property
+    def states(self) -> MutableValues:
+        """The states by name: what runs change and later runs read."""
+        return self._states
 
     @property
     def weights(self) -> Weights:
@@ -344,7 +362,7 @@ class CompiledModel(Model):
         def after(index: int, arena: NDArray[np.uint8], results: Sequence[Array]) -> None:
             for written in self.program.steps[index].written:
                 ref = written.ref
-                if ref.space == "input":
+                if ref.space not in ("arena", "output"):
                     continue
                 source = (
                     arena if ref.space == "arena" else results[ref.index].reshape(-1).view(np.uint8)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Protocol
 
+from stridewise.graph import Graph
 from stridewise.planning import Plan
 from stridewise.program import (
     ArenaBlock,
@@ -91,18 +92,27 @@ def _families(schedule: Schedule) -> list[tuple[Stored, int, int]]:
 
 
 class _Constants:
-    """The constants to pack, each once for all kernels that want it alike."""
+    """The constants and parameters to pack, each once for all kernels that want it alike."""
 
-    def __init__(self, kernels: KernelFacts) -> None:
+    def __init__(self, kernels: KernelFacts, graph: Graph) -> None:
+        self.layout, self._graph = kernels.layout, graph
         self.packed: list[PackedConstant] = []
-        self.layout = kernels.layout
-        self._known: dict[PackedConstant, int] = {}
+        # Parameters that steps write come first, as the schedule numbers them.
+        self.parameters = [_plain(name) for name in graph.stored if name in graph.parameters]
+        self._known: dict[PackedConstant, Ref] = {}
 
     def ref(self, constant: PackedConstant) -> Ref:
         if constant not in self._known:
-            self._known[constant] = len(self.packed)
-            self.packed.append(constant)
-        return Ref("constant", self._known[constant], 0)
+            is_parameter = constant.value in self._graph.parameters
+            forms = self.parameters if is_parameter else self.packed
+            space = "parameter" if is_parameter else "constant"
+            self._known[constant] = Ref(space, len(forms), 0)
+            forms.append(constant)
+        return self._known[constant]
+
+
+def _plain(value: str) -> PackedConstant:
+    return PackedConstant(value, 0.0, None, None, None, "", "")
 
 
 def _kernel_step(
@@ -114,6 +124,9 @@ def _kernel_step(
     for role, operand in action.args:
         if isinstance(operand, Place):
             bindings.append(Binding(role, addresses.ref(operand)))
+            continue
+        if action.spec.kind == HOST:
+            bindings.append(Binding(role, constants.ref(_plain(operand.value))))
             continue
         constant = PackedConstant(
             operand.value, operand.fill, operand.reshape, operand.permute,
@@ -129,6 +142,7 @@ def _kernel_step(
         addresses.scratch[position][1] if position in addresses.scratch else 0,
         action.cost.cost_ns,
         _written(action, addresses),
+        action.in_place,
     )
 
 
@@ -148,8 +162,8 @@ def _step(action: Action, position: int, addresses: _Addresses, constants: _Cons
     if action.kind == "fill":
         return FillStep(action.node, target, action.count, action.value, written)
     if isinstance(action.source, ConstantArg):
-        plain = PackedConstant(action.source.value, 0.0, None, None, None, "", "")
-        return CopyStep(action.node, constants.ref(plain), target, action.nbytes, written)
+        source = constants.ref(_plain(action.source.value))
+        return CopyStep(action.node, source, target, action.nbytes, written)
     assert action.source is not None
     return CopyStep(action.node, addresses.ref(action.source), target, action.nbytes, written)
 
@@ -197,7 +211,7 @@ def lower(plan: Plan, kernels: KernelFacts) -> Program:
     """
     schedule = make_schedule(plan)
     addresses = _Addresses(schedule, kernels)
-    constants = _Constants(kernels)
+    constants = _Constants(kernels, plan.graph)
     steps = tuple(
         _step(action, position, addresses, constants)
         for position, action in enumerate(schedule.actions)
@@ -212,4 +226,6 @@ def lower(plan: Plan, kernels: KernelFacts) -> Program:
         tuple(constants.packed),
         _blocks(schedule, addresses),
         plan.split,
+        tuple(constants.parameters),
+        tuple(name for name in plan.graph.stored if name in plan.graph.states),
     )

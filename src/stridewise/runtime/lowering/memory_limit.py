@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from stridewise.errors import InputError, describe
+from stridewise.graph.graph import data_of
 from stridewise.ops.demand import MemoryDemand, check_demand, memory_demand
 from stridewise.ops.effort import nbytes
 from stridewise.ops.geometry import storage_shape
@@ -62,7 +63,7 @@ def plan_demand(plan: Plan, streams: int = 1) -> MemoryDemand:
     program = lower(plan, _Unmade())
     values = plan.graph.values
     packed = 0
-    for constant in program.constants:
+    for constant in (*program.constants, *program.parameters):
         memory = constant.spec.memory(constant.role) if constant.spec is not None else None
         dims = values[constant.value].shape if memory is None else memory.dims
         itemsize = values[constant.value].dtype.itemsize if constant.value else 4
@@ -72,7 +73,10 @@ def plan_demand(plan: Plan, streams: int = 1) -> MemoryDemand:
         for formats in (plan.input_formats, plan.output_formats)
         for name, fmt in formats.items()
     )
-    weights = sum(nbytes((values[name].type,)) for name in plan.graph.constants)
+    weights = sum(
+        nbytes((values[name].type,)) for _, known in data_of(plan.graph) for name in known
+    )
+    packed += sum(nbytes((values[name].type,)) for name in program.states)
     host = max(
         (
             step.spec.nbytes

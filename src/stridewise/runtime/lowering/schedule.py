@@ -19,11 +19,13 @@ from stridewise.planner.plan import Reorder
 from stridewise.planner.problem.candidates import Candidate
 from stridewise.planning import Plan
 from stridewise.program import (
+    Space,
     caller_label,
     constant_label,
     operand_label,
     piece_label,
     reorder_label,
+    update_label,
 )
 from stridewise.targets.cost import KernelCost
 from stridewise.targets.kernels import Alias, Arg, KernelSpec
@@ -52,7 +54,8 @@ class Stored:
         last: the last action that touches it.
         parent: the stored tensor that it lies in, and where, in bytes.
         space: where the root of a family of shared bytes lies.
-        index: which input or output.
+        index: which input, output, parameter or state; of parameters and states, among those that
+            the graph updates.
     """
 
     value: str
@@ -60,7 +63,7 @@ class Stored:
     first: int = -1
     last: int = -1
     parent: tuple[Stored, int] | None = None
-    space: Literal["arena", "input", "output"] = "arena"
+    space: Space = "arena"
     index: int = 0
 
     def root(self) -> tuple[Stored, int]:
@@ -119,6 +122,7 @@ class Action:
         value: of a fill.
         completes: stored tensors that are whole afterwards.
         dropped: a copy that sharing made needless.
+        in_place: roles of results, each with the role of the operand that it overwrites.
     """
 
     node: str
@@ -133,6 +137,14 @@ class Action:
     value: float = 0.0
     completes: tuple[Stored, ...] = ()
     dropped: bool = False
+    in_place: tuple[tuple[str, str], ...] = ()
+
+    def declare(self, result: Stored, operand: Stored) -> None:
+        """Note that the role of a result overwrites that of an operand, where it has both."""
+        whole = [(role, place) for role, place in self.args if isinstance(place, Place)]
+        read = [role for role, place in whole if place.stored is operand and not _is_result(role)]
+        written = [role for role, place in whole if place.stored is result and _is_result(role)]
+        self.in_place = (*self.in_place, *((w, r) for w in written for r in read))
 
     def reads(self) -> list[Stored]:
         """Return the stored tensors that it reads, once per argument."""
@@ -188,6 +200,8 @@ class _Scheduler:
         }
         self.wishes: list[_Overwrite] = []
         self.held: dict[str, _Sources] = {}
+        self.stored: dict[str, Stored] = {}
+        self.updates: list[tuple[Stored, Stored, Action]] = []
 
     def key(self, value: str, fmt: Format) -> tuple[str, str]:
         return value, self.plan.storages.key(value, fmt)
@@ -257,7 +271,11 @@ class _Scheduler:
         for call, cost in zip(option.calls, chosen.costs, strict=True):
             sources = _Sources(node, inputs)
             args = tuple((arg.role, self.argument(arg, sources, outputs)) for arg in call.args)
-            self.emit(Action(node.name, "kernel", call.spec, cost, args))
+            action = Action(node.name, "kernel", call.spec, cost, args)
+            for place in dict.fromkeys(place for _, place in args if isinstance(place, Place)):
+                if args.count(("dst", place)) and args.count(("src", place)):
+                    action.declare(place.stored, place.stored)
+            self.emit(action)
         last = len(self.schedule.actions) - 1
         for source, result, copy in (found for found in overwrites if found is not None):
             self.wishes.append(_Overwrite(source, result, last, copy))
@@ -312,6 +330,14 @@ class _Scheduler:
             stored = self.new(name, self.plan.input_formats[name])
             stored.space, stored.index = "input", index
 
+    def mutables(self) -> None:
+        """Place the parameters and states that the graph updates in memory of their own."""
+        for name in self.graph.stored:
+            stored = self.stored[name] = self.new(name, self.plan.input_formats[name])
+            stored.space = "state" if name in self.graph.states else "parameter"
+            of_space = [item for item in self.stored.values() if item.space == stored.space]
+            stored.index = len(of_space) - 1
+
     def caller_outputs(self) -> None:
         """Let outputs be produced in the caller's memory; copy where they cannot be."""
         for index, name in enumerate(self.graph.outputs):
@@ -319,7 +345,7 @@ class _Scheduler:
             fmt = self.plan.output_formats[name]
             desc = TensorDesc(value.shape, value.dtype, user_format(value), fmt)
             target = Stored(name, desc, space="output", index=index)
-            if name in self.graph.constants:
+            if self.graph.is_packed(name):
                 source = ConstantArg(name)
                 self.copy(constant_label(name), source, Place(target), desc.nbytes)
                 continue
@@ -331,12 +357,87 @@ class _Scheduler:
             else:
                 self.copy(caller_label(name), Place(stored), Place(target), desc.nbytes)
 
+    # --- updates ---
+
+    def copy_updates(self) -> None:
+        """Copy what parameters and states become to where they live, behind all that reads them."""
+        sources: dict[str, Place | ConstantArg] = {}
+        for name, value in self.graph.updates.items():
+            target = self.stored[name]
+            if self.graph.is_packed(value):
+                sources[name] = ConstantArg(value)
+                continue
+            stored = self.get(value, self.plan.output_formats[value])
+            root, offset = stored.root()
+            if root.space in ("parameter", "state") and (root, offset) != (target, 0):
+                # What it is a view of may be updated first.
+                aside = Stored(value, stored.desc)
+                self.schedule.stored.append(aside)
+                self.copy(update_label(value), Place(stored), Place(aside), stored.desc.nbytes)
+                stored = aside
+            sources[name] = Place(stored)
+        for name, source in sources.items():
+            target = self.stored[name]
+            if isinstance(source, Place) and source.stored.root() == (target, 0):
+                continue
+            action = self.copy(update_label(name), source, Place(target), target.desc.nbytes)
+            if isinstance(source, Place):
+                self.updates.append((source.stored, target, action))
+
+    def grant_updates(self) -> None:
+        """Let results be computed where they are kept, if nothing reads the old value after."""
+        for result, target, copy in self.updates:
+            root, offset = result.root()
+            if root.space != "arena" or offset != 0 or root.desc.nbytes != target.desc.nbytes:
+                continue
+            family = [item for item in self.schedule.stored if item.root()[0] is root]
+            first = min(item.first for item in family if item.first >= 0)
+            last = self.last_read(target, copy)
+            if last < first or (last == first and self.overwrites(root, target, first)):
+                root.parent, copy.dropped = (target, 0), True
+
+    def overwrites(self, root: Stored, target: Stored, position: int) -> bool:
+        """Return whether an action may overwrite a state by what it writes, and let it."""
+        readers = [s for s in self.schedule.actions[position].reads() if s.overlaps(target)]
+        for wish in self.wishes:
+            if wish.source is not target or wish.result.root() != (root, 0) or len(readers) != 1:
+                continue
+            action = self.schedule.actions[position]
+            if wish.copy is action:
+                action.dropped = True
+                return True
+            if wish.copy is None and wish.position == position:
+                self.declare(wish)
+                return True
+        return False
+
+    def last_read(self, stored: Stored, copy: Action) -> int:
+        """Return the last action but a copy that reads a byte of a tensor; -1 for none."""
+        positions = (
+            position
+            for position, action in enumerate(self.schedule.actions)
+            if not action.dropped and action is not copy
+            if any(item.overlaps(stored) for item in action.reads())
+        )
+        return max(positions, default=-1)
+
     # --- overwriting ---
 
     def grant_wishes(self) -> None:
         for wish in self.wishes:
-            if self.grant(wish) and wish.copy is not None:
+            if not self.grant(wish):
+                continue
+            if wish.copy is not None:
                 wish.copy.dropped = True
+            else:
+                self.declare(wish)
+
+    def declare(self, wish: _Overwrite) -> None:
+        """Note in all actions of the node which roles share bytes now."""
+        last = self.schedule.actions[wish.position]
+        for action in self.schedule.actions[: wish.position + 1]:
+            if action.node == last.node and action.kind == "kernel":
+                action.declare(wish.result, wish.source)
 
     def grant(self, wish: _Overwrite) -> bool:
         source, result, position = wish.source, wish.result, wish.position
@@ -348,7 +449,8 @@ class _Scheduler:
         if result.parent is None and result.space == "arena":
             result.parent = (source, 0)
             return True
-        if source.parent is None and self.is_unborn(result, position):
+        is_kept = result.root()[0].space in ("parameter", "state")
+        if source.parent is None and not is_kept and self.is_unborn(result, position):
             source.parent = (result, 0)
             return True
         return False
@@ -380,8 +482,11 @@ def make_schedule(plan: Plan) -> Schedule:
     """
     scheduler = _Scheduler(plan)
     scheduler.caller_inputs()
+    scheduler.mutables()
     for node, decision in zip(plan.graph.nodes, plan.decisions, strict=True):
         scheduler.node(node, decision.chosen)
     scheduler.caller_outputs()
+    scheduler.copy_updates()
     scheduler.grant_wishes()
+    scheduler.grant_updates()
     return scheduler.schedule

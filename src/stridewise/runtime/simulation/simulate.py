@@ -64,6 +64,16 @@ class SimulatedModel(Model):
                     fix="use CompiledModel",
                 )
             )
+        kept = (*plan.graph.parameters, *plan.graph.states)
+        if kept:
+            raise ExecutionError(
+                describe(
+                    f"plan of {plan.graph.name!r}",
+                    expected="a graph without parameters and states, as simulation keeps none",
+                    found=", ".join(kept),
+                    fix="leave out keep_parameters and the updates",
+                )
+            )
         self._plan = plan
         self._streams = Streams()
         self._tail = TailRun.of(plan)

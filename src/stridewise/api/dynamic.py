@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from stridewise.api.batches import Batches
 from stridewise.api.ready import keep_ready
 from stridewise.api.request import Request
 from stridewise.errors import ModelError, UnknownValueError
+from stridewise.frontends.source import ModelReader
 from stridewise.graph import Graph, Refusal, Signature
 from stridewise.ops.batch import batch_outputs
 from stridewise.ops.demand import spelled
@@ -26,9 +26,6 @@ from stridewise.runtime.lowering.memory_limit import checked_limit
 from stridewise.runtime.tuning.following import Following
 from stridewise.targets.onednn.target import ABILITY
 
-if TYPE_CHECKING:
-    from stridewise.frontends.onnx import ModelFile
-
 __all__ = ["ModelSpecializer", "compile_file"]
 
 _Shapes = Mapping[str, tuple[int, ...]]
@@ -40,7 +37,7 @@ class ModelSpecializer:
     Packed weights and the arrays that they are packed from are shared by all programs that live.
     """
 
-    def __init__(self, file: ModelFile, request: Request, values: Mapping[str, Array]) -> None:
+    def __init__(self, file: ModelReader, request: Request, values: Mapping[str, Array]) -> None:
         """Remember how the model is wanted; ``values`` belong to all programs."""
         self._file, self._request, self.values = file, request, values
         self._arrays, self._weights = ArrayStore(), WeightStore()
@@ -136,7 +133,7 @@ def _noted(model: CompiledModel, leader: Plan) -> Plan:
     return dataclasses.replace(model.plan, notes=(*model.plan.notes, *notes))
 
 
-def plan_file(request: Request, file: ModelFile) -> Plan:
+def plan_file(request: Request, file: ModelReader) -> Plan:
     """Return the plan of :func:`compile_file`, for the least shapes where some are open.
 
     Raises:
@@ -147,7 +144,7 @@ def plan_file(request: Request, file: ModelFile) -> Plan:
     return specializer.batches(signature.default()).planned()
 
 
-def _specializer(request: Request, file: ModelFile) -> tuple[ModelSpecializer, Signature]:
+def _specializer(request: Request, file: ModelReader) -> tuple[ModelSpecializer, Signature]:
     """Return what makes programs of a model, and which shapes its inputs may have."""
     values = file.values(request.values or {})
     given = {name: value.shape for name, value in values.items()}
@@ -155,7 +152,7 @@ def _specializer(request: Request, file: ModelFile) -> tuple[ModelSpecializer, S
     return ModelSpecializer(file, request, values), signature
 
 
-def compile_file(request: Request, file: ModelFile) -> Model:
+def compile_file(request: Request, file: ModelReader) -> Model:
     """Return a model for the shapes that are asked for: one, or many.
 
     Of a model for many shapes, the program for the default ones is made, if there are any.

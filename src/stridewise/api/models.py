@@ -4,46 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
 
 from numpy.typing import ArrayLike
 
-from stridewise.errors import InputError, UnsupportedError, describe
-from stridewise.graph import Capability, Graph, Shapes, Signature
-from stridewise.graph.extents import is_fixed
+from stridewise.frontends.registry import WRITER, ModelSource, open_model
+from stridewise.frontends.source import ModelReader
+from stridewise.graph import Capability, Graph, Shapes
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
-from stridewise.ops.capability import graph_capability
-from stridewise.ops.demand import check_demand, memory_demand
-from stridewise.ops.registry import check_data_format
 from stridewise.planner.documents.annotate import annotated
 from stridewise.planning import Plan
-from stridewise.runtime.execution.onnx_runtime import OnnxRuntime
 from stridewise.runtime.lowering.memory_limit import checked_limit
 
-if TYPE_CHECKING:
-    from onnx import ModelProto
-
-    from stridewise.frontends.onnx import ModelFile
-
-__all__ = [
-    "ModelSource",
-    "annotate",
-    "capability",
-    "fixed_shapes",
-    "load",
-    "load_file",
-    "model_file",
-    "save",
-]
-
-ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | Graph | ModelProto"
-"""Path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph."""
-
-ModelFileSource: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto"
-"""A source that is not a graph."""
+__all__ = ["ModelSource", "annotate", "capability", "load", "load_file", "model_file", "save"]
 
 
 def load(
@@ -77,73 +50,20 @@ def load(
         GraphError: a given graph breaks an invariant.
         FormatError: a given graph mixes data formats.
     """
-    limit = checked_limit(memory_limit)
-    if isinstance(source, Graph):
-        for what, given in (("shapes", shapes), ("values", values)):
-            if given:
-                raise InputError(
-                    describe(
-                        what,
-                        expected=f"none for a graph, whose {what} are fixed",
-                        found=", ".join(given),
-                        fix=f"build the graph with those {what}",
-                    )
-                )
-        verify(source, infer)
-        check_data_format(source)
-        if not fallback:
-            _check_native(source)
-        check_demand(f"graph {source.name!r}", memory_demand(source), limit)
-        return source
-    return load_file(model_file(source, fallback=fallback), shapes or {}, values, limit)
+    return load_file(model_file(source, fallback=fallback), shapes or {}, values, memory_limit)
 
 
 def load_file(
-    file: ModelFile,
+    file: ModelReader,
     shapes: Shapes,
     values: Mapping[str, ArrayLike] | None = None,
     memory_limit: int | None = None,
 ) -> Graph:
-    """Return the graph of a model that was read before; see :func:`load`."""
-    return file.graph(fixed_shapes(file.signature, shapes), values, memory_limit=memory_limit)
+    """Return the graph of a model that was opened before; see :func:`load`."""
+    return file.graph(shapes, values, memory_limit=checked_limit(memory_limit))
 
 
-def model_file(source: ModelFileSource, *, fallback: bool = True) -> ModelFile:
-    """Read a model that is not a graph; with ``fallback`` ONNX Runtime computes what we cannot.
-
-    Raises:
-        ModelError: it cannot be read or is damaged.
-    """
-    from stridewise.frontends.onnx import ModelFile  # noqa: PLC0415 (onnx takes time to load)
-
-    foreign = OnnxRuntime() if fallback else None
-    return ModelFile(Path(source) if isinstance(source, os.PathLike) else source, foreign=foreign)
-
-
-def fixed_shapes(signature: Signature, shapes: Shapes) -> dict[str, tuple[int, ...]]:
-    """Return shapes of a caller with default extents where they leave some open.
-
-    Raises:
-        InputError: a shape does not fit its input, or is none.
-    """
-    fixed = {name: cast("tuple[int, ...]", s) for name, s in shapes.items() if is_fixed(s)}
-    if len(fixed) == len(shapes):
-        return fixed
-    return signature.narrowed(shapes).default()
-
-
-def _check_native(graph: Graph) -> None:
-    """Refuse a graph that another runtime has a part in."""
-    for segment in graph_capability(graph).segments:
-        if segment.support != "native":
-            raise UnsupportedError(
-                describe(
-                    f"graph {graph.name!r}",
-                    expected="no part for another runtime",
-                    found=str(segment),
-                    fix="leave out fallback=False",
-                )
-            )
+model_file = open_model
 
 
 def capability(
@@ -176,14 +96,8 @@ def capability(
     >>> print(sw.capability(graph), end="")
     'small': 1 of 1 node native
     """
-    if isinstance(source, Graph):
-        return graph_capability(load(source, shapes, values, memory_limit=memory_limit))
-    from stridewise.frontends.onnx import ModelFile  # noqa: PLC0415 (onnx takes time to load)
-
-    foreign = OnnxRuntime(lenient=True)
-    file = ModelFile(Path(source) if isinstance(source, os.PathLike) else source, foreign=foreign)
-    fixed = fixed_shapes(file.signature, shapes or {})
-    return file.capability(fixed, values, memory_limit=checked_limit(memory_limit))
+    file = model_file(source)
+    return file.capability(shapes, values, memory_limit=checked_limit(memory_limit))
 
 
 def save(
@@ -206,9 +120,7 @@ def save(
         InputError: the file cannot be written.
     """
     verify(graph, infer)
-    from stridewise.frontends.onnx import save_model  # noqa: PLC0415 (onnx takes time to load)
-
-    save_model(graph, path, version=version("stridewise"), external_above=external_above)
+    WRITER.save(graph, path, external_above=external_above)
 
 
 def annotate(plan: Plan, path: str | os.PathLike[str], *, weights: bool = True) -> None:
@@ -228,8 +140,5 @@ def annotate(plan: Plan, path: str | os.PathLike[str], *, weights: bool = True) 
         ModelError: ONNX has no counterpart for an operator, a form of it, or an element type.
         InputError: the file cannot be written.
     """
-    from stridewise.frontends.onnx import Notes, annotate_model  # noqa: PLC0415 (onnx takes time to load)
-
     found = annotated(plan)
-    notes = Notes(found.model, found.nodes, found.values)
-    annotate_model(found.graph, notes, path, version=version("stridewise"), weights=weights)
+    WRITER.annotate(found.graph, found, path, weights=weights)

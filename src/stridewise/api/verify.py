@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stridewise.api.models import ModelSource, save
+from stridewise.api.models import ModelSource
 from stridewise.api.options import CompileOptions, checked, documented
 from stridewise.api.plans import compile  # noqa: A004 (the public name)
 from stridewise.api.request import Request
 from stridewise.errors import InputError, describe
+from stridewise.frontends.registry import front_end_of
 from stridewise.graph import Graph, Shapes
 from stridewise.runtime.execution.dynamic import DynamicModel
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.model import Model, Source
-from stridewise.runtime.execution.onnx_runtime import run_model
 from stridewise.runtime.verification.result import Verification
 from stridewise.runtime.verification.verify import input_arrays, verified_rows
 
@@ -196,12 +193,4 @@ def _others(
                 fix="verify what it is compiled from, with the same options",
             )
         )
-    if isinstance(source, Graph):
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.onnx"
-            save(source, path)
-            return run_model(str(path), feeds, threads)
-    if isinstance(source, str | os.PathLike):
-        return run_model(os.fspath(source), feeds, threads)
-    content = source if isinstance(source, bytes) else source.SerializeToString()
-    return run_model(content, feeds, threads)
+    return front_end_of(source).run(source, feeds, threads)

@@ -21,6 +21,7 @@ from stridewise.cli.console import OUT, Request, compile_options, streams_option
 from stridewise.cli.peer_streams import SERVERS, open_server, our_server
 from stridewise.cli.peers import PEERS, check_peers, installed, open_peer
 from stridewise.cli.run import random_inputs
+from stridewise.frontends.registry import WRITER
 from stridewise.runtime.execution.executor import CompiledModel
 
 __all__ = ["Timing", "bench", "compare", "compare_streams", "interleave", "print_timings"]
@@ -165,21 +166,10 @@ def print_timings(timings: Sequence[Timing], title: str) -> None:
 
 
 def _source(path: Path, batch: int | None, *, random_weights: bool) -> Path | bytes:
-    """Return the model that everybody gets: the file itself, or a changed copy."""
+    """Return the model that all runtimes get: the file itself, or a changed copy."""
     if batch is None and not random_weights:
         return path
-    from stridewise.frontends.onnx import (  # noqa: PLC0415 (onnx takes time to load)
-        randomize,
-        read_model,
-        rebatch,
-    )
-
-    model = read_model(path)
-    if batch is not None:
-        model = rebatch(model, batch)
-    if random_weights:
-        model = randomize(model)
-    return model.SerializeToString()
+    return WRITER.changed(path, batch=batch, random_weights=random_weights)
 
 
 @click.command()

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from stridewise.api.models import load
 from stridewise.cli.torch_module import channels_last, to_torch
 from stridewise.errors import DependencyError, ExecutionError, InputError, describe
+from stridewise.frontends.registry import WRITER
 from stridewise.graph import Graph
 
 __all__ = [
@@ -184,8 +185,6 @@ def moves_of_onnxruntime(model: Model, threads: int) -> dict[str, int]:
         DependencyError: it is not installed.
         ExecutionError: it cannot load the model.
     """
-    from stridewise.frontends.onnx import count_operators  # noqa: PLC0415 (onnx loads slowly)
-
     with TemporaryDirectory() as folder:
         path = Path(folder) / "optimized.onnx"
 
@@ -199,7 +198,7 @@ def moves_of_onnxruntime(model: Model, threads: int) -> dict[str, int]:
             module.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
         guarded("onnxruntime", load)
-        counts = count_operators(path)
+        counts = WRITER.operators(path)
     return {op: counts[op] for op in MOVING if op in counts}
 
 

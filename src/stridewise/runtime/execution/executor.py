@@ -25,8 +25,8 @@ from stridewise.runtime.binding.weights import Weights, WeightStore
 from stridewise.runtime.execution.arrays import empty
 from stridewise.runtime.execution.inputs import as_array, in_order
 from stridewise.runtime.execution.model import Model
-from stridewise.runtime.execution.onnx_runtime import TailRun
 from stridewise.runtime.execution.streams import Streams
+from stridewise.runtime.execution.tail import TailRun
 from stridewise.runtime.lowering.lower import lower
 from stridewise.targets.kernels import HOST, KernelSpec
 

@@ -8,6 +8,7 @@ from math import prod
 from stridewise.errors import InputError, describe
 from stridewise.ops.demand import MemoryDemand, check_demand, memory_demand
 from stridewise.ops.effort import nbytes
+from stridewise.ops.fallback import foreign_nbytes
 from stridewise.ops.geometry import storage_shape
 from stridewise.planning import Plan
 from stridewise.program import KernelStep
@@ -73,6 +74,7 @@ def plan_demand(plan: Plan, streams: int = 1) -> MemoryDemand:
         for name, fmt in formats.items()
     )
     weights = sum(nbytes((values[name].type,)) for name in plan.graph.constants)
+    weights += foreign_nbytes(plan.graph)
     host = max(
         (
             step.spec.nbytes

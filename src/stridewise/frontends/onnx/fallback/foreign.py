@@ -1,17 +1,16 @@
-"""Nodes that have no handler, or that their handler refuses, go to another runtime.
+"""Which nodes of a model are foreign: those without a handler, and those that a handler refuses.
 
-The import then takes two rounds. The *survey* imports a model as far as that works, finds out which
-nodes are foreign, and what types their results have. Where even the shape of a result is not known
-before the run, or a value is no tensor, the value is *open*: nobody but the other runtime can hold
-it, so what makes it and what reads it runs in one piece, or in the tail. ``cluster.py`` decides
-what runs together; ``split.py`` makes a graph of it in the second round.
+The import of such a model takes two passes. The *survey* imports the model as far as possible. It
+finds the foreign nodes and the types of their results. A value whose shape depends on data, or that
+is not a tensor, is *open*: only the other runtime can hold it. Its producer and its consumers
+therefore run in one piece, or in the tail. ``cluster.py`` decides which nodes run together, and
+``split.py`` builds the graph in the second pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import onnx
 from onnx import (
@@ -31,8 +30,10 @@ from stridewise.errors import (
     UnknownValueError,
     UnsupportedError,
 )
+from stridewise.frontends.onnx.fallback import runtime
 from stridewise.frontends.onnx.fallback.cluster import Part, partition
 from stridewise.frontends.onnx.reading.importer import MAX_WINDOW, Importer
+from stridewise.frontends.onnx.reading.nodes import attempt_node
 from stridewise.frontends.onnx.reading.proto import (
     OnnxNode,
     bare_node,
@@ -42,37 +43,17 @@ from stridewise.frontends.onnx.reading.proto import (
     tensors_of,
 )
 from stridewise.frontends.onnx.reading.tensors import TensorReader, dtype_of_code
-from stridewise.frontends.onnx.reading.types import spelled_type
 from stridewise.frontends.onnx.writing.initializers import declare, inline
-from stridewise.graph import Refusal, ResultType, TensorType
+from stridewise.graph import Refusal, TensorType
 from stridewise.ops.registry import Array
 
-__all__ = ["Attempt", "ForeignRuntime", "Survey", "node_label", "open_inputs", "operator_label"]
+__all__ = ["Survey", "node_label", "open_inputs", "operator_label"]
 
 _SMALL = 1024
 """Elements of constants that type inference may look into, such as shapes and axes."""
 _RULE = "onnx"
 _COMMON = frozenset({"float32", "int64"})
 _WINDOW = ("dilations", "kernel_shape", "output_padding", "pads", "strides")
-
-Attempt = Callable[[Importer, OnnxNode], None]
-"""Adds a node to the graph, or raises ModelError."""
-
-
-class ForeignRuntime(Protocol):
-    """What computes foreign nodes."""
-
-    def require(self, model: str, foreign: Sequence[tuple[str, str]]) -> None:
-        """Raise DependencyError where the runtime is not there, for nodes by name and operator."""
-        ...
-
-    def result_types(self, model: bytes, where: str) -> Mapping[str, ResultType]:
-        """Return the types of a small model's outputs, as far as the runtime knows.
-
-        Raises:
-            UnsupportedError: it cannot run the model either.
-        """
-        ...
 
 
 def node_label(node: NodeProto) -> str:
@@ -128,8 +109,8 @@ class Survey:
         model: the model.
         reader: reads its tensors.
         importer: knows the types of all values that a graph can hold.
-        attempt: imports a node.
-        runtime: knows types that ONNX does not.
+        lenient: whether the types of results stay unknown if ONNX Runtime refuses a node. Else the
+            survey raises an error.
         nodes: the nodes so far.
         reads: for each node the names that it reads, those that its subgraphs capture included.
         refusals: for each foreign node why it is one.
@@ -141,8 +122,7 @@ class Survey:
     model: ModelProto
     reader: TensorReader
     importer: Importer
-    attempt: Attempt
-    runtime: ForeignRuntime
+    lenient: bool
     nodes: list[OnnxNode] = field(default_factory=list[OnnxNode])
     reads: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     refusals: dict[int, Refusal] = field(default_factory=dict[int, Refusal])
@@ -154,7 +134,7 @@ class Survey:
         """Visit all nodes.
 
         Raises:
-            ModelError: the model is damaged, or no runtime has an operator for a node.
+            ModelError: the model is damaged, or ONNX Runtime has no operator for a node either.
         """
         self.open |= {name: item.type for name, item in open_inputs(self.model).items()}
         opset = opset_of(self.model)
@@ -224,7 +204,7 @@ class Survey:
         """Import a node, or return why that cannot be done."""
         new = [name for name in node.outputs if name and not self.importer.known(name)]
         try:
-            self.attempt(self.importer, node)
+            attempt_node(self.importer, node)
         except (MemoryLimitError, UnknownValueError):
             raise
         except ModelError as error:
@@ -323,7 +303,7 @@ class Survey:
             if static is not None:
                 self.importer.check_size(f"value {name!r}", static)
         try:
-            self.runtime.result_types(model.SerializeToString(), node.where)
+            self._asked(model, node)
         except UnsupportedError as refused:
             raise error from refused
 
@@ -345,10 +325,8 @@ class Survey:
         found = _inferred(model) | self._carried(node)
         names = [name for name in node.outputs if self.importer.used(name)]
         if any(_static(found.get(name, TypeProto())) is None for name in names):
-            asked = self.runtime.result_types(model.SerializeToString(), node.where)
-            for name, result in asked.items():
-                type_ = spelled_type(result)
-                # What ONNX knows of a sequence is more than its spelling says.
+            for name, type_ in self._asked(model, node).items():
+                # ONNX's inference knows more of a sequence than the text of its type says.
                 if name not in found or _static(type_) is not None:
                     found[name] = type_
         for name in names:
@@ -358,6 +336,19 @@ class Survey:
                 self.open[name] = type_
             else:
                 self.importer.assume(name, static)
+
+    def _asked(self, model: ModelProto, node: OnnxNode) -> Mapping[str, TypeProto]:
+        """Return the types of results as ONNX Runtime infers them.
+
+        Raises:
+            UnsupportedError: it refuses the node, and the survey is not lenient.
+        """
+        try:
+            return runtime.result_types(model.SerializeToString(), node.where)
+        except UnsupportedError:
+            if self.lenient:
+                return {}
+            raise
 
     def _carried(self, node: OnnxNode) -> dict[str, TypeProto]:
         """Return the types of what a loop carries along, if a turn leaves all of them as they were.

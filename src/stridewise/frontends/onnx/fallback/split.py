@@ -1,11 +1,10 @@
-"""The second round of an import with foreign nodes: native nodes, clusters and a tail."""
+"""The second pass of an import with foreign nodes: native nodes, clusters and a tail."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from onnx import (
     GraphProto,
     ModelProto,
@@ -16,12 +15,13 @@ from onnx import (
 from stridewise.errors import UnsupportedError, describe
 from stridewise.frontends.onnx.fallback.cluster import Part
 from stridewise.frontends.onnx.fallback.foreign import Survey, node_label, operator_label
+from stridewise.frontends.onnx.fallback.runtime import OnnxPart
 from stridewise.frontends.onnx.reading.importer import Importer
+from stridewise.frontends.onnx.reading.nodes import attempt_node
 from stridewise.frontends.onnx.writing.initializers import inline
 from stridewise.graph import (
     Attr,
     Capability,
-    Constant,
     Graph,
     NodeSupport,
     Refusal,
@@ -29,7 +29,6 @@ from stridewise.graph import (
     Support,
     Tail,
 )
-from stridewise.ops.registry import Array
 
 __all__ = ["Split"]
 
@@ -105,8 +104,8 @@ class Split:
 
     # --- models of parts ------------------------------------------------------------------------
 
-    def _model(self, part: Part, border: _Border) -> Array:
-        """Return a part as a serialized model, with the constants that it reads."""
+    def _part(self, part: Part, border: _Border) -> OnnxPart:
+        """Return a part as a model, with the constants that it reads."""
         survey = self._survey
         graph = GraphProto(name=f"{survey.model.graph.name or 'model'}/{part.kind}")
         for index in part.nodes:
@@ -138,7 +137,8 @@ class Split:
                     found=" ".join(str(error).split()),
                 )
             ) from error
-        return np.frombuffer(content, np.uint8)
+        labels = [(node_label(node), operator_label(node)) for node in graph.node]
+        return OnnxPart(content, labels)
 
     def _initializer(self, name: str) -> TensorProto:
         importer = self._survey.importer
@@ -169,7 +169,7 @@ class Split:
         tail: Tail | None = None
         for part in self.parts:
             if part.kind == "native":
-                survey.attempt(importer, survey.nodes[part.nodes[0]])
+                attempt_node(importer, survey.nodes[part.nodes[0]])
             elif part.kind == "tail":
                 tail = self._tail(part)
             else:
@@ -192,15 +192,15 @@ class Split:
             return  # nobody reads what it gives
         types = tuple(str(self._survey.importer.type(name)) for name in border.outputs)
         attrs: dict[str, Attr] = {**self._described(part), "types": types}
-        model = self._model(part, border)
-        importer.fallback(border.outputs[0], border.inputs, model, attrs, border.outputs)
+        attrs["part"] = self._part(part, border)
+        importer.fallback(border.outputs[0], border.inputs, attrs, border.outputs)
 
     def _tail(self, part: Part) -> Tail:
         border = self._border(part)
         given = {item.name for item in self._survey.model.graph.initializer}
         inputs = self._survey.model.graph.input
         return Tail(
-            model=Constant(self._model(part, border)),
+            part=self._part(part, border) if part.nodes else None,
             inputs=border.inputs,
             outputs=border.outputs,
             arguments=tuple(item.name for item in inputs if item.name not in given),

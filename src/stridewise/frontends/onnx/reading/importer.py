@@ -329,11 +329,10 @@ class Importer:
                 table.pop(name, None)
 
     def assume(self, name: str, type_: TensorType) -> None:
-        """Define a result of which nothing but the type is known yet."""
-        nothing = np.zeros(0, np.uint8)
+        """Define a result by its type alone, as a node that no graph is built of."""
         attrs = {"nodes": (name,), "operators": ("",), "reasons": ("",), "types": (str(type_),)}
         self._claim(name)
-        (value,) = self.builder.node(FALLBACK, [self.builder.constant(nothing)], attrs)
+        (value,) = self.builder.node(FALLBACK, [], attrs)
         self._values[name] = value
         self.check_size(f"value {name!r}", type_)
 
@@ -341,27 +340,24 @@ class Importer:
         self,
         name: str,
         inputs: Sequence[str],
-        model: Array,
         attrs: Mapping[str, Attr],
         outputs: Sequence[str],
     ) -> None:
         """Add a part of the model that another runtime computes.
 
         Args:
-            name: of the node.
-            inputs: names of what it reads; no constants.
-            model: the part, serialized.
-            attrs: what is in it, why, and the types of its outputs.
-            outputs: names of what it gives.
+            name: the node's name.
+            inputs: names of the values that it reads; no constants.
+            attrs: the attributes of operator ``fallback``.
+            outputs: names of the values that it defines.
 
         Raises:
-            MemoryLimitError: an output is larger than all the memory that there is.
+            MemoryLimitError: an output is larger than all of the memory.
         """
         for result in outputs:
             self._claim(result)
-        content = self.builder.constant(model, self._fresh(f"{outputs[0]}/model"))
         names = [self._materialize(item) for item in inputs]
-        found = self.builder.node(FALLBACK, [*names, content], attrs, name=name, outputs=outputs)
+        found = self.builder.node(FALLBACK, names, attrs, name=name, outputs=outputs)
         for result in found:
             self._values[result] = result
             self.check_size(f"value {result!r}", self.builder.type(result))

@@ -1,12 +1,12 @@
-"""Types as other runtimes spell them, like ``seq(tensor(float))``, to ONNX's own."""
+"""Types as ONNX Runtime writes them, like ``seq(tensor(float))``."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from onnx import TensorProto, TypeProto
 
-from stridewise.graph import ResultType
-
-__all__ = ["spelled_type"]
+__all__ = ["parse_type"]
 
 _CODES: dict[str, int] = {
     "float": TensorProto.FLOAT,
@@ -19,29 +19,31 @@ _CODES: dict[str, int] = {
 }
 
 
-def spelled_type(result: ResultType) -> TypeProto:
-    """Return the type that a text spells; without a value where nobody knows it.
+def parse_type(text: str, shape: Sequence[int | None] | None = None) -> TypeProto:
+    """Return the type that a text stands for, without a value if it is unknown.
 
-    >>> spelled_type(ResultType("tensor(float)", (2, 3))).tensor_type.shape.dim[1].dim_value
+    Args:
+        text: like ``tensor(float)``, ``seq(tensor(int64))`` or ``optional(tensor(string))``.
+        shape: of a tensor; None for an unknown extent, or as a whole for an unknown rank.
+
+    >>> parse_type("tensor(float)", (2, 3)).tensor_type.shape.dim[1].dim_value
     3
-    >>> spelled_type(ResultType("seq(tensor(string))", None)).sequence_type.elem_type.WhichOneof(
-    ...     "value"
-    ... )
+    >>> parse_type("seq(tensor(string))").sequence_type.elem_type.WhichOneof("value")
     'tensor_type'
     """
-    kind, _, rest = result.text.partition("(")
+    kind, _, rest = text.partition("(")
     inner = rest.removesuffix(")")
     found = TypeProto()
     if kind == "tensor" and inner in _CODES:
         found.tensor_type.elem_type = _CODES[inner]
-        if result.shape is not None:
+        if shape is not None:
             found.tensor_type.shape.SetInParent()
-            for extent in result.shape:
+            for extent in shape:
                 dim = found.tensor_type.shape.dim.add()
                 if extent is not None:
                     dim.dim_value = extent
     elif kind == "seq":
-        found.sequence_type.elem_type.CopyFrom(spelled_type(ResultType(inner, None)))
+        found.sequence_type.elem_type.CopyFrom(parse_type(inner))
     elif kind == "optional":
-        found.optional_type.elem_type.CopyFrom(spelled_type(ResultType(inner, None)))
+        found.optional_type.elem_type.CopyFrom(parse_type(inner))
     return found

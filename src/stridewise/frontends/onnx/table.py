@@ -45,9 +45,9 @@ HANDLERS: dict[str, dict[str, Handler]] = {
     "": {name: handler for family in _FAMILIES for name, handler in family.HANDLERS.items()},
     "com.microsoft": quantize.CONTRIB,
 }
-"""What each operator becomes, by domain; ONNX's own one has no name."""
+"""The handler of each operator, by domain; ONNX's own domain is ''."""
 
 EXPORTERS: dict[str, Exporter] = {
     op: exporter for family in _FAMILIES for op, exporter in family.EXPORTERS.items()
 }
-"""What each of our operators becomes in ONNX."""
+"""The exporter of each operator."""

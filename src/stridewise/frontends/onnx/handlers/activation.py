@@ -18,7 +18,7 @@ from stridewise.ops.element_types import FLOATS
 __all__ = ["EXPORTERS", "HANDLERS"]
 
 _INPUT_BOUNDS = 11
-"""Since this opset, Clip has its bounds as inputs."""
+"""The first opset in which the bounds of Clip are inputs."""
 
 
 def _plain(imp: Importer, node: OnnxNode, op: str) -> None:
@@ -26,7 +26,7 @@ def _plain(imp: Importer, node: OnnxNode, op: str) -> None:
 
 
 def _with(imp: Importer, node: OnnxNode, op: str, defaults: dict[str, float]) -> None:
-    """Emit an operator that has ONNX's parameters under the same names."""
+    """Emit an operator whose attributes have the names that ONNX gives them."""
     attrs: dict[str, Attr] = {key: node.number(key, default) for key, default in defaults.items()}
     imp.emit(node, op, [node.required(0)], attrs)
 
@@ -47,7 +47,7 @@ _SELU = UNARY["selu"].defaults
 
 
 def _renamed(imp: Importer, node: OnnxNode, op: str, defaults: dict[str, float]) -> None:
-    """Emit an operator whose alpha and beta have other names in ONNX, here in order."""
+    """Emit an operator with alpha and beta, given their ONNX names in this order."""
     numbers = (node.number(key, default) for key, default in defaults.items())
     imp.emit(node, op, [node.required(0)], dict(zip(("alpha", "beta"), numbers, strict=False)))
 
@@ -69,7 +69,7 @@ def _bound(imp: Importer, node: OnnxNode, index: int, absent: float) -> float | 
 
 
 def _clip_integers(imp: Importer, node: OnnxNode, x: str) -> None:
-    """Clip with bounds as operands: floats do not hold all integers."""
+    """Clip with bounds as operands, as floats cannot represent all integers."""
     low, high = node.input(1), node.input(2)
     if low and high:
         x = imp.step(node, "maximum", "maximum", [x, low])
@@ -98,7 +98,7 @@ def _clip(imp: Importer, node: OnnxNode) -> None:
     elif high is None and low == -inf:
         imp.emit(node, "minimum", [x, node.input(2)])
     else:
-        # A bound that is computed takes an operator of two operands.
+        # A computed bound is an operand, so that Clip becomes a maximum and a minimum.
         above = imp.step(node, "maximum", "maximum", [x, node.input(1)])
         imp.emit(node, "minimum", [above, node.input(2)])
 
@@ -110,14 +110,14 @@ def _write(
     defaults: Mapping[str, float] | None = None,
     since: int = 0,
 ) -> None:
-    """Write an operator that has our parameters, if any, under the same names."""
+    """Write an operator whose ONNX attributes have the same names, if it has any."""
     writer.needs(since)
     attrs = {key: node.float_attr(key, default) for key, default in (defaults or {}).items()}
     writer.emit(node, op_type, node.inputs, attrs)
 
 
 def _write_renamed(writer: Writer, node: Node, op_type: str, defaults: Mapping[str, float]) -> None:
-    """Write an operator whose alpha and beta have other names in ONNX, here in order."""
+    """Write an operator with alpha and beta, given their ONNX names in this order."""
     pairs = zip(defaults.items(), ("alpha", "beta"), strict=False)
     attrs = {theirs: node.float_attr(ours, default) for (theirs, default), ours in pairs}
     writer.emit(node, op_type, node.inputs, attrs)
@@ -139,7 +139,7 @@ def _write_clip(writer: Writer, node: Node) -> None:
 
 
 def _write_hard_swish(writer: Writer, node: Node) -> None:
-    """Write HardSwish, whose parameters are fixed, or the product that it stands for."""
+    """Write HardSwish, whose parameters are fixed, or the equivalent product."""
     (x,) = node.inputs
     alpha, beta = node.float_attr("alpha", 1 / 6), node.float_attr("beta", 0.5)
     if (np.float32(alpha), beta) == (np.float32(1 / 6), 0.5):
@@ -150,7 +150,7 @@ def _write_hard_swish(writer: Writer, node: Node) -> None:
 
 
 def _write_swish(writer: Writer, node: Node) -> None:
-    """Write a product with a sigmoid: the operator Swish is younger than our opset."""
+    """Write a product with a sigmoid: the opset that is written has no operator Swish."""
     (x,) = node.inputs
     alpha = node.float_attr("alpha", 1.0)
     scaled = x

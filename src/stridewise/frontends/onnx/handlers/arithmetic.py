@@ -13,10 +13,10 @@ from stridewise.ops.element_types import FLOATS
 __all__ = ["EXPORTERS", "HANDLERS"]
 
 _BITWISE = 18
-"""Since this opset there are bitwise operators."""
+"""The first opset with bitwise operators."""
 
 _FLOOR_MOD = 28
-"""Since this opset, Mod without ``fmod`` takes floats."""
+"""The first opset in which Mod without ``fmod`` takes floats."""
 
 _POWERS = {0.5: "sqrt", -1.0: "reciprocal"}
 

@@ -15,7 +15,7 @@ __all__ = ["EXPORTERS", "HANDLERS"]
 def _concat(imp: Importer, node: OnnxNode) -> None:
     names = [node.required(index) for index in range(max(len(node.inputs), 1))]
     axis = imp.axis(node, node.integer("axis"), len(imp.shape(names[0])))
-    # Exporters begin lists with a tensor of no elements.
+    # Some exporters start a list with an empty tensor.
     names = [name for name in names if imp.shape(name)[axis : axis + 1] != (0,)] or names[:1]
     if len(names) == 1:
         imp.alias(node.outputs[0], names[0])

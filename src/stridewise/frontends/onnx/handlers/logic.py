@@ -24,10 +24,10 @@ _OPERATORS: dict[str, tuple[str, int]] = {
     "Where": ("where", 3),
     "Xor": ("logical_xor", 2),
 }
-"""Our name of each operator, and its operands."""
+"""The operator for each ONNX operator, and the number of its operands."""
 
 _HALF_TESTS = 20
-"""Since this opset, IsNaN and IsInf take any float."""
+"""The first opset in which IsNaN and IsInf take all float types."""
 
 
 def _plain(imp: Importer, node: OnnxNode, op: str, count: int) -> None:

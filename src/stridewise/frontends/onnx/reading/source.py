@@ -25,12 +25,12 @@ Source = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 _DAMAGED = "export or download the model again"
 _LARGEST = 2**31 - 1
-"""Bytes of a protocol buffer; larger models keep their weights in files of their own."""
+"""Greatest size of a protocol buffer in bytes; larger models need external data."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenModel:
-    """A model whose large weights are still where they came from.
+    """A model whose large weights were not read yet.
 
     Attributes:
         model: its protocol buffer.
@@ -90,7 +90,7 @@ def _checked(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
 
 
 def _open_file(path: Path, where: str) -> MappedFile | bytes:
-    """Return a file, mapped wherever the file system can do that."""
+    """Return a file, mapped if the file system supports it."""
     if "\0" in str(path):
         raise ModelError(describe(where, expected="a path", found="a null character in it"))
     if path.is_dir():
@@ -99,7 +99,7 @@ def _open_file(path: Path, where: str) -> MappedFile | bytes:
         )
     try:
         if path.exists() and not path.is_file():
-            # A pipe would be waited for, and a device may never end.
+            # Reading a pipe blocks, and a device may have no end.
             raise ModelError(describe(where, expected="a file", found="a device, pipe or socket"))
         size = path.stat().st_size
         if size > _LARGEST:
@@ -151,7 +151,7 @@ def _describe_content(content: bytes) -> str:
 
 
 def _check_graph(model: onnx.ModelProto, where: str) -> None:
-    """Refuse what parses as a model, because nearly any short file does, but isn't one."""
+    """Refuse files that parse but are not models; many short files parse."""
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise ModelError(
             describe(
@@ -177,7 +177,7 @@ def _inline(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     """Return the model without local functions."""
     try:
         result = inliner.inline_local_functions(model)
-    except Exception as error:  # the inliner is native code; what it raises is not documented
+    except Exception as error:  # the exceptions of the native inliner are not documented
         text = " ".join(str(error).split()) or type(error).__name__
         raise _not_inlined(model, where, text) from error
     if result.functions:

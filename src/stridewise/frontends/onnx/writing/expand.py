@@ -1,9 +1,9 @@
-"""Before export: post-ops and data formats are written out as nodes of their own.
+"""Expansion before export: post-ops and data formats become nodes.
 
 ONNX has neither. A node with post-ops becomes the operator alone, then one node for each post-op.
-A node whose images are channels-last becomes a transpose, the operator as ONNX has it, and a
-transpose back. The results are bit for bit the same, because our own reference computes post-ops
-one after another, too. Exporters never see either.
+A node with channels-last images becomes a transpose, the operator as in ONNX, and a transpose back.
+The results are bitwise equal, because the NumPy reference also computes post-ops one after another.
+Exporters see neither post-ops nor data formats.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _CHANNELS_LAST = ("NWC", "NHWC", "NDHWC")
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """A graph of nodes that exporters understand.
+    """A graph without post-ops and data formats.
 
     Attributes:
-        graph: without post-ops and data formats; what was there keeps its names.
-        owners: for each node that was added, the node that it is a part of.
+        graph: the expanded graph; existing nodes and values keep their names.
+        owners: for each added node, the node that it was expanded from.
     """
 
     graph: Graph
@@ -35,7 +35,7 @@ class Expanded:
 
 
 class _Expansion:
-    """The new nodes and values so far."""
+    """The expanded nodes and values so far."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -61,7 +61,7 @@ class _Expansion:
     def part(
         self, owner: Node, op: str, inputs: tuple[str, ...], output: str, **attrs: Attr
     ) -> None:
-        """Add a node that is a part of another one."""
+        """Add a node that is expanded from another one."""
         name = self._fresh(f"{owner.name}/{op}")
         self.owners[name] = owner.name
         self.nodes.append(Node(name, op, inputs, (output,), tuple(sorted(attrs.items()))))
@@ -69,16 +69,16 @@ class _Expansion:
     # --- post-ops -------------------------------------------------------------------------------
 
     def node(self, node: Node) -> None:
-        """Add a node with all that it is made of."""
+        """Add a node and its post-ops."""
         if not node.post_ops:
-            self.host(node)
+            self.bare(node)
             return
         operands = {post.operand for post in node.post_ops}
         own = tuple(name for index, name in enumerate(node.inputs) if index not in operands)
         result, *others = node.outputs
         type_ = self.values[result].type
         between = self.value(f"{result}/{node.op}", type_)
-        self.host(dataclasses.replace(node, inputs=own, outputs=(between, *others), post_ops=()))
+        self.bare(dataclasses.replace(node, inputs=own, outputs=(between, *others), post_ops=()))
         for post in node.post_ops[:-1]:
             after = self.value(f"{result}/{post.op}", type_)
             self.post_op(node, post, between, after)
@@ -92,8 +92,8 @@ class _Expansion:
 
     # --- data formats ---------------------------------------------------------------------------
 
-    def host(self, node: Node) -> None:
-        """Add a node without post-ops, with transposes around it where its images need them."""
+    def bare(self, node: Node) -> None:
+        """Add a node without post-ops, between transposes if its images are channels-last."""
         declared = node.get("data_format")
         if declared is None:
             self.nodes.append(node)
@@ -136,7 +136,7 @@ class _Expansion:
 
 
 def expand(graph: Graph) -> Expanded:
-    """Return a graph that means the same, without post-ops and data formats.
+    """Return an equivalent graph without post-ops and data formats.
 
     Raises:
         ModelError: a node has a data format that is not known.

@@ -50,19 +50,19 @@ from stridewise.ops.registry import Array
 __all__ = ["Survey", "node_label", "open_inputs", "operator_label"]
 
 _SMALL = 1024
-"""Elements of constants that type inference may look into, such as shapes and axes."""
+"""Greatest number of elements of constants for type inference, such as shapes and axes."""
 _RULE = "onnx"
 _COMMON = frozenset({"float32", "int64"})
 _WINDOW = ("dilations", "kernel_shape", "output_padding", "pads", "strides")
 
 
 def node_label(node: NodeProto) -> str:
-    """Return how people name a node."""
+    """Return the name of a node, or of its first result."""
     return node.name or next((name for name in node.output if name), "")
 
 
 def operator_label(node: NodeProto) -> str:
-    """Return an operator, with its domain where that is not ONNX's own."""
+    """Return an operator, with its domain if it is not ONNX's own."""
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
@@ -88,7 +88,7 @@ def _is_ours(code: int) -> bool:
 
 
 def _static(type_: TypeProto) -> TensorType | None:
-    """Return the type of a tensor of known shape and of an element type of ours."""
+    """Return a tensor type with known shape and supported element type, None for others."""
     if type_.WhichOneof("value") != "tensor_type":
         return None
     tensor = type_.tensor_type
@@ -103,20 +103,20 @@ def _static(type_: TypeProto) -> TensorType | None:
 
 @dataclass(slots=True)
 class Survey:
-    """What a model is made of, found by importing it as far as that works.
+    """The nodes and types of a model, found by importing as much of it as possible.
 
     Attributes:
         model: the model.
         reader: reads its tensors.
-        importer: knows the types of all values that a graph can hold.
+        importer: has the types of all values that a graph can hold.
         lenient: whether the types of results stay unknown if ONNX Runtime refuses a node. Else the
             survey raises an error.
         nodes: the nodes so far.
-        reads: for each node the names that it reads, those that its subgraphs capture included.
-        refusals: for each foreign node why it is one.
+        reads: for each node the names that it and its subgraphs read.
+        refusals: for each foreign node the reason.
         folded: nodes that were computed at import.
         constants: their results.
-        open: values that a graph cannot hold, with their types as far as known.
+        open: values that a graph cannot hold, with their types, None for an unknown type.
     """
 
     model: ModelProto
@@ -170,7 +170,7 @@ class Survey:
             self.constants |= {name: data for name, data in results.items() if data is not None}
 
     def _with_own_tensors(self, node: NodeProto) -> NodeProto:
-        """Return a node with external data read in; others might look for them anywhere."""
+        """Return a node with external data inlined, so that no other runtime opens files."""
         if not any(item.data_location == TensorProto.EXTERNAL for item in tensors_of(node)):
             return node
         copied = NodeProto()
@@ -201,7 +201,7 @@ class Survey:
         return f"it reads {name!r}, whose shape depends on data"
 
     def _refused(self, node: OnnxNode) -> str:
-        """Import a node, or return why that cannot be done."""
+        """Import a node, or return the reason why it is foreign."""
         new = [name for name in node.outputs if name and not self.importer.known(name)]
         try:
             attempt_node(self.importer, node)
@@ -212,7 +212,7 @@ class Survey:
             try:
                 self._check_refused(node, error)
             except UnsupportedError:
-                # What nobody runs may be computed at import, from values of inputs.
+                # The import may compute a node that no runtime supports, given values of inputs.
                 inputs = self.importer.small_sources(node.inputs, "biu")
                 if inputs:
                     raise UnknownValueError(str(error), inputs) from error
@@ -223,7 +223,7 @@ class Survey:
     # --- types ----------------------------------------------------------------------------------
 
     def _node_model(self, node: OnnxNode) -> ModelProto:
-        """Return a model of one node; inputs have types, small constants their data, too."""
+        """Return a model of one node; inputs have types, small constants also data."""
         graph = onnx.GraphProto(name="node", node=[node.proto])
         for name in reads_of(node.proto):
             data = None if name in self.open else self._constant(name)
@@ -231,14 +231,14 @@ class Survey:
                 graph.initializer.append(inline(name, data))
             else:
                 graph.input.append(self.declared(name))
-        # Without a type, which inference fills in.
+        # Type inference adds the types of outputs.
         graph.output.extend(ValueInfoProto(name=name) for name in node.outputs if name)
         return ModelProto(
             ir_version=self.model.ir_version, opset_import=self.model.opset_import, graph=graph
         )
 
     def _constant(self, name: str) -> Array | None:
-        """Return a constant's data, None where it is not one that arrays can hold."""
+        """Return a constant's data, None for other values and unsupported types."""
         try:
             return self.importer.const(name)
         except UnsupportedError:
@@ -254,10 +254,10 @@ class Survey:
         return declare(name, self.importer.type(name))
 
     def _check_refused(self, node: OnnxNode, error: ModelError) -> None:
-        """Raise the error of a handler again where another runtime must not see the node.
+        """Raise the error of a handler again if another runtime must not get the node.
 
-        That is where ONNX doesn't allow it either. And what could not be computed from constants
-        within the budget shall not be computed without one.
+        That holds for a node that is not valid ONNX, and for one that the import could not compute
+        within its budget: the other runtime has no budget.
         """
         if isinstance(error, DamageError):
             raise error
@@ -272,9 +272,9 @@ class Survey:
         if not isinstance(error, UnsupportedError) and self._is_constant(node):
             raise error
         if isinstance(error.__cause__, GraphError) and self._is_common(node):
-            raise error  # shapes and attributes do not fit; ONNX's inference overlooks a lot
+            raise error  # shapes and attributes do not fit; ONNX's inference misses some
         if any(item > MAX_WINDOW for key in _WINDOW for item in _integers(node, key)):
-            raise error  # sizes are computed from these, and other runtimes may not count so far
+            raise error  # other runtimes may overflow when they compute sizes from these
         model = self._node_model(node)
         complete = ModelProto()
         complete.CopyFrom(model)
@@ -286,16 +286,16 @@ class Survey:
             shape_inference.infer_shapes(
                 complete, check_type=True, strict_mode=True, data_prop=True
             )
-        except Exception as refused:  # native code, which raises what it likes
+        except Exception as refused:  # native code with undocumented exceptions
             raise error from refused
         self._check_elsewhere(node, error)
 
     def _check_elsewhere(self, node: OnnxNode, error: ModelError) -> None:
-        """Raise the error of a handler again where the other runtime refuses the node, too.
+        """Raise the error of a handler again if the other runtime refuses the node, too.
 
         Raises:
-            MemoryLimitError: a result is too large. The other runtime computes nodes of constants
-                when it is asked.
+            MemoryLimitError: a result is too large. The other runtime would compute a node of
+                constants when it creates a session.
         """
         model = self._node_model(node)
         for name, type_ in _inferred(model).items():
@@ -308,12 +308,12 @@ class Survey:
             raise error from refused
 
     def _is_common(self, node: OnnxNode) -> bool:
-        """Return whether a node reads only dtypes that all of our operators know."""
+        """Return whether a node reads only dtypes that all operators support."""
         names = [name for name in node.inputs if name]
         return all(self.importer.type(name).dtype.name in _COMMON for name in names)
 
     def _is_constant(self, node: OnnxNode) -> bool:
-        """Return whether a node reads nothing but constants; False where one cannot be read."""
+        """Return whether a node reads only constants; False if one cannot be read."""
         try:
             return self.importer.all_constant(node)
         except ModelError:
@@ -351,9 +351,9 @@ class Survey:
             raise
 
     def _carried(self, node: OnnxNode) -> dict[str, TypeProto]:
-        """Return the types of what a loop carries along, if a turn leaves all of them as they were.
+        """Return the types of the loop-carried values, if no iteration changes them.
 
-        ONNX's own inference takes it that every turn may change the shapes.
+        ONNX's inference assumes that iterations may change the shapes.
         """
         attributes = {item.name: item.g for item in node.proto.attribute}
         carried = node.inputs[2:]
@@ -386,10 +386,10 @@ class Survey:
             return {}
         return dict(zip(node.outputs, given, strict=False))
 
-    # --- what runs together ---------------------------------------------------------------------
+    # --- partition ---------------------------------------------------------------------
 
     def parts(self) -> tuple[Part, ...]:
-        """Return what runs together, in order; nodes computed at import are left out."""
+        """Return the parts in order, without nodes computed at import."""
         kept = [index for index in range(len(self.nodes)) if index not in self.folded]
         place = {index: number for number, index in enumerate(kept)}
         makers = {name: index for index in kept for name in self.nodes[index].outputs if name}
@@ -414,7 +414,7 @@ class Survey:
         place: Mapping[int, int],
         makers: Mapping[str, int],
     ) -> set[int]:
-        """Return the nodes that only the tail can hold, by their places."""
+        """Return the nodes that have to be in the tail, by their places."""
         outputs = [item.name for item in self.model.graph.output]
         tail = {place[makers[name]] for name in outputs if name in self.open and name in makers}
         tail |= {
@@ -433,10 +433,10 @@ class Survey:
 
 
 def _inferred(model: ModelProto) -> dict[str, TypeProto]:
-    """Return the types of a model's outputs by ONNX's own rules."""
+    """Return the types of a model's outputs by ONNX's type inference."""
     try:
         model = shape_inference.infer_shapes(model, data_prop=True)
-    except Exception:  # native code; without types the value is open
+    except Exception:  # native code; a value without a type is open
         return {}
     return {item.name: item.type for item in model.graph.output if item.HasField("type")}
 
@@ -447,7 +447,7 @@ def _integers(node: OnnxNode, key: str) -> list[int]:
 
 
 def _reason(node: OnnxNode, error: ModelError) -> str:
-    """Return what a message says beside the node, which a refusal names anyway."""
+    """Return a message without the node, which the refusal names."""
     if isinstance(error, UnsupportedError) and error.reason:
         return error.reason
     found, _, _ = str(error).removeprefix(f"{node.where}: ").partition("; ")

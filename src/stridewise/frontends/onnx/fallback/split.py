@@ -32,23 +32,23 @@ from stridewise.graph import (
 
 __all__ = ["Split"]
 
-_BEHIND = "it runs after nodes whose results only the other runtime can hold"
-_BETWEEN = "it lies between nodes that exchange what only the other runtime can hold"
+_AFTER = "it runs after nodes whose results only the other runtime can hold"
+_BETWEEN = "it runs between nodes that exchange values which only the other runtime can hold"
 
 
 @dataclass(frozen=True, slots=True)
 class _Border:
-    """What crosses the border of a part: names that it reads, and names that others want."""
+    """Values that cross the border of a part: its inputs, and results that other parts read."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
 
 class Split:
-    """A surveyed model, and which of its nodes run together."""
+    """A surveyed model and its partition."""
 
     def __init__(self, survey: Survey) -> None:
-        """Decide what runs together."""
+        """Partition a model."""
         self._survey = survey
         self.parts = survey.parts()
         self._outputs = tuple(item.name for item in survey.model.graph.output)
@@ -61,12 +61,12 @@ class Split:
             if part.kind != "native":
                 for index in part.nodes:
                     label = node_label(survey.nodes[index].proto)
-                    reason = _BEHIND if part.kind == "tail" else _BETWEEN
+                    reason = _AFTER if part.kind == "tail" else _BETWEEN
                     self.refusals.setdefault(index, Refusal("onnx", label, reason))
 
     @property
     def tail(self) -> Part | None:
-        """What runs last."""
+        """The part that runs last, None if there is none."""
         return next((part for part in self.parts if part.kind == "tail"), None)
 
     # --- borders --------------------------------------------------------------------------------
@@ -84,14 +84,14 @@ class Split:
         inside = set(made)
         return _Border(
             tuple(name for name in reads if name not in inside and not self._is_constant(name)),
-            tuple(name for name in made if self._is_wanted(name, nodes)),
+            tuple(name for name in made if self._is_read(name, nodes)),
         )
 
-    def _is_wanted(self, name: str, nodes: set[int]) -> bool:
+    def _is_read(self, name: str, nodes: set[int]) -> bool:
         return name in self._outputs or not self._readers.get(name, set()) <= nodes
 
     def program_outputs(self) -> tuple[str, ...]:
-        """Return what the graph gives: results that are not the tail's, and what the tail reads."""
+        """Return the outputs of the graph: results outside of the tail, and inputs of the tail."""
         part = self.tail
         if part is None and not any(name in self._survey.open for name in self._outputs):
             return self._outputs
@@ -128,7 +128,7 @@ class Split:
         )
         try:
             content = model.SerializeToString(deterministic=True)
-        except Exception as error:  # protocol buffers have errors of their own for this
+        except Exception as error:  # protocol buffers raise several exceptions for this
             first = survey.nodes[part.nodes[0]]
             raise UnsupportedError(
                 describe(
@@ -146,7 +146,7 @@ class Split:
         raw = importer.initializer(name)
         if raw is None or raw.data_location == TensorProto.EXTERNAL:
             data = importer.const(name)
-            assert data is not None  # as the border says
+            assert data is not None  # the part would list it as an input
             return inline(name, data)
         found.CopyFrom(raw)
         found.name = name
@@ -158,8 +158,8 @@ class Split:
         """Return the graph.
 
         Args:
-            importer: of the same model, with its inputs and nothing else, for the outputs that
-                :meth:`program_outputs` lists.
+            importer: a new importer of the same model for the outputs of
+                :meth:`program_outputs`.
 
         Raises:
             ModelError: a part is too large for another runtime.
@@ -175,7 +175,7 @@ class Split:
             else:
                 self._add(importer, part)
         if tail is None and any(name in survey.open for name in self._outputs):
-            tail = self._tail(Part("tail", ()))  # an input that is passed on, and no tensor
+            tail = self._tail(Part("tail", ()))  # an input that is an output, and not a tensor
         return importer.finish(tail)
 
     def _described(self, part: Part) -> dict[str, tuple[str, ...]]:
@@ -189,7 +189,7 @@ class Split:
     def _add(self, importer: Importer, part: Part) -> None:
         border = self._border(part)
         if not border.outputs:
-            return  # nobody reads what it gives
+            return  # its results are unused
         types = tuple(str(self._survey.importer.type(name)) for name in border.outputs)
         attrs: dict[str, Attr] = {**self._described(part), "types": types}
         attrs["part"] = self._part(part, border)
@@ -208,10 +208,10 @@ class Split:
             **self._described(part),
         )
 
-    # --- the account ----------------------------------------------------------------------------
+    # --- capability ----------------------------------------------------------------------------
 
     def capability(self, name: str) -> Capability:
-        """Return what runs where."""
+        """Return where each node runs."""
         kinds: dict[int, Support] = {
             index: part.kind for part in self.parts for index in part.nodes
         }
@@ -229,7 +229,7 @@ class Split:
 
 
 def _segments(parts: Sequence[Part], nodes: Sequence[NodeSupport]) -> Iterator[Segment]:
-    """Yield the parts in order, native neighbors as one."""
+    """Yield the parts in order, native neighbors as one segment."""
     groups: list[tuple[Support, list[int]]] = []
     for part in parts:
         if part.kind == "native" and groups and groups[-1][0] == "native":

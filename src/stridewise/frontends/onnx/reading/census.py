@@ -13,8 +13,7 @@ __all__ = ["count_operators"]
 def count_operators(path: Path) -> dict[str, int]:
     """Return how many nodes of each operator type a file has, in the order of their appearance.
 
-    Subgraphs are not looked into. The model is not checked, so that operators that only one runtime
-    knows may be in it.
+    Subgraphs are not counted. The model is not checked, so that it may have operators of a runtime.
 
     >>> from onnx.helper import make_graph, make_model, make_node
     >>> nodes = [make_node("Relu", ["x"], ["y"]), make_node("Relu", ["y"], ["z"])]

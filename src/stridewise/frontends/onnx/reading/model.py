@@ -45,24 +45,22 @@ def import_model(
 ) -> Graph:
     """Import an ONNX model of opset 6 to 28.
 
-    Every shape is fixed at import, and whatever depends on shapes and constants only is computed.
+    All shapes are fixed at import, and nodes that depend only on shapes and constants are computed.
     Inputs, outputs and results keep their ONNX names. Weights are not copied; external data are
     mapped from files in the model's folder.
 
-    Where ``shapes`` gives a model of fixed batch another one, a ``Reshape`` to a constant shape
-    follows: when its target starts with the old batch, its operand with the new one, and the
-    element counts differ by just that ratio, the new batch takes the place of the old. It also does
-    in the sizes of a ``Resize``.
+    ``shapes`` may change a fixed batch of the model. The new batch then also replaces the old one
+    in the constant target of a ``Reshape``, if the target starts with the old batch, the operand
+    with the new one, and the element counts have that ratio; and in the sizes of a ``Resize``.
 
     Args:
         source: a path, the content of a file, or a loaded model.
-        shapes: shapes of inputs, for symbolic ones or to override fixed ones. An unknown first
-            extent that is not given is 1; any other must be given.
-        values: values of inputs that become constants and are inputs no longer: shapes, axes or
-            pads that the model takes from its caller.
+        shapes: shapes of inputs with symbolic extents, or in place of fixed ones. An unknown first
+            extent is 1 by default; other unknown extents must be given.
+        values: values of inputs that become constants, such as shapes, axes and pads.
         name: the graph's name; by default that in the model, or the file's.
-        memory_limit: bytes that the model may need; None for no limit. Constants are computed only
-            as far as they stay small beside what the file holds.
+        memory_limit: bytes that the model may need; None for no limit. The computation of constants
+            has a limit of its own, which grows with the content of the file.
         fallback: whether ONNX Runtime may compute nodes that are not supported.
 
     Raises:

@@ -105,6 +105,6 @@ class OnnxFrontEnd:
 
     def operators(self, path: Path) -> dict[str, int]:
         """Return how many nodes of each operator a model file has; it is not checked."""
-        from stridewise.frontends.onnx.reading.census import count_operators
+        from stridewise.frontends.onnx.reading.source import count_operators
 
         return count_operators(path)

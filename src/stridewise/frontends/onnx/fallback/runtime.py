@@ -22,10 +22,9 @@ from stridewise.errors import (
     UnsupportedError,
     describe,
 )
-from stridewise.frontends.onnx.reading.types import parse_type
 from stridewise.graph import ForeignFunction, ForeignPart
 
-__all__ = ["OnnxPart", "is_installed", "require", "result_types", "run_model"]
+__all__ = ["OnnxPart", "is_installed", "parse_type", "require", "result_types", "run_model"]
 
 Array = NDArray[Any]
 Session = Any
@@ -43,11 +42,52 @@ _FATAL = 4
 _NAMED = 5
 """Number of nodes that a message names; it counts the others."""
 
+_CODES: dict[str, int] = {
+    "float": TensorProto.FLOAT,
+    "double": TensorProto.DOUBLE,
+    **{
+        name.lower(): code
+        for name, code in TensorProto.DataType.items()
+        if name not in ("UNDEFINED", "FLOAT", "DOUBLE")
+    },
+}
+"""ONNX's numbers of element types by ONNX Runtime's names."""
+
 
 def _load() -> Any:
     import onnxruntime  # noqa: PLC0415 (takes time to load, and may not be installed)
 
     return onnxruntime
+
+
+def parse_type(text: str, shape: Sequence[int | None] | None = None) -> TypeProto:
+    """Return a type from ONNX Runtime's text for it, without a value if it is unknown.
+
+    Args:
+        text: like ``tensor(float)``, ``seq(tensor(int64))`` or ``optional(tensor(string))``.
+        shape: of a tensor; None for an unknown extent, or as a whole for an unknown rank.
+
+    >>> parse_type("tensor(float)", (2, 3)).tensor_type.shape.dim[1].dim_value
+    3
+    >>> parse_type("seq(tensor(string))").sequence_type.elem_type.WhichOneof("value")
+    'tensor_type'
+    """
+    kind, _, rest = text.partition("(")
+    inner = rest.removesuffix(")")
+    found = TypeProto()
+    if kind == "tensor" and inner in _CODES:
+        found.tensor_type.elem_type = _CODES[inner]
+        if shape is not None:
+            found.tensor_type.shape.SetInParent()
+            for extent in shape:
+                dim = found.tensor_type.shape.dim.add()
+                if extent is not None:
+                    dim.dim_value = extent
+    elif kind == "seq":
+        found.sequence_type.elem_type.CopyFrom(parse_type(inner))
+    elif kind == "optional":
+        found.optional_type.elem_type.CopyFrom(parse_type(inner))
+    return found
 
 
 def is_installed() -> bool:

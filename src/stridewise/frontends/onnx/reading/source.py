@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from stridewise.frontends.onnx.reading.tensors import TensorReader
 from stridewise.frontends.onnx.reading.wire import without_weights
 from stridewise.graph.mapped import MappedFile
 
-__all__ = ["OpenModel", "Source", "open_model", "read_model"]
+__all__ = ["OpenModel", "Source", "count_operators", "open_model", "read_model"]
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto
 """A path, the content of a file, or a model that is already loaded."""
@@ -77,6 +78,22 @@ def read_model(source: Source) -> onnx.ModelProto:
         content = source if isinstance(source, bytes) else _open_file(Path(source), where)[:]
         model = _parse(content, where)
     return _checked(model, where)
+
+
+def count_operators(path: Path) -> dict[str, int]:
+    """Return how many nodes of each operator type a file has, in the order of their appearance.
+
+    Subgraphs are not counted. The model is not checked, so that it may have operators of a runtime.
+
+    >>> from onnx.helper import make_graph, make_model, make_node
+    >>> nodes = [make_node("Relu", ["x"], ["y"]), make_node("Relu", ["y"], ["z"])]
+    >>> path = Path(getfixture("tmp_path")) / "m.onnx"
+    >>> onnx.save(make_model(make_graph(nodes, "g", [], [])), path)
+    >>> count_operators(path)
+    {'Relu': 2}
+    """
+    model = onnx.ModelProto.FromString(path.read_bytes())
+    return dict(Counter(node.op_type for node in model.graph.node))
 
 
 def _checked(model: onnx.ModelProto, where: str) -> onnx.ModelProto:

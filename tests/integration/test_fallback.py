@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import pickle
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
@@ -303,6 +304,7 @@ def test_graphs_with_foreign_parts_print_and_parse(name: str) -> None:
     if graph.tail is not None and graph.tail.part is not None:
         parts.append(graph.tail.part)
     assert from_text(str(graph), graph.constants, parts) == graph
+    assert pickle.loads(pickle.dumps(parts)) == parts
     if parts:
         with pytest.raises(sw.GraphError, match="the foreign part of digest"):
             from_text(str(graph), graph.constants)

@@ -18,7 +18,6 @@ from onnx import (
     NodeProto,
     TensorProto,
     TypeProto,
-    ValueInfoProto,
     shape_inference,
 )
 
@@ -30,8 +29,8 @@ from stridewise.errors import (
     UnknownValueError,
     UnsupportedError,
 )
-from stridewise.frontends.onnx.fallback import runtime
 from stridewise.frontends.onnx.fallback.cluster import Part, partition
+from stridewise.frontends.onnx.fallback.types import ValueTypes, inferred, open_inputs, static_type
 from stridewise.frontends.onnx.reading.importer import MAX_WINDOW, Importer
 from stridewise.frontends.onnx.reading.nodes import attempt_node
 from stridewise.frontends.onnx.reading.proto import (
@@ -42,15 +41,13 @@ from stridewise.frontends.onnx.reading.proto import (
     reads_of,
     tensors_of,
 )
-from stridewise.frontends.onnx.reading.tensors import TensorReader, dtype_of_code
-from stridewise.frontends.onnx.writing.initializers import declare, inline
-from stridewise.graph import Refusal, TensorType
+from stridewise.frontends.onnx.reading.tensors import TensorReader, is_known
+from stridewise.frontends.onnx.writing.initializers import inline
+from stridewise.graph import Refusal
 from stridewise.ops.registry import Array
 
-__all__ = ["Survey", "node_label", "open_inputs", "operator_label"]
+__all__ = ["Survey", "node_label", "operator_label"]
 
-_SMALL = 1024
-"""Greatest number of elements of constants for type inference, such as shapes and axes."""
 _RULE = "onnx"
 _COMMON = frozenset({"float32", "int64"})
 _WINDOW = ("dilations", "kernel_shape", "output_padding", "pads", "strides")
@@ -66,41 +63,6 @@ def operator_label(node: NodeProto) -> str:
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
-def open_inputs(model: ModelProto) -> dict[str, ValueInfoProto]:
-    """Return the inputs that a graph cannot hold: sequences, strings and the like."""
-    given = {item.name for item in model.graph.initializer}
-    found: dict[str, ValueInfoProto] = {}
-    for item in model.graph.input:
-        kind = item.type.WhichOneof("value")
-        if item.name in given or kind is None:
-            continue
-        if kind != "tensor_type" or not _is_ours(item.type.tensor_type.elem_type):
-            found[item.name] = item
-    return found
-
-
-def _is_ours(code: int) -> bool:
-    try:
-        dtype_of_code(code, "")
-    except UnsupportedError:
-        return False
-    return True
-
-
-def _static(type_: TypeProto) -> TensorType | None:
-    """Return a tensor type with known shape and supported element type, None for others."""
-    if type_.WhichOneof("value") != "tensor_type":
-        return None
-    tensor = type_.tensor_type
-    if not tensor.HasField("shape") or not _is_ours(tensor.elem_type):
-        return None
-    if not all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in tensor.shape.dim):
-        return None
-    return TensorType(
-        dtype_of_code(tensor.elem_type, ""), tuple(int(dim.dim_value) for dim in tensor.shape.dim)
-    )
-
-
 @dataclass(slots=True)
 class Survey:
     """The nodes and types of a model, found by importing as much of it as possible.
@@ -109,26 +71,23 @@ class Survey:
         model: the model.
         reader: reads its tensors.
         importer: has the types of all values that a graph can hold.
-        lenient: whether the types of results stay unknown if ONNX Runtime refuses a node. Else the
-            survey raises an error.
+        types: the types of its values.
         nodes: the nodes so far.
         reads: for each node the names that it and its subgraphs read.
         refusals: for each foreign node the reason.
         folded: nodes that were computed at import.
         constants: their results.
-        open: values that a graph cannot hold, with their types, None for an unknown type.
     """
 
     model: ModelProto
     reader: TensorReader
     importer: Importer
-    lenient: bool
+    types: ValueTypes
     nodes: list[OnnxNode] = field(default_factory=list[OnnxNode])
     reads: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     refusals: dict[int, Refusal] = field(default_factory=dict[int, Refusal])
     folded: set[int] = field(default_factory=set[int])
     constants: dict[str, Array] = field(default_factory=dict[str, Array])
-    open: dict[str, TypeProto | None] = field(default_factory=dict[str, "TypeProto | None"])
 
     def run(self) -> None:
         """Visit all nodes.
@@ -136,10 +95,15 @@ class Survey:
         Raises:
             ModelError: the model is damaged, or ONNX Runtime has no operator for a node either.
         """
-        self.open |= {name: item.type for name, item in open_inputs(self.model).items()}
+        self.types.open |= {name: item.type for name, item in open_inputs(self.model).items()}
         opset = opset_of(self.model)
         for proto in self.model.graph.node:
             self._visit(proto, opset)
+
+    @property
+    def open(self) -> dict[str, TypeProto | None]:
+        """Values that a graph cannot hold, with their types, None for an unknown type."""
+        return self.types.open
 
     @property
     def foreign(self) -> tuple[tuple[str, str], ...]:
@@ -162,7 +126,7 @@ class Survey:
         reason = reason or self._open_reason(reads) or self._refused(node)
         if reason:
             self.refusals[index] = Refusal(_RULE, node_label(proto), reason)
-            self._take_in(node)
+            self.types.define_results(node)
             return
         results = {name: self.importer.const(name) for name in node.outputs if name}
         if all(data is not None for data in results.values()):
@@ -196,7 +160,7 @@ class Survey:
         kind = None if type_ is None else type_.WhichOneof("value")
         if type_ is not None and kind not in (None, "tensor_type"):
             return f"it reads {name!r}, which is no tensor"
-        if type_ is not None and kind and not _is_ours(type_.tensor_type.elem_type):
+        if type_ is not None and kind and not is_known(type_.tensor_type.elem_type):
             return f"it reads {name!r}, whose element type no kernel knows"
         return f"it reads {name!r}, whose shape depends on data"
 
@@ -220,39 +184,6 @@ class Survey:
             return _reason(node, error)
         return ""
 
-    # --- types ----------------------------------------------------------------------------------
-
-    def _node_model(self, node: OnnxNode) -> ModelProto:
-        """Return a model of one node; inputs have types, small constants also data."""
-        graph = onnx.GraphProto(name="node", node=[node.proto])
-        for name in reads_of(node.proto):
-            data = None if name in self.open else self._constant(name)
-            if data is not None and data.size <= _SMALL:
-                graph.initializer.append(inline(name, data))
-            else:
-                graph.input.append(self.declared(name))
-        # Type inference adds the types of outputs.
-        graph.output.extend(ValueInfoProto(name=name) for name in node.outputs if name)
-        return ModelProto(
-            ir_version=self.model.ir_version, opset_import=self.model.opset_import, graph=graph
-        )
-
-    def _constant(self, name: str) -> Array | None:
-        """Return a constant's data, None for other values and unsupported types."""
-        try:
-            return self.importer.const(name)
-        except UnsupportedError:
-            return None
-
-    def declared(self, name: str) -> ValueInfoProto:
-        """Return name and type of a value, as far as the type is known."""
-        if name in self.open:
-            return ValueInfoProto(name=name, type=self.open[name])
-        raw = self.importer.initializer(name)
-        if raw is not None and not _is_ours(raw.data_type):
-            return onnx.helper.make_tensor_value_info(name, raw.data_type, list(raw.dims))
-        return declare(name, self.importer.type(name))
-
     def _check_refused(self, node: OnnxNode, error: ModelError) -> None:
         """Raise the error of a handler again if another runtime must not get the node.
 
@@ -263,7 +194,7 @@ class Survey:
             raise error
         for name in reads_of(node.proto):
             try:
-                self._constant(name)
+                self.types.constant(name)
             except ModelError:
                 raise error from None
         if node.domain != "":
@@ -275,7 +206,7 @@ class Survey:
             raise error  # shapes and attributes do not fit; ONNX's inference misses some
         if any(item > MAX_WINDOW for key in _WINDOW for item in _integers(node, key)):
             raise error  # other runtimes may overflow when they compute sizes from these
-        model = self._node_model(node)
+        model = self.types.node_model(node)
         complete = ModelProto()
         complete.CopyFrom(model)
         del complete.graph.output[:]
@@ -297,13 +228,13 @@ class Survey:
             MemoryLimitError: a result is too large. The other runtime would compute a node of
                 constants when it creates a session.
         """
-        model = self._node_model(node)
-        for name, type_ in _inferred(model).items():
-            static = _static(type_)
+        model = self.types.node_model(node)
+        for name, type_ in inferred(model).items():
+            static = static_type(type_)
             if static is not None:
                 self.importer.check_size(f"value {name!r}", static)
         try:
-            self._asked(model, node)
+            self.types.ask(model, node)
         except UnsupportedError as refused:
             raise error from refused
 
@@ -318,73 +249,6 @@ class Survey:
             return self.importer.all_constant(node)
         except ModelError:
             return False
-
-    def _take_in(self, node: OnnxNode) -> None:
-        """Define the results of a foreign node by their types."""
-        model = self._node_model(node)
-        found = _inferred(model) | self._carried(node)
-        names = [name for name in node.outputs if self.importer.used(name)]
-        if any(_static(found.get(name, TypeProto())) is None for name in names):
-            for name, type_ in self._asked(model, node).items():
-                # ONNX's inference knows more of a sequence than the text of its type says.
-                if name not in found or _static(type_) is not None:
-                    found[name] = type_
-        for name in names:
-            type_ = found.get(name)
-            static = None if type_ is None else _static(type_)
-            if static is None:
-                self.open[name] = type_
-            else:
-                self.importer.assume(name, static)
-
-    def _asked(self, model: ModelProto, node: OnnxNode) -> Mapping[str, TypeProto]:
-        """Return the types of results as ONNX Runtime infers them.
-
-        Raises:
-            UnsupportedError: it refuses the node, and the survey is not lenient.
-        """
-        try:
-            return runtime.result_types(model.SerializeToString(), node.where)
-        except UnsupportedError:
-            if self.lenient:
-                return {}
-            raise
-
-    def _carried(self, node: OnnxNode) -> dict[str, TypeProto]:
-        """Return the types of the loop-carried values, if no iteration changes them.
-
-        ONNX's inference assumes that iterations may change the shapes.
-        """
-        attributes = {item.name: item.g for item in node.proto.attribute}
-        carried = node.inputs[2:]
-        if (node.domain, node.op_type) != ("", "Loop") or "body" not in attributes:
-            return {}
-        if not carried or not all(carried) or any(name in self.open for name in carried):
-            return {}
-        body = onnx.GraphProto()
-        body.CopyFrom(attributes["body"])
-        given = [self.declared(name).type for name in carried]
-        results = [item.name for item in body.output][1 : len(given) + 1]
-        if len(body.input) != len(given) + 2 or len(results) != len(given):
-            return {}
-        for item, type_ in zip(list(body.input)[2:], given, strict=True):
-            item.type.CopyFrom(type_)
-        own = {item.name for item in (*body.input, *body.initializer)}
-        own |= {name for inner in body.node for name in inner.output}
-        outer = [name for name in reads_of(node.proto) if name not in own and name not in self.open]
-        body.input.extend(map(self.declared, outer))
-        del body.output[:]
-        body.output.extend(ValueInfoProto(name=name) for name in results)
-        found = _inferred(
-            ModelProto(
-                ir_version=self.model.ir_version, opset_import=self.model.opset_import, graph=body
-            )
-        )
-        before = [_static(type_) for type_ in given]
-        after = [_static(found.get(name, TypeProto())) for name in results]
-        if before != after:
-            return {}
-        return dict(zip(node.outputs, given, strict=False))
 
     # --- partition ---------------------------------------------------------------------
 
@@ -430,15 +294,6 @@ class Survey:
                 if not tail.isdisjoint(sources):
                     tail.add(node)
         return tail
-
-
-def _inferred(model: ModelProto) -> dict[str, TypeProto]:
-    """Return the types of a model's outputs by ONNX's type inference."""
-    try:
-        model = shape_inference.infer_shapes(model, data_prop=True)
-    except Exception:  # native code; a value without a type is open
-        return {}
-    return {item.name: item.type for item in model.graph.output if item.HasField("type")}
 
 
 def _integers(node: OnnxNode, key: str) -> list[int]:

@@ -115,9 +115,9 @@ class Split:
         for name in reads:
             if name not in made and name not in border.inputs:
                 graph.initializer.append(self._initializer(name))
-        graph.input.extend(survey.declared(name) for name in border.inputs)
+        graph.input.extend(survey.types.declared(name) for name in border.inputs)
         graph.output.extend(
-            ValueInfoProto(name=name) if name in survey.open else survey.declared(name)
+            ValueInfoProto(name=name) if name in survey.open else survey.types.declared(name)
             for name in border.outputs
         )
         model = ModelProto(

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 
 from stridewise.errors import GraphError, ModelError
 from stridewise.frontends.onnx.fallback import runtime
-from stridewise.frontends.onnx.fallback.foreign import Survey, open_inputs
+from stridewise.frontends.onnx.fallback.foreign import Survey
 from stridewise.frontends.onnx.fallback.split import Split
+from stridewise.frontends.onnx.fallback.types import ValueTypes, open_inputs
 from stridewise.frontends.onnx.reading.importer import Importer
 from stridewise.frontends.onnx.reading.inputs import (
     ModelInput,
@@ -207,7 +208,8 @@ class ModelFile:
 
     def _survey(self, importer: Importer, *, lenient: bool = False) -> Survey:
         """Import as much as possible to find out which nodes are foreign."""
-        survey = Survey(self._model, self._reader, importer, lenient)
+        types = ValueTypes(self._model, importer, lenient)
+        survey = Survey(self._model, self._reader, importer, types)
         survey.run()
         return survey
 

@@ -22,18 +22,13 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, cast, overload
+from typing import Literal, overload
 
 from numpy.typing import ArrayLike
 
-from stridewise.errors import InputError, UnsupportedError, describe
-from stridewise.graph import Graph, Refusal, Shapes, Signature
-from stridewise.graph.extents import is_fixed
-from stridewise.graph.verify import verify
-from stridewise.ops import infer
-from stridewise.ops.capability import graph_capability
-from stridewise.ops.demand import check_demand, memory_demand
-from stridewise.ops.registry import check_data_format
+from stridewise.errors import InputError, describe
+from stridewise.frontends.source import ModelReader
+from stridewise.graph import Graph, Refusal, Shapes
 from stridewise.options import Options
 from stridewise.passes import Simplified, passes_for, simplify
 from stridewise.planner import Derived, derive
@@ -54,10 +49,7 @@ from stridewise.targets.names import table_target
 from stridewise.targets.onednn.target import ABILITY, onednn_cpu
 from stridewise.targets.target import Target
 
-if TYPE_CHECKING:
-    from stridewise.frontends.onnx import ModelFile
-
-__all__ = ["Choose", "Job", "Planner", "compile_model", "fixed_shapes", "import_model"]
+__all__ = ["Choose", "Job", "Planner", "compile_model", "import_model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,30 +57,24 @@ class Job:
     """The input of the flow: a model, and how it is to be compiled.
 
     Attributes:
-        source: a model file that was read, or a graph.
+        source: the model, opened by its front end.
         options: the options of the call.
         costs: cache of measured costs; None if nothing is measured.
         arrays: constants of other programs of the model, shared if they are equal.
         weights: packed constants of other programs of the model.
     """
 
-    source: Graph | ModelFile
+    source: ModelReader
     options: Options
     costs: CostCache | None = None
     arrays: ArrayStore | None = None
     weights: WeightStore | None = None
 
     @classmethod
-    def of(cls, source: Graph | ModelFile, options: Options) -> Job:
+    def of(cls, source: ModelReader, options: Options) -> Job:
         """Return the job of a call."""
         costs = CostCache(options.machine, options.cache_folder) if options.measures else None
         return cls(source, options, costs)
-
-    @property
-    def file(self) -> ModelFile:
-        """The source, if it is not a graph."""
-        assert not isinstance(self.source, Graph)
-        return self.source
 
     def sized(self, shapes: Shapes, values: Mapping[str, ArrayLike] | None = None) -> Job:
         """Return the job for other shapes, and for more values of inputs."""
@@ -138,46 +124,18 @@ def compile_model(
     return load(lowered, job.weights)
 
 
-def import_model(source: Graph | ModelFile, options: Options) -> Graph:
+def import_model(source: ModelReader, options: Options) -> Graph:
     """Return the graph of a model in the user's axis order.
 
     Raises:
         StridewiseError: an InputError if options do not fit, an UnsupportedError if an operator
             is not supported; see :func:`stridewise.load` for others.
     """
+    if options.keep_parameters and not source.is_graph:
+        found = "a model file, whose weights are constants"
+        raise InputError(describe("keep_parameters", expected="a graph", found=found))
     limit = checked_limit(options.memory_limit)
-    if not isinstance(source, Graph):
-        if options.keep_parameters:
-            found = "a model file, whose weights are constants"
-            raise InputError(describe("keep_parameters", expected="a graph", found=found))
-        shapes = fixed_shapes(source.signature, options.shapes or {})
-        return source.graph(shapes, options.values, memory_limit=limit)
-    for what, given in (("shapes", options.shapes), ("values", options.values)):
-        if given:
-            expected = f"none for a graph, whose {what} are fixed"
-            fix = f"build the graph with those {what}"
-            raise InputError(describe(what, expected=expected, found=", ".join(given), fix=fix))
-    where = f"graph {source.name!r}"
-    verify(source, infer)
-    check_data_format(source)
-    for part in () if options.fallback else graph_capability(source).segments:
-        if part.support != "native":
-            expected, fix = "no part for another runtime", "leave out fallback=False"
-            raise UnsupportedError(describe(where, expected=expected, found=str(part), fix=fix))
-    check_demand(where, memory_demand(source), limit)
-    return source
-
-
-def fixed_shapes(signature: Signature, shapes: Shapes) -> dict[str, tuple[int, ...]]:
-    """Return shapes of a caller, with default extents where they leave some open.
-
-    Raises:
-        InputError: a shape does not fit its input, or is none.
-    """
-    fixed = {name: cast("tuple[int, ...]", s) for name, s in shapes.items() if is_fixed(s)}
-    if len(fixed) == len(shapes):
-        return fixed
-    return signature.narrowed(shapes).default()
+    return source.graph(options.shapes, options.values, memory_limit=limit)
 
 
 def simplified_graph(

@@ -8,7 +8,7 @@
     ├── GraphError       (ValueError)     a graph breaks a rule of its own, or its text is wrong
     ├── ModelError       (ValueError)     a model file is damaged, or uses something unsupported
     │   ├── MemoryLimitError              a model needs more memory than it may have
-    │   ├── DamageError                   a node breaks a rule of ONNX; no runtime is asked
+    │   ├── DamageError                   a node breaks a rule of its model format
     │   ├── UnknownValueError             a model cannot be planned without the values of inputs
     │   └── UnsupportedError              a sound model uses what Stridewise has no operator for
     ├── InputError       (ValueError)     an input of a call has the wrong name, shape or dtype
@@ -74,7 +74,7 @@ class MemoryLimitError(ModelError):
 
 
 class DamageError(ModelError):
-    """A node breaks a rule of ONNX, so that no other runtime needs to be asked."""
+    """A node breaks a rule of its model format, so that no other runtime is asked about it."""
 
 
 class UnknownValueError(ModelError):

@@ -39,7 +39,7 @@ def _declared(name: str, dtype: np.dtype[Any], shape: Sequence[int]) -> ValueInf
 def _outputs(
     node: NodeProto, known: Sequence[tuple[np.dtype[Any], tuple[int, ...]]] | None
 ) -> list[ValueInfoProto]:
-    """Return the outputs of a node that have a name, with their types where these are known."""
+    """Return the outputs of a node that have a name, with their types if these are known."""
     if known is None:
         return [helper.make_empty_tensor_value_info(name) for name in node.output if name]
     pairs = zip(node.output, known, strict=False)
@@ -47,10 +47,10 @@ def _outputs(
 
 
 class BackendRep(base.BackendRep):
-    """A compiled model behind the interface of ONNX.
+    """A compiled model with ONNX's backend interface.
 
     Attributes:
-        model: what :func:`stridewise.compile` has made.
+        model: the result of :func:`stridewise.compile`.
     """
 
     def __init__(self, model: Model) -> None:
@@ -68,8 +68,8 @@ class BackendRep(base.BackendRep):
             The outputs, a named tuple that can also be indexed by name.
 
         Raises:
-            InputError: an input has the wrong name, shape or dtype, or there are too many or too
-                few; or something else is given.
+            InputError: an input has the wrong name, shape or dtype, their number is wrong, or other
+                arguments are given.
             ExecutionError: a kernel fails.
         """
         if kwargs:
@@ -87,7 +87,7 @@ class BackendRep(base.BackendRep):
         if len(given) != len(names):
             wanted = f"{len(names)} ({', '.join(names)})"
             raise InputError(describe("inputs", expected=wanted, found=str(len(given))))
-        # ONNX gives scalars as those of NumPy.
+        # ONNX passes scalars as NumPy scalars.
         scalars = [np.asarray(item) if np.isscalar(item) else item for item in given]
         return dict(zip(names, scalars, strict=True))
 
@@ -95,18 +95,18 @@ class BackendRep(base.BackendRep):
 class Backend(base.Backend):
     """Compiles and runs ONNX models by :func:`stridewise.compile`.
 
-    Keyword arguments of :meth:`prepare` are those of ``compile``. A subclass that runs the tests of
-    ONNX, which give none, sets :attr:`options`.
+    Keyword arguments of :meth:`prepare` are those of ``compile``. ONNX's tests pass none; a
+    subclass for these tests sets :attr:`options`.
 
     Attributes:
-        options: arguments of ``compile`` for every model, where the call gives no others.
+        options: default arguments of ``compile`` for every model.
     """
 
     options: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     @classmethod
     def is_compatible(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
-        """Return whether the model can be compiled; it is, to find out."""
+        """Return whether the model can be compiled, by compiling it."""
         try:
             cls.prepare(model, device, **kwargs)
         except StridewiseError:
@@ -150,13 +150,14 @@ class Backend(base.Backend):
 
         Args:
             node: the node.
-            inputs: arrays in the order of the node's inputs, without those that are left out.
+            inputs: arrays in the order of the node's inputs, without absent ones.
             device: ``"CPU"``.
-            outputs_info: dtype and shape of each output, where they are known.
-            kwargs: ``opset_version``, by default the newest; and arguments of ``compile``.
+            outputs_info: dtype and shape of each output, None if they are unknown.
+            kwargs: ``opset_version``, by default the newest supported one, and arguments of
+                ``compile``.
 
         Raises:
-            InputError: there are more inputs than the node has, or less.
+            InputError: the number of inputs is wrong.
             ModelError: the node is not valid ONNX, or not supported.
         """
         opset = int(kwargs.pop("opset_version", min(OPSETS[1], defs.onnx_opset_version())))

@@ -19,7 +19,7 @@ from onnx import ModelProto, TensorProto
 
 import stridewise as sw
 from stridewise.cli import main as entry
-from stridewise.runtime.execution import onnx_runtime
+from stridewise.frontends.onnx.fallback import runtime as onnx_runtime
 
 from .models import light_models
 from .onnx_nodes import make, node

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import pickle
 import sys
 import weakref
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto,
 import stridewise as sw
 from stridewise.cli.main import cli
 from stridewise.graph import from_text
+from stridewise.ops.fallback import OP, foreign_part
 from stridewise.runtime.simulation.reference import run_reference
 
 from .onnx_nodes import make
@@ -298,10 +300,14 @@ def test_clusters_run_in_the_reference_executor(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_graphs_with_foreign_parts_print_and_parse(name: str) -> None:
     graph = sw.load(CASES[name]()[0])
-    constants = dict(graph.constants)
-    if graph.tail is not None:
-        constants["the tail"] = graph.tail.model
-    assert from_text(str(graph), constants) == graph
+    parts = [foreign_part(node) for node in graph.nodes if node.op == OP]
+    if graph.tail is not None and graph.tail.part is not None:
+        parts.append(graph.tail.part)
+    assert from_text(str(graph), graph.constants, parts) == graph
+    assert pickle.loads(pickle.dumps(parts)) == parts
+    if parts:
+        with pytest.raises(sw.GraphError, match="the foreign part of digest"):
+            from_text(str(graph), graph.constants)
     assert sw.load(graph) is graph
 
 
@@ -322,9 +328,10 @@ def test_sessions_go_with_their_models() -> None:
     tails = [found._tail for found in (compiled, again)]
     assert tails[0] is not None
     assert tails[1] is not None
-    assert tails[0]._session is tails[1]._session
-    session = weakref.ref(tails[0]._session)
-    del compiled, again, tails
+    sessions = [tail._function._session for tail in tails]
+    assert sessions[0] is sessions[1]
+    session = weakref.ref(sessions[0])
+    del compiled, again, tails, sessions
     gc.collect()
     assert session() is None
 

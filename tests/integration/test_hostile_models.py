@@ -107,8 +107,9 @@ def test_limits_that_are_none(limit: object) -> None:
 
 
 def test_shapes_that_are_no_extents() -> None:
-    for shape in [(1, 3, 2.5, 8), (1, 3, "8", 8), (-1, 3, 8, 8)]:
-        fails(make(node("Relu")), "extents of 0 or more", error=InputError, shapes={"x": shape})
+    for extent, expected in ((2.5, "a number"), ("-8", "a number"), (-1, "extents of 0 or more")):
+        shapes = {"x": (1, 3, extent, 8)}
+        fails(make(node("Relu")), expected, error=InputError, shapes=shapes)
 
 
 @pytest.mark.parametrize("key", ["strides", "dilations", "pads", "kernel_shape"])

@@ -12,7 +12,7 @@ import stridewise as sw
 from stridewise.cli.bench import bench_command
 from stridewise.cli.main import main
 from stridewise.cli.report import MOVING, moves_of_onnxruntime
-from stridewise.runtime.execution import onnx_runtime
+from stridewise.frontends.onnx.fallback import runtime as onnx_runtime
 
 from .models import light_models
 

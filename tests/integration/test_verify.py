@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from click.testing import CliRunner
 
 import stridewise as sw
 from stridewise.cli.main import cli
-from stridewise.runtime.execution import onnx_runtime as fallback
+from stridewise.frontends.onnx.fallback import runtime as fallback
 from stridewise.runtime.execution.executor import CompiledModel
 
 from .test_fallback import detector, with_loop
@@ -206,7 +205,7 @@ def test_an_import_that_is_wrong_shows_in_the_outputs(
 ) -> None:
     run = fallback.run_model
     monkeypatch.setattr(
-        sys.modules["stridewise.api.verify"],
+        fallback,
         "run_model",
         lambda *given: {k: 1.001 * v for k, v in run(*given).items()},
     )

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.simplified import simplify
 
 from stridewise.formats import parse
-from stridewise.graph import Constant, Graph, Refusal, Tail
+from stridewise.graph import ForeignFunction, ForeignPart, Graph, Refusal, Tail
 from stridewise.ops import GraphBuilder
 from stridewise.planner import derive
 from stridewise.planner.questions.what_if import Regret
@@ -174,24 +174,33 @@ def test_refusals_arrive_at_the_node_that_they_are_about():
 # --- what runs where ------------------------------------------------------------------------------
 
 
+class Elsewhere(ForeignPart):
+    """A part of a runtime that is never run."""
+
+    runtime, nbytes, digest = "elsewhere", 1, "0f3a"
+
+    def prepare(self, threads: int, where: str) -> ForeignFunction:
+        raise NotImplementedError
+
+
 def mixed(name: str = "odd") -> Graph:
     """Two convolutions with a cluster of another runtime between them, a host node, and a tail."""
     b = GraphBuilder("mixed")
     x = b.input("x", (1, 16, 8, 8))
     w = b.constant(np.ones((16, 16, 3, 3), F32))
-    content = np.zeros(1, np.uint8)
     y = b.op("conv", [x, w], {"pads": (1, 1, 1, 1)}, name="first")
     attrs = {
         "nodes": (name, "p", "q"),
         "operators": ("Odd", "Loop", "Loop"),
         "reasons": (f"no {name}", "a loop", "a loop"),
         "types": ("f32[1,16,8,8]",),
+        "part": Elsewhere(),
     }
-    y = b.op("fallback", [y, b.constant(content)], attrs)
+    y = b.op("fallback", [y], attrs)
     y = b.op("conv", [y, w], {"pads": (1, 1, 1, 1)}, name="second")
     y = b.op("grid_sample", [y, b.constant(np.zeros((1, 4, 4, 2), F32))], name="sampled")
     why = ("its shape depends on data",)
-    tail = Tail(Constant(content), (y,), ("z",), ("x",), ("z",), ("last",), ("NonZero",), why)
+    tail = Tail(Elsewhere(), (y,), ("z",), ("x",), ("z",), ("last",), ("NonZero",), why)
     return b.build([y], tail)
 
 

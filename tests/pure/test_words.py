@@ -1,7 +1,8 @@
-"""Operators, passes and graphs do not speak of the kernel library, nor in its tags."""
+"""Names that stay in their folder: of the kernel library and its tags, and of model formats."""
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -48,3 +49,84 @@ def test_tags_are_recognized(tag):
 @pytest.mark.parametrize("text", ["NCHW", "NHWC", "OIHW", "a * x", "collections.abc", "taps2"])
 def test_other_words_are_no_tags(text):
     assert not TAG.search(text)
+
+
+# --- model formats --------------------------------------------------------------------------------
+
+MODEL_FORMAT = re.compile("onnx", re.IGNORECASE)
+FRONT_END = ("frontends/onnx/", "onnx_backend.py")
+NAMED_ON_PURPOSE = {
+    "frontends/registry.py": "lists the front ends",
+    "formats/dialects/onnxruntime.py": "formats of ONNX Runtime",
+    "formats/dialects/__init__.py": "lists the dialects",
+    "cli/peers.py": "compares with ONNX Runtime",
+    "cli/peer_streams.py": "compares with ONNX Runtime",
+    "cli/report.py": "has the option --vs-onnxruntime",
+    "cli/plan.py": "has the option --annotated-onnx",
+}
+
+
+def identifiers(text: str) -> set[str]:
+    """The names in code: variables, attributes, parameters, functions, classes, and imports.
+
+    Strings count if they are annotations. Comments, docstrings and messages do not count.
+    """
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        for field in ("name", "id", "attr", "arg", "asname", "module"):
+            value = getattr(node, field, None)
+            if isinstance(value, str):
+                found.add(value)
+        for field in ("annotation", "returns"):
+            annotation = getattr(node, field, None)
+            if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
+                found.add(annotation.value)
+        alias = isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "TypeAlias"
+        if alias and isinstance(node.value, ast.Constant):
+            found.add(str(node.value.value))
+    return found
+
+
+def formats_named(path: Path) -> set[str]:
+    return set(filter(MODEL_FORMAT.search, identifiers(path.read_text(encoding="utf-8"))))
+
+
+ALL_FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.glob("**/*.py"))
+
+
+@pytest.mark.parametrize(
+    "file",
+    [name for name in ALL_FILES if not name.startswith(FRONT_END) and name not in NAMED_ON_PURPOSE],
+)
+def test_only_its_front_end_names_a_model_format(file: str) -> None:
+    assert not MODEL_FORMAT.search(file)
+    assert not formats_named(PACKAGE / file)
+
+
+@pytest.mark.parametrize("file", NAMED_ON_PURPOSE)
+def test_exceptions_are_needed(file: str) -> None:
+    assert MODEL_FORMAT.search(file) or formats_named(PACKAGE / file)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import onnx",
+        "from onnx import ModelProto",
+        "from a.onnx.b import c",
+        "x = a.OnnxRuntime()",
+        "def f(onnx_file): pass",
+        "def f(x: 'onnx.ModelProto'): pass",
+        "def f() -> 'onnx.ModelProto': pass",
+        "f(annotated_onnx=1)",
+        "class OnnxPart: pass",
+        "Source: TypeAlias = 'Graph | onnx.ModelProto'",
+    ],
+)
+def test_names_of_a_model_format_are_recognized(text: str) -> None:
+    assert any(map(MODEL_FORMAT.search, identifiers(text)))
+
+
+@pytest.mark.parametrize("text", ["'the path of an ONNX file'", "x = 1  # source: ONNX"])
+def test_texts_may_name_a_model_format(text: str) -> None:
+    assert not any(map(MODEL_FORMAT.search, identifiers(text)))

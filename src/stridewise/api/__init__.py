@@ -12,11 +12,11 @@ from stridewise.api.models import (
     capability,
     load,
     load_file,
-    model_file,
     save,
 )
 from stridewise.api.plans import assert_plan, compile, load_plan, plan  # noqa: A004 (public name)
 from stridewise.api.verify import Against, verify
+from stridewise.frontends.registry import open_model
 from stridewise.options import (
     CompileOptions,
     GraphOptions,
@@ -45,7 +45,7 @@ __all__ = [
     "load",
     "load_file",
     "load_plan",
-    "model_file",
+    "open_model",
     "plan",
     "save",
     "verify",

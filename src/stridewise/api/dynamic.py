@@ -104,7 +104,7 @@ def _noted(model: CompiledModel, leader: Plan) -> Plan:
 
 def _opened(job: Job) -> tuple[Job, Signature]:
     """Return the job with checked values, and the shapes that the inputs may have."""
-    file, options = job.file, job.options
+    file, options = job.source, job.options
     values = file.values(options.values or {})
     given = {name: value.shape for name, value in values.items()}
     signature = file.signature.narrowed({**(options.shapes or {}), **given}).without(values)
@@ -137,7 +137,7 @@ def compile_file(job: Job) -> CompiledModel | DynamicModel:
         ModelError: the model uses something unsupported.
     """
     job, signature = _opened(job)
-    file, options = job.file, job.options
+    file, options = job.source, job.options
     if options.has_formats:  # formats have extents, so that such a model has one shape
         return Batch(job, signature.default()).compiled()
     if signature.is_fixed:

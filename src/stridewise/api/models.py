@@ -4,46 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib.metadata import version
-from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
 
 from numpy.typing import ArrayLike
 
-from stridewise.compiler import fixed_shapes, import_model
+from stridewise.compiler import import_model
 from stridewise.errors import ModelError, describe
+from stridewise.frontends.registry import WRITER, ModelSource, open_model
+from stridewise.frontends.source import ModelReader
 from stridewise.graph import Capability, Graph, Shapes
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
-from stridewise.ops.capability import graph_capability
 from stridewise.options import Options
 from stridewise.passes.freeze_parameters import freeze_parameters
 from stridewise.planner.documents.annotate import annotated
 from stridewise.planning import Plan
-from stridewise.runtime.execution.onnx_runtime import OnnxRuntime
 from stridewise.runtime.lowering.memory_limit import checked_limit
 
-if TYPE_CHECKING:
-    from onnx import ModelProto
-
-    from stridewise.frontends.onnx import ModelFile
-
-__all__ = [
-    "ModelSource",
-    "annotate",
-    "capability",
-    "load",
-    "load_file",
-    "model_file",
-    "open_model",
-    "save",
-]
-
-ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | Graph | ModelProto"
-"""Path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph."""
-
-ModelFileSource: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto"
-"""A source that is not a graph."""
+__all__ = ["ModelSource", "annotate", "capability", "load", "load_file", "save"]
 
 
 def load(
@@ -54,16 +31,16 @@ def load(
     memory_limit: int | None = None,
     fallback: bool = True,
 ) -> Graph:
-    """Return the graph of a model, in the user's axis order.
+    """Return the graph of a model, as the user wrote it.
 
-    ONNX Runtime computes nodes that Stridewise has no operator for. They become nodes ``fallback``,
-    or ``Graph.tail``.
+    Nodes that Stridewise has no operator for are in nodes ``fallback``, or in ``Graph.tail``, which
+    ONNX Runtime computes.
 
     Args:
         source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
-        shapes: shapes of inputs, if the model leaves them open or others are needed. Extents that
-            are open, ranges or choices get their least number.
-        values: values of inputs, by name. These inputs become constants.
+        shapes: shapes of inputs, where the model leaves them open or others are wanted. Extents
+            that are open, ranges or choices get their least number.
+        values: values of inputs that become constants, and are inputs no longer.
         memory_limit: bytes that the model may need to run; by default three quarters of the memory.
         fallback: whether ONNX Runtime may compute what Stridewise has no operator for.
 
@@ -82,34 +59,13 @@ def load(
 
 
 def load_file(
-    file: ModelFile,
+    file: ModelReader,
     shapes: Shapes,
     values: Mapping[str, ArrayLike] | None = None,
     memory_limit: int | None = None,
 ) -> Graph:
-    """Return the graph of a model that was read before; see :func:`load`."""
-    return file.graph(fixed_shapes(file.signature, shapes), values, memory_limit=memory_limit)
-
-
-def open_model(source: ModelSource, *, fallback: bool = True) -> Graph | ModelFile:
-    """Return a graph as it is, and any other source as a model file that was read.
-
-    Raises:
-        ModelError: it cannot be read or is damaged.
-    """
-    return source if isinstance(source, Graph) else model_file(source, fallback=fallback)
-
-
-def model_file(source: ModelFileSource, *, fallback: bool = True) -> ModelFile:
-    """Read a model that is not a graph; with ``fallback`` ONNX Runtime computes unsupported nodes.
-
-    Raises:
-        ModelError: it cannot be read or is damaged.
-    """
-    from stridewise.frontends.onnx import ModelFile  # noqa: PLC0415 (onnx takes time to load)
-
-    foreign = OnnxRuntime() if fallback else None
-    return ModelFile(Path(source) if isinstance(source, os.PathLike) else source, foreign=foreign)
+    """Return the graph of a model that was opened before; see :func:`load`."""
+    return file.graph(shapes, values, memory_limit=checked_limit(memory_limit))
 
 
 def capability(
@@ -121,8 +77,8 @@ def capability(
 ) -> Capability:
     """Return which nodes of a model run natively, and which in ONNX Runtime and why.
 
-    ONNX Runtime need not be installed. If it is, it gives the result types of operators that only
-    it knows.
+    ONNX Runtime need not be installed for this; where it is, it tells the types of results of
+    operators that only it knows.
 
     Args:
         source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
@@ -142,14 +98,8 @@ def capability(
     >>> print(sw.capability(graph), end="")
     'small': 1 of 1 node native
     """
-    if isinstance(source, Graph):
-        return graph_capability(load(source, shapes, values, memory_limit=memory_limit))
-    from stridewise.frontends.onnx import ModelFile  # noqa: PLC0415 (onnx takes time to load)
-
-    foreign = OnnxRuntime(lenient=True)
-    file = ModelFile(Path(source) if isinstance(source, os.PathLike) else source, foreign=foreign)
-    fixed = fixed_shapes(file.signature, shapes or {})
-    return file.capability(fixed, values, memory_limit=checked_limit(memory_limit))
+    file = open_model(source)
+    return file.capability(shapes, values, memory_limit=checked_limit(memory_limit))
 
 
 def save(
@@ -157,9 +107,9 @@ def save(
 ) -> None:
     """Write a graph as an ONNX model of opset 17, or 20 where an operator needs it.
 
-    Values and nodes keep their names. Parameters become constants of their initial values.
-    Post-ops of a simplified graph become nodes of their own,
-    and equal graphs give equal bytes. An existing file is replaced once the new one is whole.
+    Values and nodes keep their names. Parameters become constants of their initial values, and
+    post-ops of a simplified graph nodes of their own. Equal graphs give equal bytes. An existing
+    file is replaced once the new one is whole.
 
     Args:
         graph: built with :class:`GraphBuilder`, loaded, or simplified.
@@ -174,10 +124,7 @@ def save(
         InputError: the file cannot be written.
     """
     verify(graph, infer)
-    graph = _frozen(graph)
-    from stridewise.frontends.onnx import save_model  # noqa: PLC0415 (onnx takes time to load)
-
-    save_model(graph, path, version=version("stridewise"), external_above=external_above)
+    WRITER.save(_frozen(graph), path, external_above=external_above)
 
 
 def _frozen(graph: Graph) -> Graph:
@@ -217,11 +164,6 @@ def annotate(plan: Plan, path: str | os.PathLike[str], *, weights: bool = True) 
         ModelError: ONNX has no counterpart for an operator, a form of it, or an element type.
         InputError: the file cannot be written.
     """
-    from stridewise.frontends.onnx import Notes, annotate_model  # noqa: PLC0415 (onnx takes time to load)
-
     _frozen(plan.graph)
     found = annotated(plan)
-    notes = Notes(found.model, found.nodes, found.values)
-    annotate_model(
-        _frozen(found.graph), notes, path, version=version("stridewise"), weights=weights
-    )
+    WRITER.annotate(_frozen(found.graph), found, path, weights=weights)

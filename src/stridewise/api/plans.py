@@ -74,7 +74,7 @@ def _planned(job: Job) -> Plan:
     """Return the plan by the wrapper of the flow that the options need."""
     if job.options.plan is not None:
         return compile_model(*restored(job), until="plan")
-    if isinstance(job.source, Graph) or not job.options.is_native:
+    if job.source.is_graph or not job.options.is_native:
         return compile_model(job, Planner.remembered, until="plan")
     return plan_file(job)
 
@@ -162,7 +162,7 @@ def _compiled(job: Job) -> Model:
     """Return the model by the wrapper of the flow that the options need."""
     decided = job.options.plan
     if decided is None and job.options.is_native:
-        is_graph = isinstance(job.source, Graph)
+        is_graph = job.source.is_graph
         return compile_model(job, Planner.tuned) if is_graph else compile_file(job)
     job, choose = (job, Planner.cheapest) if decided is None else restored(job)
     if not job.options.is_native:

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 
 from stridewise.compiler import Choose, Job, Planner, import_model
 from stridewise.errors import PlanError, PlanWarning, describe
-from stridewise.graph import Graph
 from stridewise.options import Options
 from stridewise.planner.documents import files
 from stridewise.planner.documents.document import PlanRecord
@@ -87,7 +86,7 @@ def restored_record(
 def _divisible(job: Job, parts: int, where: str) -> dict[str, tuple[int, ...]]:
     """Return the shapes of all inputs, whose first extents must be multiples of the parts."""
     found = "a graph, whose shapes are fixed"
-    if not isinstance(job.source, Graph):
+    if not job.source.is_graph:
         graph = import_model(job.source, job.options)
         shapes = {name: graph.values[name].shape for name in graph.inputs}
         if all(shape and shape[0] % parts == 0 for shape in shapes.values()):

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from stridewise.api.models import ModelSource, model_file
 from stridewise.api.restored import restored_record
 from stridewise.compiler import Job, compile_model
 from stridewise.errors import ExecutionError, PlanError, describe
+from stridewise.frontends.registry import ModelSource, open_model
 from stridewise.options import Options
 from stridewise.planner.documents import files
 from stridewise.planning import Plan
@@ -143,12 +143,12 @@ class StoreEntry:
         if costs is None or not _is_plain(model):
             return
         try:
-            sources = tuple(stamp(path) for path in dict.fromkeys((self.path, *job.file.paths)))
+            sources = tuple(stamp(path) for path in dict.fromkeys((self.path, *job.source.paths)))
         except OSError:
             return
         changed = max(max(source[3], source[4]) for source in sources)
         digest = costs.digest(costs.asked)
-        if changed * 1e-9 > job.file.opened - _SETTLED_S or not digest:
+        if changed * 1e-9 > job.source.opened - _SETTLED_S or not digest:
             return
         weights, signature = model.weights, model.call_signature
         stored = StoredModel(
@@ -196,6 +196,6 @@ class _StoredPlan:
             raise PlanError(describe(where, expected=expected, found=found, fix=fix))
         record = files.parsed(zlib.decompress(self.stored.plan).decode(), where)
         shapes = {name: graph.values[name].shape for name in graph.inputs}
-        job = Job.of(model_file(self.path, fallback=self.options.fallback), self.options)
+        job = Job.of(open_model(self.path, fallback=self.options.fallback), self.options)
         job, choose = restored_record(job, record, where, shapes)
         return compile_model(job, choose, until="plan")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Unpack
@@ -11,16 +9,16 @@ from typing import Any, Literal, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stridewise.api.models import ModelSource, model_file, save
+from stridewise.api.models import ModelSource
 from stridewise.api.plans import compile  # noqa: A004 (the public name)
 from stridewise.compiler import import_model, simplified_graph
 from stridewise.errors import InputError, PlanError, describe
+from stridewise.frontends.registry import front_end_of, open_model
 from stridewise.graph import Graph, Shapes
 from stridewise.options import CompileOptions, Options, checked, documented
 from stridewise.runtime.execution.dynamic import DynamicModel
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.model import Model, Source
-from stridewise.runtime.execution.onnx_runtime import run_model
 from stridewise.runtime.verification.result import Verification
 from stridewise.runtime.verification.verify import input_arrays, verified_rows
 
@@ -183,7 +181,7 @@ def _read(source: Source, path: Path, shapes: Shapes) -> Graph:
         PlanError: the file has changed since.
         ModelError: the file is gone.
     """
-    file = model_file(path, fallback=source.fallback)
+    file = open_model(path, fallback=source.fallback)
     options = Options(shapes=shapes, values=source.values, memory_limit=source.memory_limit)
     graph = simplified_graph(import_model(file, options), options).graph
     for part in (path, *file.paths):
@@ -214,12 +212,4 @@ def _others(
                 fix="verify what it is compiled from, with the same options",
             )
         )
-    if isinstance(source, Graph):
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.onnx"
-            save(source, path)
-            return run_model(str(path), feeds, threads)
-    if isinstance(source, str | os.PathLike):
-        return run_model(os.fspath(source), feeds, threads)
-    content = source if isinstance(source, bytes) else source.SerializeToString()
-    return run_model(content, feeds, threads)
+    return front_end_of(source).run(source, feeds, threads)

@@ -25,9 +25,9 @@ from stridewise import __version__
 from stridewise.cli.console import OUT, Request, compile_options, streams_option
 from stridewise.cli.run import random_inputs
 from stridewise.errors import InputError, describe
+from stridewise.frontends.registry import WRITER
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.model import Model
-from stridewise.runtime.execution.onnx_runtime import INSTALL, open_session
 
 __all__ = [
     "Open",
@@ -130,7 +130,7 @@ def open_onnxruntime(
         DependencyError: ONNX Runtime is not installed.
         ModelError: it cannot load the model.
     """
-    sessions = [open_session(source, threads // streams) for _ in range(streams)]
+    sessions = [WRITER.session(source, threads // streams) for _ in range(streams)]
     feeds = dict(inputs)
     pool = ThreadPoolExecutor(streams)
 
@@ -242,18 +242,7 @@ def _source(path: Path, batch: int | None, *, random_weights: bool) -> Source:
     """Return the model that all runtimes get: the file itself, or a changed copy."""
     if batch is None and not random_weights:
         return path
-    from stridewise.frontends.onnx import (  # noqa: PLC0415 (onnx takes time to load)
-        randomize,
-        read_model,
-        rebatch,
-    )
-
-    model = read_model(path)
-    if batch is not None:
-        model = rebatch(model, batch)
-    if random_weights:
-        model = randomize(model)
-    return model.SerializeToString()
+    return WRITER.changed(path, batch=batch, random_weights=random_weights)
 
 
 def bench_command(
@@ -324,7 +313,9 @@ def bench_command(
         several = "" if streams == 1 else f", {streams} streams of this many threads"
         print_timings(timings, f"{request.model.name}, {shape}, {machine}{several}")
         if names is None and not chosen:
-            OUT.print(f"no other runtime is installed: {INSTALL}", markup=False)
+            OUT.print(
+                "no other runtime is installed: pip install 'stridewise[bench]'", markup=False
+            )
 
     return command
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from stridewise import api
 from stridewise.cli.console import Request, compile_options, measuring
 from stridewise.cli.formats import columns
 from stridewise.compiler import Job, Planner
@@ -47,7 +48,7 @@ def _compiled(request: Request, simplified: Simplified | None, *, quiet: bool) -
     if simplified is None:
         return request.compile(quiet=quiet)
     with measuring(quiet) as progress:
-        job = Job.of(simplified.graph, Options(**request.options(progress)))
+        job = Job.of(api.open_model(simplified.graph), Options(**request.options(progress)))
         derived = derive(simplified.graph, job.options.origins)
         return load(lower_plan(Planner.of(job, simplified, derived).tuned()))
 

@@ -251,7 +251,7 @@ class Request:
 
         Shapes that equal those of the model are left out, so that it is stored under one name.
         """
-        signature = api.model_file(source, fallback=self.fallback).signature
+        signature = api.open_model(source, fallback=self.fallback).signature
         given = {name: value.shape for name, value in self.values.items()}
         fixed = signature.narrowed({**self.shapes, **given}).without(self.values).default()
         own = {item.name for item in signature if item.is_fixed}

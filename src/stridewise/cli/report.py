@@ -19,7 +19,7 @@ from stridewise.cli.console import (
     target_option,
 )
 from stridewise.cli.run import as_wanted, random_inputs
-from stridewise.runtime.execution.onnx_runtime import open_session
+from stridewise.frontends.registry import WRITER
 
 __all__ = ["MOVING", "moves_of_onnxruntime", "report"]
 
@@ -36,12 +36,10 @@ def moves_of_onnxruntime(model: Path | bytes, threads: int) -> dict[str, int]:
         DependencyError: ONNX Runtime is not installed.
         ModelError: it cannot load the model.
     """
-    from stridewise.frontends.onnx import count_operators  # noqa: PLC0415 (onnx loads slowly)
-
     with TemporaryDirectory() as folder:
         path = Path(folder) / "optimized.onnx"
-        open_session(model, threads, path)
-        counts = count_operators(path)
+        WRITER.session(model, threads, path)
+        counts = WRITER.operators(path)
     return {op: counts[op] for op in MOVING if op in counts}
 
 

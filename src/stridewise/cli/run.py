@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import numpy as np
@@ -25,6 +25,7 @@ from stridewise.cli.console import (
     target_option,
 )
 from stridewise.errors import InputError, UnknownValueError, describe
+from stridewise.frontends.source import ModelReader
 from stridewise.graph import Graph
 from stridewise.ops.geometry import user_format
 from stridewise.runtime.execution.executor import CompiledModel
@@ -33,9 +34,6 @@ from stridewise.runtime.execution.model import Model
 from stridewise.runtime.lowering.memory_limit import checked_limit
 from stridewise.runtime.reorder.reorder import reorder
 from stridewise.tensor import TensorDesc
-
-if TYPE_CHECKING:
-    from stridewise.frontends.onnx import ModelFile
 
 __all__ = ["as_wanted", "given_arrays", "random_inputs", "run"]
 
@@ -78,7 +76,7 @@ def _load(name: str, path: Path) -> Array:
     return loaded
 
 
-def given_arrays(file: ModelFile, given: tuple[str, ...], *, random: bool) -> dict[str, Array]:
+def given_arrays(file: ModelReader, given: tuple[str, ...], *, random: bool) -> dict[str, Array]:
     """Return the inputs from files, before any time is spent on the model.
 
     Args:
@@ -106,7 +104,7 @@ def given_arrays(file: ModelFile, given: tuple[str, ...], *, random: bool) -> di
     return {name: _load(name, Path(path)) for name, path in paths.items()}
 
 
-def _graph(request: Request, file: ModelFile, arrays: Mapping[str, Array]) -> Graph:
+def _graph(request: Request, file: ModelReader, arrays: Mapping[str, Array]) -> Graph:
     """Return the graph for these inputs: they tell shapes and values that are open."""
     signature = file.signature.narrowed(request.shapes)
     free = {item.name for item in signature if not item.is_fixed}
@@ -203,7 +201,7 @@ def run(  # noqa: PLR0913 (one parameter an option)
 ) -> None:
     """Compile a model, run it once, and summarize its outputs."""
     request = replace(request, streams=streams)
-    file = api.model_file(request.model, fallback=request.fallback)
+    file = api.open_model(request.model, fallback=request.fallback)
     arrays = given_arrays(file, given, random=random)
     graph = _graph(request, file, arrays)
     loaded = {

@@ -38,7 +38,7 @@ def verify(
     """
     arrays = None
     if given:
-        file = api.model_file(request.model, fallback=request.fallback)
+        file = api.open_model(request.model, fallback=request.fallback)
         arrays = given_arrays(file, given, random=True)
     with measuring(as_json) as progress, plan_warnings():
         found = api.verify(

@@ -2,11 +2,11 @@
 
 from stridewise.graph.constant import Constant
 from stridewise.graph.extents import Extent, InputSpec, Shapes, Signature
+from stridewise.graph.foreign import ForeignFunction, ForeignPart
 from stridewise.graph.graph import Attr, Graph, Node, PostOp, Refusal, TensorType, Value, to_text
 from stridewise.graph.partition import (
     Capability,
     NodeSupport,
-    ResultType,
     Segment,
     Support,
     Tail,
@@ -18,13 +18,14 @@ __all__ = [
     "Capability",
     "Constant",
     "Extent",
+    "ForeignFunction",
+    "ForeignPart",
     "Graph",
     "InputSpec",
     "Node",
     "NodeSupport",
     "PostOp",
     "Refusal",
-    "ResultType",
     "Segment",
     "Shapes",
     "Signature",

@@ -20,6 +20,7 @@ from stridewise.dtypes import DType
 from stridewise.errors import GraphError, describe
 from stridewise.formats import Format
 from stridewise.graph.constant import Constant
+from stridewise.graph.foreign import ForeignPart
 from stridewise.graph.partition import Tail
 
 __all__ = [
@@ -43,7 +44,7 @@ TAIL_LISTS = (
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w./-]*")
 
-Attr = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
+Attr = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | ForeignPart
 """What an attribute may be. Booleans are stored as 0 and 1."""
 
 
@@ -357,7 +358,7 @@ def _node_text(graph: Graph, node: Node) -> str:
 
 def _tail_text(tail: Tail) -> str:
     lists = ", ".join(f"{key}={_attr_text(getattr(tail, key))}" for key in TAIL_LISTS)
-    return f"tail {{{lists}}} sha {tail.model.digest}"
+    return f"tail {{{lists}}}" if tail.part is None else f"tail {{{lists}}} {tail.part}"
 
 
 def data_of(graph: Graph) -> tuple[tuple[str, Mapping[str, Constant]], ...]:

@@ -1,25 +1,25 @@
-"""What runs where: the tail of a graph, and how much of a model is native.
+"""Which part of a model runs where: the tail of a graph, and how much of a model is native.
 
-A graph holds tensors whose shapes are known. What a model has beyond that, results whose shapes
-depend on data, sequences and strings, is in its *tail*: a model of another runtime, which runs
-after the graph. :class:`Capability` is the account that people read before they compile.
+A graph holds tensors of known shape. Results whose shapes depend on data, sequences and strings
+belong to its *tail*, a foreign part that runs after the graph. :class:`Capability` reports what is
+native before a model is compiled.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-from stridewise.graph.constant import Constant
+from stridewise.graph.foreign import ForeignPart
 
-__all__ = ["Capability", "NodeSupport", "ResultType", "Segment", "Support", "Tail"]
+__all__ = ["Capability", "NodeSupport", "Segment", "Support", "Tail"]
 
 Support = Literal["native", "constant", "fallback", "tail"]
-"""Where a node runs: in the program, nowhere as it is computed at import, in another runtime inside
-of the program, or in that runtime behind it."""
+"""Where a node runs: ``native`` in a kernel of the program; ``constant`` nowhere, as the import
+computes it; ``fallback`` in a foreign part inside the program; ``tail`` in one after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +27,18 @@ class Tail:
     """What another runtime computes after the graph.
 
     Attributes:
-        model: the serialized model, as bytes.
-        inputs: names that it reads: inputs of the call, and outputs of the graph.
-        outputs: names of what it gives.
+        part: computes ``outputs`` from ``inputs``; None if there are no nodes, and the tail only
+            passes inputs of the call on as results.
+        inputs: names of what it reads: inputs of the call, and outputs of the graph.
+        outputs: names of its results.
         arguments: inputs of a call, in order; those that are no tensors are not in the graph.
         results: outputs of a call, in order.
         nodes: names of the nodes in it.
-        operators: the operator of each of them.
-        reasons: why each of them is there.
+        operators: the operator of each node.
+        reasons: why each node is in the tail.
     """
 
-    model: Constant
+    part: ForeignPart | None
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     arguments: tuple[str, ...]
@@ -48,27 +49,14 @@ class Tail:
 
 
 @dataclass(frozen=True, slots=True)
-class ResultType:
-    """The type of a result as another runtime spells it.
-
-    Attributes:
-        text: like ``tensor(float)``, ``seq(tensor(int64))`` or ``optional(tensor(string))``.
-        shape: of a tensor; None as an extent where it is not known, None as a whole for no tensor.
-    """
-
-    text: str
-    shape: Sequence[int | None] | None
-
-
-@dataclass(frozen=True, slots=True)
 class NodeSupport:
     """Where one node of a model runs.
 
     Attributes:
         name: the node's name in the model, or that of its first result.
-        operator: its operator, with the domain where that is not ONNX's own.
+        operator: its operator, as the front end names it.
         support: where it runs.
-        reason: why it is not native; "" where it is.
+        reason: why it is not native; "" if it is.
     """
 
     name: str
@@ -78,7 +66,7 @@ class NodeSupport:
 
     @property
     def is_native(self) -> bool:
-        """Whether no other runtime is needed for it."""
+        """Whether it needs no other runtime."""
         return self.support in ("native", "constant")
 
 
@@ -87,7 +75,7 @@ class Segment:
     """Neighbors in the order of execution that run in one place.
 
     Attributes:
-        support: native, or which way of leaving it to another runtime.
+        support: ``native``, ``fallback`` or ``tail``.
         nodes: their names, in order.
         operators: their operators.
         reasons: why they are not native, each reason once; empty for native ones.
@@ -117,8 +105,8 @@ class Capability:
 
     Attributes:
         model: the model's name.
-        nodes: one entry a node, in the model's order.
-        segments: what runs where, in order; nodes computed at import are in none.
+        nodes: one entry per node, in the model's order.
+        segments: the parts, in order of execution; no segment has nodes computed at import.
     """
 
     model: str

@@ -12,10 +12,10 @@
 Parameters and states are lines ``param`` and ``state`` like those of constants. After the nodes,
 ``update %mean = %new`` says which value a state or parameter has after a run.
 
-What runs afterwards is a line ``tail {inputs=["y"], ...} sha 0f3a...`` before the last.
+A tail is a line ``tail {inputs=["y"], ...} foreign 0f3a...`` before the last.
 
-Constants of up to eight elements are written out. Larger ones, and those with NaN, are named by
-their digest, and the parser takes them from the constants that it is given.
+Constants of up to eight elements are written out. Larger ones, those with NaN, and foreign parts
+appear as their digests. The parser takes them from the constants and parts that it is given.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from stridewise.dtypes import dtype_of
 from stridewise.errors import GraphError, describe
 from stridewise.formats import Format, parse
 from stridewise.graph.constant import Constant
+from stridewise.graph.foreign import ForeignPart
 from stridewise.graph.graph import TAIL_LISTS, Attr, Graph, Node, PostOp, TensorType, Value
 from stridewise.graph.partition import Tail
 
@@ -52,10 +53,13 @@ _TOKEN = re.compile(
 class _Parser:
     """A recursive-descent parser; each method reads one construct of the grammar above."""
 
-    def __init__(self, text: str, constants: Iterable[Constant]) -> None:
+    def __init__(
+        self, text: str, constants: Iterable[Constant], parts: Iterable[ForeignPart]
+    ) -> None:
         self.text = text
         self.position = 0
         self.store = {constant.digest: constant for constant in constants}
+        self.parts = {part.digest: part for part in parts}
         self.values: dict[str, Value] = {}
 
     def fail(self, expected: str) -> GraphError:
@@ -132,11 +136,16 @@ class _Parser:
         return Constant(np.array(items, dtype=value.dtype.numpy).reshape(value.shape))
 
     def stored(self) -> Constant:
-        kind, _ = self.peek()
-        digest = self.take(kind)
+        digest = self.take(self.peek()[0])
         if digest not in self.store:
             raise self.fail(f"constants=... with the constant of digest {digest}")
         return self.store[digest]
+
+    def part(self) -> ForeignPart:
+        digest = self.take(self.peek()[0])
+        if digest not in self.parts:
+            raise self.fail(f"parts=... with the foreign part of digest {digest}")
+        return self.parts[digest]
 
     def attrs(self) -> tuple[tuple[str, Attr], ...]:
         found: list[tuple[str, Attr]] = []
@@ -157,8 +166,7 @@ class _Parser:
         }
         if len(lists) != len(TAIL_LISTS):
             raise self.fail(f"a tail with {', '.join(TAIL_LISTS)}")
-        self.take("word", "sha")
-        return Tail(self.stored(), **lists)
+        return Tail(self.part() if self.maybe("word", "foreign") else None, **lists)
 
     def scalar(self) -> int | float | bool:
         if self.peek()[0] == "word":
@@ -172,6 +180,8 @@ class _Parser:
         if (kind, text) == ("mark", "["):
             # Elements have one type; the union of tuples cannot be told apart while reading.
             return tuple(self.attr() for _ in self.items("[", "]"))  # type: ignore[return-value]
+        if self.maybe("word", "foreign"):
+            return self.part()
         return self.number()
 
     def post_op(self) -> PostOp:
@@ -239,14 +249,19 @@ class _Parser:
         )
 
 
-def from_text(text: str, constants: Mapping[str, Constant] | None = None) -> Graph:
+def from_text(
+    text: str,
+    constants: Mapping[str, Constant] | None = None,
+    parts: Iterable[ForeignPart] = (),
+) -> Graph:
     """Return the graph that a text describes.
 
     Args:
         text: what :func:`~stridewise.graph.graph.to_text` printed.
-        constants: where the constants that are named by digest are found; the keys don't matter.
+        constants: the constants that appear as digests; the keys don't matter.
+        parts: the foreign parts, which appear as digests.
 
     Raises:
-        GraphError: the text does not parse, or names a constant that is not given.
+        GraphError: the text does not parse, or names a constant or part that is not given.
     """
-    return _Parser(text, (constants or {}).values()).graph()
+    return _Parser(text, (constants or {}).values(), parts).graph()

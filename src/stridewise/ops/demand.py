@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from stridewise.errors import MemoryLimitError, describe
 from stridewise.graph import Graph
 from stridewise.ops.effort import nbytes
+from stridewise.ops.fallback import foreign_nbytes
 
 __all__ = ["MemoryDemand", "check_demand", "memory_demand", "spelled"]
 
@@ -76,6 +77,7 @@ def memory_demand(graph: Graph) -> MemoryDemand:
         highest = max(highest, level)
         level -= sum(sizes[name] for name in ends[index])
     weights = sum(sizes[name] for name in graph.sources if graph.is_packed(name))
+    weights += foreign_nbytes(graph)
     largest = max(sizes, key=lambda name: sizes[name], default="")
     return MemoryDemand(weights, weights, highest, largest)
 

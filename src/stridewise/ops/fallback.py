@@ -1,55 +1,42 @@
-"""Parts of a model that another runtime computes: whole clusters of foreign nodes.
-
-The cluster is a serialized model, kept as the last operand, a constant of bytes. What runs it is
-handed in by ``runtime/execution/onnx_runtime.py``; nothing here knows which runtime that is.
-"""
+"""A foreign part of a model as one node; see :class:`~stridewise.graph.ForeignPart`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
 
 from stridewise.dtypes import dtype_of
-from stridewise.errors import StridewiseError
-from stridewise.graph import Node, TensorType
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.errors import GraphError, describe
+from stridewise.graph import ForeignPart, Graph, Node, TensorType
+from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register
 
-__all__ = ["FALLBACK", "OP", "RUNNER", "parse_type"]
+__all__ = ["FALLBACK", "OP", "foreign_nbytes", "foreign_part", "parse_type"]
 
 OP = "fallback"
 """The operator's name."""
 
 _TYPE = re.compile(r"(\w+)\[([\d,]*)\]")
 
-Run = Callable[[Array, Sequence[Array], str], Sequence[Array]]
-"""From a serialized model, its inputs in order and what messages call it, to its outputs."""
+
+def foreign_part(node: Node) -> ForeignPart:
+    """Return the part that a node ``fallback`` runs.
+
+    Raises:
+        GraphError: the node has none.
+    """
+    found = node.get("part")
+    if not isinstance(found, ForeignPart):
+        where = f"node {node.name!r} ({node.op}), attribute 'part'"
+        raise GraphError(describe(where, expected="a foreign part", found=repr(found)))
+    return found
 
 
-class Runner:
-    """What runs clusters; there is none before the runtime hands one in."""
-
-    def __init__(self) -> None:
-        """Start without one."""
-        self._run: Run | None = None
-
-    def run_with(self, run: Run) -> None:
-        """Set what runs clusters from now on."""
-        self._run = run
-
-    def __call__(self, model: Array, inputs: Sequence[Array], where: str) -> Sequence[Array]:
-        """Run a cluster once."""
-        if self._run is None:
-            raise StridewiseError(
-                "no runtime for clusters; import stridewise.runtime.execution.onnx_runtime"
-            )
-        return self._run(model, inputs, where)
-
-
-RUNNER = Runner()
+def foreign_nbytes(graph: Graph) -> int:
+    """Return the bytes of the foreign parts inside a graph; its tail is not counted."""
+    return sum(foreign_part(node).nbytes for node in graph.nodes if node.op == OP)
 
 
 def parse_type(text: str) -> TensorType | None:
-    """Return the type that a text like ``f32[1,3]`` spells, None where it is not one.
+    """Return the type that a text like ``f32[1,3]`` means, None if it is not a type.
 
     >>> str(parse_type("s64[2,4]")), parse_type("f32")
     ('s64[2,4]', None)
@@ -70,8 +57,7 @@ def _strings(node: Node, key: str) -> tuple[str, ...]:
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
-    model = tensor(node, types, len(types) - 1)
-    needs(node, model.dtype.name == "uint8" and len(model.shape) == 1, "a model as bytes", model)
+    del types
     for key in ("nodes", "operators", "reasons"):
         _strings(node, key)
     texts = _strings(node, "types")
@@ -82,18 +68,18 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
 
 
 def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
-    *inputs, model = (array(operands, index) for index in range(len(operands)))
-    return tuple(RUNNER(model, inputs, f"node {node.name!r} ({node.op})"))
+    run = foreign_part(node).prepare(1, f"node {node.name!r} ({node.op})")
+    return tuple(run([array(operands, index) for index in range(len(operands))]))
 
 
 FALLBACK = register(
     OpSpec(
         name=OP,
-        arity=(1, None),
+        arity=(0, None),
         infer=_infer,
         evaluate=_evaluate,
         origin="interrupt",
     )
 )
-"""Attributes: ``nodes`` and ``operators``, what is in the cluster; ``reasons``, why; ``types`` of
-the outputs. Inputs: those of the cluster, then its model as bytes."""
+"""Inputs and outputs are those of the foreign part. Attributes: ``part``; ``nodes`` and
+``operators``, its content; ``reasons``, why its nodes are not native; ``types`` of the outputs."""

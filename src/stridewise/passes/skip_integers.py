@@ -58,8 +58,8 @@ def _is_whole(rewriter: Rewriter, name: str, dtype: str) -> bool:
 
 
 def _skip_casts(rewriter: Rewriter, node: Node) -> None:
-    inner = rewriter.producer(node.inputs[0])
-    if node.op != "cast" or inner is None or inner.op != "cast":
+    inner = rewriter.producer(node.inputs[0]) if node.op == "cast" else None
+    if inner is None or inner.op != "cast":
         return
     source, stored = rewriter.value(inner.inputs[0]), rewriter.value(node.inputs[0])
     result = rewriter.value(node.outputs[0])
@@ -71,8 +71,8 @@ def _skip_casts(rewriter: Rewriter, node: Node) -> None:
 
 def _move_shift(rewriter: Rewriter, node: Node) -> None:
     """Write ``clip(x + z, low, high) - z`` as ``clip(x, low - z, high - z)``."""
-    clip = rewriter.producer(node.inputs[0])
-    if node.op != "sub" or clip is None or clip.op != "clip":
+    clip = rewriter.producer(node.inputs[0]) if node.op == "sub" else None
+    if clip is None or clip.op != "clip":
         return
     found, shift = _shifted(rewriter, clip.inputs[0]), _number(rewriter, node.inputs[1])
     if found is None or shift is None or shift == 0 or found[1] != shift:

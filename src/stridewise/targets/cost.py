@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from stridewise.graph import Refusal
-from stridewise.ops.fallback import OP as FALLBACK
 from stridewise.targets.kernels import HOST, KernelSpec
 
 __all__ = [
@@ -66,9 +65,6 @@ _HOST_OVERHEAD_NS = 20_000.0
 """What calling a Python function and its NumPy calls costs, whatever the arrays."""
 _HOST_BYTES_PER_NS, _HOST_OPERATIONS_PER_NS = 1.0, 1.0
 
-_HOST_LIBRARIES = {FALLBACK: "onnxruntime"}
-"""What computes operators on the host that have no NumPy reference of their own."""
-
 
 def host_cost(spec: KernelSpec) -> KernelCost:
     """Return the modelled cost of a host kernel.
@@ -77,7 +73,7 @@ def host_cost(spec: KernelSpec) -> KernelCost:
     the end. Times inside a running model replace the figure.
     """
     work = max(spec.nbytes / _HOST_BYTES_PER_NS, spec.flops / _HOST_OPERATIONS_PER_NS)
-    name = _HOST_LIBRARIES.get(str(dict(spec.params).get("op")), "numpy")
+    name = str(dict(spec.params).get("part", "numpy"))  # a foreign part has its own runtime
     return KernelCost(_HOST_OVERHEAD_NS + work, name, "model")
 
 

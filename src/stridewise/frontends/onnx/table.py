@@ -13,7 +13,6 @@ from stridewise.frontends.onnx.handlers import (
     conv_transpose,
     einsum,
     elementwise,
-    functions,
     group_norm,
     image,
     indices,
@@ -21,6 +20,7 @@ from stridewise.frontends.onnx.handlers import (
     logic,
     matmul,
     norm,
+    plain,
     pool,
     prelu,
     quantize,
@@ -37,17 +37,17 @@ __all__ = ["EXPORTERS", "HANDLERS"]
 
 _FAMILIES = (
     activation, along_axis, arithmetic, cast, concat, constant, conv, conv_transpose, einsum,
-    elementwise, functions, group_norm, image, indices, layer_norm, logic, matmul, norm, pool,
-    prelu, quantize, reduce, resize, shape, slice, softmax,
+    elementwise, group_norm, image, indices, layer_norm, logic, matmul, norm, plain, pool, prelu,
+    quantize, reduce, resize, shape, slice, softmax,
 )  # fmt: skip
 
 HANDLERS: dict[str, dict[str, Handler]] = {
     "": {name: handler for family in _FAMILIES for name, handler in family.HANDLERS.items()},
     "com.microsoft": quantize.CONTRIB,
 }
-"""What each operator becomes, by domain; ONNX's own one has no name."""
+"""The handler of each operator, by domain; ONNX's own domain is ''."""
 
 EXPORTERS: dict[str, Exporter] = {
     op: exporter for family in _FAMILIES for op, exporter in family.EXPORTERS.items()
 }
-"""What each of our operators becomes in ONNX."""
+"""The exporter of each operator."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stridewise.errors import ModelError, describe
-from stridewise.graph import Node, Refusal, Value
+from stridewise.graph import Attr, ForeignPart, Node, Refusal, Value
 from stridewise.ops.effort import effort
 from stridewise.ops.geometry import user_format
 from stridewise.planner.problem.context import NodeContext
@@ -39,6 +39,11 @@ def _post_ops(node: Node) -> tuple[str, ...]:
     return tuple(f"{post.op}({post.alpha!r},{post.beta!r})" for post in node.post_ops)
 
 
+def _param(value: Attr) -> Attr:
+    """Return an attribute as a parameter of a kernel; for a foreign part, its runtime's name."""
+    return value.runtime if isinstance(value, ForeignPart) else value
+
+
 def host_option(context: NodeContext) -> KernelOption:
     """Return the one way to compute a node on the host.
 
@@ -58,9 +63,15 @@ def host_option(context: NodeContext) -> KernelOption:
     memories = (
         *((f"in{index}", _dense(value)) for index, value in inputs),
         *((f"out{index}", _dense(value)) for index, value in enumerate(outputs)),
+        *(
+            (key, MemorySpec((value.nbytes,), "dense", dtype="u8"))
+            for key, value in node.attrs
+            if isinstance(value, ForeignPart)
+        ),
     )
     post = _post_ops(node)
-    params = (("op", node.op), *node.attrs, *((("post_ops", post),) if post else ()))
+    attrs = ((key, _param(value)) for key, value in node.attrs)
+    params = (("op", node.op), *attrs, *((("post_ops", post),) if post else ()))
     wanted = effort(
         node,
         tuple(types.get(index) for index in range(len(node.inputs))),

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from stridewise.errors import ExecutionError, StridewiseError, describe
 from stridewise.graph import Graph, Node, TensorType
 from stridewise.ops import evaluate
+from stridewise.ops.fallback import OP as FALLBACK
+from stridewise.ops.fallback import foreign_part
 
 __all__ = [
     "HOST_FUNCTIONS",
@@ -38,10 +40,16 @@ has to copy it. A result may be an operand, or a view of one. Any number of thre
 
 MakeHostFunction = Callable[[Node, Graph, int], HostFunction]
 
-HOST_FUNCTIONS: dict[str, MakeHostFunction] = {}
+
+def _foreign(node: Node, graph: Graph, threads: int) -> HostFunction:
+    del graph
+    return foreign_part(node).prepare(threads, f"node {node.name!r} ({node.op})")
+
+
+HOST_FUNCTIONS: dict[str, MakeHostFunction] = {FALLBACK: _foreign}
 """Operators that run something else than their NumPy reference.
 
-The function is made once a model, where constants can be prepared, and must not keep the graph.
+The function is made once per model, where constants can be prepared, and must not keep the graph.
 """
 
 

@@ -25,8 +25,8 @@ from stridewise.runtime.execution.arrays import empty
 from stridewise.runtime.execution.inputs import as_array, in_order
 from stridewise.runtime.execution.model import Model
 from stridewise.runtime.execution.mutable_values import MutableValues
-from stridewise.runtime.execution.onnx_runtime import TailRun
 from stridewise.runtime.execution.streams import Streams
+from stridewise.runtime.execution.tail import TailRun
 
 __all__ = ["CallSignature", "CompiledModel", "DeferredPlan"]
 

@@ -9,6 +9,7 @@ from stridewise.errors import InputError, describe
 from stridewise.graph.graph import data_of
 from stridewise.ops.demand import MemoryDemand, check_demand, memory_demand
 from stridewise.ops.effort import nbytes
+from stridewise.ops.fallback import foreign_nbytes
 from stridewise.ops.geometry import storage_shape
 from stridewise.planning import Plan
 from stridewise.program import KernelStep
@@ -76,6 +77,7 @@ def plan_demand(plan: Plan, streams: int = 1) -> MemoryDemand:
     weights = sum(
         nbytes((values[name].type,)) for _, known in data_of(plan.graph) for name in known
     )
+    weights += foreign_nbytes(plan.graph)
     packed += sum(nbytes((values[name].type,)) for name in program.states)
     host = max(
         (

@@ -24,8 +24,8 @@ from stridewise.planning import Plan
 from stridewise.profile import Profile
 from stridewise.runtime.execution.inputs import as_array, in_order
 from stridewise.runtime.execution.model import Model
-from stridewise.runtime.execution.onnx_runtime import TailRun
 from stridewise.runtime.execution.streams import Streams
+from stridewise.runtime.execution.tail import TailRun
 from stridewise.runtime.simulation.storage import StoredTensor, pack, store, unpack
 from stridewise.targets.tables.table import TableTarget
 from stridewise.tensor import TensorDesc

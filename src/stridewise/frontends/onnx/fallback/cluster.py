@@ -1,10 +1,10 @@
 """Which foreign nodes run together: the maximal convex clusters of a graph.
 
-A node is *foreign* where another runtime has to compute it. Neighbors among them become one
-cluster, so that little crosses the border, as long as no path leaves the cluster and comes back
-through other nodes: such a cluster could not run in one piece. The *tail* runs after all else.
+A node is *foreign* if another runtime has to compute it. Neighboring foreign nodes become one
+cluster, to limit the transfers between runtimes, unless a path leaves the cluster and returns
+through other nodes: such a cluster could not run in one piece. The *tail* runs last.
 
-Nodes are numbers here, in an order in which they can run; what they do is no matter.
+Nodes are numbers in topological order.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ PartKind = Literal["native", "fallback", "tail"]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Nodes that run in one piece, in order; a native one is a part of its own."""
+    """Nodes that run in one piece, in order; each native node is a separate part."""
 
     kind: PartKind
     nodes: tuple[int, ...]
 
 
 class _Quotient:
-    """The graph whose nodes are groups of nodes; each group is named by its first member."""
+    """The graph of groups of nodes; the name of a group is its first member."""
 
     def __init__(self, before: Sequence[Collection[int]]) -> None:
         self.before = {node: set(sources) for node, sources in enumerate(before)}
@@ -47,7 +47,7 @@ class _Quotient:
         return node
 
     def merge(self, one: int, other: int) -> int:
-        """Make one group of two and return its name."""
+        """Merge two groups and return the name of the result."""
         kept, gone = sorted((self.owner(one), self.owner(other)))
         if kept == gone:
             return kept
@@ -63,9 +63,9 @@ class _Quotient:
         return kept
 
     def order(self) -> list[int]:
-        """Return the groups so that each comes after those it reads, else by their names.
+        """Return the groups in topological order, independent ones by their names.
 
-        Groups on a cycle, and those behind one, are left out.
+        Groups on a cycle, and those that depend on one, are omitted.
         """
         waiting = {group: len(sources) for group, sources in self.before.items()}
         ready = [group for group, count in waiting.items() if not count]
@@ -81,7 +81,7 @@ class _Quotient:
         return found
 
     def reachable(self, start: Iterable[int], links: dict[int, set[int]]) -> set[int]:
-        """Return the groups that can be reached along links, the first ones included."""
+        """Return the groups that are reachable along links, including the start."""
         stack = list(start)
         seen = set(stack)
         while stack:
@@ -92,7 +92,7 @@ class _Quotient:
         return seen
 
     def untangle(self, group: int) -> int:
-        """Merge a group with all that lies on paths from it to itself."""
+        """Merge a group with all groups on paths from it to itself."""
         ahead = self.reachable(self.after[group], self.after)
         back = self.reachable(self.before[group], self.before)
         for between in ahead & back:
@@ -105,7 +105,7 @@ class _Quotient:
 
 
 def _unite(graph: _Quotient, pairs: Iterable[tuple[int, int]], tail: Collection[int]) -> set[int]:
-    """Merge what must not be separated, and what lies between; return the groups of it."""
+    """Merge inseparable nodes and all nodes between them; return the groups."""
     links = [*pairs, *((first, second) for first in tail for second in list(tail)[:1])]
     for one, other in links:
         graph.merge(one, other)
@@ -115,10 +115,10 @@ def _unite(graph: _Quotient, pairs: Iterable[tuple[int, int]], tail: Collection[
 
 
 def _levels(graph: _Quotient, foreign: Collection[int]) -> dict[int, int]:
-    """Return how often the longest way to each group changes between foreign and native.
+    """Return the most changes between foreign and native on a path to each group.
 
-    Foreign neighbors of one level can always be merged: a way that leaves them and passes a native
-    node comes back at a higher level.
+    Foreign neighbors of one level can always be merged: a path that leaves them through a native
+    node returns at a higher level.
     """
     levels: dict[int, int] = {}
     for group in graph.order():
@@ -133,7 +133,7 @@ def _levels(graph: _Quotient, foreign: Collection[int]) -> dict[int, int]:
 
 
 def _grow(graph: _Quotient, foreign: set[int], tail: int | None) -> None:
-    """Merge foreign neighbors until no two of them can be merged any more."""
+    """Merge foreign neighbors until no pair is left that can be merged."""
     levels = _levels(graph, foreign)
     for group in sorted(foreign):
         for reader in list(graph.after.get(group, ())):
@@ -145,7 +145,7 @@ def _grow(graph: _Quotient, foreign: set[int], tail: int | None) -> None:
         changed = False
         for group in sorted(foreign):
             if group not in foreign:
-                continue  # merged a moment ago
+                continue  # merged in this pass
             for reader in sorted(graph.after[group] & foreign):
                 if _can_merge(graph, group, reader, tail):
                     _merge(graph, foreign, group, reader)
@@ -155,7 +155,7 @@ def _grow(graph: _Quotient, foreign: set[int], tail: int | None) -> None:
 
 def _can_merge(graph: _Quotient, group: int, reader: int, tail: int | None) -> bool:
     if tail is not None and reader == graph.owner(tail):
-        return graph.after[group] == {reader}  # all else runs before the tail
+        return graph.after[group] == {reader}  # all other groups run before the tail
     return not graph.has_detour(group, reader)
 
 
@@ -174,14 +174,13 @@ def partition(
 ) -> tuple[Part, ...]:
     """Return the parts of a graph in an order in which they can run.
 
-    Every cluster is convex, no two clusters that are neighbors could be one, and nothing runs
-    after the tail.
+    Every cluster is convex, no two neighboring clusters can be merged, and the tail runs last.
 
     Args:
         before: for each node the nodes that it reads, all of them earlier ones.
         foreign: the nodes that another runtime has to compute.
-        inseparable: pairs of nodes between which there is what only that runtime can hold. Nodes
-            on a path between them are taken along, foreign or not.
+        inseparable: pairs of nodes with a value between them that only that runtime can hold. Nodes
+            on a path between them join their cluster, foreign or not.
         tail: nodes that run last, with all that reads them.
 
     >>> partition([[], [0], [0], [1, 2]], foreign={1, 3})

@@ -1,17 +1,16 @@
-"""Nodes that have no handler, or that their handler refuses, go to another runtime.
+"""Which nodes of a model are foreign: those without a handler, and those that a handler refuses.
 
-The import then takes two rounds. The *survey* imports a model as far as that works, finds out which
-nodes are foreign, and what types their results have. Where even the shape of a result is not known
-before the run, or a value is no tensor, the value is *open*: nobody but the other runtime can hold
-it, so what makes it and what reads it runs in one piece, or in the tail. ``cluster.py`` decides
-what runs together; ``split.py`` makes a graph of it in the second round.
+The import of such a model takes two passes. The *survey* imports the model as far as possible. It
+finds the foreign nodes and the types of their results. A value whose shape depends on data, or that
+is not a tensor, is *open*: only the other runtime can hold it. Its producer and its consumers
+therefore run in one piece, or in the tail. ``cluster.py`` decides which nodes run together, and
+``split.py`` builds the graph in the second pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import onnx
 from onnx import (
@@ -19,7 +18,6 @@ from onnx import (
     NodeProto,
     TensorProto,
     TypeProto,
-    ValueInfoProto,
     shape_inference,
 )
 
@@ -32,7 +30,9 @@ from stridewise.errors import (
     UnsupportedError,
 )
 from stridewise.frontends.onnx.fallback.cluster import Part, partition
+from stridewise.frontends.onnx.fallback.types import ValueTypes, inferred, open_inputs, static_type
 from stridewise.frontends.onnx.reading.importer import MAX_WINDOW, Importer
+from stridewise.frontends.onnx.reading.nodes import attempt_node
 from stridewise.frontends.onnx.reading.proto import (
     OnnxNode,
     bare_node,
@@ -41,125 +41,69 @@ from stridewise.frontends.onnx.reading.proto import (
     reads_of,
     tensors_of,
 )
-from stridewise.frontends.onnx.reading.tensors import TensorReader, dtype_of_code
-from stridewise.frontends.onnx.reading.types import spelled_type
-from stridewise.frontends.onnx.writing.initializers import declare, inline
-from stridewise.graph import Refusal, ResultType, TensorType
+from stridewise.frontends.onnx.reading.tensors import TensorReader, is_known
+from stridewise.frontends.onnx.writing.initializers import inline
+from stridewise.graph import Refusal
 from stridewise.ops.registry import Array
 
-__all__ = ["Attempt", "ForeignRuntime", "Survey", "node_label", "open_inputs", "operator_label"]
+__all__ = ["Survey", "node_label", "operator_label"]
 
-_SMALL = 1024
-"""Elements of constants that type inference may look into, such as shapes and axes."""
 _RULE = "onnx"
 _COMMON = frozenset({"float32", "int64"})
 _WINDOW = ("dilations", "kernel_shape", "output_padding", "pads", "strides")
 
-Attempt = Callable[[Importer, OnnxNode], None]
-"""Adds a node to the graph, or raises ModelError."""
-
-
-class ForeignRuntime(Protocol):
-    """What computes foreign nodes."""
-
-    def require(self, model: str, foreign: Sequence[tuple[str, str]]) -> None:
-        """Raise DependencyError where the runtime is not there, for nodes by name and operator."""
-        ...
-
-    def result_types(self, model: bytes, where: str) -> Mapping[str, ResultType]:
-        """Return the types of a small model's outputs, as far as the runtime knows.
-
-        Raises:
-            UnsupportedError: it cannot run the model either.
-        """
-        ...
-
 
 def node_label(node: NodeProto) -> str:
-    """Return how people name a node."""
+    """Return the name of a node, or of its first result."""
     return node.name or next((name for name in node.output if name), "")
 
 
 def operator_label(node: NodeProto) -> str:
-    """Return an operator, with its domain where that is not ONNX's own."""
+    """Return an operator, with its domain if it is not ONNX's own."""
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
-
-
-def open_inputs(model: ModelProto) -> dict[str, ValueInfoProto]:
-    """Return the inputs that a graph cannot hold: sequences, strings and the like."""
-    given = {item.name for item in model.graph.initializer}
-    found: dict[str, ValueInfoProto] = {}
-    for item in model.graph.input:
-        kind = item.type.WhichOneof("value")
-        if item.name in given or kind is None:
-            continue
-        if kind != "tensor_type" or not _is_ours(item.type.tensor_type.elem_type):
-            found[item.name] = item
-    return found
-
-
-def _is_ours(code: int) -> bool:
-    try:
-        dtype_of_code(code, "")
-    except UnsupportedError:
-        return False
-    return True
-
-
-def _static(type_: TypeProto) -> TensorType | None:
-    """Return the type of a tensor of known shape and of an element type of ours."""
-    if type_.WhichOneof("value") != "tensor_type":
-        return None
-    tensor = type_.tensor_type
-    if not tensor.HasField("shape") or not _is_ours(tensor.elem_type):
-        return None
-    if not all(dim.HasField("dim_value") and dim.dim_value >= 0 for dim in tensor.shape.dim):
-        return None
-    return TensorType(
-        dtype_of_code(tensor.elem_type, ""), tuple(int(dim.dim_value) for dim in tensor.shape.dim)
-    )
 
 
 @dataclass(slots=True)
 class Survey:
-    """What a model is made of, found by importing it as far as that works.
+    """The nodes and types of a model, found by importing as much of it as possible.
 
     Attributes:
         model: the model.
         reader: reads its tensors.
-        importer: knows the types of all values that a graph can hold.
-        attempt: imports a node.
-        runtime: knows types that ONNX does not.
+        importer: has the types of all values that a graph can hold.
+        types: the types of its values.
         nodes: the nodes so far.
-        reads: for each node the names that it reads, those that its subgraphs capture included.
-        refusals: for each foreign node why it is one.
+        reads: for each node the names that it and its subgraphs read.
+        refusals: for each foreign node the reason.
         folded: nodes that were computed at import.
         constants: their results.
-        open: values that a graph cannot hold, with their types as far as known.
     """
 
     model: ModelProto
     reader: TensorReader
     importer: Importer
-    attempt: Attempt
-    runtime: ForeignRuntime
+    types: ValueTypes
     nodes: list[OnnxNode] = field(default_factory=list[OnnxNode])
     reads: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     refusals: dict[int, Refusal] = field(default_factory=dict[int, Refusal])
     folded: set[int] = field(default_factory=set[int])
     constants: dict[str, Array] = field(default_factory=dict[str, Array])
-    open: dict[str, TypeProto | None] = field(default_factory=dict[str, "TypeProto | None"])
 
     def run(self) -> None:
         """Visit all nodes.
 
         Raises:
-            ModelError: the model is damaged, or no runtime has an operator for a node.
+            ModelError: the model is damaged, or ONNX Runtime has no operator for a node either.
         """
-        self.open |= {name: item.type for name, item in open_inputs(self.model).items()}
+        self.types.open |= {name: item.type for name, item in open_inputs(self.model).items()}
         opset = opset_of(self.model)
         for proto in self.model.graph.node:
             self._visit(proto, opset)
+
+    @property
+    def open(self) -> dict[str, TypeProto | None]:
+        """Values that a graph cannot hold, with their types, None for an unknown type."""
+        return self.types.open
 
     @property
     def foreign(self) -> tuple[tuple[str, str], ...]:
@@ -182,7 +126,7 @@ class Survey:
         reason = reason or self._open_reason(reads) or self._refused(node)
         if reason:
             self.refusals[index] = Refusal(_RULE, node_label(proto), reason)
-            self._take_in(node)
+            self.types.define_results(node)
             return
         results = {name: self.importer.const(name) for name in node.outputs if name}
         if all(data is not None for data in results.values()):
@@ -190,7 +134,7 @@ class Survey:
             self.constants |= {name: data for name, data in results.items() if data is not None}
 
     def _with_own_tensors(self, node: NodeProto) -> NodeProto:
-        """Return a node with external data read in; others might look for them anywhere."""
+        """Return a node with external data inlined, so that no other runtime opens files."""
         if not any(item.data_location == TensorProto.EXTERNAL for item in tensors_of(node)):
             return node
         copied = NodeProto()
@@ -216,15 +160,15 @@ class Survey:
         kind = None if type_ is None else type_.WhichOneof("value")
         if type_ is not None and kind not in (None, "tensor_type"):
             return f"it reads {name!r}, which is no tensor"
-        if type_ is not None and kind and not _is_ours(type_.tensor_type.elem_type):
+        if type_ is not None and kind and not is_known(type_.tensor_type.elem_type):
             return f"it reads {name!r}, whose element type no kernel knows"
         return f"it reads {name!r}, whose shape depends on data"
 
     def _refused(self, node: OnnxNode) -> str:
-        """Import a node, or return why that cannot be done."""
+        """Import a node, or return the reason why it is foreign."""
         new = [name for name in node.outputs if name and not self.importer.known(name)]
         try:
-            self.attempt(self.importer, node)
+            attempt_node(self.importer, node)
         except (MemoryLimitError, UnknownValueError):
             raise
         except ModelError as error:
@@ -232,7 +176,7 @@ class Survey:
             try:
                 self._check_refused(node, error)
             except UnsupportedError:
-                # What nobody runs may be computed at import, from values of inputs.
+                # The import may compute a node that no runtime supports, given values of inputs.
                 inputs = self.importer.small_sources(node.inputs, "biu")
                 if inputs:
                     raise UnknownValueError(str(error), inputs) from error
@@ -240,50 +184,17 @@ class Survey:
             return _reason(node, error)
         return ""
 
-    # --- types ----------------------------------------------------------------------------------
-
-    def _node_model(self, node: OnnxNode) -> ModelProto:
-        """Return a model of one node; inputs have types, small constants their data, too."""
-        graph = onnx.GraphProto(name="node", node=[node.proto])
-        for name in reads_of(node.proto):
-            data = None if name in self.open else self._constant(name)
-            if data is not None and data.size <= _SMALL:
-                graph.initializer.append(inline(name, data))
-            else:
-                graph.input.append(self.declared(name))
-        # Without a type, which inference fills in.
-        graph.output.extend(ValueInfoProto(name=name) for name in node.outputs if name)
-        return ModelProto(
-            ir_version=self.model.ir_version, opset_import=self.model.opset_import, graph=graph
-        )
-
-    def _constant(self, name: str) -> Array | None:
-        """Return a constant's data, None where it is not one that arrays can hold."""
-        try:
-            return self.importer.const(name)
-        except UnsupportedError:
-            return None
-
-    def declared(self, name: str) -> ValueInfoProto:
-        """Return name and type of a value, as far as the type is known."""
-        if name in self.open:
-            return ValueInfoProto(name=name, type=self.open[name])
-        raw = self.importer.initializer(name)
-        if raw is not None and not _is_ours(raw.data_type):
-            return onnx.helper.make_tensor_value_info(name, raw.data_type, list(raw.dims))
-        return declare(name, self.importer.type(name))
-
     def _check_refused(self, node: OnnxNode, error: ModelError) -> None:
-        """Raise the error of a handler again where another runtime must not see the node.
+        """Raise the error of a handler again if another runtime must not get the node.
 
-        That is where ONNX doesn't allow it either. And what could not be computed from constants
-        within the budget shall not be computed without one.
+        That holds for a node that is not valid ONNX, and for one that the import could not compute
+        within its budget: the other runtime has no budget.
         """
         if isinstance(error, DamageError):
             raise error
         for name in reads_of(node.proto):
             try:
-                self._constant(name)
+                self.types.constant(name)
             except ModelError:
                 raise error from None
         if node.domain != "":
@@ -292,10 +203,10 @@ class Survey:
         if not isinstance(error, UnsupportedError) and self._is_constant(node):
             raise error
         if isinstance(error.__cause__, GraphError) and self._is_common(node):
-            raise error  # shapes and attributes do not fit; ONNX's inference overlooks a lot
+            raise error  # shapes and attributes do not fit; ONNX's inference misses some
         if any(item > MAX_WINDOW for key in _WINDOW for item in _integers(node, key)):
-            raise error  # sizes are computed from these, and other runtimes may not count so far
-        model = self._node_model(node)
+            raise error  # other runtimes may overflow when they compute sizes from these
+        model = self.types.node_model(node)
         complete = ModelProto()
         complete.CopyFrom(model)
         del complete.graph.output[:]
@@ -306,99 +217,43 @@ class Survey:
             shape_inference.infer_shapes(
                 complete, check_type=True, strict_mode=True, data_prop=True
             )
-        except Exception as refused:  # native code, which raises what it likes
+        except Exception as refused:  # native code with undocumented exceptions
             raise error from refused
         self._check_elsewhere(node, error)
 
     def _check_elsewhere(self, node: OnnxNode, error: ModelError) -> None:
-        """Raise the error of a handler again where the other runtime refuses the node, too.
+        """Raise the error of a handler again if the other runtime refuses the node, too.
 
         Raises:
-            MemoryLimitError: a result is too large. The other runtime computes nodes of constants
-                when it is asked.
+            MemoryLimitError: a result is too large. The other runtime would compute a node of
+                constants when it creates a session.
         """
-        model = self._node_model(node)
-        for name, type_ in _inferred(model).items():
-            static = _static(type_)
+        model = self.types.node_model(node)
+        for name, type_ in inferred(model).items():
+            static = static_type(type_)
             if static is not None:
                 self.importer.check_size(f"value {name!r}", static)
         try:
-            self.runtime.result_types(model.SerializeToString(), node.where)
+            self.types.ask(model, node)
         except UnsupportedError as refused:
             raise error from refused
 
     def _is_common(self, node: OnnxNode) -> bool:
-        """Return whether a node reads only dtypes that all of our operators know."""
+        """Return whether a node reads only dtypes that all operators support."""
         names = [name for name in node.inputs if name]
         return all(self.importer.type(name).dtype.name in _COMMON for name in names)
 
     def _is_constant(self, node: OnnxNode) -> bool:
-        """Return whether a node reads nothing but constants; False where one cannot be read."""
+        """Return whether a node reads only constants; False if one cannot be read."""
         try:
             return self.importer.all_constant(node)
         except ModelError:
             return False
 
-    def _take_in(self, node: OnnxNode) -> None:
-        """Define the results of a foreign node by their types."""
-        model = self._node_model(node)
-        found = _inferred(model) | self._carried(node)
-        names = [name for name in node.outputs if self.importer.used(name)]
-        if any(_static(found.get(name, TypeProto())) is None for name in names):
-            asked = self.runtime.result_types(model.SerializeToString(), node.where)
-            for name, result in asked.items():
-                type_ = spelled_type(result)
-                # What ONNX knows of a sequence is more than its spelling says.
-                if name not in found or _static(type_) is not None:
-                    found[name] = type_
-        for name in names:
-            type_ = found.get(name)
-            static = None if type_ is None else _static(type_)
-            if static is None:
-                self.open[name] = type_
-            else:
-                self.importer.assume(name, static)
-
-    def _carried(self, node: OnnxNode) -> dict[str, TypeProto]:
-        """Return the types of what a loop carries along, if a turn leaves all of them as they were.
-
-        ONNX's own inference takes it that every turn may change the shapes.
-        """
-        attributes = {item.name: item.g for item in node.proto.attribute}
-        carried = node.inputs[2:]
-        if (node.domain, node.op_type) != ("", "Loop") or "body" not in attributes:
-            return {}
-        if not carried or not all(carried) or any(name in self.open for name in carried):
-            return {}
-        body = onnx.GraphProto()
-        body.CopyFrom(attributes["body"])
-        given = [self.declared(name).type for name in carried]
-        results = [item.name for item in body.output][1 : len(given) + 1]
-        if len(body.input) != len(given) + 2 or len(results) != len(given):
-            return {}
-        for item, type_ in zip(list(body.input)[2:], given, strict=True):
-            item.type.CopyFrom(type_)
-        own = {item.name for item in (*body.input, *body.initializer)}
-        own |= {name for inner in body.node for name in inner.output}
-        outer = [name for name in reads_of(node.proto) if name not in own and name not in self.open]
-        body.input.extend(map(self.declared, outer))
-        del body.output[:]
-        body.output.extend(ValueInfoProto(name=name) for name in results)
-        found = _inferred(
-            ModelProto(
-                ir_version=self.model.ir_version, opset_import=self.model.opset_import, graph=body
-            )
-        )
-        before = [_static(type_) for type_ in given]
-        after = [_static(found.get(name, TypeProto())) for name in results]
-        if before != after:
-            return {}
-        return dict(zip(node.outputs, given, strict=False))
-
-    # --- what runs together ---------------------------------------------------------------------
+    # --- partition ---------------------------------------------------------------------
 
     def parts(self) -> tuple[Part, ...]:
-        """Return what runs together, in order; nodes computed at import are left out."""
+        """Return the parts in order, without nodes computed at import."""
         kept = [index for index in range(len(self.nodes)) if index not in self.folded]
         place = {index: number for number, index in enumerate(kept)}
         makers = {name: index for index in kept for name in self.nodes[index].outputs if name}
@@ -423,7 +278,7 @@ class Survey:
         place: Mapping[int, int],
         makers: Mapping[str, int],
     ) -> set[int]:
-        """Return the nodes that only the tail can hold, by their places."""
+        """Return the nodes that have to be in the tail, by their places."""
         outputs = [item.name for item in self.model.graph.output]
         tail = {place[makers[name]] for name in outputs if name in self.open and name in makers}
         tail |= {
@@ -441,22 +296,13 @@ class Survey:
         return tail
 
 
-def _inferred(model: ModelProto) -> dict[str, TypeProto]:
-    """Return the types of a model's outputs by ONNX's own rules."""
-    try:
-        model = shape_inference.infer_shapes(model, data_prop=True)
-    except Exception:  # native code; without types the value is open
-        return {}
-    return {item.name: item.type for item in model.graph.output if item.HasField("type")}
-
-
 def _integers(node: OnnxNode, key: str) -> list[int]:
     found = node.attrs.get(key)
     return [item for item in found if isinstance(item, int)] if isinstance(found, tuple) else []
 
 
 def _reason(node: OnnxNode, error: ModelError) -> str:
-    """Return what a message says beside the node, which a refusal names anyway."""
+    """Return a message without the node, which the refusal names."""
     if isinstance(error, UnsupportedError) and error.reason:
         return error.reason
     found, _, _ = str(error).removeprefix(f"{node.where}: ").partition("; ")

@@ -1,11 +1,10 @@
-"""The second round of an import with foreign nodes: native nodes, clusters and a tail."""
+"""The second pass of an import with foreign nodes: native nodes, clusters and a tail."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 from onnx import (
     GraphProto,
     ModelProto,
@@ -16,12 +15,13 @@ from onnx import (
 from stridewise.errors import UnsupportedError, describe
 from stridewise.frontends.onnx.fallback.cluster import Part
 from stridewise.frontends.onnx.fallback.foreign import Survey, node_label, operator_label
+from stridewise.frontends.onnx.fallback.runtime import OnnxPart
 from stridewise.frontends.onnx.reading.importer import Importer
+from stridewise.frontends.onnx.reading.nodes import attempt_node
 from stridewise.frontends.onnx.writing.initializers import inline
 from stridewise.graph import (
     Attr,
     Capability,
-    Constant,
     Graph,
     NodeSupport,
     Refusal,
@@ -29,27 +29,26 @@ from stridewise.graph import (
     Support,
     Tail,
 )
-from stridewise.ops.registry import Array
 
 __all__ = ["Split"]
 
-_BEHIND = "it runs after nodes whose results only the other runtime can hold"
-_BETWEEN = "it lies between nodes that exchange what only the other runtime can hold"
+_AFTER = "it runs after nodes whose results only the other runtime can hold"
+_BETWEEN = "it runs between nodes that exchange values which only the other runtime can hold"
 
 
 @dataclass(frozen=True, slots=True)
 class _Border:
-    """What crosses the border of a part: names that it reads, and names that others want."""
+    """Values that cross the border of a part: its inputs, and results that other parts read."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
 
 
 class Split:
-    """A surveyed model, and which of its nodes run together."""
+    """A surveyed model and its partition."""
 
     def __init__(self, survey: Survey) -> None:
-        """Decide what runs together."""
+        """Partition a model."""
         self._survey = survey
         self.parts = survey.parts()
         self._outputs = tuple(item.name for item in survey.model.graph.output)
@@ -62,12 +61,12 @@ class Split:
             if part.kind != "native":
                 for index in part.nodes:
                     label = node_label(survey.nodes[index].proto)
-                    reason = _BEHIND if part.kind == "tail" else _BETWEEN
+                    reason = _AFTER if part.kind == "tail" else _BETWEEN
                     self.refusals.setdefault(index, Refusal("onnx", label, reason))
 
     @property
     def tail(self) -> Part | None:
-        """What runs last."""
+        """The part that runs last, None if there is none."""
         return next((part for part in self.parts if part.kind == "tail"), None)
 
     # --- borders --------------------------------------------------------------------------------
@@ -85,14 +84,14 @@ class Split:
         inside = set(made)
         return _Border(
             tuple(name for name in reads if name not in inside and not self._is_constant(name)),
-            tuple(name for name in made if self._is_wanted(name, nodes)),
+            tuple(name for name in made if self._is_read(name, nodes)),
         )
 
-    def _is_wanted(self, name: str, nodes: set[int]) -> bool:
+    def _is_read(self, name: str, nodes: set[int]) -> bool:
         return name in self._outputs or not self._readers.get(name, set()) <= nodes
 
     def program_outputs(self) -> tuple[str, ...]:
-        """Return what the graph gives: results that are not the tail's, and what the tail reads."""
+        """Return the outputs of the graph: results outside of the tail, and inputs of the tail."""
         part = self.tail
         if part is None and not any(name in self._survey.open for name in self._outputs):
             return self._outputs
@@ -105,8 +104,8 @@ class Split:
 
     # --- models of parts ------------------------------------------------------------------------
 
-    def _model(self, part: Part, border: _Border) -> Array:
-        """Return a part as a serialized model, with the constants that it reads."""
+    def _part(self, part: Part, border: _Border) -> OnnxPart:
+        """Return a part as a model, with the constants that it reads."""
         survey = self._survey
         graph = GraphProto(name=f"{survey.model.graph.name or 'model'}/{part.kind}")
         for index in part.nodes:
@@ -116,9 +115,9 @@ class Split:
         for name in reads:
             if name not in made and name not in border.inputs:
                 graph.initializer.append(self._initializer(name))
-        graph.input.extend(survey.declared(name) for name in border.inputs)
+        graph.input.extend(survey.types.declared(name) for name in border.inputs)
         graph.output.extend(
-            ValueInfoProto(name=name) if name in survey.open else survey.declared(name)
+            ValueInfoProto(name=name) if name in survey.open else survey.types.declared(name)
             for name in border.outputs
         )
         model = ModelProto(
@@ -129,7 +128,7 @@ class Split:
         )
         try:
             content = model.SerializeToString(deterministic=True)
-        except Exception as error:  # protocol buffers have errors of their own for this
+        except Exception as error:  # protocol buffers raise several exceptions for this
             first = survey.nodes[part.nodes[0]]
             raise UnsupportedError(
                 describe(
@@ -138,7 +137,8 @@ class Split:
                     found=" ".join(str(error).split()),
                 )
             ) from error
-        return np.frombuffer(content, np.uint8)
+        labels = [(node_label(node), operator_label(node)) for node in graph.node]
+        return OnnxPart(content, labels)
 
     def _initializer(self, name: str) -> TensorProto:
         importer = self._survey.importer
@@ -146,7 +146,7 @@ class Split:
         raw = importer.initializer(name)
         if raw is None or raw.data_location == TensorProto.EXTERNAL:
             data = importer.const(name)
-            assert data is not None  # as the border says
+            assert data is not None  # the part would list it as an input
             return inline(name, data)
         found.CopyFrom(raw)
         found.name = name
@@ -158,8 +158,8 @@ class Split:
         """Return the graph.
 
         Args:
-            importer: of the same model, with its inputs and nothing else, for the outputs that
-                :meth:`program_outputs` lists.
+            importer: a new importer of the same model for the outputs of
+                :meth:`program_outputs`.
 
         Raises:
             ModelError: a part is too large for another runtime.
@@ -169,13 +169,13 @@ class Split:
         tail: Tail | None = None
         for part in self.parts:
             if part.kind == "native":
-                survey.attempt(importer, survey.nodes[part.nodes[0]])
+                attempt_node(importer, survey.nodes[part.nodes[0]])
             elif part.kind == "tail":
                 tail = self._tail(part)
             else:
                 self._add(importer, part)
         if tail is None and any(name in survey.open for name in self._outputs):
-            tail = self._tail(Part("tail", ()))  # an input that is passed on, and no tensor
+            tail = self._tail(Part("tail", ()))  # an input that is an output, and not a tensor
         return importer.finish(tail)
 
     def _described(self, part: Part) -> dict[str, tuple[str, ...]]:
@@ -189,18 +189,18 @@ class Split:
     def _add(self, importer: Importer, part: Part) -> None:
         border = self._border(part)
         if not border.outputs:
-            return  # nobody reads what it gives
+            return  # its results are unused
         types = tuple(str(self._survey.importer.type(name)) for name in border.outputs)
         attrs: dict[str, Attr] = {**self._described(part), "types": types}
-        model = self._model(part, border)
-        importer.fallback(border.outputs[0], border.inputs, model, attrs, border.outputs)
+        attrs["part"] = self._part(part, border)
+        importer.fallback(border.outputs[0], border.inputs, attrs, border.outputs)
 
     def _tail(self, part: Part) -> Tail:
         border = self._border(part)
         given = {item.name for item in self._survey.model.graph.initializer}
         inputs = self._survey.model.graph.input
         return Tail(
-            model=Constant(self._model(part, border)),
+            part=self._part(part, border) if part.nodes else None,
             inputs=border.inputs,
             outputs=border.outputs,
             arguments=tuple(item.name for item in inputs if item.name not in given),
@@ -208,10 +208,10 @@ class Split:
             **self._described(part),
         )
 
-    # --- the account ----------------------------------------------------------------------------
+    # --- capability ----------------------------------------------------------------------------
 
     def capability(self, name: str) -> Capability:
-        """Return what runs where."""
+        """Return where each node runs."""
         kinds: dict[int, Support] = {
             index: part.kind for part in self.parts for index in part.nodes
         }
@@ -229,7 +229,7 @@ class Split:
 
 
 def _segments(parts: Sequence[Part], nodes: Sequence[NodeSupport]) -> Iterator[Segment]:
-    """Yield the parts in order, native neighbors as one."""
+    """Yield the parts in order, native neighbors as one segment."""
     groups: list[tuple[Support, list[int]]] = []
     for part in parts:
         if part.kind == "native" and groups and groups[-1][0] == "native":

@@ -1,9 +1,10 @@
-"""Powers, remainders and operations on bits."""
+"""Powers, remainders and shifts of bits."""
 
 from __future__ import annotations
 
 from functools import partial
 
+from stridewise.frontends.onnx.handlers.plain import Plain, write
 from stridewise.frontends.onnx.reading.importer import Handler, Importer
 from stridewise.frontends.onnx.reading.proto import OnnxNode
 from stridewise.frontends.onnx.writing.writer import Exporter, Writer
@@ -12,17 +13,10 @@ from stridewise.ops.element_types import FLOATS
 
 __all__ = ["EXPORTERS", "HANDLERS"]
 
-_BITWISE = 18
-"""Since this opset there are bitwise operators."""
-
 _FLOOR_MOD = 28
-"""Since this opset, Mod without ``fmod`` takes floats."""
+"""The first opset in which Mod without ``fmod`` takes floats."""
 
 _POWERS = {0.5: "sqrt", -1.0: "reciprocal"}
-
-
-def _binary(imp: Importer, node: OnnxNode, op: str) -> None:
-    imp.emit(node, op, [node.required(0), node.required(1)])
 
 
 def _power(imp: Importer, node: OnnxNode) -> None:
@@ -54,11 +48,6 @@ def _bit_shift(imp: Importer, node: OnnxNode) -> None:
     imp.emit(node, "bit_shift", [node.required(0), node.required(1)], attrs)
 
 
-def _write(writer: Writer, node: Node, op_type: str, since: int = 0) -> None:
-    writer.needs(since)
-    writer.emit(node, op_type, node.inputs)
-
-
 def _write_power(writer: Writer, node: Node) -> None:
     exponent = writer.scalar(node, "exponent", node.float_attr("alpha", 1.0))
     writer.emit(node, "Pow", [*node.inputs, exponent])
@@ -79,21 +68,13 @@ def _write_bit_shift(writer: Writer, node: Node) -> None:
 
 HANDLERS: dict[str, Handler] = {
     "BitShift": _bit_shift,
-    "BitwiseAnd": partial(_binary, op="bitwise_and"),
-    "BitwiseNot": lambda imp, node: imp.emit(node, "bitwise_not", [node.required(0)]),
-    "BitwiseOr": partial(_binary, op="bitwise_or"),
-    "BitwiseXor": partial(_binary, op="bitwise_xor"),
     "Mod": _mod,
     "Pow": _power,
 }
 
 EXPORTERS: dict[str, Exporter] = {
     "bit_shift": _write_bit_shift,
-    "bitwise_and": partial(_write, op_type="BitwiseAnd", since=_BITWISE),
-    "bitwise_not": partial(_write, op_type="BitwiseNot", since=_BITWISE),
-    "bitwise_or": partial(_write, op_type="BitwiseOr", since=_BITWISE),
-    "bitwise_xor": partial(_write, op_type="BitwiseXor", since=_BITWISE),
     "mod": _write_mod,
-    "pow": partial(_write, op_type="Pow"),
+    "pow": partial(write, op_type="Pow", form=Plain("pow", 2)),
     "power": _write_power,
 }

@@ -14,7 +14,7 @@ __all__ = ["EXPORTERS", "HANDLERS"]
 
 
 def _convert(imp: Importer, node: OnnxNode, dtype: DType) -> None:
-    """Convert; how 8-bit floats saturate and round does not matter to any of our types."""
+    """Convert elements; attributes on 8-bit floats do not apply to any supported type."""
     x = node.required(0)
     if imp.type(x).dtype == dtype:
         imp.alias(node.outputs[0], x)

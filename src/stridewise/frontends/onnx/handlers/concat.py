@@ -1,8 +1,6 @@
-"""Operators that put tensors together, and choose between them element by element."""
+"""Concatenation."""
 
 from __future__ import annotations
-
-from onnx import TensorProto
 
 from stridewise.frontends.onnx.reading.importer import Handler, Importer
 from stridewise.frontends.onnx.reading.proto import OnnxNode
@@ -15,7 +13,7 @@ __all__ = ["EXPORTERS", "HANDLERS"]
 def _concat(imp: Importer, node: OnnxNode) -> None:
     names = [node.required(index) for index in range(max(len(node.inputs), 1))]
     axis = imp.axis(node, node.integer("axis"), len(imp.shape(names[0])))
-    # Exporters begin lists with a tensor of no elements.
+    # Some exporters start a list with an empty tensor.
     names = [name for name in names if imp.shape(name)[axis : axis + 1] != (0,)] or names[:1]
     if len(names) == 1:
         imp.alias(node.outputs[0], names[0])
@@ -23,24 +21,10 @@ def _concat(imp: Importer, node: OnnxNode) -> None:
         imp.emit(node, "concat", names, {"axis": axis})
 
 
-def _where(imp: Importer, node: OnnxNode) -> None:
-    imp.emit(node, "where", [node.required(index) for index in range(3)])
-
-
 def _write_concat(writer: Writer, node: Node) -> None:
     writer.emit(node, "Concat", node.inputs, {"axis": node.int_attr("axis")})
 
 
-def _write_where(writer: Writer, node: Node) -> None:
-    condition, a, b = node.inputs
-    if writer.type(condition).dtype.name != "bool":
-        condition = writer.step(node, "condition", "Cast", [condition], {"to": TensorProto.BOOL})
-    writer.emit(node, "Where", [condition, a, b])
+HANDLERS: dict[str, Handler] = {"Concat": _concat}
 
-
-HANDLERS: dict[str, Handler] = {"Concat": _concat, "Where": _where}
-
-EXPORTERS: dict[str, Exporter] = {
-    "concat": _write_concat,
-    "where": _write_where,
-}
+EXPORTERS: dict[str, Exporter] = {"concat": _write_concat}

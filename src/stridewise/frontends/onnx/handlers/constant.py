@@ -1,4 +1,4 @@
-"""Nodes that give constants, and nodes that only pass a value through."""
+"""Nodes whose results are constants, and nodes that return their input."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from stridewise.ops.registry import Array
 __all__ = ["EXPORTERS", "HANDLERS"]
 
 _BOOLEAN_MASK = 10
-"""Since this opset, the mask of Dropout is boolean."""
+"""The first opset in which the mask of Dropout is boolean."""
 _TRAINING_INPUT = 12
-"""Since this opset, Dropout has an input that turns it on."""
+"""The first opset in which Dropout has the input ``training_mode``."""
 
 _FORMS: dict[str, Callable[[OnnxNode], Array]] = {
     "value": lambda node: node.tensor("value"),
@@ -46,7 +46,7 @@ def _constant_of_shape(imp: Importer, node: OnnxNode) -> None:
 
 def _shape(imp: Importer, node: OnnxNode) -> None:
     shape = imp.shape(node.required(0))
-    # A Python slice clamps as ONNX does.
+    # A Python slice clamps its bounds as ONNX does.
     part = shape[node.integer("start", 0) : node.integer("end", len(shape))]
     imp.define(node.outputs[0], np.array(part, np.int64))
 
@@ -60,7 +60,7 @@ def _identity(imp: Importer, node: OnnxNode) -> None:
 
 
 def _dropout(imp: Importer, node: OnnxNode) -> None:
-    """Pass the input on; nothing is dropped at inference, nor with a ratio of 0."""
+    """Return the input: Dropout has no effect in inference, nor with a ratio of 0."""
     x = node.required(0)
     if node.opset >= _TRAINING_INPUT and node.input(2):
         training = imp.require_const(node, 2, "training_mode")

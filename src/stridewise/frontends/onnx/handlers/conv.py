@@ -17,7 +17,7 @@ def conv_attrs(imp: Importer, node: OnnxNode, x: str, w: str) -> Mapping[str, At
     """Return the attributes of a convolution of ``x`` with the weights ``w``.
 
     Raises:
-        ModelError: those of the node do not fit the two.
+        ModelError: the attributes of the node do not fit these two shapes.
     """
     sizes, kernel = imp.shape(x)[2:], imp.shape(w)[2:]
     declared = node.integers("kernel_shape", kernel)

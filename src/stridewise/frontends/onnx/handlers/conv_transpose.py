@@ -1,4 +1,4 @@
-"""Transposed convolution: every way to say how large the result is becomes explicit pads."""
+"""Transposed convolution. All attributes that determine the output size become explicit pads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _ints(node: OnnxNode, key: str, count: int, default: int, least: int) -> tup
 
 
 def _output_shape(node: OnnxNode, rank: int) -> tuple[int, ...] | None:
-    """Return the wanted spatial extents; older models give batch and channels too."""
+    """Return attribute ``output_shape``; in older models it also has batch and channels."""
     found = node.integers("output_shape", ())
     if not found:
         return None
@@ -35,12 +35,12 @@ def _output_shape(node: OnnxNode, rank: int) -> tuple[int, ...] | None:
 def _pads(
     node: OnnxNode, sizes: tuple[int, ...], uncut: tuple[int, ...], strides: tuple[int, ...]
 ) -> tuple[int, ...]:
-    """Return what is cut off; negative ends add elements (source: ONNX, ConvTranspose).
+    """Return the pads, which cut the output; negative ends extend it (source: ONNX, ConvTranspose).
 
     Args:
         node: the ONNX node.
         sizes: spatial extents of the input.
-        uncut: extents without any cut, output padding included.
+        uncut: spatial extents of the output without pads, with output padding.
         strides: the strides.
     """
     rank, mode = len(sizes), node.text("auto_pad", "NOTSET")
@@ -63,7 +63,7 @@ def _pads(
     large = tuple(item - half for item, half in zip(total, small, strict=True))
     if mode == "SAME_UPPER":
         return small + large
-    # What a wanted shape adds comes at the end.
+    # Elements beyond the uncut output are added at the end.
     begins = tuple(max(item, 0) for item in large)
     return begins + tuple(item - begin for item, begin in zip(total, begins, strict=True))
 
@@ -76,7 +76,7 @@ def _widened(
     dilations: tuple[int, ...],
     ends: tuple[int, ...],
 ) -> tuple[str, tuple[int, ...]]:
-    """Let zero taps at the end of the window reach what a whole stride or more is added by."""
+    """Extend the window by zero taps where output padding is a stride or more."""
     taps = tuple(
         -(-(1 - stride - end) // dilation) if end <= -stride else 0
         for stride, dilation, end in zip(strides, dilations, ends, strict=True)
@@ -120,7 +120,7 @@ def _conv_transpose(imp: Importer, node: OnnxNode) -> None:
 
 
 def _write_conv_transpose(writer: Writer, node: Node) -> None:
-    """Write pads that are negative at the end as output padding, which adds there in ONNX."""
+    """Write negative end pads as output padding, which extends the output at its end in ONNX."""
     kernel = writer.shape(node.inputs[1])[2:]
     rank = len(kernel)
     pads = node.ints_attr("pads", (0,) * (2 * rank))

@@ -1,10 +1,10 @@
-"""Einsum: contractions as matrix products, which the library has kernels for.
+"""Einsum: contractions as matrix products, for which targets have kernels.
 
-Two operands at a time, from the left. Axes that both have and the result keeps are the batch of a
-product, and so is what one operand has in front of them. Axes that both have and nobody wants any
-more are summed over by it, and axes of one operand are its rows or columns. Axes that one operand
-has alone and nobody wants are summed first. An operand with a diagonal (a letter twice) stays an
-``einsum`` of its own.
+Operands are combined in pairs, from the left. An axis is *kept* if the result or a later operand
+has it. Axes of both operands that are kept become the batch of a matrix product, together with the
+axes of one operand in front of them. Axes of both operands that are not kept are summed over by the
+product. Axes of one operand that are kept become its rows or columns; those that are not kept are
+summed first. An operand with a diagonal (a letter twice) stays an ``einsum`` of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["EXPORTERS", "HANDLERS"]
 _PRODUCTS = frozenset(
     {"float64", "float32", "float16", "bfloat16", "int64", "int32", "uint64", "uint32"}
 )
-"""Element types that ONNX has matrix products and sums of."""
+"""Element types for which ONNX has both matrix products and sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class _Term:
 
 
 class _Contraction:
-    """Writes one Einsum as nodes; each step takes terms and gives one."""
+    """Writes one Einsum as nodes; each step takes terms and returns one."""
 
     def __init__(self, imp: Importer, node: OnnxNode) -> None:
         self.imp, self.node = imp, node
@@ -53,7 +53,7 @@ class _Contraction:
         )
 
     def summed(self, term: _Term, keep: frozenset[str]) -> _Term:
-        """Sum over the axes that nobody wants."""
+        """Sum over the axes that are not kept."""
         gone = tuple(axis for axis, item in enumerate(term.letters) if item not in keep)
         if not gone:
             return term
@@ -61,7 +61,7 @@ class _Contraction:
         return self._step("reduce_sum", [term.name], left, axes=gone, keepdims=0)
 
     def ordered(self, term: _Term, letters: str) -> _Term:
-        """Put the axes in another order; letters that the term lacks are left out."""
+        """Transpose a term; letters that it does not have are ignored."""
         wanted = "".join(item for item in letters if item in term.letters)
         if wanted == term.letters:
             return term
@@ -69,13 +69,13 @@ class _Contraction:
         return self._step("transpose", [term.name], wanted, perm=perm)
 
     def shaped(self, term: _Term, shape: Sequence[int], letters: str) -> _Term:
-        """See the same elements in another shape."""
+        """Reshape a term."""
         if tuple(shape) == self.imp.shape(term.name):
             return _Term(term.name, letters)
         return self._step("reshape", [term.name], letters, shape=tuple(shape))
 
     def _multiplied(self, a: _Term, b: _Term) -> _Term:
-        """Multiply where nothing is summed over: with broadcasting, element by element."""
+        """Multiply element by element with broadcasting, as no axis is summed over."""
         letters = a.letters + "".join(item for item in b.letters if item not in a.letters)
         sides = [
             self.shaped(
@@ -88,7 +88,7 @@ class _Contraction:
         return self._step("mul", [side.name for side in sides], letters)
 
     def _leading(self, term: _Term, other: _Term, inner: str) -> str:
-        """Return what may be the batch: all in front of the last axis that both keep."""
+        """Return the possible batch: all axes up to the last one that both operands keep."""
         common = [
             axis
             for axis, item in enumerate(term.letters)
@@ -98,7 +98,7 @@ class _Contraction:
         return "".join(item for item in front if item not in inner)
 
     def contracted(self, a: _Term, b: _Term, keep: frozenset[str]) -> _Term:
-        """Multiply two terms and sum over what both have and nobody wants any more."""
+        """Multiply two terms and sum over the axes of both that are not kept."""
         shared = [item for item in a.letters if item in b.letters]
         inner = "".join(item for item in shared if item not in keep)
         if any(self._extent(a, item) != self._extent(b, item) for item in inner):
@@ -135,7 +135,7 @@ class _Contraction:
         return self._step("einsum", [term.name], letters, equation=f"{term.letters}->{letters}")
 
     def run(self, terms: Terms) -> str:
-        """Write all of it and return the name of the result."""
+        """Write the nodes and return the name of the result."""
         operands = [
             self.diagonal(_Term(self.node.required(index), letters))
             for index, letters in enumerate(terms.inputs)

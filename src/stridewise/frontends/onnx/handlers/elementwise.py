@@ -1,19 +1,15 @@
-"""Elementwise operators of two and more operands."""
+"""Elementwise operators of any number of operands."""
 
 from __future__ import annotations
 
 from functools import partial
 
+from stridewise.frontends.onnx.handlers.plain import Plain, write
 from stridewise.frontends.onnx.reading.importer import Handler, Importer, scalar
 from stridewise.frontends.onnx.reading.proto import OnnxNode
-from stridewise.frontends.onnx.writing.writer import Exporter, Writer
-from stridewise.graph import Node
+from stridewise.frontends.onnx.writing.writer import Exporter
 
 __all__ = ["EXPORTERS", "HANDLERS"]
-
-
-def _binary(imp: Importer, node: OnnxNode, op: str) -> None:
-    imp.emit(node, op, [node.required(0), node.required(1)])
 
 
 def _chain(imp: Importer, node: OnnxNode, op: str) -> None:
@@ -37,26 +33,14 @@ def _mean(imp: Importer, node: OnnxNode) -> None:
     imp.emit(node, "mul", [total, factor])
 
 
-def _write(writer: Writer, node: Node, op_type: str) -> None:
-    writer.emit(node, op_type, node.inputs)
-
-
 HANDLERS: dict[str, Handler] = {
-    "Add": partial(_binary, op="add"),
-    "Div": partial(_binary, op="div"),
     "Max": partial(_chain, op="maximum"),
     "Mean": _mean,
     "Min": partial(_chain, op="minimum"),
-    "Mul": partial(_binary, op="mul"),
-    "Sub": partial(_binary, op="sub"),
     "Sum": partial(_chain, op="add"),
 }
 
 EXPORTERS: dict[str, Exporter] = {
-    "add": partial(_write, op_type="Add"),
-    "div": partial(_write, op_type="Div"),
-    "maximum": partial(_write, op_type="Max"),
-    "minimum": partial(_write, op_type="Min"),
-    "mul": partial(_write, op_type="Mul"),
-    "sub": partial(_write, op_type="Sub"),
+    "maximum": partial(write, op_type="Max", form=Plain("maximum", 2)),
+    "minimum": partial(write, op_type="Min", form=Plain("minimum", 2)),
 }

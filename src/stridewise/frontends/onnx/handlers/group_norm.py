@@ -12,7 +12,7 @@ from stridewise.graph import Node
 __all__ = ["EXPORTERS", "HANDLERS"]
 
 _PER_CHANNEL = 21
-"""Since this opset, scale and bias of a group norm have a number for each channel."""
+"""The first opset in which scale and bias of GroupNormalization have a number per channel."""
 
 
 def _instance_norm(imp: Importer, node: OnnxNode) -> None:
@@ -37,10 +37,10 @@ def _group_norm(imp: Importer, node: OnnxNode) -> None:
 
 
 def _write_group_norm(writer: Writer, node: Node) -> None:
-    """Write an instance norm where every channel is a group.
+    """Write InstanceNormalization if every channel is a group.
 
-    Other groups become channels of a narrower image, as PyTorch writes them: the operator of that
-    name has one parameter a channel only since opset 21, which is younger than ours.
+    Larger groups become channels of a reshaped image, as in PyTorch's exporter. The opset that is
+    written is older than 21, the first in which GroupNormalization has one parameter per channel.
     """
     x, inputs = node.inputs[0], [*node.inputs[1:], "", ""][:2]
     shape, groups = writer.shape(x), node.int_attr("groups")
@@ -72,7 +72,7 @@ def _row(writer: Writer, node: Node, count: int, index: int) -> str:
 
 
 def _column(writer: Writer, node: Node, name: str, rank: int) -> str:
-    """Return one number a channel in a shape that broadcasts to images."""
+    """Return one number per channel in a shape that broadcasts to images."""
     shape = (*writer.shape(name), *(1,) * (rank - 2))
     if writer.is_constant(name):
         data = writer.graph.constants[name].array

@@ -1,4 +1,4 @@
-"""Operators that rearrange images, or read them at other places."""
+"""Operators that rearrange images, or sample them at computed coordinates."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from stridewise.ops.grid_sample import BORDERS
 __all__ = ["EXPORTERS", "HANDLERS"]
 
 _HALF_PIXEL = 16
-"""Since this opset, RoiAlign maps the centers of pixels unless it is told not to."""
+"""The first opset in which RoiAlign maps pixel centers by default."""
 _GRID_NAMES = 20
-"""Since this opset, GridSample takes images of any rank, and modes have general names."""
+"""The first opset in which GridSample takes images of any rank, with other names of modes."""
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
 
@@ -97,7 +97,7 @@ def _write_depth_to_space(writer: Writer, node: Node) -> None:
 
 
 def _write_space_to_depth(writer: Writer, node: Node) -> None:
-    """Write the operator; CRD, which ONNX does not have, is a transpose between reshapes."""
+    """Write the operator; ONNX lacks mode CRD, which becomes a transpose between reshapes."""
     size = node.int_attr("block")
     if node.str_attr("mode", "DCR") == "DCR":
         writer.emit(node, "SpaceToDepth", node.inputs, {"blocksize": size})
@@ -154,7 +154,7 @@ def _write_max_roi_pool(writer: Writer, node: Node) -> None:
 
 
 def _write_col2im(writer: Writer, node: Node) -> None:
-    """Write the operator, which ONNX has since opset 18."""
+    """Write the operator, which opset 18 introduced."""
     writer.needs(18)
     lists = [writer.integers(node, key, node.ints_attr(key)) for key in ("image", "block")]
     given = {key: node.get(key) for key in ("dilations", "pads", "strides")}

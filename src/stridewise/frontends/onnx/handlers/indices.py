@@ -1,4 +1,4 @@
-"""Operators that read, write or make elements by index."""
+"""Operators that read or write elements by index, and that generate indices."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from stridewise.ops.scatter import REDUCTION_NAMES
 __all__ = ["DATA_DEPENDENT", "EXPORTERS", "HANDLERS"]
 
 _K_INPUT = 10
-"""Since this opset, TopK has k as an input."""
+"""The first opset in which k of TopK is an input."""
 _REDUCTION = {"add": 16, "mul": 16, "max": 18, "min": 18}
-"""The first opset in which a scatter has each reduction."""
+"""The first opset with each reduction of a scatter."""
 
 DATA_DEPENDENT: dict[str, str] = {
     "Compress": "as many elements as the condition holds for",
@@ -31,14 +31,14 @@ DATA_DEPENDENT: dict[str, str] = {
     "NonZero": "as many columns as there are elements other than zero",
     "Unique": "as many elements as there are different ones",
 }
-"""Operators whose results have a shape that depends on data, and which."""
+"""Operators whose results have a shape that depends on data, and the extent that does."""
 
 
 # --- reading --------------------------------------------------------------------------------------
 
 
 def _along(imp: Importer, node: OnnxNode, op: str) -> None:
-    """Import an operator that takes its operands as they are, along an axis."""
+    """Import an operator along an axis whose operands need no conversion."""
     names = [node.required(index) for index in range(len(node.inputs))]
     axis = imp.axis(node, node.integer("axis", 0), len(imp.shape(node.required(0))))
     imp.emit(node, op, names, {"axis": axis})
@@ -56,7 +56,7 @@ def _gather(imp: Importer, node: OnnxNode) -> None:
 
 
 def _progression(indices: Array) -> tuple[int, int, int] | None:
-    """Return the range that indices run through, None where they don't."""
+    """Return the range that the indices form, None if they form none."""
     listed = [int(index) for index in indices.reshape(-1)]
     if not listed:
         return None
@@ -68,7 +68,7 @@ def _progression(indices: Array) -> tuple[int, int, int] | None:
 
 
 def _take(imp: Importer, node: OnnxNode, data: str, axis: int, indices: Array) -> None:
-    """Emit the elements at known indices: a slice, which may be a view, where it is one."""
+    """Emit the elements at known indices, as a slice if possible, which may become a view."""
     shape = imp.shape(data)
     extent = shape[axis]
     if indices.size and not -extent <= indices.min() <= indices.max() < extent:
@@ -95,7 +95,7 @@ def _gather_nd(imp: Importer, node: OnnxNode) -> None:
 
 
 def _compress(imp: Importer, node: OnnxNode) -> None:
-    """Import what a constant condition leaves, whose shape is known."""
+    """Import Compress with a constant condition, so that the shape of the result is known."""
     data = node.required(0)
     condition = imp.require_const(node, 1, "the condition").reshape(-1)
     shape = imp.shape(data)
@@ -186,7 +186,7 @@ def _range(imp: Importer, node: OnnxNode) -> None:
 
 
 def _indices(writer: Writer, node: Node, index: int, least: str = "int32") -> str:
-    """Return an input of indices, cast where ONNX does not take their element type."""
+    """Return an input of indices, with a cast if ONNX does not take their element type."""
     name = node.inputs[index]
     if writer.type(name).dtype.name in {least, "int64"}:
         return name

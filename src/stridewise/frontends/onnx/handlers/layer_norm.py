@@ -1,4 +1,4 @@
-"""Normalization over axes of each position: by mean and variance, by size, by a norm."""
+"""Normalization over axes of each position: layer norm, RMS norm, Lp norm."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _trailing(imp: Importer, node: OnnxNode, x: str) -> tuple[int, ...]:
 
 
 def _parameter(imp: Importer, node: OnnxNode, index: int, x: str, axes: tuple[int, ...]) -> str:
-    """Return a scale or a shift in the shape of the normalized axes, which it broadcasts to."""
+    """Return a scale or a shift, broadcast to the shape of the normalized axes."""
     name = node.input(index)
     if not name:
         return ""
@@ -54,7 +54,7 @@ def _layer_norm(imp: Importer, node: OnnxNode) -> None:
     imp.emit(node, "layer_norm", [x, *parameters], {"axes": axes, "epsilon": epsilon})
     if not any(imp.used(name) for name in node.outputs[1:]):
         return
-    # The statistics are computed a second time; a kernel that kept them would not be faster.
+    # The statistics are computed a second time. A kernel that returns them would not be faster.
     wide, _ = _widened(imp, node, x, node.integer("stash_type", 1))
     over: dict[str, Attr] = {"axes": axes, "keepdims": 1}
     if len(node.outputs) > 1:
@@ -69,7 +69,7 @@ def _layer_norm(imp: Importer, node: OnnxNode) -> None:
 
 
 def _widened(imp: Importer, node: OnnxNode, x: str, stash: int) -> tuple[str, str]:
-    """Return a value in float32 where its own type is shorter, and the type to go back to."""
+    """Return a value in float32 if its type is narrower, and the type to convert back to."""
     own = imp.type(x).dtype.name
     if stash == 1 and own in _HALVES:
         return imp.step(node, "wide", "cast", [x], {"to": "float32"}), own
@@ -111,7 +111,7 @@ def _mean_variance_norm(imp: Importer, node: OnnxNode) -> None:
 
 
 def _lp_norm(imp: Importer, node: OnnxNode) -> None:
-    """Source: ONNX, LpNormalization; where all is zero the result is, too."""
+    """Source: ONNX, LpNormalization; the result of zeros is zero."""
     x, p = node.required(0), node.integer("p", 2)
     if p not in (1, 2):
         raise node.error("p of 1 or 2", p)
@@ -134,7 +134,7 @@ def _neutral(writer: Writer, node: Node, shape: tuple[int, ...]) -> str:
 
 
 def _write_layer_norm(writer: Writer, node: Node) -> None:
-    """Write a layer norm; axes that are not the last ones are moved there and back."""
+    """Write a layer norm, between transposes if its axes are not the last ones."""
     x, inputs = node.inputs[0], [*node.inputs[1:], "", ""][:2]
     shape, axes = writer.shape(x), node.ints_attr("axes")
     rank = len(shape)

@@ -1,9 +1,10 @@
-"""Comparisons, logic on truth values, and the choice between two tensors."""
+"""Tests for NaN and infinity."""
 
 from __future__ import annotations
 
 from functools import partial
 
+from stridewise.frontends.onnx.handlers.plain import Plain, emit
 from stridewise.frontends.onnx.reading.importer import Handler, Importer
 from stridewise.frontends.onnx.reading.proto import OnnxNode
 from stridewise.frontends.onnx.writing.writer import Exporter, Writer
@@ -11,27 +12,8 @@ from stridewise.graph import Node
 
 __all__ = ["EXPORTERS", "HANDLERS"]
 
-_OPERATORS: dict[str, tuple[str, int]] = {
-    "And": ("logical_and", 2),
-    "Equal": ("equal", 2),
-    "Greater": ("greater", 2),
-    "GreaterOrEqual": ("greater_equal", 2),
-    "IsNaN": ("is_nan", 1),
-    "Less": ("less", 2),
-    "LessOrEqual": ("less_equal", 2),
-    "Not": ("logical_not", 1),
-    "Or": ("logical_or", 2),
-    "Where": ("where", 3),
-    "Xor": ("logical_xor", 2),
-}
-"""Our name of each operator, and its operands."""
-
 _HALF_TESTS = 20
-"""Since this opset, IsNaN and IsInf take any float."""
-
-
-def _plain(imp: Importer, node: OnnxNode, op: str, count: int) -> None:
-    imp.emit(node, op, [node.required(index) for index in range(count)])
+"""The first opset in which IsNaN and IsInf take all float types."""
 
 
 def _is_inf(imp: Importer, node: OnnxNode) -> None:
@@ -40,10 +22,6 @@ def _is_inf(imp: Importer, node: OnnxNode) -> None:
         "negative": int(bool(node.integer("detect_negative", 1))),
     }
     imp.emit(node, "is_inf", [node.required(0)], attrs)
-
-
-def _write(writer: Writer, node: Node, op_type: str) -> None:
-    writer.emit(node, op_type, node.inputs)
 
 
 def _write_is_nan(writer: Writer, node: Node) -> None:
@@ -60,12 +38,11 @@ def _write_is_inf(writer: Writer, node: Node) -> None:
 
 
 HANDLERS: dict[str, Handler] = {
-    **{name: partial(_plain, op=op, count=count) for name, (op, count) in _OPERATORS.items()},
     "IsInf": _is_inf,
+    "IsNaN": partial(emit, form=Plain("is_nan")),
 }
 
 EXPORTERS: dict[str, Exporter] = {
-    **{op: partial(_write, op_type=name) for name, (op, _) in _OPERATORS.items()},
     "is_inf": _write_is_inf,
     "is_nan": _write_is_nan,
 }

@@ -14,7 +14,7 @@ __all__ = ["EXPORTERS", "HANDLERS"]
 
 _MATRIX = 2
 _GEMM = ("float16", "float32", "float64")
-"""What runtimes multiply by Gemm; integers they multiply by MatMul only."""
+"""Element types for which runtimes have Gemm; for integers they have MatMul only."""
 
 
 def _matmul(imp: Importer, node: OnnxNode) -> None:
@@ -31,7 +31,7 @@ def _scaled(imp: Importer, node: OnnxNode, name: str, factor: float, role: str) 
 
 
 def _bias(imp: Importer, node: OnnxNode, name: str, columns: int) -> str:
-    """Return a constant addend as a row of one element a column, or ``""`` where it isn't one."""
+    """Return a constant addend as a row with one element per column, or ``""`` if it is none."""
     data = imp.const(name)
     if data is None or data.shape not in {(), (1,), (1, 1), (columns,), (1, columns)}:
         return ""
@@ -61,10 +61,10 @@ def _gemm(imp: Importer, node: OnnxNode) -> None:
 
 
 def _write_matmul(writer: Writer, node: Node) -> None:
-    """Write a product as Gemm, where it is one of float matrices with more to do than MatMul has.
+    """Write a product of float matrices with a transpose or bias as Gemm, any other as MatMul.
 
-    Any other is a MatMul, behind transposes where operands are transposed and before an Add where
-    there is a bias. Then the bias is added to rounded products, which our reference does not do.
+    Transposes before and an Add after the MatMul replace the attributes of Gemm. The Add takes
+    rounded products, unlike the reference of this operator.
     """
     a, b, *rest = node.inputs
     bias = rest[0] if rest else ""

@@ -1,4 +1,4 @@
-"""Normalization: batch norm becomes one scale and one shift a channel; LRN stays."""
+"""Batch norm, which becomes one scale and one shift per channel, and LRN."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _batch_norm(imp: Importer, node: OnnxNode) -> None:
 
 
 def _folded(imp: Importer, node: OnnxNode, parameters: list[Array]) -> tuple[str, str]:
-    """Return scale and shift of known statistics."""
+    """Return scale and shift for constant statistics."""
     gamma, beta, mean, variance = (item.astype(np.float64) for item in parameters)
     positive = variance + node.number("epsilon", 1e-5)
     if not (positive > 0).all():
@@ -50,7 +50,7 @@ def _folded(imp: Importer, node: OnnxNode, parameters: list[Array]) -> tuple[str
 
 
 def _computed(imp: Importer, node: OnnxNode, names: list[str]) -> tuple[str, str]:
-    """Return scale and shift of statistics that are computed, or inputs of the model."""
+    """Return scale and shift for statistics that are not constant."""
     dtypes = {imp.type(name).dtype.name for name in (node.required(0), *names)}
     if len(dtypes) > 1:
         raise node.error("computed statistics of the input's dtype", ", ".join(sorted(dtypes)))
@@ -63,7 +63,7 @@ def _computed(imp: Importer, node: OnnxNode, names: list[str]) -> tuple[str, str
 
 
 def _trained(imp: Importer, node: OnnxNode, names: list[str]) -> None:
-    """Normalize by the statistics of the batch, and give the running ones as further outputs.
+    """Normalize by the statistics of the batch; the running statistics are further outputs.
 
     Source: ONNX, BatchNormalization: running = running * momentum + current * (1 - momentum).
     """
@@ -102,7 +102,7 @@ def _lrn(imp: Importer, node: OnnxNode) -> None:
 def _write_scale_shift(writer: Writer, node: Node) -> None:
     """Write a batch norm without statistics, which is a scale and a shift.
 
-    Parameters that are computed are no business of a batch norm; they take a product and a sum.
+    Parameters that are not constant become a product and a sum.
     """
     x, scale, shift = node.inputs
     channels = writer.shape(scale)

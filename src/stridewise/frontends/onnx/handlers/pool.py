@@ -25,7 +25,7 @@ __all__ = ["EXPORTERS", "HANDLERS"]
 
 
 _DILATED_AVERAGE = 19
-"""Since this opset, AveragePool has dilations."""
+"""The first opset in which AveragePool has dilations."""
 _MAX_POWER = 16
 _SQUARE = 2
 
@@ -62,7 +62,7 @@ def _average_pool(imp: Importer, node: OnnxNode) -> None:
     if not include or window == declared:
         imp.emit(node, "avg_pool", [x], attrs)
         return
-    # What ceil_mode adds at the end is no padding, and does not count.
+    # Elements that ceil_mode adds at the end are not padding, and are not counted.
     mean = imp.step(node, "mean", "avg_pool", [x], attrs)
     counted = _counted(window, declared, sizes, imp.shape(mean)[2:])
     factor = (prod(window.kernel) / counted).astype(imp.type(x).dtype.numpy)
@@ -73,7 +73,7 @@ def _average_pool(imp: Importer, node: OnnxNode) -> None:
 def _counted(
     window: Window, declared: Window, sizes: tuple[int, ...], results: tuple[int, ...]
 ) -> Array:
-    """Return how many elements and declared pads each window meets."""
+    """Return the number of elements and declared pads in each window."""
     total = np.ones(results)
     for axis, (size, result) in enumerate(zip(sizes, results, strict=True)):
         taps = np.arange(window.kernel[axis]) * window.dilations[axis]
@@ -97,7 +97,7 @@ def _powers(imp: Importer, node: OnnxNode, x: str) -> tuple[str, int]:
 
 
 def _root(imp: Importer, node: OnnxNode, total: str, p: int, factor: float) -> None:
-    """Emit the p-th root of a sum, which is ``factor`` times ``total``."""
+    """Emit the p-th root of ``factor * total``."""
     if p <= _SQUARE:
         root = total if p == 1 else imp.step(node, "root", "sqrt", [total])
         imp.emit(node, "mul", [root, scalar(imp, node, "factor", factor ** (1 / p), total)])
@@ -111,7 +111,7 @@ def _root(imp: Importer, node: OnnxNode, total: str, p: int, factor: float) -> N
 
 
 def _lp_pool(imp: Importer, node: OnnxNode) -> None:
-    """Source: ONNX, LpPool: the sum is a mean that counts the padding, times the taps."""
+    """Source: ONNX, LpPool; the sum is the mean, padding included, times the number of taps."""
     window = _window(imp, node)
     powers, p = _powers(imp, node, node.required(0))
     attrs: dict[str, Attr] = {**window.attrs, "kernel": window.kernel, "count_include_pad": 1}
@@ -129,7 +129,7 @@ def _global_lp_pool(imp: Importer, node: OnnxNode) -> None:
 
 
 def _max_unpool(imp: Importer, node: OnnxNode) -> None:
-    """Source: ONNX, MaxUnpool: indices are of the tensor that the window alone gives."""
+    """Source: ONNX, MaxUnpool; indices refer to the output without ``output_shape``."""
     x, indices = node.required(0), node.required(1)
     sizes = imp.shape(x)[2:]
     window = read_window(node, sizes, node.integers("kernel_shape"))
@@ -173,7 +173,7 @@ def _write_pool(writer: Writer, node: Node, name: str) -> None:
 
 
 def _write_max_pool(writer: Writer, node: Node) -> None:
-    """Write a maximum; pads as wide as the window, which ONNX Runtime refuses, become a node."""
+    """Write a maximum; pads as wide as the window become a Pad, as ONNX Runtime refuses them."""
     kernel = node.ints_attr("kernel")
     pads = node.ints_attr("pads", (0,) * (2 * len(kernel)))
     if all(pad < extent for pad, extent in zip(pads, kernel * 2, strict=True)):
@@ -194,9 +194,9 @@ def _write_max_pool_indices(writer: Writer, node: Node) -> None:
 
 
 def _write_max_unpool(writer: Writer, node: Node) -> None:
-    """Write a window of stride 1 that gives the inner extents; nothing else counts.
+    """Write MaxUnpool with a window of stride 1 that gives the extents ``inner``.
 
-    The rest is padded by a node of its own: ONNX Runtime takes indices to be of the padded result.
+    A Pad adds the other elements, as ONNX Runtime applies indices to the padded result.
     """
     inner, shape = node.ints_attr("inner"), node.ints_attr("shape")
     sizes = writer.shape(node.inputs[0])[2:]
@@ -213,7 +213,7 @@ def _write_max_unpool(writer: Writer, node: Node) -> None:
 
 
 def _lowest(dtype: DType) -> float:
-    """Return what no maximum is less than."""
+    """Return the least value of an element type."""
     return float(np.iinfo(dtype.name).min) if "int" in dtype.name else -inf
 
 

@@ -1,4 +1,4 @@
-"""PReLU; a slope that is one number for all is that of a leaky ReLU."""
+"""PReLU; with a single slope it becomes a leaky ReLU."""
 
 from __future__ import annotations
 

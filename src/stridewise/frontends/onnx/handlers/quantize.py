@@ -1,7 +1,7 @@
-"""Quantized tensors: as arithmetic on real numbers, or on integers where ONNX says so.
+"""Quantized tensors: arithmetic on real numbers, or on integers where ONNX defines it so.
 
-Constant weights become real numbers at import. Activations are rounded and limited as real numbers,
-then stored as integers; the pass ``skip_integers`` takes that out again where nothing needs it.
+Constant weights become real numbers at import. Activations are rounded and clipped as real numbers,
+then cast to integers. The pass ``skip_integers`` removes casts that are not needed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ __all__ = ["CONTRIB", "EXPORTERS", "HANDLERS"]
 _STORED = ("int8", "uint8", "int16", "uint16")
 _ACCUMULATED = "int32"
 _REAL = "float32"
-"""What stored values and sums are computed in; it holds all of 16 bits."""
+"""The type for arithmetic on stored values and sums; it represents all 16-bit integers."""
 
 
 # --- parts ----------------------------------------------------------------------------------------
 
 
 def _as(imp: Importer, node: OnnxNode, role: str, name: str, dtype: str) -> str:
-    """Return a value as another element type."""
+    """Return a value, cast to another element type."""
     if imp.type(name).dtype.name == dtype:
         return name
     return imp.step(node, f"{role}.{dtype}", "cast", [name], {"to": dtype})
@@ -37,11 +37,11 @@ def _as(imp: Importer, node: OnnxNode, role: str, name: str, dtype: str) -> str:
 def _along(imp: Importer, node: OnnxNode, role: str, name: str, x: str, axis: int) -> str:
     """Return a scale or zero point in a shape that applies to ``x``.
 
-    One number holds for all elements, a list has one for each index along the axis, and with
-    ``block_size`` a tensor has one for each block along it (source: ONNX, QuantizeLinear).
+    It has one number for all elements, one for each index along the axis, or with ``block_size``
+    one for each block along the axis (source: ONNX, QuantizeLinear).
 
     Raises:
-        ModelError: its shape is another one.
+        ModelError: it has another shape.
     """
     shape, given = imp.shape(x), imp.shape(name)
     if node.integer("block_size", 0):
@@ -56,7 +56,7 @@ def _along(imp: Importer, node: OnnxNode, role: str, name: str, x: str, axis: in
 
 
 def _spread(imp: Importer, node: OnnxNode, role: str, name: str, x: str, axis: int) -> str:
-    """Return one number an element of what has one a block."""
+    """Return one number per element, given one per block."""
     shape, block = imp.shape(x), node.integer("block_size", 0)
     axis = imp.axis(node, axis, len(shape))
     blocks = tuple(-(-e // block) if i == axis else e for i, e in enumerate(shape))
@@ -74,7 +74,7 @@ def _zero(imp: Importer, name: str) -> str:
 
 
 def _centered(imp: Importer, node: OnnxNode, role: str, name: str, zero: str, dtype: str) -> str:
-    """Return stored values less their zero point, which has a shape that applies, as ``dtype``."""
+    """Return stored values minus their zero point, which broadcasts to them, as ``dtype``."""
     wide, zero = _as(imp, node, role, name, dtype), _zero(imp, zero)
     if not zero:
         return wide
@@ -85,12 +85,12 @@ def _centered(imp: Importer, node: OnnxNode, role: str, name: str, zero: str, dt
 def _factors(
     imp: Importer, node: OnnxNode, role: str, name: str, scale: str, zero: str, axis: int
 ) -> list[str]:
-    """Return ``stored - zero point`` and ``scale``, as float32; their product is what is stored."""
+    """Return ``stored - zero point`` and ``scale`` as float32; their product is the real value."""
     scale = _as(imp, node, f"{role}.scale", scale, _REAL)
     scale = _along(imp, node, f"{role}.scale", scale, name, axis)
     zero = _zero(imp, zero)
     zero = _along(imp, node, f"{role}.zero", zero, name, axis) if zero else ""
-    # Of 32 bits, float32 holds no difference.
+    # float32 cannot represent the difference of 32-bit integers.
     wide = "int64" if imp.type(name).dtype.name == _ACCUMULATED and zero else _REAL
     return [_as(imp, node, role, _centered(imp, node, role, name, zero, wide), _REAL), scale]
 
@@ -100,7 +100,7 @@ def _store(
 ) -> None:
     """Emit ``round(quotient) + zero point``, rounded half to even and saturated.
 
-    Zero points are whole, so the order of rounding and shifting does not matter.
+    Zero points are integers, so the order of rounding and shifting does not matter.
     """
     quotient = _as(imp, node, "quotient", quotient, _REAL)
     shifted = imp.step(node, "rounded", "round", [quotient])
@@ -117,7 +117,7 @@ def _store(
 
 
 def _stored_type(imp: Importer, node: OnnxNode) -> DType:
-    """Return the element type that QuantizeLinear gives: that of the zero point, or uint8."""
+    """Return the result type of QuantizeLinear: the type of the zero point, or uint8."""
     code = node.integer("output_dtype", 0)
     zero = node.input(2)
     found = imp.type(zero).dtype if zero else dtype_of("uint8")
@@ -168,9 +168,9 @@ def _dequantize(imp: Importer, node: OnnxNode) -> None:
 
 
 def _dynamic(imp: Importer, node: OnnxNode) -> None:
-    """Source: ONNX, DynamicQuantizeLinear: the range of x and 0 onto 0 to 255.
+    """Source: ONNX, DynamicQuantizeLinear: maps the range of x and 0 to 0 ... 255.
 
-    Where all elements are 0, ONNX divides by 0; the scale is then 1, as in ONNX Runtime.
+    If all elements are 0, ONNX divides by 0. The scale is then 1, as in ONNX Runtime.
     """
     x = node.required(0)
     whole = {"axes": tuple(range(len(imp.shape(x)))), "keepdims": 0}
@@ -196,7 +196,7 @@ def _dynamic(imp: Importer, node: OnnxNode) -> None:
 
 
 def _column(imp: Importer, node: OnnxNode, name: str, rank: int) -> str:
-    """Return one number a row in a shape that applies to rows."""
+    """Return one number per row in a shape that broadcasts to rows."""
     shape = imp.shape(name)
     if not shape or len(shape) == rank:
         return name
@@ -204,7 +204,7 @@ def _column(imp: Importer, node: OnnxNode, name: str, rank: int) -> str:
 
 
 def _operands(imp: Importer, node: OnnxNode, a: tuple[int, int], b: tuple[int, int]) -> list[str]:
-    """Return the operands of a product, as int32; a and b are places of operand and zero point."""
+    """Return the operands of a product as int32; a and b are indices of operand and zero point."""
     operands: list[str] = []
     for role, (place, at) in (("a", a), ("b", b)):
         name, zero = node.required(place), node.input(at)
@@ -219,7 +219,7 @@ def _matmul_integer(imp: Importer, node: OnnxNode) -> None:
 
 
 def _qlinear_matmul(imp: Importer, node: OnnxNode) -> None:
-    """Source: ONNX, QLinearMatMul: the scaled product, rounded to even, of what the types hold."""
+    """Source: ONNX, QLinearMatMul: the scaled product, rounded half to even and saturated."""
     product = imp.step(node, "product", "matmul", _operands(imp, node, (0, 2), (3, 5)))
     scale = _column(imp, node, node.required(1), len(imp.shape(node.required(0))))
     factor = imp.step(node, "scales", "mul", [scale, node.required(4)])
@@ -231,7 +231,7 @@ def _qlinear_matmul(imp: Importer, node: OnnxNode) -> None:
 
 
 def _conv_integer(imp: Importer, node: OnnxNode) -> None:
-    """Source: ONNX, ConvInteger: padding stands for 0, so it comes behind the zero point."""
+    """Source: ONNX, ConvInteger: padding is real 0, so it is added after the zero point."""
     x, w, zero = node.required(0), node.required(1), node.input(3)
     attrs = conv_attrs(imp, node, x, w)
     zero = _along(imp, node, "w.zero", zero, w, 0) if zero else ""
@@ -240,9 +240,9 @@ def _conv_integer(imp: Importer, node: OnnxNode) -> None:
 
 
 def _qlinear_conv(imp: Importer, node: OnnxNode) -> None:
-    """Source: ONNX, QLinearConv; computed on what the stored values stand for.
+    """Source: ONNX, QLinearConv; computed on real values.
 
-    A bias has the scales of x and w multiplied, and the zero point 0.
+    The scale of the bias is the product of the scales of x and w; its zero point is 0.
     """
     (x, x_scale, x_zero), (w, w_scale, w_zero), (scale, zero) = (
         tuple(node.required(place) for place in range(first, last))
@@ -276,4 +276,4 @@ EXPORTERS: dict[str, Exporter] = {}
 CONTRIB: dict[str, Handler] = {
     name: HANDLERS[name] for name in ("DequantizeLinear", "QuantizeLinear")
 }
-"""What ONNX Runtime has in a domain of its own for models of older opsets, and means the same."""
+"""Operators of ONNX Runtime for older opsets that mean the same as ONNX's."""

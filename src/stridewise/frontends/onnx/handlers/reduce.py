@@ -13,14 +13,14 @@ __all__ = ["EXPORTERS", "HANDLERS"]
 
 
 def _axes(imp: Importer, node: OnnxNode, since: int) -> tuple[int, ...]:
-    """Return the axes as given; they are an input since opset ``since``, an attribute before."""
+    """Return the axes as given: an input since opset ``since``, an attribute in older opsets."""
     if node.opset < since:
         return node.integers("axes", ())
     return imp.integers(node, 1, "axes") if node.input(1) else ()
 
 
 _OF_ONE = {"reduce_l1": "abs", "reduce_l2": "abs", "reduce_log_sum": "log"}
-"""What else than itself the reduction of a single element is."""
+"""Functions of a single element that reductions apply, other than the identity."""
 
 
 def _reduce_nothing(imp: Importer, node: OnnxNode, op: str) -> None:
@@ -53,7 +53,7 @@ def _reduce(imp: Importer, node: OnnxNode, op: str, since: int) -> None:
 _ONNX_OF_ONE = {"reduce_l1": "Abs", "reduce_l2": "Abs", "reduce_log_sum": "Log"}
 
 _TRUTH_VALUES = 20
-"""Since this opset, ReduceMax and ReduceMin take truth values."""
+"""The first opset in which ReduceMax and ReduceMin take booleans."""
 
 
 def _write_nothing(writer: Writer, node: Node) -> None:
@@ -65,10 +65,10 @@ def _write_nothing(writer: Writer, node: Node) -> None:
 
 
 def _write(writer: Writer, node: Node, op_type: str, since: int) -> None:
-    """Write a reduction; its axes are an input since opset ``since``, an attribute before."""
+    """Write a reduction; axes are an input since opset ``since``, an attribute in older opsets."""
     axes = node.ints_attr("axes")
     if not axes:
-        # To ONNX, no axes are all axes.
+        # In ONNX an empty list of axes means all axes.
         _write_nothing(writer, node)
         return
     if writer.type(node.inputs[0]).dtype.name == "bool":
@@ -92,7 +92,7 @@ _OPERATORS: dict[str, tuple[str, int]] = {
     "ReduceSum": ("reduce_sum", 13),
     "ReduceSumSquare": ("reduce_sum_square", 18),
 }
-"""Our name of each operator, and the opset since which its axes are an input."""
+"""The operator for each ONNX operator, and the first opset with its axes as an input."""
 
 HANDLERS: dict[str, Handler] = {
     name: partial(_reduce, op=op, since=since) for name, (op, since) in _OPERATORS.items()

@@ -19,9 +19,9 @@ _WITH_ROI = 11
 """The first opset whose Resize has a region, sizes and coordinates."""
 _ANTIALIAS = 18
 _SYMMETRIC = 19
-"""The first opsets that have these."""
+"""The first opset with each of these."""
 _POLICIES: dict[str, Callable[[Iterable[float]], float]] = {"not_larger": min, "not_smaller": max}
-"""Which of the ratios of all axes counts."""
+"""The ratio that applies to all axes, by policy."""
 
 
 def _choice(node: OnnxNode, key: str, default: str, known: tuple[str, ...]) -> str:
@@ -32,7 +32,7 @@ def _choice(node: OnnxNode, key: str, default: str, known: tuple[str, ...]) -> s
 
 
 def _mode(node: OnnxNode) -> str:
-    # Upsample of opset 7 to 9 and Resize of opset 10 say "linear", some exporters "bilinear".
+    # The mode is "linear" in ONNX, but "bilinear" in the models of some exporters.
     found = node.text("mode", "nearest")
     mode = {"bilinear": "linear"}.get(found, found)
     if mode not in MODES:
@@ -43,7 +43,7 @@ def _mode(node: OnnxNode) -> str:
 def _per_axis(
     imp: Importer, node: OnnxNode, values: tuple[float, ...], default: tuple[float, ...]
 ) -> tuple[float, ...]:
-    """Return one number for each axis; those that ``axes`` leaves out have the default."""
+    """Return one number per axis; axes that are not in ``axes`` get the default."""
     axes = _axes(imp, node, len(default))
     if len(values) != len(axes):
         raise node.error(f"{len(axes)} scales or sizes", list(values))
@@ -58,7 +58,7 @@ def _axes(imp: Importer, node: OnnxNode, rank: int) -> tuple[int, ...]:
 
 
 def _scales(imp: Importer, node: OnnxNode) -> tuple[float, ...]:
-    """Return the given scales, () where sizes are given."""
+    """Return the given scales, () if sizes are given."""
     if "scales" in node.attrs:
         found = node.attrs["scales"]
         data = np.array(found if isinstance(found, tuple) else (), np.float64)
@@ -71,7 +71,7 @@ def _scales(imp: Importer, node: OnnxNode) -> tuple[float, ...]:
 
 
 def _rebatched(imp: Importer, shape: tuple[int, ...], wanted: list[int]) -> list[int]:
-    """Keep the batch that the caller wants, where the sizes have that of the model."""
+    """Return sizes with the requested batch, if they have the batch of the model."""
     other = bool(shape) and (wanted[0], shape[0]) in imp.rebatched
     return [shape[0], *wanted[1:]] if other else wanted
 
@@ -85,8 +85,8 @@ def _sizes(
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Return the shape of the result, and outputs per input.
 
-    Source: ONNX, Resize: an extent is floor(input extent * scale), or the given size; a policy
-    makes the least or the greatest ratio that of all axes, and sizes follow, rounded.
+    Source: ONNX, Resize: an extent is floor(input extent * scale), or the given size. A policy
+    applies the least or the greatest ratio to all axes, and rounds the extents.
     """
     scales = _scales(imp, node)
     if scales:
@@ -137,7 +137,7 @@ def _resize(imp: Importer, node: OnnxNode) -> None:
     if attrs["coordinates"] == "tf_crop_and_resize":
         attrs["roi"] = _crop(imp, node, len(shape))
         attrs["extrapolation"] = node.number("extrapolation_value", 0.0)
-    # Only what is not usual is an attribute.
+    # Defaults are not written as attributes.
     cubic = node.number("cubic_coeff_a", CUBIC)
     if attrs["mode"] == "cubic" and cubic != CUBIC:
         attrs["cubic"] = cubic
@@ -152,7 +152,7 @@ def _floats(writer: Writer, node: Node, role: str, values: Attr) -> str:
 
 
 def _write_extents(writer: Writer, node: Node) -> tuple[list[str], dict[str, OnnxValue]]:
-    """Return scales and sizes, of which one is absent, and the attributes that go with them."""
+    """Return scales and sizes, one of them absent, and the attributes that they need."""
     shape, wanted, scales = (
         writer.shape(node.inputs[0]),
         node.ints_attr("shape"),
@@ -161,11 +161,11 @@ def _write_extents(writer: Writer, node: Node) -> tuple[list[str], dict[str, Onn
     if not isinstance(scales, tuple):
         return ["", writer.integers(node, "sizes", wanted)], {}
     ratios = [float(scale) for scale in scales]
-    # Scales are stored as float32, and whoever reads them multiplies in more than that.
+    # Scales are float32, but runtimes multiply them in a wider type.
     cut = [floor(n * float(np.float32(ratio))) for n, ratio in zip(shape, ratios, strict=True)]
     if cut == list(wanted):
         return [_floats(writer, node, "scales", scales), ""], {}
-    # Extents that are not cut off are rounded: by a policy, which the least ratio rules.
+    # Rounded extents need sizes with a policy, by the least ratio.
     writer.needs(_ANTIALIAS)
     axes = tuple(axis for axis, ratio in enumerate(ratios) if ratio != 1)
     sizes = [ceil(shape[axis] * ratios[axis] - 1e-9) for axis in axes]
@@ -197,7 +197,7 @@ def _write_resize(writer: Writer, node: Node) -> None:
 
 
 def _write_interpolate(writer: Writer, node: Node) -> None:
-    """Write the product of a matrix with every line along an axis."""
+    """Write the product of a matrix with each vector along an axis."""
     x, matrix = node.inputs
     rank, axis = len(writer.shape(x)), node.int_attr("axis")
     others = [other for other in range(rank) if other != axis]

@@ -1,4 +1,4 @@
-"""Operators that give the same elements another shape or order."""
+"""Operators that change the shape or order of elements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stridewise.graph import Node
 __all__ = ["EXPORTERS", "HANDLERS"]
 
 _AXES_INPUT = 13
-"""Since this opset, Squeeze and Unsqueeze have their axes as an input."""
+"""The first opset in which the axes of Squeeze and Unsqueeze are an input."""
 
 
 def _view(imp: Importer, node: OnnxNode, shape: tuple[int, ...]) -> None:
@@ -32,7 +32,7 @@ def _reshape(imp: Importer, node: OnnxNode) -> None:
 
 
 def _rebatch(imp: Importer, shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...]:
-    """Replace the batch that a fixed model was written for by the one that the caller wants."""
+    """Replace the batch of the model in a target shape by the requested batch."""
     for old, new in imp.rebatched:
         fits = target[:1] == (old,) and shape[:1] == (new,)
         if fits and min(target) > 0 and prod(target) * new == prod(shape) * old:
@@ -41,7 +41,7 @@ def _rebatch(imp: Importer, shape: tuple[int, ...], target: tuple[int, ...]) -> 
 
 
 def _target(node: OnnxNode, shape: tuple[int, ...], target: tuple[int, ...]) -> tuple[int, ...]:
-    """Resolve 0, the operand's extent at that place, and -1, whatever is left."""
+    """Resolve 0, the operand's extent of that axis, and -1, the remaining number of elements."""
     copies = not node.integer("allowzero", 0)
     resolved = list(target)
     for axis, extent in enumerate(target):
@@ -51,7 +51,7 @@ def _target(node: OnnxNode, shape: tuple[int, ...], target: tuple[int, ...]) -> 
             resolved[axis] = shape[axis]
     known = prod(extent for extent in resolved if extent != -1)
     if min(resolved, default=0) < -1 or resolved.count(-1) > 1:
-        raise node.damage("one -1 at most, all else 0 or more", list(target))
+        raise node.damage("one -1 at most, other extents 0 or more", list(target))
     if -1 in resolved and known > 0:
         resolved[resolved.index(-1)] = prod(shape) // known
     if prod(resolved) != prod(shape):
@@ -71,7 +71,7 @@ def _flatten(imp: Importer, node: OnnxNode) -> None:
 
 
 def _axes(imp: Importer, node: OnnxNode, rank: int) -> list[int] | None:
-    """Return the axes counted from the front, None where they are absent."""
+    """Return the axes counted from the front, None if they are absent."""
     if node.opset < _AXES_INPUT:
         given = node.integers("axes") if "axes" in node.attrs else None
     else:
@@ -135,7 +135,7 @@ def _write_tile(writer: Writer, node: Node) -> None:
 
 def _write_reshape(writer: Writer, node: Node) -> None:
     shape = node.ints_attr("shape")
-    # Without the attribute, 0 would be the operand's extent at that place.
+    # Without the attribute, 0 would mean the operand's extent of that axis.
     attrs = {"allowzero": 1} if 0 in shape else {}
     writer.emit(node, "Reshape", [*node.inputs, writer.integers(node, "shape", shape)], attrs)
 

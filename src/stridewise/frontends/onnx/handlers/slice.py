@@ -1,4 +1,4 @@
-"""Operators that take parts of a tensor, or add a border to it: Slice, Split, Pad and their kin."""
+"""Slice, Split, Pad and similar operators: parts of a tensor, and borders around it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _SLICE_INPUTS = 10
 _SPLIT_INPUT = 13
 _PAD_INPUTS = 11
 _WRAP = 19
-"""The first opset whose Pad repeats the tensor."""
+"""The first opset whose Pad has mode ``wrap``."""
 
 Range = tuple[int, int, int]
-"""First index, the one behind the last, and step of an axis."""
+"""First index, the index after the last one, and step along an axis."""
 
 
 def _bounds(start: int, end: int, step: int, extent: int) -> Range:
-    """Return a range counted from the front, inside of the extent."""
+    """Return a range with indices from the front, clamped to the extent."""
     first, last, step = slice(start, end, step).indices(extent)
     if not range(first, last, step):
         return 0, 0, 1
@@ -53,7 +53,7 @@ def _slice(imp: Importer, node: OnnxNode) -> None:
 
 
 def _part(imp: Importer, node: OnnxNode, full: list[Range], output: int) -> None:
-    """Emit a slice of input 0, or nothing where it takes everything."""
+    """Emit a slice of input 0, or no node if it takes everything."""
     x = node.required(0)
     if full == [(0, extent, 1) for extent in imp.shape(x)]:
         imp.alias(node.outputs[output], x)
@@ -85,7 +85,7 @@ def _split_sizes(imp: Importer, node: OnnxNode, extent: int) -> tuple[int, ...]:
         given = _optional(imp, node, 1, "split")
     if given is not None:
         return given
-    # All parts are equal but the last one, which may be smaller (source: ONNX, Split-18).
+    # All parts are equal; the last one may be smaller (source: ONNX, Split-18).
     count = node.integer("num_outputs", len(node.outputs))
     size = -(-extent // max(count, 1))
     return (*(size,) * (count - 1), extent - size * (count - 1))
@@ -109,7 +109,7 @@ def _pad(imp: Importer, node: OnnxNode) -> None:
 def _bordered(
     imp: Importer, node: OnnxNode, keep: list[Range], pads: tuple[int, ...], mode: str
 ) -> None:
-    """Emit a slice of input 0, then a border around what is kept."""
+    """Emit a slice of input 0, then a border around it."""
     x = node.required(0)
     if any(start > stop for start, stop, _ in keep):
         raise node.error(f"pads that take no more than there is of {list(imp.shape(x))}", keep)
@@ -132,7 +132,7 @@ def _bordered(
 
 
 def _border_value(imp: Importer, node: OnnxNode) -> float | str:
-    """Return the value of a border, or the name of one that is not known before a run."""
+    """Return the value of a border, or its name if it is not a constant."""
     if node.op_type != "Pad":
         return 0
     if node.opset < _PAD_INPUTS:
@@ -150,7 +150,7 @@ def _border_value(imp: Importer, node: OnnxNode) -> float | str:
 
 
 def _pads(imp: Importer, node: OnnxNode, rank: int) -> tuple[int, ...]:
-    """Return the pads of every axis, begins then ends."""
+    """Return the pads of all axes, first the begins, then the ends."""
     if node.opset < _PAD_INPUTS:
         pads, axes = node.integers("pads"), None
     else:
@@ -166,7 +166,7 @@ def _pads(imp: Importer, node: OnnxNode, rank: int) -> tuple[int, ...]:
 
 
 def _center_crop_pad(imp: Importer, node: OnnxNode) -> None:
-    """Source: ONNX, CenterCropPad: what is odd is cut off, or added, at the end."""
+    """Source: ONNX, CenterCropPad; the odd element is cut off, or added, at the end."""
     shape = imp.shape(node.required(0))
     rank = len(shape)
     wanted = imp.integers(node, 1, "the shape")
@@ -183,7 +183,7 @@ def _center_crop_pad(imp: Importer, node: OnnxNode) -> None:
 
 
 def _write_slice(writer: Writer, node: Node) -> None:
-    """Write the axes that are cut; a slice that takes everything passes its operand on."""
+    """Write the axes that are cut; a slice that takes everything becomes Identity."""
     keys = ("starts", "stops", "steps")
     parts = zip(writer.shape(node.inputs[0]), *map(node.ints_attr, keys), strict=True)
     cut = [
@@ -194,7 +194,7 @@ def _write_slice(writer: Writer, node: Node) -> None:
     if not cut:
         writer.emit(node, "Identity", node.inputs)
         return
-    # Of what goes back to the first element, the end lies before it even if counted from the end.
+    # A negative step down to element 0 ends before it: an end below -extent, as -1 means the last.
     shape = writer.shape(node.inputs[0])
     cut = [(a, -shape[axis] - 1 if b < 0 else b, axis, step) for a, b, axis, step in cut]
     columns = zip(("starts", "ends", "axes", "steps"), zip(*cut, strict=True), strict=True)

@@ -1,4 +1,4 @@
-"""Softmax and its kin along one axis, and their older form over all axes from one on."""
+"""Softmax, LogSoftmax and Hardmax along one axis, and their older form over several axes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stridewise.graph import Node
 __all__ = ["EXPORTERS", "HANDLERS"]
 
 _ONE_AXIS = 13
-"""Since this opset, softmax runs along one axis; before, over all from ``axis`` on."""
+"""The first opset with softmax along one axis; older ones normalize over ``axis`` and all after."""
 
 
 def _softmax(imp: Importer, node: OnnxNode, op: str) -> None:

@@ -23,7 +23,7 @@ class Window:
 
     @property
     def attrs(self) -> dict[str, Attr]:
-        """The attributes of our operators, without the kernel."""
+        """The attributes of window operators, without the kernel."""
         pads = self.begins + self.ends
         return {"strides": self.strides, "dilations": self.dilations, "pads": pads}
 
@@ -32,7 +32,7 @@ def read_window(node: OnnxNode, sizes: tuple[int, ...], kernel: tuple[int, ...])
     """Return the window of a node over an input of the given spatial extents.
 
     Raises:
-        ModelError: the parameters don't have one entry for each spatial axis, or make no sense.
+        ModelError: the parameters don't have one entry for each spatial axis, or are invalid.
     """
     rank = len(sizes)
     strides = node.integers("strides", (1,) * rank)
@@ -64,7 +64,7 @@ def _same(
     *,
     lower: bool,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Pad so that the result has ceil(size / stride) elements; the odd one goes to one side."""
+    """Return pads for ceil(size / stride) outputs; an odd one goes to one side."""
     small: list[int] = []
     large: list[int] = []
     for size, extent, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
@@ -76,7 +76,7 @@ def _same(
 
 
 def extend_to_ceil(window: Window, sizes: tuple[int, ...]) -> Window:
-    """Return the window with end pads such that rounding down gives what ``ceil_mode`` asks for.
+    """Return the window with end pads that give the output size of ``ceil_mode``.
 
     A window that would start in the padding at the end is dropped (source: ONNX, MaxPool).
     """

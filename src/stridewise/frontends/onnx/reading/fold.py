@@ -1,12 +1,12 @@
 """Computing nodes whose inputs are all constants.
 
-Most constant nodes go through the handlers: their operators are evaluated as soon as all operands
-are known. The table here has the rest that shape arithmetic needs, mostly on integers and
-booleans. What neither knows is left to ONNX's reference implementation, which is slow to import.
+Handlers import most of these nodes: the importer evaluates an operator if all operands are known.
+The table in this module has further operators of shape arithmetic. ONNX's reference implementation,
+which is slow to import, computes the others.
 
-Before anything is computed its size is known and taken out of the importer's budget. The reference
-implementation may take any time and memory for its attributes and data, so it only gets operators
-whose work is known to grow with the sizes of inputs and results.
+The work is estimated and taken out of the importer's budget before a computation. The reference
+implementation may need any time and memory, depending on attributes and data. So it only gets
+operators whose work is bounded by the sizes of inputs and results.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Fold = Callable[[OnnxNode, list[Array]], Array]
 
 
 def _range_count(x: list[Array]) -> int:
-    """Return how many elements a range has.
+    """Return the number of elements of a range.
 
     Raises:
-        ArithmeticError: it has no end.
+        ArithmeticError: it is infinite.
     """
     start, limit, delta = (item.reshape(()).item() for item in x)
     if not all(isfinite(item) for item in (start, limit, delta)):
@@ -58,7 +58,7 @@ def _operands(importer: Importer, node: OnnxNode) -> list[Array]:
 
 
 def _effort(node: OnnxNode, x: list[Array]) -> Effort:
-    """Return what computing a node of the table takes."""
+    """Return the work of a node of the table."""
     count = _range_count(x) if node.op_type == "Range" else _broadcast_count(x)
     return Effort(count * max(item.itemsize for item in x), count)
 
@@ -71,7 +71,7 @@ def _broadcast_count(x: list[Array]) -> int:
 
 
 def fold(importer: Importer, node: OnnxNode) -> bool:
-    """Compute a node of constants by the table; return False where the table doesn't know it.
+    """Compute a node of constants by the table; return False if its operator is not in the table.
 
     Raises:
         MemoryLimitError: the result is too large.
@@ -103,25 +103,25 @@ _VECTORIZED = frozenset(
     "ThresholdedRelu", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where", "Xor",
     }
 )  # fmt: skip
-"""Operators that are a few calls of NumPy, and whose results have a size that types and small
-constants tell."""
+"""Operators that are a few calls of NumPy, and whose result sizes follow from types and small
+constants."""
 _LOOPS = frozenset(
     {
     "Compress", "GatherElements", "GatherND", "NonZero", "OneHot", "ScatterElements", "ScatterND",
     "TopK", "Unique",
     }
 )  # fmt: skip
-"""Operators that are loops of Python over elements, or whose results depend on data."""
+"""Operators that are Python loops over elements, or whose result shapes depend on data."""
 _SAME = frozenset({"CumProd", "CumSum"})
-"""Operators whose result is like their first input, which shape inference does not tell."""
+"""Operators whose result has the type of their first input, without shape inference in ONNX."""
 _LOOP_COST = 256
-"""What a step of such a loop costs, beside an operation of NumPy."""
+"""Work of a step of such a loop, in operations of NumPy."""
 _SMALL = 1024
-"""Elements of constants that shape inference may look into, such as shapes and repeats."""
+"""Greatest number of elements of constants for shape inference, such as shapes and repeats."""
 
 
 def _single_node(node: OnnxNode, feeds: dict[str, Array]) -> ModelProto:
-    """Return a model of one node; inputs have types, and small ones their data, too."""
+    """Return a model of one node; inputs have types, small ones also data."""
     results = [name for name in node.outputs if name]
     graph = helper.make_graph(
         [node.proto],
@@ -145,10 +145,10 @@ def _code(data: Array) -> int:
 
 
 def _reference_effort(node: OnnxNode, feeds: dict[str, Array]) -> Effort:
-    """Return what the reference implementation takes.
+    """Return the work of the reference implementation.
 
     Raises:
-        UnsupportedError: that is not known.
+        UnsupportedError: it is unknown.
     """
     given = sum(data.size for data in feeds.values())
     if node.op_type in _SAME:
@@ -178,7 +178,7 @@ def _reference_effort(node: OnnxNode, feeds: dict[str, Array]) -> Effort:
 
 
 def _unsupported(node: OnnxNode, expected: str, found: str) -> UnsupportedError:
-    """Return why a node of constants is not computed at import; another runtime may know how."""
+    """Return the error for a node of constants; another runtime may support the node."""
     return node.unsupported(
         expected, found, "fold the node before the import", f"expected {expected}, found {found}"
     )
@@ -193,8 +193,8 @@ def by_reference(importer: Importer, node: OnnxNode) -> None:
     """Compute a node of constants by ONNX's reference implementation.
 
     Raises:
-        UnsupportedError: it doesn't know the operator either, or refuses the inputs, or how much
-            work that is, is not known. The model may be valid all the same.
+        UnsupportedError: it doesn't support the operator or the inputs, or the work is unknown. The
+            model may still be valid.
         MemoryLimitError: the result is too large.
     """
     from onnx.reference import ReferenceEvaluator  # noqa: PLC0415 (takes half a second)
@@ -214,7 +214,7 @@ def by_reference(importer: Importer, node: OnnxNode) -> None:
     try:
         evaluator = cast("Any", ReferenceEvaluator(model))
         found: list[object] = evaluator.run(results, feeds)
-    except Exception as error:  # its operators raise whatever NumPy and Python do
+    except Exception as error:  # its operators raise any exception of NumPy and Python
         raise _refused(node, error) from error
     for name, value in zip(results, found, strict=True):
         if not isinstance(value, np.ndarray | np.generic):

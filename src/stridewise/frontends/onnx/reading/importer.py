@@ -1,10 +1,10 @@
-"""The state of one import: which ONNX name is which value, and what is known already.
+"""The state of one import: the value of each ONNX name, and the constants.
 
-Handlers see an :class:`OnnxNode` and an :class:`Importer`. They refer to values by ONNX names, or
-by names that the importer gave them for intermediate results. A name is one of three things: a
-constant (kept out of the graph until a node reads it), another spelling of an earlier value, or a
-value of the graph. Nodes whose operands are all constants are computed at once, so shape
-arithmetic never reaches the graph.
+Handlers take an :class:`OnnxNode` and an :class:`Importer`. They refer to values by ONNX names, or
+by names that the importer returns for intermediate results. A name refers to a constant (outside of
+the graph until a node reads it), is an alias of an earlier value, or refers to a value of the
+graph. Nodes whose operands are all constants are computed at once, so shape arithmetic never
+becomes part of the graph.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _UNSORTED = "sort the nodes so that each comes after the ones it reads; a cycle 
 
 _WINDOW = ("dilations", "kernel", "output_padding", "pads", "strides")
 MAX_WINDOW = 2**31 - 1
-"""Greatest parameter of a window; those of sensible models are far from it, and kernels count in
-64 bits."""
+"""Greatest parameter of a window. Those of valid models are far below, and kernels compute with 64
+bits."""
 
 
 _MOST_ELEMENTS = 64
-"""Of an input whose value may be asked for before the import: shapes, axes, pads, scales."""
+"""Most elements of an input whose value may be requested: shapes, axes, pads, scales."""
 
 
 def tensor_type(array: Array) -> TensorType:
@@ -53,12 +53,12 @@ def tensor_type(array: Array) -> TensorType:
 
 
 class Importer:
-    """Collects the graph; the methods are what handlers may do.
+    """Collects the graph; handlers use its methods.
 
     Attributes:
         builder: the graph so far.
-        rebatched: pairs of the batch that the model was written for and the one asked for.
-        budget: what computing constants may still take.
+        rebatched: pairs of the batch in the model and the requested one.
+        budget: the remaining limit for the computation of constants.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class Importer:
         """Start from the initializers and names of a model; its inputs are added next.
 
         Args:
-            name: of the graph.
-            model: where initializers and names are from.
+            name: the name of the graph.
+            model: the model with initializers and names.
             reader: reads the initializers.
-            memory_limit: bytes that a value may have; None for any number.
-            outputs: what the graph shall give; by default what the model does.
+            memory_limit: bytes that a value may have; None for no limit.
+            outputs: the outputs of the graph, by default those of the model.
         """
         graph = model.graph
         self.builder = GraphBuilder(name)
@@ -86,7 +86,7 @@ class Importer:
         self._reader = reader
         self._initializers: dict[str, TensorProto] = {item.name: item for item in graph.initializer}
         self._constants: dict[str, Array] = {}
-        self._spellings: dict[str, str] = {}
+        self._aliases: dict[str, str] = {}
         self._values: dict[str, str] = {}
         given = tuple(item.name for item in graph.output)
         self._outputs = given if outputs is None else tuple(outputs)
@@ -96,10 +96,10 @@ class Importer:
         for node in graph.node:
             self._reserved.update(node.output)
 
-    # --- asking ---------------------------------------------------------------------------------
+    # --- queries ---------------------------------------------------------------------------------
 
     def _resolve(self, name: str) -> str:
-        return self._spellings.get(name, name)
+        return self._aliases.get(name, name)
 
     def const(self, name: str) -> Array | None:
         """Return the data of a constant, None for any other value.
@@ -140,10 +140,10 @@ class Importer:
         return found
 
     def small_sources(self, names: Sequence[str], kinds: str) -> tuple[str, ...]:
-        """Return the inputs of the model that some values depend on, if all of them are small.
+        """Return the inputs of the model that some values depend on, if all of these are small.
 
-        Their values may then be asked for. Where any is large, or of a dtype whose kind is not in
-        ``kinds``, the answer is ().
+        Their values may then be requested. The result is () if an input is large, or has a dtype
+        whose kind is not in ``kinds``.
         """
         computed = [self._values.get(self._resolve(name), "") for name in names if name]
         found = self.builder.sources([name for name in computed if name])
@@ -179,14 +179,14 @@ class Importer:
         return self.type(name).shape
 
     def known(self, name: str) -> bool:
-        """Return whether something has defined the name."""
+        """Return whether the name is defined."""
         resolved = self._resolve(name)
         return any(resolved in table for table in (self._values, self._constants)) or (
             resolved in self._initializers
         )
 
     def used(self, name: str) -> bool:
-        """Return whether a node reads the value, or the caller gets it."""
+        """Return whether a node reads the value, or it is an output."""
         return bool(name) and name in self._reads
 
     def all_constant(self, node: OnnxNode) -> bool:
@@ -208,7 +208,7 @@ class Importer:
         return axis + rank if axis < 0 else axis
 
     def check_inputs(self, node: OnnxNode) -> None:
-        """Check that a node reads only values that are there.
+        """Check that the inputs of a node are defined.
 
         Raises:
             ModelError: an input is defined later, or nowhere.
@@ -216,7 +216,7 @@ class Importer:
         self.check_names(node, [name for name in node.inputs if name])
 
     def check_names(self, node: OnnxNode, names: Sequence[str]) -> None:
-        """Check that values which a node reads, or its subgraphs, are there.
+        """Check that values which a node or its subgraphs read are defined.
 
         Raises:
             ModelError: one is defined later, or nowhere.
@@ -226,10 +226,10 @@ class Importer:
                 raise node.error("inputs that are defined before it", repr(name), _UNSORTED)
 
     def only_first_output(self, node: OnnxNode, why: str) -> None:
-        """Check that nobody reads any output but the first.
+        """Check that all outputs but the first are unused.
 
         Raises:
-            ModelError: somebody does.
+            ModelError: another output is used.
         """
         for name in node.outputs[1:]:
             if self.used(name):
@@ -259,25 +259,25 @@ class Importer:
         """Declare an input of the graph.
 
         Raises:
-            MemoryLimitError: it is larger than all the memory that there is.
+            MemoryLimitError: it is larger than the limit.
         """
         self._claim(name)
         self.check_size(f"input {name!r}", type_)
         self._values[name] = self.builder.input(name, type_.shape, type_.dtype)
 
     def add_value(self, name: str, data: Array) -> None:
-        """Take an input of the model for a constant, as its value is known."""
+        """Define an input of the model as a constant, as its value is given."""
         self._constants[self._claim(name)] = data
 
     def define(self, name: str, data: Array) -> str:
-        """Give a result a constant value; a result that nobody wants is dropped.
+        """Define a result as a constant; a result without a name is dropped.
 
         Raises:
-            MemoryLimitError: together with what was computed before it is too large.
+            MemoryLimitError: it exceeds the budget, or the limit of a value.
         """
         if name:
-            found = tensor_type(data)  # refuses dtypes that we don't know
-            # Where one element stands for many, it takes no memory before it is packed as a weight.
+            found = tensor_type(data)  # raises an error for unsupported dtypes
+            # A broadcast element takes no memory before it is packed as a weight.
             if 0 not in data.strides:
                 self.spend(f"value {name!r}", Effort(nbytes((found,)), 0))
             self.check_size(f"value {name!r}", found)
@@ -285,7 +285,7 @@ class Importer:
         return name
 
     def spend(self, where: str, wanted: Effort) -> None:
-        """Take an effort out of the budget for constants.
+        """Take work out of the budget for constants.
 
         Raises:
             MemoryLimitError: it is more than is left.
@@ -302,7 +302,7 @@ class Importer:
             )
 
     def check_size(self, where: str, type_: TensorType) -> None:
-        """Check that a value by itself fits into memory.
+        """Check that a single value fits into the memory limit.
 
         Raises:
             MemoryLimitError: it does not.
@@ -319,21 +319,20 @@ class Importer:
             )
 
     def preset(self, constants: Mapping[str, Array]) -> None:
-        """Define results that an earlier import of the same model has computed."""
+        """Define results that an earlier import of the same model computed."""
         self._constants |= constants
 
     def forget(self, names: Sequence[str]) -> None:
-        """Undefine what a handler may have defined of a node before it refused it."""
+        """Remove results that a handler may have defined before it raised an error."""
         for name in names:
-            for table in (self._values, self._constants, self._spellings):
+            for table in (self._values, self._constants, self._aliases):
                 table.pop(name, None)
 
     def assume(self, name: str, type_: TensorType) -> None:
-        """Define a result of which nothing but the type is known yet."""
-        nothing = np.zeros(0, np.uint8)
+        """Define a result by its type alone, as a node that no graph is built of."""
         attrs = {"nodes": (name,), "operators": ("",), "reasons": ("",), "types": (str(type_),)}
         self._claim(name)
-        (value,) = self.builder.node(FALLBACK, [self.builder.constant(nothing)], attrs)
+        (value,) = self.builder.node(FALLBACK, [], attrs)
         self._values[name] = value
         self.check_size(f"value {name!r}", type_)
 
@@ -341,39 +340,36 @@ class Importer:
         self,
         name: str,
         inputs: Sequence[str],
-        model: Array,
         attrs: Mapping[str, Attr],
         outputs: Sequence[str],
     ) -> None:
         """Add a part of the model that another runtime computes.
 
         Args:
-            name: of the node.
-            inputs: names of what it reads; no constants.
-            model: the part, serialized.
-            attrs: what is in it, why, and the types of its outputs.
-            outputs: names of what it gives.
+            name: the node's name.
+            inputs: names of the values that it reads; no constants.
+            attrs: the attributes of operator ``fallback``.
+            outputs: names of the values that it defines.
 
         Raises:
-            MemoryLimitError: an output is larger than all the memory that there is.
+            MemoryLimitError: an output is larger than the limit.
         """
         for result in outputs:
             self._claim(result)
-        content = self.builder.constant(model, self._fresh(f"{outputs[0]}/model"))
         names = [self._materialize(item) for item in inputs]
-        found = self.builder.node(FALLBACK, [*names, content], attrs, name=name, outputs=outputs)
+        found = self.builder.node(FALLBACK, names, attrs, name=name, outputs=outputs)
         for result in found:
             self._values[result] = result
             self.check_size(f"value {result!r}", self.builder.type(result))
 
     def constant(self, hint: str, data: Array) -> str:
-        """Add a constant of our own and return its name."""
+        """Add a constant that is not in the model and return its name."""
         return self.define(self._fresh(hint), data)
 
     def alias(self, name: str, source: str) -> None:
-        """Make a result another name of an earlier value; no node is needed."""
+        """Define a result as an alias of an earlier value, without a node."""
         if name:
-            self._spellings[self._claim(name)] = self._resolve(source)
+            self._aliases[self._claim(name)] = self._resolve(source)
 
     def step(
         self,
@@ -396,7 +392,7 @@ class Importer:
         attrs: Mapping[str, Attr] | None = None,
         output: int = 0,
     ) -> None:
-        """Add the operation that gives an output of a node, unless nobody wants it."""
+        """Add the operation that computes an output of a node, unless the output has no name."""
         result = node.outputs[output] if output < len(node.outputs) else ""
         if not result:
             return
@@ -411,7 +407,7 @@ class Importer:
         attrs: Mapping[str, Attr],
         count: int,
     ) -> None:
-        """Add the operation that gives all ``count`` outputs of a node, wanted or not."""
+        """Add the operation that computes all ``count`` outputs of a node, named or not."""
         first = next(name for name in node.outputs if name)
         given = (*node.outputs, *("",) * (count - len(node.outputs)))
         results = tuple(
@@ -456,7 +452,7 @@ class Importer:
         inputs: Sequence[str],
         attrs: Mapping[str, Attr],
     ) -> bool:
-        """Compute an operation if all operands are constants, and it does not take too much."""
+        """Compute an operation if all operands are constants and the budget allows it."""
         operands = [self.const(item) if item else None for item in inputs]
         if not any(inputs) or any(
             item and data is None for item, data in zip(inputs, operands, strict=True)
@@ -471,14 +467,14 @@ class Importer:
         return True
 
     def _materialize(self, name: str) -> str:
-        """Return the graph's name of a value, adding a constant when it is first read."""
+        """Return the graph's name of a value; the first read of a constant adds it to the graph."""
         name = self._resolve(name)
         found = self._values.get(name)
         if found is None:
             data = self.const(name)
             if data is None:
                 raise GraphError(f"value {name!r} is not defined")
-            # The name of an output stays free for the node that gives the output.
+            # The name of an output is reserved for the node that computes it.
             hint = f"{name}/value" if name in self._outputs else name
             hint = hint if hint == name else self._fresh(hint)
             found = self._values[name] = self.builder.constant(data, hint)
@@ -487,25 +483,25 @@ class Importer:
     def finish(self, tail: Tail | None = None) -> Graph:
         """Return the graph with the model's outputs, or those that the tail reads.
 
-        An output that is another name of a value, or a constant, gets a node ``identity``.
+        An output that is an alias or a constant becomes a node ``identity``.
 
         Raises:
-            ModelError: an output is defined nowhere.
+            ModelError: an output is not defined.
         """
         for name in dict.fromkeys(self._outputs):
             if not self.known(name):
                 raise ModelError(
                     describe(f"output {name!r}", expected="a node that gives it", found="none")
                 )
-            if name in self._spellings or self.const(name) is not None:
+            if name in self._aliases or self.const(name) is not None:
                 self.builder.op("identity", [self._materialize(name)], name=name, output=name)
         return self.builder.build(self._outputs, tail)
 
 
 Handler = Callable[[Importer, OnnxNode], None]
-"""Adds what one ONNX node means to the graph.
+"""Adds the equivalent of one ONNX node to the graph.
 
-Raises ModelError for what is not supported; a GraphError of the builder is turned into one.
+Raises ModelError for unsupported nodes. A GraphError of the builder becomes a ModelError.
 """
 
 

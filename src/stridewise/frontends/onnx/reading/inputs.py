@@ -1,4 +1,4 @@
-"""Inputs of a model: which ones the caller gives, and their shapes once every extent is known."""
+"""Inputs of a model: those that a call provides, and their shapes when every extent is known."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class ModelInput:
     """An input as the model declares it.
 
     Attributes:
-        name: the caller's name of it.
+        name: its name.
         dtype: element type.
-        dims: an extent, or the symbol of an unknown one (``""`` where it has none); None where
-            not even the rank is known.
+        dims: extents, and symbols of unknown extents (``""`` without a symbol); None for an unknown
+            rank.
     """
 
     name: str
@@ -44,7 +44,7 @@ class ModelInput:
 
     @property
     def spec(self) -> InputSpec:
-        """The shapes that the model takes it in."""
+        """The shapes that the model takes."""
         extents = tuple(map(_extent, self.dims)) if self.dims is not None else None
         return InputSpec(self.name, self.dtype, extents)
 
@@ -56,11 +56,11 @@ def _extent(dim: int | str) -> Extent:
 
 
 def model_inputs(model: ModelProto, without: Container[str] = ()) -> tuple[ModelInput, ...]:
-    """Return the inputs that the caller gives; initializers that are listed too are not inputs.
+    """Return the inputs that a call provides: those without an initializer of the same name.
 
     Args:
         model: the model.
-        without: names of inputs that are left out.
+        without: names of inputs to omit.
 
     Raises:
         ModelError: an input is not a tensor, or has a dtype that is not supported.
@@ -83,7 +83,7 @@ def _input(info: ValueInfoProto) -> ModelInput:
     if not tensor.HasField("shape"):
         return ModelInput(info.name, dtype, None)
     dims = tuple(
-        # Some exporters write -1 for what is open.
+        # Some exporters write -1 for an unknown extent.
         int(dim.dim_value) if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param
         for dim in tensor.shape.dim
     )
@@ -91,10 +91,10 @@ def _input(info: ValueInfoProto) -> ModelInput:
 
 
 def resolve_shapes(inputs: Sequence[ModelInput], shapes: Shapes) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every input, the caller's where it is given.
+    """Return the shape of every input: the given one, or that of the model.
 
-    An unknown first extent, the batch, is 1. A symbol that the caller has fixed for one input
-    holds for the others.
+    An unknown first extent, the batch, is 1. A symbol that a given shape of one input fixes has the
+    same value for the others.
 
     Raises:
         InputError: a given shape names no input, has another rank, or contradicts another.
@@ -117,7 +117,7 @@ def resolve_shapes(inputs: Sequence[ModelInput], shapes: Shapes) -> dict[str, tu
 
 
 def given_values(inputs: Sequence[ModelInput], values: Mapping[str, ArrayLike]) -> dict[str, Array]:
-    """Return the values that the caller gives inputs before the import, in their dtypes.
+    """Return given values of inputs in the dtypes of the inputs.
 
     Raises:
         InputError: a name is not one of an input, or a value does not fit its dtype or shape.
@@ -156,7 +156,7 @@ def _is_extent(given: object) -> bool:
 
 
 def _check_given(inputs: Sequence[ModelInput], shapes: Shapes) -> dict[str, int]:
-    """Check the caller's shapes and return what they say about symbols."""
+    """Check given shapes and return the values of symbols that follow from them."""
     by_name = {item.name: item for item in inputs}
     symbols: dict[str, int] = {}
     for name, shape in shapes.items():
@@ -204,13 +204,13 @@ def _unknown(item: ModelInput) -> ModelError:
     example = [
         dim if isinstance(dim, int) else guess for dim, guess in zip(dims, guesses, strict=True)
     ]
-    spelled = ",".join(map(str, example))
+    text = ",".join(map(str, example))
     return ModelError(
         describe(
             item.where,
             expected="every extent to be known",
             found=f"shape {_dims_text(item)}",
             fix=f"give it: shapes={{{item.name!r}: {tuple(example)}}}, "
-            f"or on the command line --shape {item.name}={spelled}",
+            f"or on the command line --shape {item.name}={text}",
         )
     )

@@ -1,7 +1,7 @@
-"""Opset 6: nodes whose meaning changed with opset 7, in the words of opset 7.
+"""Opset 6: conversion of nodes whose meaning changed in opset 7.
 
-Source: ONNX, Operators and Changelog, what has versions 1 or 6 and 7. All other operators of
-opset 6 mean in opset 7 what they meant before.
+Source: ONNX, Operators and Changelog, the operators with versions 1 or 6 and 7. All other operators
+have the same meaning in opsets 6 and 7.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Change = Callable[[Importer, OnnxNode], OnnxNode]
 
 
 def _changed(node: OnnxNode, without: str, *inputs: str) -> OnnxNode:
-    """Return a node of opset 7 without some attributes, and with other inputs if they are given."""
+    """Return a node of opset 7 without some attributes, and with new inputs if they are given."""
     dropped = without.split()
     proto = NodeProto()
     proto.CopyFrom(node.proto)
@@ -41,9 +41,9 @@ def _spread(imp: Importer, node: OnnxNode, name: str, extents: tuple[int, ...]) 
 
 
 def _binary(imp: Importer, node: OnnxNode) -> OnnxNode:
-    """With ``broadcast``, the second operand lies along the first from ``axis`` on.
+    """With ``broadcast``, align the second operand with axes of the first from ``axis`` on.
 
-    Without an axis, it lies along the last axes, as NumPy has it.
+    Without ``axis``, align it with the last axes, as in NumPy.
     """
     a, b = node.required(0), node.required(1)
     shape, small = imp.shape(a), imp.shape(b)
@@ -61,7 +61,7 @@ def _binary(imp: Importer, node: OnnxNode) -> OnnxNode:
 
 
 def _slopes(imp: Importer, node: OnnxNode) -> OnnxNode:
-    """One slope is shared; several are one a channel."""
+    """A single slope is shared; otherwise there is one per channel."""
     x, slope = node.required(0), node.required(1)
     shape, given = imp.shape(x), imp.shape(slope)
     if len(given) != 1 or given == (1,) or len(shape) < 2:
@@ -105,7 +105,7 @@ _CHANGES: dict[str, Change] = {
 
 
 def modern(imp: Importer, node: OnnxNode) -> OnnxNode:
-    """Return a node as opset 7 says it, if it is older.
+    """Return a node of opset 6 as one of opset 7, other nodes as they are.
 
     Raises:
         UnsupportedError: its form is too old.

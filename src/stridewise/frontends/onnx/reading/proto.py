@@ -1,6 +1,6 @@
-"""Typed views of what a model file holds: nodes with decoded attributes.
+"""Typed views of the nodes in a model file, with decoded attributes.
 
-Everything that touches the loosely typed protocol buffers of nodes is in this file.
+Only this module reads the loosely typed protocol buffers of nodes.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = [
 ]
 
 OPSETS = (6, 28)
-"""The first and the last opset of the default domain that the handlers were written for."""
+"""The first and the last opset of the default domain that the handlers support."""
 
 DEFAULT_DOMAINS = ("", "ai.onnx")
 
 
 @dataclass(frozen=True, slots=True)
 class Undecoded:
-    """An attribute of a kind that no handler takes, like a subgraph."""
+    """An attribute of a type that no handler takes, like a subgraph."""
 
     kind: str
 
@@ -53,10 +53,10 @@ class OnnxNode:
         domain: ``""`` for ONNX's own operators.
         name: the node's name in the model, often ``""``.
         inputs: names of values; ``""`` for an absent optional input.
-        outputs: names of values; ``""`` for a result that nobody wants.
+        outputs: names of values; ``""`` for an unused result.
         attrs: decoded attributes.
-        opset: version of the default domain that the model was written for.
-        proto: the node as the file has it, for ONNX's own reference implementation.
+        opset: version of the default domain in the model.
+        proto: the node in the file, for ONNX's reference implementation.
     """
 
     op_type: str
@@ -70,7 +70,7 @@ class OnnxNode:
 
     @property
     def where(self) -> str:
-        """How messages name the node."""
+        """The node's name and operator, for messages."""
         label = self.name or next((name for name in self.outputs if name), "")
         operator = self.op_type if self.op_type.isidentifier() else repr(self.op_type)
         return f"node {label!r} ({operator})"
@@ -80,17 +80,17 @@ class OnnxNode:
         return ModelError(describe(self.where, expected=expected, found=str(found), fix=fix))
 
     def damage(self, expected: str, found: object, fix: str = "") -> DamageError:
-        """Return an error that names the node and says that ONNX does not allow it."""
+        """Return an error that names the node, for a node that is not valid ONNX."""
         return DamageError(describe(self.where, expected=expected, found=str(found), fix=fix))
 
     def unsupported(self, expected: str, found: str, fix: str, reason: str) -> UnsupportedError:
-        """Return an error that names the node and says that the model itself is sound."""
+        """Return an error that names the node, for a valid node that is not supported."""
         return UnsupportedError(
             describe(self.where, expected=expected, found=found, fix=fix), reason
         )
 
     def input(self, index: int) -> str:
-        """Return the name of an optional input, ``""`` where it is absent."""
+        """Return the name of an optional input, ``""`` if it is absent."""
         return self.inputs[index] if index < len(self.inputs) else ""
 
     def required(self, index: int) -> str:
@@ -167,7 +167,7 @@ def _kind(value: OnnxAttr) -> str:
 
 
 def _shortest(value: float) -> float:
-    """Return the shortest decimal that is the same float32, like 0.1 for 0.10000000149."""
+    """Return the shortest decimal with the same float32, like 0.1 for 0.10000000149."""
     return float(str(np.float32(value)))
 
 
@@ -216,7 +216,7 @@ def bare_node(proto: NodeProto, opset: int) -> OnnxNode:
 
 
 def reads_of(proto: NodeProto) -> tuple[str, ...]:
-    """Return the names that a node reads, each once; those that its subgraphs capture last.
+    """Return the names that a node reads, each once, and then those that its subgraphs capture.
 
     >>> reads_of(NodeProto(op_type="Add", input=["x", "", "y", "x"]))
     ('x', 'y')
@@ -229,7 +229,7 @@ def reads_of(proto: NodeProto) -> tuple[str, ...]:
 
 
 def _subgraphs(attribute: AttributeProto) -> tuple[GraphProto, ...]:
-    """Return the graphs in an attribute; asking for one that is not there gives an empty one."""
+    """Return the graphs in an attribute; an absent ``g`` would be an empty graph."""
     return (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs)
 
 
@@ -265,7 +265,7 @@ def decode_node(proto: NodeProto, opset: int, reader: TensorReader) -> OnnxNode:
     """Return the typed view of a node.
 
     Raises:
-        ModelError: a tensor attribute cannot be read, an attribute is there twice or refers to one
+        ModelError: a tensor attribute cannot be read, an attribute occurs twice or refers to one
             of a function, or the node has no result.
     """
     bare = bare_node(proto, opset)
@@ -279,12 +279,12 @@ def decode_node(proto: NodeProto, opset: int, reader: TensorReader) -> OnnxNode:
 
 
 def opset_of(model: ModelProto) -> int:
-    """Return the version of the default domain, the last one where a model does without it.
+    """Return the version of the default domain, the last supported one for models without it.
 
-    Versions before :data:`OPSETS` are not for handlers, but other runtimes may know them.
+    The version may be older than :data:`OPSETS`, as other runtimes may support it.
 
     Raises:
-        ModelError: there is none, or it is younger than :data:`OPSETS`.
+        ModelError: there is none, or it is newer than :data:`OPSETS`.
     """
     versions = [int(item.version) for item in model.opset_import if item.domain in DEFAULT_DOMAINS]
     first, last = OPSETS

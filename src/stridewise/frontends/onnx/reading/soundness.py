@@ -1,8 +1,8 @@
-"""What a model file must be before anything in it is looked at closely.
+"""Checks of a model file as a whole, before nodes and tensors are read.
 
-A model is untrusted input. Here is checked what holds for the file as a whole: that all names are
-text, that nothing has two definitions, and that local functions do not call themselves or unfold to
-more nodes than the file could hold. What concerns one node or tensor is checked where it is read.
+A model is untrusted input. All names must be text, each name must be defined once, and local
+functions must not call themselves or expand to more nodes than the size of the file justifies. Each
+node and tensor is checked when it is read.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ __all__ = ["check_functions", "check_model"]
 _DAMAGED = "export or download the model again"
 _UNFOLDED = 20_000
 _GROWTH = 100
-"""Local functions may unfold to so many nodes, or so many times those that the file has."""
+"""Limits of the expansion of local functions: nodes, and multiple of the nodes in the file."""
 
 
 def check_model(model: ModelProto, where: str) -> None:
     """Check names and definitions.
 
     Raises:
-        ModelError: a name is not UTF-8, or an input or initializer is there twice. Outputs may be:
-            the same value then goes to the caller two times.
+        ModelError: a name is not UTF-8, or an input or initializer is listed twice. Outputs may
+            be: the call then returns the value twice.
     """
     for place, texts in _texts(model):
         for text in texts:
-            # Names that are not UTF-8 come as bytes.
+            # Protocol buffers return names that are not UTF-8 as bytes.
             if not isinstance(text, str):
                 raise ModelError(
                     describe(
@@ -65,7 +65,7 @@ def check_model(model: ModelProto, where: str) -> None:
 
 
 def _texts(model: ModelProto) -> Iterator[tuple[str, Iterable[object]]]:
-    """Yield the places that hold names, with the names."""
+    """Yield all names with the place of each."""
     yield "opsets", (item.domain for item in model.opset_import)
     yield (
         "local functions",
@@ -132,7 +132,7 @@ _Key = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Body:
-    """How many nodes some nodes are, those of their subgraphs included, and what they call."""
+    """The number of nodes, subgraphs included, and the functions that they call."""
 
     nodes: int
     calls: Counter[_Key]
@@ -154,10 +154,10 @@ def _body(nodes: Iterable[NodeProto], known: frozenset[_Key]) -> _Body:
 
 
 def check_functions(model: ModelProto, where: str) -> None:
-    """Check that local functions unfold to a graph of a size that the file justifies.
+    """Check that local functions expand to a graph of a size that the file justifies.
 
     Raises:
-        ModelError: a function is defined twice, calls itself, or the functions unfold to too much.
+        ModelError: a function is defined twice or calls itself, or the expansion is too large.
     """
     keys = [(item.domain, item.name, item.overload) for item in model.functions]
     key, count = Counter(keys).most_common(1)[0]
@@ -176,7 +176,7 @@ def check_functions(model: ModelProto, where: str) -> None:
 
 
 def _unfolded(bodies: dict[_Key, _Body], where: str) -> dict[_Key, int]:
-    """Return the number of nodes of each function with all calls replaced, which may be huge."""
+    """Return the number of nodes of each function after expansion, which may be very large."""
     sizes: dict[_Key, int] = {}
     open_calls: dict[_Key, None] = {}
     for start in bodies:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,19 +19,19 @@ from stridewise.frontends.onnx.reading.tensors import TensorReader
 from stridewise.frontends.onnx.reading.wire import without_weights
 from stridewise.graph.mapped import MappedFile
 
-__all__ = ["OpenModel", "Source", "open_model", "read_model"]
+__all__ = ["OpenModel", "Source", "count_operators", "open_model", "read_model"]
 
 Source = str | os.PathLike[str] | bytes | onnx.ModelProto
 """A path, the content of a file, or a model that is already loaded."""
 
 _DAMAGED = "export or download the model again"
 _LARGEST = 2**31 - 1
-"""Bytes of a protocol buffer; larger models keep their weights in files of their own."""
+"""Greatest size of a protocol buffer in bytes; larger models need external data."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenModel:
-    """A model whose large weights are still where they came from.
+    """A model whose large weights were not read yet.
 
     Attributes:
         model: its protocol buffer.
@@ -79,6 +80,22 @@ def read_model(source: Source) -> onnx.ModelProto:
     return _checked(model, where)
 
 
+def count_operators(path: Path) -> dict[str, int]:
+    """Return how many nodes of each operator type a file has, in the order of their appearance.
+
+    Subgraphs are not counted. The model is not checked, so that it may have operators of a runtime.
+
+    >>> from onnx.helper import make_graph, make_model, make_node
+    >>> nodes = [make_node("Relu", ["x"], ["y"]), make_node("Relu", ["y"], ["z"])]
+    >>> path = Path(getfixture("tmp_path")) / "m.onnx"
+    >>> onnx.save(make_model(make_graph(nodes, "g", [], [])), path)
+    >>> count_operators(path)
+    {'Relu': 2}
+    """
+    model = onnx.ModelProto.FromString(path.read_bytes())
+    return dict(Counter(node.op_type for node in model.graph.node))
+
+
 def _checked(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     """Return a sound model, its local functions inlined."""
     _check_graph(model, where)
@@ -90,7 +107,7 @@ def _checked(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
 
 
 def _open_file(path: Path, where: str) -> MappedFile | bytes:
-    """Return a file, mapped wherever the file system can do that."""
+    """Return a file, mapped if the file system supports it."""
     if "\0" in str(path):
         raise ModelError(describe(where, expected="a path", found="a null character in it"))
     if path.is_dir():
@@ -99,7 +116,7 @@ def _open_file(path: Path, where: str) -> MappedFile | bytes:
         )
     try:
         if path.exists() and not path.is_file():
-            # A pipe would be waited for, and a device may never end.
+            # Reading a pipe blocks, and a device may have no end.
             raise ModelError(describe(where, expected="a file", found="a device, pipe or socket"))
         size = path.stat().st_size
         if size > _LARGEST:
@@ -151,7 +168,7 @@ def _describe_content(content: bytes) -> str:
 
 
 def _check_graph(model: onnx.ModelProto, where: str) -> None:
-    """Refuse what parses as a model, because nearly any short file does, but isn't one."""
+    """Refuse files that parse but are not models; many short files parse."""
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise ModelError(
             describe(
@@ -177,7 +194,7 @@ def _inline(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
     """Return the model without local functions."""
     try:
         result = inliner.inline_local_functions(model)
-    except Exception as error:  # the inliner is native code; what it raises is not documented
+    except Exception as error:  # the exceptions of the native inliner are not documented
         text = " ".join(str(error).split()) or type(error).__name__
         raise _not_inlined(model, where, text) from error
     if result.functions:

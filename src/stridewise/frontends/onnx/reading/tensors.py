@@ -1,7 +1,7 @@
-"""Tensors of a model: from ``TensorProto`` to arrays, without a copy more than needed.
+"""Tensors of a model: from ``TensorProto`` to arrays, without unnecessary copies.
 
-Raw bytes are wrapped, external data are mapped into memory, as are large tensors of the model file
-itself, and only values written out one by one are converted. Nothing here knows nodes or graphs.
+Raw bytes are wrapped. External data and large tensors of the model file are mapped into memory.
+Only values in typed fields are converted.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _FIELDS = {
     "uint64": "uint64_data",
 }
 _AS_BITS = ("float16", "bfloat16")
-"""Types whose elements are written out as the numbers that their bits are."""
+"""Types whose elements are stored in typed fields as integers of the same bits."""
 _MAX_RANK = 32
-"""Axes of an array, the limit of every NumPy."""
+"""Axes of an array, the limit of all versions of NumPy."""
 
 _CODES: dict[int, str] = {code: name for name, code in TensorProto.DataType.items()}
 
@@ -57,7 +57,7 @@ def is_known(code: int) -> bool:
 
 
 def dtype_of_code(code: int, where: str) -> DType:
-    """Return our dtype for ONNX's number of an element type.
+    """Return the dtype for ONNX's number of an element type.
 
     Raises:
         UnsupportedError: it is not supported; the message has its ONNX name.
@@ -80,8 +80,8 @@ class TensorReader:
     """Reads the tensors of one model.
 
     Args:
-        folder: where external data are found; None where the model did not come from a file.
-        location: what tensors that were left in the model's own file call it.
+        folder: the folder of external data; None for a model that was not read from a file.
+        location: the location that marks tensors in the model's own file.
         content: the bytes of that file.
     """
 
@@ -101,7 +101,7 @@ class TensorReader:
         return tuple(self._files)
 
     def initializer(self, tensor: TensorProto) -> Array:
-        """Return the elements of an initializer, the same array whenever it is asked for.
+        """Return the elements of an initializer, the same array for each call.
 
         Raises:
             ModelError: as for :meth:`read`.
@@ -113,7 +113,7 @@ class TensorReader:
         return found
 
     def read(self, tensor: TensorProto, where: str) -> Array:
-        """Return the elements of a tensor; the array is read-only wherever it is not a copy.
+        """Return the elements of a tensor; the array is read-only unless it is a copy.
 
         Raises:
             ModelError: the element type is not supported, the data do not fit the shape, or a
@@ -138,24 +138,24 @@ class TensorReader:
         else:
             data = _listed(tensor, dtype, prod(shape), where)
         if dtype.name == "bool":
-            data = data.view(np.uint8) != 0  # files may have any byte
+            data = data.view(np.uint8) != 0  # files may have any byte for True
         try:
             return data.astype(dtype.numpy, copy=False).reshape(shape)
-        except ValueError:  # no elements, but extents whose product is too large all the same
+        except ValueError:  # no elements, but the product of other extents is too large
             found = f"shape {list(shape)}"
             raise ModelError(
                 describe(where, expected="extents that fit an array", found=found)
             ) from None
 
     def forget(self) -> None:
-        """Give back the pages of mapped files that were looked at."""
+        """Release the resident pages of mapped files."""
         for content in (self._content, *self._files.values()):
             forget(content)
 
     def _external(self, tensor: TensorProto, nbytes: int, where: str) -> Array:
         entries = {entry.key: entry.value for entry in tensor.external_data}
         location = entries.get("location", "")
-        # The model's own path may be a link to somewhere else, and it may have come as bytes.
+        # The model's own path may be a link to another folder, and a model in bytes has no path.
         path = None if location == self._location else self._locate(location, where)
         try:
             offset = int(entries.get("offset", "0"))
@@ -174,7 +174,7 @@ class TensorReader:
         return content[offset : offset + length]
 
     def _locate(self, location: str, where: str) -> Path:
-        """Return the file at a location, wherever symbolic links lead."""
+        """Return the file at a location, with symbolic links resolved."""
         if self._folder is None:
             raise ModelError(
                 describe(
@@ -247,7 +247,7 @@ def _raw(content: bytes, nbytes: int, where: str) -> Array:
 
 
 def _listed(tensor: TensorProto, dtype: DType, count: int, where: str) -> Array:
-    """Return elements that are written out one by one; which field has them is ONNX's rule."""
+    """Return the elements in a typed field; ONNX defines the field of each type."""
     field = _FIELDS.get(dtype.name, "int32_data")
     items = cast("Iterable[float]", getattr(tensor, field))
     try:

@@ -1,12 +1,11 @@
 """Leaving large tensors in the file when a model is parsed.
 
-A parsed protocol buffer is a second copy of the file, and its tensors come out of it as a third.
-So the bytes of large initializers are cut out before parsing, and what is parsed says where in the
-file they are: as external data, whose file is the model itself. ONNX has no better words for it,
-and the reader of tensors needs no others.
+A parsed protocol buffer is a second copy of the file, and tensors that are read from it a third. So
+the bytes of large initializers are removed before parsing. The parsed model refers to them as
+external data in the model file itself, which the reader of tensors supports anyway.
 
-Only what is needed is understood of the encoding (protobuf.dev/programming-guides/encoding): fields
-of the model, of its graph, and of initializers. Anything unusual is left to the parser as it is.
+Of the encoding (protobuf.dev/programming-guides/encoding), this module decodes the fields of the
+model, of its graph, and of initializers. The parser gets all unusual content unchanged.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from stridewise.frontends.onnx.reading.tensors import is_known
 __all__ = ["LEAST", "without_weights"]
 
 LEAST = 1 << 14
-"""Bytes from which on a tensor stays in the file."""
+"""Least number of bytes of a tensor that stays in the file."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _GRAPH = ModelProto.GRAPH_FIELD_NUMBER
@@ -33,16 +32,16 @@ _PLACED = (
     TensorProto.EXTERNAL_DATA_FIELD_NUMBER,
     TensorProto.DATA_LOCATION_FIELD_NUMBER,
 )
-"""Fields that say where the elements are; a tensor that has one is left as it is."""
+"""Fields for the location of elements; a tensor with one of them stays unchanged."""
 
 
 class _UnusualError(Exception):
-    """The bytes are not what is understood here."""
+    """The encoding is not supported here."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """One field of a message: its number, and where all of it and its content are."""
+    """One field of a message: number, and positions of the field and of its content."""
 
     number: int
     kind: int
@@ -53,7 +52,7 @@ class _Field:
 
 
 def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
-    """Return a number and where it ends."""
+    """Return a number and the position after it."""
     number, shift = 0, 0
     while at < end and shift < 64:
         byte = data[at]
@@ -65,7 +64,7 @@ def _varint(data: memoryview, at: int, end: int) -> tuple[int, int]:
 
 
 def _fields(data: memoryview, at: int, end: int) -> Iterator[_Field]:
-    """Yield the fields of the message between two places."""
+    """Yield the fields of the message between two positions."""
     while at < end:
         start = at
         tag, at = _varint(data, at, end)
@@ -78,7 +77,7 @@ def _fields(data: memoryview, at: int, end: int) -> Iterator[_Field]:
         elif kind in (_FIXED32, _FIXED64):
             at += 4 if kind == _FIXED32 else 8
         else:
-            raise _UnusualError  # groups, which ONNX has none of
+            raise _UnusualError  # groups, which ONNX does not use
         if at > end or not number:
             raise _UnusualError
         yield _Field(number, kind, start, content, at, value)
@@ -99,7 +98,7 @@ def _message(number: int, parts: list[bytes | memoryview]) -> list[bytes | memor
 
 
 def _tensor(data: memoryview, tensor: _Field, location: str) -> list[bytes | memoryview] | None:
-    """Return the field of a tensor without its bytes; None where it is left as it is."""
+    """Return the field of a tensor without its elements; None if it stays unchanged."""
     fields = list(_fields(data, tensor.content, tensor.end))
     raw = [field for field in fields if field.number == _RAW_DATA]
     types = [field.value for field in fields if field.number == _DATA_TYPE]
@@ -141,10 +140,10 @@ def without_weights(content: memoryview, location: str) -> bytes | None:
 
     Args:
         content: a file, or the bytes of one.
-        location: what the initializers call it.
+        location: the location in the external data that replaces the bytes.
 
     Returns:
-        What to parse; None where that must be ``content`` itself, which may be no model at all.
+        The bytes to parse; None if ``content`` itself has to be parsed. It may not be a model.
     """
     try:
         fields = list(_fields(content, 0, len(content)))

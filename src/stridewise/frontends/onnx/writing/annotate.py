@@ -1,17 +1,16 @@
-"""A plan as an ONNX model, for viewers like Netron: reorders as nodes, all else as metadata.
+"""A plan as an ONNX model, for viewers like Netron: reorders as nodes, other facts as metadata.
 
-Operators stay ONNX's own, so that viewers color them as usual. The one operator that ONNX does
-not have is a local function whose body passes its operand on, so the model still runs wherever
-local functions do. What there is to say comes from the planner, as text by node and by value.
+Nodes have ONNX's operators, so that viewers color them as usual. The additional operator Reorder is
+a local function that returns its operand, so the model runs in any runtime with local functions.
+The planner provides the notes, as text by node and by value.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
+from typing import Protocol
 
 from onnx import (
     FunctionProto,
@@ -33,38 +32,38 @@ from stridewise.ops.registry import Array
 __all__ = ["DOMAIN", "Notes", "annotate_model"]
 
 DOMAIN = "stridewise"
-"""Of the operator Reorder, and the first part of every metadata key."""
+"""Domain of the operator Reorder, and prefix of every metadata key."""
 
 _IR_VERSION = 10
-"""The first with metadata of nodes and values."""
+"""The first IR version with metadata of nodes and values."""
 
 _REORDER = {"from": str, "to": str, "nbytes": int, "cost_ns": float}
 """The attributes of a reorder, and their types."""
 
 _HEAVY = 1024
-"""Constants above this size are left out with ``weights=False``, in bytes. Shapes are smaller."""
+"""Bytes above which ``weights=False`` omits a constant. Shapes are smaller."""
 
 _SUMMARY = "summary"
-"""The note that becomes a description as well, which viewers show first."""
+"""The note that also becomes the description, which viewers show first."""
 
 
-def _no_notes() -> Mapping[str, Mapping[str, str]]:
-    return MappingProxyType({})
+class Notes(Protocol):
+    """Texts to write beside the nodes and values of a graph; keys get the prefix of the domain."""
 
+    @property
+    def model(self) -> Mapping[str, str]:
+        """About the whole model."""
+        ...
 
-@dataclass(frozen=True, slots=True)
-class Notes:
-    """What to write beside the nodes and values of a graph; keys get the prefix of the domain.
+    @property
+    def nodes(self) -> Mapping[str, Mapping[str, str]]:
+        """By node. Further nodes that a node is written as have only the entry ``part_of``."""
+        ...
 
-    Attributes:
-        model: about the whole model.
-        nodes: by node. What a node is written as apart from itself only says ``part_of``.
-        values: by value. Values inside of a node only say so.
-    """
-
-    model: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    nodes: Mapping[str, Mapping[str, str]] = field(default_factory=_no_notes)
-    values: Mapping[str, Mapping[str, str]] = field(default_factory=_no_notes)
+    @property
+    def values(self) -> Mapping[str, Mapping[str, str]]:
+        """By value. Values inside of a node have only the entry ``inside``."""
+        ...
 
 
 def annotate_model(
@@ -83,9 +82,9 @@ def annotate_model(
             ``cost_ns`` beside the operators of :data:`stridewise.ops.OPS`.
         notes: what to write beside nodes and values.
         path: the file; its folder must exist.
-        version: of the producer.
-        weights: whether to keep large constants; else zeros stand in for them.
-        external_above: bytes of constants above which they go to a file of their own.
+        version: version of the producer.
+        weights: whether to keep large constants, instead of zeros in their place.
+        external_above: bytes of constants above which they are written to a second file.
 
     Raises:
         ModelError: ONNX has no counterpart for an operator, a form of it, or an element type.
@@ -114,7 +113,7 @@ def _write_reorder(writer: Writer, node: Node) -> None:
 
 
 def _declare_reorder(model: ModelProto) -> None:
-    """Add the function Reorder, which moves bytes and so changes nothing that ONNX knows."""
+    """Add the function Reorder; it changes only the storage, which ONNX does not describe."""
     model.ir_version = _IR_VERSION
     body = NodeProto(name="move", op_type="Identity", input=["x"], output=["y"])
     model.functions.append(
@@ -164,7 +163,7 @@ def _annotate(structure: Structure, notes: Notes) -> None:
 
 
 def _without_weights(structure: Structure) -> Structure:
-    """Return a model with nodes that give zeros in place of large constants."""
+    """Return a model with nodes that generate zeros in place of large constants."""
     light: dict[str, Array] = {}
     zeros: list[NodeProto] = []
     for name, data in structure.constants.items():

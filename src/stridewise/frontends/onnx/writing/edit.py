@@ -1,7 +1,7 @@
 """Changing ONNX models: seeded random weights, another batch size.
 
-Models that ship without real weights (all ones, say) prove nothing about arithmetic, and models
-whose batch size is fixed cannot be compared at another one; both are mended here.
+Models without real weights (all ones, for example) cannot test arithmetic, and models with a fixed
+batch size cannot be compared at another one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ F32 = np.float32
 
 
 def _copied(model: ModelProto) -> ModelProto:
-    """Return a copy that may be changed, if all its data are in it."""
+    """Return a copy to change.
+
+    Raises:
+        ModelError: the model has external data.
+    """
     for tensor in model.graph.initializer:
         if tensor.data_location == TensorProto.EXTERNAL:
             raise ModelError(
@@ -39,7 +43,7 @@ def _copied(model: ModelProto) -> ModelProto:
 
 
 def _trace(model: ModelProto) -> dict[str, tuple[NodeProto, int]]:
-    """Return who reads each constant, and as which input, seen through reshapes of it."""
+    """Return the consumer of each constant and the index of its input, ignoring reshapes."""
     readers: dict[str, tuple[NodeProto, int]] = {}
     for node in reversed(model.graph.node):
         for index, name in enumerate(node.input):
@@ -52,7 +56,7 @@ def _trace(model: ModelProto) -> dict[str, tuple[NodeProto, int]]:
 def _draw(
     rng: np.random.Generator, shape: tuple[int, ...], role: tuple[NodeProto, int], gain: float
 ) -> Array:
-    """Return random values for a constant of a role, such that activations keep their scale."""
+    """Return random values for a constant by its role, so that activations keep their scale."""
     op, index = role[0].op_type, role[1]
     if op in ("Conv", "Gemm", "MatMul") and index == 1:
         trans_b = any(item.name == "transB" and item.i for item in role[0].attribute)
@@ -67,7 +71,7 @@ def _draw(
 def _residual_norms(model: ModelProto) -> set[str]:
     """Return scales and shifts of norms on residual branches, which are small after training.
 
-    Where all operands of a sum are norms, the last one is the shortcut.
+    If all operands of a sum are norms, the last one is the shortcut.
     """
     norms = {node.output[0]: node for node in model.graph.node if node.op_type.startswith("Batch")}
     found: set[str] = set()
@@ -88,7 +92,7 @@ def randomize(model: ModelProto, seed: int = 0) -> ModelProto:
 
     Args:
         model: what to copy; constants made by ConstantOfShape are replaced too.
-        seed: of the generator; equal seeds give equal weights.
+        seed: seed of the generator; equal seeds give equal weights.
 
     Raises:
         ModelError: the model has external data.
@@ -121,7 +125,7 @@ def _weights(
         for name, shape in shapes.items()
         if name in readers
     }
-    # Variances and scales are drawn apart; only their ratio sets the scale of activations.
+    # Variances and scales have different ranges; their ratio sets the scale of activations.
     for node in model.graph.node:
         if node.op_type == "BatchNormalization":
             found[node.input[1]] *= np.sqrt(found[node.input[4]])
@@ -129,7 +133,7 @@ def _weights(
 
 
 def _replace(field: Any, items: Iterable[Any]) -> None:
-    """Give a repeated field other items."""
+    """Replace the items of a repeated field."""
     kept = list(items)
     del field[:]
     field.extend(kept)

@@ -1,10 +1,9 @@
-"""Before export: post-ops, expressions and data formats are written out as nodes of their own.
+"""Expansion before export: post-ops, expressions and data formats become nodes.
 
 ONNX has none of them. A node with post-ops becomes the operator alone, then one node for each
-post-op. An expression becomes one node for each step.
-A node whose images are channels-last becomes a transpose, the operator as ONNX has it, and a
-transpose back. The results are bit for bit the same, because our own reference computes post-ops
-one after another, too. Exporters see none of these.
+post-op. An expression becomes one node for each step. A node with channels-last images becomes a
+transpose, the operator as in ONNX, and a transpose back. The results are bitwise equal, because the
+NumPy reference also computes post-ops one after another. Exporters see none of the three.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ _CHANNELS_LAST = ("NWC", "NHWC", "NDHWC")
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """A graph of nodes that exporters understand.
+    """A graph without post-ops, expressions and data formats.
 
     Attributes:
-        graph: without post-ops, expressions and data formats; what was there keeps its names.
-        owners: for each node that was added, the node that it is a part of.
+        graph: the expanded graph; existing nodes and values keep their names.
+        owners: for each added node, the node that it was expanded from.
     """
 
     graph: Graph
@@ -41,7 +40,7 @@ class Expanded:
 
 
 class _Expansion:
-    """The new nodes and values so far."""
+    """The expanded nodes and values so far."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -101,7 +100,7 @@ class _Expansion:
     def part(
         self, owner: Node, op: str, inputs: tuple[str, ...], output: str, **attrs: Attr
     ) -> None:
-        """Add a node that is a part of another one."""
+        """Add a node that is expanded from another one."""
         name = self._fresh(f"{owner.name}/{op}")
         self.owners[name] = owner.name
         self.nodes.append(Node(name, op, inputs, (output,), tuple(sorted(attrs.items()))))
@@ -109,19 +108,19 @@ class _Expansion:
     # --- post-ops -------------------------------------------------------------------------------
 
     def node(self, node: Node) -> None:
-        """Add a node with all that it is made of."""
+        """Add a node, and its post-ops or the steps of its expression."""
         if node.op == "pointwise":
             self.expression(node)
             return
         if not node.post_ops:
-            self.host(node)
+            self.bare(node)
             return
         operands = {post.operand for post in node.post_ops}
         own = tuple(name for index, name in enumerate(node.inputs) if index not in operands)
         result, *others = node.outputs
         type_ = self.values[result].type
         between = self.value(f"{result}/{node.op}", type_)
-        self.host(dataclasses.replace(node, inputs=own, outputs=(between, *others), post_ops=()))
+        self.bare(dataclasses.replace(node, inputs=own, outputs=(between, *others), post_ops=()))
         for post in node.post_ops[:-1]:
             after = self.value(f"{result}/{post.op}", type_)
             self.post_op(node, post, between, after)
@@ -135,8 +134,8 @@ class _Expansion:
 
     # --- data formats ---------------------------------------------------------------------------
 
-    def host(self, node: Node) -> None:
-        """Add a node without post-ops, with transposes around it where its images need them."""
+    def bare(self, node: Node) -> None:
+        """Add a node without post-ops, between transposes if its images are channels-last."""
         declared = node.get("data_format")
         if declared is None:
             self.nodes.append(node)
@@ -179,7 +178,7 @@ class _Expansion:
 
 
 def expand(graph: Graph) -> Expanded:
-    """Return a graph that means the same, without post-ops, expressions and data formats.
+    """Return an equivalent graph without post-ops, expressions and data formats.
 
     Raises:
         ModelError: a node has a data format that is not known.

@@ -27,22 +27,22 @@ __all__ = ["VERSIONS", "Structure", "check_structure", "make_structure", "save_m
 VERSIONS = {17: 8, 20: 9}
 """The opsets that are written, and the IR version of each.
 
-Runtimes that don't know an opset read what they know of it: OpenVINO 2024.0 passes over the axes
-of a reduction, an input since opset 18, without a word. So 17 is written wherever it can be. It
-lacks Gelu (20) and dilated average pooling (19). Opset 20 and IR 9 are those of ONNX 1.15, which
-ONNX Runtime 1.17 is the first to know.
+Runtimes may accept an opset that they do not fully support: OpenVINO 2024.0 ignores the axes of a
+reduction, an input since opset 18, without an error. So 17 is written wherever possible. It lacks
+Gelu (20) and dilated average pooling (19). Opset 20 and IR 9 are those of ONNX 1.15, which ONNX
+Runtime supports since 1.17.
 """
 
 _SHAPES = 1024
-"""Constants up to this size may be shapes that ONNX's inference wants to read, in bytes."""
+"""Bytes up to which a constant may be a shape that ONNX's inference reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """A model without its constants, which may be large.
+    """A model apart from its constants, which may be large.
 
     Attributes:
-        model: everything else.
+        model: the model without initializers.
         constants: the data of its initializers.
         owners: for each node of the model, the node of the graph that it belongs to.
     """
@@ -59,8 +59,8 @@ def make_structure(
 
     Args:
         graph: at any stage before planning; post-ops and data formats are written out.
-        version: of the producer.
-        exporters: what each operator becomes.
+        version: version of the producer.
+        exporters: the exporter of each operator.
 
     Raises:
         ModelError: an operator, or one of its forms, has no counterpart in ONNX.
@@ -126,7 +126,7 @@ def _foreign(where: str, operators: Sequence[str]) -> UnsupportedError:
     return UnsupportedError(
         describe(
             where,
-            expected="operators of our own",
+            expected="operators of Stridewise",
             found=f"a part that another runtime computes: {', '.join(dict.fromkeys(operators))}",
             fix="the file that the model was loaded from has these nodes",
         )
@@ -140,10 +140,10 @@ def _is_inner(graph: Graph, name: str) -> bool:
 def check_structure(structure: Structure) -> None:
     """Check a model with ONNX's own checker, types and shapes included.
 
-    Large constants are declared, not copied: only shapes and the like matter for the check.
+    Large constants are declared, not copied, as the check needs only their types.
 
     Raises:
-        ModelError: ONNX refuses it; nearly always an element type that it has no kernel for.
+        ModelError: ONNX refuses it, in most cases for an element type.
     """
     model = ModelProto()
     model.CopyFrom(structure.model)

@@ -1,4 +1,4 @@
-"""Writing a model to disk: whole or not at all, with large weights in a file beside it."""
+"""Writing a model to disk atomically, with large weights in a second file."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from stridewise.ops.registry import Array
 __all__ = ["LARGEST_INLINE", "check_path", "write_model"]
 
 LARGEST_INLINE = 2_000_000_000
-"""Bytes of weights that a file may hold. Protocol buffers end at 2**31 - 1 bytes; the rest of a
-model needs room, too."""
+"""Bytes of weights that a model file may hold. The whole protocol buffer is limited to 2**31 - 1
+bytes."""
 
 _SMALL = 1024
-"""Tensors below this size stay in the model: shapes and scalars, which tools want to read."""
+"""Bytes below which a tensor stays in the model: shapes and scalars, which tools read."""
 
 _ALIGNMENT = 4096
-"""Pages, so that each tensor can be mapped (ONNX's advice on external data)."""
+"""The page size, so that each tensor can be mapped (as ONNX recommends for external data)."""
 
 
 def check_path(path: Path) -> None:
-    """Check that a model can be put there, before any work is done for it.
+    """Check that a model can be written to a path, before any work is done.
 
     Raises:
-        InputError: the folder is missing, or a folder is in its place.
+        InputError: the parent folder is missing, or the path is a folder.
     """
     try:
         folder, taken = path.parent.is_dir(), path.is_dir()
@@ -67,7 +67,7 @@ def _unwritable(path: Path, error: Exception) -> InputError:
 
 @contextmanager
 def _replacing(path: Path) -> Generator[BinaryIO]:
-    """Yield a file that takes the place of ``path`` at the end, if nothing goes wrong."""
+    """Yield a file that replaces ``path`` at the end, unless an error occurs."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with draft.open("xb") as file:
@@ -84,10 +84,9 @@ def write_model(
 ) -> None:
     """Write a model and its constants.
 
-    A reader finds the old file or the new one. Where weights have a file of their own, that one
-    is replaced first; whoever reads between the two replacements finds the old model with the new
-    weights. A file that is mapped into memory keeps its content for those who have mapped it, so a
-    graph may be saved over the file that it was loaded from.
+    A reader finds the old file or the new one. A second file for weights is replaced first; a read
+    between the two replacements gives the old model with the new weights. Existing mappings of a
+    replaced file keep its content, so a graph may be saved over the file that it was loaded from.
 
     Args:
         path: the file; its folder must exist.
@@ -104,7 +103,7 @@ def write_model(
     beside = path.with_name(f"{path.name}.data")
     try:
         with ExitStack() as files:
-            # The file that is entered first is replaced last.
+            # The context that is entered first exits last, so the model is replaced last.
             file = files.enter_context(_replacing(path))
             if total > min(external_above, LARGEST_INLINE):
                 _write_beside(files.enter_context(_replacing(beside)), beside, whole, constants)
@@ -120,7 +119,7 @@ def write_model(
 def _write_beside(
     file: BinaryIO, path: Path, model: ModelProto, constants: Mapping[str, Array]
 ) -> None:
-    """Write large constants to a file of their own, small ones into the model."""
+    """Write large constants to a second file, small ones into the model."""
     for name, data in constants.items():
         if data.nbytes < _SMALL:
             model.graph.initializer.append(inline(name, data))

@@ -1,4 +1,4 @@
-"""Constants and types of a model that is written: the mirror of ``tensors.py``."""
+"""Constants and types of a model that is written: the counterpart of ``tensors.py``."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CODES = {
 
 
 def code_of(dtype: DType) -> TensorProto.DataType:
-    """Return ONNX's number of an element type; it has one for each of ours."""
+    """Return ONNX's number of an element type; each dtype has one."""
     return _CODES[dtype.name]
 
 
@@ -81,10 +81,10 @@ def external(name: str, data: Array, location: str, offset: int) -> TensorProto:
 
 
 def hollow(name: str, data: Array) -> NodeProto:
-    """Return a node that gives zeros in place of a constant, in a few bytes.
+    """Return a small node that generates zeros in place of a constant.
 
-    A sparse initializer would be shorter, but ONNX's shape inference does not take it for a dense
-    tensor. The value of a node ``Constant`` it does.
+    A sparse initializer would be shorter, but ONNX's shape inference does not treat it as a dense
+    tensor.
     """
     nothing = data.reshape(-1)[:0]
     sparse = SparseTensorProto(

@@ -1,7 +1,7 @@
-"""The state of one export: the ONNX nodes written so far, and what exporters may ask.
+"""The state of one export: the ONNX nodes written so far, and the methods for exporters.
 
-An exporter sees one node of a graph without post-ops and writes the ONNX nodes that mean the same.
-It is the mirror of a handler, and stands in the same room.
+An exporter takes one node of a graph without post-ops and writes equivalent ONNX nodes. It is the
+counterpart of a handler, and is in the same file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from stridewise.ops.registry import Array
 __all__ = ["Exporter", "OnnxValue", "Writer"]
 
 OnnxValue = int | float | str | tuple[int, ...]
-"""What exporters may give an ONNX attribute. An empty tuple is a list of integers."""
+"""Type of an ONNX attribute that is written. An empty tuple is a list of integers."""
 
 _FIELDS: dict[type, tuple[AttributeProto.AttributeType, str]] = {
     int: (AttributeProto.INT, "i"),
@@ -35,19 +35,19 @@ def _attribute(name: str, value: OnnxValue) -> AttributeProto:
 
 
 class Writer:
-    """Collects ONNX nodes; the methods are what exporters may do.
+    """Collects ONNX nodes; exporters use its methods.
 
     Attributes:
-        graph: what is written.
+        graph: the graph that is written.
         opset: version of the default domain that is written.
         least: the first version that has all operators so far.
         nodes: the ONNX nodes so far, in order.
-        owners: for each of them, the node of the graph that it belongs to.
-        constants: the constants that they read, by name.
+        owners: for each ONNX node, the node of the graph that it belongs to.
+        constants: the constants that the nodes read, by name.
     """
 
     def __init__(self, graph: Graph, opset: int) -> None:
-        """Start without nodes; constants that are outputs are there from the start."""
+        """Start without nodes, and with the constants that are outputs."""
         self.graph = graph
         self.opset = self.least = opset
         self.nodes: list[NodeProto] = []
@@ -74,7 +74,7 @@ class Writer:
     # --- writing --------------------------------------------------------------------------------
 
     def needs(self, opset: int) -> None:
-        """Say that a node needs a newer version; the whole graph is then written again in that."""
+        """Record that a node needs a newer opset; the whole graph is then written again in it."""
         self.least = max(self.least, opset)
 
     def _use(self, name: str) -> None:
@@ -91,13 +91,13 @@ class Writer:
         return name
 
     def constant(self, node: Node, role: str, data: Array) -> str:
-        """Add a constant that ONNX wants as an input, and return its name."""
+        """Add a constant that is an input in ONNX, and return its name."""
         name = self._fresh(f"{node.outputs[0]}/{role}")
         self.constants[name] = data
         return name
 
     def integers(self, node: Node, role: str, values: Sequence[int]) -> str:
-        """Add a list of integers that ONNX wants as an input, and return its name."""
+        """Add a list of integers that is an input in ONNX, and return its name."""
         return self.constant(node, role, np.array(values, np.int64))
 
     def scalar(self, node: Node, role: str, value: float) -> str:
@@ -127,15 +127,15 @@ class Writer:
         domain: str = "",
         unread: int = 0,
     ) -> None:
-        """Write the ONNX node that gives the outputs of a node and has its name.
+        """Write the ONNX node that has the outputs and the name of a node.
 
         Args:
             node: the node.
             op_type: ONNX's operator.
             inputs: names of values, ``""`` for absent ones.
             attrs: the attributes.
-            domain: of the operator.
-            unread: how many outputs the ONNX node has before those of the node.
+            domain: the domain of the operator.
+            unread: number of outputs that the ONNX node has before those of the node.
         """
         before = [self._fresh(f"{node.outputs[0]}/unread") for _ in range(unread)]
         outputs = (*before, *node.outputs)
@@ -170,7 +170,7 @@ class Writer:
 
 
 Exporter = Callable[[Writer, Node], None]
-"""Writes the ONNX nodes that mean one node of the graph.
+"""Writes ONNX nodes that are equivalent to one node of the graph.
 
-Raises ModelError for what ONNX has no operator for.
+Raises ModelError if ONNX has no operator for it.
 """

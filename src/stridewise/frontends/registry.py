@@ -1,0 +1,55 @@
+"""The list of front ends, and the choice of the one for a source."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from stridewise.errors import InputError, describe
+from stridewise.frontends.graph import GraphFrontEnd
+from stridewise.frontends.onnx.front_end import OnnxFrontEnd, OnnxSource
+from stridewise.frontends.source import FrontEnd, ModelReader
+from stridewise.graph import Graph
+
+__all__ = ["FRONT_ENDS", "WRITER", "ModelSource", "front_end_of", "open_model"]
+
+ModelSource: TypeAlias = "Graph | OnnxSource"
+"""What the front ends take."""
+
+WRITER = OnnxFrontEnd()
+"""The front end whose format graphs and annotated plans are saved in."""
+
+FRONT_ENDS: tuple[FrontEnd, ...] = (GraphFrontEnd(WRITER), WRITER)
+"""All front ends. The first one that takes a source opens it."""
+
+
+def front_end_of(source: object) -> FrontEnd:
+    """Return the front end for a source.
+
+    Raises:
+        InputError: none takes it.
+
+    >>> front_end_of(b"").accepts
+    'the path of an ONNX file, its bytes, or an onnx.ModelProto'
+    """
+    for front_end in FRONT_ENDS:
+        if front_end.takes(source):
+            return front_end
+    expected = "; or ".join(front_end.accepts for front_end in FRONT_ENDS)
+    raise InputError(describe("model", expected=expected, found=type(source).__name__))
+
+
+def open_model(source: ModelSource, *, fallback: bool = True) -> ModelReader:
+    """Open a model in the front end for it.
+
+    Args:
+        source: the path of a model file, its content, a model in memory, or a graph.
+        fallback: whether another runtime may compute nodes that Stridewise has no operator for.
+
+    Raises:
+        InputError: no front end takes the source.
+        ModelError: the model cannot be read or is damaged.
+        GraphError: a given graph breaks an invariant.
+        FormatError: a given graph mixes data formats.
+        UnsupportedError: a given graph has a foreign part, and ``fallback`` is False.
+    """
+    return front_end_of(source).open(source, fallback=fallback)

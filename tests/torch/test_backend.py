@@ -408,6 +408,24 @@ def test_weights_that_are_inference_tensors_run_in_pytorch():
         close(found, model(x))
 
 
+def test_caches_that_are_inference_tensors_are_inputs():
+    class Cached(Net):
+        cache = None
+
+        def forward(self, x):
+            if self.cache is None:
+                self.cache = self.first.bias * 2
+            return self.first(x) + self.cache.view(-1, 1, 1)
+
+    model, x = Cached().eval(), image()
+    with torch.inference_mode():
+        wanted = model(x)
+        fast = compiled(model)
+        close(fast(x), wanted)
+        model.cache.zero_()
+        close(fast(x), model(x))
+
+
 def test_inputs_that_require_gradients_without_grad_mode():
     model = Net().eval()
     same(compiled(model), model, image().requires_grad_())

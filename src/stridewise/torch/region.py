@@ -83,7 +83,7 @@ class _Weights:
     """Programs with one set of weights packed, least recently used first."""
 
     tensors: list[weakref.ref[Any]]
-    stamp: tuple[Any, ...]
+    stamp: list[int]
     programs: OrderedDict[tuple[Any, ...], Program | None] = field(
         default_factory=OrderedDict[tuple[Any, ...], "Program | None"]
     )
@@ -183,7 +183,7 @@ class Region:
             for item in (args[index] for index in self._free)
         )
 
-    def _packed(self, tensors: Sequence[Any], stamp: tuple[Any, ...]) -> _Weights:
+    def _packed(self, tensors: Sequence[Any], stamp: list[int]) -> _Weights:
         """Return the programs of these weights, none of them made before a change."""
         for weights in reversed(self._weights):
             if weights.stamp == stamp and weights.holds(tensors):
@@ -305,13 +305,13 @@ class Region:
             return any(id(ref()) in tensors for w in self._weights for ref in w.tensors)
 
 
-def _stamp(tensors: Sequence[Any]) -> tuple[Any, ...]:
+def _stamp(tensors: Sequence[Any]) -> list[int]:
     """Return what changes when elements of tensors do."""
-    found: list[Any] = [_Epoch.number]
-    for tensor in tensors:
-        found.append(-1 if tensor.is_inference() else tensor._version)
-        found.append(tensor.data_ptr())
-    return tuple(found)
+    places = [_Epoch.number, *[tensor.data_ptr() for tensor in tensors]]
+    try:
+        return places + [tensor._version for tensor in tensors]
+    except RuntimeError:  # inference tensors have none; they are not packed
+        return places + [-1 if t.is_inference() else t._version for t in tensors]
 
 
 def summary(outside: Sequence[Outside]) -> str:

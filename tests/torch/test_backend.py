@@ -173,6 +173,40 @@ def test_several_and_structured_results():
     assert found["number"] == 2
 
 
+def test_numbers_that_are_results_of_open_shapes():
+    def sizes(x):
+        return F.relu(x), x.shape[0] * 2, x.shape[2] + x.shape[3]
+
+    fast = compiled(sizes, fallback="error")
+    for batch in (2, 3, 5):
+        with torch.no_grad():
+            found = fast(image(batch))
+        assert found[1:] == (2 * batch, 22)
+
+
+def test_tied_weights():
+    model = Net().eval()
+    model.third = torch.nn.Conv2d(7, 7, 3, padding=1, groups=7)
+    model.third.weight = model.second.weight
+    model.forward = lambda x: model.third(model.second(model.first(x)))
+    fast = compiled(model)
+    same(fast, model, image())
+    with torch.no_grad():
+        model.second.weight.mul_(2)
+    same(fast, model, image())
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_shapes_that_depend_on_data():
+    def positive(x):
+        y = F.relu(x)
+        return y[y > 0.5] * 2
+
+    fast, x = compiled(positive, fallback="eager"), image()
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True), torch.no_grad():
+        close(fast(x), positive(x))
+
+
 def test_parameters_that_are_results():
     class Returned(Net):
         def forward(self, x):

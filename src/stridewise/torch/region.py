@@ -17,7 +17,12 @@ from typing import Any
 from stridewise.errors import UnsupportedError, describe
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.partition import Outside, Partition, partition
-from stridewise.frontends.torch.values import constants_of, has_symbols, values_of
+from stridewise.frontends.torch.values import (
+    constants_of,
+    has_symbols,
+    tensors_of,
+    values_of,
+)
 from stridewise.profile import Profile
 from stridewise.torch.options import FallbackWarning, Options
 from stridewise.torch.steps import NativeStep, Step, TorchStep
@@ -67,7 +72,7 @@ class Program:
         partition: which operators are native.
         steps: the parts, ready to run.
         inputs: positions of the placeholders that are not packed.
-        constants: values of nodes that need no run.
+        constants: tensors and numbers that are results and need no run.
         calls: number of runs.
     """
 
@@ -154,13 +159,14 @@ class Region:
     def _result(
         self, node: Any, tensors: dict[Any, Any], constants: dict[Any, Any], args: Sequence[Any]
     ) -> Any:
-        if node not in constants and node not in tensors:
+        if not _is_node(node):
             return node  # a number, or None
         if node in tensors:
             return tensors[node]
         if node.op == "placeholder":
             return args[self._inputs.index(node)]
-        return constants[node].clone()  # the caller may write to it
+        found = constants[node]  # a copy of it, as the caller may write to results
+        return found.clone() if isinstance(found, torch.Tensor) else found
 
     def _program(self, args: Sequence[Any]) -> Program | None:
         """Return the program for these weights and shapes; None if PyTorch runs the whole graph."""
@@ -218,7 +224,11 @@ class Region:
                 else TorchStep(part, constants, values)
                 for number, part in enumerate(found.parts)
             ]
-        returned = {node: value for node, value in constants.items() if node in self._outputs}
+        returned = {
+            node: constants.get(node, values[node])
+            for node in self._outputs
+            if node in constants or (_is_node(node) and not tensors_of(values[node]))
+        }
         inputs = tuple(index for index in range(len(args)) if index not in set(packed))
         return Program(found, steps, inputs, returned)
 
@@ -228,6 +238,9 @@ class Region:
             return self.reason
         if self._static and not self._packable(args):
             return "its parameters are inference tensors, whose changes leave no trace"
+        unknown = [str(node.target) for node in self.module.graph.nodes if _depends_on_data(node)]
+        if unknown:
+            return f"shapes depend on data: {', '.join(dict.fromkeys(unknown))}"
         kinds: set[Any] = {type(x) for x in args if isinstance(x, torch.Tensor)}
         other = kinds - {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
         names = sorted(kind.__name__ for kind in other)
@@ -303,6 +316,16 @@ class Region:
         """Return whether a program has packed one of these tensors, given by ``id``."""
         with self._lock:
             return any(id(ref()) in tensors for w in self._weights for ref in w.tensors)
+
+
+def _is_node(item: Any) -> bool:
+    return isinstance(item, submodule("torch.fx").Node)
+
+
+def _depends_on_data(node: Any) -> bool:
+    """Return whether the shape of a node's result is not known before a run."""
+    tags = getattr(node.target, "tags", ())
+    return torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags
 
 
 def _stamp(tensors: Sequence[Any]) -> list[int]:

@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra [torch])")
 
 import stridewise.torch as st  # noqa: E402
-from stridewise.errors import StridewiseError, UnsupportedError  # noqa: E402
+from stridewise.errors import PlanError, StridewiseError, UnsupportedError  # noqa: E402
 
 F = torch.nn.functional
 # PyTorch warns of its own changes to come; the tests are about warnings of the backend.
@@ -348,6 +348,20 @@ def test_operators_without_counterpart_run_in_pytorch():
 def test_fallbacks_as_errors():
     with pytest.raises(UnsupportedError, match="cumsum"), torch.no_grad():
         compiled(Mixed().eval())(image())
+
+
+def test_parts_that_cannot_be_compiled_run_in_pytorch(monkeypatch):
+    def refuse(*_args, **_options):
+        raise PlanError("no kernels")
+
+    monkeypatch.setattr("stridewise.torch.steps.compile", refuse)
+    model = Net().eval()
+    fast = compiled(model, fallback="eager")
+    with pytest.warns(st.FallbackWarning, match="no kernels"):
+        same(fast, model, image())
+    (graph,) = st.report(fast).graphs
+    assert graph.native == graph.programs == 0
+    assert {item.reason for item in graph.outside} == {"no kernels"}
 
 
 def test_training_runs_in_pytorch():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from itertools import pairwise
-from math import prod
 
 import pytest
 from hypothesis import given, settings

@@ -14,10 +14,17 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-from stridewise.errors import UnsupportedError, describe
+from stridewise.errors import (
+    ExecutionError,
+    GraphError,
+    PlanError,
+    UnsupportedError,
+    describe,
+)
 from stridewise.frontends.torch.library import submodule, torch
-from stridewise.frontends.torch.partition import Outside, Partition, partition
+from stridewise.frontends.torch.partition import Outside, Part, Partition, partition
 from stridewise.frontends.torch.values import (
+    Values,
     constants_of,
     has_symbols,
     tensors_of,
@@ -218,12 +225,11 @@ class Region:
             if not any(part.is_native for part in found.parts) and not found.outside:
                 return None  # views and constants alone
             self._warn(found)
-            steps: list[Step] = [
-                NativeStep(f"{self.name}.{number}", part, constants, values, self.options)
-                if part.is_native
-                else TorchStep(part, constants, values)
-                for number, part in enumerate(found.parts)
-            ]
+            steps: list[Step] = []
+            for part in found.parts:
+                step, failure = self._step(part, constants, values)
+                steps.append(step)
+                found = found.without(part, failure) if failure else found
         returned = {
             node: constants.get(node, values[node])
             for node in self._outputs
@@ -231,6 +237,22 @@ class Region:
         }
         inputs = tuple(index for index in range(len(args)) if index not in set(packed))
         return Program(found, steps, inputs, returned)
+
+    def _step(self, part: Part, constants: Values, values: Values) -> tuple[Step, str]:
+        """Return a part ready to run, and why it is not native though it was to be.
+
+        Raises:
+            UnsupportedError: with ``fallback="error"``, it cannot be compiled.
+        """
+        if not part.is_native:
+            return TorchStep(part, constants, values), ""
+        try:
+            return NativeStep(self.name, part, constants, values, self.options), ""
+        except (ExecutionError, GraphError, PlanError, UnsupportedError) as error:
+            where = f"{self._where}, part from {part.nodes[0].name} to {part.nodes[-1].name}"
+            message = describe(where, expected="a program", found=str(error))
+            self._tell(message, str(error))
+            return TorchStep(part, constants, values), str(error)
 
     def _whole_reason(self, args: Sequence[Any]) -> str:
         """Return why PyTorch has to run the whole graph, "" if it does not."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import gc
+import importlib
 import pickle
 import threading
+import tomllib
 import warnings
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +84,14 @@ def test_results_and_strides(mode, layout):
     close(found, wanted)
     assert found.stride() == wanted.stride()
     assert found.is_contiguous(memory_format=layout)
+
+
+def test_the_entry_point_names_the_backend():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    points = project["project"]["entry-points"]["torch_dynamo_backends"]
+    module, _, function = points["stridewise"].partition(":")
+    assert getattr(importlib.import_module(module), function) is st.backend
+    assert "stridewise" in torch._dynamo.list_backends()
 
 
 @pytest.mark.parametrize("size", [(1, 3, 1, 1), (2, 3, 1, 9), (1, 3, 9, 1), (1, 3, 9, 9)])
@@ -310,6 +321,18 @@ def test_deepcopy_and_pickle():
     same(compiled(again), again, x)
 
 
+def test_copies_of_compiled_modules():
+    fast = compiled(Net().eval())
+    x = image()
+    with torch.no_grad():
+        wanted = fast(x)
+        twin = copy.deepcopy(fast)
+        close(twin(x), wanted)
+        twin.first.weight.neg_()
+        assert not torch.allclose(twin(x), wanted)
+        close(fast(x), wanted)
+
+
 def test_hooks():
     model = Net().eval()
     model.first.register_forward_hook(lambda _module, _args, y: y * 2)
@@ -408,6 +431,22 @@ def test_other_element_types_run_in_pytorch():
             found = fast(x)
         wanted = model(x)
     assert found.dtype == wanted.dtype
+
+
+def test_half_precision():
+    model, x = Net().eval().half(), image().half()
+    fast = compiled(model, fallback="eager")
+    with torch.no_grad():
+        with pytest.warns(st.FallbackWarning, match="elements of float16"):
+            found = fast(x)
+        assert torch.equal(found, model(x))
+
+
+def test_other_devices():
+    model, x = Net().eval().to("meta"), image().to("meta")
+    fast = compiled(model, fallback="eager")
+    with torch.no_grad(), pytest.warns(st.FallbackWarning, match="a tensor on meta"):
+        assert fast(x).shape == (2, 5)
 
 
 def test_autocast():

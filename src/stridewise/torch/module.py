@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from stridewise.errors import InputError, PlanError, UnsupportedError, describe
 from stridewise.frontends.torch.graphs import memory_order
@@ -138,6 +138,21 @@ class CompiledModule:
         with torch.no_grad():
             results = self._region(self._flat(args, kwargs))
         return submodule("torch.utils._pytree").tree_unflatten(results, self._out_spec)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to copy or pickle native programs.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(
+            describe(
+                "compiled module",
+                expected="use in the process that compiled it",
+                found="a copy or a pickle of it",
+                fix="keep the program with torch.export.save, and compile it again",
+            )
+        )
 
     def _flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return a value for each placeholder: parameters and checked arguments."""

@@ -147,6 +147,14 @@ def test_changes_of_batch_and_size():
         same(fast, model, image(batch, side))
 
 
+def test_programs_beyond_the_most_are_made_again():
+    model = Net().eval()
+    fast = compiled(model, max_programs=1)
+    for batch in (2, 3, 5, 3):
+        same(fast, model, image(batch))
+    assert len(st.report(fast).graphs) == 2  # of the graph with fixed shapes, and the open one
+
+
 def test_empty_batches():
     model = Features().eval()
     fast = compiled(model)
@@ -400,6 +408,8 @@ def test_training_runs_in_pytorch():
     for a, b in zip(model.parameters(), twin.parameters(), strict=True):
         close(a.grad, b.grad)
     assert torch.equal(model.norm.running_mean, twin.norm.running_mean)
+    (graph,) = st.report(fast).graphs
+    assert "gradients are wanted" in str(graph)
 
 
 def test_training_as_an_error():

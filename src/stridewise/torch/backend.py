@@ -46,6 +46,7 @@ def backend(
     name = f"graph{next(_numbers)}"
     if torch.is_grad_enabled() and any(_needs_grad(item) for item in example_inputs):
         region = Region(name, module, (), found, _TRAINING)
+        region.watch(example_inputs)
         return lambda *args: tuple(region(args))
 
     def compiled(graph: Any, _inputs: Sequence[Any]) -> Callable[..., Any]:

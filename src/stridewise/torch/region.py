@@ -139,6 +139,7 @@ class Region:
         self._weights: list[_Weights] = []
         self._lock = Lock()
         self._has_warned = False
+        self._watched: list[weakref.ref[Any]] = []
         self.left: set[str] = set()
         _Epoch.hook()
         REGIONS.add(self)
@@ -334,10 +335,15 @@ class Region:
         with self._lock:
             return [p for w in self._weights for p in w.programs.values() if p is not None]
 
+    def watch(self, tensors: Sequence[Any]) -> None:
+        """Note the inputs of a graph that is left to PyTorch; reports find it by them."""
+        self._watched = [weakref.ref(x) for x in tensors if isinstance(x, torch.Tensor)]
+
     def reads(self, tensors: set[int]) -> bool:
-        """Return whether a program has packed one of these tensors, given by ``id``."""
+        """Return whether the graph has read one of these parameters, given by ``id``."""
         with self._lock:
-            return any(id(ref()) in tensors for w in self._weights for ref in w.tensors)
+            packed = [ref for weights in self._weights for ref in weights.tensors]
+            return any(id(ref()) in tensors for ref in (*packed, *self._watched))
 
 
 def _is_node(item: Any) -> bool:

@@ -163,6 +163,28 @@ def test_empty_batches():
     same(fast, model, image(2))
 
 
+RESIZES = {
+    "bicubic": {"scale_factor": 2},
+    "bilinear": {"size": (7, 20)},
+    "nearest": {"scale_factor": (2, 3)},
+    "nearest-exact": {"size": (22, 5)},
+}
+
+
+@pytest.mark.parametrize("mode", RESIZES)
+def test_resizes_stay_whole(mode):
+    def resized(x):
+        return F.interpolate(F.relu(x), mode=mode, **RESIZES[mode])
+
+    fast = compiled(resized)
+    for batch in (1, 2, 3):
+        same(fast, resized, image(batch))
+    module = torch.nn.Upsample(mode=mode, **RESIZES[mode])
+    model = st.compile_module(module, (image(),), fallback="error")
+    close(model(x := image()), module(x))
+    assert torch.ops.aten.upsample_bilinear2d.vec.py_kernels  # PyTorch's own are back
+
+
 def test_graph_breaks_make_several_graphs():
     class Broken(Net):
         def forward(self, x):

@@ -9,6 +9,7 @@ from typing import Any
 
 from stridewise.frontends.torch.library import is_installed, submodule, torch
 from stridewise.frontends.torch.table import decompositions
+from stridewise.frontends.torch.tracing import whole_operators
 from stridewise.torch.options import Options
 from stridewise.torch.region import Region
 
@@ -58,11 +59,13 @@ def backend(
         return _boxed(Region(name, graph, (), found, _TRAINING))
 
     autograd = submodule("torch._dynamo.backends.common").aot_autograd
-    return autograd(
+    traced = autograd(
         fw_compiler=left,
         inference_compiler=compiled,
         decompositions=decompositions(),
-    )(module, example_inputs)
+    )
+    with whole_operators():
+        return traced(module, example_inputs)
 
 
 _TRAINING = "gradients are wanted; run inference under torch.inference_mode() or torch.no_grad()"

@@ -9,6 +9,7 @@ from stridewise.errors import InputError, PlanError, UnsupportedError, describe
 from stridewise.frontends.torch.graphs import memory_order
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.table import HANDLERS
+from stridewise.frontends.torch.tracing import whole_operators
 from stridewise.planning import Plan
 from stridewise.profile import Profile
 from stridewise.torch.options import Options
@@ -46,7 +47,8 @@ def compile_module(
     """
     found = Options.of(options)
     program = _exported(module, example_inputs, dynamic_shapes)
-    lowered = program.run_decompositions(_decompositions())
+    with whole_operators():
+        lowered = program.run_decompositions(_decompositions())
     return CompiledModule(lowered, found)
 
 

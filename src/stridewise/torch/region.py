@@ -352,8 +352,8 @@ def _is_node(item: Any) -> bool:
 
 def _depends_on_data(node: Any) -> bool:
     """Return whether the shape of a node's result is not known before a run."""
-    tags = getattr(node.target, "tags", ())
-    return torch.Tag.dynamic_output_shape in tags or torch.Tag.data_dependent_output in tags
+    found = submodule("torch.fx.experimental.symbolic_shapes").has_free_unbacked_symbols
+    return bool(found(node.meta.get("val")))
 
 
 def _stamp(tensors: Sequence[Any]) -> list[int]:

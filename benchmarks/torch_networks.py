@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
+import multiprocessing
 import time
 import warnings
 from importlib import import_module
@@ -104,7 +103,7 @@ def tensors(result: Any) -> list[Any]:
     return [x for x in torch.utils._pytree.tree_leaves(result) if isinstance(x, torch.Tensor)]
 
 
-def measured(name: str, side: int) -> dict[str, Any]:
+def measured(name: str, side: int, quick: bool) -> dict[str, Any]:
     """Run one network and return its row."""
     model, side = build(name, side)
     row: dict[str, Any] = {"name": name, "side": side, "errors": {}, "warnings": []}
@@ -113,7 +112,7 @@ def measured(name: str, side: int) -> dict[str, Any]:
         for layout, batches in BATCHES.items():
             torch._dynamo.reset()
             compiled = torch.compile(model, backend="stridewise")
-            for batch in batches:
+            for batch in batches[:1] if quick else batches:
                 x = torch.randn(batch, 3, side, side).contiguous(memory_format=layout)
                 wanted = tensors(model(x))
                 start = time.perf_counter()
@@ -152,32 +151,51 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def apart(name: str, side: int, quick: bool, seconds: int) -> dict[str, Any]:
+    """Run one network in a process of its own and return its row, or why there is none.
+
+    The process is a fork, so that libraries are loaded once.
+    """
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+
+    def run() -> None:
+        try:
+            there.send(measured(name, side, quick))
+        except Exception as error:
+            there.send({"name": name, "failure": f"{type(error).__name__}: {error}"[:300]})
+
+    process = context.Process(target=run)
+    process.start()
+    there.close()
+    failure = f"more than {seconds} s"
+    try:
+        if here.poll(seconds):
+            return here.recv()
+    except EOFError:
+        failure = "the process ended"
+    finally:
+        process.kill()
+        process.join()
+    return {"name": name, "failure": failure}
+
+
 def main() -> None:
     """Run the networks of the command line, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=[*PLAIN, *(f"timm:{n}" for n in TIMM)])
     parser.add_argument("--side", type=int, default=64, help="of images, where the network allows")
+    parser.add_argument("--quick", action="store_true", help="one batch for each layout")
     parser.add_argument("--out", type=Path, default=Path("build/networks.jsonl"))
     parser.add_argument("--timeout", type=int, default=600, help="seconds for a network")
-    parser.add_argument("--one", action="store_true", help="run in this process, print a line")
     given = parser.parse_args()
-    if given.one:
-        print(json.dumps(measured(given.names[0], given.side)))
-        return
+    _torchvision()
+    if any(name.startswith("timm:") for name in given.names):
+        import_module("timm")
     rows: list[dict[str, Any]] = []
     given.out.parent.mkdir(parents=True, exist_ok=True)
     for name in given.names:
-        command = [sys.executable, __file__, "--one", "--side", str(given.side), name]
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=given.timeout, check=False
-            )
-            lines = done.stdout.splitlines()
-            row = json.loads(lines[-1]) if done.returncode == 0 else None
-            failure = (done.stderr.strip().splitlines() or ["?"])[-1][:200]
-        except subprocess.TimeoutExpired:
-            row, failure = None, f"more than {given.timeout} s"
-        rows.append(row or {"name": name, "failure": failure})
+        rows.append(apart(name, given.side, given.quick, given.timeout))
         with given.out.open("a") as file:
             file.write(json.dumps(rows[-1]) + "\n")
     print(table(rows))

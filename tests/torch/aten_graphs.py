@@ -44,4 +44,6 @@ def check(function: Callable[..., Any], *inputs: Any, tolerance: float = TOLERAN
         assert a.shape == b.shape
         assert b.stride() == promise.stride()
         assert torch.allclose(a, b, rtol=tolerance, atol=tolerance * max(1.0, float(a.abs().max())))
+    for program in region.programs():
+        assert [name for step in program.steps for name in step.fallback_nodes()] == []
     return region

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import copy
 import gc
+import importlib
 import pickle
 import threading
+import tomllib
 import warnings
 import weakref
+from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra [torch])")
 
 import stridewise.torch as st  # noqa: E402
-from stridewise.errors import StridewiseError, UnsupportedError  # noqa: E402
+from stridewise.errors import PlanError, StridewiseError, UnsupportedError  # noqa: E402
 
 F = torch.nn.functional
 # PyTorch warns of its own changes to come; the tests are about warnings of the backend.
@@ -83,6 +86,14 @@ def test_results_and_strides(mode, layout):
     assert found.is_contiguous(memory_format=layout)
 
 
+def test_the_entry_point_names_the_backend():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))
+    points = project["project"]["entry-points"]["torch_dynamo_backends"]
+    module, _, function = points["stridewise"].partition(":")
+    assert getattr(importlib.import_module(module), function) is st.backend
+    assert "stridewise" in torch._dynamo.list_backends()
+
+
 @pytest.mark.parametrize("size", [(1, 3, 1, 1), (2, 3, 1, 9), (1, 3, 9, 1), (1, 3, 9, 9)])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_axes_of_one_element(size, layout):
@@ -136,12 +147,42 @@ def test_changes_of_batch_and_size():
         same(fast, model, image(batch, side))
 
 
+def test_programs_beyond_the_most_are_made_again():
+    model = Net().eval()
+    fast = compiled(model, max_programs=1)
+    for batch in (2, 3, 5, 3):
+        same(fast, model, image(batch))
+    assert len(st.report(fast).graphs) == 2  # of the graph with fixed shapes, and the open one
+
+
 def test_empty_batches():
     model = Features().eval()
     fast = compiled(model)
     with torch.no_grad():
         assert fast(image(0)).shape == (0, 7, 11, 11)
     same(fast, model, image(2))
+
+
+RESIZES = {
+    "bicubic": {"scale_factor": 2},
+    "bilinear": {"size": (7, 20)},
+    "nearest": {"scale_factor": (2, 3)},
+    "nearest-exact": {"size": (22, 5)},
+}
+
+
+@pytest.mark.parametrize("mode", RESIZES)
+def test_resizes_stay_whole(mode):
+    def resized(x):
+        return F.interpolate(F.relu(x), mode=mode, **RESIZES[mode])
+
+    fast = compiled(resized)
+    for batch in (1, 2, 3):
+        same(fast, resized, image(batch))
+    module = torch.nn.Upsample(mode=mode, **RESIZES[mode])
+    model = st.compile_module(module, (image(),), fallback="error")
+    close(model(x := image()), module(x))
+    assert torch.ops.aten.upsample_bilinear2d.vec.py_kernels  # PyTorch's own are back
 
 
 def test_graph_breaks_make_several_graphs():
@@ -171,6 +212,40 @@ def test_several_and_structured_results():
     close(found["both"][0], wanted["both"][0])
     assert found["both"][1] is x
     assert found["number"] == 2
+
+
+def test_numbers_that_are_results_of_open_shapes():
+    def sizes(x):
+        return F.relu(x), x.shape[0] * 2, x.shape[2] + x.shape[3]
+
+    fast = compiled(sizes, fallback="error")
+    for batch in (2, 3, 5):
+        with torch.no_grad():
+            found = fast(image(batch))
+        assert found[1:] == (2 * batch, 22)
+
+
+def test_tied_weights():
+    model = Net().eval()
+    model.third = torch.nn.Conv2d(7, 7, 3, padding=1, groups=7)
+    model.third.weight = model.second.weight
+    model.forward = lambda x: model.third(model.second(model.first(x)))
+    fast = compiled(model)
+    same(fast, model, image())
+    with torch.no_grad():
+        model.second.weight.mul_(2)
+    same(fast, model, image())
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_shapes_that_depend_on_data():
+    def positive(x):
+        y = F.relu(x)
+        return y[y > 0.5] * 2
+
+    fast, x = compiled(positive, fallback="eager"), image()
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True), torch.no_grad():
+        close(fast(x), positive(x))
 
 
 def test_parameters_that_are_results():
@@ -276,6 +351,18 @@ def test_deepcopy_and_pickle():
     same(compiled(again), again, x)
 
 
+def test_copies_of_compiled_modules():
+    fast = compiled(Net().eval())
+    x = image()
+    with torch.no_grad():
+        wanted = fast(x)
+        twin = copy.deepcopy(fast)
+        close(twin(x), wanted)
+        twin.first.weight.neg_()
+        assert not torch.allclose(twin(x), wanted)
+        close(fast(x), wanted)
+
+
 def test_hooks():
     model = Net().eval()
     model.first.register_forward_hook(lambda _module, _args, y: y * 2)
@@ -316,6 +403,20 @@ def test_fallbacks_as_errors():
         compiled(Mixed().eval())(image())
 
 
+def test_parts_that_cannot_be_compiled_run_in_pytorch(monkeypatch):
+    def refuse(*_args, **_options):
+        raise PlanError("no kernels")
+
+    monkeypatch.setattr("stridewise.torch.steps.compile", refuse)
+    model = Net().eval()
+    fast = compiled(model, fallback="eager")
+    with pytest.warns(st.FallbackWarning, match="no kernels"):
+        same(fast, model, image())
+    (graph,) = st.report(fast).graphs
+    assert graph.native == graph.programs == 0
+    assert {item.reason for item in graph.outside} == {"no kernels"}
+
+
 def test_training_runs_in_pytorch():
     model, twin = Net(), Net()
     twin.load_state_dict(model.state_dict())
@@ -329,6 +430,8 @@ def test_training_runs_in_pytorch():
     for a, b in zip(model.parameters(), twin.parameters(), strict=True):
         close(a.grad, b.grad)
     assert torch.equal(model.norm.running_mean, twin.norm.running_mean)
+    (graph,) = st.report(fast).graphs
+    assert "gradients are wanted" in str(graph)
 
 
 def test_training_as_an_error():
@@ -360,6 +463,22 @@ def test_other_element_types_run_in_pytorch():
             found = fast(x)
         wanted = model(x)
     assert found.dtype == wanted.dtype
+
+
+def test_half_precision():
+    model, x = Net().eval().half(), image().half()
+    fast = compiled(model, fallback="eager")
+    with torch.no_grad():
+        with pytest.warns(st.FallbackWarning, match="elements of float16"):
+            found = fast(x)
+        assert torch.equal(found, model(x))
+
+
+def test_other_devices():
+    model, x = Net().eval().to("meta"), image().to("meta")
+    fast = compiled(model, fallback="eager")
+    with torch.no_grad(), pytest.warns(st.FallbackWarning, match="a tensor on meta"):
+        assert fast(x).shape == (2, 5)
 
 
 def test_autocast():
@@ -406,6 +525,24 @@ def test_weights_that_are_inference_tensors_run_in_pytorch():
         with pytest.warns(st.FallbackWarning, match="inference tensors"):
             found = fast(x)
         close(found, model(x))
+
+
+def test_caches_that_are_inference_tensors_are_inputs():
+    class Cached(Net):
+        cache = None
+
+        def forward(self, x):
+            if self.cache is None:
+                self.cache = self.first.bias * 2
+            return self.first(x) + self.cache.view(-1, 1, 1)
+
+    model, x = Cached().eval(), image()
+    with torch.inference_mode():
+        wanted = model(x)
+        fast = compiled(model)
+        close(fast(x), wanted)
+        model.cache.zero_()
+        close(fast(x), model(x))
 
 
 def test_inputs_that_require_gradients_without_grad_mode():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra [torch])")
@@ -106,6 +109,13 @@ def test_arguments_that_do_not_fit():
         model(image(), image())
     with pytest.raises(InputError, match="found list"):
         st.compile_module([])
+
+
+def test_compiled_modules_are_not_copied():
+    model = st.compile_module(Net().eval(), (image(),))
+    for copied in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(InputError, match=r"torch\.export\.save"):
+            copied(model)
 
 
 def test_modules_that_write():

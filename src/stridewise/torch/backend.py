@@ -9,6 +9,7 @@ from typing import Any
 
 from stridewise.frontends.torch.library import is_installed, submodule, torch
 from stridewise.frontends.torch.table import decompositions
+from stridewise.frontends.torch.tracing import whole_operators
 from stridewise.torch.options import Options
 from stridewise.torch.region import Region
 
@@ -46,6 +47,7 @@ def backend(
     name = f"graph{next(_numbers)}"
     if torch.is_grad_enabled() and any(_needs_grad(item) for item in example_inputs):
         region = Region(name, module, (), found, _TRAINING)
+        region.watch(example_inputs)
         return lambda *args: tuple(region(args))
 
     def compiled(graph: Any, _inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -57,11 +59,13 @@ def backend(
         return _boxed(Region(name, graph, (), found, _TRAINING))
 
     autograd = submodule("torch._dynamo.backends.common").aot_autograd
-    return autograd(
+    traced = autograd(
         fw_compiler=left,
         inference_compiler=compiled,
         decompositions=decompositions(),
-    )(module, example_inputs)
+    )
+    with whole_operators():
+        return traced(module, example_inputs)
 
 
 _TRAINING = "gradients are wanted; run inference under torch.inference_mode() or torch.no_grad()"

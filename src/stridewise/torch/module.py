@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from stridewise.errors import InputError, PlanError, UnsupportedError, describe
 from stridewise.frontends.torch.graphs import memory_order
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.table import HANDLERS
+from stridewise.frontends.torch.tracing import whole_operators
 from stridewise.planning import Plan
 from stridewise.profile import Profile
 from stridewise.torch.options import Options
@@ -46,7 +47,8 @@ def compile_module(
     """
     found = Options.of(options)
     program = _exported(module, example_inputs, dynamic_shapes)
-    lowered = program.run_decompositions(_decompositions())
+    with whole_operators():
+        lowered = program.run_decompositions(_decompositions())
     return CompiledModule(lowered, found)
 
 
@@ -138,6 +140,21 @@ class CompiledModule:
         with torch.no_grad():
             results = self._region(self._flat(args, kwargs))
         return submodule("torch.utils._pytree").tree_unflatten(results, self._out_spec)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to copy or pickle native programs.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(
+            describe(
+                "compiled module",
+                expected="use in the process that compiled it",
+                found="a copy or a pickle of it",
+                fix="keep the program with torch.export.save, and compile it again",
+            )
+        )
 
     def _flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return a value for each placeholder: parameters and checked arguments."""

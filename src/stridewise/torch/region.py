@@ -14,10 +14,22 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-from stridewise.errors import UnsupportedError, describe
+from stridewise.errors import (
+    ExecutionError,
+    GraphError,
+    PlanError,
+    UnsupportedError,
+    describe,
+)
 from stridewise.frontends.torch.library import submodule, torch
-from stridewise.frontends.torch.partition import Outside, Partition, partition
-from stridewise.frontends.torch.values import constants_of, has_symbols, values_of
+from stridewise.frontends.torch.partition import Outside, Part, Partition, partition
+from stridewise.frontends.torch.values import (
+    Values,
+    constants_of,
+    has_symbols,
+    tensors_of,
+    values_of,
+)
 from stridewise.profile import Profile
 from stridewise.torch.options import FallbackWarning, Options
 from stridewise.torch.steps import NativeStep, Step, TorchStep
@@ -67,7 +79,7 @@ class Program:
         partition: which operators are native.
         steps: the parts, ready to run.
         inputs: positions of the placeholders that are not packed.
-        constants: values of nodes that need no run.
+        constants: tensors and numbers that are results and need no run.
         calls: number of runs.
     """
 
@@ -83,7 +95,7 @@ class _Weights:
     """Programs with one set of weights packed, least recently used first."""
 
     tensors: list[weakref.ref[Any]]
-    stamp: tuple[Any, ...]
+    stamp: list[int]
     programs: OrderedDict[tuple[Any, ...], Program | None] = field(
         default_factory=OrderedDict[tuple[Any, ...], "Program | None"]
     )
@@ -127,6 +139,7 @@ class Region:
         self._weights: list[_Weights] = []
         self._lock = Lock()
         self._has_warned = False
+        self._watched: list[weakref.ref[Any]] = []
         self.left: set[str] = set()
         _Epoch.hook()
         REGIONS.add(self)
@@ -154,13 +167,14 @@ class Region:
     def _result(
         self, node: Any, tensors: dict[Any, Any], constants: dict[Any, Any], args: Sequence[Any]
     ) -> Any:
-        if node not in constants and node not in tensors:
+        if not _is_node(node):
             return node  # a number, or None
         if node in tensors:
             return tensors[node]
         if node.op == "placeholder":
             return args[self._inputs.index(node)]
-        return constants[node].clone()  # the caller may write to it
+        found = constants[node]  # a copy of it, as the caller may write to results
+        return found.clone() if isinstance(found, torch.Tensor) else found
 
     def _program(self, args: Sequence[Any]) -> Program | None:
         """Return the program for these weights and shapes; None if PyTorch runs the whole graph."""
@@ -183,7 +197,7 @@ class Region:
             for item in (args[index] for index in self._free)
         )
 
-    def _packed(self, tensors: Sequence[Any], stamp: tuple[Any, ...]) -> _Weights:
+    def _packed(self, tensors: Sequence[Any], stamp: list[int]) -> _Weights:
         """Return the programs of these weights, none of them made before a change."""
         for weights in reversed(self._weights):
             if weights.stamp == stamp and weights.holds(tensors):
@@ -212,15 +226,34 @@ class Region:
             if not any(part.is_native for part in found.parts) and not found.outside:
                 return None  # views and constants alone
             self._warn(found)
-            steps: list[Step] = [
-                NativeStep(f"{self.name}.{number}", part, constants, values, self.options)
-                if part.is_native
-                else TorchStep(part, constants, values)
-                for number, part in enumerate(found.parts)
-            ]
-        returned = {node: value for node, value in constants.items() if node in self._outputs}
+            steps: list[Step] = []
+            for part in found.parts:
+                step, failure = self._step(part, constants, values)
+                steps.append(step)
+                found = found.without(part, failure) if failure else found
+        returned = {
+            node: constants.get(node, values[node])
+            for node in self._outputs
+            if node in constants or (_is_node(node) and not tensors_of(values[node]))
+        }
         inputs = tuple(index for index in range(len(args)) if index not in set(packed))
         return Program(found, steps, inputs, returned)
+
+    def _step(self, part: Part, constants: Values, values: Values) -> tuple[Step, str]:
+        """Return a part ready to run, and why it is not native though it was to be.
+
+        Raises:
+            UnsupportedError: with ``fallback="error"``, it cannot be compiled.
+        """
+        if not part.is_native:
+            return TorchStep(part, constants, values), ""
+        try:
+            return NativeStep(self.name, part, constants, values, self.options), ""
+        except (ExecutionError, GraphError, PlanError, UnsupportedError) as error:
+            where = f"{self._where}, part from {part.nodes[0].name} to {part.nodes[-1].name}"
+            message = describe(where, expected="a program", found=str(error))
+            self._tell(message, str(error))
+            return TorchStep(part, constants, values), str(error)
 
     def _whole_reason(self, args: Sequence[Any]) -> str:
         """Return why PyTorch has to run the whole graph, "" if it does not."""
@@ -228,6 +261,9 @@ class Region:
             return self.reason
         if self._static and not self._packable(args):
             return "its parameters are inference tensors, whose changes leave no trace"
+        unknown = [str(node.target) for node in self.module.graph.nodes if _depends_on_data(node)]
+        if unknown:
+            return f"shapes depend on data: {', '.join(dict.fromkeys(unknown))}"
         kinds: set[Any] = {type(x) for x in args if isinstance(x, torch.Tensor)}
         other = kinds - {torch.Tensor, torch.nn.Parameter, torch.nn.Buffer}
         names = sorted(kind.__name__ for kind in other)
@@ -299,19 +335,34 @@ class Region:
         with self._lock:
             return [p for w in self._weights for p in w.programs.values() if p is not None]
 
+    def watch(self, tensors: Sequence[Any]) -> None:
+        """Note the inputs of a graph that is left to PyTorch; reports find it by them."""
+        self._watched = [weakref.ref(x) for x in tensors if isinstance(x, torch.Tensor)]
+
     def reads(self, tensors: set[int]) -> bool:
-        """Return whether a program has packed one of these tensors, given by ``id``."""
+        """Return whether the graph has read one of these parameters, given by ``id``."""
         with self._lock:
-            return any(id(ref()) in tensors for w in self._weights for ref in w.tensors)
+            packed = [ref for weights in self._weights for ref in weights.tensors]
+            return any(id(ref()) in tensors for ref in (*packed, *self._watched))
 
 
-def _stamp(tensors: Sequence[Any]) -> tuple[Any, ...]:
+def _is_node(item: Any) -> bool:
+    return isinstance(item, submodule("torch.fx").Node)
+
+
+def _depends_on_data(node: Any) -> bool:
+    """Return whether the shape of a node's result is not known before a run."""
+    found = submodule("torch.fx.experimental.symbolic_shapes").has_free_unbacked_symbols
+    return bool(found(node.meta.get("val")))
+
+
+def _stamp(tensors: Sequence[Any]) -> list[int]:
     """Return what changes when elements of tensors do."""
-    found: list[Any] = [_Epoch.number]
-    for tensor in tensors:
-        found.append(-1 if tensor.is_inference() else tensor._version)
-        found.append(tensor.data_ptr())
-    return tuple(found)
+    places = [_Epoch.number, *[tensor.data_ptr() for tensor in tensors]]
+    try:
+        return places + [tensor._version for tensor in tensors]
+    except RuntimeError:  # inference tensors have none; they are not packed
+        return places + [-1 if t.is_inference() else t._version for t in tensors]
 
 
 def summary(outside: Sequence[Outside]) -> str:

@@ -119,7 +119,7 @@ def report(compiled: Any = None) -> Report:
 
     Args:
         compiled: a module that ``torch.compile`` returned, or the module itself: the graphs that
-            have packed one of its parameters. By default all graphs that are alive.
+            have read one of its parameters. By default all graphs that are alive.
 
     Raises:
         InputError: ``compiled`` is no module.

@@ -17,7 +17,7 @@ from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.targets.kernels import HOST
 from stridewise.torch.options import Options
 
-__all__ = ["NativeStep", "Step", "TorchStep"]
+__all__ = ["NativeStep", "Step", "TorchStep", "restored", "stored"]
 
 
 class Step:
@@ -82,7 +82,7 @@ class NativeStep(Step):
 
     def _arrays(self, tensors: dict[Any, Any]) -> list[Any]:
         return [
-            _stored(tensors[node], border)
+            stored(tensors[node], border)
             for node, border in zip(self.part.inputs, self._inputs, strict=True)
         ]
 
@@ -90,10 +90,10 @@ class NativeStep(Step):
         results = self.model(*self._arrays(tensors))
         listed = results if isinstance(results, tuple) else (results,)
         for node, border, array in zip(self.part.outputs, self._outputs, listed, strict=True):
-            tensors[node] = _restored(torch.from_numpy(array), border)
+            tensors[node] = restored(torch.from_numpy(array), border)
 
 
-def _stored(tensor: Any, border: Border) -> Any:
+def stored(tensor: Any, border: Border) -> Any:
     """Return the dense array of a tensor, without a copy if its strides are those expected."""
     if tensor.stride() != border.strides or not border.is_dense:
         tensor = tensor.permute(border.order).contiguous()
@@ -110,7 +110,7 @@ def _dense(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _restored(tensor: Any, border: Border) -> Any:
+def restored(tensor: Any, border: Border) -> Any:
     """Return a dense tensor with the logical shape and the strides that PyTorch promises."""
     if border.is_dense:
         return tensor.as_strided(border.shape, border.strides)

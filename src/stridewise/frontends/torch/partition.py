@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stridewise.errors import StridewiseError, UnsupportedError
@@ -67,6 +67,13 @@ class Partition:
     parts: tuple[Part, ...]
     outside: tuple[Outside, ...]
     native: int
+
+    def without(self, part: Part, reason: str) -> Partition:
+        """Return the same with one native part left to PyTorch."""
+        nodes = [node for node in part.nodes if node.target is not operator.getitem]
+        left = [Outside(n.name, str(n.target), reason) for n in nodes if _computes(n)]
+        parts = tuple(replace(p, is_native=False) if p is part else p for p in self.parts)
+        return Partition(parts, (*self.outside, *left), self.native - len(nodes))
 
 
 def read_node(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from stridewise.frontends.torch.library import torch
-from stridewise.frontends.torch.reader import Handler, Operand, Reader, Traced
+from stridewise.frontends.torch.reader import Handler, Operand, Reader, Results, Traced
 from stridewise.ops.interpolation import Interpolation
 
 __all__ = ["HANDLERS"]
@@ -94,7 +95,18 @@ def _nearest(coordinates: str, rounding: str, reference: str) -> Handler:
 _floor = _nearest("asymmetric", "floor", "upsample_nearest1d")
 _exact = _nearest("half_pixel", "round_prefer_ceil", "_upsample_nearest_exact1d")
 
-HANDLERS: dict[str, Handler] = {
+
+def _with_factors(handler: Handler) -> Handler:
+    """Return the handler of the form that has factors in a list, or a size."""
+
+    def listed(r: Reader, x: Operand, size: Sequence[int] | None, *rest: Any) -> Results:
+        *flags, factors = rest
+        return handler(r, x, size, *flags, *(factors or ()))
+
+    return listed
+
+
+_SIZED: dict[str, Handler] = {
     "aten._upsample_nearest_exact1d.default": _exact,
     "aten._upsample_nearest_exact2d.default": _exact,
     "aten._upsample_nearest_exact3d.default": _exact,
@@ -105,4 +117,11 @@ HANDLERS: dict[str, Handler] = {
     "aten.upsample_nearest2d.default": _floor,
     "aten.upsample_nearest3d.default": _floor,
     "aten.upsample_trilinear3d.default": _interpolated("linear"),
+}
+
+HANDLERS: dict[str, Handler] = {
+    **_SIZED,
+    **{
+        name.replace(".default", ".vec"): _with_factors(handler) for name, handler in _SIZED.items()
+    },
 }

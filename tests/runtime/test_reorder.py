@@ -600,8 +600,8 @@ READ_ONLY.flags.writeable = False
         ),
         (
             lambda: sw.reorder(X[0], "NCHW", "NHWC"),
-            "array in format NCHW: expected storage shape (N, C, H, W), found (2, 3, 4); arrays "
-            "have the shape of the storage; a TensorDesc tells it for any shape",
+            "array in format NCHW: expected storage shape (N, C, H, W), found (2, 3, 4); pass "
+            "an array of the storage shape, which TensorDesc computes",
         ),
         (
             lambda: sw.reorder(X, "NCHW", "OIHW"),
@@ -644,7 +644,7 @@ READ_ONLY.flags.writeable = False
         ),
         (
             lambda: sw.reorder(X.astype("f8"), "NCHW", "NHWC", dtype="f32"),
-            "reorder: expected one dtype, or two out of f32, f16, bf16, s8, u8, s32, found "
+            "reorder: expected one dtype, or two of f32, f16, bf16, s8, u8, s32, found "
             "float64 and float32",
         ),
         (
@@ -654,7 +654,7 @@ READ_ONLY.flags.writeable = False
         ),
         (
             lambda: sw.reorder(X, "NCHW", "NHWC", engine="magic"),
-            "reorder: expected an engine out of auto, cached, streaming, onednn, portable, "
+            "reorder: expected one of the engines auto, cached, streaming, onednn, portable, "
             "found magic",
         ),
         (

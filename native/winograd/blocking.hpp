@@ -1,4 +1,4 @@
-// How the work of a Winograd convolution is cut, so that what is read again is still in a cache.
+// Blocking of a Winograd convolution for reuse of data in the caches.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace stridewise {
 
-// What has to be multiplied: for each of `window` places, tiles x channels by channels x outputs.
+// The matrix products: for each of `window` places, tiles x channels by channels x outputs.
 struct WinogradWork {
     std::int64_t window;  // places of a tile
     std::int64_t tiles;
@@ -18,7 +18,7 @@ struct WinogradWork {
     std::int64_t threads;
 };
 
-// What the threads share out among themselves.
+// The dimension of the work that is divided among threads.
 enum class WinogradShare : int {
     blocks,   // blocks of tiles: each thread reads all weights
     outputs,  // the outputs of each block: each thread reads the weights of its outputs
@@ -35,7 +35,7 @@ struct WinogradBlocking {
     std::int64_t cuts = 1;  // of the groups of a block where places are shared out
 };
 
-// How the products of a convolution are divided among threads.
+// The division of the products of a convolution among threads.
 struct WinogradPartition {
     double busy;                  // the mean share of a block's products of the busiest thread's
     std::int64_t rows;            // of the smallest matrix product of a whole block
@@ -44,8 +44,8 @@ struct WinogradPartition {
 
 WinogradPartition partition_of(const WinogradWork &work, const WinogradBlocking &blocking);
 
-// The blocking for which a model of the traffic between caches and arithmetic says the least time.
-// Results do not depend on it: every sum has its terms in the same order.
+// Returns the blocking with the least time by a model of cache traffic and arithmetic. Results do
+// not depend on the blocking, because the terms of every sum keep their order.
 WinogradBlocking choose_blocking(const WinogradWork &work, const Caches &caches);
 
 }  // namespace stridewise

@@ -38,8 +38,6 @@ WORDS = (
 ALLOWED: dict[tuple[str, str], str] = {
     ("*", r"[\d.]+ us\b"): "microseconds",
     ("docs/onednn.md", r", us \|"): "microseconds in the head of a table",
-    ("docs/adding-an-op.md", r"(?s).*"): "changes together with the folders of operators",
-    ("docs/targets.md", r"(?s).*"): "changes together with the folders of targets",
 }
 """Texts of a page (``*`` for all) in which the words may occur, and why."""
 

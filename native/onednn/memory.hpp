@@ -18,7 +18,7 @@ using Dims = std::vector<std::int64_t>;
 // oneDNN's engine for this CPU. CPU engines have no state, so all callers share one.
 const dnnl::engine &cpu_engine();
 
-// Dimensions, element type and format of a tensor. Immutable.
+// What a tensor's bytes mean: dimensions, element type and format. Immutable.
 class MemoryDesc {
   public:
     explicit MemoryDesc(dnnl::memory::desc desc) : desc_(std::move(desc)) {}

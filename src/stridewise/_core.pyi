@@ -223,13 +223,13 @@ class Fold(Kernel):
     def __init__(
         self, algorithm: str, source: Sequence[int], result: Sequence[int], *, threads: int
     ) -> None:
-        """ValueError if ``result`` is not ``source`` with some extents replaced by 1."""
+        """ValueError where ``result`` is not ``source`` with 1 for some extents."""
 
 class Pointwise(Kernel):
     """An elementwise operator of two float32 operands: add, sub, mul, div, max or min.
 
-    Operands have the extents of the result, or 1 along broadcast axes. Formats have strides, or
-    blocks of one axis, without padding. The result is dense.
+    Operands have the extents of the result, or 1 where they are broadcast. Formats are strides, or
+    blocks of one axis, without padding; the result is dense.
     """
 
     def __init__(
@@ -567,11 +567,11 @@ class Program:
     ) -> None:
         """Arrays of a call are divided into ``parts``. The steps run once for each part.
 
-        Sizes are those of one part, in bytes. ``lanes`` parts run at a time, each on one thread.
+        Sizes are those of one part. ``lanes`` parts run at a time, each on one thread.
         """
 
     def add_primitive(self, primitive: Primitive | Kernel, args: Sequence[Arg]) -> None:
-        """args: each of ``primitive.args`` once, and the scratchpad if it is not empty."""
+        """Every argument in ``primitive.args`` once, and the scratchpad if it has any size."""
 
     def add_copy(self, dst: Ref, src: Ref, nbytes: int) -> None: ...
     def add_fill(self, dst: Ref, count_f32: int, value: float) -> None: ...

@@ -74,7 +74,7 @@ class MemoryLimitError(ModelError):
 
 
 class DamageError(ModelError):
-    """A node breaks a rule of ONNX, so that no other runtime is tried."""
+    """A node breaks a rule of ONNX, so that no other runtime needs to be asked."""
 
 
 class UnknownValueError(ModelError):

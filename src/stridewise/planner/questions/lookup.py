@@ -19,12 +19,12 @@ __all__ = ["Offer", "find_format", "find_node", "find_tensor", "offers", "unknow
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A format in which a tensor can be produced.
+    """A format that a tensor can be produced in.
 
     Attributes:
         format: the format.
-        kinds: the target's kinds of formats with these bytes (``"plain"``, ``"blocked"``, ...).
-        makers: indices of the candidates of the tensor's node that produce this format.
+        kinds: what the target calls formats of these bytes (``"plain"``, ``"blocked"``, ...).
+        makers: indices of the candidates of the tensor's node that produce it so.
         spell: says what the target calls a format.
     """
 
@@ -106,7 +106,7 @@ def _kinds(plan: PlanData, value: Value, fmt: Format) -> tuple[str, ...]:
 
 
 def offers(plan: PlanData, tensor: str) -> Mapping[str, Offer]:
-    """Return the formats in which a tensor can be produced, by the name of the storage."""
+    """Return the formats that a tensor can be produced in, by the name of its storage."""
     value = plan.graph.value(tensor)
     storages = plan.storages
     node = plan.terms.producers.get(tensor)
@@ -155,7 +155,7 @@ def _same(fmt: Format, other: FormatData, shape: tuple[int, ...]) -> bool:
 
 
 def _meant(value: Value, spelled: str | Format, known: Mapping[str, Offer]) -> dict[str, Offer]:
-    """Return the offers that a text names: by their own names, else in any dialect."""
+    """Return the offers that a spelling means: by their own names, else in any dialect."""
     named = {key: offer for key, offer in known.items() if _is_named(offer, spelled)}
     if named:
         return named
@@ -168,7 +168,7 @@ def _meant(value: Value, spelled: str | Format, known: Mapping[str, Offer]) -> d
 
 
 def find_format(plan: PlanData, tensor: str, spelled: str | Format) -> tuple[str, Offer]:
-    """Return the offered format of a tensor that ``spelled`` names.
+    """Return the one format on offer for a tensor that ``spelled`` means.
 
     Args:
         plan: the plan that has the tensor.

@@ -23,9 +23,9 @@ class Regret:
     Attributes:
         tensor: the tensor.
         format: the other format.
-        total_ns: extra time of the cheapest such plan in nanoseconds; ``inf`` if there is none.
-        kernel_ns: the part of kernels; negative if they are faster.
-        reorder_ns: the part of reorders; negative if there are fewer.
+        total_ns: how much longer the cheapest such plan takes; ``inf`` where there is none.
+        kernel_ns: how much of it is kernels; negative where they are faster.
+        reorder_ns: how much of it is reorders; negative where there are fewer.
         spell: says what the target calls a format.
     """
 
@@ -52,7 +52,7 @@ class Regret:
 
 
 def what_if(plan: P, wanted: Mapping[str, str | Format]) -> P:
-    """Return the cheapest plan with pinned formats; see :meth:`stridewise.Plan.what_if`.
+    """Return the cheapest plan with some formats given; see :meth:`stridewise.Plan.what_if`.
 
     Pins of earlier calls remain, unless a tensor is named again.
 

@@ -38,7 +38,7 @@ def duration(ns: float, *, like: float | None = None) -> str:
 
 
 def formats_of(candidate: Candidate, spell: Spell = str) -> str:
-    """Return the text of the input and output formats of a candidate, once if they are equal."""
+    """Return the formats that a candidate takes and gives, once where they are the same."""
     option = candidate.option
     sources = {spell(fmt) for fmt in option.inputs if fmt is not None}
     results = {spell(fmt) for fmt in option.outputs}

@@ -65,7 +65,7 @@ def compile_ours(path: Path, streams: int, options: Options) -> sw.CompiledModel
 def servers_of(
     path: Path, inputs: Mapping[str, Array], options: Options
 ) -> tuple[dict[str, tuple[Server, int]], str]:
-    """Return all runtimes with their numbers of streams, and the machine."""
+    """Return all contestants with their numbers of streams, and the machine."""
     found: dict[str, tuple[Server, int]] = {}
     machine = ""
     for streams in (1, options.streams):

@@ -4,7 +4,7 @@
 axis or ``<size>*<axis>[@<step>]``, whose default step is the product of the axis' later blocks;
 ``pads`` (where they are more than the blocks), ``divide`` (blocks that do not pad), ``fused`` axes
 and ``static`` extents say the rest, and ``give`` what the name leaves open. ``refused`` facts are
-names that are no permutation. Everything is evaluated here once more, without our own algebra.
+names that are not permutations. The tests evaluate the formats independently of the algebra.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def views(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         elif how == "expand":
             sizes[axis], strides[axis] = draw(st.integers(1, 4)), 0
         elif sizes[axis] < 2:
-            strides[axis] = draw(st.integers(0, 50))  # nobody looks there: as_strided, unsqueeze
+            strides[axis] = draw(st.integers(0, 50))  # ignored by PyTorch: as_strided, unsqueeze
     return tuple(sizes), tuple(strides)
 
 

@@ -158,7 +158,7 @@ TAGS = ["nchw", "nhwc", "chwn", "nChw4c", "nChw8c", "nChw16c", "NChw16n16c"]
 )
 def test_onednn_moves_bytes_as_we_do(before, after, shape):
     src, dst = (desc(shape, "f32", Format.parse(tag)) for tag in (before, after))
-    # What the padding of a source holds is zero to oneDNN, as to all who follow the rule.
+    # oneDNN assumes that the padding of a source is zero, as all kernels may.
     array = sw.reorder(stored(desc(shape, "f32", Format.parse("nchw"))), "nchw", src)
     run = sw.Reorder(src, dst, engine="onednn")
     np.testing.assert_array_equal(bits(run(array)), bits(reference_reorder(array, src, dst)))

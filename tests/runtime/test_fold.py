@@ -1,4 +1,4 @@
-"""Reductions by the kernel of Stridewise, compared with NumPy in double precision."""
+"""Reductions by our own kernel, against NumPy in double precision."""
 
 from __future__ import annotations
 

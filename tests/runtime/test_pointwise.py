@@ -1,4 +1,4 @@
-"""Elementwise operators of two operands by kernels of Stridewise: any broadcast, any format."""
+"""Elementwise operators of two operands by kernels of our own: any broadcast, any format."""
 
 from __future__ import annotations
 

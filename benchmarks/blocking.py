@@ -103,9 +103,12 @@ def blocks_of(batch: int) -> tuple[int, ...]:
 def best_change(times: Mapping[int, Sequence[float]], nodes: Sequence[str]) -> Change:
     """Return the best node at which to change the block size.
 
-    The cost of the change is ignored: activations of a whole batch are contiguous for both block
-        sizes, but formats may have to agree.  Args: times: time per image of every node, by images
-        per block. nodes: names of the nodes.
+    The cost of the change is ignored: activations of a whole batch are contiguous for both
+    block sizes, but formats may have to agree.
+
+    Args:
+        times: time per image of every node, by images per block.
+        nodes: names of the nodes.
     """
     before = {block: [0.0, *accumulate(column)] for block, column in times.items()}
     found: list[tuple[float, int, int, int]] = []

@@ -89,9 +89,9 @@ class Buffer:
     def map(descriptor: int, position: int, nbytes: int) -> Buffer | None:
         """Map a part of a file read-only, without a copy; None if another machine may change it.
 
-        position: a multiple of the page size. Raises ValueError if the file is too short, OSError
-            if mapping fails. A program with constants in a file that has been truncated raises
-            RuntimeError instead of running.
+        ``position`` is a multiple of the page size. Raises ValueError if the file is too short,
+        OSError if mapping fails. A program with constants in a file that has been truncated raises
+        RuntimeError instead of running.
         """
 
     @property
@@ -164,12 +164,23 @@ class Depthwise(Kernel):
     ) -> None:
         """ValueError for what the kernels cannot do.
 
-        src and dst: f32 in acdb, or in blocks of ``lanes`` channels. expands: whether a 1x1
-            convolution from the channels of src to those of dst is fused; its results are not
-            stored. has_bias: whether the 1x1 convolution has a bias. pads, window, strides,
-            dilations: of the depthwise convolution, along rows and columns. between: number of
-            post-ops of the 1x1 convolution; post-ops have no operands. isa: one of
-            ``winograd_isas``, by default the best.
+        Args:
+            src: the source: f32 in acdb, or in blocks of ``lanes`` channels.
+            dst: the destination, likewise.
+            expands: whether a 1x1 convolution from the channels of src to those of dst is fused;
+                its results are not stored.
+            has_bias: whether the 1x1 convolution has a bias.
+            has_depthwise_bias: whether the depthwise convolution has a bias.
+            pads_begin: padding of the depthwise convolution above and on the left, in pixels.
+            pads_end: padding below and on the right.
+            post_ops: post-ops without operands, first those of the 1x1 convolution.
+            between: number of post-ops of the 1x1 convolution.
+            window: taps along rows and columns of the depthwise convolution.
+            strides: its strides.
+            dilations: its dilations; 1 for adjacent taps.
+            lanes: elements of a vector: 8 or 16.
+            threads: number of threads.
+            isa: one of ``winograd_isas``, by default the best.
         """
 
 class Winograd(Kernel):
@@ -195,10 +206,21 @@ class Winograd(Kernel):
     ) -> None:
         """ValueError for what the kernels cannot do.
 
-        src and dst: f32 in acdb, or in blocks of ``lanes`` channels. tile: number of results along
-            each axis along which the window has more than one tap. dilations: 1 for adjacent taps.
-            groups: their channels must be whole vectors. pool: 2 stores the maxima of 2x2 results
-            instead of the results. isa: one of ``winograd_isas``, by default the best.
+        Args:
+            src: the source: f32 in acdb, or in blocks of ``lanes`` channels.
+            dst: the destination, likewise.
+            has_bias: whether there is a bias.
+            pads_begin: padding above and on the left, in pixels.
+            pads_end: padding below and on the right.
+            post_ops: post-ops; without operands if results are pooled.
+            tile: number of results along each axis along which the window has several taps.
+            lanes: elements of a vector: 8 or 16.
+            threads: number of threads.
+            window: taps along rows and columns.
+            dilations: dilations along rows and columns; 1 for adjacent taps.
+            groups: number of groups, whose channels must be whole vectors.
+            pool: 2 stores the maxima of 2x2 results instead of the results.
+            isa: one of ``winograd_isas``, by default the best.
         """
 
     def pack_into(
@@ -211,9 +233,14 @@ class Winograd(Kernel):
     ) -> None:
         """Transform C-contiguous float32 weights [O, I, H, W] into a buffer, from an offset on.
 
-        first and count: the outputs whose weights the array contains, by default all. Both must be
-            multiples of two vectors, except at the end. The call uses one thread; different parts
-            may be packed by different threads at the same time.
+        The call uses one thread; different threads may pack different parts at the same time.
+
+        Args:
+            array: weights of ``count`` outputs.
+            buffer: the packed weights of all outputs.
+            offset: offset of the packed weights in the buffer in bytes, a multiple of 4.
+            first: the first output of the array; a multiple of two vectors.
+            count: number of outputs, by default all; a multiple of two vectors, except at the end.
         """
 
 @final
@@ -257,14 +284,23 @@ def winograd_partition(
     threads: int,
     caches: Sequence[int],
 ) -> tuple[str, float, int, int]:
-    """The division of a Winograd convolution among threads, for caches of given sizes.
+    """Return the division of a Winograd convolution among threads, for caches of given sizes.
 
-    window: places of a tile. chunks: vectors of channels. pairs: pairs of vectors of outputs.
-        lanes: elements of a vector. rows: largest number of tiles of one matrix product. caches:
-        bytes of levels 1 to 3. Returns the dimension that is divided (``"blocks"`` of tiles,
-        ``"outputs"`` or ``"places"``), the mean work of the threads relative to the busiest thread,
-        the number of tiles of the smallest product of a whole block, and the largest number of
-        bytes of weights that a thread reads for a block.
+    Args:
+        window: places of a tile.
+        tiles: number of tiles.
+        chunks: number of vectors of channels.
+        pairs: number of pairs of vectors of outputs.
+        lanes: elements of a vector.
+        rows: largest number of tiles of one matrix product.
+        threads: number of threads.
+        caches: bytes of the caches of levels 1 to 3.
+
+    Returns:
+        The dimension that is divided (``"blocks"`` of tiles, ``"outputs"`` or ``"places"``), the
+        mean work of the threads relative to the busiest thread, the number of tiles of the
+        smallest product of a whole block, and the largest number of bytes of weights that a thread
+        reads for a block.
     """
 
 def winograd_isas(lanes: int) -> list[str]:
@@ -461,8 +497,8 @@ class Reorder:
     ) -> None:
         """ValueError if a loop would leave the given sizes.
 
-        scales: empty, or four lists: zero points and scales of the source, scales and zero points
-            of the destination.
+        ``scales`` is empty or has four lists: zero points and scales of the source, scales and
+        zero points of the destination.
         """
 
     def run(

@@ -160,8 +160,12 @@ def describe(where: str, *, expected: str, found: str, fix: str = "") -> str:
     """Return a one-line error message in the common form.
 
     Parts may contain text from a model: control characters are escaped, and long parts are cut.
-        Args: where: the object in which the error occurred. expected: what is valid. found: what
-        was found instead. fix: what the user can do; "" for no advice.
+
+    Args:
+        where: the object in which the error occurred.
+        expected: what is valid.
+        found: what was found instead.
+        fix: what the user can do; "" for no advice.
 
     >>> describe("input 'x'", expected="float32", found="float64", fix="use x.astype('float32')")
     "input 'x': expected float32, found float64; use x.astype('float32')"

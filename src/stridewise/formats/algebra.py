@@ -242,6 +242,11 @@ def _walked_index(
 def offset(fmt: FormatData, index: Sequence[int], shape: Sequence[int]) -> int:
     """Return the offset of the element at canonical ``index``, in elements.
 
+    Args:
+        fmt: the format.
+        index: one index per canonical axis.
+        shape: the canonical shape.
+
     Raises:
         FormatError: the index is outside the shape.
     """
@@ -257,6 +262,11 @@ def offset(fmt: FormatData, index: Sequence[int], shape: Sequence[int]) -> int:
 
 def index(fmt: FormatData, offset: int, shape: Sequence[int]) -> tuple[int, ...] | None:
     """Return the canonical index of the element at ``offset``, or None for padding.
+
+    Args:
+        fmt: the format.
+        offset: an offset in elements, below the number of stored elements.
+        shape: the canonical shape.
 
     Raises:
         FormatError: the offset is outside the storage.
@@ -353,8 +363,14 @@ def _merged(walk: Sequence[Loop]) -> tuple[Loop, ...]:
 def same_bytes(f: FormatData, g: FormatData, shape: Sequence[int]) -> bool:
     """Return whether both formats put the same elements of ``shape`` at the same offsets.
 
-    This is equality for one shape: NCHW and NHWC agree when C = 1 or H = W = 1, and nChw16c agrees
-    with both when moreover C is a multiple of 16. Storage must be of the same size, too.
+    This is equality for one shape. NCHW and NHWC are equal if C = 1 or H = W = 1. nChw16c is then
+    equal to both if, in addition, C is a multiple of 16. The sizes of the storage must be equal,
+    too.
+
+    Args:
+        f: a format.
+        g: a format over the same axes.
+        shape: the shape in the canonical order of ``f``.
 
     >>> from stridewise.formats import parse
     >>> same_bytes(parse("NCHW"), parse("NHWC"), (1, 3, 1, 1))

@@ -43,7 +43,13 @@ class Side:
 
     @classmethod
     def of(cls, fmt: Format, shape: Sequence[int], strides: Sequence[int] | None = None) -> Side:
-        """Return the side of an array that is dense, or that has the given stride per loop."""
+        """Return the side of an array.
+
+        Args:
+            fmt: the format.
+            shape: the canonical shape.
+            strides: the stride of each loop, in elements. Default: those of a dense array.
+        """
         walk = algebra.loops(fmt, shape)
         if strides is not None:
             walk = tuple(

@@ -108,9 +108,12 @@ def is_contiguous(
     """Return the result of ``Tensor.is_contiguous(memory_format=...)``.
 
     Strides of dimensions of size 1 are ignored. An empty tensor is always contiguous, but it is
-    channels-last only if its strides are. Other ranks are never channels-last.  Args: sizes:
-    extents of the dimensions. strides: strides of the dimensions, in elements. memory_format: the
-    memory format to test.
+    channels-last only if its strides are. Other ranks are never channels-last.
+
+    Args:
+        sizes: extents of the dimensions.
+        strides: strides of the dimensions, in elements.
+        memory_format: the memory format to test.
 
     Raises:
         FormatError: sizes and strides are inconsistent, or the memory format is unknown.
@@ -143,8 +146,12 @@ def is_channels_last_strides(
 
     The strides must not decrease from C over W and H to N, including dimensions of size 1. Gaps are
     allowed. Empty tensors, tensors with expanded channels, and tensors whose strides are all equal
-    are not channels-last.  Args: sizes: extents of the dimensions. strides: strides of the
-    dimensions, in elements. memory_format: ``"channels_last"`` or ``"channels_last_3d"``.
+    are not channels-last.
+
+    Args:
+        sizes: extents of the dimensions.
+        strides: strides of the dimensions, in elements.
+        memory_format: ``"channels_last"`` or ``"channels_last_3d"``.
 
     Raises:
         FormatError: sizes and strides are inconsistent, or the memory format is not channels-last.

@@ -22,6 +22,11 @@ def narrowed(plan: PlanData, only: Only, pins: Iterable[Pin]) -> dict[str, tuple
     """Return the remaining candidates of nodes if some tensors are pinned, too.
 
     A node with contradictory pins has no candidates.
+
+    Args:
+        plan: the plan.
+        only: allowed candidates of nodes; other nodes are not restricted.
+        pins: tensors with a given format.
     """
     found = dict(only)
     for pin in pins:

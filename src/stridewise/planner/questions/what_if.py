@@ -117,8 +117,12 @@ def regrets(
     """Return the extra cost of every other format; see :meth:`stridewise.Plan.regrets`.
 
     Results are in the order of the tensors; for one tensor, the cheapest comes first. Pinned
-    tensors have no other format and are omitted.  Args: plan: the plan. tensors: the tensors; by
-    default all. limit: largest number of tensors, by size; by default no limit.
+    tensors have no other format and are omitted.
+
+    Args:
+        plan: the plan.
+        tensors: the tensors; by default all.
+        limit: largest number of tensors, by size; by default no limit.
     """
     names = _produced(plan) if tensors is None else [find_tensor(plan, name) for name in tensors]
     names = list(dict.fromkeys(names))

@@ -25,7 +25,13 @@ def _is_uniform(terms: Terms, target: Target, node: Node, candidate: Candidate, 
 
 
 def of_kind(terms: Terms, target: Target, kind: str) -> Only:
-    """Return the candidates of one kind of format. Nodes without any are unrestricted."""
+    """Return the candidates of one kind of format. Nodes without any are unrestricted.
+
+    Args:
+        terms: the formulation of the planning problem.
+        target: the target, which defines the kinds.
+        kind: the name of the kind.
+    """
     found: dict[str, tuple[int, ...]] = {}
     for node in terms.graph.nodes:
         kept = tuple(

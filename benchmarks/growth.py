@@ -86,7 +86,7 @@ class Sweep:
         over: the parameter that grows, a key of :data:`SIZES`.
         tune: the source of costs.
         date: of the measurement.
-        machine: where it ran.
+        machine: description of the machine.
         points: from the smallest size to the largest.
     """
 

@@ -109,7 +109,7 @@ def load_ours(
 
 def load_openvino(path: Path, threads: int) -> dict[str, float]:
     """Return OpenVINO's load times without and with its model cache."""
-    import openvino  # noqa: PLC0415 (where it is a contestant)
+    import openvino  # noqa: PLC0415 (only if it is compared)
 
     def load(config: Mapping[str, Any]) -> None:
         core = openvino.Core()
@@ -227,7 +227,7 @@ def measure_peak(contestant: str, path: Path, options: Options) -> int:
         importlib.import_module(contestant)
     inputs = {options.input: np.zeros(options.shape, np.float32)}
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = status("VmRSS")
     if contestant in READERS:
         run = open_peer(contestant, path, inputs, options.threads).run

@@ -162,7 +162,7 @@ class Depthwise(Kernel):
         threads: int,
         isa: str = "",
     ) -> None:
-        """ValueError for what the kernels cannot do.
+        """Create the kernel; ValueError if it does not support the operation.
 
         Args:
             src: the source: f32 in acdb, or in blocks of ``lanes`` channels.
@@ -204,7 +204,7 @@ class Winograd(Kernel):
         pool: int = 1,
         isa: str = "",
     ) -> None:
-        """ValueError for what the kernels cannot do.
+        """Create the kernel; ValueError if it does not support the operation.
 
         Args:
             src: the source: f32 in acdb, or in blocks of ``lanes`` channels.

@@ -25,7 +25,7 @@ class Offer:
         format: the format.
         kinds: what the target calls formats of these bytes (``"plain"``, ``"blocked"``, ...).
         makers: indices of the candidates of the tensor's node that produce it so.
-        spell: says what the target calls a format.
+        spell: returns the target's name of a format.
     """
 
     format: Format

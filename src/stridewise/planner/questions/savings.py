@@ -32,7 +32,7 @@ class Saving:
         format: the additional format.
         saved_ns: lower bound of the saving in nanoseconds. Reorders that no plan has needed so far
             have no known cost.
-        spell: says what the target calls a format.
+        spell: returns the target's name of a format.
     """
 
     tensor: str

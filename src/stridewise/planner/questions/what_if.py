@@ -26,7 +26,7 @@ class Regret:
         total_ns: how much longer the cheapest such plan takes; ``inf`` where there is none.
         kernel_ns: how much of it is kernels; negative where they are faster.
         reorder_ns: how much of it is reorders; negative where there are fewer.
-        spell: says what the target calls a format.
+        spell: returns the target's name of a format.
     """
 
     tensor: str

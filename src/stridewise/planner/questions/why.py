@@ -56,7 +56,7 @@ class Alternative:
         node_delta_ns: extra time of the node alone, in nanoseconds; may be negative.
         total_delta_ns: extra time of the cheapest plan with this candidate, in nanoseconds; ``inf``
             if there is no such plan.
-        spell: says what the target calls a format.
+        spell: returns the target's name of a format.
     """
 
     candidate: Candidate
@@ -84,7 +84,7 @@ class Why:
         total_ns: cost of the whole plan in nanoseconds.
         alternatives: the other candidates, by increasing cost of the whole plan.
         refusals: refused kernels and formats of the node and its results.
-        spell: says what the target calls a format.
+        spell: returns the target's name of a format.
     """
 
     node: str

@@ -118,8 +118,8 @@ class Plan(PlanData):
     def why(self, node: str) -> Why:
         """Return every way to compute a node, and what the whole plan would cost with each.
 
-        Each figure comes from solving the whole graph again. A uniform plan that was chosen by
-        measured time is not the cheapest by these costs, so figures about it may be negative.
+        Each figure comes from solving the whole graph again. A uniform plan that measured times
+        selected is not the cheapest by these costs, so figures about it may be negative.
 
         Raises:
             PlanError: there is no node of that name; the message names those that come close.

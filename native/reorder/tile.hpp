@@ -26,7 +26,7 @@ struct ReorderTile {
     std::vector<ReorderLoop> loops;
     std::int64_t width, zeros, width_scale;
     std::vector<std::int64_t> rows, row_scales, columns, column_scales;
-    // Worked out from the above.
+    // Derived from the fields above.
     bool by_columns = false;      // whether each column is finished before the next
     bool is_interleaved = false;  // whether chunks of columns are contiguous
     bool is_separated = false;    // whether chunks of rows of two columns are contiguous
@@ -47,14 +47,14 @@ struct ReorderStep {
     std::int64_t src, dst;
 };
 
-// Tiles that share their outermost loops. Limit of the loops of a nest: more than reorders between
-// formats of at most 12 axes need.
+// Limit of the loops of a nest: more than reorders between formats of at most 12 axes need.
 constexpr std::size_t kMostLoops = 64;
 
+// Tiles that share their outermost loops.
 struct ReorderGroup {
     std::vector<ReorderLoop> loops;
     std::vector<ReorderTile> tiles;
-    // Worked out from the above.
+    // Derived from the fields above.
     std::int64_t lookahead = 1;        // prefetch distance in iterations
     std::vector<ReorderLoop> outer{};  // all loops except the innermost ones
     std::vector<ReorderStep> steps{};  // all iterations of the innermost loops

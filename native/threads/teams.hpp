@@ -12,10 +12,10 @@ namespace stridewise {
 // A bounded set of threads ("leaders"), each with the OpenMP workers that its regions started.
 //
 // OpenMP keeps a pool of workers for every thread that has entered a region. If regions were
-// entered from the threads of callers, they would - leave a pool for each caller, after which
-// libgomp no longer lets waiting threads spin, - depend on what else a caller's thread is set to:
-// nested regions, dynamic adjustment, - wait for ever in the child of a fork, whose pools have lost
-// their threads.
+// entered from the threads of callers, they would
+//  - leave a pool for each caller, after which libgomp no longer lets waiting threads spin,
+//  - depend on other settings of the caller's thread: nested regions, dynamic adjustment,
+//  - wait forever in the child of a fork, whose pools have lost their threads.
 class Teams {
   public:
     using Job = void (*)(const void *data);

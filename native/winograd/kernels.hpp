@@ -26,13 +26,13 @@ struct WinogradTile {
 // One convolution with strides of 1. The taps of a window are `dilation` pixels apart, and so are
 // the results of a tile. The results of one phase form a convolution without dilation.
 struct WinogradShape {
-    std::int64_t height, width;          // of the source
-    std::int64_t out_height, out_width;  // of the result
+    std::int64_t height, width;          // extents of the source
+    std::int64_t out_height, out_width;  // extents of the result
     std::int64_t pad_top, pad_left;
     std::int64_t channels, outputs;
     std::int64_t dilation_high, dilation_wide;
-    std::int64_t tiles_high, tiles_wide;  // of one image, all phases together
-    ImageStrides source, result;          // of the result as it is stored, after pooling
+    std::int64_t tiles_high, tiles_wide;  // tiles of one image, all phases together
+    ImageStrides source, result;          // the result is that after pooling
     // Extent of the max-pooling window along each axis: 1 (no pooling), or 2 if tiles have an even
     // number of results. Only the maxima are stored.
     std::int64_t pool;

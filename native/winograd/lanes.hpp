@@ -110,7 +110,7 @@ struct Winograd {
     using Steps = Stages<N>;
     static constexpr int kHigh = Vertical::kPlaces, kWide = Horizontal::kPlaces;
     static constexpr int kRows = Vertical::kResults, kColumns = Horizontal::kResults;
-    static constexpr int kLine = 64 / sizeof(float);  // of a cache
+    static constexpr int kLine = 64 / sizeof(float);  // elements of a cache line
 
     static TilePlace place_of(const WinogradShape &shape, std::int64_t tile) {
         const std::int64_t row = tile / shape.tiles_wide;

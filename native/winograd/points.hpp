@@ -45,8 +45,8 @@ struct WinogradPoints<10> {
 template <int Places>
 struct WinogradPolynomials {
     static constexpr int kPairs = Places / 2 - 1;
-    double all[kPairs + 1] = {};          // of P, constant first
-    double without[kPairs][kPairs] = {};  // of each Qk
+    double all[kPairs + 1] = {};          // coefficients of P, constant first
+    double without[kPairs][kPairs] = {};  // coefficients of each Qk
 
     constexpr WinogradPolynomials() {
         expand(-1, kPairs, all);

@@ -302,7 +302,7 @@ struct Winograd::Panel {
     const float *transformed, *weights, *next;
     float *products;
     std::int64_t count;
-    std::int64_t group, group_end;  // of the tiles
+    std::int64_t group, group_end;  // range of groups of tiles
 };
 
 void Winograd::multiply_panel(const Panel &panel) const {

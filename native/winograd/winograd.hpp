@@ -92,12 +92,12 @@ class Winograd : public Kernel {
     const WinogradKernels *kernels_;
     WinogradShape shape_;
     std::int64_t chunks_, pairs_;
-    std::int64_t group_chunks_;  // of one group
+    std::int64_t group_chunks_;  // chunks of one group
     // Convolutions with groups: the smallest number of groups whose results are whole pairs of
     // vectors.
     std::int64_t unit_chunks_ = 0, unit_pairs_ = 0;
     WinogradBlocking blocking_;
-    std::int64_t group_tiles_ = 0;  // of one matrix product, at most
+    std::int64_t group_tiles_ = 0;  // tiles of one matrix product, at most
     // Strides in the scratchpad, in elements: of transformed pixels, [xi][group of tiles][chunk]
     // [tile][lane], or [xi][chunk][tile][lane] for convolutions with groups; of products,
     // [xi][pair] [tile][2 * lane]; and of the part of one thread.

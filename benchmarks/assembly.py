@@ -1,9 +1,9 @@
-"""Loops in machine code that do nothing but multiply and add, read, write or copy (x86-64).
+"""Machine code loops that multiply and add, read, write or copy (x86-64).
 
-What a compiler or a library makes of such a loop is one more thing to doubt. These are bytes that
-Python puts together from the encodings in Intel's manual (volume 2, instruction formats): vectors
-of 32 bytes need AVX2 and FMA, multiplications in vectors of 64 bytes AVX-512F. ``ctypes`` gives up
-the GIL while one runs, so threads of Python measure several cores.
+The loops do not depend on the code generation of a compiler or a library. Python assembles them
+from the encodings in Intel's manual (volume 2, instruction formats). Vectors of 32 bytes need AVX2
+and FMA, multiplications of vectors of 64 bytes need AVX-512F. ``ctypes`` releases the GIL during a
+call, so Python threads can measure several cores.
 """
 
 from __future__ import annotations
@@ -16,36 +16,36 @@ from itertools import chain
 __all__ = ["LINE", "Code", "copy", "multiply_add", "read", "write"]
 
 LINE = 512
-"""Bytes that one round of a memory loop goes through; a power of two."""
+"""Bytes per iteration of a memory loop; a power of two."""
 
 _VECTOR = 32
 _ACCUMULATORS = 12
-"""Enough for two units with a latency of four or five cycles."""
+"""Number of independent sums: enough for two units with a latency of four or five cycles."""
 _UNROLLED = 4
 _LOAD, _STORE, _STREAM, _XOR = 0x10, 0x11, 0x2B, 0x57
-_DESTINATION, _SOURCE = 8, 9  # r8, r9: where the loop has got to
+_DESTINATION, _SOURCE = 8, 9  # r8, r9: the current addresses
 _OPERAND = 15
 _SMALL = b"\xb8\x6f\x12\x83\x3a\xc5\x79\x6e\xf8"
-"""mov eax, 0.001f; vmovd xmm15, eax: sums stay finite and normal for hours."""
+"""mov eax, 0.001f; vmovd xmm15, eax: with this factor sums stay finite and normal for hours."""
 _ENDING = b"\x0f\xae\xf8\xc5\xf8\x77\xc3"  # sfence; vzeroupper; ret
 
 
 class Code:
     """A function ``f(destination, source, lines, passes)`` of machine code.
 
-    Memory loops go ``passes`` times through ``lines`` lines of :data:`LINE` bytes; the arithmetic
-    loop takes ``passes`` rounds and looks at nothing else.
+    A memory loop runs ``passes`` times over ``lines`` lines of :data:`LINE` bytes. The arithmetic
+    loop runs ``passes`` iterations and ignores the other arguments.
     """
 
     def __init__(self, code: bytes, flops: int = 0) -> None:
-        """Make bytes callable.
+        """Make machine code callable.
 
         Args:
-            code: a whole function by the System V calling convention.
+            code: a complete function with the System V calling convention.
             flops: floating-point operations of one pass.
 
         Raises:
-            OSError: the system allows no pages that can be both written and executed.
+            OSError: the system does not allow pages that are writable and executable.
         """
         self.code, self.flops = code, flops
         self._pages = mmap.mmap(
@@ -57,7 +57,7 @@ class Code:
         self._call = kind(start)
 
     def __call__(self, destination: int, source: int, lines: int, passes: int) -> None:
-        """Run it on two addresses; both counts are at least 1."""
+        """Run the loop on two addresses; both counts must be at least 1."""
         if lines < 1 or passes < 1:
             raise ValueError(f"expected at least one line and one pass, got {lines} and {passes}")
         self._call(destination, source, lines, passes)
@@ -66,7 +66,8 @@ class Code:
 def _vex(opcode: int, register: int, operand: int, memory: int | None = None) -> bytes:
     """Return an instruction of map 0F on vectors of 32 bytes, without a prefix.
 
-    The last operand is ``register`` again, or memory at ``memory`` bytes behind a base register.
+    The last operand is ``register`` again, or memory at an offset of ``memory`` bytes from a base
+    register.
     """
     base = register if memory is None else operand
     second = operand if memory is None else 0
@@ -89,13 +90,13 @@ def _fma(accumulator: int, wide: bool) -> bytes:
 
 
 def _again(body: bytes, count_down: bytes) -> bytes:
-    """Return a body that runs until a counter is zero: ``dec; jnz`` to its start."""
+    """Return a loop around a body that ends when a counter is zero: ``dec; jnz``."""
     back = -(len(body) + len(count_down) + 6)
     return body + count_down + b"\x0f\x85" + back.to_bytes(4, "little", signed=True)
 
 
 def _through_memory(instructions: Iterable[bytes]) -> Code:
-    """Return a loop over lines, and over passes around it."""
+    """Return a loop over lines inside a loop over passes."""
     step = LINE.to_bytes(4, "little")
     advance = b"\x49\x81\xc0" + step + b"\x49\x81\xc1" + step  # add r8, LINE; add r9, LINE
     lines = _again(b"".join(instructions) + advance, b"\x49\xff\xca")  # dec r10
@@ -123,13 +124,13 @@ def read() -> Code:
 
 
 def write(stream: bool) -> Code:
-    """Return a loop that stores to the destination, through the caches or past them."""
+    """Return a loop that writes the destination with cached or streaming stores."""
     opcode = _STREAM if stream else _STORE
     return _through_memory(_vex(opcode, 0, _DESTINATION, at) for at in range(0, LINE, _VECTOR))
 
 
 def copy(stream: bool) -> Code:
-    """Return a loop that copies source to destination, storing through the caches or past them."""
+    """Return a loop that copies source to destination with cached or streaming stores."""
     opcode = _STREAM if stream else _STORE
     pairs = (
         (

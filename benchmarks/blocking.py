@@ -1,18 +1,18 @@
-"""Batches as a whole, a few images at a time, or one image a thread: which is fastest?
+"""Comparison of ways to run a batch: as a whole, in blocks, or one image per thread.
 
 Run it on a quiet machine::
 
     .venv/bin/python benchmarks/blocking.py resnet50 mobilenet_v2 --batch 16
 
-A batch can run through one program, or in blocks of fewer images through a smaller program again
-and again, whose activations may then stay in the caches; or every thread takes images of its own,
-and nobody waits for anybody between two layers. All of these take turns in one process on the same
-images, and medians count.
+A batch can run through one program. It can run in blocks of fewer images through a smaller program,
+whose activations may then stay in the caches. Or each thread computes separate images, without
+synchronization between layers. All ways alternate in one process on the same images. Results are
+medians.
 
-Then the programs are timed step by step, to find what could be gained if the first layers ran in
-blocks of one size and the rest in blocks of another: at the best place to change, and, as a bound,
-with the best block for every layer. Raw figures go to ``benchmarks/results/blocking.json``, the
-table to ``blocking.md``. Rows of other models stay.
+Then the steps of the programs are timed, to find the possible gain if the first layers ran in
+blocks of one size and the rest in blocks of another: with one change at the best place, and, as a
+bound, with the best block size for every layer. Raw data are written to
+``benchmarks/results/blocking.json``, the table to ``blocking.md``. Rows of other models are kept.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Blocks of ``first`` images up to a node, of ``then`` behind it; nanoseconds an image."""
+    """Blocks of ``first`` images up to a node, of ``then`` after it; nanoseconds per image."""
 
     first: int
     node: str
@@ -54,17 +54,17 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What was found about one model.
+    """Results of one model.
 
     Attributes:
         model: of the zoo.
         batch: images of the whole batch.
         about: machine, date, and where costs came from.
-        samples_ns: of whole batches, by the images a block; "one a thread" for the rest.
-        arenas: bytes of activations by the images a block.
-        steps_ns: sums of step times an image, by the images a block.
-        change: the best place for another block.
-        bound_ns: an image, with the best block for every layer.
+        samples_ns: times of whole batches, by images per block; "one a thread" for the last way.
+        arenas: bytes of activations, by images per block.
+        steps_ns: sums of step times per image, by images per block.
+        change: the best place to change the block size.
+        bound_ns: time per image with the best block size for every layer.
     """
 
     model: str
@@ -77,7 +77,7 @@ class Row:
     bound_ns: float
 
     def gain(self, name: str) -> float:
-        """Return how many times as fast as the whole batch one way is."""
+        """Return the speed-up of one way over the whole batch."""
         return median(self.samples_ns[str(self.batch)]) / median(self.samples_ns[name])
 
     @classmethod
@@ -101,10 +101,14 @@ def blocks_of(batch: int) -> tuple[int, ...]:
 
 
 def best_change(times: Mapping[int, Sequence[float]], nodes: Sequence[str]) -> Change:
-    """Return where to change blocks: times an image of every node, by the images a block.
+    """Return the best node at which to change the block size.
 
-    What a change itself takes is left out: the activations of a whole batch lie side by side in
-    either case, and formats may have to agree.
+    The cost of the change is ignored: activations of a whole batch are contiguous for both
+    block sizes, but formats may have to agree.
+
+    Args:
+        times: time per image of every node, by images per block.
+        nodes: names of the nodes.
     """
     before = {block: [0.0, *accumulate(column)] for block, column in times.items()}
     found: list[tuple[float, int, int, int]] = []
@@ -119,7 +123,7 @@ def best_change(times: Mapping[int, Sequence[float]], nodes: Sequence[str]) -> C
 
 
 def by_node(model: sw.CompiledModel, steps: Sequence[float]) -> list[float]:
-    """Return times of nodes; what moves bytes between two nodes belongs to the one before it."""
+    """Return times of nodes. Steps that only move bytes belong to the node before them."""
     numbers = {node.name: index for index, node in enumerate(model.plan.graph.nodes)}
     times = [0.0] * len(numbers)
     current = 0
@@ -130,7 +134,7 @@ def by_node(model: sw.CompiledModel, steps: Sequence[float]) -> list[float]:
 
 
 def in_blocks(model: sw.CompiledModel, images: Array, block: int) -> Callable[[], Array]:
-    """Return what runs images through a program in blocks."""
+    """Return a function that runs images through a program in blocks."""
     pieces = [images[start : start + block] for start in range(0, len(images), block)]
 
     def run() -> Array:
@@ -140,7 +144,7 @@ def in_blocks(model: sw.CompiledModel, images: Array, block: int) -> Callable[[]
 
 
 def apart(model: sw.CompiledModel, images: Array, pool: ThreadPoolExecutor) -> Callable[[], Array]:
-    """Return what runs images one by one on as many threads as the pool has."""
+    """Return a function that runs single images on the threads of a pool."""
     pieces = [images[index : index + 1] for index in range(len(images))]
 
     def run() -> Array:
@@ -177,7 +181,7 @@ def compiled(name: str, batch: int, threads: int, tune: Any, streams: int = 1) -
 
 
 def look_at(name: str, options: argparse.Namespace) -> Row:
-    """Compile, race and time one model in all ways."""
+    """Compile and time one model in all ways."""
     batch, threads = options.batch, options.threads
     graph = sw.zoo.build(name, batch)
     ((_, images),) = random_inputs(graph, 0).items()
@@ -227,7 +231,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _possible(row: Row) -> Iterator[list[str]]:
-    """Yield what step times promise, beside those of the whole batch."""
+    """Yield the possible gains by step times, relative to the whole batch."""
     whole, change = row.steps_ns[str(row.batch)], row.change
     model = f"{row.model}, batch {row.batch}"
     text = f"by steps: {change.first} up to `{change.node}`, then {change.then}"
@@ -248,7 +252,7 @@ gain is over the sum of the steps of the whole batch.
 
 
 def save(rows: Sequence[Row], path: Path) -> None:
-    """Write raw figures and the table, with those of earlier runs that nothing replaces."""
+    """Write raw data and the table; rows of earlier runs that are not replaced are kept."""
     older = json.loads(path.read_text()) if path.exists() else []
     found = {(row.model, row.batch): row for row in (*map(Row.from_json, older), *rows)}
     kept = list(found.values())

@@ -1,8 +1,8 @@
-"""Charts as SVG: points, lines and rulers in panels side by side, legible on light and dark pages.
+"""Charts as SVG: points, lines and rulers in adjacent panels, for light and dark pages.
 
-Series differ by shape as well as by color, and the colors are Okabe and Ito's
-(https://jfly.uni-koeln.de/color/), darker or lighter where they would not stand out from the paper.
-A chart brings its own paper and follows the reader's preference for light or dark.
+Series differ in shape and in color. Colors are those of Okabe and Ito
+(https://jfly.uni-koeln.de/color/), darker or lighter if the contrast to the background requires it.
+A chart has its own background and follows the reader's preference for light or dark.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SANS = "ui-sans-serif, system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """Colors of paper, text, rules and series."""
+    """Colors of background, text, rules and series."""
 
     paper: str
     ink: str
@@ -49,8 +49,8 @@ class Axis:
         label: what it shows, with the unit.
         low: the value at its start.
         high: the value at its end.
-        ticks: values that are named.
-        logarithmic: whether equal distances are equal ratios.
+        ticks: values with labels.
+        logarithmic: whether the scale is logarithmic.
     """
 
     label: str
@@ -60,7 +60,7 @@ class Axis:
     logarithmic: bool = True
 
     def at(self, value: float) -> float:
-        """Return where a value lies, 0 at the start and 1 at the end; beyond that it is cut."""
+        """Return the position of a value from 0 (start) to 1 (end), clipped to this range."""
         low, high = self.low, self.high
         if self.logarithmic:
             value, low, high = log(max(value, 1e-300)), log(low), log(high)
@@ -74,7 +74,7 @@ class Series:
     Attributes:
         name: for the legend.
         points: x, y and area in square pixels.
-        look: number of its color and shape.
+        look: index of its color and shape.
         joined: whether a line runs through the points.
     """
 
@@ -94,7 +94,7 @@ class Ruler:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One picture of a chart."""
+    """One panel of a chart."""
 
     title: str
     x: Axis
@@ -119,7 +119,7 @@ def _line(points: Iterable[tuple[float, float]], look: str) -> str:
 
 
 def _along(start: tuple[float, float], end: tuple[float, float], text: str) -> str:
-    """Return a small text above a line, turned like it."""
+    """Return a small text above a line, with its slope."""
     angle = degrees(atan2(end[1] - start[1], end[0] - start[0]))
     turned = f'transform="rotate({_number(angle)} {_number(start[0])} {_number(start[1])})"'
     label = _text(start[0] + 6, start[1] - 3, text, "n")
@@ -136,7 +136,7 @@ _SHAPES: tuple[tuple[tuple[float, float], ...], ...] = (
     ((-1.2, -0.45), (1.2, -0.45), (1.2, 0.45), (-1.2, 0.45)),
     ((-0.45, -1.2), (0.45, -1.2), (0.45, 1.2), (-0.45, 1.2)),
 )
-"""Outlines of the points of each series, in radii; the first is a circle."""
+"""Outlines of the marks of each series, in radii; the first one is a circle."""
 
 
 def _mark(x: float, y: float, area: float, look: int) -> str:
@@ -189,13 +189,13 @@ def _draw(panel: Panel, left: float) -> Iterator[str]:
     for series in panel.series:
         if series.joined:
             yield _line((place(x, y) for x, y, _ in series.points), f"l t{series.look}")
-        # Large marks first, so that none hides a smaller one.
+        # Large marks first, so that they do not hide smaller ones.
         for x, y, area in sorted(series.points, key=lambda point: -point[2]):
             yield _mark(*place(x, y), area, series.look)
 
 
 def _legend(panels: Sequence[Panel], width: float, top: float) -> tuple[list[str], float]:
-    """Return the legend of all series by name, and where it ends."""
+    """Return the legend of all series by name, and its lower end."""
     names = {series.name: series.look for panel in panels for series in panel.series}
     columns = max(int((width - _LEFT) // _LEGEND_CELL), 1)
     found: list[str] = []
@@ -208,7 +208,7 @@ def _legend(panels: Sequence[Panel], width: float, top: float) -> tuple[list[str
 
 
 def _colors(theme: Theme) -> str:
-    """Return the rules of a style sheet that depend on the theme."""
+    """Return the style rules that depend on the theme."""
     rules = [
         f".p{{fill:{theme.paper}}}text{{fill:{theme.ink}}}.f,.n{{fill:{theme.faint}}}",
         f".g{{stroke:{theme.rule}}}.r{{stroke:{theme.ink}}}.m{{stroke:{theme.paper}}}",
@@ -222,7 +222,7 @@ def chart(panels: Sequence[Panel], description: str) -> str:
 
     Args:
         panels: from left to right.
-        description: what it shows, for who cannot see it.
+        description: text for readers who cannot see the chart.
     """
     width = len(panels) * _WIDTH
     legend, bottom = _legend(panels, width, _HEIGHT + 10)

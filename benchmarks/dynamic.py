@@ -1,10 +1,10 @@
-"""One model switched through many shapes: first visits, second visits, and steady runs.
+"""One model with many input shapes: first visits, second visits, and steady runs.
 
     python benchmarks/dynamic.py --model resnet50 --shapes 50 --programs 50
 
-Every shape is visited twice, and then run a few times in a row. The second visit should take what a
-steady run takes. Prints a summary, or with --json every figure. With fewer programs than shapes the
-second visits make their programs anew, in the same memory.
+Every shape is visited twice and then run a few times in a row. The second visit should take as long
+as a steady run. The script prints a summary, or all data with --json. If there are fewer programs
+than shapes, second visits compile their programs again, in the same memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def timed(model: sw.DynamicModel, image: np.ndarray) -> float:
 
 
 def visits(model: sw.DynamicModel, shapes: list[tuple[int, ...]]) -> list[dict[str, Any]]:
-    """Return what each shape took when it was first met, met again, and run in a row."""
+    """Return the times of each shape: first visit, second visit, and steady runs."""
     rng = np.random.default_rng(0)
     images = [rng.standard_normal(shape, np.float32) for shape in shapes]
     rows: list[dict[str, Any]] = []

@@ -1,15 +1,15 @@
-"""Time against the work: batches of 1 to 64 images, and images of 64 to 1024 pixels a side.
+"""Growth of time with work: batches of 1 to 64 images, and images of 64 to 1024 pixels a side.
 
 Run it on a quiet machine::
 
     .venv/bin/python benchmarks/growth.py                       # both, with measured costs
     .venv/bin/python benchmarks/growth.py resnet50 --over batch --tune model
 
-Each model is compiled for every size. Then all sizes take turns, in rotating order, and medians
-count. What is compared is the time of one operation (by the definition of the operators, whatever
-the plan makes of them) with that at the smallest size: where that ratio is at most 1, time grows no
-faster than the work. Raw samples go to ``benchmarks/results/growth.json``, the table to
-``growth.md`` and a figure to ``growth.svg`` beside it. Rows of other models stay.
+Each model is compiled for every size. Then all sizes run in rotating order. Results are medians.
+The time per operation (by the definition of the operators, independent of the plan) is compared
+with that at the smallest size: if the ratio is at most 1, time grows at most linearly with work.
+Raw samples are written to ``benchmarks/results/growth.json``, the table to ``growth.md`` and a
+figure to ``growth.svg``. Rows of other models are kept.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ SIZES: Mapping[str, tuple[int, ...]] = {
     "batch": (1, 2, 4, 8, 16, 32, 64),
     "side": (64, 128, 256, 512, 1024),
 }
-"""What grows, and through which values."""
+"""The parameters that grow, and their values."""
 _TURN_NS = 30e6
-"""Small sizes run several times a turn, so that they get as much of the clock as large ones."""
+"""Time per turn: small sizes run several times, so that they get as much time as large ones."""
 _TOLERANCE = 0.03
-"""How much more an operation may take before growth counts as more than linear: noise."""
+"""Noise limit: the increase of time per operation that still counts as linear growth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class Point:
 
     Attributes:
         size: images, or pixels a side.
-        operations: by definition.
+        operations: number of operations by definition.
         arena_nbytes: activations and scratchpads.
-        winograd: steps that Winograd kernels compute.
-        reorders: steps that only change a format.
-        samples_ns: of calls.
+        winograd: number of steps with Winograd kernels.
+        reorders: number of reorders.
+        samples_ns: times of calls.
     """
 
     size: int
@@ -83,10 +83,10 @@ class Sweep:
 
     Attributes:
         model: of the zoo.
-        over: what grows, a key of :data:`SIZES`.
-        tune: where costs came from.
+        over: the parameter that grows, a key of :data:`SIZES`.
+        tune: the source of costs.
         date: of the measurement.
-        machine: where it ran.
+        machine: description of the machine.
         points: from the smallest size to the largest.
     """
 
@@ -99,16 +99,16 @@ class Sweep:
 
     @property
     def key(self) -> str:
-        """What a later sweep has to have in common to take this one's place."""
+        """The key of a sweep; a later sweep with the same key replaces it."""
         return f"{self.model}, {self.over}"
 
     def relative(self) -> tuple[float, ...]:
-        """Return the time of an operation at each size over that at the smallest one."""
+        """Return the time per operation at each size relative to the smallest size."""
         return tuple(self.points[0].rate / point.rate for point in self.points)
 
     @property
     def is_linear(self) -> bool:
-        """Whether no size takes more time for an operation than the smallest one, but for noise."""
+        """Whether the time per operation does not increase at any size, apart from noise."""
         return max(self.relative()) <= 1 + _TOLERANCE
 
     @property
@@ -119,7 +119,7 @@ class Sweep:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Sweep:
-        """Return what :func:`dataclasses.asdict` took apart."""
+        """Return the object from the result of :func:`dataclasses.asdict`."""
         points = (
             Point(**{**point, "samples_ns": tuple(point["samples_ns"])})
             for point in found["points"]
@@ -219,7 +219,7 @@ def table(sweeps: Iterable[Sweep]) -> str:
 
 
 def verdicts(sweeps: Iterable[Sweep]) -> str:
-    """Return a sentence a sweep: whether its growth is at most linear, and if not, where."""
+    """Return one sentence per sweep: whether growth is at most linear, else at which size."""
     found: list[str] = []
     for sweep in sweeps:
         relative = sweep.relative()
@@ -234,7 +234,7 @@ def verdicts(sweeps: Iterable[Sweep]) -> str:
 
 
 def plot(sweeps: Sequence[Sweep]) -> str:
-    """Return the time of an operation against the size as SVG, one panel for what grows."""
+    """Return an SVG of the time per operation over the size, with one panel per parameter."""
     panels: list[Panel] = []
     names = list(dict.fromkeys(sweep.model for sweep in sweeps))
     labels = {"batch": "images at a time", "side": "pixels a side"}
@@ -278,7 +278,7 @@ with the work.
 
 
 def save(sweeps: Sequence[Sweep], path: Path) -> None:
-    """Write raw samples, table and figure, with those of earlier runs that nothing replaces."""
+    """Write raw samples, table and figure; rows of earlier runs that are not replaced are kept."""
     older = json.loads(path.read_text()) if path.exists() else []
     found = {sweep.key: sweep for sweep in (*map(Sweep.from_json, older), *sweeps)}
     kept = sorted(found.values(), key=lambda sweep: sweep.over)

@@ -4,9 +4,9 @@ Run it on a quiet machine::
 
     .venv/bin/python benchmarks/light_models.py
 
-Weights are seeded random ones, as the models ship with constants. All runtimes live in one
-process with the same number of threads; every round runs each once, in rotating order. Raw
-samples go to ``benchmarks/results/light_models.json``, and the table made of them is printed.
+Weights are seeded random numbers, because the models ship with constants. All runtimes run in one
+process with the same number of threads. Each round runs all of them once, in rotating order. Raw
+samples are written to ``benchmarks/results/light_models.json``, and a table is printed.
 """
 
 from __future__ import annotations

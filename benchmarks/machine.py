@@ -1,16 +1,16 @@
-"""What this machine can do: multiplications, and bytes from and to each level of its memory.
+"""Limits of this machine: arithmetic rate, and bandwidth of each level of memory.
 
 Run it on a quiet machine; it takes ten seconds::
 
     .venv/bin/python benchmarks/machine.py
 
-The loops of ``assembly.py`` run on one thread and on all of them at the same time, each on data of
-its own. The best of many runs counts, for these are limits: nothing that a kernel does can be
-faster, and other work only ever takes something away. Beside the arithmetic peak stands what
-oneDNN's matrix product makes of it. Copies count what is read and what is written; what a store
-through the caches reads of its line before is not counted, as no program asked for it.
+The loops of ``assembly.py`` run on one thread and on all threads at the same time, each with its
+own data. The result is the best of many runs, because it is an upper bound for kernels and other
+load only reduces it. The rate of oneDNN's matrix product is listed beside the arithmetic peak. The
+bandwidth of copies includes reads and writes, but not the cache lines that cached stores read
+before they write.
 
-Results go to ``benchmarks/results/machine.json`` and ``machine.md``.
+Results are written to ``benchmarks/results/machine.json`` and ``machine.md``.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ ACCESSES: Mapping[str, tuple[Callable[[], assembly.Code], int]] = {
     "streamed write": (lambda: assembly.write(stream=True), 1),
     "streamed copy": (lambda: assembly.copy(stream=True), 2),
 }
-"""Loops over memory, and how many arrays each goes through."""
+"""Memory loops, and the number of arrays of each."""
 _RUNS, _RUN_S = 15, 0.01
 _PRODUCT = 1536
 _MEMORY_CACHES = 8
-"""Arrays in memory are this many times as large as the last cache, all threads together."""
+"""Size of arrays in memory, of all threads together, relative to the last-level cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Level:
 
     Attributes:
         name: ``"L2"``, ``"L3"`` or ``"memory"``.
-        nbytes: what the threads have of it together; None for memory.
+        nbytes: size available to all threads together; None for memory.
         gbytes_per_s: bytes per nanosecond by access, a key of :data:`ACCESSES`.
     """
 
@@ -69,19 +69,19 @@ class Level:
 
     @property
     def best(self) -> float:
-        """The fastest access in bytes per nanosecond: no kernel moves more."""
+        """The fastest access in bytes per nanosecond, an upper bound for kernels."""
         return max(self.gbytes_per_s.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a number of threads can do together.
+    """The limits of a number of threads together.
 
     Attributes:
-        threads: how many.
-        peak: operations per nanosecond of multiplications and additions on registers, float32.
-        product: what oneDNN's matrix product reaches.
-        levels: from the nearest to the farthest.
+        threads: the number of threads.
+        peak: float32 multiplications and additions in registers, in operations per nanosecond.
+        product: rate of oneDNN's matrix product, in operations per nanosecond.
+        levels: levels of memory, from the nearest to the farthest.
     """
 
     threads: int
@@ -90,7 +90,7 @@ class Limits:
     levels: tuple[Level, ...]
 
     def level(self, nbytes: float) -> Level:
-        """Return the nearest level that holds so many bytes."""
+        """Return the nearest level that can hold ``nbytes`` bytes."""
         for level in self.levels:
             if level.nbytes is not None and nbytes <= level.nbytes:
                 return level
@@ -118,17 +118,17 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A machine and its limits, by the number of threads."""
+    """A machine and its limits for several numbers of threads."""
 
     name: str
     date: str
     limits: tuple[Limits, ...]
 
     def of(self, threads: int) -> Limits:
-        """Return the limits of so many threads.
+        """Return the limits of a number of threads.
 
         Raises:
-            KeyError: nobody measured them.
+            KeyError: they were not measured.
         """
         for limits in self.limits:
             if limits.threads == threads:
@@ -148,7 +148,7 @@ class Machine:
 
 
 def elapsed(work: Sequence[Callable[[], None]]) -> float:
-    """Run all at the same time, each on a thread, and return nanoseconds from first to last."""
+    """Run functions concurrently, one per thread, and return the total time in nanoseconds."""
     barrier = Barrier(len(work))
     times: list[tuple[int, int]] = []
 
@@ -167,10 +167,10 @@ def elapsed(work: Sequence[Callable[[], None]]) -> float:
 
 
 def best(tasks: Callable[[int], Sequence[Callable[[], None]]]) -> float:
-    """Return nanoseconds of one pass, the best of many runs of some milliseconds each.
+    """Return the nanoseconds of one pass: the best of many runs of some milliseconds.
 
     Args:
-        tasks: returns what the threads do for a number of passes.
+        tasks: returns the functions of the threads for a number of passes.
     """
     passes = 1
     while (taken := elapsed(tasks(passes))) < 1e9 * _RUN_S:
@@ -179,20 +179,20 @@ def best(tasks: Callable[[int], Sequence[Callable[[], None]]]) -> float:
 
 
 def aligned(nbytes: int) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], int]:
-    """Return an array that was written to, and the address of a line in it with that many bytes."""
+    """Return an initialized array, and an aligned address in it with ``nbytes`` bytes."""
     array = np.full(nbytes + 64, 1, np.uint8)
     return array, -(-array.ctypes.data // 64) * 64
 
 
 def arithmetic_peak(threads: int, wide: bool) -> float:
-    """Return operations per nanosecond on registers."""
+    """Return operations per nanosecond in registers."""
     code = assembly.multiply_add(wide)
     taken = best(lambda passes: threads * [lambda: code(0, 0, 1, passes)])
     return threads * code.flops / taken
 
 
 def bandwidth(access: str, threads: int, nbytes: int) -> float:
-    """Return bytes per nanosecond of an access to ``nbytes`` bytes, those of all threads."""
+    """Return bytes per nanosecond of an access to ``nbytes`` bytes, summed over threads."""
     make, arrays = ACCESSES[access]
     code = make()
     lines = max(nbytes // (threads * arrays * assembly.LINE), 1)
@@ -223,7 +223,7 @@ def product_rate(threads: int) -> float:
 
 
 def levels(threads: int) -> tuple[Level, ...]:
-    """Measure each level with data that fill half of it, and memory with many times the caches."""
+    """Measure each cache with data of half its size, and memory with a multiple of the caches."""
     last = cache_nbytes(3)
     sizes: list[tuple[str, int | None, int]] = []
     for number, shared in ((2, 1), (3, 0)):
@@ -241,7 +241,7 @@ def levels(threads: int) -> tuple[Level, ...]:
 
 
 def _accesses(capacity: int | None) -> list[str]:
-    """Return what is measured: stores past the caches only where there is no cache."""
+    """Return the accesses to measure; streaming stores are measured only for memory."""
     return [name for name in ACCESSES if capacity is None or not name.startswith("streamed")]
 
 
@@ -249,7 +249,7 @@ def measure(counts: Sequence[int] | None = None) -> Machine:
     """Measure the limits of this machine.
 
     Args:
-        counts: numbers of threads; by default one, and the default of models.
+        counts: numbers of threads; by default one and the default number of models.
     """
     wanted = sorted({1, available_cpus()} if counts is None else set(counts))
     machine = this_machine(wanted[-1])
@@ -262,7 +262,7 @@ def measure(counts: Sequence[int] | None = None) -> Machine:
 
 
 def table(machine: Machine, accesses: Collection[str] = tuple(ACCESSES)) -> str:
-    """Return the limits in Markdown, those of memory for some ways of access."""
+    """Return the limits as a Markdown table, for memory only the given accesses."""
     counts = [limits.threads for limits in machine.limits]
     heads = ["", *(f"{count} thread{'s' if count > 1 else ''}" for count in counts)]
     rows = [

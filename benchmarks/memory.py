@@ -1,19 +1,20 @@
-"""Peak memory of loading and running a model, beside other runtimes; arenas and their lower bounds.
+"""Peak memory of loading and running a model, with other runtimes; arenas and lower bounds.
 
 Run it anywhere; nothing is timed, so the machine need not be quiet::
 
     .venv/bin/python benchmarks/memory.py                    # all of the list
     .venv/bin/python benchmarks/memory.py vgg16 --batch 16 --tune model
 
-Every contestant gets a process of its own, which imports the runtime, loads the model file and runs
-it three times. What counts is the peak of the whole process (``VmHWM``), interpreter and imports
-included, in which pages of mapped files count as well; beside it stands what the imports took.
-Ours finds a warm cost cache, as from the second start on. The column *net* is the peak of ours less
-what Winograd's transformed weights take, as the peers have none; it is set against the leaner peer.
-Where the peak comes before these are packed that is too low, and the exact column counts.
+Each runtime has a separate process, which imports the runtime, loads the model file and runs it
+three times. The result is the peak of the whole process (``VmHWM``), including interpreter, imports
+and pages of mapped files. The memory of the imports is listed, too. Stridewise has a warm cost
+cache, as in all starts but the first. The column *net* is the peak of Stridewise minus the
+transformed weights of Winograd, which the peers do not have, compared with the peer that needs less
+memory. If the peak occurs before these weights are packed, *net* is too low, and the exact column
+is valid.
 
-The second table has the arena of each network beside its lower bound, the most that any step needs.
-Raw data go to ``benchmarks/results/memory.json``, the tables to ``memory.md`` beside it.
+The second table lists the arena of each network and its lower bound, the largest need of a step.
+Raw data are written to ``benchmarks/results/memory.json``, the tables to ``memory.md``.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ MODELS = (
 )  # fmt: skip
 PEERS = ("onnxruntime", "openvino")
 LIMIT = 1.1
-"""How many times the peak of the leaner peer is acceptable."""
+"""Largest acceptable ratio to the peak of the peer that needs less memory."""
 RUNS = 3
 
 
@@ -54,14 +55,14 @@ class Peak:
     """Memory of one process, in bytes.
 
     Attributes:
-        imported: resident after the imports.
-        peak: the most that was ever resident.
-        after: resident after the runs.
-        packed: packed weights (ours alone).
-        winograd: of these, what Winograd kernels have transformed.
-        originals: weights kept beside them.
+        imported: resident memory after the imports.
+        peak: largest resident memory.
+        after: resident memory after the runs.
+        packed: packed weights (only Stridewise).
+        winograd: the part of these that are transformed weights of Winograd kernels.
+        originals: original weights that stay in memory.
         arena: activations and scratchpads.
-        arena_lower_bound: no arrangement of them needs less.
+        arena_lower_bound: lower bound of the arena.
     """
 
     imported: int
@@ -76,15 +77,15 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One model at one batch size: what each contestant took.
+    """Results of one model at one batch size.
 
     Attributes:
         model: of the zoo.
         batch: images at a time.
-        tune: where the costs of our plans are from.
+        tune: the source of the costs of Stridewise's plans.
         date: of the measurement.
-        file_nbytes: of the model file.
-        found: by contestant.
+        file_nbytes: size of the model file.
+        found: results by runtime.
     """
 
     model: str
@@ -96,17 +97,17 @@ class Row:
 
     @property
     def leaner(self) -> int:
-        """Peak of the leaner peer."""
+        """Peak of the peer that needs less memory."""
         return min(self.found[name].peak for name in PEERS)
 
     def ratio(self, ours: str) -> float:
-        """Return our peak without Winograd's weights over that of the leaner peer."""
+        """Return the peak without Winograd's weights relative to that of the leaner peer."""
         found = self.found[ours]
         return (found.peak - found.winograd) / self.leaner
 
 
 def measure(contestant: str, path: Path, inputs: Mapping[str, np.ndarray], tune: str) -> Peak:
-    """Load and run in this process, which does nothing else."""
+    """Load and run one runtime in this process."""
     if contestant in PEERS:
         importlib.import_module(contestant)
         imported = status("VmRSS")
@@ -132,7 +133,7 @@ def measure(contestant: str, path: Path, inputs: Mapping[str, np.ndarray], tune:
 
 
 def peak_of(contestant: str, path: Path, shapes: Mapping[str, Sequence[int]], tune: str) -> Peak:
-    """Start a process that measures one contestant."""
+    """Start a process that measures one runtime."""
     command = [sys.executable, __file__, "--of", contestant, "--file", str(path)]
     command += ["--shapes", json.dumps(shapes), "--tune", tune]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -142,7 +143,7 @@ def peak_of(contestant: str, path: Path, shapes: Mapping[str, Sequence[int]], tu
 
 
 def look_at(name: str, batch: int, tune: str) -> Row:
-    """Measure all contestants on one network of the zoo."""
+    """Measure all runtimes on one network of the zoo."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.onnx"
         graph = sw.zoo.build(name, batch)
@@ -230,7 +231,7 @@ def report(rows: Sequence[Row]) -> str:
 
 
 def merge(row: Row, path: Path) -> list[Row]:
-    """Put a row into the results, in the place of an older one, and return all of them."""
+    """Insert a row into the results or replace an older one, and return all rows."""
     older = json.loads(path.read_text())["rows"] if path.exists() else []
     rows: dict[tuple[str, int], Row] = {}
     for item in older:

@@ -1,4 +1,4 @@
-"""What ``benchmarks/models.py`` found out, as data and as Markdown tables."""
+"""The results of ``benchmarks/models.py`` as data and as Markdown tables."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ NAMES = {
     "inductor": "Inductor",
 }
 NOISY = 0.1
-"""Distance between the quartiles, as a part of the median, above which a figure is uncertain."""
+"""Interquartile range relative to the median above which a result is marked as noisy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one contestant did with one model.
+    """Results of one runtime for one model.
 
     Attributes:
         samples_ms: every timed run, in order.
-        error: greatest difference from ONNX Runtime's results, over their greatest magnitude.
-        load_s: seconds from the file to a model that can run, by circumstance; medians.
-        peak_nbytes: memory that loading and running took at most, beyond the imports; None where
-            it was not looked at.
-        weight_nbytes: of it, packed weights (ours alone).
-        winograd_nbytes: of these, what Winograd kernels have transformed.
+        error: largest difference from ONNX Runtime's results, relative to their largest magnitude.
+        load_s: median seconds from the file to a model that can run, by state of the caches.
+        peak_nbytes: peak memory of loading and running without the imports; None if it was not
+            measured.
+        weight_nbytes: the part of it that is packed weights (only Stridewise).
+        winograd_nbytes: the part of these that are transformed weights of Winograd kernels.
     """
 
     samples_ms: tuple[float, ...]
@@ -55,7 +55,7 @@ class Found:
 
     @property
     def spread(self) -> float:
-        """Distance between the quartiles, as a part of the median."""
+        """Interquartile range relative to the median."""
         low, high = np.percentile(self.samples_ms, (25, 75))
         return float(high - low) / self.median_ms
 
@@ -67,14 +67,14 @@ class Row:
     Attributes:
         model: of the zoo.
         batch: images at a time.
-        size: pixels a side, None for what the model was made for.
+        size: pixels a side; None for the default of the model.
         date: of the measurement.
-        threads: of everybody.
-        state: "warm" where every timed run follows one of the same contestant, else "cold".
-        pause_s: before each contestant's turn.
-        machine: where it ran.
-        versions: of everything that took part.
-        found: by contestant.
+        threads: number of threads of each runtime.
+        state: "warm" if every timed run follows a run of the same runtime, else "cold".
+        pause_s: pause before each turn in seconds.
+        machine: description of the machine.
+        versions: versions of all runtimes.
+        found: results by runtime.
     """
 
     model: str
@@ -90,25 +90,25 @@ class Row:
 
     @property
     def key(self) -> str:
-        """What a later row has to have in common to take this one's place."""
+        """The key of a row; a later row with the same key replaces it."""
         size = "" if self.size is None else f", {self.size} pixels"
         return f"{self.model}, batch {self.batch}{size}"
 
     @property
     def best_ms(self) -> float | None:
-        """The median of the fastest peer; None without any."""
+        """The median of the fastest peer; None if there is none."""
         return min(
             (self.found[name].median_ms for name in PEERS if name in self.found), default=None
         )
 
     def ratio(self, ours: str) -> float | None:
-        """Return how many times the time of ours the fastest peer takes."""
+        """Return the time of the fastest peer relative to that of Stridewise."""
         if self.best_ms is None or ours not in self.found:
             return None
         return self.best_ms / self.found[ours].median_ms
 
     def as_json(self) -> dict[str, Any]:
-        """Return the raw data, and what follows from them for who reads the file by eye."""
+        """Return the raw data, with derived values for human readers."""
         document = asdict(self)
         for name, found in self.found.items():
             derived = {"median_ms": found.median_ms, "spread": found.spread}
@@ -151,7 +151,7 @@ def _ratio(value: float | None) -> str:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    """Return the geometric mean of those that are known."""
+    """Return the geometric mean of the known values."""
     known = [value for value in values if value is not None]
     return exp(sum(map(log, known)) / len(known)) if known else None
 
@@ -226,7 +226,7 @@ def _memory(rows: Sequence[Row]) -> list[str]:
 
 
 def _said(rows: Sequence[Row]) -> list[str]:
-    """Return how it was measured: one line for each different way."""
+    """Return the conditions of the measurements, one line for each distinct set."""
     ways = {
         f"{row.machine}; {row.threads} threads each, {row.state} caches, pauses of "
         f"{1e3 * row.pause_s:.0f} ms, {min(len(f.samples_ms) for f in row.found.values())} runs; "

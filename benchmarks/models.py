@@ -1,24 +1,24 @@
-"""Networks of the zoo against other runtimes: time, error, load time and memory; float32.
+"""Networks of the zoo compared with other runtimes: time, error, load time and memory; float32.
 
 Run it on a quiet machine::
 
     .venv/bin/python benchmarks/models.py                        # batch 1, all of the list
     .venv/bin/python benchmarks/models.py resnet50 unet --batch 16 --inductor --memory
 
-Contestants are ours with ``accuracy="fast"`` and ``"exact"``, ONNX Runtime, OpenVINO, PyTorch
-(eager, channels-last), and with ``--inductor`` what its compiler makes of the frozen module. All
-get the same row-major images and the same number of threads. They live in one process: every round
-runs each once, in rotating order, after a pause in which the threads of the one before fall asleep.
-Just before its timed run a contestant runs once untimed and so finds caches as it leaves them
-itself; with ``--cold`` it finds those of another one. Runs of seconds fill the caches by
-themselves, and are warmed up once.
+The runtimes are Stridewise with ``accuracy="fast"`` and ``"exact"``, ONNX Runtime, OpenVINO,
+PyTorch (eager, channels-last), and with ``--inductor`` PyTorch's compiler on the frozen module. All
+get the same row-major images and the same number of threads. They run in one process: each round
+runs all of them once, in rotating order, after a pause in which the threads of the previous one go
+to sleep. Each timed run follows an untimed run of the same runtime, so that the caches hold its own
+data. With ``--cold`` there is no such run. Models that take seconds are warmed up only once.
 
-Load times are medians of three: ours without measuring into an empty cache ("cold"), and from a
-cache that has everything ("warm"); OpenVINO without and with its model cache. ``--memory`` starts
-one more process for each contestant but PyTorch, which does not read model files by itself.
+Load times are medians of three: Stridewise without measurements and with an empty cache ("cold") or
+a full cache ("warm"), OpenVINO without and with its model cache. ``--memory`` starts one more
+process for each runtime except PyTorch, which does not read model files.
 
-Raw samples go to ``benchmarks/results/models.json``, model by model, so that an interrupted run
-keeps what it has; rows of other runs stay. The tables go to ``models.md`` beside it.
+Raw samples are written to ``benchmarks/results/models.json`` after each model, so that an
+interrupted run keeps its results. Rows of other runs are kept. The tables are written to
+``models.md``.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ MODELS = (
     "unet", "fcn_resnet50",
 )  # fmt: skip
 READERS = ("onnxruntime", "openvino")
-"""Peers that read model files, whose memory can be compared."""
+"""Peers that read model files; only their memory can be compared."""
 LOADS, WARMUP = 3, 3
 LONG_S = 2.0
-"""Runs from which on one is enough to warm up."""
+"""Milliseconds of a run from which on a single warm-up run is sufficient."""
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Runner = Callable[[], Sequence[Array]]
@@ -68,7 +68,7 @@ Options = argparse.Namespace
 
 
 def compile_ours(path: Path, accuracy: str, options: Options, **more: Any) -> sw.CompiledModel:
-    """Compile a model file as its contestant."""
+    """Compile a model file with Stridewise."""
     model = sw.compile(path, threads=options.threads, accuracy=accuracy, **more)
     if not isinstance(model, sw.CompiledModel):
         raise TypeError(f"{path} has open shapes")
@@ -76,7 +76,7 @@ def compile_ours(path: Path, accuracy: str, options: Options, **more: Any) -> sw
 
 
 def seconds(body: Callable[[], object], times: int = LOADS) -> float:
-    """Return the median time of doing something, each after what the one before made is gone."""
+    """Return the median time of a function; each result is released before the next call."""
     found: list[float] = []
     for _ in range(times):
         gc.collect()
@@ -89,7 +89,7 @@ def seconds(body: Callable[[], object], times: int = LOADS) -> float:
 def load_ours(
     path: Path, accuracy: str, options: Options
 ) -> tuple[sw.CompiledModel, dict[str, float]]:
-    """Compile for the race, and find out how long that takes in an empty cache and a full one."""
+    """Compile a model, and measure load times with an empty and with a full cache."""
 
     def cold() -> None:
         with TemporaryDirectory() as folder:
@@ -103,14 +103,14 @@ def load_ours(
     def warm() -> sw.CompiledModel:
         return compile_ours(path, accuracy, options, tune=options.tune)
 
-    # How long measuring takes depends on what the user's cache knows; only the raw data have it.
+    # The time of measurements depends on the user's cost cache, so only the raw data contain it.
     load_s = {"cold": seconds(cold), "warm": seconds(warm), "measuring": first}
     return warm(), load_s
 
 
 def load_openvino(path: Path, threads: int) -> dict[str, float]:
-    """Return how long OpenVINO takes without and with its model cache."""
-    import openvino  # noqa: PLC0415 (where it is a contestant)
+    """Return OpenVINO's load times without and with its model cache."""
+    import openvino  # noqa: PLC0415 (only if it is compared)
 
     def load(config: Mapping[str, Any]) -> None:
         core = openvino.Core()
@@ -125,7 +125,7 @@ def load_openvino(path: Path, threads: int) -> dict[str, float]:
 def race(
     runners: Mapping[str, Runner], rounds: int, pause_s: float, *, cold: bool
 ) -> dict[str, list[float]]:
-    """Time all in turn and return milliseconds; the order rotates from round to round."""
+    """Time all runners alternately and return milliseconds; the order rotates between rounds."""
     names = list(runners)
     last_s = dict.fromkeys(names, 0.0)
     for _ in range(WARMUP):
@@ -146,7 +146,7 @@ def race(
 
 
 def difference(found: Sequence[Array], wanted: Sequence[Array]) -> float:
-    """Return the greatest difference over the greatest magnitude, of all outputs the worst."""
+    """Return the largest difference relative to the largest magnitude, over all outputs."""
     return max(
         float(np.abs(a - b).max() / max(float(np.abs(b).max()), 1e-30))
         for a, b in zip(found, wanted, strict=True)
@@ -154,7 +154,7 @@ def difference(found: Sequence[Array], wanted: Sequence[Array]) -> float:
 
 
 def runner_of(model: sw.CompiledModel, inputs: Mapping[str, Array]) -> Runner:
-    """Return what runs a model of ours as often as wanted."""
+    """Return a function that runs a model of Stridewise."""
     positional = [inputs[name] for name in model.input_names]
 
     def run() -> Sequence[Array]:
@@ -165,7 +165,7 @@ def runner_of(model: sw.CompiledModel, inputs: Mapping[str, Array]) -> Runner:
 
 
 def look_at(name: str, path: Path, options: Options) -> Row:
-    """Load, race and compare one model."""
+    """Load, time and compare one model."""
     size = {} if options.size is None else {"size": options.size}
     graph = sw.zoo.build(name, options.batch, **size)
     sw.save(graph, path)
@@ -218,18 +218,18 @@ def look_at(name: str, path: Path, options: Options) -> Row:
     )
 
 
-# --- memory, in a process for each contestant -----------------------------------------------------
+# --- memory, one process per runtime --------------------------------------------------------------
 
 
 def measure_peak(contestant: str, path: Path, options: Options) -> int:
-    """Return how much memory loading and running takes here, beyond that of the imports."""
+    """Return the peak memory of loading and running in this process, without the imports."""
     import onnx  # noqa: F401, PLC0415 (what imports take is no part of it)
 
     if contestant in READERS:
         importlib.import_module(contestant)
     inputs = {options.input: np.zeros(options.shape, np.float32)}
     gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = status("VmRSS")
     if contestant in READERS:
         run = partial(PEERS[contestant](path, inputs, options.threads, 1).run, 1)
@@ -241,7 +241,7 @@ def measure_peak(contestant: str, path: Path, options: Options) -> int:
 
 
 def peak_of(contestant: str, path: Path, inputs: Mapping[str, Array], options: Options) -> int:
-    """Start a process that measures the memory of one contestant."""
+    """Start a process that measures the memory of one runtime."""
     ((name, image),) = inputs.items()
     command = [sys.executable, __file__, "--peak-of", contestant, "--file", str(path)]
     command += ["--threads", str(options.threads), "--tune", options.tune]
@@ -256,7 +256,7 @@ def peak_of(contestant: str, path: Path, inputs: Mapping[str, Array], options: O
 
 
 def merge(row: Row, path: Path) -> list[Row]:
-    """Put a row into the results, in the place of an older one, and return all of them."""
+    """Insert a row into the results or replace an older one, and return all rows."""
     older = json.loads(path.read_text())["rows"] if path.exists() else []
     rows = {found.key: found for found in map(Row.from_json, older)} | {row.key: row}
     order = list(dict.fromkeys((*MODELS, *sw.zoo.models())))
@@ -301,7 +301,7 @@ def main() -> None:
         print(measure_peak(options.peak_of, options.file, options))
         return
     with TemporaryDirectory() as folder:
-        # Inductor finds nothing of earlier runs, so that its load time is that of the first one.
+        # Inductor has an empty cache, so its load time is that of a first start.
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
         for name in options.models:
             row = look_at(name, Path(folder) / f"{name}.onnx", options)

@@ -1,8 +1,8 @@
-"""Puts figures of the benchmarks into ``docs/performance.md`` and ``README.md``.
+"""Inserts results of the benchmarks into ``docs/performance.md`` and ``README.md``.
 
-``make performance`` measures everything and calls this at the end; by itself it only reads
-``benchmarks/results``: ``python benchmarks/performance.py``. A test compares what it would write
-with what is there.
+``make performance`` runs all benchmarks and then this script. The script itself only reads
+``benchmarks/results``: ``python benchmarks/performance.py``. A test checks that the pages are up to
+date.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _limits(rows: Sequence[Row], machine: Machine) -> str:
-    """Return what batch 1 of each model takes, and the least that it can take."""
+    """Return the times of batch 1 of each model, and their lower limits."""
     lines: list[list[str]] = []
     for row in rows:
         least = row.bound(machine.of(row.threads))
@@ -62,7 +62,7 @@ def _limits(rows: Sequence[Row], machine: Machine) -> str:
 
 
 def _peers(rows: Sequence[Raced]) -> str:
-    """Return how many times our time the fastest peer takes, at each batch size."""
+    """Return the time of the fastest peer relative to Stridewise, at each batch size."""
     batches = sorted({row.batch for row in rows})
     lines: list[list[str]] = []
     for model in dict.fromkeys(row.model for row in rows):
@@ -106,7 +106,7 @@ def _number(value: float | None) -> str:
 
 
 def _who(rows: Sequence[Raced]) -> str:
-    """Return which peers the fastest one is of, at each batch size."""
+    """Return the peers that were compared, at each batch size."""
     parts: list[str] = []
     for batch in sorted({row.batch for row in rows}):
         raced = [row for row in rows if row.batch == batch]
@@ -121,7 +121,7 @@ def _who(rows: Sequence[Raced]) -> str:
 
 
 def _blocks(rows: Sequence[Blocked]) -> str:
-    """Return the milliseconds an image of each model in each way, and what that gains."""
+    """Return the milliseconds per image of each model in each way, and the gain."""
     ways = list(dict.fromkeys(way for row in rows for way in row.samples_ns))
     heads = ["model", *(way if way == APART else f"{way} at a time" for way in ways)]
     lines = [
@@ -165,7 +165,7 @@ def _parts() -> dict[str, str]:
 
 
 def generated() -> dict[Path, str]:
-    """Return the pages as they should be; each has places for some of the parts."""
+    """Return the updated pages; each page contains some of the generated parts."""
     pages = {path: path.read_text(encoding="utf-8") for path in PAGES}
     for name, text in _parts().items():
         start, end = (

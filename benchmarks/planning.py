@@ -1,4 +1,4 @@
-"""How long planning takes: generated networks of 100, 1,000 and 10,000 nodes, and ResNet-50.
+"""Time of planning: generated networks of 100, 1,000 and 10,000 nodes, and ResNet-50.
 
 Run it on a quiet machine::
 
@@ -61,10 +61,10 @@ ORACLE = Roofline(2e11, 4e10, TARGET.efficiency)
 
 
 class Network(GraphBuilder):
-    """A network in the making: convolutions of random widths, all images of one size."""
+    """A builder of networks: convolutions of random widths, all images of one size."""
 
     def __init__(self, name: str, nodes: int) -> None:
-        """Start a network that shall have so many nodes, more or less."""
+        """Start a network with approximately ``nodes`` nodes."""
         super().__init__(name)
         self.wanted, self.made = nodes, 0
         self.rng = np.random.default_rng(nodes)
@@ -73,7 +73,7 @@ class Network(GraphBuilder):
 
     @property
     def left(self) -> int:
-        """How many nodes are still to be made."""
+        """The number of nodes that are still to be added."""
         return self.wanted - self.made
 
     def node(self, op: str, *inputs: str, **attrs: int | tuple[int, ...]) -> str:
@@ -82,7 +82,7 @@ class Network(GraphBuilder):
         return self.op(op, inputs, attrs, name=f"{op}{self.made}")
 
     def width(self, x: str) -> int:
-        """Return how many channels a value has."""
+        """Return the number of channels of a value."""
         return self.type(x).shape[1]
 
     def conv(self, x: str, channels: int | None = None, kernel: int = 3) -> str:
@@ -108,7 +108,7 @@ def chain(nodes: int) -> Graph:
 
 
 def dense(nodes: int, layers: int = 12, growth: int = 16) -> Graph:
-    """Return blocks in which each layer reads all before it, as in DenseNet."""
+    """Return blocks in which each layer reads all previous layers, as in DenseNet."""
     b = Network("dense", nodes)
     y = b.x
     while b.left > 0:
@@ -185,7 +185,7 @@ class Result:
 
 
 def run(name: str, graph: Graph, rounds: int) -> Result:
-    """Plan a graph several times and keep what each stage took."""
+    """Plan a graph several times and record the time of each stage."""
     result = Result(name, len(graph.nodes))
 
     def timed(stage: str, work: Callable[..., Any], *args: object) -> Any:

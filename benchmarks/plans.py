@@ -1,15 +1,15 @@
-"""Plans of the zoo and of the light models: proof, prediction, and the clock against uniform plans.
+"""Plans of the zoo and of the light models: proof, prediction, and times of uniform plans.
 
 Run it on a quiet machine::
 
     .venv/bin/python benchmarks/plans.py
 
 Every model is compiled with measured costs. Then the plan and the best uniform plan (all tensors
-plain, channels-last or blocked, each with its cheapest kernels) run in turn in one process, and
-medians count. Beside that stand the gap of the proof, the error of the prediction, and how many
-steps only move bytes: in the plan, where each operator decides for itself, and in the graph that
-ONNX Runtime makes of the model. Raw samples go to ``benchmarks/results/plans.json``, the table to
-``plans.md`` beside it.
+plain, channels-last or blocked, each with its cheapest kernels) run alternately in one process.
+Results are medians. The table also lists the gap of the proof, the error of the prediction, and the
+number of steps that only move bytes: in the plan, in the plan in which each operator chooses for
+itself, and in the graph that ONNX Runtime makes of the model. Raw samples are written to
+``benchmarks/results/plans.json``, the table to ``plans.md``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ THREADS = 2
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What was found about one model; times in nanoseconds."""
+    """Results of one model; times in nanoseconds."""
 
     model: str
     nodes: int
@@ -57,12 +57,12 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """Time of the plan over that of the best uniform plan."""
+        """Time of the plan relative to the best uniform plan."""
         return median(self.samples["plan"]) / median(self.samples["uniform"])
 
 
 def models() -> Iterator[tuple[str, Callable[[], sw.Graph]]]:
-    """Yield names and what makes the graphs."""
+    """Yield names and functions that build the graphs."""
     for path in sorted(LIGHT.glob("*.onnx")):
         name = path.stem.removeprefix("light_")
         yield f"light {name}", lambda path=path: sw.load(randomize(read_model(path)))
@@ -80,7 +80,7 @@ def inputs_of(plan: sw.Plan) -> list[np.ndarray]:
 
 
 def race(planned: sw.CompiledModel, uniform: sw.CompiledModel, runs: int) -> dict[str, list[int]]:
-    """Run both in turn; each once more before it is timed, to find its own caches."""
+    """Run both models alternately. An untimed run before each timed one warms the caches."""
     inputs = inputs_of(planned.plan)
     contestants = {"plan": planned, "uniform": uniform}
     samples: dict[str, list[int]] = {name: [] for name in contestants}
@@ -95,7 +95,7 @@ def race(planned: sw.CompiledModel, uniform: sw.CompiledModel, runs: int) -> dic
 
 
 def best_uniform(model: sw.CompiledModel) -> sw.Plan:
-    """Return the uniform plan that ran fastest, or by its costs where none ran."""
+    """Return the fastest uniform plan by measurement, or by its costs if none was measured."""
     plan = model.plan
     kinds = [kind.name for kind in plan.target.kinds]
     compared = {
@@ -108,7 +108,7 @@ def best_uniform(model: sw.CompiledModel) -> sw.Plan:
 
 
 def onnxruntime_moves(graph: sw.Graph) -> int:
-    """Return how many steps only move bytes in ONNX Runtime's own optimized graph."""
+    """Return the number of steps that only move bytes in ONNX Runtime's optimized graph."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         sw.save(graph, path)
@@ -116,7 +116,7 @@ def onnxruntime_moves(graph: sw.Graph) -> int:
 
 
 def look_at(name: str, graph: sw.Graph, runs: int) -> Row:
-    """Compile, race and count one model."""
+    """Compile and time one model, and count its steps."""
     with measuring() as progress:
         model = sw.compile(graph, threads=THREADS, progress=progress)
     uniform = best_uniform(model)

@@ -1,4 +1,4 @@
-"""What the kernel says of the memory of this process."""
+"""The memory of this process as reported by the operating system."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["status"]
 
 
 def status(key: str) -> int:
-    """Return bytes of this process by the kernel's own account: ``VmHWM``, ``VmRSS``, ...
+    """Return a value of ``/proc/self/status`` in bytes: ``VmHWM``, ``VmRSS``, ...
 
-    ``getrusage`` will not do: its maximum starts with that of the process that started this one.
+    ``getrusage`` is not suitable: its maximum starts with that of the parent process.
     """
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{key}:"):

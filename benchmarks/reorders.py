@@ -1,16 +1,16 @@
-"""Reorders against a plain copy, NumPy, PyTorch and oneDNN, two threads, float32 and quantized.
+"""Reorders compared with a copy, NumPy, PyTorch and oneDNN; two threads, float32 and quantized.
 
 Run it on a quiet machine::
 
     .venv/bin/python benchmarks/reorders.py
 
-Speed is given as a fraction of the bandwidth of a copy of the source, made by as many threads in
-the same rounds: bytes read plus bytes written (padding included) per second on both sides. Every
-round runs each contestant once, in rotating order; slow ones sit out after three rounds. The whole
-list is gone through several times, so that no row depends on one moment of the machine. Medians of
-all rounds count. Destinations are made beforehand, and reused. Engines are chosen as on a first
-run: nothing that an earlier one, of other kernels, found fastest is believed. Raw samples go to
-``benchmarks/results/reorders.json``, the tables made of them to ``reorders.md`` beside it.
+Speed is relative to the bandwidth of a copy of the source by the same number of threads in the same
+rounds. Bandwidth is bytes read plus bytes written (padding included) per second. Each round runs
+every implementation once, in rotating order; slow ones stop after three rounds. The whole list is
+repeated several times, so that no row depends on the load of the machine at one moment. Results are
+medians of all rounds. Destinations are allocated once and reused. Engines are chosen with an empty
+cost cache, so earlier measurements of other kernels have no effect. Raw samples are written to
+``benchmarks/results/reorders.json``, the tables to ``reorders.md``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ NAMED = [
     ("OIHW", "OIhw16i16o", WEIGHTS),
     ("NCHW", "FRACTAL_Z", WEIGHTS),
 ]
-"""The pairs that are promised 0.8 of the bandwidth of a copy."""
+"""The pairs with a target of 0.8 of the bandwidth of a copy."""
 
 OTHERS = {
     (16, 128, 56, 56): [
@@ -90,7 +90,7 @@ OTHERS = {
         "os_iyx_osv32__ai32",
     ],
 }
-"""All ordered pairs of these are promised 0.4."""
+"""All ordered pairs of these have a target of 0.4."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Case:
 
 @dataclass
 class Result:
-    """Samples in nanoseconds, by contestant."""
+    """Samples in nanoseconds, by implementation."""
 
     case: Case
     moved_nbytes: int
@@ -115,12 +115,12 @@ class Result:
     samples: dict[str, list[int]] = field(default_factory=dict)
 
     def add(self, other: Result) -> None:
-        """Take the samples of another pass over the same reorder."""
+        """Add the samples of another pass over the same reorder."""
         for name, samples in other.samples.items():
             self.samples.setdefault(name, []).extend(samples)
 
     def fraction(self, name: str) -> float:
-        """Return the speed as a fraction of the copy's."""
+        """Return the speed relative to the copy."""
         ours = self.moved_nbytes / median(self.samples[name])
         return ours / (self.copied_nbytes / median(self.samples["copy"]))
 
@@ -154,7 +154,7 @@ def descriptions(case: Case) -> tuple[sw.TensorDesc, sw.TensorDesc]:
 
 
 def peers(case: Case, array: Any) -> dict[str, Callable[[], object]]:
-    """Return what others do to the same end, where they can."""
+    """Return equivalent functions of other libraries, if they exist."""
     src, dst = Format.parse(case.src), Format.parse(case.dst, block=16)
     found: dict[str, Callable[[], object]] = {}
     if not (src.is_plain and dst.is_plain and case.dtype == "f32"):
@@ -175,7 +175,7 @@ def peers(case: Case, array: Any) -> dict[str, Callable[[], object]]:
 
 
 def copier(array: Any) -> Callable[[], object]:
-    """Return a copy of an array by as many threads as we use."""
+    """Return a function that copies an array with the same number of threads."""
     source, target = array.reshape(-1), np.empty_like(array).reshape(-1)
     pool = ThreadPoolExecutor(THREADS - 1)
     cuts = [len(source) * part // THREADS for part in range(THREADS + 1)]
@@ -192,12 +192,12 @@ def copier(array: Any) -> Callable[[], object]:
 
 @lru_cache(maxsize=1)
 def source(shape: tuple[int, ...]) -> Any:
-    """Return an array to be moved, the same one as long as the shape is the same."""
+    """Return a source array, which is cached by shape."""
     return np.random.default_rng(0).standard_normal(shape, np.float32)
 
 
 def run(case: Case, rounds: int, engines: Sequence[str], cache: Path) -> Result:
-    """Measure one reorder and its peers; engines are chosen anew in an empty cache."""
+    """Measure one reorder and its peers; engines are chosen with an empty cache."""
     src, dst = descriptions(case)
     array = source(src.storage.shape)
     ours = sw.Reorder(src, dst, threads=THREADS, cache_dir=cache)
@@ -227,7 +227,7 @@ def run(case: Case, rounds: int, engines: Sequence[str], cache: Path) -> Result:
 
 
 def table(results: Sequence[Result]) -> list[str]:
-    """Return the Markdown table of the reorders that were promised the most."""
+    """Return the Markdown table of the reorders with the highest targets."""
     heads = ["from", "to", "dtype", "shape", "MB", "engine", "ms", "of a copy", "NumPy / ours"]
     heads += ["PyTorch / ours", "oneDNN / ours"]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
@@ -247,7 +247,7 @@ def table(results: Sequence[Result]) -> list[str]:
 
 
 def summary(results: Sequence[Result]) -> list[str]:
-    """Return what there is to say about many pairs: the distribution, and the slowest."""
+    """Return a summary of many pairs: the distribution, and the slowest ones."""
     if not results:
         return []
     found = sorted(results, key=lambda result: result.fraction("ours"))

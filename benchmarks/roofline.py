@@ -1,16 +1,16 @@
-"""How near the steps of our models come to what the machine can do, and where their time goes.
+"""Steps of models compared with the limits of the machine, and shares of the total time.
 
 Run it on a quiet machine::
 
     .venv/bin/python benchmarks/roofline.py                     # batch 1, all of the list
     .venv/bin/python benchmarks/roofline.py resnet50 --batch 1 16
 
-The limits of the machine come first (``machine.py``). Then each model is compiled, called as users
-call it, and timed step by step. Beside the times stand the least ones that the machine allows
+First the limits of the machine are measured (``machine.py``). Then each model is compiled, called
+through the public API, and timed step by step. The times are compared with lower limits
 (``work.py``): operations over the measured peak, bytes over the measured bandwidth, and the sum
-over all steps of whichever is larger. Raw figures go to ``benchmarks/results/roofline.json``,
-tables to ``roofline.md``, the plot of some models to ``roofline.svg`` beside it. Rows of other
-models stay.
+over all steps of the larger of both. Raw data are written to ``benchmarks/results/roofline.json``,
+tables to ``roofline.md``, the plot of some models to ``roofline.svg``. Rows of other models are
+kept.
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What was found about one model; times in nanoseconds.
+    """Results of one model; times in nanoseconds.
 
     Attributes:
         model: of the zoo.
         batch: images at a time.
-        threads: of the model.
+        threads: number of threads of the model.
         arena_nbytes: activations and scratchpads.
-        call_ns: a call, median.
-        steps: in order of execution.
+        call_ns: median time of a call.
+        steps: the steps in execution order.
     """
 
     model: str
@@ -68,12 +68,12 @@ class Row:
 
     @property
     def key(self) -> str:
-        """What a later row has to have in common to take this one's place."""
+        """The key of a row; a later row with the same key replaces it."""
         return f"{self.model}, batch {self.batch}"
 
     @property
     def steps_ns(self) -> float:
-        """All steps, without what a call adds."""
+        """Time of all steps, without the overhead of a call."""
         return sum(step.ns for step in self.steps)
 
     @property
@@ -82,8 +82,8 @@ class Row:
         return sum(step.work.operations for step in self.steps)
 
     def bound(self, limits: Limits, kind: str | None = None) -> Bound:
-        """Return the least time of all steps, or of those of a kind."""
-        # What lies in which cache is a matter of the whole model, so all weights count.
+        """Return the lower limit of the time of all steps, or of those of one kind."""
+        # Which data stay in a cache depends on the whole model, so all weights are included.
         chosen = [step.work for step in self.steps if kind in (None, step.work.kind)]
         weights = sum(step.work.ways[0].weight_nbytes for step in self.steps)
         own = sum(work.ways[0].weight_nbytes for work in chosen)
@@ -132,7 +132,7 @@ def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def limits_table(rows: Sequence[Row], machine: Machine) -> str:
-    """Return what models take beside what they have to take."""
+    """Return the times of models and their lower limits."""
     heads = [
         "model", "GFLOP", "measured, ms", "GFLOP/s",
         "operations, ms", "fewest, ms", "bytes, ms", "direct limit, ms", "limit, ms",
@@ -157,7 +157,7 @@ def limits_table(rows: Sequence[Row], machine: Machine) -> str:
 
 
 def share_table(rows: Sequence[Row], machine: Machine) -> str:
-    """Return which part of a call goes where, and how near each part is to its limit."""
+    """Return the share of each kind of step in a call, and its limit relative to its time."""
     heads = ["model", *CLASSES, "between steps"]
     lines: list[list[str]] = []
     for row in rows:
@@ -214,7 +214,7 @@ _LARGEST_AREA, _LEAST_AREA = 260.0, 7.0
 
 
 def _roofs(limits: Limits, axis: Axis) -> tuple[Ruler, ...]:
-    """Return the peak, and the slope of each level of memory up to it."""
+    """Return the lines of the arithmetic peak and of the bandwidth of each level of memory."""
     slopes: list[Ruler] = []
     for level in limits.levels:
         start = max(_INTENSITY.low, axis.low / level.best)
@@ -259,7 +259,7 @@ def plot(rows: Sequence[Row], machine: Machine) -> str:
 
 
 def merged(rows: Iterable[Row], path: Path) -> list[Row]:
-    """Return rows and those of earlier runs that they do not replace, in the order of the list."""
+    """Merge rows with those of earlier runs that they do not replace, in the order of the list."""
     older = json.loads(path.read_text())["rows"] if path.exists() else []
     found = {row.key: row for row in (*map(Row.from_json, older), *rows)}
     order = list(dict.fromkeys((*MODELS, *sw.zoo.models())))
@@ -267,7 +267,7 @@ def merged(rows: Iterable[Row], path: Path) -> list[Row]:
 
 
 def save(rows: Sequence[Row], machine: Machine, path: Path) -> None:
-    """Write raw figures, tables and the plot."""
+    """Write raw data, tables and the plot."""
     document = {"machine": asdict(machine), "rows": [asdict(row) for row in rows]}
     path.write_text(
         json.dumps(document, separators=(",", ":")).replace('{"work"', '\n{"work"') + "\n"
@@ -303,7 +303,7 @@ def main() -> None:
             row = look_at(name, batch, options)
             save(merged([row], options.results), machine, options.results)
             print(limits_table([row], machine).splitlines()[-1], flush=True)
-    # Another virtual machine may have been busy the first time; limits are what was ever reached.
+    # The limits are the best values of all measurements, because other virtual machines cause load.
     save(merged([], options.results), machine.better(measure(counts)), options.results)
 
 

@@ -1,9 +1,10 @@
-"""Whether memory stays flat: many runs of one model, and many models that come and go.
+"""Test of constant memory: many runs of one model, and many models that are created and freed.
 
     python benchmarks/soak.py --runs 10000 --cycles 200
 
-Prints what the process has in memory along the way, as JSON. The figures of the second half should
-be those of the first; allocators may keep some pages, so a few hundred KiB up or down say nothing.
+The script prints the resident memory of the process over time as JSON. The values of the second
+half should equal those of the first. Allocators may keep some pages, so differences of a few
+hundred KiB are normal.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from stridewise.ops import GraphBuilder
 
 _POINTS = 8
 _ALLOWED = 4 << 20
-"""Bytes that the second half may add."""
+"""Limit of the increase in the second half, in bytes."""
 
 
 def network(channels: int = 32, size: int = 28) -> Graph:
@@ -43,7 +44,7 @@ def network(channels: int = 32, size: int = 28) -> Graph:
 
 
 def resident_nbytes() -> int:
-    """Return the bytes of this process that are in memory."""
+    """Return the resident memory of this process in bytes."""
     gc.collect()
     status = Path("/proc/self/status").read_text(encoding="ascii")
     line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
@@ -51,7 +52,7 @@ def resident_nbytes() -> int:
 
 
 def watched(action: Callable[[], object], times: int) -> list[int]:
-    """Repeat an action and return the memory at a few points, after the first part on."""
+    """Repeat an action and return the memory at a few points after the warm-up."""
     found: list[int] = []
     for _ in range(_POINTS):
         for _ in range(max(times // _POINTS, 1)):
@@ -61,7 +62,7 @@ def watched(action: Callable[[], object], times: int) -> list[int]:
 
 
 def main() -> int:
-    """Run both series; return 1 where memory has grown."""
+    """Run both series; return 1 if memory has grown."""
     parser = argparse.ArgumentParser(description="Watch the memory of many runs and models.")
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--cycles", type=int, default=200)

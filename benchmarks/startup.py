@@ -1,19 +1,19 @@
-"""From the file to the first result in a fresh process, beside other runtimes; float32.
+"""Time from the file to the first result in a fresh process, with other runtimes; float32.
 
 Run it on a quiet machine::
 
     .venv/bin/python benchmarks/startup.py                        # all of the list
     .venv/bin/python benchmarks/startup.py mobilenet_v2 --rounds 3
 
-Every load has a process of its own; every round starts each contestant once, in rotating order.
-Contestants are ours without measuring and without any cache ("cold"), ours with the caches that an
-earlier start has filled ("warm"), OpenVINO without and with its model cache, and ONNX Runtime. What
-fills caches runs before, untimed. That is also when files get into the system's page cache, and
-Python's bytecode into a folder of this benchmark: installed packages have theirs beside them.
+Every load has a separate process. Each round starts every variant once, in rotating order. Variants
+are Stridewise without measurements and caches ("cold"), Stridewise with the caches of an earlier
+start ("warm"), OpenVINO without and with its model cache, and ONNX Runtime. Untimed starts fill the
+caches first. They also load files into the page cache of the system and write Python's bytecode to
+a folder of this benchmark, because installed packages have their bytecode, too.
 
-Three times are taken: the imports, the load (from the path of the file to a model that can run) and
-the first run. Raw samples go to ``benchmarks/results/startup.json``, model by model; rows of other
-runs stay. The tables of medians go to ``startup.md`` beside it.
+Three times are measured: the imports, the load (from the path of the file to a model that can run)
+and the first run. Raw samples are written to ``benchmarks/results/startup.json`` after each model;
+rows of other runs are kept. The tables of medians are written to ``startup.md``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NAMES = {
 }
 PARTS = ("import", "load", "first")
 PAIRS = (("ours cold", "openvino cold"), ("ours warm", "openvino cached"))
-"""What is to be faster, and than what."""
+"""Pairs of variants; the first one is expected to be faster."""
 
 Options = argparse.Namespace
 Samples = dict[str, list[dict[str, float]]]
@@ -60,10 +60,10 @@ class Row:
     Attributes:
         model: of the zoo.
         date: of the measurement.
-        threads: of everybody.
-        machine: where it ran.
-        versions: of everything that took part.
-        samples: by contestant, the seconds of every start, by part.
+        threads: number of threads of each runtime.
+        machine: description of the machine.
+        versions: versions of all runtimes.
+        samples: seconds of every start, by variant and part.
     """
 
     model: str
@@ -74,12 +74,12 @@ class Row:
     samples: Mapping[str, Sequence[Mapping[str, float]]]
 
     def seconds(self, contestant: str, *parts: str) -> float | None:
-        """Return the median of the sum of some parts; None for who did not take part."""
+        """Return the median of the sum of some parts; None if the variant was not measured."""
         found = self.samples.get(contestant)
         return median(sum(one[part] for part in parts) for one in found) if found else None
 
 
-# --- one start, in a process of its own -----------------------------------------------------------
+# --- one start, in a separate process -------------------------------------------------------------
 
 
 def _ours(path: str, how: str, folder: str, threads: int) -> Callable[[], Any]:
@@ -150,7 +150,7 @@ def started(
     return found
 
 
-# --- the race -------------------------------------------------------------------------------------
+# --- measurement ----------------------------------------------------------------------------------
 
 
 def look_at(name: str, options: Options) -> Row:
@@ -163,11 +163,11 @@ def look_at(name: str, options: Options) -> Row:
         graph = sw.zoo.build(name)
         sw.save(graph, path)
         shape = graph.value(graph.inputs[0]).shape
-        # Caches are for whoever starts from them; the others get folders that stay empty.
+        # Only warm variants get a folder with caches. The folders of the others stay empty.
         folders = {who: Path(scratch) / who.replace(" ", "-") for who in NAMES}
         if options.cache_dir is not None:
             folders["ours warm"] = options.cache_dir
-        time.sleep(2.5)  # a file that has just changed is not trusted to have stayed the same
+        time.sleep(2.5)  # stored models do not trust the time stamp of a file that has just changed
         for who in NAMES:
             started(who, path, folders[who], shape, options)
         samples: Samples = {who: [] for who in NAMES}
@@ -228,7 +228,7 @@ def report(rows: Sequence[Row]) -> str:
 
 
 def merge(row: Row, path: Path) -> None:
-    """Put a row into the results, in the place of an older one."""
+    """Insert a row into the results or replace an older one."""
     older = json.loads(path.read_text())["rows"] if path.exists() else []
     rows = {item["model"]: Row(**item) for item in older} | {row.model: row}
     order = list(dict.fromkeys((*MODELS, *rows)))

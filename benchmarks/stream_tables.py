@@ -1,4 +1,4 @@
-"""What ``benchmarks/streams.py`` found out, as data and as Markdown tables."""
+"""The results of ``benchmarks/streams.py`` as data and as Markdown tables."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _NAMES = {**NAMES, OURS: "ours"}
 
 
 def contestant(runtime: str, streams: int) -> str:
-    """Return the name of a runtime with so many requests at once."""
+    """Return the name of a runtime with a number of concurrent requests."""
     return f"{runtime} x{streams}"
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one contestant did with one model.
+    """Results of one runtime for one model.
 
     Attributes:
-        runtime: ours, or the name of a peer.
-        streams: requests at once.
-        samples_ms: time of each timed run over its number of requests.
-        error: greatest difference from ONNX Runtime's results, over their greatest magnitude.
+        runtime: Stridewise or the name of a peer.
+        streams: number of concurrent requests.
+        samples_ms: time of each timed run divided by its number of requests.
+        error: largest difference from ONNX Runtime's results, relative to their largest magnitude.
     """
 
     runtime: str
@@ -40,12 +40,12 @@ class Found:
 
     @property
     def per_second(self) -> float:
-        """Requests a second, by the median of the samples."""
+        """Requests per second, by the median of the samples."""
         return 1e3 / median(self.samples_ms)
 
     @property
     def spread(self) -> float:
-        """Distance between the quartiles, as a part of the median."""
+        """Interquartile range relative to the median."""
         low, high = np.percentile(self.samples_ms, (25, 75))
         return float(high - low) / median(self.samples_ms)
 
@@ -57,12 +57,12 @@ class Row:
     Attributes:
         model: of the zoo.
         date: of the measurement.
-        threads: of each contestant, for all of its requests together.
-        requests: in one timed run.
-        pause_s: before each contestant's turn.
-        machine: where it ran.
-        versions: of everything that took part.
-        found: by contestant.
+        threads: number of threads of each runtime, for all concurrent requests.
+        requests: number of requests of one timed run.
+        pause_s: pause before each turn in seconds.
+        machine: description of the machine.
+        versions: versions of all runtimes.
+        found: results by runtime and number of streams.
     """
 
     model: str
@@ -75,7 +75,12 @@ class Row:
     found: Mapping[str, Found]
 
     def best(self, *, ours: bool, several: bool) -> float | None:
-        """Return the most requests a second, of us or the peers, one at a time or several."""
+        """Return the most requests per second of Stridewise or of the peers.
+
+        Args:
+            ours: Stridewise, or else the peers.
+            several: several concurrent requests, or else one at a time.
+        """
         return max(
             (
                 found.per_second
@@ -86,19 +91,19 @@ class Row:
         )
 
     def ratio(self, *, several: bool) -> float | None:
-        """Return how many times the requests of the best peer we answer."""
+        """Return the requests per second of Stridewise relative to the best peer."""
         own = self.best(ours=True, several=several)
         peer = self.best(ours=False, several=several)
         return None if own is None or peer is None else own / peer
 
     @property
     def gain(self) -> float | None:
-        """How many times the requests one at a time we answer with several."""
+        """Requests per second of Stridewise with several streams relative to one stream."""
         one, several = (self.best(ours=True, several=several) for several in (False, True))
         return None if one is None or several is None else several / one
 
     def as_json(self) -> dict[str, Any]:
-        """Return the raw data, and what follows from them for who reads the file by eye."""
+        """Return the raw data, with derived values for human readers."""
         document = asdict(self)
         for name, found in self.found.items():
             document["found"][name] |= {"per_second": found.per_second, "spread": found.spread}
@@ -133,7 +138,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _heads(rows: Sequence[Row]) -> dict[str, str]:
-    """Return the titles of all contestants, in the order in which they first come."""
+    """Return the titles of all columns, in order of first occurrence."""
     return {
         name: f"{_NAMES[found.runtime]}, {found.streams} at once"
         for row in rows

@@ -1,19 +1,19 @@
-"""Requests a second with one request at a time and with several, beside other runtimes.
+"""Requests per second with one and with several concurrent requests, with other runtimes.
 
 Run it on a quiet machine::
 
     .venv/bin/python benchmarks/streams.py
     .venv/bin/python benchmarks/streams.py resnet50 squeezenet1_1 --runs 9
 
-Every contestant may use the same number of threads. One request at a time has all of them: ours
-with ``streams=1``, OpenVINO in its latency mode, one session of ONNX Runtime. Several at once have
-a share each: ours with ``streams=2``, OpenVINO in its throughput mode with ``AsyncInferQueue``, a
+Every runtime uses the same number of threads. A single request uses all of them: Stridewise with
+``streams=1``, OpenVINO in its latency mode, one session of ONNX Runtime. Concurrent requests share
+them: Stridewise with ``streams=2``, OpenVINO in its throughput mode with ``AsyncInferQueue``, one
 session of ONNX Runtime for each thread of a pool. A timed run answers many requests, so that its
-begin and end count little; rounds run each contestant once, in rotating order, after a pause in
-which the threads of the one before fall asleep.
+start and end have little effect. Each round runs every runtime once, in rotating order, after a
+pause in which the threads of the previous one go to sleep.
 
-Raw samples go to ``benchmarks/results/streams.json``, model by model; rows of other runs stay. The
-table goes to ``streams.md`` beside it.
+Raw samples are written to ``benchmarks/results/streams.json`` after each model; rows of other runs
+are kept. The table is written to ``streams.md``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Options = argparse.Namespace
 
 
 def compile_ours(path: Path, streams: int, options: Options) -> sw.CompiledModel:
-    """Compile a model file for so many requests at once."""
+    """Compile a model file for a number of concurrent requests."""
     with measuring() as progress:
         model = sw.compile(
             path,
@@ -81,7 +81,7 @@ def servers_of(
 
 
 def look_at(name: str, path: Path, options: Options) -> Row:
-    """Load, race and compare one model."""
+    """Load, time and compare one model."""
     graph = sw.zoo.build(name, 1)
     sw.save(graph, path)
     inputs = random_inputs(graph, 0)
@@ -113,7 +113,7 @@ def look_at(name: str, path: Path, options: Options) -> Row:
 
 
 def merge(row: Row, path: Path) -> None:
-    """Put a row into the results, in the place of an older one."""
+    """Insert a row into the results or replace an older one."""
     older = json.loads(path.read_text())["rows"] if path.exists() else []
     rows = {found.model: found for found in map(Row.from_json, older)} | {row.model: row}
     order = list(dict.fromkeys((*MODELS, *sw.zoo.models())))

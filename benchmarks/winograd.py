@@ -1,12 +1,12 @@
-"""Winograd convolution against oneDNN's direct one, layer by layer, in channels-last and blocks.
+"""Winograd convolution compared with oneDNN's direct convolution, by layer and format.
 
 Run it on a quiet machine::
 
     .venv/bin/python benchmarks/winograd.py
 
-Every layer is a convolution of 3x3 with bias and ReLU. Each round runs each kernel once, in
-rotating order, and throws its weights out of the caches first unless ``--warm`` is given. Raw
-samples go to ``benchmarks/results/winograd.json``, the medians to ``winograd.md`` beside it.
+Every layer is a 3x3 convolution with bias and ReLU. Each round runs every kernel once, in rotating
+order, and evicts its weights from the caches first unless ``--warm`` is given. Raw samples are
+written to ``benchmarks/results/winograd.json``, the medians to ``winograd.md``.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ LAYERS = (
     Layer(1, 192, 71, 80),
     Layer(1, 448, 8, 384),
 )
-"""ResNet, VGG, the stage of 14x14, batch 16, and the odd ones: first layer, DenseNet, Inception."""
+"""ResNet, VGG, the stage of 14x14, batch 16, and unusual layers: first, DenseNet, Inception."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Result:
 
 
 def kernels(layer: Layer, threads: int) -> Iterator[tuple[str, str, KernelSpec]]:
-    """Yield format, way and kernel for every way to compute a layer."""
+    """Yield format, algorithm and kernel for every way to compute a layer."""
     b = sw.GraphBuilder()
     x = b.input("x", (layer.images, layer.channels, layer.side, layer.side))
     y = b.conv2d(x, filters=layer.outputs or layer.channels, kernel_size=3, padding=1)
@@ -96,7 +96,7 @@ def kernels(layer: Layer, threads: int) -> Iterator[tuple[str, str, KernelSpec]]
 
 
 def runner(spec: KernelSpec, threads: int, cold: bool) -> tuple[str, Callable[[], int]]:
-    """Return the implementation of a kernel, and what runs it once and returns nanoseconds."""
+    """Return the implementation of a kernel, and a function that runs it and times it in ns."""
     core = load_core()
     kernel = create(spec, "", threads)
     descs = {arg: kernel.arg_desc(arg) for arg in kernel.args}
@@ -132,17 +132,17 @@ _SPARE = np.zeros(1 << 24, np.float32)
 
 
 def evict() -> None:
-    """Push everything out of the caches by walking 64 MiB."""
+    """Evict all data from the caches by reading 64 MiB."""
     _SPARE[::16] += 1
 
 
 def warm_up(source: Any) -> None:
-    """Bring the activations back, which the layer before would just have written."""
+    """Load the activations into the caches, because the previous layer would have written them."""
     source.sum()
 
 
 def look_at(layer: Layer, threads: int, rounds: int, cold: bool) -> list[Result]:
-    """Return the samples of all kernels of a layer, which take turns."""
+    """Return the samples of all kernels of a layer, which run alternately."""
     found = [(kind, way, *runner(s, threads, cold)) for kind, way, s in kernels(layer, threads)]
     samples: list[list[int]] = [[] for _ in found]
     for turn in range(rounds):
@@ -156,7 +156,7 @@ def look_at(layer: Layer, threads: int, rounds: int, cold: bool) -> list[Result]
 
 
 def line(layer: Layer, results: Sequence[Result]) -> str:
-    """Return a line of the table: the best direct kernel, and what the others gain over it."""
+    """Return a line of the table: the best direct kernel, and the speed-up of the others."""
     best = min(item.ns for item in results if item.way == "direct")
     cells = [str(layer), f"{best / 1e6:.3f}", f"{layer.flops / best:.0f}"]
     for way in WAYS[1:]:

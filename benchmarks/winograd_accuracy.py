@@ -1,12 +1,13 @@
-"""Rounding errors of Winograd convolution: whole networks, and layers with difficult numbers.
+"""Rounding errors of Winograd convolution: whole networks, and layers with difficult values.
 
-It times nothing, so any machine will do::
+It measures no times, so it can run on any machine::
 
     .venv/bin/python benchmarks/winograd_accuracy.py
 
-Networks are those of the zoo whose plans have such layers, run with ``accuracy="fast"`` and
-``"exact"`` and compared with the NumPy reference, which sums in double precision and rounds once a
-layer. Layers are compared with double precision. Tables go to ``benchmarks/results``.
+The networks are those of the zoo whose plans have such layers. They run with ``accuracy="fast"``
+and ``"exact"`` and are compared with the NumPy reference, which sums in double precision and rounds
+once per layer. Layers are compared with double precision. Tables are written to
+``benchmarks/results``.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 Rng = np.random.Generator
 
 SIZES = {"unet": {"size": 96}, "fcn_resnet50": {"size": 96}, "deeplabv3_resnet50": {"size": 96}}
-"""Sides of images that keep the reference of large networks short."""
+"""Image sizes that limit the time of the reference for large networks."""
 
 
 def errors(found: Array, expected: Array) -> tuple[float, float]:
-    """Return the relative error by norm, and the largest one over the largest magnitude."""
+    """Return the relative error by norm, and the largest error relative to the largest value."""
     difference = found.astype(np.float64) - expected
     size = float(np.abs(expected).max()) or 1.0
     by_norm = float(np.linalg.norm(difference) / (np.linalg.norm(expected) or 1.0))
@@ -40,7 +41,7 @@ def errors(found: Array, expected: Array) -> tuple[float, float]:
 
 
 def network(name: str) -> str | None:
-    """Return the line of a network, or None where no layer is computed so."""
+    """Return the line of a network, or None if it has no Winograd layers."""
     graph = sw.zoo.build(name, **SIZES.get(name, {}))
     fast = sw.compile(graph, tune="model")
     weights = fast.plan.winograd_weights
@@ -97,7 +98,7 @@ LAYERS: dict[str, Callable[[Rng, Array, Array], tuple[Array, Array]]] = {
 
 
 def layer(name: str, channels: int) -> str:
-    """Return the line of a layer: errors of direct convolution and of all tiles."""
+    """Return the line of a layer: errors of direct convolution and of all tile sizes."""
     rng = np.random.default_rng(1)
     w = rng.normal(0, 1 / np.sqrt(9 * channels), (channels, channels, 3, 3))
     x = rng.normal(size=(1, channels, 30, 30))
@@ -114,10 +115,10 @@ def layer(name: str, channels: int) -> str:
 
 
 def ways(graph: sw.Graph, channels: int) -> Iterator[sw.CompiledModel]:
-    """Yield the models that compute the layer directly, and by each of the tiles."""
+    """Yield the models that compute the layer directly, and with each tile size."""
     yield sw.compile(graph, tune="model", accuracy="exact")
     for tile in TILES:
-        limit = 4 * (tile + 2) ** 2 * channels**2  # so that no larger tile's weights fit
+        limit = 4 * (tile + 2) ** 2 * channels**2  # excludes the weights of larger tiles
         model = sw.compile(graph, tune="model", weight_memory_limit=limit)
         assert f"F({tile}x{tile})" in model.plan.decisions[0].chosen.algorithm
         yield model

@@ -1,9 +1,9 @@
-"""The work in the steps of a compiled model: operations and bytes, whatever computes them.
+"""The work of the steps of a compiled model: operations and bytes, independent of the kernel.
 
-Every step is described by the ways in which it could be done: the one that the definition of the
-operator says, and for convolutions of 3x3 also Winograd's with fewer multiplications and larger
-weights. From the measured limits of the machine follows the least time that each way takes; no
-kernel is faster, so the sums over a model's steps are bounds that hold for anybody.
+Every step has one or more ways to compute it: the definition of the operator, and for 3x3
+convolutions also Winograd's algorithms with fewer multiplications and larger weights. The measured
+limits of the machine give a lower bound of the time of each way. The sums over the steps of a model
+are lower bounds for any implementation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CLASSES = (
     "Winograd", "direct, larger windows", "direct, 1x1", "direct, groups",
     "matrix products", "pooling", "moves", "other",
 )  # fmt: skip
-"""Kinds of steps that tables and pictures tell apart."""
+"""Kinds of steps in tables and charts."""
 
 _TILES = (2, 4, 6)
 _WINDOW = 3
@@ -42,7 +42,7 @@ class Way:
 
     Attributes:
         name: ``"definition"``, ``"winograd F(2x2)"`` and so on.
-        operations: multiplications and additions; of Winograd's ways those of the products alone.
+        operations: multiplications and additions; for Winograd only those of the products.
         weight_nbytes: constants that are read.
     """
 
@@ -53,14 +53,14 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class StepWork:
-    """What a step has to do.
+    """The work of a step.
 
     Attributes:
-        node: the node or tensor that it is for.
+        node: the node or tensor of the step.
         kind: one of :data:`CLASSES`.
-        executed: operations of the kernel that was chosen, those on padding included.
-        activation_nbytes: tensors read and written, each once.
-        ways: what is known to compute it, the definition first.
+        executed: operations of the chosen kernel, including those on padding.
+        activation_nbytes: bytes of the tensors that are read and written, each counted once.
+        ways: the known ways to compute it; the definition is the first.
     """
 
     node: str
@@ -82,13 +82,13 @@ class StepWork:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The least time of a step or of a model, in nanoseconds.
+    """Lower bounds of the time of a step or a model, in nanoseconds.
 
     Attributes:
         arithmetic: operations by definition over the peak.
         fewest: the fewest known operations over the peak.
         memory: bytes over the bandwidth of the levels that hold them.
-        direct: arithmetic or memory, whichever takes longer; the sum over the steps of a model.
+        direct: the larger of arithmetic and memory; for a model, the sum over its steps.
         roofline: the same for the fastest of all ways.
     """
 
@@ -113,7 +113,7 @@ def _nbytes(memory: MemorySpec) -> int:
 
 
 def _is_dense_window(spec: KernelSpec, dst: MemorySpec) -> bool:
-    """Return whether a convolution is one that Winograd's algorithm is for."""
+    """Return whether Winograd's algorithm can compute a convolution."""
     if spec.kind == WINOGRAD:
         return True
     weights, params = spec.memory("weights"), dict(spec.params)
@@ -124,11 +124,11 @@ def _is_dense_window(spec: KernelSpec, dst: MemorySpec) -> bool:
 
 
 def _ways(spec: KernelSpec, constant_nbytes: int) -> Iterator[Way]:
-    """Yield the ways to compute what a kernel computes.
+    """Yield the ways to compute the operation of a kernel.
 
-    Those of Winograd's algorithm are counted with whole tiles and no padding of channels:
-    F(m x m, r x s) takes (m + r - 1)(m + s - 1) multiplications for m x m results (Lavin and Gray,
-    arXiv:1509.09308), and one of a single row of taps does nothing along the other axis.
+    Winograd's algorithm is counted with whole tiles and without padding of channels: F(m x m, r x
+    s) takes (m + r - 1)(m + s - 1) multiplications for m x m results (Lavin and Gray,
+    arXiv:1509.09308). A window with a single row of taps has no transform along the other axis.
     """
     src, dst = spec.memory("src"), spec.memory("dst")
     if src is None or dst is None or not _is_dense_window(spec, dst):
@@ -158,7 +158,7 @@ def _kind(spec: KernelSpec) -> str:
     """Return the class of a kernel."""
     if spec.kind == WINOGRAD:
         return "Winograd"
-    if spec.kind == EXPANSION:  # nearly all of its operations are those of the 1x1
+    if spec.kind == EXPANSION:  # nearly all operations belong to the 1x1 convolution
         return "direct, 1x1"
     if spec.kind == ALONE:
         return "direct, groups"
@@ -173,12 +173,12 @@ def _kind(spec: KernelSpec) -> str:
 
 
 def _arguments(spec: KernelSpec) -> Iterator[tuple[str, MemorySpec]]:
-    """Yield all memory that a kernel goes through, by role."""
+    """Yield the memory of all arguments of a kernel, by role."""
     yield from spec.memories
     for index, post in enumerate(spec.post_ops):
         if post.operand is not None:
             yield f"post{index}", post.operand
-        if post.kind == "sum":  # what the destination holds is read first
+        if post.kind == "sum":  # the previous content of the destination is read
             yield from ((role, memory) for role, memory in spec.memories if role == "dst")
 
 
@@ -207,10 +207,10 @@ def works(program: Program) -> tuple[StepWork, ...]:
 
 
 def _memory_ns(step: StepWork, way: Way, limits: Limits, resident: float) -> float:
-    """Return the least time that the bytes of a step take.
+    """Return a lower bound of the time of the memory accesses of a step.
 
-    Weights come back once a run, so they lie in the nearest level that holds all of the model.
-    Activations may be as near as one step's tensors can be.
+    Weights are reused once per run, so they are in the nearest level that can hold the whole model.
+    Activations are in the nearest level that can hold the tensors of the step.
     """
     weights = way.weight_nbytes / limits.level(resident).gbytes_per_s["read"]
     near = limits.level(step.activation_nbytes)
@@ -218,12 +218,13 @@ def _memory_ns(step: StepWork, way: Way, limits: Limits, resident: float) -> flo
 
 
 def bound(steps: Iterable[StepWork], limits: Limits, arena_nbytes: int) -> Bound:
-    """Return the least time that steps take, one after the other.
+    """Return lower bounds of the time of steps that run one after the other.
 
     Args:
-        steps: those of a model, or some of them.
-        limits: of the machine.
-        arena_nbytes: activations of the model, which share the caches with its weights.
+        steps: all or some steps of a model.
+        limits: limits of the machine.
+        arena_nbytes: bytes of the activations of the model, which share the caches with its
+            weights.
     """
     steps = tuple(steps)
     resident = arena_nbytes + sum(step.ways[0].weight_nbytes for step in steps)

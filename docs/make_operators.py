@@ -107,7 +107,7 @@ def _kinds_of(graph: Graph, node: Node, candidate: Candidate) -> Iterable[str]:
 
 
 def formats() -> dict[str, tuple[str, ...]]:
-    """Return the kinds of format that kernels of each of our operators work in."""
+    """Return the kinds of format that kernels of each operator support."""
     found: dict[str, set[str]] = defaultdict(set)
     for make in CASES.values():
         for op, kind in _kinds(make()):

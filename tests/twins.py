@@ -134,7 +134,7 @@ class TwinNet(Net):
 def twins(draw: Any) -> Twins:
     net = TwinNet()
     grown = Random(draw, net)
-    # Without an operator that names axes, nobody could know which data format it is.
+    # Without an operator that names axes, the data format is unknown.
     grown.values = [grown.conv(grown.values[0])]
     for _ in range(draw(st.integers(2, 9))):
         grown.values.append(grown.step())

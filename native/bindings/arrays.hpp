@@ -1,5 +1,5 @@
-// Python arrays seen as plain bytes, through the buffer protocol: it takes a tenth of the time of
-// the general array protocols, and NumPy serves it for every dtype, bfloat16 included.
+// Python arrays as plain bytes through the buffer protocol. It takes a tenth of the time of general
+// array protocols, and NumPy supports it for every dtype, bfloat16 included.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,10 +12,10 @@
 
 namespace stridewise {
 
-// The bytes of an array, held in place for as long as this object lives.
+// The bytes of an array, valid as long as this object exists.
 class ArrayBytes {
   public:
-    // `flags` as for PyObject_GetBuffer; ValueError names `what` where the array does not comply.
+    // `flags` are those of PyObject_GetBuffer. The ValueError for an unsuitable array names `what`.
     ArrayBytes(nanobind::handle array, int flags, const std::string &what);
     ~ArrayBytes();
     ArrayBytes(ArrayBytes &&other) noexcept;
@@ -24,7 +24,7 @@ class ArrayBytes {
 
     View view() const { return {buffer_.buf, static_cast<std::size_t>(buffer_.len), buffer_.obj}; }
     const void *data() const { return buffer_.buf; }
-    // Bytes from the first element to just past the last, strides considered.
+    // Bytes from the first element to the end of the last one, including gaps of strides.
     std::size_t extent(const std::string &what) const;
 
   private:

@@ -31,7 +31,7 @@ struct WinogradGeometry {
     Dims begins, ends, window, dilations;
 };
 
-// What a convolution is told by the descriptors of its source and destination.
+// The options that follow from the descriptors of source and destination.
 WinogradOptions winograd_options(const MemoryDesc &src, const MemoryDesc &dst,
                                  const WinogradGeometry &geometry) {
     const Dims from = src.dims(), to = dst.dims();

@@ -63,7 +63,7 @@ Arg parse_arg(const nb::tuple &entry) {
 }
 
 std::string effective_isa() {
-    // Spelled "cpu_isa_avx2" or "cpu_avx2", depending on the release.
+    // The name is "cpu_isa_avx2" or "cpu_avx2", depending on the release.
     std::string isa = dnnl_cpu_isa2str(dnnl_get_effective_cpu_isa());
     for (const std::string prefix : {"cpu_", "isa_"}) {
         if (isa.rfind(prefix, 0) == 0) isa.erase(0, prefix.size());
@@ -89,7 +89,7 @@ void bind_errors(nb::module_ &m) {
         }
     });
     const nb::exception<NativeError> native_error(m, "NativeError", PyExc_RuntimeError);
-    // The module owns the class, so a bare pointer to it stays good for the translator.
+    // The module owns the class, so a borrowed pointer remains valid for the translator.
     nb::register_exception_translator(
         [](const std::exception_ptr &pointer, void *type) {
             try {
@@ -102,7 +102,7 @@ void bind_errors(nb::module_ &m) {
         native_error.ptr());
 }
 
-// The memory of an array that holds a tensor laid out as `desc`.
+// The memory of an array that stores a tensor in the layout of `desc`.
 ArrayBytes bytes_of(nb::handle array, const MemoryDesc &desc) {
     ArrayBytes bytes(array, PyBUF_STRIDED_RO, "array");
     const std::size_t have = bytes.extent("array");
@@ -352,8 +352,7 @@ void init_reorder(Reorder *self,
                        fill_nbytes, isa);
 }
 
-// False, and nothing done, where the memory of the two may overlap and `apart` does not say that it
-// doesn't.
+// Returns false without writing if the memory of the two may overlap and `apart` is false.
 bool run_reorder(const Reorder &reorder, nb::handle src, nb::handle dst, int threads, bool stream,
                  bool apart) {
     const ArrayBytes from(src, PyBUF_STRIDED_RO, "src");
@@ -501,7 +500,7 @@ void trace_program(Program &program, nb::handle inputs, nb::handle outputs,
                   });
 }
 
-// What keeps the memory of an argument alive, as a Python object.
+// Returns the Python object that keeps the memory of an argument alive.
 nb::object owner_of(const HostView &view) {
     if (view.exporter) return nb::borrow(static_cast<PyObject *>(view.exporter));
     auto *held = new std::shared_ptr<const void>(view.owner);
@@ -517,8 +516,8 @@ nb::object array_of(const HostView &view) {
     return nb::cast(ConstBytes(view.data, {view.nbytes}, owner_of(view)));
 }
 
-// A Python function as a host function. Contexts that hold it come and go without the GIL, so that
-// only its last release touches the reference count.
+// A Python function as a host function. Contexts with references to it are created and destroyed
+// without the GIL, so only the last release changes the Python reference count.
 std::shared_ptr<const HostFunction> host_function(nb::callable function) {
     const std::shared_ptr<nb::callable> held(new nb::callable(std::move(function)),
                                              [](const nb::callable *last) {
@@ -615,7 +614,7 @@ void bind_program(nb::module_ &m) {
 
 NB_MODULE(_core, m) {
     using namespace stridewise;
-    // A model kept in a global is alive when the interpreter ends; that is no leak to warn about.
+    // A model in a global variable is alive when the interpreter ends. This is not a leak.
     nb::set_leak_warnings(false);
     bind_errors(m);
     bind_memory(m);

@@ -1,4 +1,4 @@
-// What the parts of the Python module share.
+// Declarations that are shared by the parts of the Python module.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,11 +16,11 @@ using ReleaseGil = nanobind::call_guard<nanobind::gil_scoped_release>;
 // Throws std::invalid_argument for negative numbers; `what` names the argument.
 std::size_t as_size(std::int64_t value, const char *what);
 
-// Post-ops as the module's signatures write them: ('eltwise', algorithm, alpha, beta),
+// Parses post-ops in the form of the module's signatures: ('eltwise', algorithm, alpha, beta),
 // ('sum', scale) or ('binary', algorithm, MemoryDesc).
 PostOps parse_post_ops(const Entries &entries);
 
-// Kernels of our own: the classes, and how they are measured.
+// Binds the classes of the kernels of Stridewise and their measurement.
 void bind_kernels(nanobind::module_ &m);
 
 }  // namespace stridewise

@@ -12,19 +12,21 @@
 namespace stridewise {
 namespace {
 
-// Of the source's rows that a thread reads again for every pair of vectors: they stay in the second
-// level.
+// Limit in bytes of the rows of the source that a thread rereads for every pair of vectors, so that
+// they stay in the second-level cache.
 constexpr std::int64_t kBandBytes = 192 << 10;
-// Of the rows between both convolutions: they stay in the first level, beside weights and pixels.
+// Limit in bytes of the rows between the two convolutions, so that they stay in the first-level
+// cache, beside weights and pixels.
 constexpr std::int64_t kRingBytes = 24 << 10;
-// Of a window along an axis.
+// Limit of taps, strides and dilations along an axis.
 constexpr std::int64_t kLargest = 1 << 12;
-// Results along an axis, below which too many pixels are computed twice.
+// Smallest number of results of an item along an axis. With fewer, too many pixels are computed
+// twice.
 constexpr std::int64_t kFewest = 7;
-// Into how many pieces each thread's share is cut, so that others can help.
+// Number of pieces of each thread's share. Idle threads take pieces of others.
 constexpr std::int64_t kPieces = 8;
 constexpr std::int64_t kLine = 64 / sizeof(float);
-// The library's blocks of input channels of the weights.
+// oneDNN's block of input channels in weights.
 constexpr std::int64_t kInputBlock = 16;
 
 std::int64_t whole_lines(std::int64_t count) {
@@ -68,7 +70,7 @@ DepthwiseOptions checked(DepthwiseOptions o) {
 
 struct Depthwise::Call {
     const float *source, *weights, *depthwise_weights;
-    const float *bias, *depthwise_bias;  // padded with zeros to whole pairs of vectors
+    const float *bias, *depthwise_bias;  // zero-padded to whole pairs of vectors
     float *result;
 };
 
@@ -100,15 +102,15 @@ Depthwise::Depthwise(DepthwiseOptions options, const PostOps &post_ops, std::siz
     plan_items();
 }
 
-// As few strips and bands as fit, as pixels at their edges are computed for both; then pairs are
-// split until all threads have enough to do.
+// Uses the fewest strips and bands that fit the caches, because pixels at their borders are
+// computed twice. Then splits pairs until all threads have work.
 void Depthwise::plan_items() {
     const auto &o = options_;
     const std::int64_t lanes = kernels_->lanes, wanted = kPieces * o.threads;
     const auto nbytes = [](std::int64_t count) {
         return count * static_cast<std::int64_t>(sizeof(float));
     };
-    // As many results along an axis as can be computed from so many pixels.
+    // The number of results along an axis that can be computed from `pixels` pixels.
     const auto results = [](const DepthwiseAxis &axis, std::int64_t pixels) {
         return std::max((pixels - axis.extent()) / axis.stride + 1, std::max(kFewest, axis.taps));
     };
@@ -123,7 +125,7 @@ void Depthwise::plan_items() {
     const std::int64_t fewest = std::max(kFewest, o.down.taps);
     bands_ = std::max(std::min(bands_ * more, ceil_div(out_height_, fewest)), bands_);
     row_count_ = whole_lines(wide * 2 * lanes);
-    // One more row, of zeros, stands for those above and below the image.
+    // One more row, of zeros, represents the padding above and below the image.
     ring_count_ = (o.down.extent() + 1) * row_count_;
     const std::int64_t high = o.down.read_by(ceil_div(out_height_, bands_));
     gathered_count_ = gathers() ? high * wide * chunks_ * lanes : 0;
@@ -184,7 +186,7 @@ MemoryDesc Depthwise::arg_desc(int arg) const {
     }
 }
 
-// What an item reads of the source as products want it: [row][chunk][pixel][lane].
+// Copies the source pixels of an item into the order of products: [row][chunk][pixel][lane].
 void Depthwise::gather(const Call &call, const Item &item, const Region &region,
                        float *gathered) const {
     const std::int64_t lanes = kernels_->lanes, wide = region.column_end - region.column;
@@ -203,7 +205,7 @@ void Depthwise::gather(const Call &call, const Item &item, const Region &region,
     }
 }
 
-// Pixels of one row of one pair of vectors between both convolutions.
+// Computes one row of one pair of vectors between the two convolutions.
 void Depthwise::expand(const Call &call, const float *source, std::int64_t chunk_stride,
                        std::int64_t pixels, std::int64_t pair, float *row) const {
     const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
@@ -214,7 +216,7 @@ void Depthwise::expand(const Call &call, const float *source, std::int64_t chunk
     product.channels = options_.channels;
     product.weights = call.weights + pair * panel;
     product.bias = call.bias + pair * 2 * lanes;
-    // The first stage where it is one that takes no time in registers.
+    // The first stage is applied in registers if it is a clip, which is free there.
     product.clips = between_ > 0 && stages_.front().op == StageOp::clip;
     if (product.clips) {
         product.low = stages_.front().alpha;

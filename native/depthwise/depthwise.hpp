@@ -1,5 +1,5 @@
-// Depthwise convolution, alone or together with the convolution of 1x1 before it, whose results are
-// then stored nowhere.
+// Depthwise convolution, alone or fused with the 1x1 convolution before it, whose results are then
+// not stored.
 #pragma once
 
 #include <array>
@@ -16,27 +16,27 @@
 namespace stridewise {
 
 struct DepthwiseOptions {
-    bool expands;  // computes the convolution of 1x1, too
+    bool expands;  // whether the 1x1 convolution is fused
     std::int64_t images, channels, height, width;
-    std::int64_t middle;               // channels of the result, and of what lies between
-    std::array<std::int64_t, 4> pads;  // of the depthwise one: top, left, bottom, right
+    std::int64_t middle;               // channels of the result and of the intermediate tensor
+    std::array<std::int64_t, 4> pads;  // of the depthwise convolution: top, left, bottom, right
     DepthwiseAxis down, across;        // of the window
     int lanes;                         // elements of a vector: 8 or 16
-    bool channels_last;                // else channels in blocks of one vector
-    bool has_bias;                     // of the convolution of 1x1
+    bool channels_last;                // otherwise channels in blocks of one vector
+    bool has_bias;                     // of the 1x1 convolution
     bool has_depthwise_bias;
     int threads;
     std::string isa;  // one of winograd_isas(lanes); "" for the best
 };
 
-// Arguments of the depthwise convolution, alone or not.
+// Argument ids of the depthwise convolution, fused or not.
 constexpr int kDepthwiseWeights = DNNL_ARG_ATTR_POST_OP_DW | DNNL_ARG_WEIGHTS;
 constexpr int kDepthwiseBias = DNNL_ARG_ATTR_POST_OP_DW | DNNL_ARG_BIAS;
 
 class Depthwise : public Kernel {
   public:
-    // The first `between` post-ops are those of the convolution of 1x1; none has an operand. Throws
-    // std::invalid_argument where the operation is none of this kind.
+    // The first `between` post-ops belong to the 1x1 convolution. No post-op has an operand. Throws
+    // std::invalid_argument if the kernels do not support the operation.
     Depthwise(DepthwiseOptions options, const PostOps &post_ops, std::size_t between);
 
     std::string impl() const override;
@@ -48,11 +48,11 @@ class Depthwise : public Kernel {
 
   private:
     struct Call;
-    // Results that one thread computes, and pairs of vectors of channels.
+    // The results and the pairs of channel vectors of one item of work.
     struct Item {
         std::int64_t image, row, row_end, column, column_end, pair, pair_end;
     };
-    // What these results read of the source.
+    // The part of the source that an item reads.
     struct Region {
         std::int64_t row, row_end, column, column_end;
     };
@@ -60,7 +60,7 @@ class Depthwise : public Kernel {
     void plan_items();
     std::int64_t item_count() const { return options_.images * bands_ * strips_ * splits_; }
     Item item(std::int64_t index) const;
-    // Whether products need the source's pixels in another order.
+    // Whether products read the pixels of the source in another order.
     bool gathers() const { return options_.expands && options_.channels_last; }
     Region region(const Item &item) const;
     std::int64_t top_of(std::int64_t row) const {
@@ -79,8 +79,8 @@ class Depthwise : public Kernel {
     std::int64_t chunks_, pairs_;  // vectors of channels of the source, pairs of the result
     std::int64_t out_height_, out_width_;
     std::int64_t bands_, strips_, splits_;  // of the rows, columns and pairs of an image
-    // Elements: a row between both convolutions, all of them, what an item reads of the source, and
-    // all that a thread has, with pointers to rows at its end.
+    // Sizes in elements: one row between the two convolutions, all such rows, the source pixels of
+    // an item, and the scratchpad of one thread, which ends with pointers to rows.
     std::int64_t row_count_, ring_count_, gathered_count_, thread_count_;
     ImageStrides source_, result_;
     std::vector<int> args_;

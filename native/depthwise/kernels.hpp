@@ -1,6 +1,6 @@
-// The inner loops of a depthwise convolution that computes its own source, once for each width of
-// a vector, behind one table. Files that implement it include no standard templates, for the reason
-// in winograd/kernels.hpp.
+// The inner loops of a depthwise convolution with a fused 1x1 convolution: one table of kernels for
+// each vector width. Files that implement it include no standard templates, for the reason in
+// winograd/kernels.hpp.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace stridewise {
 
-// How a window lies along one axis of an image.
+// The parameters of a window along one axis of an image.
 struct DepthwiseAxis {
     std::int64_t taps, stride, dilation;
 
-    // Pixels from the first to the last tap of one result.
+    // Number of pixels from the first to the last tap of one result.
     std::int64_t extent() const { return (taps - 1) * dilation + 1; }
-    // Pixels that so many results next to each other read.
+    // Number of pixels that `results` adjacent results read.
     std::int64_t read_by(std::int64_t results) const { return (results - 1) * stride + extent(); }
 };
 
-// One row of results of a pair of vectors of channels.
+// One row of results of a pair of channel vectors.
 struct DepthwiseRow {
-    const float *const *rows;  // one for each tap down, from the first tap of the first result on
+    const float *const *rows;  // one per vertical tap, each at the first tap of the first result
     std::int64_t down;         // taps of a column of the window
     DepthwiseAxis axis;        // along the row
     const float *weights;      // [tap][2 * lane]
@@ -30,13 +30,13 @@ struct DepthwiseRow {
     std::int64_t pixel;        // elements from one result to the next
     std::int64_t half;         // elements from the first vector to the second one
     std::int64_t count;        // results
-    std::int64_t lanes;        // channels that are left, at most those of a pair
-    bool blocked;              // spare lanes become zero
+    std::int64_t lanes;        // valid channels, at most those of a pair
+    bool blocked;              // padding lanes are set to zero
     const Stage *stages;
     int stage_count;
 };
 
-// Some pixels of a convolution of 1x1, for a pair of vectors of outputs.
+// A product of the 1x1 convolution: some pixels x a pair of vectors of outputs.
 struct ExpandProduct {
     const float *pixels;        // [chunk][pixel][lane]
     std::int64_t chunk_stride;  // elements from one chunk of channels to the next
@@ -49,14 +49,14 @@ struct ExpandProduct {
     float low, high;
 };
 
-// Some pixels of the source of a depthwise convolution that is given.
+// Some source pixels of a depthwise convolution that is not fused.
 struct GatherPixels {
     const float *from;   // of the first vector
     std::int64_t pixel;  // elements from one pixel to the next
     std::int64_t half;   // elements from the first vector to the second one
     std::int64_t count;  // pixels
-    std::int64_t lanes;  // channels that are left, at most those of a pair
-    float *to;           // [pixel][2 * lane], spare lanes zero
+    std::int64_t lanes;  // valid channels, at most those of a pair
+    float *to;           // [pixel][2 * lane], padding lanes zero
 };
 
 struct DepthwiseKernels {
@@ -69,7 +69,7 @@ struct DepthwiseKernels {
     void (*row)(const DepthwiseRow &row);
 };
 
-// The kernels for windows with so many taps, strides and dilations along a row.
+// Returns the kernels for the taps, stride and dilation of a window along a row.
 const DepthwiseKernels &portable_depthwise_kernels(const DepthwiseAxis &axis, int lanes);
 #ifdef STRIDEWISE_AVX2
 const DepthwiseKernels &avx2_depthwise_kernels(const DepthwiseAxis &axis);

@@ -8,17 +8,17 @@
 namespace stridewise {
 namespace {
 
-// Results of windows with so many taps, strides of so many pixels and no dilation along a row. With
-// Taps == 0 all three are those of the row, and with Stride == 0 the strides are.
+// A row of results for windows with `Taps` taps, a stride of `Stride` pixels and no dilation. With
+// Taps == 0 all three are run-time parameters of the row, with Stride == 0 the stride is.
 template <int N, int Taps, int Stride>
 struct DepthwiseRows {
     using L = Lanes<N>;
     using V = typename L::V;
     using Steps = Stages<N>;
-    // Results that are on their way at once: as many as it takes to keep the multipliers busy.
+    // Number of results in flight: enough to hide the latency of multiplications.
     static constexpr int kBlock = 8;
 
-    // Pixels are read once into registers for all results that they are part of.
+    // Each pixel is loaded once into a register for all results that use it.
     template <int Count>
     static inline void add_row(const float *from, const float *weights, V *sums) {
         constexpr int kRead = (Count - 1) * Stride + Taps;
@@ -33,7 +33,7 @@ struct DepthwiseRows {
         }
     }
 
-    // Pixels are read once for each result, as operands of the multiplications.
+    // Each pixel is loaded once per result, as a memory operand of the multiplication.
     template <int Count>
     static inline void add_taps(const float *from, const float *weights, const DepthwiseAxis &axis,
                                 V *sums) {
@@ -77,7 +77,7 @@ struct DepthwiseRows {
         }
     }
 
-    // At most Count results.
+    // Computes at most Count results.
     template <int Count>
     static inline void some(const DepthwiseRow &row, std::int64_t first, int half,
                             std::int64_t count) {
@@ -142,7 +142,7 @@ struct Gather {
     }
 };
 
-// Matrix products of up to `Most` pixels, with all of the channels at once.
+// Matrix products of up to `Most` pixels over all channels.
 template <int N, int Most>
 struct Expansion {
     using L = Lanes<N>;
@@ -207,7 +207,7 @@ constexpr DepthwiseKernels depthwise_of() {
             DepthwiseRows<N, Taps, Stride>::run};
 }
 
-// The kernels in vectors of N lanes: those of frequent windows keep pixels in registers.
+// The kernels with vectors of N lanes. Kernels for frequent windows keep pixels in registers.
 template <int N, int Rows>
 const DepthwiseKernels &depthwise_kernels(const DepthwiseAxis &axis) {
     struct Entry {

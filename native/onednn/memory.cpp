@@ -29,8 +29,8 @@ using dnnl::memory;
 
 constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-// No x86-64 process can map more than this, so a larger tensor is a mistake; staying below it
-// also keeps every size computed from it (padding, offsets) far from overflow.
+// No x86-64 process can map more than this, so a larger tensor is an error. The limit also keeps
+// all sizes that are computed from it (padding, offsets) far from overflow.
 constexpr std::int64_t kMaxBytes = std::int64_t{1} << 47;
 
 const std::map<std::string, memory::data_type> &dtypes() {
@@ -49,8 +49,8 @@ memory::data_type parse_dtype(const std::string &dtype) {
     return found->second;
 }
 
-// Asking the loaded library for its names, instead of compiling in a list, makes every tag of a
-// newer 3.x release usable. Tags are numbered densely from 0; the margin is for holes.
+// The names are queried from the loaded library instead of compiled in, so that all tags of a newer
+// 3.x release can be used. Tags are numbered densely from 0; the margin allows for gaps.
 std::map<std::string, dnnl_format_tag_t> read_tags() {
     constexpr int margin = 64;
     std::map<std::string, dnnl_format_tag_t> tags;
@@ -111,8 +111,8 @@ void check_strides(const Dims &dims, const Dims &strides) {
     throw std::system_error(errno, std::generic_category(), what);
 }
 
-// Whether only this machine can change what a file system holds. Others may forget a file that is
-// still mapped here (NFS does when it is removed elsewhere), or depend on a process (FUSE).
+// Whether a file system is local, so that only this machine can change its files. Others may drop a
+// file that is still mapped here (NFS, if it is removed elsewhere) or depend on a process (FUSE).
 bool is_own(int descriptor) {
     constexpr decltype(statfs::f_type) kXfs = 0x58465342, kZfs = 0x2FC12FC1, kBcachefs = 0xCA451A4E;
     constexpr std::array own = {decltype(statfs::f_type){EXT4_SUPER_MAGIC},
@@ -177,7 +177,7 @@ bool MemoryDesc::is_any() const {
 
 std::size_t MemoryDesc::offset() const {
     if (is_empty() || desc_.get_format_kind() != memory::format_kind::blocked) return 0;
-    // The library counts in elements here, whatever its documentation says elsewhere.
+    // This function of oneDNN returns elements, contrary to other parts of its documentation.
     return static_cast<std::size_t>(desc_.get_submemory_offset()) * element_size(desc_);
 }
 
@@ -200,7 +200,7 @@ std::size_t MemoryDesc::extent() const {
         last += (outer - 1) * strides[i];
         rounded = std::max(rounded, outer * strides[i]);
     }
-    // int8 weights carry compensation after their elements; only the total size shows it.
+    // int8 weights have compensation after their elements, which only the total size includes.
     const auto elements = static_cast<std::size_t>(rounded) * element_size(desc_);
     const std::size_t extra = nbytes() > elements ? nbytes() - elements : 0;
     return offset() + static_cast<std::size_t>(last) * element_size(desc_) + extra;
@@ -355,7 +355,7 @@ void Buffer::Free::operator()(std::byte *data) const {
 Buffer::Memory Buffer::allocate(std::size_t nbytes) {
     if (nbytes > static_cast<std::size_t>(kMaxBytes)) throw std::bad_alloc();
     const std::size_t alignment = nbytes >= kHugePage ? kHugePage : kCacheLine;
-    // Rounding up also makes reads of a vector's width at the very end stay inside the allocation.
+    // Rounding up also keeps vector-wide reads at the end inside the allocation.
     const std::size_t rounded = std::max(alignment, (nbytes + alignment - 1) & ~(alignment - 1));
     if (alignment == kCacheLine) {
         auto *data = static_cast<std::byte *>(std::aligned_alloc(alignment, rounded));
@@ -363,7 +363,7 @@ Buffer::Memory Buffer::allocate(std::size_t nbytes) {
         std::memset(data, 0, rounded);
         return Memory(data, Free{});
     }
-    // The kernel aligns to small pages: more is mapped, and what sticks out is given back.
+    // The operating system aligns to small pages, so more is mapped and the excess is unmapped.
     void *mapped = mmap(nullptr, rounded + kHugePage, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) throw std::bad_alloc();
@@ -372,7 +372,7 @@ Buffer::Memory Buffer::allocate(std::size_t nbytes) {
     if (before != 0) munmap(start, before);
     munmap(start + before + rounded, kHugePage - before);
     std::byte *data = start + before;
-    // Advice only: without huge pages the buffer is slower, not wrong.
+    // The result is ignored: without huge pages the buffer is only slower.
     madvise(data, rounded, MADV_HUGEPAGE);
     return Memory(data, Free{rounded});
 }
@@ -417,7 +417,7 @@ void prepack_into(const void *bytes, const MemoryDesc &src, const MemoryDesc &ds
     require(offset <= buffer.nbytes() && reach <= buffer.nbytes() - offset,
             "prepack: expected " + std::to_string(reach) + " bytes from offset " +
                 std::to_string(offset) + " on, got a buffer of " + std::to_string(buffer.nbytes()));
-    // The library takes void* for sources too, and never writes to them.
+    // oneDNN takes void* for sources, too, and does not write to them.
     memory from(src.get(), cpu_engine(), const_cast<void *>(bytes));
     memory to(dst.get(), cpu_engine(), buffer.data() + offset);
     with_threads(threads, [&] {

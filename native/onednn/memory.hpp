@@ -1,4 +1,4 @@
-// Descriptions of tensors in memory (MemoryDesc) and the memory itself (Buffer).
+// Descriptions of tensors in memory (MemoryDesc), and memory (Buffer).
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace stridewise {
 
 using Dims = std::vector<std::int64_t>;
 
-// The library's engine for this CPU; engines hold no state on the CPU, so one serves everybody.
+// oneDNN's engine for this CPU. CPU engines have no state, so all callers share one.
 const dnnl::engine &cpu_engine();
 
 // Bytes at `count` multiples of `stride`, from 0 on.
@@ -37,8 +37,8 @@ class MemoryDesc {
     MemoryDesc(const Dims &dims, const std::string &dtype, const std::string &tag);
     static MemoryDesc strided(const Dims &dims, const std::string &dtype, const Dims &strides);
 
-    // A view of a box inside this tensor. The view keeps this tensor's base address and carries
-    // the distance to its own first element itself (see offset()).
+    // A view of a box inside this tensor. The view has the base address of this tensor and stores
+    // the offset of its first element (see offset()).
     MemoryDesc submemory(const Dims &dims, const Dims &offsets) const;
 
     const dnnl::memory::desc &get() const { return desc_; }
@@ -48,15 +48,15 @@ class MemoryDesc {
     bool is_empty() const { return desc_.get_ndims() == 0; }
     std::size_t nbytes() const { return desc_.get_size(); }
     std::size_t offset() const;
-    // Bytes from the base address to just past the last byte that may be touched. Smaller than
-    // offset() + nbytes() for a strided view, because nbytes() rounds up to whole strides.
+    // Bytes from the base address to the end of the last byte that may be accessed. For a strided
+    // view it is smaller than offset() + nbytes(), because nbytes() rounds up to whole strides.
     std::size_t extent() const;
     // The bytes that may be touched, from offset() on.
     std::vector<ByteLoop> loops() const;
     std::string dtype() const;
     std::string repr() const;
-    // All that says where elements lie. Strides of axes of extent 1 lead nowhere and are left out:
-    // equal descriptors have equal texts.
+    // The places of all elements as text. Strides of axes of extent 1 have no effect and are
+    // omitted, so that equal layouts have equal texts.
     std::string layout() const;
     std::size_t hash() const;
     bool operator==(const MemoryDesc &other) const { return desc_ == other.desc_; }
@@ -68,7 +68,7 @@ class MemoryDesc {
 // An open file of the process, closed with this object.
 class Descriptor {
   public:
-    // Another descriptor of the same open file; std::system_error where there is none left.
+    // Duplicates a descriptor; std::system_error if the process has none left.
     static Descriptor copy_of(int descriptor);
     Descriptor() = default;
     Descriptor(Descriptor &&other) noexcept : number_(std::exchange(other.number_, -1)) {}
@@ -85,21 +85,20 @@ class Descriptor {
     int number_ = -1;
 };
 
-// Owned, aligned memory of fixed size: zeroed, where large memory takes pages as it is first
-// written; or a part of a file, which is read only.
+// Owned, aligned memory of fixed size: zeroed memory, whose pages are allocated on first write if
+// it is large; or a mapped part of a file, which is read-only.
 class Buffer {
   public:
     explicit Buffer(std::size_t nbytes);
 
-    // Maps `nbytes` of a file, from a multiple of the page size on; pages are those that the system
-    // keeps of the file, so nothing is copied. No buffer where the file system is none of this
-    // machine's own: what it has given, others may take back. std::system_error where the system
-    // refuses.
+    // Maps `nbytes` of a file from a multiple of the page size on, without a copy. Returns null if
+    // the file system is not local, because another machine could remove mapped data. Throws
+    // std::system_error if mapping fails.
     static std::unique_ptr<Buffer> map(int descriptor, std::size_t position, std::size_t nbytes);
 
     bool is_mapped() const { return file_.number() >= 0; }
-    // Throws std::runtime_error where the file is no longer as long as what is mapped of it: pages
-    // behind its end can be read no more, and trying to would end the process.
+    // Throws std::runtime_error if the file has become shorter than the mapped part. Reading pages
+    // beyond its end would terminate the process.
     void check_file() const;
 
     std::byte *data() { return data_.get(); }
@@ -107,7 +106,7 @@ class Buffer {
     std::size_t nbytes() const { return nbytes_; }
 
   private:
-    // Large memory comes from the kernel and goes back to it, small memory is the allocator's.
+    // Large memory is mapped and unmapped, small memory comes from the allocator.
     struct Free {
         std::size_t mapped = 0;
         void operator()(std::byte *data) const;
@@ -131,7 +130,7 @@ void prepack_into(const void *bytes, const MemoryDesc &src, const MemoryDesc &ds
 std::unique_ptr<Buffer> prepack(const void *bytes, const MemoryDesc &src, const MemoryDesc &dst,
                                 int threads);
 
-// Images x channels x height x width of float32 as our own kernels take them: with channels last,
+// Images x channels x height x width of float32 for the kernels of Stridewise: with channels last,
 // or in blocks of 8 or 16 channels.
 MemoryDesc image_desc(const Dims &dims, bool channels_last, int lanes);
 

@@ -14,7 +14,7 @@ using dnnl::algorithm;
 using dnnl::prop_kind;
 using Algorithms = std::map<std::string, algorithm>;
 
-// Longer lists of post-ops are refused by the library with a misleading out-of-memory status.
+// oneDNN refuses longer lists of post-ops with a misleading out-of-memory status.
 constexpr std::size_t kMaxPostOps = 32;
 
 const Algorithms &eltwise_algorithms() {
@@ -44,8 +44,8 @@ const Algorithms &eltwise_algorithms() {
     return table;
 }
 
-// Comparisons are left out on purpose: as post-ops they make code generation fail in 3.2, after
-// which every later generation on the same thread fails too.
+// Comparisons are excluded: as post-ops they make code generation fail in 3.2, and all later code
+// generation on the same thread fails, too.
 const Algorithms &binary_algorithms() {
     static const Algorithms table = {
         {"add", algorithm::binary_add}, {"sub", algorithm::binary_sub},
@@ -110,8 +110,8 @@ dnnl::primitive_attr make_attr(const PostOps &post_ops) {
     dnnl::post_ops list;
     for (const auto &op : post_ops) std::visit(AppendPostOp{list}, op);
     dnnl::primitive_attr attr;
-    // The library's own scratchpad belongs to the thread that creates the primitive; executing
-    // it from any other thread would crash.
+    // oneDNN's own scratchpad belongs to the thread that creates the primitive; execution from
+    // another thread would crash.
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     attr.set_post_ops(list);
     return attr;
@@ -137,7 +137,7 @@ int resolve_threads(int threads) {
     return threads == 0 ? omp_get_max_threads() : threads;
 }
 
-// The library reads past the end of lists that are too short.
+// oneDNN reads past the end of lists that are too short.
 void check_spatial(const Dims &values, const MemoryDesc &src, const char *name, std::int64_t low) {
     const bool matches = src.ndims() >= 2 && values.size() + 2 == std::size_t(src.ndims());
     require(matches, std::string(name) + ": expected one value for each spatial axis of src");
@@ -150,7 +150,7 @@ void check_spatial(const Dims &values, const MemoryDesc &src, const char *name, 
 Dims library_dilations(const Window &window, const MemoryDesc &src) {
     check_spatial(window.strides, src, "strides", 1);
     check_spatial(window.dilations, src, "dilations", 1);
-    // Negative end padding is how a partly used input is spelled, so it is let through.
+    // Negative end padding is allowed: it describes an input that is only partly used.
     check_spatial(window.pads_begin, src, "pads_begin", 0);
     check_spatial(window.pads_end, src, "pads_end", INT32_MIN);
     Dims skipped = window.dilations;
@@ -158,7 +158,7 @@ Dims library_dilations(const Window &window, const MemoryDesc &src) {
     return skipped;
 }
 
-// A dense tensor fills its memory: as many elements, spare lanes included, as bytes allow.
+// A dense tensor fills its memory: its elements, padding lanes included, occupy all bytes.
 void require_dense(const MemoryDesc &dst, const char *where) {
     if (dst.is_any()) return;
     std::int64_t count = 1;
@@ -171,7 +171,7 @@ void require_dense(const MemoryDesc &dst, const char *where) {
 MemoryDesc query_arg(const_dnnl_primitive_desc_t desc, const std::vector<int> &args, int arg) {
     const bool known =
         arg == DNNL_ARG_SCRATCHPAD || std::find(args.begin(), args.end(), arg) != args.end();
-    // Asking the library about an operand of a post-op that is not binary reads garbage.
+    // Querying an operand of a post-op that is not binary reads uninitialized memory in oneDNN.
     require(known, "this primitive has no argument " + std::to_string(arg));
     const auto found = dnnl_primitive_desc_query_md(desc, dnnl_query_exec_arg_md, arg);
     if (found == nullptr) throw NativeError(dnnl_unimplemented, "could not query an argument");
@@ -360,7 +360,7 @@ PrimitiveDesc scale_shift(const MemoryDesc &src, const MemoryDesc &dst, bool rel
     if (relu) flags |= normalization_flags::fuse_norm_relu;
     const int resolved = resolve_threads(threads);
     const ThreadScope scope(resolved);
-    // With zero statistics the divisor is exactly 1, in the spare lanes of blocked formats too,
+    // With zero statistics the divisor is exactly 1, also in the padding lanes of blocked formats,
     // where statistics are read as zero.
     constexpr float epsilon = 1.0F;
     dnnl::batch_normalization_forward::primitive_desc desc(
@@ -381,7 +381,7 @@ PrimitiveDesc batch_norm(const MemoryDesc &src, const MemoryDesc &dst, float eps
         flags |= normalization_flags::use_scale | normalization_flags::use_shift;
         args.insert(args.end(), {DNNL_ARG_SCALE, DNNL_ARG_SHIFT});
     }
-    // The spare lanes of blocked formats have a variance of zero.
+    // The padding lanes of blocked formats have a variance of zero.
     require(epsilon > 0, "batch_norm: expected a positive epsilon");
     const int resolved = resolve_threads(threads);
     const ThreadScope scope(resolved);

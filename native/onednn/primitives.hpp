@@ -1,4 +1,4 @@
-// Primitive descriptors, one factory an operator, and the primitives made from them.
+// Primitive descriptors with one factory per operator, and primitives.
 #pragma once
 
 #include <cstdint>
@@ -27,13 +27,13 @@ struct BinaryPostOp {
 using PostOp = std::variant<EltwisePostOp, SumPostOp, BinaryPostOp>;
 using PostOps = std::vector<PostOp>;
 
-// How many primitives the library keeps and gives out again, in the whole process.
+// Sets the capacity of oneDNN's primitive cache, which is global to the process.
 void set_primitive_cache_capacity(int capacity);
 
-// The argument id under which the operand of binary post-op number `index` is passed.
+// The argument id of the operand of the binary post-op at position `index`.
 int post_op_arg(int index);
 
-// An operation ready to execute. Cheap to copy: copies share the library's primitive.
+// An operation that is ready to execute. Copies are cheap, because they share oneDNN's primitive.
 class Primitive {
   public:
     Primitive(dnnl::primitive primitive, std::vector<int> args, int threads)
@@ -47,8 +47,8 @@ class Primitive {
     static std::vector<int> written() { return {DNNL_ARG_DST}; }
     MemoryDesc arg_desc(int arg) const;
     int threads() const { return threads_; }
-    // Whether it writes large results past the caches without asking where they begin: elsewhere
-    // than at a vector it crashes.
+    // Whether it uses streaming stores for large results without a check of their alignment. It
+    // crashes if the result is not aligned to a vector.
     bool streams() const { return primitive_.get_kind() == dnnl::primitive::kind::resampling; }
 
   private:
@@ -57,10 +57,10 @@ class Primitive {
     int threads_;
 };
 
-// One implementation of an operation, and the way to the next one.
+// One implementation of an operation, with iteration over the other ones.
 //
-// The library sizes scratchpads by the number of threads in force when a descriptor is made, so
-// the descriptor remembers that number and applies it again wherever the library counts.
+// oneDNN sizes scratchpads by the number of threads at the creation of a descriptor. So the
+// descriptor stores this number and sets it again for every call that depends on it.
 class PrimitiveDesc {
   public:
     PrimitiveDesc(dnnl::primitive_desc_base desc, std::vector<int> args, int threads)
@@ -68,11 +68,11 @@ class PrimitiveDesc {
 
     std::string impl() const { return desc_.impl_info_str(); }
     std::size_t scratchpad_nbytes() const { return desc_.scratchpad_desc().get_size(); }
-    // The arguments an execution needs, without the scratchpad.
+    // The arguments of an execution, except the scratchpad.
     const std::vector<int> &args() const { return args_; }
     MemoryDesc arg_desc(int arg) const;
     int threads() const { return threads_; }
-    // False where there is none; the descriptor then stays as it was.
+    // Returns false if there is none; the descriptor is then unchanged.
     bool next();
     Primitive create() const;
 
@@ -89,8 +89,8 @@ struct Window {
     Dims pads_end;
 };
 
-// In every factory `threads` is the number of threads the primitive will run with; 0 means the
-// number in force on the calling thread.
+// In every factory `threads` is the number of threads of the primitive; 0 means the number that is
+// set on the calling thread.
 PrimitiveDesc convolution(const MemoryDesc &src, const MemoryDesc &weights,
                           const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
                           const Window &window, const PostOps &post_ops, int threads);
@@ -99,7 +99,7 @@ PrimitiveDesc convolution(const MemoryDesc &src, const MemoryDesc &weights,
 PrimitiveDesc deconvolution(const MemoryDesc &src, const MemoryDesc &weights,
                             const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
                             const Window &window, const PostOps &post_ops, int threads);
-// `algorithm` is "nearest" or "linear"; centers of pixels are aligned.
+// `algorithm` is "nearest" or "linear". Pixel centers are aligned.
 PrimitiveDesc resampling(const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &dst,
                          const PostOps &post_ops, int threads);
 PrimitiveDesc pooling(const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &dst,
@@ -115,12 +115,12 @@ PrimitiveDesc matmul(const MemoryDesc &src, const MemoryDesc &weights,
 PrimitiveDesc inner_product(const MemoryDesc &src, const MemoryDesc &weights,
                             const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
                             const PostOps &post_ops, int threads);
-// A batch norm with an epsilon of 1: with zero statistics it is exactly a scale and a shift.
+// A batch norm with an epsilon of 1. With zero statistics it is exactly a scale and a shift.
 PrimitiveDesc scale_shift(const MemoryDesc &src, const MemoryDesc &dst, bool relu, int threads);
-// A batch norm by the statistics of its own source, over all axes but the second.
+// A batch norm with the statistics of its source over all axes except the second.
 PrimitiveDesc batch_norm(const MemoryDesc &src, const MemoryDesc &dst, float epsilon, bool affine,
                          int threads);
-// By the statistics over the last axis.
+// Normalizes with the statistics over the last axis.
 PrimitiveDesc layer_norm(const MemoryDesc &src, const MemoryDesc &dst, float epsilon, bool scale,
                          bool shift, int threads);
 PrimitiveDesc prelu(const MemoryDesc &src, const MemoryDesc &weights, const MemoryDesc &dst,

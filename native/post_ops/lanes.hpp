@@ -1,4 +1,4 @@
-// Post-ops of our own kernels, in vectors of any width.
+// Post-ops of the kernels of Stridewise, in vectors of any width.
 //
 // It includes no standard templates, for the reason in winograd/kernels.hpp.
 #pragma once
@@ -78,11 +78,11 @@ struct Stages {
         return value;
     }
 
-    // One stage without operands of several vectors, which is looked up once.
+    // Applies one stage without operands to several vectors; the operator is dispatched once.
     template <int Count>
     static inline void activate(const Stage &step, V *values) {
         const V alpha = L::all(step.alpha), beta = L::all(step.beta);
-        // The usual ones of networks in line, so that several vectors are on their way at once.
+        // Frequent stages are inlined, so that several vectors are in flight.
         if (step.op == StageOp::clip) {
             for (int k = 0; k < Count; ++k) {
                 values[k] = L::smaller(beta, L::larger(alpha, values[k]));

@@ -52,7 +52,7 @@ StageOp find_op(const std::map<std::string, StageOp> &table, const std::string &
 Stage stage_of(const PostOp &post_op) {
     if (const auto *eltwise = std::get_if<EltwisePostOp>(&post_op)) {
         if (eltwise->algorithm == "relu" && eltwise->alpha == 0.0F) {
-            // A product with the slope would make NaN of an infinity.
+            // A multiplication by the slope 0 would turn an infinity into NaN.
             return {StageOp::clip, 0.0F, std::numeric_limits<float>::infinity(), nullptr};
         }
         return {find_op(eltwise_ops(), eltwise->algorithm), eltwise->alpha, eltwise->beta, nullptr};

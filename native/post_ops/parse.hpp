@@ -1,4 +1,4 @@
-// Post-ops as they are described, made into those that our own kernels apply.
+// Conversion of descriptions of post-ops to stages of the kernels of Stridewise.
 #pragma once
 
 #include "onednn/primitives.hpp"
@@ -6,7 +6,7 @@
 
 namespace stridewise {
 
-// Throws std::invalid_argument for what the kernels cannot do.
+// Throws std::invalid_argument if the kernels do not support the post-op.
 Stage stage_of(const PostOp &post_op);
 
 }  // namespace stridewise

@@ -1,4 +1,4 @@
-// Post-ops as our own kernels apply them.
+// Post-ops as stages of the kernels of Stridewise.
 //
 // It includes no standard templates, for the reason in winograd/kernels.hpp.
 #pragma once
@@ -18,13 +18,13 @@ enum class StageOp : int {
     tanh,
     elu,  // alpha: the factor of negative results
     sqrt,
-    exp,  // these and the following: one lane at a time
+    exp,  // this and the following: one lane at a time
     log,
     soft_relu,  // alpha: the steepness
     gelu_erf,
     pow,  // alpha: the factor, beta: the exponent
-    sum,  // add what the result held before
-    add,  // and the following: with the element of another tensor of the result's format
+    sum,  // add the previous content of the result
+    add,  // this and the following: the operand is a tensor with the format of the result
     sub,
     mul,
     div,

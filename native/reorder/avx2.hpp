@@ -1,4 +1,4 @@
-// The parts of the table of AVX2 kernels, one a file.
+// The parts of the table of AVX2 kernels, one per file.
 #pragma once
 
 #include "reorder/kernels.hpp"

@@ -1,4 +1,4 @@
-// Conversions of neighbors, and of runs of float32, for AVX2.
+// Conversions of adjacent elements and of float32 runs for AVX2.
 #include "reorder/avx2.hpp"
 #include "reorder/avx2_lanes.hpp"
 

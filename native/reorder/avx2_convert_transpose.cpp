@@ -1,14 +1,14 @@
-// Transpositions of float32 that is converted on the way, for AVX2.
+// Transpositions of float32 with a conversion, for AVX2.
 //
-// Kernels are flattened: what the compiler leaves out of line, such as a lambda that stores a
-// column, follows a chain of pointers to its captures for every store.
+// All calls in kernels are inlined (gnu::flatten): an out-of-line lambda that stores a column would
+// follow a chain of pointers to its captures for every store.
 #include "reorder/avx2.hpp"
 #include "reorder/avx2_words.hpp"
 
 namespace stridewise {
 namespace {
 
-// Up to sixteen float32, converted.
+// Converts up to sixteen float32 elements.
 template <typename To>
 inline auto load_row(const std::byte *row, std::int64_t columns) {
     __m256i low, high;
@@ -21,10 +21,10 @@ inline auto load_row(const std::byte *row, std::int64_t columns) {
     return Lanes<To>::packed(_mm256_castsi256_ps(low), _mm256_castsi256_ps(high));
 }
 
-// Fetches what will be read soon, sixteen lines with each block that is being read. Rows that lie
-// near each other come in the order of memory, from a certain distance on. Of rows that lie apart
-// those of the transposition to come are fetched in the order in which they will be read, a line
-// each: so many pages of DRAM answer at once.
+// Software prefetcher: it fetches sixteen cache lines per block that is read. Rows that are near
+// each other are fetched in memory order, at a fixed distance ahead. For rows that are far apart,
+// the rows of the next transposition are fetched in the order in which they will be read, one line
+// each, so that many DRAM pages are accessed in parallel.
 class Scout {
   public:
     Scout(const Transposition &t, bool is_near) : t_(t) {
@@ -37,7 +37,7 @@ class Scout {
         seek();
     }
 
-    // The block that is being read begins at the given row and column.
+    // Prefetches for the block that starts at row `r` and column `c`.
     void fetch(std::int64_t r, std::int64_t c) {
         if (from_ == nullptr) {
             for (std::int64_t i = 0; i < 16; ++i) prefetch(t_.next + t_.rows[r + i] + 4 * c);
@@ -63,8 +63,8 @@ class Scout {
     std::int64_t row_ = 0, nbytes_ = 0;
 };
 
-// Sixteen rows and up to as many columns of float32, converted and then transposed. `put` takes a
-// column and what it consists of, also for those of the sixteen that do not exist.
+// Converts and then transposes sixteen rows and up to sixteen columns of float32. `put` takes the
+// index and the content of a column. It is called for all sixteen, including missing columns.
 template <typename To, typename Put>
 [[gnu::noinline]] void convert_carefully(const Transposition &t, std::int64_t r, std::int64_t c,
                                          const Put &put) {
@@ -77,8 +77,8 @@ template <typename To, typename Put>
     for (std::int64_t j = 0; j < 16; ++j) put(j, v[j]);
 }
 
-// The same, in most cases with fewer instructions. Each whole line of the source is read at once,
-// as rows far apart often fall into one set of the caches and push each other out.
+// The same with fewer instructions in most cases. Each cache line of the source is read completely
+// at once, because rows that are far apart often map to one cache set and evict each other.
 template <typename To, typename Put>
 inline void convert_block(const Transposition &t, std::int64_t r, std::int64_t c, Scout &scout,
                           const Put &put) {
@@ -103,7 +103,7 @@ inline void convert_block(const Transposition &t, std::int64_t r, std::int64_t c
     Words<To>::transpose(high, [&](std::int64_t j, auto v) { put(j + 8, v); });
 }
 
-// Columns that are shorter than a line each.
+// Columns that are shorter than a cache line.
 template <typename To, bool kStream>
 inline void convert_short(const Transposition &t, std::int64_t r, std::int64_t c, Scout &scout) {
     constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
@@ -125,8 +125,9 @@ inline void convert_short(const Transposition &t, std::int64_t r, std::int64_t c
 
 constexpr std::int64_t kDepth = 4;  // lines of a column that are written together
 
-// Columns of whole lines, up to four of each at a time: streaming stores that are far apart cost
-// DRAM a new row each. Rows are read as far as the tile goes, for the same reason.
+// Columns of whole cache lines, up to four lines of each at a time, because streaming stores that
+// are far apart each open a new DRAM row. For the same reason, rows are read to the end of the
+// tile.
 template <typename To>
 [[gnu::flatten]] inline void convert_tall(const Transposition &t) {
     constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
@@ -141,7 +142,7 @@ template <typename To>
             for (std::int64_t i = 0; i < rows; i += 16) {
                 for (std::int64_t k = 0; k < columns; k += 16) {
                     std::byte *to = lines + k * pitch + i * kTo;
-                    // The last sixteen columns may be fewer: there is room for all.
+                    // The last block may have fewer than sixteen columns; the buffer holds sixteen.
                     convert_block<To>(t, r + i, c + k, scout, [&](std::int64_t j, auto v) {
                         Vector::store(to + j * pitch, v);
                     });
@@ -154,14 +155,14 @@ template <typename To>
     }
 }
 
-// Sixteen rows of one column, converted.
+// Converts sixteen rows of one column.
 template <typename To>
 inline auto gather_column(const std::byte *src, const std::int64_t *rows) {
     return Lanes<To>::packed(_mm256_castsi256_ps(Square4::gathered(src, rows)),
                              _mm256_castsi256_ps(Square4::gathered(src, rows + 8)));
 }
 
-// Sixteen rows of eight to fifteen columns, converted and then transposed.
+// Converts and then transposes sixteen rows of eight to fifteen columns.
 template <typename To, typename Put>
 inline void convert_narrow(const Transposition &t, std::int64_t r, const Put &put) {
     constexpr std::int64_t kRows = Words<To>::kRows, kFew = 2;
@@ -188,8 +189,8 @@ inline void convert_narrow(const Transposition &t, std::int64_t r, const Put &pu
     if (!words.is_certain()) convert_carefully<To>(t, r, 0, put);
 }
 
-// The same for fewer columns, whose rows follow one another: they are converted without gaps, and
-// then transposed.
+// The same for fewer columns whose rows are contiguous: they are converted as one run and then
+// transposed.
 template <typename To, typename Put>
 inline void convert_packed(const Transposition &t, std::int64_t r, const Put &put) {
     constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
@@ -205,7 +206,7 @@ inline void convert_packed(const Transposition &t, std::int64_t r, const Put &pu
     for (std::int64_t j = 0; j < t.column_count; ++j) put(j, v[j]);
 }
 
-// Short rows that follow one another, as where the columns are those of a 3x3 kernel.
+// Short contiguous rows, such as those whose columns are the taps of a 3x3 kernel.
 template <typename To>
 [[gnu::flatten]] inline void convert_short_rows(const Transposition &t) {
     constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));
@@ -219,7 +220,7 @@ template <typename To>
             const std::byte *next =
                 later < t.row_count ? t.src + t.rows[later] : t.next + t.rows[later % t.row_count];
             for (std::int64_t k = 0; k < columns; ++k) prefetch(next + kLine * k);
-            // They seldom begin at a line, so that they end in one more.
+            // Rows are rarely aligned to cache lines, so they end in one more line.
             prefetch(next + kLine * columns - 1);
             const auto put = [&](std::int64_t j, auto v) {
                 Lanes<To>::Vector::store(lines[j] + i * kTo, v);
@@ -237,7 +238,7 @@ template <typename To>
     }
 }
 
-// Fetches rows one after the other, each in one piece, for which DRAM opens its page once.
+// Prefetches rows one after the other, each as a whole, so that each DRAM page is opened once.
 class Fetcher {
   public:
     Fetcher(const std::byte *src, const std::int64_t *rows, std::int64_t count, std::int64_t nbytes)
@@ -257,10 +258,10 @@ class Fetcher {
     std::int64_t nbytes_, offset_ = 0;
 };
 
-// Sixteen long rows far apart, one after the other: each is converted in one piece, and the copy,
-// which the first cache holds, is transposed. What comes next is fetched meanwhile, half of it
-// beside each of the two. Rows that are read together push each other out of the caches where
-// they lie a multiple of 4 KB apart.
+// Sixteen long rows that are far apart: each row is converted as a whole into a copy that fits the
+// first-level cache, and the copy is transposed. The next rows are prefetched meanwhile, half of
+// them during the conversion and half during the transposition. Rows at a distance of a multiple of
+// 4 KB would evict each other from the caches if they were read together.
 template <typename To, bool kStream>
 [[gnu::flatten]] void convert_long(const Transposition &t) {
     constexpr auto kTo = static_cast<std::int64_t>(sizeof(typename To::Type));

@@ -1,4 +1,4 @@
-// Elements of every type as vectors of float32, and back.
+// Conversions between vectors of float32 and elements of every type.
 #pragma once
 
 #include "reorder/avx2_vectors.hpp"
@@ -7,7 +7,8 @@
 namespace stridewise {
 namespace {
 
-// Eight elements as float32, and sixteen back: to one place, or, by `split`, eight to each of two.
+// Loads eight elements as float32, and stores sixteen: to one place, or with `split` eight to each
+// of two places.
 template <typename E>
 struct Lanes;
 
@@ -46,14 +47,14 @@ struct Lanes<Bf16> {
     static __m256 load(const std::byte *p) {
         return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(Xmm::load(p)), 16));
     }
-    // Rounded in the upper halves; the lower ones are of no meaning.
+    // Rounds. The result is in the upper half of each word; the lower half is undefined.
     static __m256i raised(__m256 x) {
         const __m256i bits = _mm256_castps_si256(x);
         const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
         return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7FFF)), odd);
     }
     static __m256i rounded(__m256 x) { return _mm256_srli_epi32(raised(x), 16); }
-    // The carry of rounding would make infinity of some NaNs.
+    // The carry of rounding would turn some NaNs into infinity.
     static __m256i quieted(__m256 x, __m256i result) {
         const __m256i bits = _mm256_castps_si256(x);
         const __m256i quiet =
@@ -79,12 +80,12 @@ struct Lanes<Bf16> {
     static void store_eight(std::byte *p, __m256 x) { Vector::store_half(p, packed(x, x)); }
 };
 
-// NaN becomes 0, as in Whole::store.
+// Replaces NaN by 0, as in Whole::store.
 inline __m256 without_nan(__m256 x) {
     return _mm256_and_ps(x, _mm256_cmp_ps(x, x, _CMP_ORD_Q));
 }
 
-// Sixteen words of sixteen bits that are right for values between `low` and `high`.
+// Converts to sixteen 16-bit words. Results are correct for values between `low` and `high`.
 inline __m256i words(__m256 a, __m256 b, float low, float high) {
     const auto whole = [&](__m256 x) {
         const __m256 known = _mm256_max_ps(without_nan(x), _mm256_set1_ps(low));
@@ -131,7 +132,8 @@ template <>
 struct Lanes<S32> {
     static __m256 load(const std::byte *p) { return _mm256_cvtepi32_ps(Ymm::load(p)); }
     static __m256i whole(__m256 x) {
-        // Out of range the conversion gives the lowest number, which is wrong above only.
+        // Out of range, the conversion returns the lowest number, which is wrong only above the
+        // range.
         const __m256 known = without_nan(x);
         const __m256i above =
             _mm256_castps_si256(_mm256_cmp_ps(known, _mm256_set1_ps(2147483648.0F), _CMP_GE_OQ));

@@ -1,4 +1,4 @@
-// Transpositions of squares that lie in registers.
+// Transpositions of squares in registers.
 #pragma once
 
 #include "reorder/avx2_vectors.hpp"
@@ -27,8 +27,8 @@ struct RiffledWords {
     static __m256i high(__m256i a, __m256i b) { return _mm256_unpackhi_epi16(a, b); }
 };
 
-// Interleaves the elements of the first half of some vectors with those of the second. As often as
-// it takes to double one to the number of vectors, that transposes them, each lane by itself.
+// Interleaves the elements of the first half of some vectors with those of the second half.
+// log2(number of vectors) repetitions transpose the vectors within each 128-bit lane.
 template <typename Riffled, typename V, int kCount>
 [[gnu::always_inline]] inline void riffle(const V (&v)[kCount], V (&result)[kCount]) {
     for (int i = 0; i < kCount / 2; ++i) {
@@ -37,7 +37,7 @@ template <typename Riffled, typename V, int kCount>
     }
 }
 
-// A square of vectors: kSide of them with kSide elements of kWidth bytes each.
+// A square: kSide vectors of kSide elements of kWidth bytes.
 struct Square1 {
     using Register = Xmm;
     using Vector = __m128i;
@@ -148,7 +148,7 @@ struct Square16 {
 }
 
 [[gnu::always_inline]] inline void transpose_sixteen(__m256i (&v)[16]) {
-    // Each half of the rows, the lanes by themselves: columns 0 to 7 in the low ones.
+    // Each half of the rows is transposed within lanes; columns 0 to 7 are in the low lanes.
     __m256i upper[8], lower[8];
     for (int i = 0; i < 8; ++i) upper[i] = v[i], lower[i] = v[i + 8];
     Square2::transpose_lanes(upper);

@@ -1,11 +1,11 @@
-// Transpositions of elements that stay what they are, for AVX2.
+// Transpositions without a conversion, for AVX2.
 #include "reorder/avx2.hpp"
 #include "reorder/avx2_squares.hpp"
 
 namespace stridewise {
 namespace {
 
-// Of a piece that is transposed by way of a copy: bytes of that, and of each column, about.
+// Approximate bytes of a piece that is transposed through a copy, and of each of its columns.
 constexpr std::int64_t kCopy = 64 << 10, kTall = 512;
 
 // Loads and transposes the square whose first row is r and first column c, of which `rows` and
@@ -29,9 +29,9 @@ inline void load_square(const Transposition &t, std::int64_t r, std::int64_t c, 
     S::transpose(v);
 }
 
-// A block that is one cache line wide and high: each line of the source is read at once, as rows
-// far apart often fall into one set of the caches and push each other out; each line of the
-// destination is written at once, as streaming stores demand.
+// A block that is one cache line wide and high. Each line of the source is read completely at once,
+// because rows that are far apart often map to one cache set and evict each other. Each line of the
+// destination is written at once, as streaming stores require.
 template <typename S>
 inline void transpose_block(const Transposition &t, std::int64_t r, std::int64_t c) {
     constexpr std::int64_t kBytes = S::kSide * S::kWidth;
@@ -62,8 +62,8 @@ inline void transpose_block(const Transposition &t, std::int64_t r, std::int64_t
     }
 }
 
-// Gathers rows of a column, element by element, a vector at a time: what is stored in pieces could
-// not be loaded in one for a while.
+// Gathers rows of a column element by element into a vector register. Going through memory would
+// fail store-to-load forwarding: narrow stores cannot be read by one wide load until they retire.
 template <typename S>
 inline void gather(const Transposition &t, std::int64_t r, std::int64_t c, std::int64_t count,
                    std::byte *to) {
@@ -74,19 +74,19 @@ inline void gather(const Transposition &t, std::int64_t r, std::int64_t c, std::
     }
 }
 
-// Some columns, and kDepth whole lines of each. Streaming stores that are far apart cost DRAM a
-// new row each, so that a column had better get several lines in a row.
+// Some columns, and kDepth whole cache lines of each. Streaming stores that are far apart each open
+// a new DRAM row, so several lines of a column are written in a row.
 template <typename S, std::int64_t kDepth>
 inline void transpose_lines(const Transposition &t, std::int64_t r, std::int64_t c,
                             std::int64_t columns) {
     constexpr std::int64_t kBytes = S::kSide * S::kWidth;
     constexpr std::int64_t kRows = kDepth * kLine / S::kWidth;
-    constexpr std::int64_t kFew = 2;  // columns that are not worth a square of their own
+    constexpr std::int64_t kFew = 2;  // so few columns are copied without a square
     alignas(kLine) std::byte lines[kLine / S::kWidth][kDepth * kLine];
     for (std::int64_t i = 0; i < kRows; ++i) {
         const std::int64_t row = t.rows[r + i] + c * S::kWidth;
         fetch_next(t, row);
-        // Where the next row does not follow, nothing else fetches the line in which this one ends.
+        // If the next row is not contiguous, nothing else prefetches the last line of this one.
         if (!t.is_packed || i % 16 == 15) fetch_next(t, row + columns * S::kWidth - 1);
     }
     std::int64_t done = 0;
@@ -115,7 +115,7 @@ inline void transpose_lines(const Transposition &t, std::int64_t r, std::int64_t
     }
 }
 
-// The same where rows or columns end, one square after the other.
+// The same for the remainder of rows or columns, one square at a time.
 template <typename S>
 void transpose_edge(const Transposition &t, std::int64_t first_row, std::int64_t first_column,
                     std::int64_t rows, std::int64_t columns) {
@@ -145,8 +145,8 @@ void transpose_edge(const Transposition &t, std::int64_t first_row, std::int64_t
     }
 }
 
-// A block of a few columns and four lines of each: streaming stores that are far apart cost DRAM
-// a new row each, so a column gets as many in a row as the stack holds.
+// A block of a few columns and four cache lines of each. Streaming stores that are far apart each
+// open a new DRAM row, so as many lines of a column as the stack holds are written in a row.
 template <typename S>
 inline void transpose_tall(const Transposition &t, std::int64_t r, std::int64_t c) {
     constexpr std::int64_t kBytes = S::kSide * S::kWidth;
@@ -170,9 +170,9 @@ inline void transpose_tall(const Transposition &t, std::int64_t r, std::int64_t 
     }
 }
 
-// Transposes some rows and columns into a copy and streams that, column after column. Rows are
-// fetched one after the other, each in one piece, some of them ahead; behind the last one follow
-// those at `behind`, which may be null.
+// Transposes some rows and columns into a copy and streams the copy, column by column. Rows are
+// prefetched one after the other, each as a whole. After the last row the prefetch continues with
+// the rows at `behind`, which may be null.
 template <typename S>
 inline void transpose_piece(const Transposition &t, std::int64_t first, std::int64_t last,
                             std::int64_t c, std::int64_t columns, const std::byte *behind,
@@ -210,8 +210,8 @@ inline void transpose_piece(const Transposition &t, std::int64_t first, std::int
     }
 }
 
-// Many long rows far apart, in pieces whose copy the second cache holds. DRAM opens a page for a
-// piece of a row once, where a line of each row in turn costs a page each.
+// Many long rows that are far apart, in pieces whose copy fits the second-level cache. DRAM opens a
+// page once per piece of a row. Reading one line of each row in turn would open a page per line.
 template <typename S>
 void transpose_by_rows(const Transposition &t) {
     alignas(kLine) std::byte lines[kCopy];
@@ -267,7 +267,7 @@ inline void transpose_two(const Transposition &t) {
     }
 }
 
-// Whether rows are so many, so long and so far apart that each had better be fetched in one piece.
+// Whether rows are numerous, long and far apart, so that each should be prefetched as a whole.
 inline bool is_far(const Transposition &t, std::int64_t width) {
     constexpr std::int64_t kLong = 256;
     return t.stream && !t.is_packed && t.zero_rows == 0 && t.column_count * width >= kLong &&
@@ -314,7 +314,7 @@ void transpose(const Transposition &t) {
     }
 }
 
-// Elements of two vectors in turn.
+// Interleaves the elements of two vectors.
 template <std::int64_t kWidth>
 inline void shuffle(__m128i a, __m128i b, __m128i &low, __m128i &high) {
     if constexpr (kWidth == 1) {
@@ -352,14 +352,14 @@ void interleave(const Transposition &t) {
     }
 }
 
-// Two columns, and rows that follow one another for thirty-two bytes.
+// Two columns, and rows that are contiguous for 32 bytes.
 template <std::int64_t kWidth>
 void separate(const Transposition &t) {
     constexpr std::int64_t kRows = 16 / kWidth;
     const auto pair = [&](std::int64_t r, __m128i &low, __m128i &high) {
         const std::byte *src = t.src + t.rows[r];
         low = Xmm::load(src), high = Xmm::load(src + 16);
-        // Each round halves the distance of neighbors in a row.
+        // Each round halves the distance between adjacent elements of a row.
         for (std::int64_t i = 1; i < kRows; i *= 2) {
             const __m128i a = low, b = high;
             shuffle<kWidth>(a, b, low, high);

@@ -1,6 +1,6 @@
-// Vectors of AVX2: whole ones, parts of them, and streams of them.
+// AVX2 vectors: loads and stores of whole vectors and of parts, and streaming stores.
 //
-// Everything here has internal linkage on purpose: no file for other instruction sets may get it.
+// Everything here has internal linkage, so that files for other instruction sets cannot link to it.
 #pragma once
 
 #include <immintrin.h>
@@ -67,7 +67,8 @@ inline void prefetch(const std::byte *p) {
     _mm_prefetch(reinterpret_cast<const char *>(p), _MM_HINT_T0);
 }
 
-// Fetches what the transposition to come reads at an offset; what is converted lies there already.
+// Prefetches the source of the next transposition at an offset. Converted data is in the cache and
+// needs no prefetch.
 inline void fetch_next(const Transposition &t, std::int64_t offset) {
     if (t.next != nullptr) prefetch(t.next + offset);
 }
@@ -83,7 +84,7 @@ inline void copy_vectors(const std::byte *src, std::byte *dst, std::int64_t nbyt
     }
 }
 
-// The two halves of a vector, to places of their own.
+// Stores the two halves of a vector to two places.
 inline void split_vector(std::byte *p, std::byte *q, __m256i v) {
     Xmm::store(p, _mm256_castsi256_si128(v));
     Xmm::store(q, _mm256_extracti128_si256(v, 1));
@@ -93,7 +94,7 @@ inline void split_vector(std::byte *p, std::byte *q, __m128i v) {
     Xmm::store_upper(q, v);
 }
 
-// Copies up to 32 bytes, both ends by moves that may overlap.
+// Copies up to 32 bytes by two moves that may overlap.
 inline void copy_short(const std::byte *src, std::byte *dst, std::int64_t nbytes) {
     const auto ends = [&](auto sample) {
         const auto last = nbytes - static_cast<std::int64_t>(sizeof sample);
@@ -110,7 +111,7 @@ inline void copy_short(const std::byte *src, std::byte *dst, std::int64_t nbytes
     if (nbytes == 1) *dst = *src;
 }
 
-// The first `nbytes` (fewer than 8) bytes, by reads that may overlap but stay inside.
+// Loads the first `nbytes` (fewer than 8) bytes by reads that may overlap but stay inside them.
 inline std::uint64_t load_few(const std::byte *src, std::int64_t nbytes) {
     const auto both = [&](auto low) {
         const auto size = static_cast<std::int64_t>(sizeof low);
@@ -133,13 +134,13 @@ inline __m128i load_sixteen(const std::byte *src, std::int64_t nbytes) {
                           static_cast<long long>(low));
 }
 
-// The first `nbytes` bytes of a vector, zeros behind.
+// Loads the first `nbytes` bytes of a vector; the rest is zero.
 inline void load_part(const std::byte *src, std::int64_t nbytes, __m128i &v) {
     v = load_sixteen(src, nbytes);
 }
 
 inline void load_part(const std::byte *src, std::int64_t nbytes, __m256i &v) {
-    // Elements of this width are at least four bytes, so whole lanes of four are left out.
+    // Elements of this width have at least four bytes, so the mask has whole 4-byte lanes.
     const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     const __m256i mask = _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(nbytes / 4)), lanes);
     v = _mm256_maskload_epi32(reinterpret_cast<const int *>(src), mask);

@@ -1,8 +1,9 @@
-// Rows of float32 as columns of the type that they are converted to.
+// Transposition of float32 rows into columns of a narrower type.
 //
 // Conversion and transposition share their shuffles: rows are narrowed together with the rows below
-// them, so that a word of 32 bits holds four bytes, or two times two, of one column. Only words are
-// left to be transposed: a third of the instructions of converting rows and then transposing bytes.
+// them, so that a 32-bit word holds four 1-byte or two 2-byte elements of one column. Then only
+// words are transposed. This takes a third of the instructions of conversion followed by a
+// transposition of bytes.
 #pragma once
 
 #include "reorder/avx2_lanes.hpp"
@@ -11,12 +12,12 @@
 namespace stridewise {
 namespace {
 
-// Eight columns of kRows rows as words, or kNeighbors columns of one row as a vector. What is not
-// certain to be right is counted, to be done again by Lanes.
+// Converts eight columns of kRows rows to words, or kNeighbors columns of one row to a vector. It
+// records values whose result may be wrong; the caller then repeats the block with Lanes.
 template <typename To>
 class Words;
 
-// Of bytes, values beyond the words of sixteen bits, and NaN, are uncertain: all of them become the
+// For bytes, results are uncertain for NaN and for values beyond 16-bit words: both become the
 // lowest word.
 template <typename To, bool kSigned>
 class ByteWords {
@@ -63,14 +64,14 @@ class ByteWords {
     }
 
   private:
-    // Fours of each vector, those of the low lanes first.
+    // Groups of four elements of each vector, those of the low lanes first.
     __m256i bytes(const __m256 (&x)[kRows]) {
         const __m256i a = _mm256_packs_epi32(whole(x[0]), whole(x[1]));
         const __m256i b = _mm256_packs_epi32(whole(x[2]), whole(x[3]));
         least_ = _mm256_min_epi16(least_, _mm256_min_epi16(a, b));
         return kSigned ? _mm256_packs_epi16(a, b) : _mm256_packus_epi16(a, b);
     }
-    // The order of the operands keeps NaN. Too low values are left to the packs, which saturate.
+    // The order of operands preserves NaN. Low values need no bound, because the packs saturate.
     static __m256i whole(__m256 x) {
         return _mm256_cvtps_epi32(_mm256_min_ps(_mm256_set1_ps(kSigned ? 127.0F : 255.0F), x));
     }

@@ -1,7 +1,7 @@
-// Values of each element type as float32 and back, one at a time.
+// Scalar conversions between float32 and each element type.
 //
-// Everything here has internal linkage on purpose: the files that include it are compiled for
-// different instruction sets, and no instance may be shared between them.
+// Everything here has internal linkage: the files that include it are compiled for different
+// instruction sets and must not share template instances.
 #pragma once
 
 #include <cmath>
@@ -41,7 +41,7 @@ struct Bf16 {
     }
 };
 
-// Rounds to nearest, ties to even; beyond 65504 lies infinity.
+// Rounds to nearest, ties to even; overflows to infinity above 65504.
 struct F16 {
     using Type = std::uint16_t;
     static constexpr bool kWhole = false;
@@ -85,8 +85,8 @@ struct Whole {
     static float load(Type x) { return static_cast<float>(x); }
     static Type store(float x) {
         if (x != x) return 0;
-        // Both bounds are compared as floats; that of s32 rounds up to 2**31, which is out of
-        // range.
+        // Both bounds are compared as floats. The upper bound of s32 rounds to 2**31, which is out
+        // of range.
         if (x >= static_cast<float>(kHigh)) return static_cast<Type>(kHigh);
         if (x <= static_cast<float>(kLow)) return static_cast<Type>(kLow);
         return static_cast<Type>(std::nearbyint(x));
@@ -113,7 +113,7 @@ inline void convert_one(const std::byte *src, std::byte *dst, std::int64_t i,
     std::memcpy(dst + i * static_cast<std::int64_t>(sizeof to), &to, sizeof to);
 }
 
-// Fills a table with the instances of a template for every pair of element types.
+// Fills a table with instances of a template for every pair of element types.
 template <template <typename, typename> class Each>
 inline void fill_conversions(Convert (&table)[kElements][kElements]) {
 #define STRIDEWISE_ROW(row, From)                                                 \

@@ -12,7 +12,7 @@ namespace stridewise {
 
 class ReorderKernel : public Kernel {
   public:
-    // Throws std::invalid_argument where the reorder is not of memory of these sizes.
+    // Throws std::invalid_argument if the reorder does not fit memory of these sizes.
     ReorderKernel(Reorder reorder, MemoryDesc src, MemoryDesc dst, int threads, std::string isa);
 
     std::string impl() const override { return "reorder:" + isa_; }

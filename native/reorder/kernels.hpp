@@ -1,6 +1,6 @@
-// The inner loops of a reorder, once in portable C++ and once for AVX2, behind one table.
-// Files that implement it include no standard templates: they are compiled for other instruction
-// sets, and the linker would be free to use their instances everywhere.
+// The inner loops of a reorder: one table in portable C++ and one for AVX2. Files that implement it
+// include no standard templates. They are compiled for other instruction sets, and the linker could
+// select their template instances for the whole program.
 #pragma once
 
 #include <cstddef>
@@ -12,40 +12,40 @@ namespace stridewise {
 // are in bytes.
 struct Transposition {
     const std::byte *src;
-    const std::byte *next;  // the source of the one to come, to be prefetched; or null
+    const std::byte *next;  // source of the next transposition, to be prefetched; or null
     std::byte *dst;
-    const std::int64_t *rows;     // per row: where it starts in the source
-    const std::int64_t *columns;  // per column: where it starts in the destination
+    const std::int64_t *rows;     // start of each row in the source
+    const std::int64_t *columns;  // start of each column in the destination
     std::int64_t row_count;
     std::int64_t column_count;
-    std::int64_t zero_rows;  // rows of zeros behind the others
-    bool is_packed;          // whether rows, sixteen at a time, follow one another in the source
-    bool by_columns;         // whether to finish a column before going to the next
-    bool stream;             // past the caches; every column then starts and ends at a cache line
+    std::int64_t zero_rows;  // rows of zeros after the others
+    bool is_packed;          // whether groups of sixteen rows are contiguous in the source
+    bool by_columns;         // whether to finish a column before the next one
+    bool stream;             // streaming stores; every column then starts and ends at a cache line
 };
 
 // Runs that are contiguous on both sides. Offsets are in bytes.
 struct Runs {
     const std::byte *src;
-    const std::byte *next;  // the source of the runs to come, to be prefetched
+    const std::byte *next;  // source of the next runs, to be prefetched
     std::byte *dst;
-    const std::int64_t *from;  // per run: where it starts in the source
-    const std::int64_t *to;    // per run: where it starts in the destination
+    const std::int64_t *from;  // start of each run in the source
+    const std::int64_t *to;    // start of each run in the destination
     std::int64_t count;
     std::int64_t nbytes;
     bool stream;  // past the caches
 };
 
-// Runs of float32 that are converted on the way, each to a multiple of eight elements. Offsets and
-// sizes are in bytes, `nbytes` of the destination.
+// Runs of float32 with a conversion, each of a multiple of eight elements. Offsets and sizes are in
+// bytes. `nbytes` is the size in the destination.
 struct ConvertedRuns {
-    Runs runs;       // streamed where every sixteen elements are aligned to their size
-    bool is_paired;  // whether runs are of eight elements, and every second one continues the first
+    Runs runs;       // streamed if groups of sixteen elements are aligned to their size
+    bool is_paired;  // whether runs have eight elements and pairs of runs are contiguous in the
+                     // destination
 };
 
-// How values become other values: real = (x - src_zero) * src_scale, then
-// round(real / dst_scale) + dst_zero. Each array has one entry for each index along the axis of
-// the scales, or one entry alone.
+// Quantization: real = (x - src_zero) * src_scale, then round(real / dst_scale) + dst_zero. Each
+// array has one entry per index along the axis of the scales, or a single entry.
 struct Quantization {
     const float *src_zero;
     const float *src_scale;
@@ -53,7 +53,8 @@ struct Quantization {
     const float *dst_zero;
 };
 
-// Converts `count` neighbors. `quantization` may be null; its arrays advance by `step` (0 or 1).
+// Converts `count` adjacent elements. `quantization` may be null; `step` (0 or 1) is the stride of
+// its arrays.
 using Convert = void (*)(const std::byte *src, std::byte *dst, std::int64_t count,
                          const Quantization *quantization, std::int64_t step);
 
@@ -63,18 +64,18 @@ constexpr int kElements = 6;
 
 struct ReorderKernels {
     void (*transpose[kWidths])(const Transposition &);
-    // Two or four rows, and columns that follow one another for sixteen bytes of each row; null
-    // where there is nothing better than the above.
+    // Two or four rows, and columns that are contiguous for sixteen bytes of each row; null if
+    // there is no faster kernel than `transpose`.
     void (*interleave[kWidths])(const Transposition &);
-    // Two columns, and rows that follow one another for sixteen bytes of each column; or null.
+    // Two columns, and rows that are contiguous for sixteen bytes of each column; or null.
     void (*separate[kWidths])(const Transposition &);
     void (*copy)(const Runs &);
-    void (*fence)();  // makes streamed bytes visible to other threads
+    void (*fence)();  // makes streaming stores visible to other threads
     Convert convert[kElements][kElements];
-    // Transpositions of single float32 elements that are converted on the way, by the type that
-    // they become; rows in multiples of sixteen, no zeros. Null where there are none.
+    // Transpositions of single float32 elements with a conversion, by destination type. Rows are a
+    // multiple of sixteen, without zeros. Null if there is no kernel.
     void (*transpose_f32[kElements])(const Transposition &);
-    // Runs of float32, by the type that they become; null where there are none.
+    // Runs of float32 with a conversion, by destination type; null if there is no kernel.
     void (*convert_f32[kElements])(const ConvertedRuns &);
 };
 

@@ -1,4 +1,4 @@
-// Where loops stand.
+// Positions in loop nests.
 #pragma once
 
 #include <array>
@@ -7,7 +7,7 @@
 
 namespace stridewise {
 
-// Offsets in source, destination (in bytes) and scales.
+// Offsets in source and destination in bytes, and in scales in elements.
 struct Place {
     std::int64_t src, dst, scale;
 
@@ -16,7 +16,7 @@ struct Place {
     }
 };
 
-// Where the loops stand; `at` counts all rounds, the last loop fastest.
+// The position in a loop nest. `at` counts all iterations; the last loop is innermost.
 class Odometer {
   public:
     Odometer(const std::vector<ReorderLoop> &loops, std::int64_t at) : loops_(loops) {
@@ -44,7 +44,7 @@ class Odometer {
     }
 
     const std::vector<ReorderLoop> &loops_;
-    std::array<std::int64_t, kMostLoops> index_;  // no memory is allocated in a parallel region
+    std::array<std::int64_t, kMostLoops> index_;  // fixed size: no allocation in a parallel region
     Place place_{0, 0, 0};
 };
 

@@ -1,5 +1,5 @@
-// The inner loops of a reorder in portable C++: what any processor runs, and what the others are
-// tested against.
+// The inner loops of a reorder in portable C++: the fallback for all processors, and the reference
+// for tests of the other kernels.
 #include "reorder/elements.hpp"
 
 namespace stridewise {

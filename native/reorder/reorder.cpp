@@ -11,7 +11,7 @@
 namespace stridewise {
 namespace {
 
-// The least and the largest offset that loops and tables reach.
+// The smallest and the largest offset that loops and tables reach.
 struct Reach {
     std::int64_t least, most;
 
@@ -25,7 +25,7 @@ struct Reach {
         least = checked_sum(least, *low);
         most = checked_sum(most, *high);
     }
-    // Whether `span` elements from each offset on lie within `nbytes`.
+    // Whether `span` elements from each offset on are within `nbytes`.
     bool fits(std::int64_t span, std::int64_t itemsize, std::int64_t nbytes) const {
         return least >= 0 && checked_product(checked_sum(most, span), itemsize) <= nbytes;
     }
@@ -93,7 +93,7 @@ Reorder::Reorder(std::vector<ReorderGroup> groups, const ReorderTypes &types, Re
     }
 }
 
-// Memory safety rests on this: the furthest that loops and tables reach, against the sizes.
+// Memory safety depends on this check of the extreme offsets against the sizes.
 void Reorder::check(const ReorderTile &tile, const std::vector<ReorderLoop> &around) const {
     Reach src{tile.src, tile.src}, dst{tile.dst, tile.dst}, scale{tile.scale, tile.scale};
     const auto add = [&](const std::vector<ReorderLoop> &loops) {
@@ -144,7 +144,7 @@ void Reorder::run_part(const std::byte *src, std::byte *dst, int part, int parts
 
 void Reorder::run(const void *src, void *dst, int threads, bool stream) const {
     require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
-    // Without initialization: a conversion writes its scratch before it reads it.
+    // Not initialized, because a conversion writes its scratch memory before it reads it.
     const std::unique_ptr<std::byte[]> scratch(new std::byte[scratch_nbytes(threads)]);
     run(src, dst, threads, stream, scratch.get());
 }

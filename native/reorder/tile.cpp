@@ -7,10 +7,10 @@ namespace stridewise {
 namespace {
 
 constexpr std::int64_t kVector = 16;
-// Runs of more bytes are converted in place of being copied from the scratch.
+// Longer runs are converted directly into the destination, without scratch memory.
 constexpr std::int64_t kLongRun = 1024;
 
-// Whether offsets, taken `size` at a time, advance by `step`.
+// Whether offsets advance by `step` within each group of `size`.
 bool in_chunks(const std::vector<std::int64_t> &offsets, std::int64_t size, std::int64_t step) {
     if (size < 2 || offsets.size() % static_cast<std::size_t>(size) != 0) return false;
     for (std::size_t i = 0; i < offsets.size(); ++i) {
@@ -20,7 +20,7 @@ bool in_chunks(const std::vector<std::int64_t> &offsets, std::int64_t size, std:
     return true;
 }
 
-// Whether columns of `nbytes` fill whole cache lines, alone or with their neighbors.
+// Whether columns of `nbytes` fill whole cache lines, alone or with adjacent columns.
 bool fills_lines(const std::vector<std::int64_t> &columns, std::int64_t nbytes) {
     const bool alone = nbytes % kCacheLine == 0;
     if (!alone && nbytes != kVector && nbytes != 2 * kVector) return false;
@@ -32,9 +32,9 @@ bool fills_lines(const std::vector<std::int64_t> &columns, std::int64_t nbytes) 
     return true;
 }
 
-// Works out how a tile whose columns fill no cache lines one by one fills them together: it is
-// written to a copy that leaves out the gaps, which is then streamed stretch by stretch. Returns
-// the bytes of that copy, 0 where a stretch is no whole number of lines.
+// Prepares streaming stores for a tile whose columns fill cache lines only together: the tile is
+// written to a copy without gaps, which is then streamed stretch by stretch. Returns the bytes of
+// the copy, or 0 if a stretch is not a whole number of lines.
 std::int64_t stage(ReorderTile &tile, std::int64_t nbytes) {
     std::vector<std::size_t> order(tile.columns.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -64,8 +64,8 @@ std::int64_t stage(ReorderTile &tile, std::int64_t nbytes) {
     return 0;
 }
 
-// The same for runs, which are taken in the order of the source: what is copied anyway may be
-// written in any order.
+// The same for runs. They are taken in the order of the source, because the copy may be written in
+// any order.
 std::int64_t stage_runs(ReorderTile &tile, std::int64_t nbytes) {
     if (tile.zeros != 0 || nbytes >= kCacheLine) return 0;
     const std::int64_t staged = stage(tile, nbytes);
@@ -84,7 +84,7 @@ std::int64_t stage_runs(ReorderTile &tile, std::int64_t nbytes) {
     return staged;
 }
 
-// Works out whether runs that are converted may be streamed, sixteen elements at a time.
+// Determines whether converted runs may be streamed, sixteen elements at a time.
 void pair(ReorderTile &tile, std::int64_t itemsize) {
     tile.is_paired = tile.width == 8 && in_chunks(tile.columns, 2, 8 * itemsize);
     const std::size_t step = tile.is_paired ? 2 : 1;
@@ -104,7 +104,7 @@ std::int64_t prepare_tile(ReorderTile &tile, const ReorderTypes &types, bool is_
     std::int64_t staged = 0;
     if (!tile.is_runs) {
         tile.is_aligned = fills_lines(tile.columns, (rows + tile.zeros) * width);
-        // The side that is scattered in memory is touched in the longer stretches.
+        // Longer stretches are accessed on the side that is scattered in memory.
         tile.is_interleaved = (rows == 2 || rows == 4) && tile.zeros == 0 &&
                               in_chunks(tile.columns, kVector / width, rows * width);
         tile.is_separated = !types.conversion && columns == 2 && rows >= kVector / width &&
@@ -118,7 +118,7 @@ std::int64_t prepare_tile(ReorderTile &tile, const ReorderTypes &types, bool is_
         if (types.conversion) staged = stage_runs(tile, width);
     }
     if (!types.conversion || (tile.is_runs && row > kLongRun)) return staged;
-    // In the order of the source, in which neighbors are converted together.
+    // In the order of the source, so that adjacent elements are converted together.
     std::vector<std::size_t> order(tile.rows.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     if (!tile.is_runs) {
@@ -148,7 +148,7 @@ std::int64_t lookahead(const ReorderTile &tile, std::int64_t itemsize) {
 }
 
 void unroll(ReorderGroup &group) {
-    constexpr std::int64_t kMostSteps = 256;  // few enough to stay in the cache beside the tiles
+    constexpr std::int64_t kMostSteps = 256;  // small enough to stay in the cache beside the tiles
     group.outer = group.loops;
     group.steps = {{0, 0}};
     while (!group.outer.empty()) {

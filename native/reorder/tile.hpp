@@ -1,4 +1,4 @@
-// Tiles, the loops around them, and what is worked out of them once.
+// Tiles, the loops around them, and values that are derived from them once.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ namespace stridewise {
 
 constexpr std::int64_t kCacheLine = 64;
 
-// One loop; strides in elements.
+// One loop. Strides are in elements.
 struct ReorderLoop {
     std::int64_t extent, src, dst, scale;
 };
 
-// A tile and the loops around it, counts and offsets in elements. See Tile in
+// A tile and the loops around it. Counts and offsets are in elements. See Tile in
 // src/stridewise/tensor/tiles.py.
 struct ReorderTile {
     bool is_zero, is_runs;
@@ -26,52 +26,52 @@ struct ReorderTile {
     std::vector<ReorderLoop> loops;
     std::int64_t width, zeros, width_scale;
     std::vector<std::int64_t> rows, row_scales, columns, column_scales;
-    // Worked out from the above.
-    bool by_columns = false;      // whether columns are finished one by one
-    bool is_interleaved = false;  // whether columns follow one another, in chunks
-    bool is_separated = false;    // whether rows of two columns follow one another, in chunks
-    bool is_packed = false;       // whether rows follow one another in the source, in chunks
-    bool is_aligned = false;      // whether columns, or runs, may be streamed
+    // Derived from the fields above.
+    bool by_columns = false;      // whether each column is finished before the next
+    bool is_interleaved = false;  // whether chunks of columns are contiguous
+    bool is_separated = false;    // whether chunks of rows of two columns are contiguous
+    bool is_packed = false;       // whether chunks of rows are contiguous in the source
+    bool is_aligned = false;      // whether columns or runs may be streamed
     bool is_paired = false;       // whether runs of eight elements come in pairs
-    std::vector<std::int64_t> staged_columns{};  // where columns begin in a copy without gaps
-    std::vector<std::int64_t> staged_rows{};     // of runs: where they begin in the source
-    std::vector<std::int64_t> staged{};          // stretches of the destination, whole lines, ...
-    std::vector<std::int64_t> staged_from{};     // ... and where they lie in that copy
-    std::int64_t stretch = 0;                    // bytes of each
-    std::vector<std::int64_t> converted_rows{};  // where rows begin in the scratch, in bytes
-    std::vector<std::pair<std::size_t, std::int64_t>> spans{};  // rows that follow one another
+    std::vector<std::int64_t> staged_columns{};  // starts of columns in a copy without gaps
+    std::vector<std::int64_t> staged_rows{};     // starts of runs in the source
+    std::vector<std::int64_t> staged{};  // starts of stretches of whole lines in the destination
+    std::vector<std::int64_t> staged_from{};     // starts of the stretches in the copy
+    std::int64_t stretch = 0;                    // bytes of a stretch
+    std::vector<std::int64_t> converted_rows{};  // starts of rows in the scratch memory, in bytes
+    std::vector<std::pair<std::size_t, std::int64_t>> spans{};  // spans of contiguous rows
 };
 
-// Where a round of some loops stands, in bytes.
+// Offsets of one iteration of some loops, in bytes.
 struct ReorderStep {
     std::int64_t src, dst;
 };
 
-// Tiles that share their outermost loops.
-// Loops of a nest: more than any two formats of at most 12 axes need.
+// Limit of the loops of a nest: more than reorders between formats of at most 12 axes need.
 constexpr std::size_t kMostLoops = 64;
 
+// Tiles that share their outermost loops.
 struct ReorderGroup {
     std::vector<ReorderLoop> loops;
     std::vector<ReorderTile> tiles;
-    // Worked out from the above.
-    std::int64_t lookahead = 1;        // rounds that memory takes to answer
-    std::vector<ReorderLoop> outer{};  // the loops but for the innermost ones, ...
-    std::vector<ReorderStep> steps{};  // ... all rounds of which are these
+    // Derived from the fields above.
+    std::int64_t lookahead = 1;        // prefetch distance in iterations
+    std::vector<ReorderLoop> outer{};  // all loops except the innermost ones
+    std::vector<ReorderStep> steps{};  // all iterations of the innermost loops
 };
 
-// Element types, or, where values stay what they are, their size alone.
+// Element types; only their size if values are not converted.
 struct ReorderTypes {
     std::int64_t src_itemsize, dst_itemsize;
     std::optional<std::pair<Element, Element>> conversion;
 };
 
-// One value for each index along the axis of the scales, or one alone; all four of one size.
+// One value per index along the axis of the scales, or a single one. All four have the same size.
 struct ReorderScales {
     std::vector<float> src_zero, src_scale, dst_scale, dst_zero;
 };
 
-// Throw where a number of bytes or elements leaves 64 bits.
+// Throw if a number of bytes or elements does not fit 64 bits.
 inline std::int64_t checked_product(std::int64_t a, std::int64_t b) {
     std::int64_t result = 0;
     require(!__builtin_mul_overflow(a, b, &result), "reorder: an offset is out of range");
@@ -84,20 +84,20 @@ inline std::int64_t checked_sum(std::int64_t a, std::int64_t b) {
     return result;
 }
 
-// How often the innermost body of some loops runs.
+// Returns the number of iterations of the innermost body of some loops.
 std::int64_t rounds(const std::vector<ReorderLoop> &loops);
 
-// Which of the kernels for elements of 1, 2, 4, 8 and 16 bytes; -1 for other sizes.
+// Returns the index of the kernels for elements of 1, 2, 4, 8 and 16 bytes; -1 for other sizes.
 int width_index(std::int64_t nbytes);
 
-// Works out what a tile, tables in bytes, needs to know at each of its rounds; returns the bytes of
-// scratch that it writes before the destination.
+// Derives the values that a tile with tables in bytes needs in each iteration. Returns the bytes of
+// scratch memory of the tile.
 std::int64_t prepare_tile(ReorderTile &tile, const ReorderTypes &types, bool is_scaled);
 
-// How many rounds ahead of a tile its source is to be fetched.
+// Returns the prefetch distance of a tile in iterations.
 std::int64_t lookahead(const ReorderTile &tile, std::int64_t itemsize);
 
-// Works out the steps of a group whose loops are in bytes.
+// Derives the steps of a group whose loops are in bytes.
 void unroll(ReorderGroup &group);
 
 }  // namespace stridewise

@@ -1,4 +1,4 @@
-// What one thread does with one tile. One file includes it.
+// The execution of tiles by one thread. Only one file includes it.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace stridewise {
 
 class ReorderWorker {
   public:
-    // `scratch` has as many bytes as any of the tiles needs.
+    // `scratch` is large enough for every tile.
     ReorderWorker(const ReorderTypes &types, const ReorderScales &scales,
                   const ReorderKernels &kernels, const std::byte *src, std::byte *dst, bool stream,
                   std::byte *scratch)
@@ -23,7 +23,7 @@ class ReorderWorker {
           stream_(stream),
           scratch_(scratch) {}
 
-    // Runs some rounds of a group, and fetches what is used `lookahead` rounds later.
+    // Executes iterations `first` to `last` of a group and prefetches `lookahead` iterations ahead.
     void run_group(const ReorderGroup &group, std::int64_t first, std::int64_t last) const {
         if (first == last) return;
         if (group.tiles.size() == 1 && is_bare(group.tiles[0])) {
@@ -38,14 +38,14 @@ class ReorderWorker {
   private:
     using Kernel = void (*)(const Transposition &);
 
-    // Whether there is nothing to do but to call a kernel.
+    // Whether a tile needs nothing but one call of a kernel.
     bool is_bare(const ReorderTile &tile) const {
         return !tile.is_zero && !tile.is_runs && !types_.conversion && tile.loops.empty() &&
                (!stream_ || tile.staged_columns.empty());
     }
 
-    // Small tiles take no longer than to find out what to do with them and where, which is done
-    // once for many of them here.
+    // Executes many small tiles. Dispatch and address computation would take as long as the tiles,
+    // so they are done once for all of them.
     void run_bare(const ReorderGroup &group, const ReorderTile &tile, std::int64_t first,
                   std::int64_t last) const {
         const auto count = static_cast<std::int64_t>(group.steps.size());
@@ -77,7 +77,7 @@ class ReorderWorker {
         }
     }
 
-    // Runs a tile through its own loops, from `here` on, and fetches what is used at `ahead`.
+    // Executes a tile through its own loops from `here` on, and prefetches at `ahead`.
     void run_all(const ReorderTile &tile, const Place &here, const Place &ahead) const {
         const Place start{tile.src, tile.dst, tile.scale};
         const std::int64_t count = rounds(tile.loops);
@@ -85,7 +85,7 @@ class ReorderWorker {
         for (std::int64_t i = 0; i < count; ++i) {
             const Place at = own.place().plus(start).plus(here);
             own.next();
-            // After its last round the loops are back where they began.
+            // After the last iteration the loops are at their start again.
             const Place &base = i + 1 < count ? here : ahead;
             run(tile, at, own.place().src + tile.src + base.src);
         }
@@ -133,10 +133,10 @@ class ReorderWorker {
         }
     }
 
-    // `next` is where the source of the tile to come lies, here and below.
+    // `next` is the offset of the source of the next tile, here and below.
     void runs(const ReorderTile &tile, const Place &at, std::int64_t next) const {
         const std::int64_t nbytes = tile.width * types_.dst_itemsize;
-        // Zeros behind a run share its cache line, which must then stay in the cache.
+        // Zeros after a run share its cache line, which must then stay in the cache.
         const bool past_caches = stream_ && tile.zeros == 0;
         const auto count = static_cast<std::int64_t>(tile.rows.size());
         Runs copied{src_ + at.src,       src_ + next, dst_ + at.dst, tile.rows.data(),
@@ -177,7 +177,7 @@ class ReorderWorker {
         copy_staged(tile, dst);
     }
 
-    // Streams what was written to the copy without gaps.
+    // Streams the copy without gaps to the destination.
     void copy_staged(const ReorderTile &tile, std::byte *dst) const {
         kernels_->copy({scratch_, scratch_, dst, tile.staged_from.data(), tile.staged.data(),
                         static_cast<std::int64_t>(tile.staged.size()), tile.stretch, true});
@@ -185,7 +185,7 @@ class ReorderWorker {
 
     int to_element() const { return static_cast<int>(types_.conversion->second); }
 
-    // Whether a kernel converts all runs at once.
+    // Whether one kernel call converts all runs.
     bool converts_runs(const ReorderTile &tile) const {
         return types_.conversion->first == Element::f32 && scales_.src_zero.empty() &&
                tile.width % 8 == 0 && kernels_->convert_f32[to_element()] != nullptr;
@@ -207,7 +207,7 @@ class ReorderWorker {
         }
     }
 
-    // A transposition but for its place.
+    // A transposition without its addresses.
     static Transposition unplaced(const ReorderTile &tile) {
         Transposition t{};
         t.rows = tile.rows.data();
@@ -255,7 +255,7 @@ class ReorderWorker {
         return better != nullptr ? better : kernels_->transpose[kernel];
     }
 
-    // A transposition that converts by way of the scratch, if at all.
+    // A transposition; a conversion, if any, goes through scratch memory.
     void transpose(const ReorderTile &tile, const Place &at, std::int64_t next, std::int64_t width,
                    Transposition &t) const {
         if (types_.conversion) {
@@ -267,7 +267,7 @@ class ReorderWorker {
         kernel_of(tile, width)(t);
     }
 
-    // Whether a kernel converts the tile without a scratch.
+    // Whether a kernel converts the tile without scratch memory.
     bool in_registers(const ReorderTile &tile) const {
         const auto [from, to] = *types_.conversion;
         return from == Element::f32 && tile.width == 1 && tile.zeros == 0 &&
@@ -275,7 +275,7 @@ class ReorderWorker {
                kernels_->transpose_f32[static_cast<int>(to)] != nullptr;
     }
 
-    // Converts the rows of a tile into the scratch, where they follow one another.
+    // Converts the rows of a tile into scratch memory, where they are contiguous.
     void convert_rows(const ReorderTile &tile, const Place &at, std::int64_t next,
                       std::int64_t width) const {
         const auto columns = static_cast<std::int64_t>(tile.columns.size());
@@ -296,7 +296,7 @@ class ReorderWorker {
         }
     }
 
-    // Long stretches are left to the hardware, which sees where they go.
+    // Long stretches are left to the hardware prefetcher.
     static void prefetch(const std::byte *from, std::int64_t nbytes) {
         for (std::int64_t at = 0; at < std::min<std::int64_t>(nbytes, 16 * kCacheLine);
              at += kCacheLine) {

@@ -10,8 +10,8 @@
 namespace stridewise {
 namespace {
 
-// What Linux says of the caches that the first processor sees. sysconf() may add up those of all
-// groups of cores, of which a thread has one.
+// The size of a cache of the first processor as reported by Linux. sysconf() is not used, because
+// it may return the sum over all groups of cores, while a thread uses the cache of one group.
 std::int64_t listed(int level) {
     for (int index = 0; index < 8; ++index) {
         const std::string folder =

@@ -7,14 +7,13 @@ namespace stridewise {
 
 struct Caches {
     std::int64_t first, second;  // of one core, for data
-    std::int64_t third;          // of those cores together that share it with the first
+    std::int64_t third;          // shared by a group of cores
 };
 
-// As the operating system tells them; where it does not, those of a small processor of the server
-// kind. Read once.
+// The sizes that the operating system reports, or those of a small server processor. Read once.
 const Caches &caches();
 
-// One of them, by its level: 1 to 3.
+// The size of one cache by its level: 1 to 3.
 std::int64_t cache_nbytes(int level);
 
 }  // namespace stridewise

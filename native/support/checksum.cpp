@@ -19,7 +19,7 @@ constexpr std::uint64_t kPrime3 = 0x165667B19E3779F9;
 constexpr std::uint64_t kPrime4 = 0x85EBCA77C2B2AE63;
 constexpr std::uint64_t kPrime5 = 0x27D4EB2F165667C5;
 
-// Half of a second-level cache, so that what was read is still there when it is added up.
+// Half of a second-level cache, so that data is still in the cache when it is added to the sum.
 constexpr std::size_t kSlice = std::size_t{256} << 10;
 
 std::uint64_t rotated(std::uint64_t value, int bits) {
@@ -100,8 +100,8 @@ std::uint64_t read(Buffer &buffer, int descriptor, std::size_t position, std::si
     require(!buffer.is_mapped(), "read: expected a buffer that can be written");
     std::byte *data = buffer.data() + offset;
     Checksum sum;
-    std::size_t done = 0;   // read
-    std::size_t added = 0;  // to the sum, in whole stripes
+    std::size_t done = 0;   // bytes that were read
+    std::size_t added = 0;  // bytes that were added to the sum, in whole stripes
     while (done < nbytes) {
         const std::size_t wanted = std::min(kSlice, nbytes - done);
         const ssize_t count =

@@ -1,4 +1,4 @@
-// Checksums that are computed as fast as memory is read.
+// Checksums at memory speed.
 #pragma once
 
 #include <array>
@@ -10,11 +10,11 @@
 namespace stridewise {
 
 // XXH64 with a seed of 0, as https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md defines
-// it. It finds damage and is no protection against anybody: equal sums are easy to make.
+// it. It detects corruption, not tampering.
 class Checksum {
   public:
     Checksum();
-    // All parts but the last are multiples of kStripe long.
+    // The size of every part except the last must be a multiple of kStripe.
     void add(const std::byte *data, std::size_t nbytes);
     std::uint64_t value() const;
 
@@ -29,9 +29,9 @@ class Checksum {
 // Returns the checksum of a part of a buffer.
 std::uint64_t checksum(const Buffer &buffer, std::size_t offset, std::size_t nbytes);
 
-// Reads `nbytes` of a file, from `position` on, to `offset` of a buffer, and returns their
-// checksum, which is computed while they are still in the cache. std::system_error where the system
-// cannot read them, std::invalid_argument where the file ends before.
+// Reads `nbytes` of a file from `position` on to `offset` of a buffer, and returns their checksum,
+// which is computed while the data is in the cache. Throws std::system_error if reading fails, and
+// std::invalid_argument if the file is too short.
 std::uint64_t read(Buffer &buffer, int descriptor, std::size_t position, std::size_t offset,
                    std::size_t nbytes);
 

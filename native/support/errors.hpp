@@ -1,5 +1,5 @@
-// Exceptions of the native core. std::invalid_argument (ValueError in Python) is for what the
-// caller got wrong and NativeError is for what oneDNN refused.
+// Exceptions of the native core: std::invalid_argument (ValueError in Python) for invalid
+// arguments, NativeError for errors of oneDNN.
 #pragma once
 
 #include <stdexcept>
@@ -10,7 +10,7 @@
 
 namespace stridewise {
 
-// dnnl::error keeps only a pointer to its message, so it cannot carry a composed one.
+// dnnl::error stores only a pointer to its message, so it cannot hold a composed message.
 class NativeError : public std::runtime_error {
   public:
     NativeError(dnnl_status_t status, const std::string &what)

@@ -1,4 +1,4 @@
-// How our own kernels see images: channels in chunks of one vector, contiguous in themselves.
+// Images as the kernels of Stridewise access them: in chunks of one contiguous vector of channels.
 //
 // It includes no standard templates, for the reason in winograd/kernels.hpp.
 #pragma once
@@ -11,7 +11,7 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
     return (a + b - 1) / b;
 }
 
-// Where the elements of an image lie. Strides are in elements.
+// Strides of an image, in elements.
 struct ImageStrides {
     std::int64_t image;
     std::int64_t chunk;
@@ -19,7 +19,7 @@ struct ImageStrides {
     std::int64_t pixel;
 };
 
-// Of images with channels last, or in blocks of one vector.
+// Strides of images with channels last, or with channels in blocks of one vector.
 constexpr ImageStrides strides_of(bool channels_last, std::int64_t lanes, std::int64_t channels,
                                   std::int64_t height, std::int64_t width) {
     if (channels_last) return {height * width * channels, lanes, width * channels, channels};

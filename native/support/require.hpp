@@ -1,4 +1,4 @@
-// Checks of arguments; apart from errors.hpp because it needs nothing of the library.
+// Checks of arguments. They are not in errors.hpp, which depends on oneDNN.
 #pragma once
 
 #include <stdexcept>
@@ -6,7 +6,7 @@
 
 namespace stridewise {
 
-// Throws std::invalid_argument (ValueError in Python), for what the caller got wrong.
+// Throws std::invalid_argument (ValueError in Python) if the condition is false.
 inline void require(bool condition, const std::string &what) {
     if (!condition) throw std::invalid_argument(what);
 }

@@ -1,4 +1,4 @@
-// Vectors of any width as the compiler offers them, and the functions that post-ops need of them.
+// Vectors of any width by compiler extensions, and the vector functions of post-ops.
 //
 // It includes no standard templates, for the reason in winograd/kernels.hpp.
 #pragma once
@@ -25,7 +25,7 @@ struct Lanes {
     static inline V load(const float *from) { return *reinterpret_cast<const Unaligned *>(from); }
     static inline void store(float *to, V value) { *reinterpret_cast<Unaligned *>(to) = value; }
     static inline V all(float value) { return value - V{}; }
-    // From memory to all lanes; each file does it as its instruction set does it best.
+    // Broadcasts one element from memory. Each file defines it for its instruction set.
     static inline V spread(const float *from);
     static inline V load_some(const float *from, std::int64_t count) {
         V value{};
@@ -39,7 +39,7 @@ struct Lanes {
             if (lane < count) to[lane] = value[lane];
         }
     }
-    // Comparisons with NaN are false, so that NaN comes through as the second argument.
+    // Comparisons with NaN are false, so a NaN in the second argument is propagated.
     static inline V larger(V a, V b) { return a > b ? a : b; }
     static inline V smaller(V a, V b) { return a < b ? a : b; }
     static inline V without(V value, std::int64_t count) {
@@ -50,13 +50,13 @@ struct Lanes {
     }
     static inline V exponential(V x);
     static inline V logistic(V x) {
-        // The bounds of the exponential keep results of very small x from zero, which shows in a
-        // product with x.
+        // The exponential is bounded, so results for very small x would not be zero, which would be
+        // visible in the product with x.
         return x < -87.0F ? V{} : 1.0F / (1.0F + exponential(-x));
     }
     static inline V absolute(V x) { return x < 0.0F ? -x : x; }
     static V tangent(V x);
-    // For functions that vectors have no quick way to.
+    // For functions without a fast vector implementation.
     template <typename Function>
     static inline V each(V x, const Function &function) {
         for (int lane = 0; lane < N; ++lane) x[lane] = function(x[lane]);
@@ -67,7 +67,7 @@ struct Lanes {
 // exp(x) = 2^n exp(r), |r| <= ln(2) / 2, by the polynomial of Cephes' expf; relative error 2e-7.
 template <int N>
 inline typename Lanes<N>::V Lanes<N>::exponential(V x) {
-    // Sums with it have no bits for fractions, and n in their last ones.
+    // Adding it leaves no fraction bits and puts n into the low bits.
     constexpr float kWhole = 12582912.0F;  // 1.5 * 2^23
     x = smaller(all(88.0F), larger(all(-87.0F), x));
     const V shifted = x * 1.44269504088896341F + kWhole;
@@ -80,7 +80,7 @@ inline typename Lanes<N>::V Lanes<N>::exponential(V x) {
     p = p * r + 1.6666665459e-1F;
     p = p * r + 5.0000001201e-1F;
     p = p * (r * r) + r + 1.0F;
-    // To the exponent of p, which is 0 or -1.
+    // Adds n to the exponent of p, which is 0 or -1.
     Mask bits, power;
     __builtin_memcpy(&bits, &p, sizeof bits);
     __builtin_memcpy(&power, &shifted, sizeof power);

@@ -5,7 +5,7 @@
 namespace stridewise {
 namespace {
 
-// How many threads a parallel region really gets.
+// Returns the number of threads that a parallel region gets.
 int probe(int threads) {
     std::atomic<int> found{0};
     const auto count = [](void *data) {
@@ -19,7 +19,7 @@ int probe(int threads) {
 }  // namespace
 
 void prepare_leader(int threads) {
-    // Whatever OMP_DYNAMIC and OMP_MAX_ACTIVE_LEVELS say: these settings belong to this thread.
+    // Overrides OMP_DYNAMIC and OMP_MAX_ACTIVE_LEVELS. The settings are local to this thread.
     omp_set_dynamic(0);
     if (omp_get_max_active_levels() < 1) omp_set_max_active_levels(1);
     omp_set_num_threads(threads);

@@ -9,8 +9,8 @@
 #include "support/errors.hpp"
 #include "threads/teams.hpp"
 
-// Declared here and found in whatever OpenMP runtime libdnnl itself was linked to (libgomp or
-// libiomp5). A module linked to one of its own could set the threads of the wrong one.
+// Declared here and resolved in the OpenMP runtime that libdnnl is linked to (libgomp or libiomp5).
+// If this module were linked to another runtime, it would set the threads of the wrong one.
 extern "C" {
 int omp_get_max_threads();
 void omp_set_num_threads(int threads);
@@ -20,17 +20,17 @@ int omp_get_thread_limit();
 int omp_get_max_active_levels();
 void omp_set_max_active_levels(int levels);
 void omp_set_dynamic(int dynamic);
-// What compilers make of `#pragma omp parallel`; libiomp5 has it, too. Called by hand, the core
-// needs no compiler support for OpenMP, and no runtime but that of libdnnl.
+// The function that compilers call for `#pragma omp parallel`; libiomp5 has it, too. A direct call
+// needs neither compiler support for OpenMP nor another runtime than that of libdnnl.
 void GOMP_parallel(void (*function)(void *), void *data, unsigned threads, unsigned flags);
 }
 
 namespace stridewise {
 
-// Sets the number of OpenMP threads that oneDNN counts on, for a scope.
+// Sets the number of OpenMP threads that oneDNN uses, for a scope.
 //
-// The setting belongs to the calling thread but the runtime may be shared with other libraries
-// in the process (PyTorch reads the same one), so it is put back whatever happens.
+// The setting is local to the calling thread, but other libraries of the process may use the same
+// runtime (PyTorch does), so it is always restored.
 class ThreadScope {
   public:
     explicit ThreadScope(int threads) : previous_(omp_get_max_threads()) {
@@ -49,11 +49,11 @@ class ThreadScope {
     bool changed_;
 };
 
-// Calls `job()` where parallel regions get exactly `threads` threads, and waits for it: on a thread
-// of a team, or on the calling thread where it belongs to a team already or needs no region.
+// Calls `job()` on a thread whose parallel regions get exactly `threads` threads, and waits for it:
+// on a thread of a team, or on the calling thread if it belongs to a team or needs no region.
 //
-// Throws what the job throws, and std::runtime_error where OpenMP gives fewer threads. Kernels of
-// the library count on the number that they were created for and would leave out parts of results.
+// Throws what the job throws, and std::runtime_error if OpenMP gives fewer threads. oneDNN's
+// kernels rely on the number that they were created for and would skip parts of results.
 template <typename Job>
 void with_threads(int threads, const Job &job) {
     if (threads > 1 && !Teams::is_member()) {
@@ -65,8 +65,8 @@ void with_threads(int threads, const Job &job) {
     job();
 }
 
-// Calls `body(part, parts)` once for each of up to `threads` parts, at the same time, and throws
-// the first exception that one of the calls ended with: none may leave a parallel region by itself.
+// Calls `body(part, parts)` concurrently, once for each of up to `threads` parts. Rethrows the
+// first exception after the parallel region, because no exception may leave it.
 template <typename Body>
 void in_parallel(int threads, const Body &body) {
     require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));

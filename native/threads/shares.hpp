@@ -1,4 +1,4 @@
-// Work that threads share out among themselves while they do it.
+// Dynamic distribution of work among threads.
 #pragma once
 
 #include <atomic>
@@ -7,10 +7,10 @@
 
 namespace stridewise {
 
-// Items from 0 to `count`. Each of `parts` threads begins with a share of its own, in order, whose
-// data its caches may still have from the step before. Whoever is done takes the last items of
-// others: cores are rarely equally fast for the length of a step, least of all those of virtual
-// machines, and a step ends with its slowest thread.
+// Items from 0 to `count`. Each of `parts` threads starts with its own share, in order, whose data
+// may still be in its caches from the previous step. A thread that has finished its share steals
+// the last items of other shares, because cores rarely have the same speed during a step, above all
+// in virtual machines, and the slowest thread determines the time of the step.
 class Shares {
   public:
     Shares(std::int64_t count, int parts) : shares_(static_cast<std::size_t>(parts)) {
@@ -21,7 +21,7 @@ class Shares {
         }
     }
 
-    // The next item of one thread; -1 where all are taken.
+    // Returns the next item of one thread; -1 if all are taken.
     std::int64_t next(int part) {
         const std::size_t own = static_cast<std::size_t>(part), parts = shares_.size();
         for (std::size_t other = 0; other < parts; ++other) {
@@ -32,7 +32,8 @@ class Shares {
     }
 
   private:
-    // First and last item, 32 bits each, taken by compare and swap. On a line of its own.
+    // First and last item, 32 bits each, changed by compare-and-swap. Each share has its own cache
+    // line.
     struct alignas(64) Share {
         std::atomic<std::uint64_t> range;
     };

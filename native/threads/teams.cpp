@@ -18,7 +18,7 @@ namespace {
 
 thread_local bool member = false;
 
-// Signals are for the threads of the application.
+// Blocks signals in new threads, so that only threads of the application receive them.
 class SignalsBlocked {
   public:
     SignalsBlocked() {
@@ -34,7 +34,7 @@ class SignalsBlocked {
     sigset_t before_;
 };
 
-// One team for each processor that the process may use: more teams would only share them.
+// One team per processor that the process may use. More teams would share processors.
 int most_teams() {
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
@@ -43,7 +43,7 @@ int most_teams() {
     return std::max(fewest, CPU_COUNT(&allowed));
 }
 
-// Never destroyed: its threads wait for jobs until the process ends.
+// Never destroyed, because its threads wait for jobs until the process ends.
 std::atomic<Teams *> &current() {
     static std::atomic<Teams *> teams{new Teams(most_teams())};
     static const int registered =
@@ -81,7 +81,8 @@ class Teams::Leader {
     }
 
   private:
-    // One side writes what the state says that the other side may read.
+    // Handshake: one side writes the data before it sets the state that lets the other side read
+    // it.
     enum class State { idle, posted, done };
 
     void pass(State state, std::condition_variable &waiting) {
@@ -92,8 +93,8 @@ class Teams::Leader {
         waiting.notify_one();
     }
 
-    // Looks for a while before it sleeps: to wake a thread takes as long as a small model. It
-    // yields meanwhile, as the workers of a region may need this processor.
+    // Spins before it sleeps, because waking a thread takes as long as a small model. It yields
+    // while spinning, because the workers of a region may need this processor.
     void await(State state, std::condition_variable &waiting, std::chrono::microseconds awake) {
         const auto end = std::chrono::steady_clock::now() + awake;
         while (state_ != state && std::chrono::steady_clock::now() < end) std::this_thread::yield();
@@ -124,7 +125,7 @@ class Teams::Leader {
         }
     }
 
-    // A caller that stays awake for longer would keep a worker of its own run from this processor.
+    // A caller that spins longer would keep this processor from a worker of its own run.
     static constexpr std::chrono::microseconds kCaller{10}, kLeader{50};
 
     std::mutex mutex_;
@@ -134,11 +135,11 @@ class Teams::Leader {
     const void *data_ = nullptr;
     int wanted_ = 0;
     std::exception_ptr error_;
-    std::atomic<int> threads_{0};  // that its regions have; 0 before the first job
+    std::atomic<int> threads_{0};  // threads of its regions; 0 before the first job
 };
 
 Teams::Teams(int most) : most_(most) {
-    // Giving a leader back must not fail.
+    // Returning a leader must not allocate, because it must not fail.
     leaders_.reserve(static_cast<std::size_t>(most));
     idle_.reserve(static_cast<std::size_t>(most));
 }
@@ -158,7 +159,7 @@ void Teams::join() {
 Teams::Leader &Teams::acquire(int threads) {
     std::unique_lock lock(mutex_);
     while (true) {
-        // The last one that was used, whose workers may still be awake.
+        // The most recently used leader, whose workers may still be awake.
         const auto found = std::find_if(idle_.rbegin(), idle_.rend(), [&](const Leader *leader) {
             return leader->threads() == threads;
         });

@@ -1,4 +1,4 @@
-// Threads of the core's own, from which parallel regions are entered.
+// Threads of the native core that enter parallel regions.
 #pragma once
 
 #include <condition_variable>
@@ -9,32 +9,32 @@
 
 namespace stridewise {
 
-// A bounded set of threads ("leaders"), each with the OpenMP workers that its regions have started.
+// A bounded set of threads ("leaders"), each with the OpenMP workers that its regions started.
 //
-// OpenMP keeps a pool of workers for every thread that ever entered a region. Entering regions from
-// the threads of callers would
+// OpenMP keeps a pool of workers for every thread that has entered a region. If regions were
+// entered from the threads of callers, they would
 //  - leave a pool for each caller, after which libgomp no longer lets waiting threads spin,
-//  - depend on what else a caller's thread is set to: nested regions, dynamic adjustment,
-//  - wait for ever in the child of a fork, whose pools have lost their threads.
+//  - depend on other settings of the caller's thread: nested regions, dynamic adjustment,
+//  - wait forever in the child of a fork, whose pools have lost their threads.
 class Teams {
   public:
     using Job = void (*)(const void *data);
 
     explicit Teams(int most);
 
-    // The teams of this process; those of its parent are left alone after a fork.
+    // The teams of this process. After a fork, those of the parent are not used.
     static Teams &process();
-    // Whether the calling thread leads a team, or is a worker of one.
+    // Whether the calling thread is the leader or a worker of a team.
     static bool is_member();
-    // Makes the calling thread a worker of a team, for as long as it lives.
+    // Makes the calling thread a worker of a team until it ends.
     static void join();
 
-    // Runs a job on a leader whose regions have `threads` threads, and waits for it. Callers wait
-    // while all leaders are busy. Throws what the job throws; std::runtime_error where OpenMP does
-    // not give that many threads, or no thread can be started.
+    // Runs a job on a leader whose regions have `threads` threads, and waits for it. Callers block
+    // while all leaders are busy. Throws what the job throws, and std::runtime_error if OpenMP does
+    // not give that many threads or no thread can be started.
     void run(int threads, Job job, const void *data);
 
-    // Leaders that exist, busy or idle.
+    // Number of leaders, busy or idle.
     int count();
 
   private:
@@ -50,8 +50,8 @@ class Teams {
     std::vector<Leader *> idle_;
 };
 
-// Prepares the calling thread, which leads a team, for regions of `threads` threads. Throws
-// std::runtime_error where OpenMP gives fewer.
+// Prepares the calling thread, a leader, for regions of `threads` threads. Throws
+// std::runtime_error if OpenMP gives fewer.
 void prepare_leader(int threads);
 
 }  // namespace stridewise

@@ -9,23 +9,24 @@
 namespace stridewise {
 namespace {
 
-// Rough costs of a byte for one core, in cycles, by where the data lies that is walked again and
-// again: what they tell apart differs by more than their errors. Panels and slabs are streams,
-// which the processor fetches ahead; the transforms scatter to and gather from all places of the
-// window.
+// Approximate cycles per byte for one core, by the memory level that holds the data of a repeated
+// access. They are rough, but the alternatives that they compare differ by more than their errors.
+// Panels and slabs are streams that the hardware prefetches. The transforms scatter to and gather
+// from all places of the window.
 struct Cost {
     double second, third, memory;
 };
 constexpr Cost kStream = {0.005, 0.05, 0.25}, kScatter = {0.05, 0.4, 0.6};
 constexpr double kBarrier = 6000;
-// Part of its time that a thread waits for one on a slower core, unless they share out their items.
+// Share of its time that a thread waits for a thread on a slower core, if work is not shared.
 constexpr double kUneven = 0.1;
-// Products of fewer tiles wait for the results of multiplications, not for the multipliers.
+// Products of fewer tiles are limited by the latency of multiplications, not by their throughput.
 constexpr double kLatency = 4;
-// Threads that are busy, and rows of a product, below which places are shared out.
+// Below this share of busy threads, or this number of rows of a product, places are divided among
+// threads.
 constexpr double kBusy = 0.85;
 constexpr std::int64_t kFewestRows = 4;
-// Which part of the first-level cache a panel of weights fills, beside the tiles.
+// A panel of weights fills 1 / kPanelShare of the first-level cache. The rest is for tiles.
 constexpr std::int64_t kPanelShare = 2;
 
 struct Model {
@@ -34,13 +35,13 @@ struct Model {
 
     std::int64_t vector_nbytes() const { return work.lanes * std::int64_t{sizeof(float)}; }
     std::int64_t channels() const { return work.chunks * work.lanes; }
-    // Of one place of the window.
+    // Bytes of the transformed pixels of one place of the window.
     std::int64_t slab_nbytes(std::int64_t tiles) const {
         return tiles * work.chunks * vector_nbytes();
     }
     std::int64_t panel_nbytes() const { return channels() * 2 * vector_nbytes(); }
 
-    // Transformed pixels and products of all threads.
+    // Bytes of the transformed pixels and products of all threads.
     std::int64_t scratch_nbytes(const WinogradBlocking &b) const {
         const bool blocks = b.share == WinogradShare::blocks;
         const std::int64_t pixels = slab_nbytes(b.tiles) * (blocks ? work.threads : 1);
@@ -49,14 +50,15 @@ struct Model {
         return work.window * (pixels + pairs * b.tiles * 2 * vector_nbytes());
     }
 
-    // Of multiplying one panel of weights with so many tiles.
+    // Cycles of the product of one panel of weights with `tiles` tiles.
     double panel_cycles(std::int64_t tiles) const {
         const auto groups = static_cast<double>(ceil_div(tiles, work.rows));
         const double rows = std::max(static_cast<double>(tiles) / groups, kLatency);
         return static_cast<double>(channels()) * groups * rows;
     }
 
-    // Where places are shared out: all threads transform, multiply and transform back together.
+    // Cycles if places are divided among threads: in each of the three phases (transform, multiply,
+    // transform back) all threads work on one block.
     double cycles_of_places(const WinogradBlocking &b) const {
         const auto turns = static_cast<double>(ceil_div(work.tiles, b.tiles));
         const auto window = static_cast<double>(work.window);
@@ -81,7 +83,7 @@ struct Model {
         return nbytes <= 0.5 * static_cast<double>(caches.third) ? cost.third : cost.memory;
     }
 
-    // Of the slowest thread: arithmetic and traffic one after the other.
+    // Cycles of the slowest thread: the sum of arithmetic and memory traffic.
     double cycles(const WinogradBlocking &b) const {
         const std::int64_t blocks = ceil_div(work.tiles, b.tiles);
         if (b.share == WinogradShare::places) return cycles_of_places(b);
@@ -106,20 +108,21 @@ struct Model {
 
         const double weights = window * static_cast<double>(pairs * panel_nbytes());
         const double all = window * static_cast<double>(work.pairs * panel_nbytes());
-        // All cores share the memory; what another one has read comes from the third level.
+        // Each byte is read from memory by one core. The other cores find it in the third-level
+        // cache.
         const double others = weights - all / static_cast<double>(work.threads);
         const double first = all * kStream.memory + others * kStream.third;
         const double later = weights * byte(kStream, all + block) * static_cast<double>(turns - 1);
         const double barriers = outputs ? 2 * kBarrier : 0.0;
         const double turn = multiply + traffic;
-        // Threads share out the passes of each turn, or the turns.
+        // Threads divide the passes of each turn, or the turns.
         const double items = outputs ? passes : static_cast<double>(turns);
         const double idle = work.threads > 1 ? turn * std::min(kUneven, 0.5 / items) : 0.0;
         return static_cast<double>(turns) * (turn + idle + barriers) + first + later;
     }
 };
 
-// The best way to share out places; `other` where none takes less time.
+// The best division of places among threads; `other` if none takes less time.
 WinogradBlocking share_places(const Model &model, const WinogradBlocking &other) {
     const WinogradWork &work = model.work;
     WinogradBlocking best = other;
@@ -195,7 +198,7 @@ WinogradBlocking choose_blocking(const WinogradWork &work, const Caches &caches)
         if (outputs && (work.threads == 1 || work.pairs < work.threads)) continue;
         const std::int64_t tiles = outputs ? work.tiles : ceil_div(work.tiles, work.threads);
         const std::int64_t pairs = outputs ? ceil_div(work.pairs, work.threads) : work.pairs;
-        // Neighbors among many cuts are as good as each other.
+        // Nearby numbers of cuts have nearly the same cost, so large ones are sampled.
         for (std::int64_t cuts = 1; cuts <= ceil_div(tiles, work.rows); cuts += 1 + cuts / 16) {
             const std::int64_t each = ceil_div(tiles, cuts);
             if (each < kFewestRows && work.tiles >= kFewestRows * work.threads) break;
@@ -204,7 +207,7 @@ WinogradBlocking choose_blocking(const WinogradWork &work, const Caches &caches)
             }
         }
     }
-    // A third barrier pays where the other ways leave threads idle, or short products for them.
+    // A third barrier pays off if the other divisions leave threads idle or with short products.
     const WinogradPartition found = partition_of(work, best);
     if (work.threads > 1 && (found.busy < kBusy || found.rows < kFewestRows)) {
         best = share_places(model, best);

@@ -1,4 +1,4 @@
-// How the work of a Winograd convolution is cut, so that what is read again is still in a cache.
+// Blocking of a Winograd convolution for reuse of data in the caches.
 #pragma once
 
 #include <cstdint>
@@ -7,18 +7,18 @@
 
 namespace stridewise {
 
-// What has to be multiplied: for each of `window` places, tiles x channels by channels x outputs.
+// The matrix products: for each of `window` places, tiles x channels by channels x outputs.
 struct WinogradWork {
     std::int64_t window;  // places of a tile
     std::int64_t tiles;
     std::int64_t chunks;  // vectors of channels
     std::int64_t pairs;   // pairs of vectors of outputs
     std::int64_t lanes;   // elements of a vector
-    std::int64_t rows;    // tiles of one matrix product
+    std::int64_t rows;    // tiles of one matrix product, at most
     std::int64_t threads;
 };
 
-// What the threads share out among themselves.
+// The dimension of the work that is divided among threads.
 enum class WinogradShare : int {
     blocks,   // blocks of tiles: each thread reads all weights
     outputs,  // the outputs of each block: each thread reads the weights of its outputs
@@ -27,25 +27,25 @@ enum class WinogradShare : int {
 };
 
 struct WinogradBlocking {
-    std::int64_t tiles;  // that are transformed together
-    std::int64_t pairs;  // whose products are kept until all places of the window are done, or that
-                         // are one item where places are shared out
+    std::int64_t tiles;  // tiles of a block, which are transformed together
+    std::int64_t pairs;  // pairs whose products are kept until all places are done; if places are
+                         // divided among threads, pairs of one item
     std::int64_t depth;  // chunks of channels whose weights stay in the first-level cache
     WinogradShare share;
-    std::int64_t cuts = 1;  // of the groups of a block where places are shared out
+    std::int64_t cuts = 1;  // pieces of the groups of a block, if places are divided among threads
 };
 
-// How the products of a convolution are divided among threads.
+// The division of the products of a convolution among threads.
 struct WinogradPartition {
-    double busy;                  // the mean share of a block's products of the busiest thread's
-    std::int64_t rows;            // of the smallest matrix product of a whole block
-    std::int64_t weights_nbytes;  // that one thread reads for a block, at most
+    double busy;                  // mean work of the threads relative to the busiest thread
+    std::int64_t rows;            // tiles of the smallest matrix product of a whole block
+    std::int64_t weights_nbytes;  // most bytes of weights that a thread reads for a block
 };
 
 WinogradPartition partition_of(const WinogradWork &work, const WinogradBlocking &blocking);
 
-// The blocking for which a model of the traffic between caches and arithmetic says the least time.
-// Results do not depend on it: every sum has its terms in the same order.
+// Returns the blocking with the least time by a model of cache traffic and arithmetic. Results do
+// not depend on the blocking, because the terms of every sum keep their order.
 WinogradBlocking choose_blocking(const WinogradWork &work, const Caches &caches);
 
 }  // namespace stridewise

@@ -1,6 +1,6 @@
-// The inner loops of Winograd convolution, once for each width of a vector, behind one table.
-// Files that implement it include no standard templates: they are compiled for other instruction
-// sets, and the linker would be free to use their instances everywhere.
+// The inner loops of Winograd convolution: one table of kernels for each vector width. Files that
+// implement it include no standard templates. They are compiled for other instruction sets, and the
+// linker could select their template instances for the whole program.
 #pragma once
 
 #include <cstdint>
@@ -23,28 +23,28 @@ struct WinogradTile {
     constexpr int places_wide() const { return wide + taps_wide - 1; }
 };
 
-// One convolution with strides of 1. Pixels that a window meets are `dilation` apart, and so are
-// the results of a tile: those of one phase make an ordinary convolution.
+// One convolution with strides of 1. The taps of a window are `dilation` pixels apart, and so are
+// the results of a tile. The results of one phase form a convolution without dilation.
 struct WinogradShape {
-    std::int64_t height, width;          // of the source
-    std::int64_t out_height, out_width;  // of the result
+    std::int64_t height, width;          // extents of the source
+    std::int64_t out_height, out_width;  // extents of the result
     std::int64_t pad_top, pad_left;
     std::int64_t channels, outputs;
     std::int64_t dilation_high, dilation_wide;
-    std::int64_t tiles_high, tiles_wide;  // of one image, all phases together
-    ImageStrides source, result;          // of the result as it is stored, after pooling
-    // The maxima of windows of so many results along each axis are stored instead of them: 1 or 2,
-    // where tiles have an even number of results.
+    std::int64_t tiles_high, tiles_wide;  // tiles of one image, all phases together
+    ImageStrides source, result;          // the result is that after pooling
+    // Extent of the max-pooling window along each axis: 1 (no pooling), or 2 if tiles have an even
+    // number of results. Only the maxima are stored.
     std::int64_t pool;
 };
 
-// A group of tiles inside the scratch of transformed pixels, [xi][...][chunk][tile][lane].
+// A group of tiles in the scratchpad of transformed pixels, [xi][...][chunk][tile][lane].
 struct TransformedTiles {
     std::int64_t xi_stride;     // elements from one place of the window to the next
     std::int64_t chunk_stride;  // elements from one chunk of channels to the next
 };
 
-// A matrix product for one place of the window: tiles times one pair of vectors of outputs.
+// A matrix product for one place of the window: tiles x one pair of vectors of outputs.
 struct WinogradProduct {
     const float *transformed;   // [chunk][tile][lane]
     std::int64_t chunk_stride;  // elements from one chunk of channels to the next
@@ -52,8 +52,8 @@ struct WinogradProduct {
     const float *weights;  // [channel][2 * lane]
     float *products;       // [tile][2 * lane]
     std::int64_t rows;     // tiles
-    bool resumes;          // adds to the products
-    const float *next;     // weights that are wanted later, as many lines a chunk as follow
+    bool resumes;          // accumulates into `products`
+    const float *next;     // weights to prefetch, as many cache lines per chunk as the chunk reads
     std::int64_t next_lines;
 };
 
@@ -62,7 +62,7 @@ struct WinogradResult {
     const float *bias;  // padded with zeros to whole pairs of vectors; never null
     const Stage *stages;
     int stage_count;
-    bool blocked;  // the result has whole chunks, whose spare lanes become zero
+    bool blocked;  // the result has whole chunks; padding lanes are set to zero
 };
 
 struct WinogradKernels {
@@ -74,18 +74,18 @@ struct WinogradKernels {
                   std::int64_t count, std::int64_t chunk, std::int64_t chunk_end,
                   const TransformedTiles &tiles, float *transformed);
     void (*multiply)(const WinogradProduct &product);
-    // A product for a pair of vectors of outputs that read channels of their own, or the same ones.
+    // A product for a pair of vectors of outputs whose vectors may read different channels.
     void (*multiply_groups)(const float *low, const float *high, std::int64_t chunk_stride,
                             std::int64_t chunks, const float *weights, float *products,
                             std::int64_t rows);
-    // Transforms back `count` tiles of one pair of vectors of outputs, [xi][tile][2 * lane].
+    // Output transform of `count` tiles of one pair of vectors of outputs, [xi][tile][2 * lane].
     void (*output)(const WinogradShape &shape, const float *products, std::int64_t xi_stride,
                    std::int64_t first, std::int64_t count, std::int64_t pair,
                    const WinogradResult &result);
 };
 
-// Null for tiles that have no kernels; the portable ones are for vectors of 8 and 16 lanes. Windows
-// with one tap along an axis have it along the vertical one.
+// Null if there are no kernels for the tile. The portable kernels have vectors of 8 and 16 lanes. A
+// window with one tap along an axis has it along the vertical axis.
 const WinogradKernels *portable_winograd_kernels(const WinogradTile &tile, int lanes);
 #ifdef STRIDEWISE_AVX2
 const WinogradKernels *avx2_winograd_kernels(const WinogradTile &tile);

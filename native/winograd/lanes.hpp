@@ -11,7 +11,7 @@
 namespace stridewise {
 namespace {
 
-// F(Results, Taps) along one axis: `step` is the distance between the elements of a line.
+// F(Results, Taps) along one axis. `step` is the distance between the elements of a line.
 template <int N, int Results, int Taps>
 struct Transform {
     using V = typename Lanes<N>::V;
@@ -72,7 +72,7 @@ struct Transform {
     }
 };
 
-// An axis along which windows have one tap.
+// Transforms for an axis along which windows have one tap: the identity.
 template <int N>
 struct Transform<N, 1, 1> {
     using V = typename Lanes<N>::V;
@@ -85,18 +85,18 @@ struct TilePlace {
     std::int64_t image, top, left;  // top and left: the first result
 };
 
-// Elements from one pixel of a phase to the next one below and beside it.
+// Distances in elements from a pixel of a phase to the next pixel below and to the right.
 struct PhaseSteps {
     std::int64_t row, pixel;
 };
 
-// Results of one tile are `dilation` apart, and tiles of all phases take turns.
+// Results of one tile are `dilation` apart, and the tiles of all phases are interleaved.
 inline std::int64_t first_result(std::int64_t tile, std::int64_t results, std::int64_t dilation) {
     if (dilation == 1) return tile * results;
     return tile / dilation * results * dilation + tile % dilation;
 }
 
-// How many of `most` results from `first` on, `step` apart, are below `extent`.
+// The number of results among `most`, starting at `first` with distance `step`, below `extent`.
 inline std::int64_t results_within(std::int64_t first, std::int64_t most, std::int64_t step,
                                    std::int64_t extent) {
     if (first + (most - 1) * step < extent) return most;
@@ -110,7 +110,7 @@ struct Winograd {
     using Steps = Stages<N>;
     static constexpr int kHigh = Vertical::kPlaces, kWide = Horizontal::kPlaces;
     static constexpr int kRows = Vertical::kResults, kColumns = Horizontal::kResults;
-    static constexpr int kLine = 64 / sizeof(float);  // of a cache
+    static constexpr int kLine = 64 / sizeof(float);  // elements of a cache line
 
     static TilePlace place_of(const WinogradShape &shape, std::int64_t tile) {
         const std::int64_t row = tile / shape.tiles_wide;
@@ -162,7 +162,7 @@ struct Winograd {
     static void input(const WinogradShape &shape, const float *source, std::int64_t first,
                       std::int64_t count, std::int64_t chunk, std::int64_t chunk_end,
                       const TransformedTiles &tiles, float *transformed) {
-        // Two tiles at a time, as a line of the cache holds vectors of both.
+        // Two tiles at a time, because one cache line holds vectors of both.
         for (std::int64_t begin = 0; begin < count; begin += 2) {
             const std::int64_t tile_count = count - begin < 2 ? count - begin : 2;
             const TilePlace places[] = {place_of(shape, first + begin),
@@ -314,7 +314,7 @@ struct Winograd {
         }
     }
 
-    // Fetches what a tile's results will be written to, while the one before it is computed.
+    // Prefetches the destination of a tile's results while the previous tile is computed.
     static inline void expect_tile(const WinogradShape &shape, const WinogradResult &result,
                                    const TilePlace &place, std::int64_t pair) {
         if (rows_within(shape, place) < kRows || columns_within(shape, place) < kColumns ||
@@ -333,7 +333,7 @@ struct Winograd {
         }
     }
 
-    // A whole tile of whole vectors.
+    // Stores a whole tile of whole vectors.
     static void store_tile(const PhaseSteps &steps, const WinogradResult &result,
                            std::int64_t corner, V *values) {
         constexpr int kPixels = kRows * kColumns;
@@ -366,18 +366,18 @@ struct Winograd {
         }
     }
 
-    // How much of a tile is stored, and how many lanes of its vectors.
+    // The part of a tile, and the number of lanes of its vectors, that are stored.
     struct Part {
         std::int64_t high, wide, lanes;
     };
 
-    // A NaN on either side gives NaN. Plain `larger` keeps the one on the right only.
+    // A NaN on either side gives NaN. `larger` propagates a NaN of its second argument only.
     static inline V larger_or_nan(V a, V b) {
         const V maximum = L::larger(a, b);
         return a == a ? maximum : a;
     }
 
-    // The maxima of 2x2 results. The last one of an odd number has no window.
+    // Stores the maxima of 2x2 results. The last result of an odd number belongs to no window.
     static void store_pooled(const PhaseSteps &steps, const WinogradResult &result,
                              std::int64_t corner, const Part &part, V *values) {
         for (int s = 0; s < result.stage_count; ++s)
@@ -420,7 +420,7 @@ struct Winograd {
     }
 };
 
-// Matrix products of two groups side by side, one for each vector of a pair.
+// Matrix products of two groups, one for each vector of a pair.
 template <int N, int Most>
 struct GroupProducts {
     using L = Lanes<N>;
@@ -473,7 +473,7 @@ constexpr WinogradKernels kernels_of() {
         GroupProducts<N, Rows>::run,      W::output};
 }
 
-// All that there are in vectors of N lanes.
+// The table of kernels with vectors of N lanes.
 template <int N, int Rows>
 struct KernelTable {
     static constexpr WinogradKernels rows[] = {

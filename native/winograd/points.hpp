@@ -1,11 +1,11 @@
-// The interpolation points of Winograd's algorithm, and the polynomials that transforms consist of.
+// The interpolation points of Winograd's algorithm, and the polynomials of its transforms.
 //
 // F(m, r): m results of a window of r taps from n = m + r - 1 pixels and as many products (Lavin
 // and Gray, arXiv:1509.09308), by polynomials that are interpolated at n points: zero, pairs of
-// numbers of both signs, and infinity. Points decide how large rounding errors get: 1/sqrt(2) and
-// sqrt(2) have half the error of the usual 1 and 2, at the same cost. Those of 8 places have the
-// least error of a search with steps of 0.05; those of 10 are near one another in ratio likewise,
-// and were not searched for.
+// numbers of both signs, and infinity. The points determine the rounding error: 1/sqrt(2) and
+// sqrt(2) have half the error of the usual 1 and 2, at the same cost. The points of 8 places have
+// the least error of a search with steps of 0.05. The points of 10 places have similar ratios and
+// were not searched for.
 //
 // With M(x) = x P(x^2), P(y) = (y - p1^2) (y - p2^2) ..., and Qk = P without its k-th factor:
 //   pixels   to x = 0:         coefficients of P, at even pixels
@@ -18,7 +18,7 @@
 
 namespace stridewise {
 
-// The positive ones of n points.
+// The positive points of n points.
 template <int Places>
 struct WinogradPoints;
 
@@ -45,8 +45,8 @@ struct WinogradPoints<10> {
 template <int Places>
 struct WinogradPolynomials {
     static constexpr int kPairs = Places / 2 - 1;
-    double all[kPairs + 1] = {};          // of P, constant first
-    double without[kPairs][kPairs] = {};  // of each Qk
+    double all[kPairs + 1] = {};          // coefficients of P, constant first
+    double without[kPairs][kPairs] = {};  // coefficients of each Qk
 
     constexpr WinogradPolynomials() {
         expand(-1, kPairs, all);
@@ -76,8 +76,8 @@ struct WinogradPolynomials {
     }
 };
 
-// Transforms the taps of one line of a window into `Places` values; `Value` is double, or a vector
-// of them for as many windows.
+// Transforms the taps of one line of a window into `Places` values. `Value` is double, or a vector
+// of doubles with one lane per window.
 template <int Places, int Taps, class Value>
 void transform_taps(const Value *taps, Value *values) {
     constexpr WinogradPolynomials<Places> polynomials;

@@ -1,4 +1,4 @@
-// The windows of a convolution as Winograd kernels multiply with them.
+// The transform of weights for Winograd kernels.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace stridewise {
 
-// As many windows are transformed at a time.
+// Number of windows that are transformed together.
 constexpr std::int64_t kWindows = 8;
 using Doubles = double __attribute__((vector_size(kWindows * sizeof(double))));
 using Floats = float __attribute__((vector_size(kWindows * sizeof(float))));
@@ -39,8 +39,8 @@ class WindowTransform {
           vertical_(tap_transform(tile.places_high(), tile.taps_high)),
           horizontal_(tap_transform(tile.places_wide(), tile.taps_wide)) {}
 
-    // Takes up to kWindows windows, each `distance` from the one before; `values` has room for
-    // places_high() x places_wide().
+    // Transforms up to kWindows windows that are `distance` elements apart. `values` must hold
+    // places_high() x places_wide() vectors.
     void operator()(const float *windows, std::int64_t distance, std::int64_t count,
                     Doubles *values) const {
         Doubles lines[kMost * kMost], taps[kMost], column[kMost];

@@ -12,17 +12,18 @@
 namespace stridewise {
 namespace {
 
-// Of a few groups of channels, pixels, products and weights stay in the second level.
+// Limit of the pixels, products and weights of a few groups of channels, so that they stay in the
+// second-level cache.
 constexpr std::int64_t kGroupBytes = 96 << 10;
 // An odd number of lines: places of the window, which are written together, are in different sets.
 constexpr std::int64_t kLine = 64 / sizeof(float);
-// Tiles that are transformed back together.
+// Number of tiles in one call of the output transform.
 constexpr std::int64_t kOutputTiles = 8;
-// Into how many pieces each thread's share of the pixels is cut, so that others can help.
+// Number of pieces of each thread's share of the pixels. Idle threads take pieces of others.
 constexpr std::int64_t kRuns = 8;
 
-// An odd number of lines, so that places of the window, which are written together, are in
-// different sets of the caches.
+// Rounds up to an odd number of cache lines, so that the places of the window, which are written
+// together, are in different sets of the caches.
 std::int64_t off_page(std::int64_t count) {
     return (ceil_div(count, kLine) | 1) * kLine;
 }
@@ -31,7 +32,7 @@ std::string by(std::int64_t high, std::int64_t wide) {
     return std::to_string(high) + "x" + std::to_string(wide);
 }
 
-// Windows of one column are those of one row of the transposed image.
+// A window of one column is a window of one row of the transposed image.
 bool is_transposed(const WinogradOptions &options) {
     return options.window[1] == 1;
 }
@@ -59,7 +60,7 @@ const WinogradKernels &find_kernels(const WinogradOptions &options) {
 }
 
 #ifdef STRIDEWISE_AVX2
-// Larger instruction sets have all bits of those that they include.
+// An instruction set has all bits of the sets that it includes.
 bool is_allowed(dnnl_cpu_isa_t isa) {
     const unsigned wanted = isa;
     return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & wanted) == wanted;
@@ -75,7 +76,7 @@ WinogradOptions with_isa(WinogradOptions options) {
     return options;
 }
 
-// Tiles of all phases along one axis: the first result of each is below the extent.
+// The number of tiles of all phases along one axis whose first result is below the extent.
 std::int64_t tiles_along(std::int64_t extent, std::int64_t results, std::int64_t dilation) {
     const std::int64_t turn = results * dilation;
     return extent / turn * dilation + std::min(extent % turn, dilation);
@@ -184,7 +185,7 @@ WinogradWork Winograd::work() const {
 void Winograd::block_tiles() {
     const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
     blocking_ = choose_blocking(work(), caches());
-    // As many as a block's groups need and no more, so that what products read lies side by side.
+    // Exactly the size that the groups of a block need, so that products read contiguous memory.
     const std::int64_t groups = ceil_div(blocking_.tiles, rows);
     group_tiles_ = ceil_div(blocking_.tiles, groups);
     transformed_.chunk_stride = group_tiles_ * lanes;
@@ -262,7 +263,7 @@ void Winograd::pack(const float *weights, float *packed, std::int64_t first,
         if (outputs < 2 * lanes || channels < group_chunks_ * lanes) {
             std::memset(to, 0, static_cast<std::size_t>(window() * panel) * sizeof(float));
         }
-        // All outputs of a channel before the next channel: they share lines of the cache.
+        // All outputs of one channel first, because they share cache lines.
         for (std::int64_t channel = 0; channel < channels; ++channel) {
             for (std::int64_t column = 0; column < outputs; column += kWindows) {
                 const std::int64_t windows = std::min(kWindows, outputs - column);
@@ -282,7 +283,8 @@ void Winograd::pack(const float *weights, float *packed, std::int64_t first,
     }
 }
 
-// The groups of a block are as even as can be: one of one or two tiles would wait for its weights.
+// The groups of a block have nearly equal sizes: a group of one or two tiles would be limited by
+// the loads of its weights.
 void Winograd::transform(const Call &call, std::int64_t first, std::int64_t count,
                          std::int64_t from, std::int64_t to, float *transformed) const {
     const std::int64_t groups = ceil_div(count, group_tiles_);
@@ -295,13 +297,12 @@ void Winograd::transform(const Call &call, std::int64_t first, std::int64_t coun
     }
 }
 
-// One panel of weights, what it is multiplied with, and the panel after it, which is fetched
-// meanwhile.
+// One panel of weights, its operands, and the next panel, which is prefetched meanwhile.
 struct Winograd::Panel {
     const float *transformed, *weights, *next;
     float *products;
     std::int64_t count;
-    std::int64_t group, group_end;  // of the tiles
+    std::int64_t group, group_end;  // range of groups of tiles
 };
 
 void Winograd::multiply_panel(const Panel &panel) const {
@@ -344,8 +345,8 @@ void Winograd::multiply(const Call &call, std::int64_t count, std::int64_t pair,
     }
 }
 
-// Outputs of a few tiles, whose pixels lie side by side if channels are last. The products are
-// those of pairs from `begin` on.
+// Output transform of a few tiles, whose pixels are adjacent if channels are last. `products` start
+// at pair `begin`.
 void Winograd::output(const Call &call, std::int64_t first, std::int64_t tile, std::int64_t tiles,
                       std::int64_t begin, std::int64_t end, const float *products) const {
     const float *from = products + tile * 2 * kernels_->lanes;
@@ -422,7 +423,7 @@ void Winograd::by_places(const Call &call, float *scratch) const {
         transform_together(call, first, count, transformed);
         const std::int64_t groups = ceil_div(count, group_tiles_);
         const std::int64_t cuts = std::min(blocking_.cuts, groups);
-        // Items of one place follow each other, as they read the same pixels.
+        // Items of one place are consecutive, because they read the same pixels.
         Shares items(window() * passes * cuts, threads);
         in_parallel(threads, [&](int part, int) {
             for (std::int64_t item; (item = items.next(part)) >= 0;) {
@@ -468,8 +469,8 @@ void Winograd::block_groups() {
     thread_stride_ = off_page(window() * (products_stride_ + transformed_.xi_stride));
 }
 
-// As finish() for one pair, with transformed pixels from `chunk` on. The vectors of a pair may be
-// results of two groups.
+// Like finish() for one pair, with transformed pixels from `chunk` on. The two vectors of a pair
+// may belong to two groups.
 void Winograd::multiply_groups(const Call &call, std::int64_t first, std::int64_t count,
                                std::int64_t pair, std::int64_t chunk, const float *transformed,
                                float *products) const {

@@ -1,4 +1,4 @@
-// Convolution with strides of 1 in fewer multiplications.
+// Winograd convolution with strides of 1.
 #pragma once
 
 #include <array>
@@ -23,19 +23,19 @@ struct WinogradOptions {
     int tile;               // results along each axis that has more than one tap
     std::int64_t pool = 1;  // 2: maxima of 2x2 results are stored in their place
     int lanes;              // elements of a vector: 8 or 16
-    bool channels_last;     // else channels in blocks of one vector
+    bool channels_last;     // otherwise channels in blocks of one vector
     bool has_bias;
     int threads;
     std::string isa;  // one of winograd_isas(lanes); "" for the best
 };
 
-// The instruction sets with kernels for vectors of 8 or 16 lanes that this processor has and the
-// library is allowed to use, best first.
+// The instruction sets with kernels for vectors of 8 or 16 lanes that this processor has and that
+// oneDNN is allowed to use, best first.
 std::vector<std::string> winograd_isas(int lanes);
 
 class Winograd : public Kernel {
   public:
-    // Throws std::invalid_argument where the operation is none of this kind.
+    // Throws std::invalid_argument if the kernels do not support the operation.
     Winograd(WinogradOptions options, const PostOps &post_ops);
 
     std::string impl() const override;
@@ -45,10 +45,10 @@ class Winograd : public Kernel {
     MemoryDesc arg_desc(int arg) const override;
     void execute(const std::vector<void *> &data, void *scratchpad) const override;
 
-    // Transforms the weights of `count` outputs from `first` on, given row-major as outputs x
-    // channels x window, into their part of `packed`, which has the size of
-    // arg_desc(DNNL_ARG_WEIGHTS). Parts begin at multiples of pair_outputs(), and consist of such
-    // but for the last one.
+    // Transforms the weights of `count` outputs from `first` on, row-major outputs x channels x
+    // window, into their part of `packed`, which has the size of arg_desc(DNNL_ARG_WEIGHTS). Parts
+    // start at multiples of pair_outputs(). Their sizes are such multiples, except that of the last
+    // part.
     void pack(const float *weights, float *packed, std::int64_t first, std::int64_t count) const;
     std::int64_t outputs() const { return options_.outputs; }
     std::int64_t pair_outputs() const { return 2 * kernels_->lanes; }
@@ -64,7 +64,8 @@ class Winograd : public Kernel {
     std::int64_t tile_count() const;
     std::size_t packed_count() const;
     std::int64_t slot() const { return group_tiles_ * kernels_->lanes * chunks_; }
-    // The tiles of a block in groups, each of all chunks of channels: `from` to `to` of these.
+    // Transforms chunks `from` to `to` of a block. Chunks are counted through the groups of tiles,
+    // each of which has all chunks of channels.
     void transform(const Call &call, std::int64_t first, std::int64_t count, std::int64_t from,
                    std::int64_t to, float *transformed) const;
     void multiply(const Call &call, std::int64_t count, std::int64_t pair, std::int64_t pair_end,
@@ -91,21 +92,22 @@ class Winograd : public Kernel {
     const WinogradKernels *kernels_;
     WinogradShape shape_;
     std::int64_t chunks_, pairs_;
-    std::int64_t group_chunks_;  // of one group
-    // Of convolutions with groups: the fewest groups whose results are whole pairs of vectors.
+    std::int64_t group_chunks_;  // chunks of one group
+    // Convolutions with groups: the smallest number of groups whose results are whole pairs of
+    // vectors.
     std::int64_t unit_chunks_ = 0, unit_pairs_ = 0;
     WinogradBlocking blocking_;
-    std::int64_t group_tiles_ = 0;  // of one matrix product, at most
-    // Distances in the scratch, in elements: of transformed pixels, [xi][group of tiles][chunk]
-    // [tile][lane], or [xi][chunk][tile][lane] where channels have groups; of products, [xi][pair]
-    // [tile][2 * lane]; and of all that a thread has.
+    std::int64_t group_tiles_ = 0;  // tiles of one matrix product, at most
+    // Strides in the scratchpad, in elements: of transformed pixels, [xi][group of tiles][chunk]
+    // [tile][lane], or [xi][chunk][tile][lane] for convolutions with groups; of products,
+    // [xi][pair] [tile][2 * lane]; and of the part of one thread.
     TransformedTiles transformed_;
     std::int64_t products_stride_, pair_stride_;
     std::int64_t thread_stride_;
-    std::int64_t shared_ = 0;  // what all threads have together
+    std::int64_t shared_ = 0;  // elements that all threads share
     std::vector<int> args_;
     std::vector<Stage> stages_;
-    std::vector<int> operands_;  // for each stage, which of args() its operand is, or -1
+    std::vector<int> operands_;  // for each stage, the index of its operand in args(), or -1
 };
 
 }  // namespace stridewise

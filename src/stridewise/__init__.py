@@ -103,7 +103,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> types.ModuleType:
-    """Import the zoo when it is first wanted; who runs a model has no use for it."""
+    """Import the zoo at its first use, because running a model does not need it."""
     if name == "zoo":
         return importlib.import_module("stridewise.zoo")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,14 +1,14 @@
-"""The native core: oneDNN primitives, and the execution of a list of them.
+"""The native core: oneDNN primitives, the kernels of Stridewise, and the execution of programs.
 
 Import it through ``stridewise.runtime.binding.library.load_core``, which loads libdnnl first.
 
-Errors: ``ValueError`` for arguments that are wrong in themselves, ``NativeError`` for what oneDNN
-refuses, ``RuntimeError`` for steps added to a frozen program or runs of one that is not frozen,
-``MemoryError`` where memory runs out.
+Errors: ``ValueError`` for invalid arguments, ``NativeError`` for errors of oneDNN, ``RuntimeError``
+for steps added to a frozen program or runs of one that is not frozen, ``MemoryError`` if memory is
+exhausted.
 
-In every factory ``threads`` is the number of threads that the primitive will run with; 0 means
-the number in force on the calling thread. A program and ``measure`` take only primitives that
-were made for their own number of threads, as scratchpads are sized by it.
+In every factory ``threads`` is the number of threads of the primitive; 0 means the number that is
+set on the calling thread. A program and ``measure`` accept only primitives with their own number of
+threads, because the sizes of scratchpads depend on it.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ class MemoryDesc:
     @staticmethod
     def strided(dims: Sequence[int], dtype: str, strides: Sequence[int]) -> MemoryDesc: ...
     def submemory(self, dims: Sequence[int], offsets: Sequence[int]) -> MemoryDesc:
-        """A box inside this tensor, relative to the base address of the whole."""
+        """A view of a box inside this tensor, with the base address of this tensor."""
 
     @property
     def dims(self) -> list[int]: ...
@@ -54,11 +54,11 @@ class MemoryDesc:
     def dtype(self) -> str: ...
     @property
     def nbytes(self) -> int:
-        """Size with padding; 0 for a format of any."""
+        """Size in bytes, padding included; 0 for the tag ``any``."""
 
     @property
     def extent(self) -> int:
-        """Bytes from the base address to just past the last byte that may be touched."""
+        """Bytes from the base address to the end of the last byte that may be accessed."""
 
     @property
     def offset(self) -> int:
@@ -68,9 +68,9 @@ class MemoryDesc:
     def is_any(self) -> bool: ...
     @property
     def layout(self) -> str:
-        """All that says where elements lie, as text: equal texts are equal layouts.
+        """The places of all elements as text: equal texts are equal layouts.
 
-        Strides of axes of extent 1 lead nowhere and are left out.
+        Strides of axes of extent 1 have no effect and are omitted.
         """
 
     def __eq__(self, other: object, /) -> bool: ...
@@ -78,7 +78,7 @@ class MemoryDesc:
 
 @final
 class Buffer:
-    """Zeroed memory, aligned to 64 bytes, or to huge pages from 2 MiB on; or a part of a file."""
+    """Zeroed memory, aligned to 64 bytes or, from 2 MiB on, to huge pages; or a part of a file."""
 
     def __init__(self, nbytes: int) -> None: ...
     @staticmethod
@@ -87,10 +87,10 @@ class Buffer:
 
     @staticmethod
     def map(descriptor: int, position: int, nbytes: int) -> Buffer | None:
-        """Bytes of a file, read only and not copied; None where other machines may change it.
+        """Map a part of a file read-only, without a copy; None if another machine may change it.
 
-        position: a multiple of the page size. ValueError where the file is shorter, OSError where
-        the system refuses. Programs whose constants lie in a file that was cut off raise
+        ``position`` is a multiple of the page size. Raises ValueError if the file is too short,
+        OSError if mapping fails. A program with constants in a file that has been truncated raises
         RuntimeError instead of running.
         """
 
@@ -99,20 +99,20 @@ class Buffer:
     @property
     def is_mapped(self) -> bool: ...
     def array(self) -> NDArray[np.uint8]:
-        """A view, which keeps the buffer alive; writable unless a file is mapped."""
+        """A view that keeps the buffer alive; writable unless a file is mapped."""
 
     def checksum(self, offset: int, nbytes: int) -> int:
         """XXH64 of a part, with a seed of 0."""
 
     def read(self, descriptor: int, position: int, offset: int, nbytes: int) -> int:
-        """Fill a part with bytes of a file, and return their checksum.
+        """Read a part of a file into the buffer, and return its checksum.
 
-        ValueError where the file is shorter, OSError where it cannot be read.
+        Raises ValueError if the file is too short, OSError if it cannot be read.
         """
 
 @final
 class Primitive:
-    """An operation ready to execute, by any number of threads at a time."""
+    """An operation that is ready to execute; any number of threads may execute it at a time."""
 
     @property
     def impl(self) -> str: ...
@@ -120,14 +120,14 @@ class Primitive:
     def scratchpad_nbytes(self) -> int: ...
     @property
     def args(self) -> list[int]:
-        """The arguments an execution needs, without the scratchpad."""
+        """The arguments of an execution, except the scratchpad."""
 
     @property
     def threads(self) -> int: ...
     def arg_desc(self, arg: int) -> MemoryDesc: ...
 
 class Kernel:
-    """An operation of our own, used like a primitive."""
+    """A kernel of Stridewise, used like a primitive."""
 
     @property
     def impl(self) -> str: ...
@@ -141,7 +141,7 @@ class Kernel:
 
 @final
 class Depthwise(Kernel):
-    """Depthwise convolution, alone or with the convolution of 1x1 before it."""
+    """Depthwise convolution, alone or fused with the 1x1 convolution before it."""
 
     def __init__(
         self,
@@ -162,17 +162,29 @@ class Depthwise(Kernel):
         threads: int,
         isa: str = "",
     ) -> None:
-        """ValueError for what the kernels cannot do.
+        """Create the kernel; ValueError if it does not support the operation.
 
-        src and dst: f32 in acdb, or in blocks of ``lanes`` channels. expands: with a convolution of
-        1x1 from the channels of src to those of dst, whose results are stored nowhere. has_bias: of
-        that one. pads: of the depthwise convolution. between: so many post-ops, which have no
-        operands, follow the convolution of 1x1. window, strides, dilations: of the depthwise
-        convolution, along rows and columns. isa: one of ``winograd_isas``, by default the best.
+        Args:
+            src: the source: f32 in acdb, or in blocks of ``lanes`` channels.
+            dst: the destination, likewise.
+            expands: whether a 1x1 convolution from the channels of src to those of dst is fused;
+                its results are not stored.
+            has_bias: whether the 1x1 convolution has a bias.
+            has_depthwise_bias: whether the depthwise convolution has a bias.
+            pads_begin: padding of the depthwise convolution above and on the left, in pixels.
+            pads_end: padding below and on the right.
+            post_ops: post-ops without operands, first those of the 1x1 convolution.
+            between: number of post-ops of the 1x1 convolution.
+            window: taps along rows and columns of the depthwise convolution.
+            strides: its strides.
+            dilations: its dilations; 1 for adjacent taps.
+            lanes: elements of a vector: 8 or 16.
+            threads: number of threads.
+            isa: one of ``winograd_isas``, by default the best.
         """
 
 class Winograd(Kernel):
-    """Convolution with strides of 1 in fewer multiplications, by Winograd's algorithm."""
+    """Convolution with strides of 1 by Winograd's algorithm."""
 
     def __init__(
         self,
@@ -192,12 +204,23 @@ class Winograd(Kernel):
         pool: int = 1,
         isa: str = "",
     ) -> None:
-        """ValueError for what the kernels cannot do.
+        """Create the kernel; ValueError if it does not support the operation.
 
-        src and dst: f32 in acdb, or in blocks of ``lanes`` channels. tile: results along each axis
-        where the window has more than one tap. dilations: 1 where taps are adjacent. groups: of
-        whole vectors of channels. pool: 2 to store the maxima of 2x2 results in their place. isa:
-        one of ``winograd_isas``, by default the best.
+        Args:
+            src: the source: f32 in acdb, or in blocks of ``lanes`` channels.
+            dst: the destination, likewise.
+            has_bias: whether there is a bias.
+            pads_begin: padding above and on the left, in pixels.
+            pads_end: padding below and on the right.
+            post_ops: post-ops; without operands if results are pooled.
+            tile: number of results along each axis along which the window has several taps.
+            lanes: elements of a vector: 8 or 16.
+            threads: number of threads.
+            window: taps along rows and columns.
+            dilations: dilations along rows and columns; 1 for adjacent taps.
+            groups: number of groups, whose channels must be whole vectors.
+            pool: 2 stores the maxima of 2x2 results instead of the results.
+            isa: one of ``winograd_isas``, by default the best.
         """
 
     def pack_into(
@@ -210,8 +233,14 @@ class Winograd(Kernel):
     ) -> None:
         """Transform C-contiguous float32 weights [O, I, H, W] into a buffer, from an offset on.
 
-        first and count: which outputs the array has the weights of, by default all. Both are
-        multiples of two vectors, but for the end. One thread does it; parts may have one each.
+        The call uses one thread; different threads may pack different parts at the same time.
+
+        Args:
+            array: weights of ``count`` outputs.
+            buffer: the packed weights of all outputs.
+            offset: offset of the packed weights in the buffer in bytes, a multiple of 4.
+            first: the first output of the array; a multiple of two vectors.
+            count: number of outputs, by default all; a multiple of two vectors, except at the end.
         """
 
 @final
@@ -268,10 +297,10 @@ class Pointwise(Kernel):
         threads: int,
         isa: str = "",
     ) -> None:
-        """ValueError where the operation is none of this kind. isa: of pointwise_isas()."""
+        """ValueError if the operation is not supported. isa: one of ``pointwise_isas``."""
 
 def pointwise_isas() -> list[str]:
-    """The instruction sets with kernels of elementwise operators here, best first."""
+    """The instruction sets for elementwise kernels on this processor, best first."""
 
 def winograd_partition(
     window: int,
@@ -283,22 +312,32 @@ def winograd_partition(
     threads: int,
     caches: Sequence[int],
 ) -> tuple[str, float, int, int]:
-    """How a Winograd convolution is divided among threads, for caches of some sizes.
+    """Return the division of a Winograd convolution among threads, for caches of given sizes.
 
-    window: places of a tile. chunks: vectors of channels. pairs: pairs of vectors of outputs.
-    lanes: elements of a vector. rows: tiles of one matrix product, at most. Returns what is shared
-    out (``"blocks"`` of tiles, ``"outputs"`` or ``"places"``), the mean work of threads as a part
-    of the busiest one's, the tiles of the smallest product of a whole block, and the most bytes of
-    weights that a thread reads for a block.
+    Args:
+        window: places of a tile.
+        tiles: number of tiles.
+        chunks: number of vectors of channels.
+        pairs: number of pairs of vectors of outputs.
+        lanes: elements of a vector.
+        rows: largest number of tiles of one matrix product.
+        threads: number of threads.
+        caches: bytes of the caches of levels 1 to 3.
+
+    Returns:
+        The dimension that is divided (``"blocks"`` of tiles, ``"outputs"`` or ``"places"``), the
+        mean work of the threads relative to the busiest thread, the number of tiles of the
+        smallest product of a whole block, and the largest number of bytes of weights that a thread
+        reads for a block.
     """
 
 def winograd_isas(lanes: int) -> list[str]:
-    """The instruction sets with kernels for vectors of 8 or 16 lanes here, best first."""
+    """The instruction sets for vectors of 8 or 16 lanes on this processor, best first."""
 
 def cache_nbytes(level: int) -> int:
-    """The size of a cache of this processor, as the system tells it, or as small ones have it.
+    """The size of a cache in bytes as reported by the system, or that of a small processor.
 
-    ``level`` is 1 or 2 for those of one core, 3 for the one that some cores share.
+    Levels 1 and 2 belong to one core, level 3 is shared by some cores.
     """
 
 @final
@@ -315,7 +354,7 @@ class PrimitiveDesc:
     def threads(self) -> int: ...
     def arg_desc(self, arg: int) -> MemoryDesc: ...
     def next(self) -> bool:
-        """Move to the next implementation; False, and nothing changed, where there is none."""
+        """Advance to the next implementation; False, without a change, if there is none."""
 
     def create(self) -> Primitive: ...
 
@@ -376,7 +415,7 @@ def pooling(
     *,
     threads: int = 0,
 ) -> PrimitiveDesc:
-    """alg: max, avg_include or avg_exclude (whether the average counts padding)."""
+    """alg: max, avg_include or avg_exclude (whether the average includes padding)."""
 
 def eltwise(
     alg: str,
@@ -418,15 +457,15 @@ def inner_product(
     threads: int = 0,
 ) -> PrimitiveDesc: ...
 def scale_shift(src: MemoryDesc, dst: MemoryDesc, relu: bool, *, threads: int = 0) -> PrimitiveDesc:
-    """Compute scale * (src - mean) / sqrt(variance + 1) + shift per channel, then ReLU if asked.
+    """Compute scale * (src - mean) / sqrt(variance + 1) + shift per channel, then ReLU if ``relu``.
 
-    With a mean and a variance of zero that is a scale and a shift, exactly.
+    With a mean and a variance of zero this is exactly a scale and a shift.
     """
 
 def batch_norm(
     src: MemoryDesc, dst: MemoryDesc, epsilon: float, affine: bool, *, threads: int = 0
 ) -> PrimitiveDesc:
-    """Normalize by the statistics of src over all axes but the second; affine: scale and shift."""
+    """Normalize with statistics of src over all axes except the second; affine: scale and shift."""
 
 def layer_norm(
     src: MemoryDesc,
@@ -437,7 +476,7 @@ def layer_norm(
     *,
     threads: int = 0,
 ) -> PrimitiveDesc:
-    """Normalize by the statistics of src over the last axis."""
+    """Normalize with the statistics of src over the last axis."""
 
 def prelu(
     src: MemoryDesc, weights: MemoryDesc, dst: MemoryDesc, *, threads: int = 0
@@ -484,19 +523,19 @@ class Reorder:
         fill_nbytes: int,
         isa: str,
     ) -> None:
-        """ValueError where a loop would leave the given sizes.
+        """ValueError if a loop would leave the given sizes.
 
-        scales: none, or zero points and scales of the source, scales and zero points of the
-        destination.
+        ``scales`` is empty or has four lists: zero points and scales of the source, scales and
+        zero points of the destination.
         """
 
     def run(
         self, src: NDArray[Any], dst: NDArray[Any], threads: int, stream: bool, apart: bool
     ) -> bool:
-        """Only the addresses and the reach of the arrays count. stream: past the caches.
+        """Only the addresses and the extents of the arrays matter. stream: use streaming stores.
 
-        Returns whether it was done: not where the ranges of memory overlap, unless ``apart`` says
-        that their elements do not.
+        Returns False without writing if the memory ranges overlap, unless ``apart`` states that
+        their elements do not.
         """
 
 @final
@@ -506,10 +545,10 @@ class ReorderKernel(Kernel):
     def __init__(
         self, reorder: Reorder, src: MemoryDesc, dst: MemoryDesc, *, threads: int, isa: str
     ) -> None:
-        """ValueError where the reorder reaches beyond src or dst. isa: for the name alone."""
+        """ValueError if the reorder exceeds src or dst. isa: only part of the kernel's name."""
 
 def reorder_isas() -> list[str]:
-    """The instruction sets that the reorder's kernels have here, best first."""
+    """The instruction sets for reorder kernels on this processor, best first."""
 
 def shuffle(
     src: MemoryDesc, dst: MemoryDesc, axis: int, group_size: int, *, threads: int = 0
@@ -517,13 +556,13 @@ def shuffle(
     """Transpose (extent / group_size, group_size) along the axis; groups of group_size elements."""
 
 def set_primitive_cache_capacity(capacity: int) -> None:
-    """How many primitives the library keeps for the whole process; 0 turns its cache off."""
+    """Set the capacity of oneDNN's primitive cache of the process; 0 disables the cache."""
 
 def team_count() -> int:
-    """How many threads of the core's own have been started to enter parallel regions."""
+    """The number of threads that the core has started to enter parallel regions."""
 
 def post_op_arg(index: int) -> int:
-    """The argument that carries the operand of a binary post-op, by its place in post_ops."""
+    """The argument id of the operand of a binary post-op, by its position in post_ops."""
 
 def measure(
     primitive: Primitive | Kernel,
@@ -535,23 +574,24 @@ def measure(
     cold: Sequence[int] = ...,
     spread_nbytes: int = 0,
 ) -> list[int]:
-    """Durations in ns of single runs on made-up data, after a warm-up run.
+    """Durations in ns of single runs on synthetic data, after a warm-up run.
 
-    The arguments in ``cold`` are thrown out of all caches before each run. Runs take turns on
-    copies of the operands that have ``spread_nbytes`` or more together (at most 64 copies).
+    The arguments in ``cold`` are evicted from all caches before each run. Runs alternate between
+    copies of the operands whose total size is at least ``spread_nbytes`` (at most 64 copies). Runs
+    end after ``max_runs``, or after ``min_runs`` once ``budget_ns`` have passed.
     """
 
 def prepack(array: NDArray[Any], src: MemoryDesc, dst: MemoryDesc, threads: int) -> Buffer:
     """Reorder the memory of an array, laid out as src, into a buffer laid out as dst.
 
-    Only the address and the reach of the array count: for an array that is not C-contiguous the
-    strides must be those of src.
+    Only the address and the extent of the array matter. If it is not C-contiguous, its strides must
+    be those of src.
     """
 
 Ref: TypeAlias = tuple[int, int, int]
 """space, index, offset in bytes.
 
-Spaces: 0 arena (whose index is ignored), 1 constants, 2 inputs, 3 outputs.
+Spaces: 0 arena (index ignored), 1 constants, 2 inputs, 3 outputs.
 """
 
 Arg: TypeAlias = tuple[int, MemoryDesc, int, int, int]
@@ -560,24 +600,24 @@ Arg: TypeAlias = tuple[int, MemoryDesc, int, int, int]
 def prepack_into(
     array: NDArray[Any], src: MemoryDesc, dst: MemoryDesc, buffer: Buffer, offset: int, threads: int
 ) -> None:
-    """Like ``prepack``, into an existing buffer from an offset in bytes on.
+    """Like ``prepack``, into an existing buffer at an offset in bytes.
 
-    dst may be a submemory, of what lies there.
+    dst may be a submemory of a tensor at that offset.
     """
 
 @final
 class Gate:
-    """How many executions there may be at once, of all programs that share it; others wait."""
+    """A limit of concurrent executions, over all programs that share it; further ones wait."""
 
     def __init__(self, width: int) -> None: ...
     def renew(self) -> None:
-        """Forget all who are inside or wait, for the child of a fork."""
+        """Reset the counts of running and waiting executions, in the child of a fork."""
 
     @property
     def width(self) -> int: ...
 
 class Program:
-    """A list of steps. Once frozen it may run on any number of threads at the same time."""
+    """A list of steps. After ``freeze`` any number of threads may run it at the same time."""
 
     def __init__(
         self,
@@ -591,7 +631,7 @@ class Program:
         parameter_nbytes: Sequence[int] = (),
         state_nbytes: Sequence[int] = (),
     ) -> None:
-        """Arrays of a call are cut into ``parts``, for each of which the steps run once.
+        """Arrays of a call are divided into ``parts``. The steps run once for each part.
 
         Sizes are those of one part. ``lanes`` parts run at a time, each on one thread. The program
         owns the memory of parameters and states, which is zero at first; where there is any, it
@@ -617,15 +657,15 @@ class Program:
         function: Callable[[list[NDArray[np.uint8]]], object],
         args: Sequence[tuple[int, int, int, int, bool]],
     ) -> None:
-        """Call ``function`` with one view of bytes for each argument, in order.
+        """Add a step that calls ``function`` with a list of byte views, one for each argument.
 
-        An argument is space, index, offset in bytes, size in bytes, and whether it is written;
-        views of those that are not are read-only, and what is written overlaps nothing else. The
-        views keep their memory alive, but what they show changes with the next run. Exceptions
-        leave ``run``, ``profile`` and ``trace`` as they are.
+        An argument is (space, index, offset in bytes, size in bytes, whether it is written). Views
+        of arguments that are not written are read-only. Written arguments must not overlap others.
+        Views keep their memory alive, but their content changes with the next run. Exceptions of
+        the function propagate out of ``run``, ``profile`` and ``trace``.
 
-        The program keeps the function, and the garbage collector does not look into it: a function
-        that leads back to the program is never freed.
+        The program holds a reference to the function that the garbage collector cannot see. A
+        function that refers to the program is never freed.
         """
 
     def freeze(self) -> None: ...
@@ -636,12 +676,12 @@ class Program:
         """Copy the bytes of arrays into parameters and states, all between the same two runs."""
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
-        """Arrays must be C-contiguous, of the declared sizes, and outputs overlap nothing."""
+        """Arrays must be C-contiguous, of the declared sizes; outputs must not overlap others."""
 
     def profile(
         self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]], runs: int
     ) -> list[list[int]]:
-        """Durations in ns: one list a run, one figure a step; sums of parts, divided by lanes."""
+        """Durations in ns, per run and step: the sum over parts, divided by lanes."""
 
     def trace(
         self,
@@ -651,11 +691,11 @@ class Program:
     ) -> None:
         """Run one part, and call ``callback(step, arena, outputs)`` after each step.
 
-        The arena is live memory: copy what is to be kept.
+        The arena is live memory; copy data that must outlive the call.
         """
 
     gate: Gate | None
-    """What ``run`` and ``profile`` wait at, in the order of their calls; at first there is none."""
+    """The gate of ``run`` and ``profile``, which admits calls in order; None by default."""
 
     poison: bool
     """Whether every byte of the arena is set to 0xFF (NaN) before each run; for tests."""
@@ -674,10 +714,10 @@ class Program:
     def step_count(self) -> int: ...
     @property
     def context_count(self) -> int:
-        """The number of arenas: that of callers that ever ran at the same time."""
+        """The number of arenas: the largest number of callers that ran at the same time."""
 
 def max_threads() -> int:
-    """The number of OpenMP threads in force on the calling thread."""
+    """The number of OpenMP threads that is set on the calling thread."""
 
 def effective_isa() -> str:
     """The instruction set that oneDNN generates code for, such as AVX512_CORE_BF16."""

@@ -1,6 +1,6 @@
-"""Element types: one table from our names to NumPy's and oneDNN's.
+"""Element types: one table of the names in Stridewise, NumPy and oneDNN.
 
-Only names live here; what a kernel can do with a dtype is the planner's business.
+The table has names and sizes only. Which dtypes a kernel supports is defined by the targets.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class DType:
     """An element type.
 
     Attributes:
-        name: the spelling of NumPy and of its extension ml_dtypes, also ours (``"float32"``).
-        short: the spelling of the graph text and of oneDNN (``"f32"``).
-        itemsize: bytes of one element.
+        name: the name in Stridewise, NumPy and its extension ml_dtypes (``"float32"``).
+        short: the name in the graph text and in oneDNN (``"f32"``).
+        itemsize: size of one element in bytes.
     """
 
     name: str
@@ -31,7 +31,7 @@ class DType:
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
-        """The NumPy dtype. NumPy has no bfloat16; that one is of ``ml_dtypes``, as in ``onnx``.
+        """The NumPy dtype; for bfloat16, which NumPy lacks, that of ``ml_dtypes``, as in ``onnx``.
 
         >>> dtype_of("bf16").numpy
         dtype(bfloat16)
@@ -45,7 +45,7 @@ class DType:
 @cache
 def _numpy_of(name: str) -> np.dtype[np.generic]:
     if name == "bfloat16":
-        # Loading it takes time, and few models need it.
+        # The import takes time, and few models need it.
         import ml_dtypes  # noqa: PLC0415
 
         return np.dtype(ml_dtypes.bfloat16)
@@ -54,7 +54,7 @@ def _numpy_of(name: str) -> np.dtype[np.generic]:
 
 @cache
 def _name_of(dtype: np.dtype[np.generic]) -> str:
-    """Return NumPy's name, which NumPy puts together anew each time."""
+    """Return NumPy's name, cached because NumPy builds it on every access."""
     return dtype.name
 
 
@@ -82,7 +82,7 @@ def dtype_of(spelling: str | np.dtype[np.generic] | type[np.generic] | DType) ->
     """Return the :class:`DType` for a name, a short name, or a NumPy dtype or scalar type.
 
     Raises:
-        DTypeError: the dtype is not one that Stridewise knows.
+        DTypeError: Stridewise does not support the dtype.
 
     >>> dtype_of("f32").name, dtype_of(np.dtype("int64")).short
     ('float32', 's64')

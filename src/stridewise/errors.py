@@ -1,4 +1,4 @@
-"""Every exception that Stridewise raises on purpose.
+"""All exceptions that Stridewise raises on purpose.
 
 ::
 
@@ -21,11 +21,11 @@
     ├── VerificationError (AssertionError)   a compiled program computes what it should not
     └── ExecutionError   (RuntimeError)   a compiled program failed while running
 
-One warning stands beside them: ``PlanWarning`` (UserWarning) says that a plan file was made for
-another machine, so that its costs, and what follows from them, may not hold here.
+There is one warning: ``PlanWarning`` (UserWarning) says that a plan file was made for another
+machine, so that its costs and its choices may not be the best here.
 
-A message has four parts: where it happened, what was expected, what came, and what to do next.
-:func:`describe` puts them together, so that every message reads the same.
+A message has four parts: where the error occurred, what was expected, what was found, and how to
+fix it. :func:`describe` composes them, so that all messages have one form.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ModelError(StridewiseError, ValueError):
 
 
 class MemoryLimitError(ModelError):
-    """A model needs more memory than it may have; the message has the estimate."""
+    """A model needs more memory than the limit; the message contains the estimate."""
 
 
 class DamageError(ModelError):
@@ -78,27 +78,27 @@ class DamageError(ModelError):
 
 
 class UnknownValueError(ModelError):
-    """A model takes a shape, axes or the like from its caller, and cannot be planned without them.
+    """A model reads a shape or axes from an input and cannot be planned without its value.
 
     Attributes:
         inputs: the names of the inputs whose values are needed.
     """
 
     def __init__(self, message: str, inputs: tuple[str, ...] = ()) -> None:
-        """Say what needs them, and which they are."""
+        """Store the message and the names of the inputs."""
         super().__init__(message)
         self.inputs = inputs
 
 
 class UnsupportedError(ModelError):
-    """A sound model uses what Stridewise has no operator for; another runtime may have one.
+    """A valid model uses an operator that Stridewise does not have; another runtime may have it.
 
     Attributes:
-        reason: the same in a few words, for tables; "" where the message is short enough.
+        reason: a shorter form of the message, for tables; "" if the message is short enough.
     """
 
     def __init__(self, message: str, reason: str = "") -> None:
-        """Keep the reason beside the message."""
+        """Store the message and the reason."""
         super().__init__(message)
         self.reason = reason
 
@@ -112,15 +112,15 @@ class InputError(StridewiseError, ValueError):
 
 
 class TargetError(StridewiseError, ValueError):
-    """The file of a target is damaged, contradicts itself, or names what does not exist."""
+    """The file of a target is damaged, contradicts itself, or names something unknown."""
 
 
 class PlanError(StridewiseError, RuntimeError):
-    """No plan exists under the given constraints, or a plan's file does not fit."""
+    """No plan exists under the given constraints, or a plan file does not fit the model."""
 
 
 class PlanAssertionError(PlanError, AssertionError):
-    """A plan is not what :func:`stridewise.assert_plan` was told to expect."""
+    """A plan does not meet the expectations given to :func:`stridewise.assert_plan`."""
 
 
 class PlanWarning(UserWarning):
@@ -136,7 +136,7 @@ class DependencyError(StridewiseError, ImportError):
 
 
 class VerificationError(StridewiseError, AssertionError):
-    """A compiled program computes something else than its model says."""
+    """A compiled program computes other results than its model."""
 
 
 class ExecutionError(StridewiseError, RuntimeError):
@@ -144,11 +144,11 @@ class ExecutionError(StridewiseError, RuntimeError):
 
 
 _LONGEST = 600
-"""Characters of one part of a message; models may have names of any length."""
+"""Limit of characters of one part of a message; models may have names of any length."""
 
 
 def _printable(text: str) -> str:
-    """Return text on one line, without control characters, the middle of long ones left out."""
+    """Return text on one line with control characters escaped and long texts cut in the middle."""
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 4 :]}"
     if text.isprintable():
@@ -157,10 +157,15 @@ def _printable(text: str) -> str:
 
 
 def describe(where: str, *, expected: str, found: str, fix: str = "") -> str:
-    """Return a one-line message in the house form.
+    """Return a one-line error message in the common form.
 
-    What comes from a model may hold anything: control characters are escaped, and long parts are
-    shortened.
+    Parts may contain text from a model: control characters are escaped, and long parts are cut.
+
+    Args:
+        where: the object in which the error occurred.
+        expected: what is valid.
+        found: what was found instead.
+        fix: what the user can do; "" for no advice.
 
     >>> describe("input 'x'", expected="float32", found="float64", fix="use x.astype('float32')")
     "input 'x': expected float32, found float64; use x.astype('float32')"

@@ -1,6 +1,6 @@
 """Why a test of ONNX is not expected to pass without the fallback, by what its model is.
 
-A reason is a fact about the model. A test that fails without one is a fault of ours.
+A reason is a fact about the model. A test that fails without a reason is a bug of Stridewise.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Outcome:
         name: of the test.
         model: what it runs.
         error: why it failed, on one line; ``""`` where it passed.
-        ops: of our operators, those that it has become, where it passed.
+        ops: the operators of Stridewise that the test was imported to, if it passed.
     """
 
     name: str
@@ -102,7 +102,7 @@ class OnnxRuntime(base.Backend):
 
 @contextmanager
 def _quiet() -> Generator[None]:
-    """Let nothing be said but warnings of our own code, which are errors.
+    """Silence all warnings except those of Stridewise, which are errors.
 
     ONNX makes its tests while they are collected, with overflows and divisions by zero.
     """

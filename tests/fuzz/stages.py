@@ -1,4 +1,4 @@
-"""What is done with one input, and in which process: nothing may escape but our own errors."""
+"""The stages for one fuzz input, each in a process: only Stridewise's errors may be raised."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def limit_address_space() -> None:
 
 
 def _loops_for_long(content: bytes) -> bool:
-    """Return whether a model says that it has more rounds of a loop than anybody waits for."""
+    """Return whether a model has a loop with too many iterations to run."""
     graph = ModelProto.FromString(content).graph
     asked = {node.input[0] for node in graph.node if node.op_type == "Loop" and node.input}
     for tensor in graph.initializer:
@@ -74,12 +74,12 @@ def check(content: bytes, path: Path | None = None, *, fallback: bool = False) -
     Args:
         content: of a model file.
         path: of the same content, where the model is to be read from a file.
-        fallback: whether ONNX Runtime computes what is not native. Then a part of what is tried
-            is its code, and what it refuses must come as an error of ours.
+        fallback: whether ONNX Runtime computes what is not native. Then a part of what is tried is
+            its code, and what it refuses must be an error of Stridewise.
 
     Returns:
-        The outcome (``"ran"``, ``"planned"``, the name of an error of ours, or ``"crash"``), and
-        the message or traceback.
+        The outcome (``"ran"``, ``"planned"``, the name of an error of Stridewise, or ``"crash"``),
+        and the message or traceback.
     """
     start = time.perf_counter()
     stage = "import"

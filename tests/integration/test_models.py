@@ -121,7 +121,7 @@ def test_a_measured_plan_agrees_with_onnxruntime_and_is_no_worse_than_uniform_on
     model = sw.compile(randomized("squeezenet"), threads=2, cache_dir=tmp_path)
     feeds = random_inputs(model.plan.graph)
     agree(model, run_onnxruntime(randomized("squeezenet"), feeds), feeds)
-    # On the clock a uniform plan may have won; what was planned is cheapest by the costs.
+    # A uniform plan may have been chosen by measured time; the planned one is cheapest by costs.
     plan = sw.plan(randomized("squeezenet"), threads=2, cache_dir=tmp_path)
     costs = {item.name: item.cost_ns for item in plan.compare()}
     uniform = [cost for name, cost in costs.items() if name.startswith("all ")]

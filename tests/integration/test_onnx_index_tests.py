@@ -99,7 +99,7 @@ OTHERS = {
             "test_resize_downsample_scales_linear_align_corners",
             "test_resize_downsample_scales_cubic_align_corners",
         ),
-        "corners of an extent that is not rounded; ONNX Runtime and PyTorch round, and so do we",
+        "corners of an extent that is not rounded; ONNX Runtime, PyTorch and Stridewise round it",
     ),
     **dict.fromkeys(
         (
@@ -112,7 +112,7 @@ OTHERS = {
         "an input without elements",
     ),
 }
-"""Tests that we do not agree with, and why."""
+"""Tests whose expected results Stridewise does not follow, and why."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""ONNX's own tests of single operators, as far as the operators are ours."""
+"""ONNX's own tests of single operators, for the operators of Stridewise."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODULES = {"ConvTranspose": "convtranspose", "Resize": "resize", "Upsample": "up
 UNROUNDED = tuple(
     f"test_resize_downsample_scales_{mode}_align_corners" for mode in ("linear", "cubic")
 )
-"""Corners of an image whose extent is not rounded; ONNX Runtime and PyTorch round, and so do we."""
+"""Corners of an image with an unrounded extent; ONNX Runtime, PyTorch and Stridewise round it."""
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Graphs as PyTorch modules, against our own results."""
+"""Graphs as PyTorch modules, compared with the results of Stridewise."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class _Rewriter:
         return result
 
     def first(self, name: str) -> str:
-        """The NCHW form of a value, made anew for everyone who reads it."""
+        """The NCHW form of a value, made separately for each reader."""
         if not self.is_map(name):
             return name
         return self.transpose(name, f"{name}:nchw{self.count}", TO_FIRST)

@@ -24,8 +24,8 @@ CHANNELS = (1, 3, 17, 24)
 class Case:
     """Operands and attributes of one node, and ONNX nodes that compute the same.
 
-    The ONNX nodes read x0, x1, ... and further constants by name; the last one's result counts,
-    the one at place ``output``. It is compared with our node's result at place ``result``.
+    The ONNX nodes read x0, x1, ... and further constants by name; the last one's result counts, the
+    one at place ``output``. It is compared with result ``result`` of Stridewise's node.
     """
 
     arrays: Sequence[Array | None]

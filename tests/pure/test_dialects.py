@@ -4,7 +4,7 @@
 axis or ``<size>*<axis>[@<step>]``, whose default step is the product of the axis' later blocks;
 ``pads`` (where they are more than the blocks), ``divide`` (blocks that do not pad), ``fused`` axes
 and ``static`` extents say the rest, and ``give`` what the name leaves open. ``refused`` facts are
-names that are no permutation. Everything is evaluated here once more, without our own algebra.
+names that are not permutations. The tests evaluate the formats independently of the algebra.
 """
 
 from __future__ import annotations
@@ -333,8 +333,8 @@ def test_tiles_of_xla_apply_to_the_dimensions_of_the_tile_before(name, text):
 @pytest.mark.parametrize(
     ("name", "found"),
     [
-        ("{1,0:T(8,4)(3,1)}", "a tile of 3 in 8 elements, which leaves some over"),
-        ("{1,0:T(0,4)}", "a tile of 0 in 0 elements, which leaves some over"),
+        ("{1,0:T(8,4)(3,1)}", "a tile of 3 in 8 elements, which does not divide them"),
+        ("{1,0:T(0,4)}", "a tile of 0 in 0 elements, which does not divide them"),
         ("{1,0:T(2,2,2)}", "a tile (2,2,2) of more dimensions than there are to tile"),
         ("{1,0:T(8,128)(*,2)}", "a tile (*,2) of more dimensions than there are to tile"),
         ("{1,0:T(2,*)}", "a tile that ends in *"),
@@ -362,7 +362,7 @@ def test_tiled_layouts_of_xla_are_those_of_its_documentation(data):
     try:
         fmt = parse(name)
     except FormatError as error:
-        assert "which leaves some over" in str(error)  # noqa: PT017
+        assert "which does not divide them" in str(error)  # noqa: PT017
         return
     index = tuple(data.draw(st.integers(0, extent - 1)) for extent in shape)
     extents = [shape[axis] for axis in reversed(order)]
@@ -477,7 +477,7 @@ def test_tvm_has_one_block_an_axis():
         parse("OIHW4i16o4i", "tvm")
     assert str(caught.value) == (
         "TVM format 'OIHW4i16o4i': expected a memory format, "
-        "found two blocks of an axis, of which TVM takes one"
+        "found two blocks of an axis; TVM allows one"
     )
     with pytest.raises(FormatError) as caught:
         parse("OIhw4i16o4i").to("tvm")

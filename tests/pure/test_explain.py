@@ -263,7 +263,7 @@ def test_formats_of_equal_bytes_are_one():
 def test_formats_that_do_not_go_together_say_what_is_on_offer():
     b, x = net(1, 6, 6, 32)
 
-    # The reshape reads plain bytes only, and nobody can reorder what the library refuses to.
+    # The reshape reads plain bytes only, and there is no reorder if the library refuses it.
     def price(spec: Any) -> Any:
         return Refusal("onednn", str(spec), "none") if spec.kind == "reorder" else 1.0
 

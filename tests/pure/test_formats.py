@@ -418,7 +418,7 @@ ONCE = "format: expected each of the axes N, C once in `digits`, found digits "
         (lambda: Format(("N", "C"), ("N", "C", "H")), f"{ONCE}N,C: walk N C H"),
         (
             lambda: Format(("N", "N"), ("N", "N")),
-            "format: expected axes with names of their own, found axes ('N', 'N')",
+            "format: expected axes with distinct names, found axes ('N', 'N')",
         ),
         (
             lambda: Format(("N",), ("N", Block("C", 8))),
@@ -430,12 +430,12 @@ ONCE = "format: expected each of the axes N, C once in `digits`, found digits "
         ),
         (
             lambda: Format(("N",), ("N", Block("N", 4, 2))),
-            "format: expected digits of N whose steps count every index once, "
+            "format: expected digits of N whose steps reach every index exactly once, "
             "found digits N: walk N 4*N@2",
         ),
         (
             lambda: Format(("N",), ("N", Block("N", 4, 1), Block("N", 2, 1))),
-            "format: expected digits of N whose steps count every index once, "
+            "format: expected digits of N whose steps reach every index exactly once, "
             "found digits N: walk N 4*N@1 2*N@1",
         ),
         (
@@ -456,11 +456,11 @@ ONCE = "format: expected each of the axes N, C once in `digits`, found digits "
         ),
         (
             lambda: Format(("N",), ("N",), (Pad("N", 2, "ones"),)),
-            "format: expected a policy out of zero, unspecified, divide, found 'ones'",
+            "format: expected one of the policies zero, unspecified, divide, found 'ones'",
         ),
         (
             lambda: Format(("N",), ("N",), (Pad("N", 2), Pad("N", 4))),
-            "format: expected one padding an axis, found pad N 2; pad N 4",
+            "format: expected at most one pad per axis, found pad N 2; pad N 4",
         ),
         (
             lambda: Format(("N", "C"), ("K",), (), (Fuse(("N", "H"), "K"),)),
@@ -472,11 +472,11 @@ ONCE = "format: expected each of the axes N, C once in `digits`, found digits "
         ),
         (
             lambda: Format(("N", "C"), ("C",), (), (Fuse(("N",), "C"),)),
-            "format: expected a step that makes new axes, found fuse C = N",
+            "format: expected a step that creates axes with new names, found fuse C = N",
         ),
         (
             lambda: Format(("N",), ("a", "b"), (), (Split("N", "a", "b", 0),)),
-            "format: expected a step that makes new axes, found split N = a b 0",
+            "format: expected a step that creates axes with new names, found split N = a b 0",
         ),
         (
             lambda: Format(("N",), ("a", "b"), (Pad("N", 2),), (Split("N", "a", "b", 2),)),
@@ -509,7 +509,7 @@ ONCE = "format: expected each of the axes N, C once in `digits`, found digits "
         (
             lambda: storage_shape(parse("NCHW_VECT_C"), (1, 6, 2, 2)),
             "format N,C,H,W: walk N C H W 4*C; pad C 4 divide: "
-            "expected a multiple of 4 along C, as it does not pad, found 6",
+            "expected a multiple of 4 along C, which the format does not pad, found 6",
         ),
         (
             lambda: storage_shape(
@@ -546,7 +546,7 @@ ONCE = "format: expected each of the axes N, C once in `digits`, found digits "
         ),
         (
             lambda: sub_tensor(parse("NC"), (2, 3), (0, 1), (2, 3)),
-            "format NC: expected a box inside of (2, 3), "
+            "format NC: expected a box inside (2, 3), "
             "found starts (0, 1), lengths (2, 3), steps (1, 1)",
         ),
         (

@@ -1,4 +1,4 @@
-"""Host kernels in plans: when they are offered, what they cost, and what passes leave alone."""
+"""NumPy fallback kernels in plans: when they are offered, their costs, and effects on passes."""
 
 from __future__ import annotations
 

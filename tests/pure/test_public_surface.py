@@ -142,7 +142,7 @@ def test_every_export_says_what_it_is(name: str):
 
 
 def raised(function: Any) -> set[str]:
-    """The classes of our own errors that the body of a function names after ``raise``."""
+    """The classes of Stridewise's errors that the body of a function names after ``raise``."""
     tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(function)))
     found: set[str] = set()
     for item in ast.walk(tree):

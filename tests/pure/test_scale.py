@@ -72,7 +72,7 @@ def layered(layers: int, reads: Sequence[int], seed: int = 0) -> Problem:
 
 
 def shortest_path(problem: Problem) -> float:
-    """Return the least cost of a chain, layer by layer, as nobody reads a tensor twice."""
+    """Return the least cost of a chain, layer by layer, because each tensor has one reader."""
     layers = list(problem.nodes.values())
     tensors = ["x", *(f"t{number}" for number in range(len(layers)))]
     best = dict.fromkeys(problem.given["x"], 0.0)

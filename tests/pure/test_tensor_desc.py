@@ -178,7 +178,7 @@ def test_scalars_and_tensors_whose_axes_nobody_knows():
          "found origin NCHW over N, C, H, W; Format.renamed gives axes other names"),
         ((2, 3, 4, 5), "NCHW", "N,C,H,W: walk N C H W; pad C 4 divide",
          "format N,C,H,W: walk N C H W; pad C 4 divide: "
-         "expected a multiple of 4 along C, as it does not pad, found 3"),
+         "expected a multiple of 4 along C, which the format does not pad, found 3"),
         ((2**31, 2**31, 1, 2), "NCHW", "NHWC",
          "format NHWC: expected fewer than 2**63 elements in shape (2147483648, 2147483648, 1, 2), "
          "found 9223372036854775808"),

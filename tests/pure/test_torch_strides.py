@@ -62,7 +62,7 @@ def test_answers_are_those_of_pytorch():
 def test_formats_are_found_for_dense_tensors_and_for_no_others():
     for sizes, strides, questions, suggested, _ in TABLE["cases"]:
         if "dense" not in questions:
-            with pytest.raises(FormatError, match="expected those of a dense tensor"):
+            with pytest.raises(FormatError, match="expected strides of a dense tensor"):
                 format_of(sizes, strides)
             continue
         order = format_of(sizes, strides).permutation
@@ -115,7 +115,7 @@ def views(draw: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         elif how == "expand":
             sizes[axis], strides[axis] = draw(st.integers(1, 4)), 0
         elif sizes[axis] < 2:
-            strides[axis] = draw(st.integers(0, 50))  # nobody looks there: as_strided, unsqueeze
+            strides[axis] = draw(st.integers(0, 50))  # ignored by PyTorch: as_strided, unsqueeze
     return tuple(sizes), tuple(strides)
 
 
@@ -224,16 +224,16 @@ def test_dimensions_may_be_listed_in_any_order():
     ("sizes", "strides", "axes", "message"),
     [
         ((2, 3), (-3, 1), "NC",
-         "strides (-3, 1) of sizes (2, 3): expected those of a dense tensor of 6 elements, "
+         "strides (-3, 1) of sizes (2, 3): expected strides of a dense tensor of 6 elements, "
          "found a negative stride; make the tensor contiguous first"),
         ((2, 3), (0, 1), "NC",
-         "strides (0, 1) of sizes (2, 3): expected those of a dense tensor of 6 elements, "
+         "strides (0, 1) of sizes (2, 3): expected strides of a dense tensor of 6 elements, "
          "found 2 elements in one place (a stride of 0); make the tensor contiguous first"),
         ((2, 3), (2, 1), "NC",
-         "strides (2, 1) of sizes (2, 3): expected those of a dense tensor of 6 elements, "
+         "strides (2, 1) of sizes (2, 3): expected strides of a dense tensor of 6 elements, "
          "found axes that overlap or interleave; make the tensor contiguous first"),
         ((2, 3), (4, 1), "NC",
-         "strides (4, 1) of sizes (2, 3): expected those of a dense tensor of 6 elements, "
+         "strides (4, 1) of sizes (2, 3): expected strides of a dense tensor of 6 elements, "
          "found gaps between elements; make the tensor contiguous first"),
         ((2, 3), (3,), "NC",
          "strides: expected as many strides as sizes, and sizes of 0 or more, "
@@ -242,9 +242,9 @@ def test_dimensions_may_be_listed_in_any_order():
          "strides: expected as many strides as sizes, and sizes of 0 or more, "
          "found sizes (2, -3), strides (3, 1)"),
         ((2, 3), (3, 1), "NN",
-         "strides: expected 2 axes with names of their own, found axes N, N"),
+         "strides: expected 2 axes with distinct names, found axes N, N"),
         ((2, 3), (3, 1), "NCW",
-         "strides: expected 2 axes with names of their own, found axes N, C, W"),
+         "strides: expected 2 axes with distinct names, found axes N, C, W"),
     ],
 )  # fmt: skip
 def test_strides_without_a_format_are_refused_with_the_reason(sizes, strides, axes, message):

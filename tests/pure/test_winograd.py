@@ -195,7 +195,7 @@ def test_whatever_is_picked_of_what_is_granted_keeps_the_limit(groups, limit):
         for name, group in nodes.items()
     }
     if sum(cheaper.values()) <= limit:
-        # Nobody goes without who has something to gain.
+        # Every node whose saving is positive gets a Winograd kernel.
         for name, group in nodes.items():
             kept = [c.cost_ns for c in group if c.option.transformed_nbytes <= found.get(name, 0)]
             assert min(kept, default=inf) == min(c.cost_ns for c in group)

@@ -30,7 +30,7 @@ def _layer_norms(*shape: int) -> Graph:
 
 
 def _rows() -> Graph:
-    """Return norms of what nobody knows the axes of."""
+    """Return norms of tensors with unknown axes."""
     b = Net(3, 5, 24)
     results = []
     for axes in ((2,), (1, 2), (0, 1, 2), (1,)):

@@ -499,7 +499,7 @@ def programs(draw: st.DrawFn) -> tuple[Graph, dict[str, Array]]:
 
 
 def by_numpy(graph: Graph, feeds: dict[str, Array]) -> dict[str, Array]:
-    """Run such a graph with nothing of ours but the graph."""
+    """Run such a graph independently of Stridewise."""
     rules: dict[str, Callable[..., Array]] = {
         "add": np.add, "mul": np.multiply, "maximum": np.maximum, "equal": np.equal,
         "where": np.where,

@@ -23,7 +23,7 @@ Views = list[np.ndarray[Any, Any]]
 
 
 class UnhappyError(Exception):
-    """An exception that nobody else raises."""
+    """An exception that only this test raises."""
 
 
 def program(

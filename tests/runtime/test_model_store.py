@@ -269,7 +269,7 @@ def test_nothing_is_called(content: object, cache: Path, caplog: pytest.LogCaptu
 def test_a_program_that_leaves_its_memory_is_refused(
     offset: int, cache: Path, source: Path
 ) -> None:
-    """Checksums say who wrote a file no more than its name does; the core looks at addresses."""
+    """Checksums detect corruption, not tampering; the core checks addresses."""
     import dataclasses
 
     (path,) = files(cache)

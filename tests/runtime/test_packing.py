@@ -107,7 +107,7 @@ def test_what_a_part_raises_ends_packing(tmp_path: Path, monkeypatch: pytest.Mon
     sw.save(_convolutions(), path)
     plan = sw.plan(path, tune="model", threads=THREADS)
     content = path.read_bytes()
-    path.write_bytes(content)  # somebody writes into the file
+    path.write_bytes(content)  # another process writes into the file
     monkeypatch.setattr(packing, "_PART_NBYTES", 1)
     with pytest.raises(ModelError, match="other content"):
         load(lower_plan(plan))

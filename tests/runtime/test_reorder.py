@@ -158,7 +158,7 @@ TAGS = ["nchw", "nhwc", "chwn", "nChw4c", "nChw8c", "nChw16c", "NChw16n16c"]
 )
 def test_onednn_moves_bytes_as_we_do(before, after, shape):
     src, dst = (desc(shape, "f32", Format.parse(tag)) for tag in (before, after))
-    # What the padding of a source holds is zero to oneDNN, as to all who follow the rule.
+    # oneDNN assumes that the padding of a source is zero, as all kernels may.
     array = sw.reorder(stored(desc(shape, "f32", Format.parse("nchw"))), "nchw", src)
     run = sw.Reorder(src, dst, engine="onednn")
     np.testing.assert_array_equal(bits(run(array)), bits(reference_reorder(array, src, dst)))
@@ -600,8 +600,8 @@ READ_ONLY.flags.writeable = False
         ),
         (
             lambda: sw.reorder(X[0], "NCHW", "NHWC"),
-            "array in format NCHW: expected storage shape (N, C, H, W), found (2, 3, 4); arrays "
-            "have the shape of the storage; a TensorDesc tells it for any shape",
+            "array in format NCHW: expected storage shape (N, C, H, W), found (2, 3, 4); pass "
+            "an array of the storage shape, which TensorDesc computes",
         ),
         (
             lambda: sw.reorder(X, "NCHW", "OIHW"),
@@ -644,7 +644,7 @@ READ_ONLY.flags.writeable = False
         ),
         (
             lambda: sw.reorder(X.astype("f8"), "NCHW", "NHWC", dtype="f32"),
-            "reorder: expected one dtype, or two out of f32, f16, bf16, s8, u8, s32, found "
+            "reorder: expected one dtype, or two of f32, f16, bf16, s8, u8, s32, found "
             "float64 and float32",
         ),
         (
@@ -654,7 +654,7 @@ READ_ONLY.flags.writeable = False
         ),
         (
             lambda: sw.reorder(X, "NCHW", "NHWC", engine="magic"),
-            "reorder: expected an engine out of auto, cached, streaming, onednn, portable, "
+            "reorder: expected one of the engines auto, cached, streaming, onednn, portable, "
             "found magic",
         ),
         (

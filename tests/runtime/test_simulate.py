@@ -191,7 +191,7 @@ def test_padding_that_is_read_shows(fmt: str):
     moved = stored.reordered(parse("nChw8c"), "unspecified")
     np.testing.assert_array_equal(moved.array, array)
     assert np.isnan(moved.buffer).sum() == 8 * 4 - 12
-    # Zeros are promised by nobody where the format itself leaves padding open.
+    # Zeros are not guaranteed if the format itself leaves padding unspecified.
     open_format = Format.parse("{3,2,1,0:T(8,1,1)}", "xla").renamed(
         dict(zip("abcd", "NCHW", strict=True))
     )

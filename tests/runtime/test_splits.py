@@ -1,4 +1,4 @@
-"""Batches in parts: the same results as at once, chosen by the clock, remembered and restored."""
+"""Batches in parts: equal results, choice by measured time, storage and loading."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_host_steps_have_no_parts() -> None:
         program.add_host(print, [(2, 0, 0, 8, False)])
 
 
-# --- the contest ----------------------------------------------------------------------------------
+# --- the plan race --------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rig(monkeypatch: pytest.MonkeyPatch, winner: Split) -> list[set[str]]:
-    """Let one way win all contests, and return the ways of each."""
+    """Let one way win all plan races, and return the ways of each race."""
     ran: list[set[str]] = []
 
     def run(models: Mapping[str, CompiledModel]) -> Outcome:

@@ -1,4 +1,4 @@
-"""Plans are run, corrected by what kernels take in place, made again, and picked by the clock."""
+"""Tuning: plans are run, costs corrected by times in place, and plans chosen by measured time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory formats: what they are, their arithmetic, and the spellings of other systems."""
+"""Memory formats: the format type, its arithmetic, and the format names of other systems."""
 
 from stridewise.formats.algebra import (
     Loop,

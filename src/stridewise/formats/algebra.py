@@ -1,8 +1,8 @@
-"""Arithmetic of formats: free functions over a :class:`Format` and a shape.
+"""Format arithmetic: free functions of a :class:`Format` and a shape.
 
 Shapes and indices are in the canonical order of ``format.axes``. Offsets and strides count
-elements. Everything rests on :func:`loops`: the offset of an index is the sum, over the loops, of
-``stride * (index of the axis // step % extent)``.
+elements. All functions derive from :func:`loops`: the offset of an index is the sum over the loops
+of ``stride * (index of the axis // step % extent)``.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Loop(NamedTuple):
     """One digit of the memory walk.
 
     Attributes:
-        axis: the axis that it counts.
-        extent: how many values it has.
-        step: indices of the axis from one value to the next.
-        stride: elements of memory from one value to the next.
+        axis: the axis that the digit belongs to.
+        extent: the number of values of the digit.
+        step: distance between consecutive values, in indices of the axis.
+        stride: distance between consecutive values in memory, in elements.
     """
 
     axis: str
@@ -79,7 +79,7 @@ def _padded(fmt: FormatData, axis: str, extent: int) -> int:
         raise FormatError(
             describe(
                 f"format {fmt}",
-                expected=f"a multiple of {multiple} along {axis}, as it does not pad",
+                expected=f"a multiple of {multiple} along {axis}, which the format does not pad",
                 found=f"{extent}",
             )
         )
@@ -87,10 +87,10 @@ def _padded(fmt: FormatData, axis: str, extent: int) -> int:
 
 
 def walked_extents(fmt: FormatData, shape: Sequence[int]) -> dict[str, int]:
-    """Return the extent of every axis that the digits name, before it is padded.
+    """Return the extent of every axis that the digits name, before padding.
 
     Raises:
-        FormatError: the rank is wrong, or an extent does not divide where it must.
+        FormatError: the rank is wrong, or an extent is not a multiple of a split or of a block.
     """
     extents = dict(zip(fmt.axes, _checked(fmt, shape), strict=True))
     for step in fmt.steps:
@@ -121,7 +121,7 @@ def walked_extents(fmt: FormatData, shape: Sequence[int]) -> dict[str, int]:
 
 
 def _walk(fmt: FormatData, shape: Sequence[int]) -> tuple[list[Loop], int, int | None]:
-    """Return the loops, the size of memory, and how many loops the outermost gap follows."""
+    """Return the loops, the size of memory, and the number of loops outside the outermost gap."""
     extents = walked_extents(fmt, shape)
     found: list[Loop] = []
     size = 1
@@ -154,7 +154,7 @@ def _walk(fmt: FormatData, shape: Sequence[int]) -> tuple[list[Loop], int, int |
 
 
 def loops(fmt: FormatData, shape: Sequence[int]) -> tuple[Loop, ...]:
-    """Return the loops of the memory walk, outermost to innermost: the strides per block.
+    """Return the loops of the memory walk, outermost to innermost.
 
     >>> from stridewise.formats import parse
     >>> for loop in loops(parse("nChw16c"), (1, 32, 2, 3))[1:]:
@@ -170,8 +170,8 @@ def loops(fmt: FormatData, shape: Sequence[int]) -> tuple[Loop, ...]:
 def padded_shape(fmt: FormatData, shape: Sequence[int]) -> tuple[int, ...]:
     """Return the canonical shape with every padded axis rounded up to its multiple.
 
-    Axes that are flattened or split are rounded up for themselves only; :func:`walked_extents`
-    and :func:`storage_shape` show what becomes of them.
+    Axes that are flattened or split are rounded up individually. :func:`walked_extents` and
+    :func:`storage_shape` return the extents after flattening and splitting.
     """
     walked_extents(fmt, shape)
     return tuple(_padded(fmt, axis, extent) for axis, extent in zip(fmt.axes, shape, strict=True))
@@ -180,7 +180,7 @@ def padded_shape(fmt: FormatData, shape: Sequence[int]) -> tuple[int, ...]:
 def storage_shape(fmt: FormatData, shape: Sequence[int]) -> tuple[int, ...]:
     """Return the extents of the dense array that holds the bytes, outermost first.
 
-    Digits inside of a pitch that leaves a gap make one extent together, gap included.
+    If a pitch leaves a gap, all digits inside it form one extent that includes the gap.
 
     >>> from stridewise.formats import parse
     >>> storage_shape(parse("nChw16c"), (8, 3, 224, 224))
@@ -207,7 +207,7 @@ def strides(fmt: FormatData, shape: Sequence[int]) -> tuple[int, ...]:
     """Return the stride of every canonical axis.
 
     Raises:
-        FormatError: an axis is blocked, flattened or split, so that it has no single stride.
+        FormatError: an axis is blocked, flattened or split and has no single stride.
     """
     if fmt.is_blocked or fmt.steps:
         raise FormatError(
@@ -225,7 +225,7 @@ def strides(fmt: FormatData, shape: Sequence[int]) -> tuple[int, ...]:
 def _walked_index(
     fmt: FormatData, position: Mapping[str, int], shape: Sequence[int]
 ) -> dict[str, int]:
-    """Return an index of the canonical axes as an index of the axes that the digits name."""
+    """Convert an index over the canonical axes to one over the axes that the digits name."""
     extents = dict(zip(fmt.axes, shape, strict=True))
     found = dict(position)
     for step in fmt.steps:
@@ -240,10 +240,15 @@ def _walked_index(
 
 
 def offset(fmt: FormatData, index: Sequence[int], shape: Sequence[int]) -> int:
-    """Return where the element at canonical ``index`` lies.
+    """Return the offset of the element at canonical ``index``, in elements.
+
+    Args:
+        fmt: the format.
+        index: one index per canonical axis.
+        shape: the canonical shape.
 
     Raises:
-        FormatError: the index does not lie in the shape.
+        FormatError: the index is outside the shape.
     """
     shape = _checked(fmt, shape)
     if len(index) != fmt.rank or any(not 0 <= i < n for i, n in zip(index, shape, strict=True)):
@@ -256,10 +261,15 @@ def offset(fmt: FormatData, index: Sequence[int], shape: Sequence[int]) -> int:
 
 
 def index(fmt: FormatData, offset: int, shape: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the canonical index of the element at ``offset``, or None where padding lies.
+    """Return the canonical index of the element at ``offset``, or None for padding.
+
+    Args:
+        fmt: the format.
+        offset: an offset in elements, below the number of stored elements.
+        shape: the canonical shape.
 
     Raises:
-        FormatError: the offset lies outside of the storage.
+        FormatError: the offset is outside the storage.
     """
     walk, size, _ = _walk(fmt, shape)
     if not 0 <= offset < size:
@@ -290,9 +300,10 @@ def index(fmt: FormatData, offset: int, shape: Sequence[int]) -> tuple[int, ...]
 
 
 def axis_offsets(fmt: FormatData, shape: Sequence[int]) -> dict[str, NDArray[np.int64]]:
-    """Return, for every axis that the digits name, the part that each of its indices adds.
+    """Return each axis' contribution to the offset, per index of the axis.
 
-    An offset is a sum of such parts, one an axis; extents here are those before padding.
+    The axes are those that the digits name. The offset of an element is the sum of one contribution
+    per axis. The arrays have the extents before padding.
     """
     extents = walked_extents(fmt, shape)
     found = {axis: np.zeros(extent, np.int64) for axis, extent in extents.items()}
@@ -352,8 +363,14 @@ def _merged(walk: Sequence[Loop]) -> tuple[Loop, ...]:
 def same_bytes(f: FormatData, g: FormatData, shape: Sequence[int]) -> bool:
     """Return whether both formats put the same elements of ``shape`` at the same offsets.
 
-    This is equality for one shape: NCHW and NHWC agree when C = 1 or H = W = 1, and nChw16c agrees
-    with both when moreover C is a multiple of 16. Storage must be of the same size, too.
+    This is equality for one shape. NCHW and NHWC are equal if C = 1 or H = W = 1. nChw16c is then
+    equal to both if, in addition, C is a multiple of 16. The sizes of the storage must be equal,
+    too.
+
+    Args:
+        f: a format.
+        g: a format over the same axes.
+        shape: the shape in the canonical order of ``f``.
 
     >>> from stridewise.formats import parse
     >>> same_bytes(parse("NCHW"), parse("NHWC"), (1, 3, 1, 1))
@@ -374,10 +391,11 @@ def same_bytes(f: FormatData, g: FormatData, shape: Sequence[int]) -> bool:
         if _merged(walk_f) == _merged(walk_g):
             return True
         if size_f == prod(shape):
-            # Without any gap there is one way to merge: of two ways, the one whose innermost loop
-            # is shorter could merge it with the next one, as the other counts on with its stride.
+            # Without gaps, maximal merging is unique: if two merged walks differed, the one with
+            # the shorter innermost loop could be merged further, because the other one continues
+            # with the same stride. So different merged walks are different layouts.
             return False
-        # An offset is a sum of one part an axis, so the axes can be compared one by one.
+        # The offset is a sum of one contribution per axis, so each axis is compared separately.
         parts = axis_offsets(g, in_g)
         found = axis_offsets(f, shape)
         return all(np.array_equal(part, parts[axis]) for axis, part in found.items())
@@ -395,7 +413,7 @@ def sub_tensor(
     """Describe a box inside a stored tensor as a view, if it is one.
 
     Args:
-        fmt: how the whole tensor is stored.
+        fmt: the format of the whole tensor.
         shape: its canonical shape.
         starts: the first index of the box, per canonical axis.
         lengths: its extents.
@@ -403,10 +421,10 @@ def sub_tensor(
 
     Returns:
         The loops over the box in the memory of the whole tensor and the offset of its first
-        element, or None where the box cuts a block or a flattened axis, so that it is no view.
+        element; None if the box cuts a block or a flattened axis and therefore is not a view.
 
     Raises:
-        FormatError: the box does not lie in the shape.
+        FormatError: the box is not inside the shape.
 
     >>> from stridewise.formats import parse
     >>> walk, start = sub_tensor(parse("nChw16c"), (1, 64, 2, 2), (0, 16, 0, 0), (1, 32, 2, 2))
@@ -424,7 +442,7 @@ def sub_tensor(
         raise FormatError(
             describe(
                 f"format {fmt}",
-                expected=f"a box inside of {shape}",
+                expected=f"a box inside {shape}",
                 found=f"starts {tuple(starts)}, lengths {tuple(lengths)}, steps {steps}",
             )
         )

@@ -1,10 +1,9 @@
 """Names of axes, and the canonical order in which shapes list them.
 
-One letter an axis: N batch (of convolution weights in systems that reuse the name: output
-channels), C channels, D H W depth, height and width, O I output and input channels, G groups,
-T time, L layers; M and N rows and columns of a matrix, B matrices. In images of more than three
-dimensions T, U and V lie beyond D. ``a``, ``b``, ``c``, ... are positions whose meaning nobody
-knows.
+Each axis is one letter: N batch (output channels in systems that reuse the name for weights), C
+channels, D H W depth, height and width, O I output and input channels, G groups, T time, L layers;
+M and N rows and columns of a matrix, B matrices. Images of more than three spatial dimensions have
+T, U and V outside D. ``a``, ``b``, ``c``, ... are positional axes, whose meaning is unknown.
 """
 
 from __future__ import annotations
@@ -14,10 +13,11 @@ from collections.abc import Iterable
 __all__ = ["POSITIONAL", "canonical"]
 
 POSITIONAL = "abcdefghijkl"
-"""Axes by position; twelve, the most that oneDNN takes."""
+"""Positional axes. oneDNN supports at most twelve."""
 
-# oneDNN's logical order, whatever the order in memory. In LDIO and LDIGO (recurrent weights) D is
-# a direction and G a gate. Behind MN: ncnn's axes, which have no batch, and OpenVINO's beyond Z.
+# oneDNN's logical order, independent of the order in memory. In LDIO and LDIGO (recurrent weights)
+# D is a direction and G a gate. The entries after MN are ncnn's axes, which have no batch, and
+# OpenVINO's axes outside Z.
 _ORDERS = (
     "X",
     "NC",
@@ -51,7 +51,7 @@ _BY_SET = {frozenset(axes): tuple(axes) for axes in _ORDERS}
 
 
 def canonical(axes: Iterable[str]) -> tuple[str, ...] | None:
-    """Return the canonical order of a set of axes, or None where none is customary.
+    """Return the canonical order of a set of axes, or None if the set has no usual order.
 
     >>> canonical("NHWC"), canonical("cab"), canonical("NQ")
     (('N', 'C', 'H', 'W'), ('a', 'b', 'c'), None)

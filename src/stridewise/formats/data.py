@@ -1,18 +1,18 @@
-"""What a memory format is.
+"""The definition of a memory format.
 
-A format says where the elements of a tensor lie. It knows axes by name and holds no extents;
-everything that needs a shape is a function in :mod:`stridewise.formats.algebra`. Names that systems
-have for formats are parsed and printed in :mod:`stridewise.formats.dialects`. The class that users
-get, :class:`stridewise.Format`, has both as methods.
+A format maps the index of an element to a place in memory. It has named axes and no extents.
+Functions that need a shape are in :mod:`stridewise.formats.algebra`. Format names of other systems
+are parsed and printed in :mod:`stridewise.formats.dialects`. The public class,
+:class:`stridewise.Format`, offers both as methods.
 
 The common case is a permutation with blocks, outermost first::
 
     Format(("N", "C", "H", "W"), ("N", "H", "W", "C"))                     # NHWC
     Format(("N", "C", "H", "W"), ("N", "C", "H", "W", Block("C", 16)))     # nChw16c
 
-A few systems need more: padding without a block (:class:`Pad`), axes flattened or split before
-they are laid out (:class:`Fuse`, :class:`Split`), digits in an order of their own
-(``Block(axis, size, step)``), rows that start at a multiple (:class:`Pitch`).
+A few systems need more: padding without a block (:class:`Pad`), axes that are flattened or split
+before they are laid out (:class:`Fuse`, :class:`Split`), digits in an unusual order
+(``Block(axis, size, step)``), and rows that start at a multiple (:class:`Pitch`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stridewise.formats.axes import POSITIONAL, canonical
 __all__ = ["Block", "Digit", "FormatData", "Fuse", "Pad", "Pitch", "Policy", "Split", "nd"]
 
 Policy = Literal["zero", "unspecified", "divide"]
-"""What padding holds: zeros, anything, or nothing, as the extent must be a multiple already."""
+"""Content of padding: zeros, unspecified values, or no padding (the extent must be a multiple)."""
 
 _POLICIES: tuple[Policy, ...] = ("zero", "unspecified", "divide")
 
@@ -38,10 +38,10 @@ class Block:
 
     Attributes:
         axis: the axis.
-        size: how many values the digit has; at least 2.
-        step: by default the product of the later blocks of the axis, so that the digits of an
-            axis read from left to right. OpenVINO's swizzled weights and XLA's repeated tiles
-            say otherwise.
+        size: the number of values of the digit; at least 2.
+        step: distance between consecutive values in indices of the axis. By default the product of
+            the later blocks of the axis, so that the digits of an axis read from left to right.
+            OpenVINO's swizzled weights and XLA's repeated tiles use other steps.
     """
 
     axis: str
@@ -55,10 +55,10 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Pitch:
-    """A marker among the digits: all that is inside of it takes a multiple of elements.
+    """A marker among the digits: the digits inside it occupy a multiple of ``multiple`` elements.
 
-    Rows of TensorRT's DLA and channel planes of ncnn begin at such multiples. The gap holds zeros
-    when we write it and is not looked at when we read.
+    Rows of TensorRT's DLA and channel planes of ncnn start at such multiples. Reorders write zeros
+    to the gap and never read it.
     """
 
     multiple: int
@@ -68,7 +68,7 @@ class Pitch:
 
 
 Digit = str | Block | Pitch
-"""One item of a format's memory walk; a string is what the blocks of that axis leave."""
+"""One item of a format's memory walk. A string is the outer part of an axis, outside its blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Pad:
 
 @dataclass(frozen=True, slots=True)
 class Fuse:
-    """Flatten ``axes``, each padded for itself, row-major into one axis ``into``."""
+    """Flatten ``axes`` row-major into one axis ``into``. Each axis is padded first."""
 
     axes: tuple[str, ...]
     into: str
@@ -98,7 +98,7 @@ class Fuse:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """View ``axis`` as two: index = outer * size + inner. The extent must be a multiple of size."""
+    """View ``axis`` as two: index = outer * size + inner. Its extent must be a multiple of size."""
 
     axis: str
     outer: str
@@ -115,16 +115,16 @@ def _refuse(expected: str, found: str) -> FormatError:
 
 @dataclass(frozen=True, slots=True)
 class FormatData:
-    """The fields of a format, which :class:`stridewise.Format` describes, and their normal form."""
+    """The fields of a format, described at :class:`stridewise.Format`, and their normal form."""
 
     axes: tuple[str, ...] = field(compare=False)
     digits: tuple[Digit, ...] = field(compare=False)
     pads: tuple[Pad, ...] = field(default=(), compare=False)
     steps: tuple[Fuse | Split, ...] = field(default=(), compare=False)
     order: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    """The whole axes as they are walked, outermost to innermost."""
+    """The axes of the walk without blocks, outermost to innermost."""
     blocks: tuple[Block, ...] = field(init=False, repr=False, compare=False)
-    """The blocks, outermost to innermost, with their steps filled in."""
+    """The blocks, outermost to innermost. Every step is set."""
     _walk: tuple[tuple[str, int, int], ...] = field(init=False, repr=False, compare=False)
     _padding: tuple[Pad, ...] = field(init=False, repr=False, compare=False)
     _key: tuple[object, ...] = field(init=False, repr=False)
@@ -154,10 +154,10 @@ class FormatData:
     # --- checks -----------------------------------------------------------------------------
 
     def _walked_axes(self) -> tuple[str, ...]:
-        """Return the axes that the digits name, in the order in which the steps leave them."""
+        """Return the axes after all steps, in order. These are the axes that digits can name."""
         axes = list(self.axes)
         if len(set(axes)) != len(axes) or any(not axis for axis in axes):
-            raise _refuse("axes with names of their own", f"axes {self.axes}")
+            raise _refuse("axes with distinct names", f"axes {self.axes}")
         for step in self.steps:
             taken = step.axes if isinstance(step, Fuse) else (step.axis,)
             given = (step.into,) if isinstance(step, Fuse) else (step.outer, step.inner)
@@ -167,7 +167,7 @@ class FormatData:
             axes = [axis for axis in axes if axis not in taken]
             axes[at:at] = given
             if len(set(axes)) != len(axes) or (isinstance(step, Split) and step.size < 1):
-                raise _refuse("a step that makes new axes", f"{step}")
+                raise _refuse("a step that creates axes with new names", f"{step}")
         return tuple(axes)
 
     def _checked_blocks(self, walked: tuple[str, ...]) -> tuple[Block, ...]:
@@ -189,7 +189,7 @@ class FormatData:
             for step, size in sorted((b.step or 0, b.size) for b in blocks if b.axis == axis):
                 if step != unit:
                     raise _refuse(
-                        f"digits of {axis} whose steps count every index once",
+                        f"digits of {axis} whose steps reach every index exactly once",
                         f"digits {self.text}",
                     )
                 unit *= size
@@ -208,16 +208,16 @@ class FormatData:
             if pad.axis in walked and pad.axis not in self.order and pad.multiple != block:
                 raise _refuse(f"the extent {block} of {pad.axis}, which is fixed", f"{pad}")
             if pad.policy not in _POLICIES:
-                raise _refuse(f"a policy out of {', '.join(_POLICIES)}", f"{pad.policy!r}")
+                raise _refuse(f"one of the policies {', '.join(_POLICIES)}", f"{pad.policy!r}")
         if len({pad.axis for pad in self.pads}) != len(self.pads):
-            raise _refuse("one padding an axis", "; ".join(map(str, self.pads)))
+            raise _refuse("at most one pad per axis", "; ".join(map(str, self.pads)))
 
     # --- normal form ------------------------------------------------------------------------
 
     def _merged_walk(self) -> tuple[tuple[str, int, int], ...]:
-        """Return digits with their steps as equality compares them: neighbors of one axis merged.
+        """Return the digits in the form that equality compares: adjacent digits of one axis merged.
 
-        An item is an axis, a size (0: what the blocks leave) and a step; a pitch has no axis.
+        An item is (axis, size, step). Size 0 is the outer part of the axis. A pitch has no axis.
         """
         walk: list[tuple[str, int, int]] = []
         blocks = iter(self.blocks)
@@ -238,7 +238,7 @@ class FormatData:
         return tuple(walk)
 
     def _compared(self) -> tuple[object, ...]:
-        """Return what equality compares, in which axes that steps make go by what made them."""
+        """Return the key for equality, with axes that a step creates named by its operands."""
         names = {axis: axis for axis in self.axes}
         steps: list[Fuse | Split] = []
         for step in self.steps:
@@ -266,7 +266,7 @@ class FormatData:
 
     @property
     def is_simple(self) -> bool:
-        """Whether the format is a permutation with blocks innermost, as oneDNN knows them."""
+        """Whether the format is a permutation with blocks innermost, as in oneDNN's tags."""
         outer, inner = self.digits[: len(self.order)], self.digits[len(self.order) :]
         blocked = all(isinstance(item, Block) and item.step is None for item in inner)
         plain = outer == self.order and blocked and self.is_complete
@@ -279,7 +279,7 @@ class FormatData:
 
     @property
     def permutation(self) -> tuple[int, ...]:
-        """``order`` as positions in ``axes``: canonical shape to memory order."""
+        """``order`` as positions in ``axes``; it takes a canonical shape to memory order."""
         return tuple(self.axes.index(axis) for axis in self.order)
 
     @property
@@ -289,11 +289,11 @@ class FormatData:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the format is a permutation of the axes and nothing else."""
+        """Whether the format is a pure permutation of the axes."""
         return self.is_simple and not self.blocks
 
     def multiple(self, axis: str) -> int:
-        """Return what the extent of ``axis`` is padded to a multiple of."""
+        """Return the multiple to which the extent of ``axis`` is padded."""
         for pad in self.pads:
             if pad.axis == axis:
                 return pad.multiple
@@ -310,8 +310,8 @@ class FormatData:
     def name(self) -> str:
         """The name that reports use: letters in memory order, blocked axes in capitals.
 
-        Formats without blocks are spelled in capitals (``NHWC``), the others the way oneDNN does
-        (``nChw16c``); what neither can say is spelled out (:attr:`text`). Parses back to an equal
+        Formats without blocks are in capitals (``NHWC``), others follow oneDNN (``nChw16c``).
+        Formats that neither notation can express use :attr:`text`. The name parses to an equal
         format.
         """
         if not self.is_simple or canonical(self.axes) != self.axes:
@@ -346,7 +346,7 @@ class FormatData:
         return hash(self._key)
 
     def normal(self) -> Self:
-        """Return an equal format whose digits and pads are as few as can be.
+        """Return an equal format with the fewest digits and pads.
 
         >>> FormatData(("N", "C"), ("C", "N", Block("C", 2), Block("C", 8))).normal().text
         'N,C: walk C N 16*C'
@@ -370,7 +370,7 @@ class FormatData:
         return type(self)(self.axes, tuple(reversed(digits)), tuple(pads), self.steps)
 
     def renamed(self, names: dict[str, str]) -> Self:
-        """Return the same bytes over axes of other names.
+        """Return the same format with other names for its axes.
 
         >>> from stridewise.formats import Format
         >>> Format.parse("FRACTAL_Z", "ascend", block=16).renamed({"N": "O", "C": "I"}).axes

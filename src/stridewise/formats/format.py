@@ -1,4 +1,4 @@
-"""Formats as users get them: the data, its arithmetic for a shape, and names of any system."""
+"""The public format class: format data, arithmetic for a shape, and names of any system."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ __all__ = ["Format", "nd", "parse"]
 
 
 class Format(FormatData):
-    """Where the elements of a tensor lie.
+    """A rule that maps the index of an element to a place in memory.
 
     Attributes:
         axes: the named axes in canonical order (``("N", "C", "H", "W")`` for NCHW *and* NHWC);
             shapes, indices and strides that go with a format are in this order.
-        digits: the walk through memory, outermost to innermost: each axis once, as a string, and
-            any number of blocks of it. An axis with blocks is padded to a multiple of their
-            product. An axis that occurs only as blocks has exactly their product as its extent.
-        pads: multiples and policies beyond the zeros that blocks imply.
-        steps: what is flattened or split before the walk; digits and pads may name the results.
+        digits: the walk through memory, outermost to innermost. Each axis occurs once as a string,
+            with any number of blocks. An axis with blocks is padded to a multiple of their product.
+            The extent of an axis that occurs only as blocks is exactly their product.
+        pads: multiples and policies other than the zero padding that blocks imply.
+        steps: axes that are flattened or split before the walk. Digits and pads may name the
+            resulting axes.
 
-    Two formats are equal when they have the same axes and put the same bytes in the same places
-    for every shape, with the same rule for padding; however they were written.
+    Two formats are equal if they have the same axes and, for every shape, put the same bytes in the
+    same places with the same padding rule. The way in which they were written does not matter.
 
     Raises:
         FormatError: an axis is repeated, missing or unknown, a size is below 2, or the steps of an
-            axis' digits do not count every index once.
+            axis' digits do not reach every index exactly once.
 
     >>> from stridewise.formats import Block
     >>> Format(("N", "C", "H", "W"), ("N", "C", "H", "W", Block("C", 16))).name
@@ -57,22 +58,25 @@ class Format(FormatData):
         device: str | None = None,
         hidden_size: int | None = None,
     ) -> Format:
-        """Return the format that a spelling of any known system means.
+        """Return the format with a given name in any known system.
 
         Args:
             text: ``"nChw16c"``, ``"b_fs_yx_fsv16"``, ``"NC1HWC0"``, ``"{1,0:T(8,128)}"``, ...
-            dialect: the system; needed only where two systems mean different things.
-            dtype: for names whose block or pitch follows from the element type.
-            block: the block where a name leaves it open: Ascend's C0, cuDNN's vector length,
-                MNN's pack, ONNX Runtime's block size.
-            groups: of convolution weights, where the format depends on them.
-            rank: for names that fit any rank (Ascend's ND, PyTorch's contiguous_format).
-            device: for names that depend on it (TensorRT's DLA: ``"xavier"`` or ``"orin"``).
-            hidden_size: of Ascend's ND_RNN_BIAS.
+            dialect: the system. Required only if the name means different formats in different
+                systems.
+            dtype: the element type, for names whose block or pitch depends on it.
+            block: the block size, for names that do not contain it: Ascend's C0, cuDNN's vector
+                length, MNN's pack, ONNX Runtime's block size.
+            groups: number of groups of convolution weights, for formats that depend on it.
+            rank: number of axes, for names of any rank (Ascend's ND, PyTorch's contiguous_format).
+            device: the device, for names that depend on it (TensorRT's DLA: ``"xavier"``,
+                ``"orin"``).
+            hidden_size: the hidden size of Ascend's ND_RNN_BIAS.
 
         Raises:
-            FormatError: nobody knows the name, several mean different things, a parameter is
-                missing, or the format cannot be expressed; the message says which and why.
+            FormatError: no dialect has the name, several dialects give it different meanings, a
+                parameter is missing, or the format cannot be expressed. The message gives the
+                reason.
 
         >>> Format.parse("nChw16c") == Format.parse("b_fs_yx_fsv16", dialect="openvino")
         True
@@ -90,7 +94,16 @@ class Format(FormatData):
         device: str | None = None,
         hidden_size: int | None = None,
     ) -> str:
-        """Return the name that a system has for this format; parameters as in :meth:`parse`.
+        """Return a system's name for this format. Optional parameters are those of :meth:`parse`.
+
+        Args:
+            dialect: the system, one of :func:`stridewise.formats.dialects`.
+            dtype: the element type.
+            block: the block size.
+            groups: number of groups of convolution weights.
+            rank: number of axes.
+            device: the device.
+            hidden_size: the hidden size of Ascend's ND_RNN_BIAS.
 
         Raises:
             FormatError: the dialect is unknown, or has no name for the format.
@@ -101,7 +114,7 @@ class Format(FormatData):
         return spell(self, dialect, Parameters(dtype, block, groups, rank, device, hidden_size))
 
     def storage_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the extents of the dense array that holds the bytes; the shape is canonical.
+        """Return the extents of the dense array that stores a tensor of a canonical shape.
 
         >>> Format.parse("nChw16c").storage_shape((8, 3, 224, 224))
         (8, 1, 224, 224, 16)
@@ -113,11 +126,11 @@ class Format(FormatData):
         return algebra.padded_shape(self, shape)
 
     def strides(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the stride of every canonical axis, in elements; FormatError where blocked."""
+        """Return the stride of every canonical axis, in elements; FormatError if one is blocked."""
         return algebra.strides(self, shape)
 
     def offset(self, index: Sequence[int], shape: Sequence[int]) -> int:
-        """Return where the element at a canonical index lies, in elements.
+        """Return the offset of the element at a canonical index, in elements.
 
         >>> Format.parse("b_fs_yx_fsv16").offset((1, 0, 0, 0), (2, 2, 2, 2))
         64
@@ -133,7 +146,7 @@ class Format(FormatData):
         return algebra.index(self, offset, shape)
 
     def nbytes(self, shape: Sequence[int], dtype: str | DType) -> int:
-        """Return the bytes of storage, padding included.
+        """Return the size of the storage in bytes, padding included.
 
         >>> Format.parse("b_fs_yx_fsv16").nbytes((2, 2, 2, 2), "float32")
         512
@@ -150,11 +163,16 @@ class Format(FormatData):
 
 @lru_cache(maxsize=1024)
 def parse(text: str, dialect: str | None = None, parameters: Parameters | None = None) -> Format:
-    """Return the format that ``text`` names in a dialect, or in the only one that knows it.
+    """Return the format that ``text`` names in a dialect.
+
+    Args:
+        text: the name.
+        dialect: the system. By default all dialects that know the name must agree.
+        parameters: values that the name leaves open; see :meth:`Format.parse`.
 
     Raises:
-        FormatError: the dialect or the name is unknown; dialects disagree and none was given; or
-            the format cannot be expressed.
+        FormatError: the dialect or the name is unknown, no dialect was given and dialects disagree,
+            or the format cannot be expressed.
 
     >>> parse("NHWC").order
     ('N', 'H', 'W', 'C')

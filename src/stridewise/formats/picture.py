@@ -1,7 +1,7 @@
-"""Pictures of formats: a small tensor, and its elements in the order of memory, as SVG.
+"""Pictures of formats as SVG: a small tensor, and its elements in memory order.
 
-Cells have the color of their channel, or of the axis that comes nearest to one. Above lies the
-tensor as one thinks of it, one plane a channel; below lies memory, line by line.
+The color of a cell shows its channel, or its index along the axis that is nearest to one. The upper
+part shows the logical tensor, one plane per channel. The lower part shows memory, line by line.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from stridewise.formats.format import Format
 __all__ = ["LARGEST", "svg"]
 
 LARGEST = 4096
-"""The most elements of storage that a picture shows."""
+"""Largest number of stored elements in a picture."""
 
-# Paul Tol's "light" scheme, made for cells with dark text; color-blind readers can tell them apart.
+# Paul Tol's "light" scheme: suited for dark text and distinguishable for color-blind readers.
 # https://personal.sron.nl/~pault/
 _COLORS = (
     *("#77aadd", "#ee8866", "#eedd88", "#ffaabb"),
@@ -52,7 +52,7 @@ _UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 
 
 def _clean(text: str) -> str:
-    """Return text as XML can hold it."""
+    """Return text without the characters that XML does not allow."""
     return escape(_UNPRINTABLE.sub("\ufffd", text))
 
 
@@ -77,7 +77,7 @@ def _text(
 
 
 def _cut(text: str, width: float, size: float) -> str:
-    """Return as much of a text as fits, at the width of an average letter."""
+    """Cut a text to a width in pixels, estimated from the width of an average letter."""
     count = int(width / (0.56 * size))
     return text if len(text) <= count else text[: max(count - 1, 0)] + "\u2026"
 
@@ -91,7 +91,7 @@ _PADDING = f'fill="url(#padding)" stroke="{_FRAME}" stroke-width="0.5"'
 
 @dataclass(frozen=True)
 class _Subject:
-    """A format with a shape, and how its axes are spoken of."""
+    """A format with a shape, and the labels of its axes."""
 
     fmt: Format
     shape: tuple[int, ...]
@@ -111,14 +111,14 @@ class _Subject:
 
     @property
     def channels(self) -> str | None:
-        """The axis that gives cells their colors."""
+        """The axis that determines the colors of cells."""
         axes = self.fmt.axes
         usual = (axis for axis in ("C", "I", "b") if axis in axes)
         return next(usual, axes[-1] if axes else None)
 
     @property
     def plane(self) -> tuple[str, ...]:
-        """The one or two axes of the planes that the tensor is shown in."""
+        """The one or two axes of the planes that show the tensor."""
         axes = self.fmt.axes
         if axes and self.channels == axes[-1]:
             return axes[-2:]
@@ -128,7 +128,7 @@ class _Subject:
         return self.letters.get(axis, axis.lower())
 
     def look(self, index: Mapping[str, int]) -> str:
-        """Return the attributes of the cell of an element."""
+        """Return the SVG attributes of the cell of an element."""
         channel = index[self.channels] if self.channels is not None else 0
         again = ' fill-opacity="0.5"' if channel // len(_COLORS) % 2 else ""
         return f'fill="{_COLORS[channel % len(_COLORS)]}"{again}'
@@ -138,11 +138,11 @@ class _Subject:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The axes of a label's second line: those that vary, but for the channels."""
+        """The axes in the second line of a label: all that vary, except channels."""
         return tuple(a for a in self.fmt.axes if a != self.channels and self.extents[a] > 1)
 
     def walk(self) -> list[str]:
-        """Return a word for each loop: ``c`` for what blocks leave, ``16c`` for a block."""
+        """Return a label per loop: ``c`` for the outer part of an axis, ``16c`` for a block."""
         return [
             f"{item.size}{self.letter(item.axis)}" if isinstance(item, Block) else self.letter(item)
             for item in self.fmt.digits
@@ -150,11 +150,11 @@ class _Subject:
         ]
 
 
-# --- the tensor as one thinks of it ---------------------------------------------------------------
+# --- the logical tensor ---------------------------------------------------------------------------
 
 
 def _planes(subject: _Subject, top: float) -> tuple[list[str], float]:
-    """Draw one plane a channel, a row of them for each index of what is left."""
+    """Draw one plane per channel, and one row of planes per index of the remaining axes."""
     extents, plane, channels = subject.extents, subject.plane, subject.channels
     rows, columns = ([1, 1, *(extents[axis] for axis in plane)])[-2:]
     along = extents[channels] if channels is not None and channels not in plane else 1
@@ -201,12 +201,12 @@ def _plane(
 
 @dataclass(frozen=True)
 class _Layout:
-    """Where the cells of memory go: ``line`` of them side by side, with gaps between digits."""
+    """Positions of memory cells: lines of ``line`` cells, with gaps between digits."""
 
     line: int
     cell: float
     breaks: tuple[int, ...]
-    """Distances in elements at which a gap is, smallest first."""
+    """Distances between gaps in elements, smallest first."""
 
     def x(self, position: int) -> float:
         gaps = zip(self.breaks, _GAPS, strict=False)
@@ -218,14 +218,14 @@ class _Layout:
 
 
 def _ends(subject: _Subject) -> list[int]:
-    """Return after how many elements digits end, smallest first."""
+    """Return the numbers of elements after which digits end, smallest first."""
     return sorted({subject.size, *(loop.stride for loop in subject.loops)} - {1})
 
 
 def _layout(subject: _Subject) -> _Layout:
-    """Break memory between digits: into cells with labels if lines are few, else into long lines.
+    """Break memory between digits, into labeled cells if there are few lines, else into long lines.
 
-    Where the innermost digits are longer than a line, they are broken anywhere.
+    Innermost digits that are longer than a line are broken at the line width.
     """
     size, ends = subject.size, _ends(subject)
     fitting = [end for end in ends if end * (_READABLE + 2) <= _ROOM]
@@ -239,7 +239,7 @@ def _layout(subject: _Subject) -> _Layout:
 
 
 def _lines(subject: _Subject, line: int) -> list[tuple[int, int]]:
-    """Return where lines of memory start and stop; every outer digit begins a line."""
+    """Return the start and end of each line of memory; every outer digit starts a line."""
     found = [(0, subject.size)]
     for end in sorted({line, *(end for end in _ends(subject) if end > line)}, reverse=True):
         found = [(a, min(a + end, stop)) for start, stop in found for a in range(start, stop, end)]
@@ -247,7 +247,7 @@ def _lines(subject: _Subject, line: int) -> list[tuple[int, int]]:
 
 
 def _line_start(subject: _Subject, start: int, line: int) -> str:
-    """Return which indices are fixed along a line of memory: ``n1 c4..7``."""
+    """Return the indices that are fixed along a line of memory: ``n1 c4..7``."""
     found: dict[str, tuple[int, int]] = {}
     rest = start
     for axis, extent, step, stride in subject.loops:
@@ -305,7 +305,7 @@ def _memory(subject: _Subject, top: float) -> tuple[list[str], float]:
     return parts, top
 
 
-# --- words around it ------------------------------------------------------------------------------
+# --- texts ----------------------------------------------------------------------------------------
 
 
 def _heading(subject: _Subject, title: str) -> list[str]:
@@ -322,7 +322,7 @@ def _heading(subject: _Subject, title: str) -> list[str]:
 
 
 def _caption(subject: _Subject, top: float) -> list[str]:
-    """Say in which order memory is walked, and which part of the walk a line is."""
+    """Describe the order of the memory walk, and the part of it that a line shows."""
     line = _layout(subject).line
     words = list(zip(subject.walk(), subject.loops, strict=True))
     inner = " ".join(word for word, loop in words if loop.stride < line)
@@ -397,17 +397,17 @@ def svg(
     title: str | None = None,
     letters: Mapping[str, str] | None = None,
 ) -> str:
-    """Return a picture of a tensor and of its bytes as a document in SVG, of its own and whole.
+    """Return a picture of a tensor and of its memory as a complete SVG document.
 
     Args:
         fmt: the format.
         shape: the canonical shape.
         title: the heading; by default the name of the format.
-        letters: what axes are called, where that is not the axis in lower case.
+        letters: labels of axes; by default the axis in lower case.
 
     Raises:
-        FormatError: the format cannot hold the shape, or there are no elements, or more of them
-            than :data:`LARGEST`.
+        FormatError: the format cannot store the shape, or the tensor has no elements or more than
+            :data:`LARGEST`.
 
     >>> from stridewise.formats import parse
     >>> svg(parse("NHWC"), (1, 3, 2, 2)).startswith("<svg xmlns=")

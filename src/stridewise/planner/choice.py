@@ -1,4 +1,4 @@
-"""From a solution to decisions and reorders, and which candidates belong to one kind of format."""
+"""Conversion of solutions to decisions and reorders; candidates of one kind of format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["comparison", "decisions", "of_kind", "reorders"]
 
 
 def _is_uniform(terms: Terms, target: Target, node: Node, candidate: Candidate, kind: str) -> bool:
-    """Return whether all that a candidate makes is stored in one kind of format."""
+    """Return whether all outputs of a candidate have one kind of format."""
     key = terms.candidates.storages.key
     for name, fmt in zip(node.outputs, candidate.option.outputs, strict=True):
         wanted = target.formats(terms.graph.values[name]).get(kind)
@@ -25,7 +25,13 @@ def _is_uniform(terms: Terms, target: Target, node: Node, candidate: Candidate, 
 
 
 def of_kind(terms: Terms, target: Target, kind: str) -> Only:
-    """Return the candidates of one kind of format; nodes that have none of it stay free."""
+    """Return the candidates of one kind of format. Nodes without any are unrestricted.
+
+    Args:
+        terms: the formulation of the planning problem.
+        target: the target, which defines the kinds.
+        kind: the name of the kind.
+    """
     found: dict[str, tuple[int, ...]] = {}
     for node in terms.graph.nodes:
         kept = tuple(
@@ -39,7 +45,7 @@ def of_kind(terms: Terms, target: Target, kind: str) -> Only:
 
 
 def reorders(terms: Terms, solution: Solution) -> tuple[Reorder, ...]:
-    """Return the reorders of a solution, in the order of the tensors in the graph."""
+    """Return the reorders of a solution, in the order of tensors in the graph."""
     storages = terms.candidates.storages
     places = {name: place for place, name in enumerate(terms.graph.values)}
     found: list[Reorder] = []
@@ -56,7 +62,7 @@ def reorders(terms: Terms, solution: Solution) -> tuple[Reorder, ...]:
 
 
 def decisions(terms: Terms, solution: Solution) -> tuple[Decision, ...]:
-    """Return what a solution decides for each node, in the order of the graph."""
+    """Return the decision of a solution for each node, in graph order."""
     chosen = terms.chosen(solution)
     found: list[Decision] = []
     for node in terms.graph.nodes:
@@ -67,5 +73,11 @@ def decisions(terms: Terms, solution: Solution) -> tuple[Decision, ...]:
 
 
 def comparison(name: str, cost_ns: float, steps: tuple[Reorder, ...]) -> Comparison:
-    """Return what a plan of that name costs."""
+    """Return the costs of a plan for a comparison.
+
+    Args:
+        name: the name of the plan.
+        cost_ns: its cost in nanoseconds.
+        steps: its reorders.
+    """
     return Comparison(name, cost_ns, len(steps), nbytes=sum(step.nbytes for step in steps))

@@ -1,4 +1,4 @@
-"""Sequences whose items are made when somebody first looks at them."""
+"""Sequences whose items are computed at their first use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Item = TypeVar("Item")
 
 
 class Later(Sequence[Item], Generic[Item]):
-    """Items of which the first is there, and the others are made once and when they are needed.
+    """A sequence with a given first item; the others are computed once, at their first use.
 
     It is equal to any sequence of equal items.
 
@@ -22,7 +22,7 @@ class Later(Sequence[Item], Generic[Item]):
     """
 
     def __init__(self, first: Item, others: Callable[[], Iterable[Item]]) -> None:
-        """Keep the first one, and what makes the others."""
+        """Store the first item and the function that returns the others."""
         self._first, self._others = first, others
 
     @cached_property

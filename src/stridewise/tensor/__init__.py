@@ -1,6 +1,6 @@
-"""Tensors: what they mean (Origin) and how they are stored (Storage); strides as PyTorch has them.
+"""Tensors: logical view (Origin), stored view (Storage), and PyTorch's rules for strides.
 
-:mod:`stridewise.tensor.strided` has PyTorch's rules.
+PyTorch's rules are in :mod:`stridewise.tensor.strided`.
 """
 
 from stridewise.tensor.desc import TensorDesc, View

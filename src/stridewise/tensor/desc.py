@@ -1,4 +1,4 @@
-"""One tensor, two views: what the user means, and where the bytes are."""
+"""Two views of one tensor: the user's view (Origin) and the stored view (Storage)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LARGEST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A shape, and the format that its extents belong to."""
+    """A shape, and the format of its axes."""
 
     shape: tuple[int, ...]
     format: Format
@@ -31,10 +31,10 @@ class View:
 
 @dataclass(frozen=True, slots=True, init=False)
 class TensorDesc:
-    """Origin and Storage of one tensor, bound together.
+    """The Origin and the Storage of one tensor.
 
-    A storage shape alone does not say what the tensor is. Storage ``[8, 1, 224, 224, 16]`` belongs
-    to images in either order of axes, and to any number of channels from 1 to 16:
+    A storage shape alone does not define the tensor. Storage ``[8, 1, 224, 224, 16]`` can hold
+    images in either axis order, with any number of channels from 1 to 16:
 
     >>> for origin, shape in [
     ...     ("NCHW", (8, 3, 224, 224)),
@@ -48,26 +48,27 @@ class TensorDesc:
     (8, 1, 224, 224, 16)
     (8, 1, 224, 224, 16)
 
-    So the shape of the Storage is always computed from the Origin. Shapes, indices and strides are
-    in the order of the Origin; :attr:`canonical_shape` is the exception.
+    Therefore the shape of the Storage is always computed from the Origin. Shapes, indices and
+    strides are in the order of the Origin, except :attr:`canonical_shape`.
 
     Args:
         shape: the logical shape in the user's axis order.
         dtype: the element type.
-        origin: the user's axis order; a format without blocks, or its spelling.
-        storage: how the bytes lie, over the same named axes; a format or its spelling. Names that
-            depend on the element type (``"NC1HWC0"``) get it; what only one dialect calls so, or
-            needs more parameters, is :meth:`Format.parse <stridewise.formats.Format.parse>`'s.
+        origin: the user's axis order: a format without blocks, or its name.
+        storage: the stored format over the same named axes: a format or its name. Names that depend
+            on the element type (``"NC1HWC0"``) use ``dtype``. For names that need a dialect or
+            other parameters, pass the result of :meth:`Format.parse
+            <stridewise.formats.Format.parse>`.
 
     Attributes:
         dtype: the element type.
-        origin: what the user means: ``origin.shape`` and ``origin.format``.
-        storage: what the bytes are: ``storage.shape`` and ``storage.format``.
+        origin: the user's view: ``origin.shape`` and ``origin.format``.
+        storage: the stored view: ``storage.shape`` and ``storage.format``.
 
     Raises:
-        FormatError: a spelling is unknown, origin and storage have different axes, origin has
-            blocks, the shape has another rank or a negative extent, storage cannot hold it, or
-            there are 2**63 bytes or more.
+        FormatError: a name is unknown, origin and storage have different axes, origin has blocks,
+            the shape has another rank or a negative extent, storage cannot hold it, or the size is
+            2**63 bytes or more.
         DTypeError: the element type is unknown.
 
     >>> d = TensorDesc((8, 224, 224, 3), "float16", origin="NHWC", storage="NC1HWC0")
@@ -118,23 +119,23 @@ class TensorDesc:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The logical shape in the user's axis order; short for ``origin.shape``."""
+        """The logical shape in the user's axis order; same as ``origin.shape``."""
         return self.origin.shape
 
     @property
     def canonical_shape(self) -> tuple[int, ...]:
-        """The shape in the order of ``storage.format.axes``, which the algebra of formats takes."""
+        """The shape in the order of ``storage.format.axes``, as used by functions of formats."""
         order = self.origin.format.order
         return tuple(self.shape[order.index(axis)] for axis in self.storage.format.axes)
 
     @property
     def storage_shape(self) -> tuple[int, ...]:
-        """The extents of the dense array that holds the bytes; short for ``storage.shape``."""
+        """The extents of the dense array that stores the tensor; same as ``storage.shape``."""
         return self.storage.shape
 
     @property
     def padded_shape(self) -> tuple[int, ...]:
-        """The logical shape with every axis rounded up as Storage rounds it.
+        """The logical shape with every axis rounded up by the padding of the Storage.
 
         >>> TensorDesc((8, 224, 224, 3), "float16", "NHWC", "nChw16c").padded_shape
         (8, 224, 224, 16)
@@ -145,7 +146,7 @@ class TensorDesc:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of storage, padding included."""
+        """Size of the storage in bytes, padding included."""
         return prod(self.storage.shape) * self.dtype.itemsize
 
     @property
@@ -156,7 +157,7 @@ class TensorDesc:
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """The stride of every axis of the user, in elements; FormatError where one has blocks.
+        """The stride of every axis in the user's order, in elements; FormatError if one is blocked.
 
         >>> TensorDesc((2, 3, 4, 5), "f32", origin="NCHW", storage="NHWC").strides
         (60, 1, 15, 3)
@@ -164,10 +165,10 @@ class TensorDesc:
         return self._as_meant(algebra.strides(self.storage.format, self.canonical_shape))
 
     def offset(self, index: Sequence[int]) -> int:
-        """Return where the element at an index of the user lies, in elements.
+        """Return the offset of the element at an index in the user's axis order, in elements.
 
         Raises:
-            FormatError: the index does not lie in the shape.
+            FormatError: the index is outside the shape.
 
         >>> TensorDesc((2, 3, 4, 5), "f32", "NCHW", "nChw16c").offset((0, 2, 1, 0))
         82
@@ -185,7 +186,7 @@ class TensorDesc:
         return algebra.offset(self.storage.format, position, self.canonical_shape)
 
     def same_bytes(self, other: str | Format) -> bool:
-        """Return whether storing this tensor in ``other`` would give the very same bytes.
+        """Return whether storing this tensor in ``other`` gives identical bytes.
 
         >>> TensorDesc((8, 3, 1, 1), "f32", "NCHW", "NCHW").same_bytes("NHWC")
         True
@@ -196,10 +197,10 @@ class TensorDesc:
     # --- other views ---
 
     def seen_as(self, origin: str | Format) -> TensorDesc:
-        """Return the same bytes as a user with another order of axes sees them.
+        """Return the same Storage with another axis order of the user.
 
         Raises:
-            FormatError: origin has other axes, or blocks.
+            FormatError: origin has other axes or blocks.
 
         >>> TensorDesc((2, 4, 5, 3), "f32", "NHWC", "NHWC").seen_as("NCHW").origin.shape
         (2, 3, 4, 5)
@@ -211,10 +212,10 @@ class TensorDesc:
         return TensorDesc(shape, self.dtype, meant, self.storage.format)
 
     def stored_as(self, storage: str | Format) -> TensorDesc:
-        """Return the same tensor, stored in another way.
+        """Return the same tensor with another Storage.
 
         Raises:
-            FormatError: storage has other axes, or cannot hold the shape.
+            FormatError: storage has other axes or cannot hold the shape.
 
         >>> TensorDesc((2, 3, 4, 5), "f32", "NCHW", "NHWC").stored_as("nChw8c").storage.shape
         (2, 1, 4, 5, 8)
@@ -222,7 +223,7 @@ class TensorDesc:
         return TensorDesc(self.shape, self.dtype, self.origin.format, storage)
 
     def _as_meant(self, canonical: tuple[int, ...]) -> tuple[int, ...]:
-        """Return what belongs to the canonical axes in the order of the user."""
+        """Permute values per axis from canonical order to the user's order."""
         axes = self.storage.format.axes
         return tuple(canonical[axes.index(axis)] for axis in self.origin.format.order)
 
@@ -273,7 +274,7 @@ def _format(given: str | Format, dtype: DType, rank: int) -> Format:
 
 
 def _walk(fmt: Format) -> str:
-    """Return a format's steps and its walk through memory, outermost first."""
+    """Return the text of a format's steps and walk, outermost first."""
     return "; ".join([*map(str, fmt.steps), " ".join(map(str, fmt.digits))])
 
 

@@ -1,9 +1,9 @@
-"""Which elements go where: a reorder as loop nests, before anybody runs it.
+"""A reorder as loop nests: the source and the destination of every element.
 
-Every format is a sum of one part an axis, so a move is found axis by axis: where both sides
-advance regularly a loop is enough, where one of them turns a corner (a block ends, an axis was
-flattened) the axis falls into pieces. Nests are the products of the pieces. All of it is plain
-data; :mod:`stridewise.runtime.reorder.reorder` and the native core run it.
+The offset in a format is a sum of one contribution per axis, so each axis is analyzed separately.
+An axis on which both sides advance regularly is one loop. An axis on which one side is irregular (a
+block ends, or the axis is flattened) is divided into pieces. Nests are the products of the pieces.
+The result is plain data. :mod:`stridewise.runtime.reorder.reorder` and the native core execute it.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ __all__ = ["Move", "Moves", "Nest", "Side", "Tail", "moves", "zeros"]
 
 Offsets = NDArray[np.int64]
 
-# Periods that are looked for where two formats' blocks do not divide each other (16 and 24).
+# Longest period that is searched for if the blocks of two formats do not divide each other (16,
+# 24).
 _LONGEST_PERIOD = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One end of a move.
+    """The source or the destination of a reorder.
 
     Attributes:
         fmt: the format.
         shape: the canonical shape, in the order of ``fmt.axes``.
-        loops: the walk through memory, with the strides that the array really has.
+        loops: the walk through memory, with the strides of the array.
     """
 
     fmt: Format
@@ -42,7 +43,13 @@ class Side:
 
     @classmethod
     def of(cls, fmt: Format, shape: Sequence[int], strides: Sequence[int] | None = None) -> Side:
-        """Return the side of a dense array, or of one with the given stride a loop."""
+        """Return the side of an array.
+
+        Args:
+            fmt: the format.
+            shape: the canonical shape.
+            strides: the stride of each loop, in elements. Default: those of a dense array.
+        """
         walk = algebra.loops(fmt, shape)
         if strides is not None:
             walk = tuple(
@@ -53,7 +60,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A loop: extent, and elements from one value to the next in source, destination and scales."""
+    """A loop: its extent, and its strides in source, destination and scales, in elements."""
 
     extent: int
     src: int
@@ -71,15 +78,15 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """Elements that are moved by one nest of loops.
+    """Elements that one loop nest moves. Offsets are in elements.
 
     Attributes:
-        src: where it starts in the source, in elements; None where zeros are written.
-        dst: where it starts in the destination.
-        scale: where it starts among the scales.
-        loops: in no particular order.
-        shared: the loops that every other nest of elements has as well.
-        tail: zeros behind the loop with stride 1 in the destination, if any.
+        src: start in the source; None if the nest writes zeros.
+        dst: start in the destination.
+        scale: start in the scales.
+        loops: the loops, in no particular order.
+        shared: the loops that all nests of elements have in common.
+        tail: zeros after the loop with stride 1 in the destination, if any.
     """
 
     src: int | None
@@ -92,11 +99,11 @@ class Nest:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """All of a reorder.
+    """All loop nests of a reorder.
 
     Attributes:
-        nests: what to do, in this order.
-        fill: whether the whole destination is to be zeroed first, gaps included.
+        nests: the nests in execution order.
+        fill: whether the whole destination, gaps included, must be zeroed first.
     """
 
     nests: tuple[Nest, ...]
@@ -116,7 +123,7 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Indices of an axis, or of axes that were flattened together, and where they lie."""
+    """Offsets of the indices of an axis, or of axes that are flattened together."""
 
     src: Offsets
     dst: Offsets
@@ -135,7 +142,7 @@ class _Table:
 
 
 def _regular(table: _Table) -> list[_Piece]:
-    """Return a table as pieces of regular loops, as few as are easily found."""
+    """Divide a table into pieces of regular loops. The number of pieces may not be minimal."""
     count = len(table)
     if count == 0:
         return []
@@ -158,13 +165,13 @@ def _regular(table: _Table) -> list[_Piece]:
 
 
 def _run_length(delta: NDArray[np.int64]) -> int:
-    """Return the longest run such that all runs of that length advance like the first; 1: none."""
+    """Return the largest length at which all runs advance like the first; 1 if there is none."""
     other = np.flatnonzero((delta != delta[:, :1]).any(axis=0)) + 1
     return int(np.gcd.reduce(other)) if len(other) else delta.shape[1] + 1
 
 
 def _periodic(table: _Table, delta: NDArray[np.int64]) -> list[_Piece]:
-    """Return a table whose steps repeat as one loop around its period, or piece by piece."""
+    """Return a loop around one period if the steps of a table are periodic, else single pieces."""
     count = len(table)
     for period in range(2, min(count // 2, _LONGEST_PERIOD) + 1):
         if (delta[:, period:] == delta[:, :-period]).all():
@@ -189,7 +196,7 @@ def _parts(loops: Sequence[Loop], axis: str, indices: Offsets) -> Offsets:
 
 
 def _groups(fmts: Sequence[Format], axes: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the axes, those together that a step of either format flattens."""
+    """Group the axes: axes that a step of either format flattens are in one group."""
     groups = [{axis} for axis in axes]
     for fmt in fmts:
         for step in fmt.steps:
@@ -200,7 +207,7 @@ def _groups(fmts: Sequence[Format], axes: Sequence[str]) -> list[tuple[str, ...]
 
 
 def _walked(side: Side, axes: Sequence[str], grid: Mapping[str, Offsets]) -> Offsets:
-    """Return the offsets of indices of some canonical axes, steps of the format considered."""
+    """Return the offsets of indices of canonical axes after the steps of the format."""
     extents = dict(zip(side.fmt.axes, side.shape, strict=True))
     found: dict[str, Offsets] = {axis: grid[axis] for axis in axes}
     for step in side.fmt.steps:
@@ -221,7 +228,7 @@ def _walked(side: Side, axes: Sequence[str], grid: Mapping[str, Offsets]) -> Off
 
 
 def _joint_pieces(group: tuple[str, ...], src: Side, dst: Side, scale: str | None) -> list[_Piece]:
-    """Return the pieces of axes that are flattened together somewhere, by looking at each index."""
+    """Return the pieces of axes that one side flattens. This enumerates every index."""
     extents = [dst.shape[dst.fmt.axes.index(axis)] for axis in group]
     flat = np.indices(extents).reshape(len(group), -1).astype(np.int64)
     grid = dict(zip(group, flat, strict=True))
@@ -230,7 +237,7 @@ def _joint_pieces(group: tuple[str, ...], src: Side, dst: Side, scale: str | Non
 
 
 def _axis_pieces(axis: str, extent: int, src: Side, dst: Side, scale: str | None) -> list[_Piece]:
-    """Return the pieces of an axis: one period of its blocks, repeated, and what remains."""
+    """Return the pieces of an axis: one repeated period of its blocks, and the remainder."""
     blocks = [block for side in (src, dst) for block in side.fmt.blocks if block.axis == axis]
     products = [
         prod(block.size for block in side.fmt.blocks if block.axis == axis) for side in (src, dst)
@@ -265,7 +272,7 @@ def _padding(axis: str, first: int, last: int, dst: Side) -> list[_Piece]:
 
 
 def _with_tail(pieces: list[_Piece], padding: list[_Piece]) -> list[_Piece] | None:
-    """Return the pieces with the padding as a tail of the last, where it just continues it."""
+    """Return the pieces with the padding as a tail of the last one; None if it does not follow."""
     if len(padding) != 1 or not pieces:
         return None
     last, zeros = pieces[-1], padding[0]
@@ -275,19 +282,19 @@ def _with_tail(pieces: list[_Piece], padding: list[_Piece]) -> list[_Piece] | No
     contiguous = all(loop.dst == 1 for loop in loops) and len(last.loops) <= 1
     if not contiguous or zeros.dst != last.dst + run:
         return None
-    # A single element has no loop that could say where the next one would be.
+    # A single element has no loop, so the position of the next one is unknown.
     loop = last.loops[0] if last.loops else Move(1, 0, 1)
     tail = Tail(run, count)
     return [*pieces[:-1], _Piece(last.src, last.dst, last.start, (loop,), tail)]
 
 
 def moves(src: Side, dst: Side, scale: str | None = None) -> Moves:
-    """Return the nests that take every element of ``src`` to its place in ``dst``.
+    """Return the nests that copy every element of ``src`` to its place in ``dst``.
 
     Args:
-        src: where elements come from.
-        dst: where they go; over the same axes, of the same extents.
-        scale: the axis along which scales vary, if any.
+        src: the source.
+        dst: the destination, with the same axes and extents.
+        scale: the axis along which scales vary; None for one scale or none.
     """
     extents = dict(zip(dst.fmt.axes, dst.shape, strict=True))
     if 0 in dst.shape:
@@ -310,13 +317,13 @@ def moves(src: Side, dst: Side, scale: str | None = None) -> Moves:
 
 
 def zeros(dst: Side) -> Moves:
-    """Return the nest that zeroes a whole destination, for one that has strides of its own."""
+    """Return the nest that zeroes all elements of a destination that is not dense."""
     loops = tuple(Move(loop.extent, 0, loop.stride) for loop in dst.loops if loop.extent > 1)
     return Moves((Nest(None, 0, 0, loops),), fill=False)
 
 
 def _is_stepped(axes: Sequence[str], *fmts: Format) -> bool:
-    """Return whether a step of a format takes one of the axes."""
+    """Return whether a step of a format is applied to one of the axes."""
     return any(
         axis in (step.axes if isinstance(step, Fuse) else (step.axis,))
         for fmt in fmts
@@ -328,11 +335,11 @@ def _is_stepped(axes: Sequence[str], *fmts: Format) -> bool:
 def _padded(
     dst: Side, extents: Mapping[str, int], pieces: dict[tuple[str, ...], list[_Piece]]
 ) -> Moves:
-    """Return the nests of elements, and those of zeros around them."""
+    """Return the nests of elements and the nests that zero the padding."""
     padded = dict(zip(dst.fmt.axes, algebra.padded_shape(dst.fmt, dst.shape), strict=True))
     ragged = [axis for axis in dst.fmt.axes if padded[axis] > extents[axis]]
     padding = {axis: _padding(axis, extents[axis], padded[axis], dst) for axis in ragged}
-    # The axis that is innermost in memory comes last: its zeros then continue runs of elements.
+    # The axis that is innermost in memory comes last, so that its zeros extend runs of elements.
     unit = min(dst.loops, key=lambda loop: (loop.stride, loop.extent == 1)).axis
     ragged.sort(key=lambda axis: axis == unit)
     zeros: list[Nest] = []
@@ -354,7 +361,7 @@ def _padded(
 
 
 def _all_of(dst: Side, group: tuple[str, ...]) -> tuple[Move, ...]:
-    """Return the loops over all indices of axes, padding included."""
+    """Return the loops over all indices of some axes, padding included."""
     taken = set(group)
     for step in dst.fmt.steps:
         if isinstance(step, Fuse) and set(step.axes) & taken:

@@ -1,9 +1,9 @@
-"""Values of one element type as values of another, scales and zero points considered.
+"""Conversion of values between element types, with scales and zero points.
 
 The arithmetic is that of ONNX's QuantizeLinear and DequantizeLinear, in float32: a stored value
-``q`` stands for ``(q - zero_point) * scale``, and a real value ``x`` is stored as
-``round(x / scale) + zero_point``, rounded half to even and saturated. Without scales, integers
-stand for themselves. NaN is stored as 0 where the type is an integer.
+``q`` stands for ``(q - zero_point) * scale``, and a real value ``x`` is stored as ``round(x /
+scale) + zero_point``, rounded half to even and saturated. Without scales, the real value of an
+integer is the integer. NaN is stored as 0 in integer types.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _RANGES = {"s8": (-128, 127), "u8": (0, 255), "s32": (-(2**31), 2**31 - 1)}
 
 @dataclass(frozen=True, slots=True, init=False)
 class Quantization:
-    """What stored values stand for: ``real = (stored - zero_point) * scale``.
+    """The meaning of stored values: ``real = (stored - zero_point) * scale``.
 
     Args:
-        scale: one number, or one for each index along ``axis``; positive.
-        zero_point: the stored value of 0, likewise.
-        axis: the axis along which they vary, by its name (``"C"``, ``"O"``).
+        scale: one positive number, or one for each index along ``axis``.
+        zero_point: the stored value of 0; one number, or one for each index. Default 0.
+        axis: name of the axis along which they vary (``"C"``, ``"O"``); None for single numbers.
 
     Raises:
         FormatError: a scale is not positive and finite, a zero point is not a whole number below
-            2**24, or there are several and no axis.
+            2**24, or there are several values and no axis.
 
     >>> Quantization([0.5, 0.25], axis="O")
     Quantization(scales=(0.5, 0.25), zero_points=(0,), axis='O')
@@ -74,7 +74,7 @@ def _refuse(expected: str, found: str) -> FormatError:
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """Both sides' scales and zero points, one for each index along an axis, or one alone."""
+    """Scales and zero points of both sides: one for each index along an axis, or a single one."""
 
     axis: str | None
     src_zero: tuple[float, ...]
@@ -86,7 +86,13 @@ class Scales:
 def scales_of(
     src: Quantization | None, dst: Quantization | None, axes: Sequence[str], shape: Sequence[int]
 ) -> Scales | None:
-    """Return the scales of a conversion, or None where there are none.
+    """Return the scales of a conversion, or None if neither side is quantized.
+
+    Args:
+        src: quantization of the source.
+        dst: quantization of the destination.
+        axes: names of the axes of the tensor.
+        shape: extents of these axes.
 
     Raises:
         FormatError: the sides vary along different axes, an axis is unknown, or the number of
@@ -124,7 +130,15 @@ def convert(
     scales: Scales | None,
     axes: Sequence[str],
 ) -> NDArray[np.generic]:
-    """Return values, whose dimensions are ``axes``, as another element type; the reference."""
+    """Convert values to another element type; the reference implementation in NumPy.
+
+    Args:
+        values: any shape, one dimension for each of ``axes``.
+        src: element type of ``values``.
+        dst: element type of the result.
+        scales: scales and zero points of both sides, if any.
+        axes: names of the dimensions.
+    """
     if src == dst and scales is None:
         return values
     real = values.astype(np.float32)

@@ -1,7 +1,7 @@
-"""What a reorder is: two descriptions of one tensor, checked, and the reference that moves it.
+"""The definition of a reorder: two checked descriptions of one tensor, and a NumPy reference.
 
-Bytes go from one format to another; meaning does not change. The fast path is
-:mod:`stridewise.runtime.reorder.reorder`; here is what it must agree with, in NumPy.
+A reorder changes the Storage of a tensor and not its values. The fast implementation is
+:mod:`stridewise.runtime.reorder.reorder`. It is tested against the reference in this module.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ __all__ = [
 ]
 
 Endpoint = TensorDesc | Format | str
-"""One side of a reorder: a full description, or a format where the array tells the rest."""
+"""One side of a reorder: a full description, or a format if the array determines the rest."""
 
 
 def logical_shape(fmt: Format, storage: Sequence[int]) -> tuple[int, ...]:
     """Return the canonical shape of the largest tensor that a storage shape can hold.
 
     Raises:
-        FormatError: the shape is none of the format's, or does not tell (axes are flattened).
+        FormatError: the shape does not fit the format, or does not determine the logical shape
+            (axes are flattened).
 
     >>> from stridewise.formats import parse
     >>> logical_shape(parse("nChw16c"), (8, 1, 224, 224, 16))
@@ -45,7 +46,7 @@ def logical_shape(fmt: Format, storage: Sequence[int]) -> tuple[int, ...]:
         raise FormatError(
             describe(
                 f"format {fmt}",
-                expected="a logical shape, which its storage does not tell",
+                expected="a logical shape, which the storage shape does not determine",
                 found=f"storage shape {tuple(storage)}",
                 fix="give shape= or a TensorDesc",
             )
@@ -60,7 +61,7 @@ def logical_shape(fmt: Format, storage: Sequence[int]) -> tuple[int, ...]:
                 f"array in format {fmt}",
                 expected=f"storage shape ({', '.join(wanted)})",
                 found=f"{tuple(storage)}",
-                fix="arrays have the shape of the storage; a TensorDesc tells it for any shape",
+                fix="pass an array of the storage shape, which TensorDesc computes",
             )
         )
     extents = dict.fromkeys(fmt.axes, 1)
@@ -93,14 +94,14 @@ def pair(
     """Return both sides of a reorder as full descriptions.
 
     Args:
-        storage: the shape of the array, that of the source's storage.
+        storage: the shape of the array: the storage shape of the source.
         dtype: its element type.
-        src: what the array holds.
-        dst: what is wanted; a format stands for the same tensor stored so.
-        shape: the logical shape in the canonical order of ``src``'s axes, where ``src`` is a
-            format that pads; by default the largest that the storage holds.
-        dst_dtype: the element type that is wanted, where ``dst`` is a format; by default that of
-            the source.
+        src: the format or description of the array.
+        dst: the format or description of the result. A format means the same tensor in that format.
+        shape: the logical shape in the canonical order of ``src``'s axes, if ``src`` is a format
+            that pads. Default: the largest shape that the storage holds.
+        dst_dtype: the element type of the result if ``dst`` is a format. Default: that of the
+            source.
 
     Raises:
         FormatError: the two do not describe one tensor, or the array is not in the format.
@@ -115,10 +116,10 @@ def pair(
 
 
 def check_pair(src: TensorDesc, dst: TensorDesc) -> None:
-    """Check that two descriptions are of one tensor.
+    """Check that two descriptions describe one tensor.
 
     Raises:
-        FormatError: axes or extents differ, or the element types cannot be converted.
+        FormatError: axes or extents differ, or there is no conversion between the element types.
     """
     extents = dict(zip(src.storage.format.axes, src.canonical_shape, strict=True))
     other = dict(zip(dst.storage.format.axes, dst.canonical_shape, strict=True))
@@ -135,7 +136,7 @@ def check_pair(src: TensorDesc, dst: TensorDesc) -> None:
         raise FormatError(
             describe(
                 "reorder",
-                expected=f"one dtype, or two out of {', '.join(CONVERTIBLE)}",
+                expected=f"one dtype, or two of {', '.join(CONVERTIBLE)}",
                 found=f"{src.dtype} and {dst.dtype}",
             )
         )
@@ -153,20 +154,20 @@ def reference_reorder(
     src_quantization: Quantization | None = None,
     dst_quantization: Quantization | None = None,
 ) -> NDArray[Any]:
-    """Reorder with NumPy, element by element in effect: the oracle of the fast path.
+    """Reorder with NumPy: the reference for the fast implementation.
 
     Args:
-        array: of ``src.storage.shape``.
-        src: what it holds.
-        dst: what is wanted.
-        src_quantization: what the values of the source stand for.
-        dst_quantization: how values are to be stored.
+        array: an array of ``src.storage.shape``.
+        src: description of the array.
+        dst: description of the result.
+        src_quantization: quantization of the source, if any.
+        dst_quantization: quantization of the result, if any.
 
     Returns:
-        A new array of ``dst.storage.shape``, padding zero.
+        A new array of ``dst.storage.shape`` with zero padding.
 
     Raises:
-        FormatError: the descriptions are not of one tensor.
+        FormatError: the descriptions do not describe one tensor.
     """
     check_pair(src, dst)
     source, target = src.storage.format, dst.storage.format
@@ -186,10 +187,16 @@ def conversion_scales(
     src_quantization: Quantization | None,
     dst_quantization: Quantization | None,
 ) -> Scales | None:
-    """Return the scales of a reorder, or None where values stay what they are.
+    """Return the scales of a reorder, or None if values are not scaled.
+
+    Args:
+        src: description of the source.
+        dst: description of the destination.
+        src_quantization: quantization of the source, if any.
+        dst_quantization: quantization of the destination, if any.
 
     Raises:
-        FormatError: they do not fit the tensor, or its element types cannot be scaled.
+        FormatError: the scales do not fit the tensor, or its element types cannot be scaled.
     """
     axes, shape = src.storage.format.axes, src.canonical_shape
     scales = scales_of(src_quantization, dst_quantization, axes, shape)
@@ -197,7 +204,7 @@ def conversion_scales(
         raise FormatError(
             describe(
                 "quantization",
-                expected=f"dtypes out of {', '.join(CONVERTIBLE)}",
+                expected=f"dtypes of {', '.join(CONVERTIBLE)}",
                 found=f"{src.dtype} and {dst.dtype}",
             )
         )

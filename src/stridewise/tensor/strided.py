@@ -1,9 +1,9 @@
-"""PyTorch's rules on strides, as functions of sizes and strides.
+"""PyTorch's stride rules as functions of sizes and strides.
 
-PyTorch keeps no memory format: it infers one from sizes and strides whenever it needs one. These
-functions give the answers of PyTorch 2.13.0, those for axes of extent 1 and for empty tensors
-included. Sizes and strides are in PyTorch's order of dimensions (batch, channels, space), and
-strides count elements.
+A PyTorch tensor does not store its memory format. PyTorch infers it from sizes and strides on
+demand. These functions return the results of PyTorch 2.13.0, including those for axes of extent 1
+and for empty tensors. Sizes and strides are in PyTorch's order of dimensions (batch, channels,
+space). Strides are in elements.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 MemoryFormat = Literal["contiguous_format", "channels_last", "channels_last_3d"]
-"""PyTorch's names; ``preserve_format`` is :func:`preserved_strides`."""
+"""PyTorch's names. :func:`preserved_strides` implements ``preserve_format``."""
 
 _CHANNELS_LAST: tuple[MemoryFormat, ...] = ("channels_last", "channels_last_3d")
 _RANKS: dict[MemoryFormat, int] = {"channels_last": 4, "channels_last_3d": 5}
@@ -46,13 +46,13 @@ def _checked(sizes: Sequence[int], strides: Sequence[int]) -> None:
 
 
 def _inner_first(rank: int, memory_format: MemoryFormat) -> tuple[int, ...] | None:
-    """Return the dimensions from innermost to outermost; None where the rank does not fit.
+    """Return the dimensions from innermost to outermost; None if the rank does not fit.
 
-    c10/core/MemoryFormat.h also knows channels-last strides of one rank less (no batch), but
-    nothing that can be called from Python accepts them: "will be enabled once it is fully tested".
+    c10/core/MemoryFormat.h also defines channels-last strides of one rank less (no batch), but no
+    function of the Python API accepts them: "will be enabled once it is fully tested".
 
     Raises:
-        FormatError: there is no such memory format.
+        FormatError: the memory format is unknown.
     """
     if memory_format not in get_args(MemoryFormat):
         raise FormatError(
@@ -75,7 +75,7 @@ def contiguous_strides(
     """Return the strides of a new tensor: ``torch.empty(sizes, memory_format=...).stride()``.
 
     Raises:
-        FormatError: a size is negative, or channels-last is asked of another rank than 4 (3d: 5).
+        FormatError: a size is negative, or the rank for channels-last is not 4 (3d: 5).
 
     >>> contiguous_strides((2, 3, 4, 5)), contiguous_strides((2, 3, 4, 5), "channels_last")
     ((60, 20, 5, 1), (60, 1, 15, 3))
@@ -105,13 +105,18 @@ def is_contiguous(
     strides: Sequence[int],
     memory_format: MemoryFormat = "contiguous_format",
 ) -> bool:
-    """Return what ``Tensor.is_contiguous(memory_format=...)`` answers.
+    """Return the result of ``Tensor.is_contiguous(memory_format=...)``.
 
-    Strides of dimensions of size 1 do not count. An empty tensor is always contiguous, but is
-    channels-last only where its strides are. Other ranks are never channels-last.
+    Strides of dimensions of size 1 are ignored. An empty tensor is always contiguous, but it is
+    channels-last only if its strides are. Other ranks are never channels-last.
+
+    Args:
+        sizes: extents of the dimensions.
+        strides: strides of the dimensions, in elements.
+        memory_format: the memory format to test.
 
     Raises:
-        FormatError: sizes and strides do not belong together, or the memory format is unknown.
+        FormatError: sizes and strides are inconsistent, or the memory format is unknown.
 
     >>> is_contiguous((1, 3, 1, 1), (3, 1, 1, 1)), is_contiguous((1, 3, 1, 1), (9, 1, 7, 7))
     (True, True)
@@ -137,15 +142,19 @@ def is_channels_last_strides(
     strides: Sequence[int],
     memory_format: MemoryFormat = "channels_last",
 ) -> bool:
-    """Return whether strides look like channels-last, which is how PyTorch carries the format.
+    """Return whether strides are channels-last by PyTorch's heuristic.
 
-    The strides must not decrease from C over W and H to N, those of dimensions of size 1 included;
-    gaps are fine. Empty tensors and expanded channels are not channels-last, and where all strides
-    are alike the answer is no.
+    The strides must not decrease from C over W and H to N, including dimensions of size 1. Gaps are
+    allowed. Empty tensors, tensors with expanded channels, and tensors whose strides are all equal
+    are not channels-last.
+
+    Args:
+        sizes: extents of the dimensions.
+        strides: strides of the dimensions, in elements.
+        memory_format: ``"channels_last"`` or ``"channels_last_3d"``.
 
     Raises:
-        FormatError: sizes and strides do not belong together, or the memory format is not one of
-            the two that put channels last.
+        FormatError: sizes and strides are inconsistent, or the memory format is not channels-last.
 
     >>> is_channels_last_strides((2, 3, 1, 1), (3, 1, 3, 3))
     True
@@ -215,16 +224,16 @@ def is_non_overlapping_and_dense(sizes: Sequence[int], strides: Sequence[int]) -
 
 
 def _stride_order(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    """Return the dimensions from innermost to outermost, as PyTorch guesses them.
+    """Return the dimensions from innermost to outermost, as PyTorch infers them.
 
-    Sorting by insertion, from the last dimension on. A stride of 0 says nothing: such a dimension
-    compares with none, and others move past it.
+    This is an insertion sort from the last dimension on. A dimension with a stride of 0 is not
+    compared with others, and others move past it.
     """
     order = list(reversed(range(len(sizes))))
     for last in range(1, len(order)):
         here = last
         for there in range(last - 1, -1, -1):
-            # Larger strides go out; of equal ones, the larger size.
+            # Larger strides move outward; of equal strides, the larger size does.
             a, b = ((strides[axis], sizes[axis]) for axis in (order[there], order[here]))
             if 0 in (a[0], b[0]):
                 continue
@@ -237,10 +246,10 @@ def _stride_order(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ..
 
 
 def preserved_strides(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    """Return ``torch.empty_like(t).stride()``: the same strides where dense, else the same order.
+    """Return ``torch.empty_like(t).stride()``: the same strides if dense, else the same order.
 
-    This is what ``preserve_format`` means to a tensor in memory; tensors on the device ``meta``
-    get other strides for dimensions of size 1.
+    This is the behavior of ``preserve_format`` for tensors in memory. Tensors on the device
+    ``meta`` get other strides for dimensions of size 1.
 
     Raises:
         FormatError: sizes and strides do not belong together.
@@ -263,11 +272,11 @@ def preserved_strides(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int
 def format_of(
     sizes: Sequence[int], strides: Sequence[int], axes: str | Sequence[str] | None = None
 ) -> Format:
-    """Return the plain format in which a dense tensor lies.
+    """Return the plain format of a dense tensor.
 
-    Dimensions of size 1 leave the answer open. It is what PyTorch would say: channels-last where
-    :func:`suggest_memory_format` says so, else the order of the dimensions where that is
-    contiguous, else channels-last where that is contiguous, else dimensions by their strides.
+    Dimensions of size 1 make the result ambiguous. It is resolved as in PyTorch: channels-last if
+    :func:`suggest_memory_format` returns it, else the order of the dimensions if that is
+    contiguous, else channels-last if that is contiguous, else dimensions by their strides.
 
     Args:
         sizes: extents of the dimensions.
@@ -275,8 +284,8 @@ def format_of(
         axes: the names of the dimensions, as in ``"NCHW"``; by default ``a``, ``b``, ``c``, ...
 
     Raises:
-        FormatError: strides are negative, elements overlap, or there are gaps between them, so
-            that no order of the axes has these strides; or the lengths differ.
+        FormatError: strides are negative, elements overlap or have gaps between them, or the
+            lengths differ.
 
     >>> format_of((2, 3, 4, 5), (60, 1, 15, 3), "NCHW").name
     'NHWC'
@@ -292,7 +301,7 @@ def format_of(
         raise FormatError(
             describe(
                 "strides",
-                expected=f"{rank} axes with names of their own",
+                expected=f"{rank} axes with distinct names",
                 found=f"axes {', '.join(names)}",
             )
         )
@@ -301,7 +310,7 @@ def format_of(
         raise FormatError(
             describe(
                 f"strides {tuple(strides)} of sizes {tuple(sizes)}",
-                expected=f"those of a dense tensor of {prod(sizes)} elements",
+                expected=f"strides of a dense tensor of {prod(sizes)} elements",
                 found=why,
                 fix="make the tensor contiguous first",
             )
@@ -325,7 +334,7 @@ def _dense_order(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, ...
 
 
 def _why_not_dense(sizes: Sequence[int], strides: Sequence[int]) -> str:
-    """Return what keeps a tensor from being dense; "" where it is."""
+    """Return the reason why a tensor is not dense; "" if it is dense."""
     span, gaps = 1, ""
     for stride, size in sorted(zip(strides, sizes, strict=True)):
         if size == 1:

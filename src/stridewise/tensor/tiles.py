@@ -1,10 +1,10 @@
-"""From loop nests to tiles that fit the caches: what the native core runs.
+"""Division of loop nests into cache-sized tiles, which the native core executes.
 
-A move between two formats is fast when both sides are touched in long stretches. Of every nest
-the innermost loops become a tile: *columns*, which are contiguous in the source, and *rows*, which
-are contiguous in the destination, so that the tile is a small matrix transposition; or *runs*,
-where the same loop is contiguous on both sides. What remains are outer loops, in the order of the
-destination.
+A reorder is fast if it accesses long contiguous stretches on both sides. The innermost loops of
+each nest form a tile. If different loops are contiguous on the two sides, the tile is a small
+matrix transposition: its *columns* are contiguous in the source and its *rows* in the destination.
+If one loop is contiguous on both sides, the tile consists of *runs*. The remaining loops are outer
+loops in the order of the destination.
 """
 
 from __future__ import annotations
@@ -18,45 +18,45 @@ from stridewise.tensor.moves import Move, Moves, Nest
 
 __all__ = ["Group", "Tile", "groups"]
 
-# Bytes that a tile aims to touch in one piece on either side. Below 256 the hardware's prefetchers
-# and the pages of DRAM are badly used, far above it the tile leaves the first-level cache.
+# Target length in bytes of a contiguous stretch on either side of a tile. Below 256 bytes, hardware
+# prefetchers and DRAM pages are used poorly. Far above, the tile does not fit the first-level
+# cache.
 _STRETCH = 512
-# Bytes of a row that is converted before it is transposed, where that costs the destination
-# nothing. On weights of 3x3 kernels pieces of a quarter took up to 1.17 times as long, and of twice
-# as much up to 1.1 times.
+# Bytes of a row that is converted before it is transposed, if the destination allows it at no cost.
+# On weights of 3x3 kernels, a quarter of it took up to 1.17 times as long, twice as much up to 1.1.
 _PIECE = 2048
 _PAGE = 4096
 _LINE = 64
-# How much less of the rounds may be full where tiles then end at cache lines.
+# Largest share of full tiles that is given up so that tiles end at cache lines.
 _RAGGED = 0.1
-# Widest element that the transposition moves as one.
+# Bytes of the widest element that a transposition moves as a unit.
 _WIDEST = 16
-# Elements that are converted together.
+# Elements that are converted by one vector instruction.
 _LANES = 8
-# Runs a tile at most, however short they are.
+# Largest number of runs in a tile.
 _MOST_RUNS = 512
-# Elements of a run at most, so that threads can share what is contiguous on both sides.
+# Largest number of elements of a run. Longer runs are split so that threads can share them.
 _LONGEST_RUN = 8192
-# Fewer rounds than this of common loops do not keep threads busy.
+# Smallest number of iterations of the common loops that keeps all threads busy.
 _FEW_ROUNDS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A tile and the loops around it that are its own. Counts and offsets are in elements.
+    """A tile and the loops around it that it does not share. Counts and offsets are in elements.
 
     Attributes:
-        src: where it starts; None where zeros are written.
-        dst: where it starts.
-        scale: where it starts among the scales.
-        loops: outermost first.
-        width: consecutive elements that are moved together.
-        rows: offsets in source and scales of the things that are neighbors in the destination.
-        columns: offsets in destination and scales of the things that are neighbors in the source.
-        is_runs: whether rows and columns are instead pairs, one for each run of ``width``.
-        zeros: elements to be zeroed behind each column's rows, or behind each run.
-        step: how scales advance along a run, or along the columns if they do so one by one; the
-            columns then have none of their own.
+        src: start in the source; None if the tile writes zeros.
+        dst: start in the destination.
+        scale: start in the scales.
+        loops: the loops, outermost first.
+        width: consecutive elements that are moved as a unit.
+        rows: offsets in source and scales of units that are adjacent in the destination.
+        columns: offsets in destination and scales of units that are adjacent in the source.
+        is_runs: whether rows and columns are pairs instead, one for each run of ``width``.
+        zeros: elements to zero after the rows of each column, or after each run.
+        step: stride of the scales along a run, or along the columns if it is 1 there. In the second
+            case ``columns`` have no offsets of scales.
     """
 
     src: int | None
@@ -73,14 +73,14 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Tiles that share their outermost loops, so that they meet the same cache lines in time."""
+    """Tiles that share their outermost loops, so that they access the same cache lines together."""
 
     loops: tuple[Move, ...]
     tiles: tuple[Tile, ...]
 
 
 def groups(moves: Moves, src_itemsize: int, dst_itemsize: int) -> tuple[Group, ...]:
-    """Return the tiles of all nests, those together that share loops.
+    """Return the tiles of all nests, grouped by shared loops.
 
     Args:
         moves: the nests.
@@ -104,7 +104,7 @@ def _rounds(loops: Sequence[Move]) -> int:
 
 
 def _merged(loops: Sequence[Move]) -> list[Move]:
-    """Return the loops, those made one that continue each other everywhere."""
+    """Merge loops that continue each other in source, destination and scales."""
     found = sorted(loops, key=lambda loop: (loop.dst, loop.src))
     changed = True
     while changed:
@@ -131,9 +131,9 @@ def _merged(loops: Sequence[Move]) -> list[Move]:
 
 
 def _part_size(extent: int, wanted: int, nbytes: int = _LINE) -> int:
-    """Return how much of a loop a tile takes: about what is wanted, with a large remainder.
+    """Return the part of a loop for a tile: close to ``wanted``, with a large remainder.
 
-    Sizes that make whole cache lines of pieces of so many bytes are worth a smaller one.
+    Sizes at which pieces of ``nbytes`` fill whole cache lines may have a smaller remainder.
     """
     if extent <= 2 * wanted:
         return extent
@@ -149,17 +149,17 @@ def _part_size(extent: int, wanted: int, nbytes: int = _LINE) -> int:
 
 @dataclass(slots=True)
 class _Cut:
-    """Loops that are being distributed to a tile and the loops around it."""
+    """The division of loops into a tile and the loops around it, under construction."""
 
     remaining: list[Move]
     parts: list[tuple[Move, int]]
 
     def take(self, loop: Move, wanted: int, nbytes: int = _LINE) -> Move:
-        """Move a loop, or about the part of it that is wanted, into the tile, and return that."""
+        """Move a loop, or a part close to ``wanted``, into the tile, and return that part."""
         return self.split(loop, _part_size(loop.extent, wanted, nbytes))
 
     def split(self, loop: Move, size: int) -> Move:
-        """Move a loop, or so much of it, into the tile, and return that part."""
+        """Move ``size`` iterations of a loop into the tile, and return that part."""
         self.remaining.remove(loop)
         part = replace(loop, extent=size)
         if size < loop.extent:
@@ -176,9 +176,9 @@ def _stretch(
     itemsize: int = _LINE,
     reserved: Sequence[Move] = (),
 ) -> list[Move]:
-    """Take loops that continue one another on a side until the stretch is long enough.
+    """Take loops that continue each other on a side until the stretch is long enough.
 
-    Columns leave alone what rows begin with, and, once there are some of them, what is reserved.
+    Columns exclude the first loop of rows and, from ``_LANES`` elements on, reserved loops.
     """
     found: list[Move] = []
     length = 1
@@ -197,7 +197,7 @@ def _stretch(
 
 
 def _sides(cut: _Cut, width: int, itemsizes: tuple[int, int]) -> tuple[list[Move], list[Move]]:
-    """Return the loops of columns, which come first where both want the same ones, and of rows."""
+    """Return the loops of columns and of rows. Columns have precedence for loops that fit both."""
     wanted = [max(1, _STRETCH // (width * itemsize)) for itemsize in itemsizes]
     reserved = _first_rows(cut, width, itemsizes[1])
     columns = _stretch(cut, "src", width, wanted[0], reserved=reserved)
@@ -207,7 +207,7 @@ def _sides(cut: _Cut, width: int, itemsizes: tuple[int, int]) -> tuple[list[Move
 def _continued(
     cut: _Cut, columns: Sequence[Move], rows: Sequence[Move], width: int, wanted: int
 ) -> list[Move]:
-    """Take of the loop that continues a tile on both sides as much as makes its rows long."""
+    """Take enough of the loop that continues a tile on both sides to make its rows long."""
     across = width * prod(loop.extent for loop in columns)
     whole = across * prod(loop.extent for loop in rows)
     for loop in cut.remaining:
@@ -217,7 +217,7 @@ def _continued(
 
 
 def _first_rows(cut: _Cut, width: int, itemsize: int) -> list[Move]:
-    """Return the loops without which the rows of a tile would not fill a vector."""
+    """Return the loops that the rows of a tile need to fill a vector."""
     found: list[Move] = []
     length = width
     while length * itemsize < _WIDEST:
@@ -230,11 +230,11 @@ def _first_rows(cut: _Cut, width: int, itemsize: int) -> list[Move]:
 
 
 def _longer_side(loops: Sequence[Move], width: int, itemsizes: tuple[int, int]) -> str:
-    """Return the side that a tile touches in the longer pieces, to be followed by the loops around.
+    """Return the side whose order the outer loops follow: the one with longer contiguous pieces.
 
-    It is the source only where its pieces are long enough for the hardware to foresee them. Such
-    are the weights of 3x3 kernels on their way to blocks of 16x16, a tile of which reads 576 bytes
-    in one piece and writes 512.
+    It is the source only if its pieces are long enough for the hardware prefetcher. An example are
+    weights of 3x3 kernels that are reordered to blocks of 16x16: a tile reads pieces of 576 bytes
+    and writes pieces of 512.
     """
     nbytes: list[int] = []
     for side, itemsize in zip(("src", "dst"), itemsizes, strict=True):
@@ -248,7 +248,7 @@ def _longer_side(loops: Sequence[Move], width: int, itemsizes: tuple[int, int]) 
 
 
 def _table(loops: Sequence[Move], side: str) -> tuple[tuple[int, int], ...]:
-    """Return offsets on a side and among the scales, the first loop running fastest."""
+    """Return offsets on a side and in the scales; the first loop is innermost."""
     ranges = [range(loop.extent) for loop in reversed(loops)]
     back = list(reversed(loops))
     return tuple(
@@ -261,7 +261,7 @@ def _table(loops: Sequence[Move], side: str) -> tuple[tuple[int, int], ...]:
 
 
 def _pairs(loops: Sequence[Move]) -> tuple[tuple[int, int, int], ...]:
-    """Return offsets in source, destination and scales in the order of the destination."""
+    """Return offsets in source, destination and scales, in the order of the destination."""
     back = sorted(loops, key=lambda loop: -loop.dst)
     found: list[tuple[int, int, int]] = []
     for index in product(*(range(loop.extent) for loop in back)):
@@ -278,14 +278,14 @@ def _pairs(loops: Sequence[Move]) -> tuple[tuple[int, int, int], ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A nest whose loops are to be cut into tiles.
+    """A nest that is to be divided into tiles.
 
     Attributes:
         nest: the nest.
         loops: its loops, merged, without ``unit``.
         unit: the loop that is contiguous on both sides, if any.
-        behind: the loop that zeros follow, if any; it is then not among the others.
-        itemsizes: bytes of an element of the source and of the destination.
+        behind: the loop that is followed by zeros, if any; ``loops`` does not contain it.
+        itemsizes: bytes of an element in source and destination.
     """
 
     nest: Nest
@@ -319,15 +319,15 @@ class _Job:
 
     @property
     def is_runs(self) -> bool:
-        """Whether there is nothing to transpose, or runs are too long to be moved as elements."""
+        """Whether the tile consists of runs: no transposition, or runs longer than an element."""
         nbytes = self.width * self.itemsizes[1]
         narrow = nbytes <= _WIDEST and nbytes & (nbytes - 1) == 0 and not self.zeros
         if self.itemsizes[0] != self.itemsizes[1] and self.width % _LANES == 0:
-            narrow = False  # vectors of them are converted in place
+            narrow = False  # whole vectors are converted without a transposition
         return self.nest.src is None or (self.unit is not None and not narrow)
 
     def shifted(self, rounds: Move, unit: Move) -> _Job:
-        """Return what is left of the runs after some rounds of shorter ones."""
+        """Return the rest of the runs after ``rounds`` of shorter ones."""
         nest = self.nest
         moved = replace(
             nest,
@@ -339,7 +339,7 @@ class _Job:
 
 
 Placed = tuple[Tile, tuple[Move, ...]]
-"""A tile, and the loops around it that other nests may have, too."""
+"""A tile, and the loops around it that it may share with other nests."""
 
 
 def _tiles(job: _Job) -> list[Placed]:
@@ -347,7 +347,7 @@ def _tiles(job: _Job) -> list[Placed]:
         return _transposing(job)
     if job.unit is None or job.zeros or job.unit.extent <= _LONGEST_RUN:
         return _run_tiles(job)
-    # What is contiguous on both sides is cut, so that threads can share it.
+    # A long run is cut so that threads can share it.
     size = _LONGEST_RUN
     count, rest = divmod(job.unit.extent, size)
     unit = job.unit
@@ -360,7 +360,7 @@ def _tiles(job: _Job) -> list[Placed]:
 def _transposing(job: _Job) -> list[Placed]:
     loops, width = list(job.loops), job.width
     if job.unit is not None and job.unit.scale:
-        # Scales that vary inside of what is moved together are rare: single elements will do.
+        # Scales that vary inside a unit are rare, so single elements are fast enough.
         loops, width = [*loops, job.unit], 1
     cut = _Cut(loops, [])
     if job.behind is not None:
@@ -385,10 +385,10 @@ def _transposing(job: _Job) -> list[Placed]:
 
 
 def _run_loops(job: _Job) -> list[tuple[Move, int]]:
-    """Return the loops of a tile of runs, and how much of each is wanted for both sides."""
+    """Return the loops of a tile of runs, and the part of each that belongs to the tile."""
     itemsize, most = min(job.itemsizes), _MOST_RUNS
     if job.itemsizes[0] != job.itemsizes[1]:
-        most *= 2  # narrower ones are collected before they are written
+        most *= 2  # the narrower side is collected before it is written
     sizes = dict.fromkeys(job.loops, 1)
     for side in ("src", "dst"):
         length = job.width * itemsize
@@ -425,15 +425,15 @@ def _run_tiles(job: _Job) -> list[Placed]:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What stands around a tile, full or one that a loop leaves over.
+    """The loops around a full tile or a remainder tile.
 
     Attributes:
         common: loops of axes that all nests share, in the order of the destination.
-        own: the other loops, in that order, and last those that stay near, see :func:`_near`.
-        bounds: extents of cut loops that are left over, by their strides.
-        src: where the tile starts in the source.
-        dst: where it starts in the destination.
-        scale: where it starts among the scales.
+        own: the other loops in that order, followed by the inner loops of :func:`_near`.
+        bounds: extents of the remainders of cut loops, by their strides.
+        src: start of the tile in the source.
+        dst: start of the tile in the destination.
+        scale: start of the tile in the scales.
     """
 
     common: tuple[Move, ...]
@@ -444,7 +444,7 @@ class _Around:
     scale: int
 
     def bounded(self, loops: Sequence[Move]) -> list[Move]:
-        """Return the loops of a tile as far as they go here."""
+        """Return the loops of a tile with the extents of the remainder."""
         return [
             replace(loop, extent=min(loop.extent, self.bounds.get(_strides(loop), loop.extent)))
             for loop in loops
@@ -470,9 +470,9 @@ def _strides(loop: Move) -> tuple[int, int]:
 
 
 def _near(loop: Move, itemsizes: tuple[int, int]) -> tuple[Move, Move]:
-    """Split a loop in two, the inner of which stays within a stretch of memory on some side.
+    """Split a loop in two so that the inner part stays within one stretch on one of the sides.
 
-    Where a tile is smaller than a stretch, these rounds should come together.
+    If a tile is smaller than a stretch, the iterations of the inner part should be consecutive.
     """
     steps = [loop.src * itemsizes[0], loop.dst * itemsizes[1]]
     wanted = max((_STRETCH // step for step in steps if 0 < step < _STRETCH), default=1)
@@ -482,9 +482,9 @@ def _near(loop: Move, itemsizes: tuple[int, int]) -> tuple[Move, Move]:
 
 
 def _around(job: _Job, cut: _Cut, side: str = "dst") -> list[_Around]:
-    """Return what stands around the full tile, and around those that cut loops leave over.
+    """Return the loops around the full tile and around the remainder tiles of cut loops.
 
-    The loops are in the order of a side.
+    The loops are in the order of ``side``.
     """
     shared = {_strides(loop) for loop in job.nest.shared}
     found: list[_Around] = []
@@ -511,7 +511,7 @@ def _around(job: _Job, cut: _Cut, side: str = "dst") -> list[_Around]:
 def _ordered(
     loops: Sequence[tuple[Move, bool]], itemsizes: tuple[int, int], side: str
 ) -> tuple[tuple[Move, ...], tuple[Move, ...]]:
-    """Return the loops that are common and those that are not, outermost first."""
+    """Return the common loops and the other loops, outermost first."""
 
     def outermost(loop: Move) -> tuple[int, int]:
         return (-loop.dst, -loop.src) if side == "dst" else (-loop.src, -loop.dst)

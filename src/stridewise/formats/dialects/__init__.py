@@ -1,6 +1,6 @@
-"""Foreign spellings of formats. One file a system; this file is the table of them.
+"""Format names of other systems: one file per system, and the table of all systems.
 
-See :mod:`stridewise.formats.dialects.dialect` for what a dialect is.
+A dialect is defined in :mod:`stridewise.formats.dialects.dialect`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in _TABLE}
 _BY_ALIAS = {alias: dialect for dialect in _TABLE for alias in (dialect.name, *dialect.aliases)}
 
 
-# Of a name in an error message; that of XNNPACK with its parameters has 35 letters.
+# Length limit of a name in an error message. The longest known name, XNNPACK's, has 35 letters.
 _LONGEST_NAME = 80
 
 
@@ -88,10 +88,10 @@ def dialects() -> tuple[str, ...]:
 
 
 def find(name: str) -> Dialect:
-    """Return the dialect of a name or an alias.
+    """Return the dialect with a given name or alias.
 
     Raises:
-        FormatError: there is none.
+        FormatError: the dialect is unknown.
     """
     if name not in _BY_ALIAS:
         raise FormatError(
@@ -101,7 +101,7 @@ def find(name: str) -> Dialect:
 
 
 def names(dialect: str) -> tuple[str, ...]:
-    """Return every name of a system, those included that the algebra cannot express.
+    """Return every name of a system, including names that the algebra cannot express.
 
     Raises:
         FormatError: the dialect is unknown.
@@ -125,7 +125,10 @@ def _unknown(text: str, candidates: tuple[str, ...], where: str) -> FormatError:
 def readings(
     text: str, parameters: Parameters | None = None
 ) -> tuple[dict[str, FormatData], dict[str, FormatError]]:
-    """Return what a spelling means in each dialect that knows it, and who refuses it and why."""
+    """Return the format of a name in each dialect that has it, and the errors of the others.
+
+    Dialects that do not have the name are in neither result.
+    """
     meant: dict[str, FormatData] = {}
     refused: dict[str, FormatError] = {}
     for name, dialect in DIALECTS.items():
@@ -142,7 +145,12 @@ def readings(
 def parse(
     text: str, dialect: str | None = None, parameters: Parameters | None = None
 ) -> FormatData:
-    """Return the format that ``text`` names in a dialect, or in the only one that knows it.
+    """Return the format that ``text`` names in a dialect.
+
+    Args:
+        text: the name.
+        dialect: the system. By default all dialects that know the name must agree.
+        parameters: values that the name leaves open.
 
     Raises:
         FormatError: as for :func:`stridewise.formats.parse`.
@@ -175,7 +183,7 @@ def parse(
 
 @lru_cache(maxsize=256)
 def _spellings(dialect: str, parameters: Parameters) -> tuple[dict[FormatData, str], str]:
-    """Return the first name of each format, and a hint at parameters that names lacked."""
+    """Return the first name of each format, and a hint that lists missing parameters."""
     found: dict[FormatData, str] = {}
     lacked: dict[str, None] = {}
     system = DIALECTS[dialect]
@@ -193,6 +201,11 @@ def _spellings(dialect: str, parameters: Parameters) -> tuple[dict[FormatData, s
 
 def spell(fmt: FormatData, dialect: str = "onednn", parameters: Parameters | None = None) -> str:
     """Return the name of a format in a dialect.
+
+    Args:
+        fmt: the format.
+        dialect: the system.
+        parameters: values that names of the dialect depend on.
 
     Raises:
         FormatError: the dialect is unknown, or has no name for the format.

@@ -1,8 +1,8 @@
 """Formats of the Arm Compute Library.
 
 Source: ``arm_compute/core/CoreTypes.h`` of ARM-software/ComputeLibrary at 42cbf4e. The names of
-weights are ``OHWIo<outputs>i<inputs>``, blocks innermost; ``_bf16`` behind one tells the elements
-and changes no order.
+weights are ``OHWIo<outputs>i<inputs>``, blocks innermost. The suffix ``_bf16`` gives the element
+type and does not change the order.
 """
 
 from __future__ import annotations

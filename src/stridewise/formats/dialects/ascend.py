@@ -1,13 +1,13 @@
 """Formats of Huawei's Ascend: Graph Engine, CANN and torch_npu.
 
 Source: ``inc/external/graph/types.h`` of hicann/metadef at 786891c for the names,
-``transfer_shape_utils.cc`` and ``base/formats/format_transfers`` of hicann/ge at ffdcbc9 for what
-they mean. C0, the innermost block, is part of a few names; otherwise it follows from the dtype: 64
-for int4, 32 for int8, else 16 (with float32 in high precision, 8: give block=8). Weights keep the
-letters of the tensors that they are made from, N for output and C for input channels.
+``transfer_shape_utils.cc`` and ``base/formats/format_transfers`` of hicann/ge at ffdcbc9 for their
+meaning. C0, the innermost block, is part of a few names. Otherwise it depends on the dtype: 64 for
+int4, 32 for int8, else 16 (8 for float32 in high precision: pass block=8). Weights have the letters
+of the tensors that they are made from: N output channels, C input channels.
 
-FRACTAL_Z_C04 is for at most 4 input channels; formats do not bound an extent, so this is not
-checked. Grouped FRACTAL_Z shares blocks among groups and is no permutation.
+FRACTAL_Z_C04 supports at most 4 input channels. This is not checked, because formats do not limit
+extents. Grouped FRACTAL_Z shares blocks between groups and is not a permutation.
 """
 
 from __future__ import annotations

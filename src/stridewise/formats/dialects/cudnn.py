@@ -1,8 +1,9 @@
 """cuDNN's tensor formats.
 
 Source: ``cudnnTensorFormat_t`` and ``cudnnReorderType_t`` of ``cudnn.h``. The same values describe
-filters; write ``CUDNN_TENSOR_NHWC filter`` for those (O and I for K and C). The vector length of
-``CUDNN_TENSOR_NCHW_VECT_C`` is part of the data type: give dtype="int8x4" or "int8x32", or block=.
+filters, which are written ``CUDNN_TENSOR_NHWC filter`` here (O and I for K and C). The vector
+length of ``CUDNN_TENSOR_NCHW_VECT_C`` is part of the data type: pass dtype="int8x4" or "int8x32",
+or block=.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """CuTe's layouts, ``shape:stride``.
 
 Source: ``media/docs/cpp/cute/01_layout.md`` of NVIDIA/cutlass at 7107b05. A mode may be a tuple,
-whose first part is the fastest. Extents are fixed. Two modes are M and N, other numbers of them a,
-b, c, ... Strides may leave gaps, but not overlap.
+whose first part is the innermost. Extents are fixed. The axes of two modes are M and N, those of
+any other number of modes a, b, c, ... Strides may leave gaps but must not overlap.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Tree = int | list["_Tree"]
 
 
 def _tree(text: str) -> _Tree | None:
-    """Return the numbers of a nested tuple, or None where it is none."""
+    """Parse a nested tuple of numbers; None if the text is not one."""
     stack: list[list[_Tree]] = [[]]
     for token in _TOKEN.findall(text.replace("_", "")):
         if token == "(":
@@ -43,7 +43,7 @@ def _tree(text: str) -> _Tree | None:
 
 
 def _leaves(shape: _Tree, strides: _Tree) -> list[tuple[int, int]] | None:
-    """Return (extent, stride) of the parts of a mode, or None where the tuples differ."""
+    """Return (extent, stride) of the parts of a mode; None if the tuples have different nesting."""
     if isinstance(shape, int):
         return [(shape, strides)] if isinstance(strides, int) else None
     if isinstance(strides, int) or len(shape) != len(strides):

@@ -1,7 +1,7 @@
 """CUTLASS' layouts.
 
 Source: ``include/cutlass/layout/matrix.h`` and ``tensor.h`` of NVIDIA/cutlass at 7107b05. Rows and
-columns are M and N. The numbers of the templates are free.
+columns are M and N. Template parameters may have any value.
 """
 
 from __future__ import annotations

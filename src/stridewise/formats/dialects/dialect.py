@@ -1,7 +1,7 @@
-"""What a dialect is: how one system writes formats.
+"""The definition of a dialect: the notation that one system uses for formats.
 
-A name is one of three things to a dialect: a format, a format that the algebra cannot express
-(:class:`FormatError` with the reason), or not its own (None).
+A dialect maps a name to one of three results: a format, a :class:`FormatError` if the algebra
+cannot express the format, or None if the name does not belong to the system.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from stridewise.formats.dialects.notation import walk
 
 __all__ = ["Dialect", "Entry", "Parameters", "Table", "by_rank", "first_equal", "need", "refuse"]
 
-# Names of element types that stridewise.dtypes, which knows what can be computed with, lacks.
+# Includes element types without a DType: formats exist for types that Stridewise cannot compute
+# with.
 _BITS = {
     **{spelling: 8 * d.itemsize for d in DTYPES.values() for spelling in (d.name, d.short)},
     **{"bfloat16": 16, "bf16": 16, "fp64": 64, "fp32": 32, "fp16": 16, "half": 16},
@@ -28,7 +29,7 @@ _BITS = {
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What some names leave open; see :meth:`stridewise.Format.parse`."""
+    """Parameters that some names leave open; see :meth:`stridewise.Format.parse`."""
 
     dtype: str | DType | None = None
     block: int | None = None
@@ -39,10 +40,10 @@ class Parameters:
 
     @property
     def bits(self) -> int | None:
-        """Bits of an element, where the dtype is given.
+        """Bits of an element; None if no dtype is given.
 
         Raises:
-            FormatError: nobody knows the dtype.
+            FormatError: the dtype is unknown.
 
         >>> Parameters(dtype="bf16").bits, Parameters(dtype="int4").bits, Parameters().bits
         (16, 4, None)
@@ -61,30 +62,45 @@ Parse = Callable[[str, Parameters], FormatData | None]
 
 
 def refuse(system: str, name: str, why: str, fix: str = "") -> FormatError:
-    """Return the error for a name that a system has and that we cannot express."""
+    """Return the error for a name of a system whose format the algebra cannot express.
+
+    Args:
+        system: the system's full name.
+        name: the name of the format.
+        why: the reason.
+        fix: what the user can do; "" for no advice.
+    """
     return FormatError(
         describe(f"{system} format {name!r}", expected="a memory format", found=why, fix=fix)
     )
 
 
 def need(system: str, name: str, what: str, fix: str) -> FormatError:
-    """Return the error for a name that lacks a parameter, which ``fix`` tells how to give."""
+    """Return the error for a missing parameter.
+
+    Args:
+        system: the system's full name.
+        name: the name of the format.
+        what: the parameter.
+        fix: how to pass the parameter.
+    """
     return FormatError(describe(f"{system} format {name!r}", expected=what, found="none", fix=fix))
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one system writes formats.
+    """The notation that one system uses for formats.
 
     Attributes:
-        name: what users call the system.
+        name: the system's name in the API.
         title: the system's full name.
-        parse: text and parameters to a format; None where the text is not a name of this system,
-            FormatError where it is one that the algebra cannot express or lacks a parameter.
-        names: every name of the system, those that are refused included.
-        spell: format and parameters to a name, None where there is none; by default the first of
-            ``names`` that parses to an equal format.
-        aliases: other names that users may know the dialect by.
+        parse: converts text and parameters to a format. Returns None if the text is not a name of
+            this system. Raises FormatError if the algebra cannot express the format or a parameter
+            is missing.
+        names: returns every name of the system, including those that are refused.
+        spell: converts a format and parameters to a name, or None if there is none; by default the
+            first of ``names`` that parses to an equal format.
+        aliases: other names of the dialect in the API.
         example: a name, for error messages.
     """
 
@@ -98,19 +114,19 @@ class Dialect:
 
 
 Entry = str | Callable[[Parameters], FormatData]
-"""A name's format: in the notation of :func:`~.notation.walk`, or made of the parameters."""
+"""A format in the notation of :func:`~.notation.walk`, or a function of the parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The names of a system that follow no grammar.
+    """Names of a system without a grammar.
 
     Attributes:
         title: the system's full name.
-        entries: what names mean.
-        refused: names that the algebra cannot express, and why.
-        prefixes: of which one may precede any name.
-        synonyms: other spellings of names.
+        entries: the format of each name.
+        refused: names of formats that the algebra cannot express, with the reason.
+        prefixes: optional prefixes of every name.
+        synonyms: alternative names, with the name in ``entries``.
     """
 
     title: str
@@ -120,12 +136,12 @@ class Table:
     synonyms: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def plain(self, text: str) -> str:
-        """Return a name without its prefix, and the usual one of synonyms."""
+        """Return a name without its prefix and with synonyms resolved."""
         name = next((text[len(p) :] for p in self.prefixes if text.startswith(p)), text)
         return self.synonyms.get(name, name)
 
     def parse(self, text: str, parameters: Parameters) -> FormatData | None:
-        """Return the format of a name; this is :attr:`Dialect.parse`."""
+        """Return the format of a name; used as :attr:`Dialect.parse`."""
         name = self.plain(text)
         if name in self.refused:
             raise refuse(self.title, text, self.refused[name])
@@ -135,14 +151,21 @@ class Table:
         return entry(parameters)
 
     def names(self) -> tuple[str, ...]:
-        """Return the names; this is :attr:`Dialect.names`."""
+        """Return the names; used as :attr:`Dialect.names`."""
         return (*self.entries, *self.refused)
 
 
 def first_equal(
     parse: Parse, fmt: FormatData, parameters: Parameters, candidates: Iterable[str]
 ) -> str | None:
-    """Return the first of the candidates that means ``fmt``; for names without a bound."""
+    """Return the first candidate that parses to ``fmt``; for systems with unlimited names.
+
+    Args:
+        parse: the dialect's parser.
+        fmt: the format.
+        parameters: values that names leave open.
+        candidates: the names to try.
+    """
     for name in candidates:
         try:
             found = parse(name, parameters)
@@ -157,9 +180,10 @@ _BY_RANK = {2: "NC", 3: "NCW", 4: "NCHW", 5: "NCDHW"}
 
 
 def by_rank(parameters: Parameters, *, channels_last: bool = False) -> FormatData:
-    """Return the row-major or channels-last format of ``rank``, which is 4 by default.
+    """Return the row-major or channels-last format of a rank, by default 4.
 
-    Axes of other ranks than 2 to 5 have no usual names; of those, the second is the channels.
+    Axes have the usual names for ranks 2 to 5, else positional names. The second axis has the
+    channels.
 
     >>> by_rank(Parameters(rank=3), channels_last=True).name, by_rank(Parameters(rank=6)).name
     ('NWC', 'abcdef')

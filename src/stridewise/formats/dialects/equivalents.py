@@ -1,4 +1,4 @@
-"""The names that systems have for one format: equal ones, and those that only pad otherwise."""
+"""Names of one format in all systems: exact names, and names that differ only in padding."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ __all__ = ["Equivalent", "equivalent", "equivalents", "padding_rule", "with_poli
 
 _POLICIES: tuple[Policy, ...] = ("zero", "unspecified", "divide")
 _AS_DATA = {"O": "N", "I": "C"}
-# Systems that name the axes of weights like those of data, and one with names for any axes.
+# Systems that name axes of weights like axes of data, and one whose names apply to any axes.
 _REUSING = frozenset({"ascend", "pytorch"})
 _POSITIONAL = frozenset({"onednn"})
 
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """What a system calls a format.
+    """A system's name for a format.
 
     Attributes:
         dialect: the system.
-        name: its name for the format, or for one that differs only as ``note`` says; or None.
-        exact: whether the name means the same places and the same rule for padding; ``note`` says
-            where it calls axes otherwise.
-        note: how the two differ, or why there is no name.
+        name: its name for the format, or for one that differs only as described in ``note``; or
+            None.
+        exact: whether the name has the same places and the same padding rule. ``note`` lists axes
+            with other names.
+        note: the difference between the two, or the reason for a missing name.
     """
 
     dialect: str
@@ -38,14 +39,14 @@ class Equivalent:
 
 
 def _padded(fmt: FormatData) -> tuple[str, ...]:
-    """Return the axes that are padded: those with a multiple whose extent is not fixed."""
+    """Return the padded axes: those with a multiple and without a fixed extent."""
     free = dict.fromkeys((*fmt.axes, *fmt.order))
     fixed = {block.axis for block in fmt.blocks} - set(fmt.order)
     return tuple(axis for axis in free if fmt.multiple(axis) > 1 and axis not in fixed)
 
 
 def with_policy(fmt: FormatData, policy: Policy) -> FormatData:
-    """Return the format that puts elements in the same places under another rule of padding.
+    """Return the format with the same places and another padding rule.
 
     >>> from stridewise.formats import parse
     >>> with_policy(parse("nChw4c"), "divide") == parse("NCHW_VECT_C", "tensorflow")
@@ -56,7 +57,7 @@ def with_policy(fmt: FormatData, policy: Policy) -> FormatData:
 
 
 def padding_rule(fmt: FormatData) -> str:
-    """Return how a format pads, in words.
+    """Return a description of the padding of a format.
 
     >>> from stridewise.formats import parse
     >>> padding_rule(parse("nChw16c")), padding_rule(parse("NHWC"))
@@ -79,7 +80,7 @@ def padding_rule(fmt: FormatData) -> str:
 
 
 def _compared(fmt: FormatData, meant: FormatData) -> tuple[bool, str]:
-    """Return whether a name's format pads as ``fmt`` does, and how the two differ."""
+    """Return whether two formats have the same padding, and a description of the difference."""
     notes: list[str] = []
     if meant.axes != fmt.axes:
         notes.append(f"{' '.join(meant.axes)} stand for {' '.join(fmt.axes)}")
@@ -97,7 +98,7 @@ def _compared(fmt: FormatData, meant: FormatData) -> tuple[bool, str]:
 
 
 def _tried(fmt: FormatData, dialect: Dialect) -> Iterable[FormatData]:
-    """Return the formats whose names would do, from equal to merely the same places."""
+    """Return the acceptable formats, best first: equal, then those with the same places only."""
     named = [fmt]
     if dialect.name in _REUSING and "O" in fmt.axes and not {"N", "C"} & set(fmt.axes):
         named.append(fmt.renamed(_AS_DATA))
@@ -110,7 +111,12 @@ def _tried(fmt: FormatData, dialect: Dialect) -> Iterable[FormatData]:
 
 
 def equivalent(fmt: FormatData, dialect: str, parameters: Parameters | None = None) -> Equivalent:
-    """Return what one system calls a format.
+    """Return one system's name for a format.
+
+    Args:
+        fmt: the format.
+        dialect: the system.
+        parameters: values that names of the system depend on.
 
     Raises:
         FormatError: the dialect is unknown.
@@ -136,5 +142,5 @@ def equivalent(fmt: FormatData, dialect: str, parameters: Parameters | None = No
 
 
 def equivalents(fmt: FormatData, parameters: Parameters | None = None) -> tuple[Equivalent, ...]:
-    """Return what each system calls a format, in the order of the dialects."""
+    """Return each system's name for a format, in the order of the dialects."""
     return tuple(equivalent(fmt, dialect, parameters) for dialect in DIALECTS)

@@ -1,7 +1,7 @@
-"""MindSpore's formats, those of any rank.
+"""MindSpore's formats of any rank.
 
 Source: ``mindspore/ccsrc/runtime/device/ms_device_shape_transfer.cc`` of hdu-cloud/mindspore at
-f545a01. Its other names are Ascend's. They fit any rank: give rank=, or it is 4.
+f545a01. Its other names are Ascend's. The rank is 4 unless rank= is given.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """MindSpore Lite's formats.
 
 Source: ``capi-format-h`` (``OH_AI_Format``) of the OpenHarmony documentation. In the names of
-weights, K is the output channels and C the input channels.
+weights, K denotes output channels and C input channels.
 """
 
 from __future__ import annotations

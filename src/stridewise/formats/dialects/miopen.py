@@ -1,7 +1,8 @@
 """MIOpen's tensor layouts.
 
 Source: ``miopenTensorLayout_t`` of ``include/miopen/miopen.h`` in ROCm/MIOpen at 2d1fd99, and
-``src/tensor.cpp``. The vectorized layouts need an extent that is a multiple of the vector.
+``src/tensor.cpp``. The vectorized layouts require an extent that is a multiple of the vector
+length.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """MNN's dimension formats.
 
 Source: ``docs/contribute/op.md`` and ``source/core/TensorUtils.cpp`` of alibaba/MNN at 4d40bdb.
-Despite its name, NC4HW4 has the blocks of C outside of N on CPUs; the block is 4 unless block=
-gives the pack of a back end, 8 for float16 and 16 for AVX-512. MindSpore Lite means another format.
+Despite its name, NC4HW4 stores the blocks of C outside N on CPUs. The block is 4 unless block=
+gives the pack of a back end: 8 for float16, 16 for AVX-512. MindSpore Lite uses the name for
+another format.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Stridewise's own notation, which can say everything.
+"""Stridewise's own notation, which can express every format.
 
 A list of axes in canonical order, then clauses, outermost digit first::
 
     N,C,H,W: fuse K = H W C; walk K N 16*N 16*K; pad C 4
 
 ``16*N`` is a block, ``4*O@8`` a block with a step, ``|64`` a pitch. A pad may end in
-``unspecified`` or ``divide``. It is what :attr:`~stridewise.formats.format.Format.text` prints.
+``unspecified`` or ``divide``. :attr:`~stridewise.formats.format.Format.text` prints this notation.
 """
 
 from __future__ import annotations

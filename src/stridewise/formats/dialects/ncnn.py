@@ -1,8 +1,8 @@
 """ncnn's Mat.
 
-Source: ``docs/developer-guide/element-packing.md`` of Tencent/ncnn at a4d2ea1, and ``src/mat.h``.
-A Mat has no batch; its outermost axis is packed. With three axes and more, channels start at
-multiples of 16 bytes: give dtype= to have those gaps, without it there are none.
+Source: ``docs/developer-guide/element-packing.md`` of Tencent/ncnn at a4d2ea1, and ``src/mat.h``. A
+Mat has no batch axis, and its outermost axis is packed. With three or more axes, channels start at
+multiples of 16 bytes. The gaps depend on the dtype, so they are omitted unless dtype= is given.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The notation of Stridewise itself, read; the tables of the dialects are written in it, too."""
+"""The parser of Stridewise's own notation, which the tables of the dialects also use."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def _digit(word: str) -> Digit:
 def read(axes: tuple[str, ...] | None, clauses: str) -> FormatData:
     """Return the format of clauses such as ``walk N C 16*C; pad C 4``, outermost digit first.
 
-    Without ``axes``, those are meant that the walk names, in canonical order.
+    ``axes`` defaults to the axes of the walk in canonical order.
 
     Raises:
-        FormatError: a clause is not one, or the format is malformed.
+        FormatError: a clause cannot be parsed, or the format is malformed.
     """
     digits: tuple[Digit, ...] | None = None
     pads: list[Pad] = []

@@ -1,10 +1,9 @@
 """oneDNN's format tags, named (``nChw16c``) and abstract (``aBcd16b``).
 
 Source: ``dnnl_format_tag_t`` in oneDNN's ``dnnl_types.h``, commit 3f27bec; ``onednn_tags.txt``
-lists its names. The grammar: one letter an axis in memory order, a capital where the axis is
-blocked, then ``<size><axis>`` a block. Without any block, capitals and lower case mean the same,
-so that the usual ``NHWC`` parses too. Any tag of that grammar parses, but only names that oneDNN
-has are printed.
+lists its names. Grammar: one letter per axis in memory order, in upper case if the axis is blocked,
+then ``<size><axis>`` per block. Without blocks, case does not matter, so that the usual ``NHWC``
+parses too. Every tag of this grammar parses, but only names that oneDNN defines are printed.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _TAG = re.compile(r"(?P<outer>[A-Za-z]+)(?P<blocks>(?:\d+[a-z])*)")
 _BLOCK = re.compile(r"(\d{1,9})([a-z])")
 _PREFIXES = ("dnnl::memory::format_tag::", "dnnl_")
 
-# Names whose letters say something else than the value that the enumeration gives them.
+# Names whose enumeration value differs from the format that the letters spell.
 _MISLEADING = {
     "OhwI24o": "Ohwi24o",
     "OhwI32o": "Ohwi32o",
@@ -55,7 +54,7 @@ _REFUSED = {
 
 
 def _axes_of(letters: str) -> tuple[str, ...] | None:
-    """Return the canonical axes that the outer letters of a tag stand for."""
+    """Return the canonical axes of the outer letters of a tag."""
     return canonical(letters.upper()) or canonical(letters.lower())
 
 
@@ -84,7 +83,7 @@ def _parse(text: str, parameters: Parameters) -> FormatData | None:
     by_letter = {axis.lower(): axis for axis in axes}
     found = [(int(size), letter) for size, letter in _BLOCK.findall(match["blocks"])]
     if found:
-        # NCHW16c is how TVM writes it; oneDNN has capitals exactly where there are blocks.
+        # TVM writes NCHW16c; oneDNN writes exactly the blocked axes in upper case.
         if letters.isupper() and {letter for _, letter in found} != set(letters.lower()):
             return None
         unknown = [letter for _, letter in found if letter not in by_letter]
@@ -103,10 +102,10 @@ def _names() -> tuple[str, ...]:
 
 
 def abstract_tag(fmt: FormatData) -> str:
-    """Return the abstract tag: axes become ``a``, ``b``, ... by canonical position.
+    """Return the abstract tag, in which axes are ``a``, ``b``, ... by canonical position.
 
     Raises:
-        FormatError: the format is more than a permutation with blocks innermost.
+        FormatError: the format is not a permutation with blocks innermost.
 
     >>> from stridewise.formats import parse
     >>> abstract_tag(parse("nhwc")), abstract_tag(parse("nChw16c"))

@@ -1,7 +1,7 @@
-"""ONNX Runtime's blocked formats, those of its library MLAS.
+"""ONNX Runtime's blocked formats, defined by its library MLAS.
 
-Source: ``onnxruntime/core/mlas/lib/reorder.cpp`` of microsoft/onnxruntime. The block is chosen when
-the program runs: 8 for SSE and AVX2, 16 for AVX-512; ``MlasNchwcGetBlockSize()`` tells.
+Source: ``onnxruntime/core/mlas/lib/reorder.cpp`` of microsoft/onnxruntime. The block size is chosen
+at run time: 8 for SSE and AVX2, 16 for AVX-512. ``MlasNchwcGetBlockSize()`` returns it.
 """
 
 from __future__ import annotations

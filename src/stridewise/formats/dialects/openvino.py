@@ -1,11 +1,11 @@
 """Formats of OpenVINO's GPU plugin.
 
 Source: ``src/plugins/intel_gpu/src/runtime/format.cpp`` of openvinotoolkit/openvino at de7be5e and
-of 2023, and the index functions of the kernels, ``fetch_weights.cl`` of opencv/dldt at 9f7cf58;
-where they disagree, we follow the kernels, which follow the names. The grammar:
-:func:`words of axes <_order>` in memory order, an ``s`` behind the axes that are sliced, then the
-slices, outermost first: ``b_fs_yx_fsv16``. Any name of that grammar parses, but only names that
-OpenVINO has are printed. Axes are renamed: b f z y x to N C D H W (w u v to T U V), and o i to O I.
+of 2023, and the index functions of the kernels, ``fetch_weights.cl`` of opencv/dldt at 9f7cf58. If
+these disagree, the kernels decide, because they agree with the names. Grammar: :func:`words of axes
+<_order>` in memory order with an ``s`` after sliced axes, then the slices, outermost first:
+``b_fs_yx_fsv16``. Every name of this grammar parses, but only names that OpenVINO defines are
+printed. Axes are renamed: b f z y x to N C D H W (w u v to T U V), and o i to O I.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NAME = re.compile(
 )
 _SLICE = re.compile(r"_([a-z]+)s[va](\d+)|_32(f)p")
 
-# Weights of less than a byte are packed in another order than the name says.
+# Weights of less than a byte are packed in an order that differs from the name.
 _PACKED = {
     ("os_iyx_osv16", 4): "O I H W 16*O 2*I",
     ("os_iyx_osv32", 4): "O I H W 16*O@1 2*O@16",
@@ -72,7 +72,7 @@ _TABLE = Table(
         "winograd_2x3_s1_weights": _WINOGRAD,
         "winograd_6x3_s1_fused_weights": _WINOGRAD,
     },
-    # In fully connected layers x is the flattened f, as the later names say.
+    # In fully connected layers x is the flattened f, as in the later names.
     synonyms={
         "bs_x_bsv16": "bs_f_bsv16",
         "bs_xs_xsv8_bsv8": "bs_fs_fsv8_bsv8",
@@ -81,11 +81,11 @@ _TABLE = Table(
     },
 )
 
-_SWIZZLED = 32  # outputs that a swizzle permutes among themselves
+_SWIZZLED = 32  # outputs that one swizzle permutes
 
 
 def _order(words: str) -> tuple[list[Digit], list[str], list[Pad], list[Fuse]]:
-    """Read the words of axes: digits, the axes marked as sliced, pads and fused axes."""
+    """Parse the words of axes into digits, sliced axes, pads and fused axes."""
     digits: list[Digit] = []
     sliced: list[str] = []
     pads: list[Pad] = []
@@ -117,7 +117,7 @@ def _slices(text: str) -> list[Block]:
 
 
 def _turned(size: int, step: int, by: int) -> Iterable[Digit]:
-    """Return digits of o for one of its swizzled counterpart, (o % by) * (32 / by) + o / by."""
+    """Return the digits of o for a digit of the swizzled index (o % by) * (32 / by) + o / by."""
     row = _SWIZZLED // by
     if step >= row:
         yield Block("O", size, step // row)
@@ -173,7 +173,7 @@ def _names() -> tuple[str, ...]:
     return (*_CURRENT.split(), *_REMOVED.split(), *_TABLE.refused)
 
 
-# Names of 2023 and later first, so that they are the ones that are printed.
+# Names of 2023 and later come first, because the first matching name is printed.
 _CURRENT = """
 b_fs_yx_fsv16 b_fs_yx_fsv2 b_fs_yx_fsv32 b_fs_yx_fsv4 b_fs_yx_fsv8 b_fs_zyx_fsv16 b_fs_zyx_fsv2
 b_fs_zyx_fsv32 b_fs_zyx_fsv4 b_fs_zyx_fsv8 bfuwzyx bfvuwzyx bfwzyx bfxy bfyx bfzyx bs_f_bsv16

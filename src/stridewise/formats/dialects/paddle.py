@@ -1,7 +1,8 @@
 """PaddlePaddle's data layouts.
 
 Source: ``paddle/phi/common/layout.h`` of PaddlePaddle/Paddle at 14eb07d, and the ``data_format``
-strings of its operators. The shape of a Paddle tensor is in the order of its layout; ours is not.
+strings of its operators. The shape of a Paddle tensor is in the order of its layout, while shapes
+in Stridewise are in the order of the Origin.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """PyTorch's memory formats.
 
-Source: ``c10/core/MemoryFormat.h`` of pytorch/pytorch at 02d92aa. Shapes are N, C, H, W whatever
-the memory format. ``contiguous_format`` fits any rank: give rank=, or it is 4.
+Source: ``c10/core/MemoryFormat.h`` of pytorch/pytorch at 02d92aa. Shapes are N, C, H, W for every
+memory format. The rank of ``contiguous_format`` is 4 unless rank= is given.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """TensorFlow's tensor and filter formats.
 
 Source: ``tensorflow/core/util/tensor_format.h`` of tensorflow/tensorflow at 08ad533. One value of
-its enumeration stands for images of two and of three dimensions; with rank=5, NCHW is NCDHW. The
-vectorized formats need an extent that is a multiple of 4.
+its enumeration covers images of two and of three dimensions: with rank=5, NCHW is NCDHW. The
+vectorized formats require an extent that is a multiple of 4.
 """
 
 from __future__ import annotations

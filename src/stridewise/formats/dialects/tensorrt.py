@@ -1,8 +1,8 @@
 """TensorRT's tensor formats.
 
 Source: ``TensorFormat`` of ``include/NvInferRuntimeBase.h`` in NVIDIA/TensorRT. The formats of the
-DLA align rows to a number of bytes, and so depend on the dtype; ``kDLA_HWC4`` is given as for 3 or
-4 channels (one channel is not padded to 4).
+DLA align rows to a number of bytes, so they depend on the dtype. ``kDLA_HWC4`` is defined here for
+3 or 4 channels; TensorRT does not pad a single channel to 4.
 """
 
 from __future__ import annotations

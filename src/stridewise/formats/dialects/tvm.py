@@ -1,9 +1,9 @@
 """TVM's layouts.
 
 Source: ``src/s_tir/data_layout.cc`` of apache/tvm at 5d4dc87. Capitals are axes, outermost first;
-``16c`` is a block of C; brackets group blocks into one dimension of TVM's tensor and move nothing.
-Only letters that are known together make a layout here (``NCHW``, ``OIHW``, ``ABC``, ...). TVM
-takes at most one block of an axis, so that it has no name for oneDNN's ``OIhw4i16o4i``.
+``16c`` is a block of C. Brackets group blocks into one dimension of TVM's tensor and do not change
+the order. Here, a layout needs a known set of letters (``NCHW``, ``OIHW``, ``ABC``, ...). TVM
+allows at most one block per axis, so it has no name for oneDNN's ``OIhw4i16o4i``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _parse(text: str, parameters: Parameters) -> FormatData | None:
     if not blocks.keys() <= named.keys():
         return None
     if any(count > 1 for count in blocks.values()):
-        raise refuse("TVM", text, "two blocks of an axis, of which TVM takes one")
+        raise refuse("TVM", text, "two blocks of an axis; TVM allows one")
     digits: list[Digit] = [
         named[axis] if axis else Block(named[letter.upper()], int(size))
         for axis, size, letter in items

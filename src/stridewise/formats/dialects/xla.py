@@ -1,10 +1,10 @@
 """XLA's layouts.
 
-Source: ``docs/tiled_layout.md`` of openxla/xla at 2677f08. ``{1,0:T(8,128)(2,1)}``: axes by number,
-the fastest first, then tiles. A tile applies to the innermost dimensions and makes new ones, its
-own extents, to which the next tile applies; ``*`` joins a dimension to the next one. A memory space
-``S(1)`` moves nothing. Padding holds anything. XLA knows axes by position only, so they are a, b,
-c, ...; printing takes any axes.
+Source: ``docs/tiled_layout.md`` of openxla/xla at 2677f08. ``{1,0:T(8,128)(2,1)}`` lists axes by
+number, innermost first, then tiles. A tile applies to the innermost dimensions and replaces them by
+its own extents, to which the next tile applies. ``*`` joins a dimension to the next one. A memory
+space ``S(1)`` does not change the order. The content of padding is unspecified. XLA has positional
+axes only, so they are a, b, c, ...; printing accepts any axes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NAMES = (
 
 _Dimension = tuple[
     str, int, int
-]  # axis, extent (0: what blocks leave), indices from one to the next
+]  # axis, extent (0: the outer part of the axis), step in indices of the axis
 
 
 def _malformed(text: str, why: str) -> FormatError:
@@ -47,7 +47,7 @@ def _malformed(text: str, why: str) -> FormatError:
 def _joined(
     text: str, dims: list[_Dimension], tile: list[str]
 ) -> tuple[list[_Dimension], list[Fuse]]:
-    """Join dimensions where the first tile says ``*``; return them and the fusions."""
+    """Join the dimensions that the first tile marks with ``*``; return them and the fusions."""
     found = dims[: len(dims) - len(tile)]
     fused: list[Fuse] = []
     group: list[str] = []
@@ -69,7 +69,9 @@ def _tiled(text: str, dims: list[_Dimension], tile: Sequence[int]) -> list[_Dime
     inner: list[_Dimension] = []
     for (axis, extent, step), size in zip(dims[len(outer) :], tile, strict=True):
         if size < 1 or extent % size:
-            raise _malformed(text, f"a tile of {size} in {extent} elements, which leaves some over")
+            raise _malformed(
+                text, f"a tile of {size} in {extent} elements, which does not divide them"
+            )
         outer.append((axis, extent // size, step * size))
         inner.append((axis, size, step))
     return outer + inner
@@ -107,13 +109,13 @@ def _parse(text: str, parameters: Parameters) -> FormatData | None:
 
 
 def _tile(groups: Iterable[list[str]]) -> str:
-    """Return the text of a tile without its outer extents of 1, which say nothing."""
+    """Return the text of a tile without outer extents of 1, which have no effect."""
     extents = [extent for group in dropwhile(["1"].__eq__, groups) for extent in group]
     return f"({','.join(extents)})" if extents else ""
 
 
 def _spell(fmt: FormatData, parameters: Parameters) -> str | None:
-    """Return the layout, with up to two tiles: that is what padding, then packing needs."""
+    """Return the layout with up to two tiles: one for padding, one for packing."""
     if fmt.rank > len(POSITIONAL) or any(isinstance(step, Split) for step in fmt.steps):
         return None
     fmt = fmt.renamed(dict(zip(fmt.axes, POSITIONAL, strict=False))).normal()

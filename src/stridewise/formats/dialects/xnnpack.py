@@ -1,7 +1,7 @@
 """XNNPACK's formats.
 
-Source: ``src/reference/packing.cc`` of google/XNNPACK at 75db3c0. The formats have no names in the
-library; the one of filters is spelled as its documentation has it.
+Source: ``src/reference/packing.cc`` of google/XNNPACK at 75db3c0. The library has no names for
+formats. The name of the filter format is that of its documentation.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Derivation: the meaning of every axis of every tensor, and what prevents it."""
+"""Derivation: the meaning of the axes of every tensor, or the reason why it is unknown."""

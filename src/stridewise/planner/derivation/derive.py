@@ -1,15 +1,14 @@
-"""Derivation: what the axes of every tensor mean.
+"""Derivation of the Origin of every tensor.
 
-Axis names start at *anchors*, operators that name axes by their definition and inputs whose origin
-is declared, and flow forward and backward through operators that keep or permute axes. They flow in
-rounds, one operator a round, so that every tensor is named by its nearest anchor. Where an operator
-changes what axes are, the flow is interrupted and the far side is ND: a result, not a failure.
+Axis names start at *anchors*: operators that define the meaning of axes, and inputs with a declared
+origin. They propagate forward and backward through operators that keep or permute axes, one
+operator per round, so that every tensor gets the names of its nearest anchor. An operator that
+changes the meaning of axes interrupts the propagation; tensors beyond it are ND, which is a result
+and not a failure. If anchors disagree, a conflict is reported. A tensor whose nearest anchors
+disagree is ND. If the names of two anchors meet at a node, each anchor names the tensors on its
+side. A declared origin that disagrees with any other anchor is an error.
 
-Where anchors disagree there is a conflict, and it is reported. A tensor that its nearest anchors
-disagree about is ND; where the names of two anchors only meet, each keeps its own side. What the
-caller declared is wrong where it disagrees with anything.
-
-Extents and strides are never looked at, and Storage is never touched.
+The derivation does not use extents or strides and does not change the Storage.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from stridewise.planner.derivation.provenance import Derived, Provenance
 __all__ = ["Derived", "Origins", "Provenance", "derive"]
 
 Origins = Mapping[str, str | Format]
-"""For some inputs, what their axes mean, in their order: ``{"x": "NHWC"}``."""
+"""Declared origins of some inputs: ``{"x": "NHWC"}``."""
 
 _WEIGHTS = {3: parse("OIW"), 4: parse("OIHW"), 5: parse("OIDHW")}
 
@@ -40,7 +39,7 @@ _NO_ANCHOR = Provenance(reason="no operator around it names axes")
 
 
 def _rule(node: Node) -> OriginRule:
-    """Return how names flow through a node, its attributes considered."""
+    """Return the origin rule of a node, which may depend on its attributes."""
     rule = OPS[node.op].origin
     if rule == "keepdims":
         return "same" if node.int_attr("keepdims", 1) else "interrupt"
@@ -49,7 +48,7 @@ def _rule(node: Node) -> OriginRule:
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What an anchor says about a value: its Origin, and how the names came here."""
+    """The Origin that an anchor gives a value, and the path of the names."""
 
     origin: Format
     provenance: Provenance
@@ -60,11 +59,12 @@ class _Claim:
 
 @dataclass(frozen=True, slots=True)
 class _Tie:
-    """A value whose axes a node ties to those of others.
+    """A value whose axes a node relates to the axes of other values.
 
     Attributes:
         name: the value.
-        perm: takes its axes into the order that all ties of the node share; None: they are in it.
+        perm: permutation of its axes to the order that all ties of the node share; None for the
+            identity.
     """
 
     name: str
@@ -82,7 +82,7 @@ class _Tie:
 
 
 def _tied(graph: Graph, node: Node) -> tuple[_Tie, ...]:
-    """Return the values whose axes a node ties together, constants left out."""
+    """Return the values whose axes a node relates to each other, without constants."""
     rule = _rule(node)
     perms: dict[str, tuple[int, ...] | None] = {node.outputs[0]: None}
     if rule == "permute":
@@ -103,7 +103,7 @@ def _tied(graph: Graph, node: Node) -> tuple[_Tie, ...]:
 
 
 class _Flow:
-    """The names found so far, and the values that nearest anchors disagree about (``torn``)."""
+    """The names found so far, and the values whose nearest anchors disagree (``torn``)."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -127,10 +127,10 @@ class _Flow:
                     yield name, _Claim(origin, Provenance(node.name))
 
     def conflict(self, name: str, reason: str, claims: Iterable[_Claim]) -> Refusal:
-        """Note that anchors disagree about a value.
+        """Record that anchors disagree about a value.
 
         Raises:
-            FormatError: an origin that the caller declared is among them.
+            FormatError: one of the anchors is a declared origin.
         """
         declared = [c.provenance.anchor for c in claims if c.provenance.declared]
         if declared:
@@ -147,14 +147,14 @@ class _Flow:
         return found
 
     def run(self, claims: Iterable[tuple[str, _Claim]]) -> None:
-        """Take the claims of one round, then those that follow from them, until there are none."""
+        """Process the claims of one round, then those that follow, until none are left."""
         while claims:
             news = self.settle(claims)
             nodes = {node.name: node for name in news for node in self.touching[name]}
             claims = [claim for node in nodes.values() for claim in self.passed_on(node)]
 
     def settle(self, claims: Iterable[tuple[str, _Claim]]) -> frozenset[str]:
-        """Name the values that all claims of a round agree about, and return them."""
+        """Name the values about which all claims of a round agree, and return them."""
         fresh: dict[str, _Claim] = {}
         for name, claim in claims:
             first = fresh.setdefault(name, claim)
@@ -165,7 +165,7 @@ class _Flow:
         return frozenset(news)
 
     def passed_on(self, node: Node) -> list[tuple[str, _Claim]]:
-        """Return what the values of a node that have names say about those that have none."""
+        """Return the claims of the named values of a node for its values without names."""
         ties = self.ties[node.name]
         said: dict[Format, _Claim] = {}
         for tie in ties:
@@ -183,7 +183,7 @@ class _Flow:
         ]
 
     def meet(self, node: Node, said: Mapping[Format, _Claim]) -> None:
-        """Note that names meet at a node and do not fit together."""
+        """Record that the names of the values of a node disagree."""
         if node.name in self.met:
             return
         self.met.add(node.name)
@@ -211,18 +211,18 @@ def _declared(graph: Graph, origins: Origins) -> Iterator[tuple[str, _Claim]]:
 
 
 def _with_weights(graph: Graph) -> Iterator[tuple[str, Format | None]]:
-    """Yield constant weights, which are OIHW (OIW, OIDHW) whatever the data format."""
+    """Yield constant weights, which are OIHW (OIW, OIDHW) for every data format."""
     for node in graph.nodes:
         if node.op == "conv" and graph.is_packed(node.inputs[1]):
             yield node.inputs[1], _WEIGHTS.get(len(graph.values[node.inputs[1]].shape))
 
 
 def derive(graph: Graph, origins: Origins | None = None) -> Derived:
-    """Return the graph with the Origin of every value that has one.
+    """Return the graph with an Origin for every value whose axes have a known meaning.
 
     Args:
-        graph: what to look at; Origins that it has already are not.
-        origins: what axes of inputs mean, as far as the caller declares it; anchors like operators.
+        graph: the graph. Existing Origins of its values are ignored.
+        origins: declared origins of inputs, by name. They are anchors. Default: none.
 
     Raises:
         InputError: a declared origin is for no input of the graph.

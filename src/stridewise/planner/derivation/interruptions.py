@@ -1,4 +1,4 @@
-"""What keeps axis names away from the values that have none: the nearest node that stops them."""
+"""The reason why a value has no axis names: the nearest node that stops their propagation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["interruptions"]
 
 
 def _direction(node: Node, name: str, other: str) -> Direction:
-    """Return where a value lies, seen from one on the other side of a node."""
+    """Return the direction from a value to another value of a node."""
     if name in node.inputs and other in node.outputs:
         return "up"
     return "down" if name in node.outputs and other in node.inputs else "aside"
@@ -25,7 +25,7 @@ def _stop(node: Node) -> Provenance:
 
 
 def _untied(ties: Mapping[str, Sequence[str]], node: Node, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the values of a node whose axes it ties to no others."""
+    """Return the values of a node whose axes it does not relate to others."""
     tied = ties[node.name] if len(ties[node.name]) > 1 else ()
     return tuple(name for name in names if name and name not in tied)
 
@@ -33,7 +33,7 @@ def _untied(ties: Mapping[str, Sequence[str]], node: Node, names: Sequence[str])
 def _seeds(
     graph: Graph, ties: Mapping[str, Sequence[str]], torn: Mapping[str, Refusal]
 ) -> Iterator[tuple[str, Provenance]]:
-    """Yield the values at which names stop: at conflicts, behind a node, then before one."""
+    """Yield the values at which names stop: at conflicts, after a node, then before a node."""
     for name, conflict in torn.items():
         yield name, Provenance(reason=conflict.reason)
     for node in graph.nodes:
@@ -49,14 +49,14 @@ def interruptions(
     known: Mapping[str, object],
     torn: Mapping[str, Refusal],
 ) -> dict[str, Provenance]:
-    """Return, for each value without a name that something keeps names from, what does.
+    """Return the provenance of each value whose names are stopped by a node or a conflict.
 
     Args:
         graph: the values.
-        ties: the values that each node ties together.
-        touching: the nodes that tie each value.
-        known: the values that have names.
-        torn: the values that anchors disagree about.
+        ties: the values whose axes each node relates to each other.
+        touching: the nodes that relate each value to others.
+        known: the values with names.
+        torn: the values about which anchors disagree.
     """
     found: dict[str, Provenance] = {}
     for name, stop in _seeds(graph, ties, torn):

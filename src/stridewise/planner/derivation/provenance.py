@@ -1,4 +1,4 @@
-"""Why the meaning of a tensor is known, or what kept it away; found in ``derive.py``."""
+"""The reason why the meaning of a tensor is known or unknown; computed in ``derive.py``."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from stridewise.graph import Graph, Refusal
 __all__ = ["Derived", "Direction", "Provenance"]
 
 Direction = Literal["", "up", "down", "aside"]
-"""Where something lies: nowhere else, towards the graph's inputs, its outputs, or either way."""
+"""Direction to an anchor or obstacle: none, towards the inputs, towards the outputs, or mixed."""
 
 _SHOWN = 4
-"""Nodes of a path that its text names; the rest are counted."""
+"""Number of nodes of a path that its text names. The others are counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """How the meaning of one value became known, or why it did not.
+    """The reason why the meaning of one value is known or unknown.
 
     Attributes:
-        anchor: the node that named the axes, or the declared input; "" where nothing did.
-        declared: whether the anchor is an input whose origin the caller declared.
-        distance: how many nodes lie between the value and its anchor, or what kept names away.
+        anchor: the node that named the axes, or the declared input; "" if the meaning is unknown.
+        declared: whether the anchor is an input with a declared origin.
+        distance: number of nodes between the value and its anchor or obstacle.
         last: the nearest of these nodes.
-        before: the provenance of the value on the other side of it.
-        direction: in which direction all these nodes lie.
-        reason: for ND values, what kept the names away.
+        before: the provenance of the value on the other side of ``last``.
+        direction: the direction of all these nodes.
+        reason: for ND values, the obstacle.
     """
 
     anchor: str = ""
@@ -40,7 +40,7 @@ class Provenance:
     reason: str = ""
 
     def through(self, node: str, direction: Direction) -> Provenance:
-        """Return the provenance of a value that a node ties to one of this provenance."""
+        """Return the provenance of a value that a node relates to a value of this provenance."""
         whole = direction if self.direction in ("", direction) else "aside"
         distance = self.distance + 1
         return Provenance(self.anchor, self.declared, distance, node, self, whole, self.reason)
@@ -53,12 +53,12 @@ class Provenance:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The nodes that the names flowed through, from the anchor on; found on demand."""
+        """The nodes on the path of the names, from the anchor on; computed on demand."""
         return tuple(self._backward())[::-1]
 
     @property
     def source(self) -> str:
-        """The anchor, as messages name it."""
+        """The text of the anchor in messages."""
         return f"the declared origin of {self.anchor!r}" if self.declared else repr(self.anchor)
 
     def _through(self) -> str:
@@ -76,12 +76,12 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A graph whose values know what their axes mean.
+    """A graph with derived Origins.
 
     Attributes:
-        graph: the same nodes; values have their Origin.
-        provenance: why, for every value that is not a constant.
-        conflicts: where anchors disagree, each with both of them.
+        graph: the graph with the same nodes; its values have an Origin if it is known.
+        provenance: the reason for every value that is not a constant.
+        conflicts: the disagreements of anchors, each with both anchors.
     """
 
     graph: Graph
@@ -89,7 +89,7 @@ class Derived:
     conflicts: tuple[Refusal, ...]
 
     def explain(self) -> str:
-        """Return every value with its Origin and why, and the conflicts, as text for people."""
+        """Return a text of all values with Origin and provenance, and of the conflicts."""
         lines = ["what every tensor means:"]
         for name, found in self.provenance.items():
             origin = self.graph.values[name].origin

@@ -1,4 +1,4 @@
-"""Where two plans decide otherwise: plans of one graph, or of two versions of it."""
+"""Differences between two plans of one graph or of two versions of it."""
 
 from __future__ import annotations
 
@@ -40,11 +40,10 @@ class NodeChange:
 
 @dataclass(frozen=True, slots=True)
 class PlanDiff:
-    """What a second plan decides otherwise than a first one.
+    """The differences between a first and a second plan.
 
     Attributes:
-        changes: nodes of both that are computed otherwise: by another algorithm or implementation,
-            or in other formats.
+        changes: nodes of both plans with another algorithm, implementation or other formats.
         nodes_added: nodes that only the second plan has.
         nodes_removed: nodes that only the first plan has.
         reorders_added: reorders that only the second plan makes: (tensor, from, to).
@@ -65,12 +64,12 @@ class PlanDiff:
 
     @property
     def delta_ns(self) -> float:
-        """How much longer the second plan takes."""
+        """Predicted time of the second plan minus that of the first, in nanoseconds."""
         return difference(self.after_ns, self.before_ns)
 
     @property
     def is_empty(self) -> bool:
-        """Whether both decide the same; costs may differ all the same."""
+        """Whether both plans make the same decisions. Their costs may differ."""
         return not (
             self.changes
             or self.nodes_added
@@ -103,13 +102,13 @@ def _differs(before: NodeRecord, after: NodeRecord) -> bool:
 def _missing(
     these: tuple[ReorderRecord, ...], those: tuple[ReorderRecord, ...]
 ) -> tuple[tuple[str, str, str], ...]:
-    """Return what is in the first alone."""
+    """Return the reorders that only the first tuple contains."""
     known = {item.key for item in those}
     return tuple(item.key for item in these if item.key not in known)
 
 
 def diff(before: PlanRecord, after: PlanRecord) -> PlanDiff:
-    """Return what the second plan decides otherwise than the first; nodes go by name."""
+    """Return the differences between two plans. Nodes are matched by name."""
     first = {node.name: node for node in before.nodes}
     second = {node.name: node for node in after.nodes}
     changes = tuple(

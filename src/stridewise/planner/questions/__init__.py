@@ -1,1 +1,1 @@
-"""Questions about a plan: functions of a plan that return records."""
+"""Queries of a plan: functions of a plan that return records."""

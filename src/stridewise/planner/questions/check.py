@@ -1,4 +1,4 @@
-"""What users expect of a plan, checked in their own tests."""
+"""Checks of expectations about a plan, for the tests of users."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stridewise.planner.questions.why import duration
 __all__ = ["Expectations", "check"]
 
 _ROUNDING = 1e-9
-"""A gap below this is rounding in a sum of costs."""
+"""Gaps below this value are rounding errors of a sum of costs."""
 
 
 def _no_formats() -> Mapping[str, str | Format]:
@@ -26,16 +26,16 @@ def _no_formats() -> Mapping[str, str | Format]:
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """What a plan shall hold; None leaves something open.
+    """Expectations about a plan; None disables a check.
 
     Attributes:
-        max_reorders: no more reorders than this.
-        max_moved_nbytes: no more bytes written by steps that only move them.
-        no_fallback: no node, and no reorder, runs the library's naive reference loops, and no
-            part runs in another runtime.
-        formats: tensors (or nodes) with the format that they are produced in, in any spelling.
-        max_gap: the plan is proved to be this near to the optimum, as a part of its cost.
-        max_cost_ns: the predicted time of one run.
+        max_reorders: largest number of reorders.
+        max_moved_nbytes: largest number of bytes written by steps that only move bytes.
+        no_fallback: whether no node or reorder may run oneDNN's reference loops and no part may run
+            in another runtime.
+        formats: expected formats of tensors (or of the outputs of nodes), by name in any notation.
+        max_gap: largest proved distance from the optimum, relative to the cost.
+        max_cost_ns: largest predicted time of one run, in nanoseconds.
     """
 
     max_reorders: int | None = None
@@ -113,10 +113,10 @@ def _violations(plan: PlanData, wanted: Expectations) -> Iterator[str]:
 
 
 def check(plan: PlanData, wanted: Expectations) -> None:
-    """Hold a plan against what is expected of it.
+    """Check a plan against expectations.
 
     Raises:
-        PlanAssertionError: something does not hold; the message has a line for each such thing.
+        PlanAssertionError: an expectation is not met. The message has one line for each of them.
     """
     found = list(_violations(plan, wanted))
     if found:

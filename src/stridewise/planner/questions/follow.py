@@ -1,8 +1,8 @@
-"""Plans for other shapes of a model that was planned before: they decide alike where they can.
+"""Plans for other shapes of a model, with the decisions of a plan that was made before.
 
-What was measured for one shape then serves the others, nothing is timed again, and constants are
-packed alike, so that the programs can share them. Formats have no extents, so that an option for
-one shape can be found again among those for another.
+Measurements for one shape are reused for others, and constants are packed in the same formats, so
+that the programs can share them. Formats have no extents, so an option for one shape can be found
+among the options for another.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["follow", "likeness"]
 
 
 def _choice(option: KernelOption) -> tuple[object, ...]:
-    """Return what options for several shapes have in common."""
+    """Return the part of an option that does not depend on the shape."""
     kinds = tuple(call.spec.kind for call in option.calls)
     aliases = tuple((alias.input, alias.output, alias.kind) for alias in option.aliases)
     return option.algorithm, option.inputs, option.outputs, kinds, aliases
@@ -38,17 +38,17 @@ def _followed(plan: PlanData, leader: PlanData) -> Iterator[tuple[str, tuple[int
 
 
 def follow(plan: P, leader: PlanData) -> P:
-    """Return a plan that decides as another one did, for the same model and other shapes.
+    """Return a plan with the decisions of another plan for the same model and other shapes.
 
-    Nodes are matched by name. Those that the other plan does not have, or whose choice does not
-    exist here, are decided as is cheapest around the others.
+    Nodes are matched by name. Nodes that the other plan does not have, or whose choice does not
+    exist for this shape, get the candidates with the least total cost.
 
     Args:
-        plan: a plan for these shapes, for what there is to choose from.
-        leader: the plan to follow.
+        plan: a plan for these shapes, which provides the candidates.
+        leader: the plan whose decisions are used.
 
     Returns:
-        The plan; ``plan`` itself where no combination of kernels follows the other.
+        The new plan; ``plan`` if no combination of kernels has these decisions.
     """
     try:
         return restricted(plan, "follows", dict(_followed(plan, leader)))
@@ -57,9 +57,9 @@ def follow(plan: P, leader: PlanData) -> P:
 
 
 def likeness(spec: KernelSpec) -> tuple[object, ...]:
-    """Return what kernels for several shapes of one node have in common: all but extents.
+    """Return the part of a kernel of a node that does not depend on extents.
 
-    The dimensions of weights, which depend on no shape of an input, count.
+    It includes the dimensions of weights, which do not depend on the shapes of inputs.
     """
     memories = tuple(
         (role, memory.tag, memory.dtype, memory.dims if role in ("weights", "bias") else ())

@@ -1,4 +1,4 @@
-"""What users call the tensors and formats of a plan, found out."""
+"""Lookup of tensors, nodes and formats of a plan by the names that users give."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Offer:
         format: the format.
         kinds: what the target calls formats of these bytes (``"plain"``, ``"blocked"``, ...).
         makers: indices of the candidates of the tensor's node that produce it so.
-        spell: says what the target calls a format.
+        spell: returns the target's name of a format.
     """
 
     format: Format
@@ -40,7 +40,14 @@ class Offer:
 
 
 def unknown(where: str, what: str, name: str, known: Iterable[str]) -> PlanError:
-    """Return the error for an unknown name, with the names that come close."""
+    """Return the error for an unknown name, with similar names.
+
+    Args:
+        where: the object that was searched.
+        what: the kind of name.
+        name: the unknown name.
+        known: the known names.
+    """
     everyone = list(known)
     close = get_close_matches(name, everyone, 3, 0.5)
     few = ", ".join(everyone) if len(everyone) <= 6 else ""
@@ -51,10 +58,10 @@ def unknown(where: str, what: str, name: str, known: Iterable[str]) -> PlanError
 
 
 def find_node(plan: PlanData, name: str) -> int:
-    """Return the position of a node.
+    """Return the position of a node in the graph.
 
     Raises:
-        PlanError: there is none of that name; the message names those that come close.
+        PlanError: no node has that name. The message lists similar names.
     """
     position = plan.terms.positions.get(name)
     if position is None:
@@ -64,10 +71,11 @@ def find_node(plan: PlanData, name: str) -> int:
 
 
 def find_tensor(plan: PlanData, name: str) -> str:
-    """Return the tensor of that name, or the first output of the node of that name.
+    """Return the tensor with a name, or the first output of the node with that name.
 
     Raises:
-        PlanError: there is neither, or it is a constant, which is packed as its readers want it.
+        PlanError: neither exists, or it is a constant, which is packed in the formats of its
+            readers.
     """
     graph = plan.graph
     where = f"plan of {graph.name!r}"
@@ -120,7 +128,7 @@ def offers(plan: PlanData, tensor: str) -> Mapping[str, Offer]:
 
 
 def _spelled(value: Value, text: str) -> list[FormatData]:
-    """Return what a text means in any dialect, in the case given and in either other one."""
+    """Return the formats that a text names in any dialect, as given and in lower and upper case."""
     parameters = Parameters(dtype=value.dtype.name, rank=len(value.shape))
     found: dict[FormatData, None] = {}
     for spelling in dict.fromkeys((text, text.lower(), text.upper())):
@@ -137,12 +145,12 @@ def _is_named(offer: Offer, spelled: str | Format) -> bool:
 
 
 def _same(fmt: Format, other: FormatData, shape: tuple[int, ...]) -> bool:
-    """Return whether both are the same bytes; positional axes are meant in canonical order."""
+    """Return whether both have the same bytes; positional axes are in canonical order."""
     if other.axes == nd(other.rank).axes and other.rank == fmt.rank:
         other = other.renamed(dict(zip(other.axes, fmt.axes, strict=True)))
     try:
         return same_bytes(fmt, other, shape)
-    except FormatError:  # some formats fit a few extents only
+    except FormatError:  # some formats fit only certain extents
         return False
 
 
@@ -163,8 +171,8 @@ def find_format(plan: PlanData, tensor: str, spelled: str | Format) -> tuple[str
     """Return the one format on offer for a tensor that ``spelled`` means.
 
     Args:
-        plan: where the tensor is.
-        tensor: a tensor that is no constant.
+        plan: the plan that has the tensor.
+        tensor: the name of a tensor that is not a constant.
         spelled: a kind of the target (``"blocked"``), a name in any dialect in any case
             (``"nhwc"``, ``"NCHW16c"``, ``"b_fs_yx_fsv16"``), or a format.
 
@@ -172,7 +180,7 @@ def find_format(plan: PlanData, tensor: str, spelled: str | Format) -> tuple[str
         The name of the storage, and the offer.
 
     Raises:
-        PlanError: nothing on offer is meant, or several formats are.
+        PlanError: ``spelled`` names none or several of the offered formats.
     """
     value = plan.graph.value(tensor)
     known = offers(plan, tensor)

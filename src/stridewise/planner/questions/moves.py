@@ -1,4 +1,4 @@
-"""What a plan moves without computing anything, and what it does not have to move."""
+"""Steps of a plan that only move bytes, and nodes that need no step."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Move", "find_moves", "find_views", "moves_of"]
 
 _MOVING = frozenset(
     {"reorder", "concat", "shuffle"}
-    # targets whose kernels go by the names of operators
+    # targets whose kernels have the names of operators
     | {"channel_shuffle", "identity", "pad", "reshape", "slice", "transpose"}
 )
-"""Kinds of kernels that compute nothing."""
+"""Kinds of kernels that only move or fill bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Move:
     Attributes:
         node_or_tensor: the tensor of a reorder, the node of a copy or a fill.
         kind: ``"reorder"``: a tensor changes its format. ``"copy"``: a node (concat, slice,
-            transpose, ...) that is no view. ``"fill"``: the border of a pad.
+            transpose, ...) that is not a view. ``"fill"``: the border of a pad.
         nbytes: bytes written.
         cost_ns: predicted time.
     """
@@ -47,7 +47,7 @@ def _written_nbytes(spec: KernelSpec) -> int:
 
 
 def moves_of(node: Node, chosen: Candidate) -> Iterator[Move]:
-    """Yield the steps of a candidate, if all that it does is to move bytes."""
+    """Yield the steps of a candidate if it only moves bytes."""
     option = chosen.option
     if any(call.spec.kind not in _MOVING for call in option.calls):
         return
@@ -60,10 +60,10 @@ def moves_of(node: Node, chosen: Candidate) -> Iterator[Move]:
 
 
 def find_moves(plan: PlanData) -> tuple[Move, ...]:
-    """Return the reorders of a plan, then the nodes that only copy or fill, in the graph's order.
+    """Return the reorders of a plan, then the nodes that only copy or fill, in graph order.
 
-    Copies that lowering adds, such as those of outputs that share their bytes, are no decisions
-    of a plan; ``CompiledModel.program`` has them.
+    Copies that lowering adds, such as those of outputs that share their bytes, are not decisions of
+    a plan. ``CompiledModel.program`` contains them.
     """
     reorders = [Move(r.tensor, "reorder", r.nbytes, r.cost_ns) for r in plan.reorders]
     nodes = [
@@ -75,5 +75,5 @@ def find_moves(plan: PlanData) -> tuple[Move, ...]:
 
 
 def find_views(plan: PlanData) -> tuple[str, ...]:
-    """Return the nodes for which nothing runs: views, and pieces that are produced in place."""
+    """Return the nodes without a step: views, and pieces that are produced in place."""
     return tuple(decision.node for decision in plan.decisions if decision.chosen.option.is_view)

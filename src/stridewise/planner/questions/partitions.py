@@ -1,4 +1,4 @@
-"""What runs where in a plan, and what crossing the borders costs: to another runtime, to NumPy."""
+"""The runtimes of the parts of a plan, and the cost of the borders to ONNX Runtime and NumPy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Hosted", "Partition", "find_hosted", "find_partitions"]
 
 
 def _at_border(reorders: int, reorder_ns: float, place: str) -> str:
-    """Return what a border costs, "" for nothing."""
+    """Return the text of the cost of a border; "" for none."""
     if not reorders:
         return ""
     noun = "reorder" if reorders == 1 else "reorders"
@@ -25,14 +25,14 @@ def _at_border(reorders: int, reorder_ns: float, place: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Neighbors in the order of execution that run in one place.
+    """Consecutive nodes that run in one runtime.
 
     Attributes:
-        support: ``native``, ``fallback`` in the program, or ``tail`` behind it.
-        nodes: their names; those of the model, where another runtime computes them.
+        support: ``native``, ``fallback`` in the program, or ``tail`` after it.
+        nodes: their names; for other runtimes the names of the model's nodes.
         operators: their operators.
-        reasons: why they are not native, each reason once.
-        reorders: how many reorders its inputs and outputs need, for other runtimes.
+        reasons: the distinct reasons why they are not native.
+        reorders: number of reorders of inputs and outputs, for other runtimes.
         reorder_ns: predicted time of these.
     """
 
@@ -50,14 +50,14 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Hosted:
-    """Native nodes of one operator that NumPy computes, for one reason.
+    """Nodes of one operator that run the NumPy fallback for one reason.
 
     Attributes:
         operator: the operator.
         nodes: their names.
-        reason: why no kernel of the target computes them.
-        reorders: how many reorders their inputs and outputs need, as NumPy takes and gives
-            tensors in the user's order.
+        reason: why the target has no kernel for them.
+        reorders: number of reorders of their inputs and outputs. NumPy computes in the user's axis
+            order.
         reorder_ns: predicted time of these.
     """
 
@@ -75,7 +75,7 @@ class Hosted:
 
 
 def _borders(plan: PlanData) -> Iterator[frozenset[str]]:
-    """Yield the tensors that each part of another runtime reads or gives."""
+    """Yield the tensors that each part of another runtime reads or writes."""
     for node in plan.graph.nodes:
         if node.op == OP:
             yield frozenset((*node.inputs, *node.outputs))
@@ -84,7 +84,7 @@ def _borders(plan: PlanData) -> Iterator[frozenset[str]]:
 
 
 def find_partitions(plan: PlanData) -> tuple[Partition, ...]:
-    """Return what runs where, in order."""
+    """Return the partitions in execution order."""
     borders = _borders(plan)
     found: list[Partition] = []
     for segment in graph_capability(plan.graph).segments:
@@ -101,7 +101,7 @@ def find_partitions(plan: PlanData) -> tuple[Partition, ...]:
 
 
 def _moved_for(plan: PlanData) -> dict[str, list[Reorder]]:
-    """Return the reorders of what each host node reads, and of what it gives."""
+    """Return the reorders of inputs and outputs of each NumPy fallback node."""
     key = plan.storages.key
     to: dict[tuple[str, str], Reorder] = {}
     since: dict[tuple[str, str], list[Reorder]] = {}
@@ -123,7 +123,7 @@ def _moved_for(plan: PlanData) -> dict[str, list[Reorder]]:
 
 
 def find_hosted(plan: PlanData) -> tuple[Hosted, ...]:
-    """Return which native nodes run on the host, those of one operator and reason together."""
+    """Return the nodes that run the NumPy fallback, grouped by operator and reason."""
     moved = _moved_for(plan)
     ops = {node.name: node.op for node in plan.graph.nodes}
     groups: dict[tuple[str, str], list[str]] = {}
@@ -132,7 +132,7 @@ def find_hosted(plan: PlanData) -> tuple[Hosted, ...]:
             groups.setdefault((ops[refusal.subject], refusal.reason), []).append(refusal.subject)
     found: list[Hosted] = []
     for (operator, reason), nodes in groups.items():
-        # Two of them may read one reorder.
+        # Two nodes may read the result of one reorder.
         crossing = dict.fromkeys(reorder for name in nodes for reorder in moved[name])
         cost = float(sum(reorder.cost_ns for reorder in crossing))
         found.append(Hosted(operator, tuple(nodes), reason, len(crossing), cost))

@@ -1,4 +1,4 @@
-"""The cheapest plan of the same graph, over the same candidates, under restrictions."""
+"""The cheapest plan of the same graph and candidates under restrictions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,18 @@ from stridewise.planner.questions.lookup import offers
 __all__ = ["P", "allowed", "narrowed", "restricted", "under", "uniform"]
 
 P = TypeVar("P", bound=PlanData)
-"""A plan, as plain data or with what it can be asked; the answer is of the same class."""
+"""A plan: plain data, or a class with queries. Functions return the class that they get."""
 
 
 def narrowed(plan: PlanData, only: Only, pins: Iterable[Pin]) -> dict[str, tuple[int, ...]]:
-    """Return which candidates are left to nodes when tensors are pinned, too.
+    """Return the remaining candidates of nodes if some tensors are pinned, too.
 
-    A node whose pins contradict each other has none left.
+    A node with contradictory pins has no candidates.
+
+    Args:
+        plan: the plan.
+        only: allowed candidates of nodes; other nodes are not restricted.
+        pins: tensors with a given format.
     """
     found = dict(only)
     for pin in pins:
@@ -35,12 +40,18 @@ def narrowed(plan: PlanData, only: Only, pins: Iterable[Pin]) -> dict[str, tuple
 
 
 def allowed(plan: PlanData) -> Only:
-    """Return which candidates the pins leave to the nodes that produce pinned tensors."""
+    """Return the candidates that the pins of a plan leave to producers of pinned tensors."""
     return narrowed(plan, FREE, plan.pins)
 
 
 def restricted(plan: P, name: str, only: Only) -> P:
-    """Return the cheapest plan over some candidates; PlanError where there is none."""
+    """Return the cheapest plan over some candidates; PlanError if there is none.
+
+    Args:
+        plan: a plan of the graph.
+        name: the name of the new plan.
+        only: allowed candidates of nodes; other nodes are not restricted.
+    """
     solution = plan.terms.solve(only)
     steps = reorders(plan.terms, solution)
     others = tuple(item for item in plan.comparisons if item.name != name)
@@ -58,7 +69,7 @@ def restricted(plan: P, name: str, only: Only) -> P:
 
 
 def under(plan: P, pins: tuple[Pin, ...]) -> P:
-    """Return the cheapest plan with these pins and no others; PlanError where there is none."""
+    """Return the cheapest plan with exactly these pins; PlanError if there is none."""
     pinned = dataclasses.replace(plan, pins=pins)
     name = f"what if {', '.join(map(str, pins))}" if pins else "planned"
     return restricted(pinned, name, allowed(pinned))
@@ -68,7 +79,7 @@ def uniform(plan: P, kind: str) -> P:
     """Return the cheapest plan with all tensors in one kind of format.
 
     Raises:
-        PlanError: the target has no such kind, or the graph cannot do without others.
+        PlanError: the target does not have the kind, or no such plan exists.
     """
     kinds = [known.name for known in plan.target.kinds]
     if kind not in kinds:

@@ -1,4 +1,4 @@
-"""What the caller's own formats cost: what accepting others would save."""
+"""Savings if the caller accepted other I/O formats."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from stridewise.planner.questions.why import duration
 __all__ = ["Saving", "find_savings"]
 
 _NOISE = 1e-9
-"""Costs that differ by less than this part of them differ by rounding."""
+"""Relative differences of costs below this value are rounding errors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """What one more acceptable format of an input or output would save.
+    """The saving if one more format of an input or output were acceptable.
 
     Attributes:
         tensor: the input or output.
-        side: which of them.
-        format: the format that would have to be acceptable, too.
-        saved_ns: by how much the cheapest plan would be faster, at least: reorders that nothing
-            has needed so far have no known cost.
-        spell: says what the target calls a format.
+        side: ``input`` or ``output``.
+        format: the additional format.
+        saved_ns: lower bound of the saving in nanoseconds. Reorders that no plan has needed so far
+            have no known cost.
+        spell: returns the target's name of a format.
     """
 
     tensor: str
@@ -48,7 +48,7 @@ class Saving:
 
 
 def _others(plan: PlanData, name: str, known: tuple[Format, ...]) -> list[Format]:
-    """Return the target's formats of a value that are not accepted yet and pad nothing."""
+    """Return the target's formats of a value that are not accepted yet and have no padding."""
     value, key = plan.graph.values[name], plan.storages.key
     keys = {key(name, fmt) for fmt in known}
     return [
@@ -63,7 +63,7 @@ def _cost(plan: PlanData, edge: Boundary) -> float:
 
 
 def find_savings(plan: PlanData) -> tuple[Saving, ...]:
-    """Return what accepting each other format of each input and output would save, if anything."""
+    """Return the positive savings of accepting another format, for each input and output."""
     edge = plan.terms.edge
     base = _cost(plan, edge)
     sides: tuple[tuple[Literal["input", "output"], str, Mapping[str, tuple[Format, ...]]], ...] = (
@@ -80,7 +80,7 @@ def find_savings(plan: PlanData) -> tuple[Saving, ...]:
                 wider = {**formats, name: (*known, fmt)}
                 try:
                     saved = base - _cost(plan, dataclasses.replace(edge, **{attribute: wider}))
-                except PlanError:  # no reader takes it, and nothing reorders it
+                except PlanError:  # no reader takes it, and there is no reorder
                     continue
                 if saved > _NOISE * base:
                     found.append(Saving(name, side, fmt, saved, plan.target.spell))

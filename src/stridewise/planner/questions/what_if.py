@@ -1,4 +1,4 @@
-"""What other formats would cost: plans with some formats given, and the regret of every tensor."""
+"""Costs of other formats: plans with pinned formats, and the regret of every tensor."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Regret", "regrets", "what_if"]
 
 @dataclass(frozen=True, slots=True)
 class Regret:
-    """What producing a tensor in another format would cost more; the whole plan adapts to it.
+    """The extra cost of a tensor in another format, with the whole plan adapted to it.
 
     Attributes:
         tensor: the tensor.
@@ -26,7 +26,7 @@ class Regret:
         total_ns: how much longer the cheapest such plan takes; ``inf`` where there is none.
         kernel_ns: how much of it is kernels; negative where they are faster.
         reorder_ns: how much of it is reorders; negative where there are fewer.
-        spell: says what the target calls a format.
+        spell: returns the target's name of a format.
     """
 
     tensor: str
@@ -54,7 +54,7 @@ class Regret:
 def what_if(plan: P, wanted: Mapping[str, str | Format]) -> P:
     """Return the cheapest plan with some formats given; see :meth:`stridewise.Plan.what_if`.
 
-    What earlier calls pinned stays pinned, except where a tensor is named again.
+    Pins of earlier calls remain, unless a tensor is named again.
 
     Raises:
         PlanError: as for that method.
@@ -105,7 +105,7 @@ def _produced(plan: PlanData) -> list[str]:
 
 
 def _largest(plan: PlanData, tensors: list[str], limit: int) -> list[str]:
-    """Return the tensors of most bytes, in their order: the formats of these matter most."""
+    """Return the largest tensors, in their order, because their formats matter most."""
     ranked = sorted(tensors, key=lambda name: -plan.storage(name).nbytes)
     kept = set(ranked[:limit])
     return [name for name in tensors if name in kept]
@@ -114,10 +114,15 @@ def _largest(plan: PlanData, tensors: list[str], limit: int) -> list[str]:
 def regrets(
     plan: PlanData, tensors: Iterable[str] | None = None, limit: int | None = None
 ) -> tuple[Regret, ...]:
-    """Return what every other format would cost; see :meth:`stridewise.Plan.regrets`.
+    """Return the extra cost of every other format; see :meth:`stridewise.Plan.regrets`.
 
-    They come in the order of the tensors; of one tensor, the cheapest first. Pinned tensors have no
-    other format and are left out.
+    Results are in the order of the tensors; for one tensor, the cheapest comes first. Pinned
+    tensors have no other format and are omitted.
+
+    Args:
+        plan: the plan.
+        tensors: the tensors; by default all.
+        limit: largest number of tensors, by size; by default no limit.
     """
     names = _produced(plan) if tensors is None else [find_tensor(plan, name) for name in tensors]
     names = list(dict.fromkeys(names))

@@ -1,4 +1,4 @@
-"""Why a node is computed as it is: every other way, and what the whole plan would then cost."""
+"""Reasons for the choice of a node: all alternatives with the cost of the whole plan."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from stridewise.planner.questions.restrict import allowed
 __all__ = ["Alternative", "Why", "difference", "duration", "find_refusals", "formats_of", "why"]
 
 _NOISE = 1e-9
-"""Sums of the same costs in another order differ by less than this part of them."""
+"""Relative differences of sums below this value are rounding errors."""
 
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 
 
 def difference(after: float, before: float) -> float:
-    """Return how much more ``after`` is, and exactly 0 where only rounding differs."""
+    """Return ``after - before``, or exactly 0 if they differ only by rounding."""
     more = after - before
     return 0.0 if abs(more) <= _NOISE * max(abs(after), abs(before)) else more
 
 
 def duration(ns: float, *, like: float | None = None) -> str:
-    """Return nanoseconds as people read them, in the unit that fits ``like``.
+    """Format nanoseconds as text, in the unit that fits ``like``.
 
     >>> duration(310_000.0), duration(50_000.0, like=310_000.0), duration(7e6)
     ('310.0 us', '50.0 us', '7.000 ms')
@@ -49,14 +49,14 @@ def formats_of(candidate: Candidate, spell: Spell = str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A way to compute a node that was not chosen.
+    """A candidate of a node that was not chosen.
 
     Attributes:
-        candidate: the way.
-        node_delta_ns: how much longer the node alone would take; may be negative.
-        total_delta_ns: how much longer the cheapest plan takes that computes the node so; ``inf``
-            where no plan does.
-        spell: says what the target calls a format.
+        candidate: the candidate.
+        node_delta_ns: extra time of the node alone, in nanoseconds; may be negative.
+        total_delta_ns: extra time of the cheapest plan with this candidate, in nanoseconds; ``inf``
+            if there is no such plan.
+        spell: returns the target's name of a format.
     """
 
     candidate: Candidate
@@ -76,15 +76,15 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Why a node is computed as it is.
+    """Reasons for the choice of a node.
 
     Attributes:
         node: the node.
-        chosen: how it is computed.
-        total_ns: what the whole plan costs.
-        alternatives: the other ways, the cheapest for the whole plan first.
-        refusals: what is not offered for the node and its results, and why.
-        spell: says what the target calls a format.
+        chosen: the chosen candidate.
+        total_ns: cost of the whole plan in nanoseconds.
+        alternatives: the other candidates, by increasing cost of the whole plan.
+        refusals: refused kernels and formats of the node and its results.
+        spell: returns the target's name of a format.
     """
 
     node: str
@@ -112,10 +112,10 @@ class Why:
 
 
 def find_refusals(plan: PlanData, subject: str) -> tuple[Refusal, ...]:
-    """Return what was refused of a node or tensor, conflicts about its axes included.
+    """Return the refusals of a node or tensor, including conflicts about its axes.
 
     Raises:
-        PlanError: nothing in the plan has that name.
+        PlanError: no node or tensor has that name.
     """
     every = (*plan.refusals, *plan.derived.conflicts)
     found = tuple(refusal for refusal in every if refusal.subject == subject)
@@ -139,10 +139,10 @@ def _total_delta_ns(plan: PlanData, node: str, index: int) -> float:
 
 
 def why(plan: PlanData, name: str) -> Why:
-    """Return every way to compute a node, each with what the whole plan would cost more.
+    """Return all candidates of a node, each with the extra cost of the whole plan.
 
     Raises:
-        PlanError: there is no node of that name; the message names those that come close.
+        PlanError: no node has that name. The message lists similar names.
     """
     position = find_node(plan, name)
     node, chosen = plan.graph.nodes[position], plan.decisions[position].chosen

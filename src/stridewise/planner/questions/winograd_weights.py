@@ -1,4 +1,4 @@
-"""The memory that transformed weights of Winograd convolutions take in a plan."""
+"""The memory of transformed weights of Winograd convolutions in a plan."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["WinogradWeights", "check_weight_limit", "winograd_weights"]
 
 @dataclass(frozen=True, slots=True)
 class WinogradWeights:
-    """The weights that the Winograd kernels of a plan read, counted for each node.
+    """The weights that the Winograd kernels of a plan read, summed over nodes.
 
     Attributes:
-        nodes: how many nodes are computed so.
+        nodes: number of nodes with a Winograd kernel.
         nbytes: bytes of the transformed weights.
-        plain_nbytes: bytes of the same weights as the model has them.
+        plain_nbytes: bytes of the same weights in the model.
     """
 
     nodes: int
@@ -51,10 +51,15 @@ def winograd_weights(plan: PlanData) -> WinogradWeights:
 
 
 def check_weight_limit(plan: PlanData, limit: int | None, where: str) -> None:
-    """Check a plan that was made before against a limit in bytes; None allows everything.
+    """Check the transformed weights of an existing plan against a limit.
+
+    Args:
+        plan: the plan.
+        limit: limit in bytes; None for no limit.
+        where: the object that messages name.
 
     Raises:
-        PlanError: its transformed weights take more.
+        PlanError: the transformed weights exceed the limit.
     """
     weights = winograd_weights(plan)
     if limit is not None and weights.nbytes > limit:

@@ -1,1 +1,1 @@
-"""The exact choice over names and numbers; it knows no graphs and no formats."""
+"""The exact solver. It works on names and numbers, independent of graphs and formats."""

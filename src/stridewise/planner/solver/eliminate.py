@@ -1,17 +1,17 @@
-"""Minimizing a sum of tables exactly, one variable after the other.
+"""Exact minimization of a sum of tables by elimination of variables.
 
-Variables have a few values each; a *table* gives a cost to every combination of values of the
-variables in its scope, infinite for what cannot be combined. Wanted is the cheapest combination of
-all. Three exact reductions, cheapest first:
+Each variable has a few values. A *table* gives a cost to every combination of values of the
+variables in its scope; forbidden combinations cost infinity. The result is the cheapest combination
+of all variables. There are three exact reductions, cheapest first:
 
-- **Elimination.** All tables of a variable are added up, and the minimum over its values is a table
-  over its neighbors; which value it was is kept for later. With up to two neighbors these are the
-  reductions R0, RI and RII of partitioned boolean quadratic programming (Scholz and Eckstein,
-  LCTES 2002), with any number they are bucket elimination (Dechter, Artificial Intelligence 113,
-  1999). Variables with the smallest tables go first, so chains, trees and series-parallel graphs
-  take time in proportion to their length, and components and articulation points need no search.
-- **Dead ends.** A value that another one beats whatever the neighbors do is dropped (Desmet et al.,
-  Nature 356, 1992; Goldstein, Biophysical Journal 66, 1994).
+- **Elimination.** All tables of a variable are added, and the minimum over its values is a table
+  over its neighbors; the minimizing value is stored. With up to two neighbors these are the
+  reductions R0, RI and RII of partitioned boolean quadratic programming (Scholz and Eckstein, LCTES
+  2002), with any number they are bucket elimination (Dechter, Artificial Intelligence 113, 1999).
+  Variables with the smallest tables go first, so chains, trees and series-parallel graphs take time
+  in proportion to their length, and components and articulation points need no search.
+- **Dead ends.** A value that another one beats for all values of the neighbors is dropped (Desmet
+  et al., Nature 356, 1992; Goldstein, Biophysical Journal 66, 1994).
 - **Integer programming** for components whose tables would grow too large for elimination.
 """
 
@@ -33,31 +33,31 @@ from stridewise.planner.solver.table import Array, Minimum, Table
 __all__ = ["Contradiction", "minimize"]
 
 _TINY = 1 << 6
-"""Entries of the tables that elimination makes without looking further."""
+"""Limit of entries of tables that elimination makes before values are dropped."""
 
 _SMALL = 1 << 10
-"""Entries of those that it makes once no value can be dropped any more."""
+"""Limit of entries of tables once no more values can be dropped."""
 
 _LARGE = 1 << 20
-"""Entries of the largest table that it makes where nothing else helps ..."""
+"""Limit of entries of the largest table as a last resort before integer programming ..."""
 
 _TOTAL = 1 << 24
-"""... and of all tables of such a component together, which take about a second."""
+"""... and of all tables of a component together, which take about a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """There is no combination of finite cost.
+    """No combination has a finite cost.
 
     Attributes:
-        variables: some for which none was left, the first of them for sure.
+        variables: variables without a remaining value. The first one is certain.
     """
 
     variables: tuple[int, ...]
 
 
 class _ContradictionError(Exception):
-    """Ends a search that has nothing left to find."""
+    """Ends the search if there is no solution."""
 
     def __init__(self, *variables: int) -> None:
         super().__init__(variables)
@@ -65,7 +65,7 @@ class _ContradictionError(Exception):
 
 
 class _Step(NamedTuple):
-    """A variable that was taken out: its best value, by the values that its neighbors had then."""
+    """An eliminated variable: its best value, indexed by the values of its neighbors."""
 
     variable: int
     scope: tuple[int, ...]
@@ -74,20 +74,20 @@ class _Step(NamedTuple):
 
 
 class _Elimination:
-    """Variables and tables that are left, and how to find the values of those that are gone."""
+    """The remaining variables and tables, and the steps to recover eliminated variables."""
 
     def __init__(self, sizes: Sequence[int], tables: Sequence[Table]) -> None:
         self.sizes = list(sizes)
         self.values = [np.arange(size, dtype=np.intp) for size in sizes]
-        """The original values that are left of each variable."""
+        """The remaining original values of each variable."""
         self.tables: list[dict[tuple[int, ...], Array]] = [{} for _ in sizes]
-        """For each variable, its tables by their scopes in ascending order."""
+        """The tables of each variable, by scope in ascending order."""
         self.near: list[set[int]] = [set() for _ in sizes]
         self.alive = [True] * len(self.sizes)
         self.heap: list[tuple[int, int]] = []
-        """Variables by the size of the tables that elimination makes; some entries are old."""
+        """Heap of variables by the table size of their elimination; some entries are outdated."""
         self.stale: deque[int] = deque()
-        """Variables that may have values to drop, as one of their tables is new."""
+        """Variables with a new table, whose values may have become removable."""
         self.is_stale = [False] * len(self.sizes)
         self.trail: list[_Step] = []
         self.slack = 0.0
@@ -96,7 +96,7 @@ class _Elimination:
             self.add(tuple(table.scope[axis] for axis in order), table.costs.transpose(order))
 
     def add(self, scope: tuple[int, ...], costs: Array) -> None:
-        """Add a table; the scope ascends."""
+        """Add a table with an ascending scope."""
         if not scope:
             return
         known = self.tables[scope[0]].get(scope)
@@ -115,9 +115,9 @@ class _Elimination:
                 self.stale.append(variable)
 
     def weight(self, variable: int) -> int:
-        """Return the entries of the table that eliminating a variable makes on the way."""
+        """Return the number of entries of the intermediate table of an elimination."""
         if self.sizes[variable] == 1:
-            return 0  # its tables only lose an axis, and are not joined
+            return 0  # its tables lose an axis and are not joined
         return self.sizes[variable] * prod([self.sizes[other] for other in self.near[variable]])
 
     def _take_out(self, variable: int) -> dict[tuple[int, ...], Array]:
@@ -133,7 +133,7 @@ class _Elimination:
         return tables
 
     def fix(self, variable: int) -> None:
-        """Take out a variable that has one value left: its tables lose that axis."""
+        """Remove a variable with a single value: its tables lose that axis."""
         rest = tuple[int, ...]()
         for scope, costs in self._take_out(variable).items():
             axis = scope.index(variable)
@@ -145,7 +145,7 @@ class _Elimination:
         self.trail.append(_Step(variable, (), (), self.values[variable][0]))
 
     def eliminate(self, variable: int) -> None:
-        """Take out a variable, and leave a table over its neighbors."""
+        """Eliminate a variable and add a table over its neighbors."""
         if self.sizes[variable] == 1:
             self.fix(variable)
             return
@@ -170,12 +170,12 @@ class _Elimination:
         self.add(scope, best)
 
     def push(self, variables: Iterable[int]) -> None:
-        """Note that the tables of variables may have become smaller or larger."""
+        """Update the heap for variables whose tables may have changed their size."""
         for variable in variables:
             heapq.heappush(self.heap, (self.weight(variable), variable))
 
     def sweep(self, limit: float) -> None:
-        """Eliminate variables, the smallest tables first, while tables keep within the limit."""
+        """Eliminate variables, smallest tables first, while tables do not exceed the limit."""
         while self.heap:
             weight, variable = heapq.heappop(self.heap)
             if not self.alive[variable] or weight != self.weight(variable):
@@ -200,10 +200,10 @@ class _Elimination:
                 self.tables[other][scope] = left
 
     def prune(self, variable: int) -> bool:
-        """Drop values that cannot be had, or that another beats whatever the others do.
+        """Drop values that are impossible, or that another value beats in all combinations.
 
         ``worse[a, b]`` is the most by which value a can cost more than b, summed over the tables.
-        Where b cannot be had the difference is minus infinity, or no number, which fmax ignores.
+        If b is impossible, the difference is minus infinity or NaN, which fmax ignores.
         """
         size = self.sizes[variable]
         worse = np.zeros((size, size))
@@ -222,7 +222,7 @@ class _Elimination:
         return True
 
     def reduce(self, limit: int) -> None:
-        """Eliminate, and drop values, until neither is possible any more."""
+        """Eliminate variables and drop values until neither is possible."""
         self.sweep(limit)
         while self.stale:
             variable = self.stale.popleft()
@@ -232,7 +232,7 @@ class _Elimination:
                 self.sweep(limit)
 
     def components(self, variables: Sequence[int]) -> list[list[int]]:
-        """Return the variables in groups that have no table in common."""
+        """Divide variables into groups without common tables."""
         seen: set[int] = set()
         found: list[list[int]] = []
         for start in variables:
@@ -248,7 +248,7 @@ class _Elimination:
         return found
 
     def affordable(self, group: Sequence[int]) -> bool:
-        """Return whether elimination of a component keeps within its limits, by trying it dry."""
+        """Return whether elimination of a component stays within its limits, by a symbolic run."""
         near = {variable: set(self.near[variable]) for variable in group}
 
         def weight(variable: int) -> int:
@@ -273,7 +273,7 @@ class _Elimination:
         return True
 
     def program(self, group: Sequence[int], time_limit: float) -> None:
-        """Decide a component by integer programming."""
+        """Solve a component by integer programming."""
         number = {variable: index for index, variable in enumerate(group)}
         scopes = {scope: costs for v in group for scope, costs in self.tables[v].items()}
         tables = [
@@ -288,7 +288,7 @@ class _Elimination:
             self.keep(variable, np.arange(self.sizes[variable]) == value)
 
     def run(self, time_limit: float) -> None:
-        """Take out every variable."""
+        """Eliminate all variables."""
         self.push(range(len(self.sizes)))
         with np.errstate(invalid="ignore"):
             for limit in (_TINY, _SMALL):
@@ -301,7 +301,7 @@ class _Elimination:
             self.sweep(float("inf"))
 
     def read(self) -> tuple[int, ...]:
-        """Return the values of all variables, the last eliminated first."""
+        """Return the values of all variables, in reverse order of elimination."""
         chosen = [0] * len(self.sizes)
         for variable, scope, grid, best in reversed(self.trail):
             at = [
@@ -315,18 +315,18 @@ class _Elimination:
 def minimize(
     sizes: Sequence[int], tables: Sequence[Table], time_limit: float = 60.0
 ) -> Minimum | Contradiction:
-    """Return the combination of values for which the tables add up to the least.
+    """Return the combination of values with the least sum of tables.
 
-    Among several the choice is always the same. Sums are floating-point sums, so minima that differ
-    by their rounding count as one.
+    The choice among equal minima is deterministic. Sums are floating-point sums, so minima that
+    differ by rounding are equivalent.
 
     Args:
-        sizes: how many values each variable has, 1 or more.
-        tables: what combinations cost.
-        time_limit: seconds for each integer program, if any is needed.
+        sizes: number of values of each variable, at least 1.
+        tables: costs of combinations.
+        time_limit: seconds for each integer program, if one is needed.
 
     Raises:
-        PlanError: the time was not enough to find any combination.
+        PlanError: no combination was found within the time limit.
     """
     search = _Elimination(sizes, tables)
     try:

@@ -1,20 +1,20 @@
-"""Integer programs, solved by HiGHS: of tables that elimination cannot take, and of whole problems.
+"""Integer programs for HiGHS: for tables that are too large to eliminate, and for whole problems.
 
 A program over tables is the local polytope (Wainwright and Jordan, Foundations and Trends in
 Machine Learning 1, 2008): a column for every value of a variable and for every combination of
-finite cost of a table; combinations add up to the values that they contain. It is a tight program,
-so there is little left to branch on.
+finite cost of a table; the combinations with a value sum to that value. The relaxation is tight, so
+little branching is needed.
 
-The program of a whole problem is written down from its definition. The planner does not need it;
-tests compare the two ways:
+The program of a whole problem follows its definition. The planner does not need it; tests compare
+both methods:
 
-- ``x[n,k]`` in {0,1}: node n uses choice k; exactly one a node; alike for the formats that a given
-  tensor may come in;
-- ``conv[t,g,f]`` in {0,1}: tensor t is reordered from g to f, paid once however many use it;
+- ``x[n,k]`` in {0,1}: node n uses choice k, exactly one per node; likewise for the formats of a
+  given tensor;
+- ``conv[t,g,f]`` in {0,1}: tensor t is reordered from g to f, paid once for all consumers;
 - ``made[t,f]``: sum of ``x`` over the choices that make t in f; ``conv[t,g,f] <= made[t,g]``;
 - for each consumer n and format f of t: sum of ``x`` over its choices that need (t, f) is at most
   ``made[t,f] + sum over g of conv[t,g,f]``;
-- a demanded tensor is there in one of the formats that are acceptable;
+- a demanded tensor exists in one of its acceptable formats;
 - minimize the cost of choices and reorders.
 """
 
@@ -57,12 +57,12 @@ class _Program:
         self.row(dict.fromkeys(columns, 1.0), 1.0, 1.0)
 
     def run(self, time_limit: float) -> tuple[NDArray[np.bool_], float] | None:
-        """Return the columns at one, and the lower bound; None where nothing satisfies all rows.
+        """Return the columns that are 1, and the lower bound; None if the program is infeasible.
 
         Raises:
-            PlanError: the time was not enough.
+            PlanError: no solution was found within the time limit.
         """
-        import highspy  # noqa: PLC0415 (a tenth of a second that few plans pay)
+        import highspy  # noqa: PLC0415 (the import takes 0.1 s, and few plans need it)
 
         model = highspy.HighsLp()
         count, kinds = len(self.costs), highspy.HighsVarType
@@ -102,22 +102,22 @@ class _Program:
 def minimize_tables(
     sizes: Sequence[int], tables: Sequence[Table], time_limit: float
 ) -> Minimum | None:
-    """Return the combination for which the tables add up to the least; None if there is none.
+    """Return the combination with the least sum of tables; None if there is none.
 
     Args:
-        sizes: how many values each variable has.
+        sizes: number of values of each variable.
         tables: costs of combinations; scopes in any order.
-        time_limit: seconds after which the best so far is returned, with its slack.
+        time_limit: seconds after which the best combination so far is returned, with its slack.
 
     Raises:
-        PlanError: the time was not enough to find any combination.
+        PlanError: no combination was found within the time limit.
     """
     program = _Program()
     values = [[program.column(0.0) for _ in range(size)] for size in sizes]
     for columns in values:
         program.one_of(columns)
     for table in tables:
-        # Sums of a value are rows: its combinations add up to it.
+        # One row per value: the combinations with the value sum to it.
         sums = [{column: -1.0} for variable in table.scope for column in values[variable]]
         starts = np.cumsum([0, *table.costs.shape])
         for position in np.argwhere(np.isfinite(table.costs)):
@@ -137,12 +137,12 @@ def minimize_tables(
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """What a program of a whole problem chose.
+    """The solution of the program of a whole problem.
 
     Attributes:
         picks: the index of the choice of each node.
         given: the format of each given tensor.
-        slack: how much cheaper the optimum may be.
+        slack: upper bound of the distance from the optimum.
     """
 
     picks: dict[str, int]
@@ -208,10 +208,10 @@ class _Whole:
 
 
 def solve_program(problem: Problem, time_limit: float) -> Picked | None:
-    """Return what the integer program of a whole problem chooses; None where nothing fits.
+    """Return the solution of the integer program of a whole problem; None if it is infeasible.
 
     Raises:
-        PlanError: the time was not enough to find any solution.
+        PlanError: no solution was found within the time limit.
     """
     whole = _Whole(problem)
     if not whole.program.costs:

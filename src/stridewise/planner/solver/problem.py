@@ -1,8 +1,8 @@
-"""What the solver is asked and what it answers, without graphs: tensors and formats are names.
+"""Input and output of the solver, independent of graphs: tensors and formats are names.
 
-A node has *choices*; each needs some tensors in some formats and makes others. A tensor may be
-stored in another format for the cost of a reorder, which is paid once however many nodes read the
-result. Reorders do not feed reorders.
+A node has *choices*. Each choice needs some tensors in certain formats and makes others. A tensor
+may be stored in another format for the cost of a reorder, which is paid once for all readers. A
+reorder does not read the result of another reorder.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 __all__ = ["Choice", "Move", "Problem", "Solution", "Stored"]
 
 Stored = tuple[str, str]
-"""A tensor and a format that it is stored in."""
+"""A tensor and its format."""
 
 Move = tuple[str, str, str]
-"""A tensor, the format that it is stored in, and the one that it is reordered to."""
+"""A tensor, its format, and the format to which it is reordered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Choice:
     """One way to compute a node.
 
     Attributes:
-        cost: in any unit, not negative.
-        needs: inputs with the formats that they must be in.
-        makes: outputs with the formats that they come in.
+        cost: a non-negative number in any unit.
+        needs: inputs with their required formats.
+        makes: outputs with their formats.
     """
 
     cost: float
@@ -36,14 +36,14 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What to decide.
+    """A problem for the solver.
 
     Attributes:
-        nodes: for each node, its choices.
-        reorders: the cost of storing a tensor in another format, not negative.
-        given: tensors that exist before, in exactly one of the formats; which one is free to
-            choose.
-        demanded: tensors that must exist afterwards, in one of the formats.
+        nodes: the choices of each node.
+        reorders: the non-negative cost of each reorder.
+        given: tensors that exist before the first node, each in exactly one of the formats. The
+            solver chooses the format.
+        demanded: tensors that must exist after the last node, in one of the formats.
     """
 
     nodes: Mapping[str, tuple[Choice, ...]]
@@ -54,15 +54,15 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """A decision and its proof.
+    """A solution and its lower bound.
 
     Attributes:
-        picks: the index of the chosen choice of each node.
-        reorders: the reorders that are made, in the problem's order.
-        given: the format that each given tensor comes in.
-        demanded: a format that each demanded tensor is there in; one without a reorder, if any.
-        cost: what all of it costs.
-        lower_bound: no solution is cheaper than this.
+        picks: the index of the choice of each node.
+        reorders: the reorders of the solution, in the order of the problem.
+        given: the format of each given tensor.
+        demanded: a format of each demanded tensor; one without a reorder, if there is one.
+        cost: the total cost.
+        lower_bound: a lower bound of the cost of all solutions.
     """
 
     picks: Mapping[str, int]
@@ -74,5 +74,5 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """How far the cost may be from the optimum, as a part of the cost."""
+        """Upper bound of the distance from the optimum, relative to the cost."""
         return 0.0 if self.cost <= 0 else max(0.0, self.cost - self.lower_bound) / self.cost

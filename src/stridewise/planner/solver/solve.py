@@ -1,8 +1,8 @@
-"""The exact choice: one kernel a node, one or more formats a tensor, the fewest nanoseconds.
+"""The exact solver: one kernel per node, one or more formats per tensor, with the least cost.
 
-A problem becomes a sum of tables (``tables.py``), of which the minimum is found by exact
-elimination (``eliminate.py``). An integer program (``integer.py``) helps where tables would grow
-too large, and can solve the whole problem for comparison.
+A problem is converted to a sum of tables (``tables.py``), whose minimum is found by exact
+elimination (``eliminate.py``). An integer program (``integer.py``) is used if tables would become
+too large. It can also solve the whole problem for comparison.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Method = Literal["eliminate", "milp"]
 def _finish(
     problem: Problem, formats: Formats, picks: dict[str, int], given: dict[str, str], slack: float
 ) -> Solution:
-    """Add the reorders that choices need, how demands are met, and the cost of all."""
+    """Return the solution with reorders, formats of demanded tensors, and the total cost."""
     made = {tensor: formats.bits[fmt] for tensor, fmt in given.items()}
     needed: dict[str, int] = {}
     for node, index in picks.items():
@@ -50,19 +50,19 @@ def _finish(
 
 
 def solve(problem: Problem, time_limit: float = 60.0, *, method: Method = "eliminate") -> Solution:
-    """Solve a problem exactly, or as well as the time allows, with the gap said.
+    """Solve a problem exactly, or approximately with a known gap if the time limit is reached.
 
-    The same problem has always the same solution. By elimination alone it is proved optimal, up to
-    the rounding of sums; where an integer program had to help, the bound is that of HiGHS.
+    The solution is deterministic. Elimination alone proves it optimal up to the rounding of sums.
+    If an integer program is used, the bound is that of HiGHS.
 
     Args:
-        problem: what to decide.
-        time_limit: seconds after which an integer program gives the best solution so far.
+        problem: the problem.
+        time_limit: seconds after which an integer program returns its best solution so far.
         method: ``"eliminate"``, or ``"milp"`` for the integer program of the whole problem.
 
     Raises:
-        PlanError: a node has no choice, or no combination satisfies all needs, or none was found
-            in time.
+        PlanError: a node has no choice, no combination satisfies all needs, or none was found
+            within the time limit.
     """
     for node, choices in problem.nodes.items():
         if not choices:

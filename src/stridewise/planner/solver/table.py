@@ -1,4 +1,4 @@
-"""Sums of tables, which ``eliminate.py`` and ``integer.py`` minimize."""
+"""Tables, whose sums ``eliminate.py`` and ``integer.py`` minimize."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Table:
     """A cost for every combination of values of some variables.
 
     Attributes:
-        scope: the variables, each once.
-        costs: one axis a variable; infinity for what cannot be combined.
+        scope: the variables, without repetition.
+        costs: an array with one axis per variable; infinity for forbidden combinations.
     """
 
     scope: tuple[int, ...]
@@ -30,8 +30,8 @@ class Minimum:
     """The cheapest combination.
 
     Attributes:
-        values: one for each variable.
-        slack: how much cheaper the true minimum may be; 0 unless time ran out.
+        values: the value of each variable.
+        slack: upper bound of the distance from the minimum; 0 unless the time limit was reached.
     """
 
     values: tuple[int, ...]

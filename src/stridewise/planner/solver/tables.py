@@ -1,14 +1,14 @@
-"""A problem as a sum of tables, the form in which ``eliminate.py`` minimizes.
+"""Conversion of a problem to a sum of tables for ``eliminate.py``.
 
-There are two sorts of variables:
+There are two kinds of variables:
 
-- for each node, which choice it uses; for each tensor given in several formats, in which it comes;
+- for each node, its choice; for each given tensor with several formats, its format;
 - for each tensor with several readers, the *set* of formats that it exists in.
 
-A table over the maker of a tensor and its set holds the cost of the reorders from what is made to
-the rest of the set, each paid once; a table over a reader and the set forbids what is not there.
-Where there is one reader, the set is what that reader needs, and one table over maker and reader
-is enough. Sets of formats are bit masks.
+A table over the producer of a tensor and its set has the cost of the reorders from the produced
+format to the rest of the set, each paid once. A table over a reader and the set forbids formats
+that are not in the set. If there is one reader, its need is the set, and one table over producer
+and reader is sufficient. Sets of formats are bit masks.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from stridewise.planner.solver.table import Table
 __all__ = ["RELAX", "Formats", "Moves", "Tables"]
 
 RELAX = "relax the constraints"
-"""What to do about a problem that has no solution."""
+"""The advice for a problem without a solution."""
 
 _INFINITY = float("inf")
 
 
 class Moves:
-    """The reorders of one tensor: the cheapest way to add formats to those that are made."""
+    """The reorders of one tensor: the cheapest way to add formats to the produced ones."""
 
     def __init__(self) -> None:
         """Start without any."""
         self.sources: dict[int, list[tuple[float, int]]] = {}
-        """For each format, what it can be made from, the cheapest first."""
+        """The source formats of each format, cheapest first."""
 
     def best(self, made: int, target: int) -> tuple[float, int]:
-        """Return the cost of one format, and what it is made from; 0 for nothing."""
+        """Return the cost of one format and its source; source 0 means that none is needed."""
         for cost, source in self.sources.get(target, ()):
             if source & made:
                 return cost, source
         return _INFINITY, 0
 
     def add(self, made: int, wanted: int) -> float:
-        """Return the cost of having all of ``wanted`` beside what is made."""
+        """Return the cost of adding all of ``wanted`` to the produced formats."""
         missing = wanted & ~made
         total = 0.0
         while missing:
@@ -58,12 +58,12 @@ class Moves:
         return total
 
     def any_of(self, made: int, there: int, demanded: int) -> tuple[float, int]:
-        """Return the cost of having one of ``demanded``, and which it is; 0 for none.
+        """Return the cost of providing one of ``demanded``, and that format; 0 if none is demanded.
 
         Args:
-            made: formats that the tensor is made in.
-            there: formats that it is reordered to anyhow.
-            demanded: formats of which one is wanted.
+            made: formats in which the tensor is produced.
+            there: formats to which it is reordered in any case.
+            demanded: formats of which one is required.
         """
         have = demanded & made or demanded & there
         if have:
@@ -75,7 +75,7 @@ class Moves:
         return best
 
     def possible(self, made: int) -> int:
-        """Return the formats that there are or can be."""
+        """Return the produced formats and all formats that reorders can add."""
         found = made
         for target in self.sources:
             if self.best(made, target)[1]:
@@ -136,14 +136,14 @@ class Formats:
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A variable that makes or reads a tensor: a set of formats for each of its values."""
+    """A variable that produces or reads a tensor: a set of formats for each of its values."""
 
     variable: int
     sets: list[int]
 
 
 def _worthwhile(choices: Sequence[Choice]) -> list[int]:
-    """Return which choices need or make something else than every cheaper one."""
+    """Return the choices whose needs and outputs differ from those of every cheaper choice."""
     best: dict[tuple[frozenset[Stored], frozenset[Stored]], int] = {}
     for index, choice in enumerate(choices):
         key = choice.needs, choice.makes
@@ -157,15 +157,15 @@ class Tables:
     """The variables and tables of a problem.
 
     Raises:
-        PlanError: a given tensor has no format, or something is needed that nothing can make.
+        PlanError: a given tensor has no format, or a needed format cannot be produced.
     """
 
     def __init__(self, problem: Problem, formats: Formats) -> None:
-        """Write down the tables of all nodes and tensors."""
+        """Build the tables of all nodes and tensors."""
         self._problem, self._formats = problem, formats
         self._sizes: list[int] = []
         self._owners: list[str] = []
-        """What each variable decides about, for messages."""
+        """The node or tensor of each variable, for messages."""
         self._tables: list[Table] = []
         self._makers: dict[str, list[_Side]] = {}
         self._readers: dict[str, list[_Side]] = {}
@@ -182,7 +182,7 @@ class Tables:
         """Return the choice of each node, the format of each given tensor, and the slack.
 
         Raises:
-            PlanError: no combination satisfies all needs, or none was found in time.
+            PlanError: no combination satisfies all needs, or none was found within the time limit.
         """
         found = minimize(self._sizes, self._tables, time_limit)
         if isinstance(found, Contradiction):
@@ -247,7 +247,7 @@ class Tables:
             self._tables.append(Table((side.variable, exists.variable), np.array(costs)))
 
     def _add_table(self, tensor: str, makers: list[_Side], wanted: _Side | None) -> None:
-        """Add what it costs to get from what is made to what is wanted and demanded."""
+        """Add the cost of reorders from produced formats to wanted and demanded ones."""
         moves = self._formats.moves(tensor)
         names = self._problem.demanded.get(tensor)
         demanded = None if names is None else self._formats.mask(names)
@@ -272,7 +272,7 @@ class Tables:
         self._tables.append(Table(scope, np.array(costs).reshape(shape)))
 
     def _check(self, tensor: str, makers: list[_Side], readers: list[_Side]) -> None:
-        """Refuse what no combination can mend, and say where it is."""
+        """Raise an error for needs that no combination can satisfy, with their place."""
         made = 0
         for side in makers:
             for one in side.sets:

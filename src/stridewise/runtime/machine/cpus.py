@@ -1,4 +1,4 @@
-"""How many threads this process should run: CPUs, quotas of control groups, and OpenMP's limits."""
+"""The number of threads for this process: CPUs, control group quotas, and OpenMP's limits."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["CpuLimit", "CpuLimits", "available_cpus", "cpu_limits", "openmp_limi
 _GROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUPS = Path("/proc/self/cgroup")
 _LONGEST = 1 << 16
-"""Bytes that are read of a file."""
+"""Number of bytes read from a file, at most."""
 
-# As libgomp reads them; more digits overflow there.
+# The syntax that libgomp accepts. More digits overflow there.
 _NUMBER = r"\s*\+?0*([1-9][0-9]{0,17})\s*"
 _ONE = re.compile(_NUMBER)
 _LIST = re.compile(rf"{_NUMBER}(?:,{_NUMBER})*")
@@ -25,7 +25,7 @@ _OPENMP = {"OMP_NUM_THREADS": _LIST, "OMP_THREAD_LIMIT": _ONE}
 
 @dataclass(frozen=True, slots=True)
 class CpuLimit:
-    """One bound of the number of threads, and what sets it."""
+    """An upper bound of the number of threads, and its source."""
 
     threads: int
     source: str
@@ -37,11 +37,11 @@ def _threads(limit: CpuLimit) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CpuLimits:
-    """All bounds of the number of threads.
+    """All upper bounds of the number of threads.
 
     Attributes:
-        found: at least the CPUs of the process, which come first.
-        ignored: variables whose values are no numbers of threads, as ``NAME='value'``.
+        found: the bounds. The first one is the number of CPUs of the process.
+        ignored: variables without a valid number of threads, as ``NAME='value'``.
     """
 
     found: tuple[CpuLimit, ...]
@@ -49,7 +49,7 @@ class CpuLimits:
 
     @property
     def decisive(self) -> CpuLimit:
-        """The smallest; of equal ones the first."""
+        """The smallest bound; the first one if several are equal."""
         return min(self.found, key=_threads)
 
 
@@ -63,12 +63,12 @@ def cpu_limits(
     groups: Path = _GROUPS,
     own_groups: Path = _OWN_GROUPS,
 ) -> CpuLimits:
-    """Return what bounds the number of threads. Files that cannot be read bound nothing.
+    """Return the bounds of the number of threads. Files that cannot be read are ignored.
 
     Args:
-        environment: variables.
-        groups: where the file systems of control groups are mounted.
-        own_groups: the file with the groups of the process.
+        environment: the environment variables.
+        groups: the mount point of the control group file systems.
+        own_groups: the file that lists the control groups of the process.
     """
     found = [_affinity()]
     quota = _quota(groups, own_groups)
@@ -85,12 +85,12 @@ def cpu_limits(
 
 
 def openmp_limit(environment: Mapping[str, str] = os.environ) -> int | None:
-    """Return the most threads that OpenMP runs, whatever it is asked for; None for any number."""
+    """Return OpenMP's limit of the number of threads; None if there is no limit."""
     return _openmp("OMP_THREAD_LIMIT", environment)
 
 
 def _openmp(name: str, environment: Mapping[str, str]) -> int | None:
-    """Return the value of a variable, the first of a list; None where libgomp ignores it."""
+    """Return the value of a variable (the first of a list); None if libgomp ignores it."""
     found = _OPENMP[name].fullmatch(environment.get(name, ""))
     return int(found[1]) if found else None
 
@@ -103,17 +103,17 @@ def _affinity() -> CpuLimit:
 
 @cache
 def _quota(groups: Path, own_groups: Path) -> CpuLimit | None:
-    """Return the smallest quota. It is read once, as that takes as long as a small reorder."""
+    """Return the smallest quota. It is cached, because reading takes as long as a small reorder."""
     return min(_quotas(groups, own_groups), key=_threads, default=None)
 
 
 def _quotas(groups: Path, own_groups: Path) -> Iterator[CpuLimit]:
-    """Yield the quotas of the process's control groups and of those around them."""
+    """Yield the quotas of the process's control groups and of their parents."""
     for line in _text(own_groups).split("\n"):
         _, _, rest = line.partition(":")
         controllers, colon, own = rest.partition(":")
         if colon and not controllers:
-            # Beside file systems of version 1, that of version 2 is mounted further down.
+            # If version 1 is mounted too, version 2 is mounted in a subfolder.
             for mount in (groups, groups / "unified"):
                 yield from _walk(mount, own, ("cpu.max",), "cgroup v2")
         elif "cpu" in controllers.split(","):
@@ -125,8 +125,9 @@ def _quotas(groups: Path, own_groups: Path) -> Iterator[CpuLimit]:
 def _walk(mount: Path, own: str, names: Iterable[str], version: str) -> Iterator[CpuLimit]:
     """Yield the quotas from a group up to the root of its file system.
 
-    In a container the root may be the group itself, whose path is that of the host: folders that do
-    not exist have no quota, and the root is always looked at.
+    In a container, the root of the mount may be the group itself, while the path is that outside
+    the container. So missing folders are treated as groups without a quota, and the root is always
+    read.
     """
     path = PurePosixPath(own.lstrip("/"))
     outside = ".." in path.parts
@@ -139,7 +140,7 @@ def _walk(mount: Path, own: str, names: Iterable[str], version: str) -> Iterator
 
 
 def _text(path: Path) -> str:
-    """Return the start of a file, "" where it cannot be read."""
+    """Return the start of a file, or "" if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(_LONGEST).decode("utf-8", "replace")

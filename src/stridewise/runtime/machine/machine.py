@@ -1,4 +1,4 @@
-"""What this machine is: the key of everything that was measured."""
+"""The description of this machine, which is part of the key of all measurements."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _CPU_FIELDS = ("model name", "cpu family", "model", "stepping")
 
 
 def cache_nbytes(level: int) -> int:
-    """Return the size of a cache of the first CPU; at level 3 it shares one with others."""
+    """Return the size in bytes of a cache of the first CPU. Several CPUs share level 3."""
     return load_core().cache_nbytes(level)
 
 
 def default_memory_limit() -> int | None:
-    """Return the bytes that a model may need where nobody says: three quarters of the memory.
+    """Return the default memory limit of a model in bytes: three quarters of the memory.
 
-    That is the memory of the machine, or what a control group leaves of it; None where the system
-    tells neither.
+    The memory is that of the machine or the limit of a control group. Returns None if the system
+    reports neither.
     """
     found: list[int] = []
     with contextlib.suppress(OSError, ValueError):
@@ -64,10 +64,10 @@ def _cpu_name() -> str:
 
 
 def checked_threads(threads: int) -> int:
-    """Return a number of threads that this process can run.
+    """Check a number of threads that this process shall run, and return it.
 
     Raises:
-        InputError: it is not between 1 and 1024, or more than OpenMP may run.
+        InputError: it is not between 1 and 1024, or above OpenMP's limit.
     """
     if not 1 <= threads <= 1024:
         raise InputError(
@@ -75,7 +75,7 @@ def checked_threads(threads: int) -> int:
         )
     limit = openmp_limit()
     if limit is not None and threads > limit:
-        # OpenMP would start fewer, and kernels of the library leave out the work of the others.
+        # OpenMP would start fewer threads, and oneDNN's kernels would skip the work of the others.
         raise InputError(
             describe(
                 "threads",
@@ -90,10 +90,10 @@ def checked_threads(threads: int) -> int:
 def this_machine(threads: int | None = None) -> Machine:
     """Return the description of this machine for a number of threads.
 
-    By default that is what CPUs, quotas and OpenMP's variables allow; see ``cpus.py``.
+    The default is the number that CPUs, quotas and OpenMP's variables allow; see ``cpus.py``.
 
     Raises:
-        InputError: the number of threads is not between 1 and 1024, or more than OpenMP may run.
+        InputError: the number of threads is not between 1 and 1024, or above OpenMP's limit.
         LibraryError: libdnnl cannot be loaded.
     """
     count = checked_threads(available_cpus() if threads is None else threads)

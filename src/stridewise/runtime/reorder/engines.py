@@ -1,4 +1,4 @@
-"""Who moves the bytes of a reorder: the native core, through caches or past them, and oneDNN."""
+"""Engines of a reorder: the native core with cached or streaming stores, and oneDNN."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ __all__ = ["WORTH_MEASURING", "Engine", "Run", "engines"]
 
 Array = NDArray[Any]
 Engine = Literal["auto", "cached", "streaming", "onednn", "portable"]
-"""Who moves the bytes: the native core through the caches, the same past the caches, oneDNN, the
-native core without vector instructions; or whichever is fastest."""
+"""The engine of a reorder: ``"cached"`` and ``"streaming"`` are the native core with cached and
+non-temporal stores, ``"portable"`` is the native core without vector instructions, ``"onednn"`` is
+oneDNN, and ``"auto"`` selects the fastest."""
 
 Run = Callable[[Array, Array, bool], bool]
-"""Moves one checked array to another, and returns whether it did: not where their memory may
-overlap, unless the third argument says that it does not."""
+"""Reorders one checked array into another. Returns False without writing if their memory may
+overlap. The third argument states that it does not overlap."""
 
 WORTH_MEASURING = 1 << 20
-"""Fewer bytes than this are moved through the caches without asking which engine is best."""
+"""Below this number of bytes the engine is always ``"cached"``, without a measurement."""
 
 
 def _native(
     source: Layout, destination: Layout, scales: Scales | None, isa: str
 ) -> Callable[[int, bool], Run]:
-    """Return the reorder of the native core, for a number of threads, streaming or not."""
+    """Return a function of the number of threads and of streaming that makes the native reorder."""
     plan = moves(source.side(), destination.side(), scales.axis if scales else None)
     sides = [(layout.desc.dtype, layout.nbytes) for layout in (source, destination)]
     fill = plan.fill and destination.is_dense
@@ -45,7 +46,7 @@ def _native(
         return lambda threads, stream: (
             lambda array, out, apart: move.run(array, out, threads, stream, apart)
         )
-    # What lies between the elements of a view is not ours to zero.
+    # The gaps of a view belong to the enclosing array and must not be zeroed.
     nothing = zeros(destination.side())
     clear = core_reorder(nothing, *sides, scales=scales, fill=False, isa=isa)
     return lambda threads, stream: (
@@ -57,9 +58,9 @@ def _native(
 
 
 def _onednn(src: TensorDesc, dst: TensorDesc, threads: int) -> Run | None:
-    """Return oneDNN's reorder, or None where it has none that must give the same bytes.
+    """Return oneDNN's reorder, or None if it has none that is guaranteed to give the same bytes.
 
-    Only float32 is offered: other types may pass through float32 on their way.
+    Only float32 is supported, because oneDNN may convert other types through float32.
     """
     axes = dst.storage.format.axes
     extents = dict(zip(axes, dst.canonical_shape, strict=True))
@@ -95,22 +96,24 @@ def _onednn(src: TensorDesc, dst: TensorDesc, threads: int) -> Run | None:
 def engines(
     source: Layout, destination: Layout, scales: Scales | None, threads: int, wanted: Engine
 ) -> dict[str, Run]:
-    """Return the engines to choose from, one alone where there is nothing to choose.
+    """Return the available engines by name; a single one if no measurement is needed.
 
     Args:
-        source: how the arrays of the source lie.
-        destination: how those of the destination lie.
-        scales: of a quantization, if any.
-        threads: how many run it.
-        wanted: one engine, or ``"auto"`` for all that can do it.
+        source: memory layout of source arrays.
+        destination: memory layout of destination arrays.
+        scales: scales of a quantization, if any.
+        threads: number of threads.
+        wanted: one engine, or ``"auto"`` for all that support the reorder.
 
     Raises:
-        FormatError: the wanted engine cannot do it.
+        FormatError: the wanted engine does not support the reorder.
     """
     if wanted not in get_args(Engine):
         raise FormatError(
             describe(
-                "reorder", expected=f"an engine out of {', '.join(get_args(Engine))}", found=wanted
+                "reorder",
+                expected=f"one of the engines {', '.join(get_args(Engine))}",
+                found=wanted,
             )
         )
     nbytes = source.nbytes + destination.nbytes

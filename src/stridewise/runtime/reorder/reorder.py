@@ -1,9 +1,8 @@
-"""Reorders at memory speed: tensors of any format as tensors of any other.
+"""Reorders between any two formats at memory speed.
 
-What is moved where is decided in :mod:`stridewise.tensor.moves` and
-:mod:`stridewise.tensor.tiles`, and done by :mod:`stridewise.runtime.reorder.engines`.
-Which engine is best is measured on the first large reorder of its kind, and remembered in the
-cost cache.
+:mod:`stridewise.tensor.moves` and :mod:`stridewise.tensor.tiles` plan the loops.
+:mod:`stridewise.runtime.reorder.engines` executes them. The fastest engine is measured on the first
+large reorder of a kind and stored in the cost cache.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ __all__ = ["Reorder", "reorder"]
 Array = NDArray[Any]
 
 _ONE_THREAD = 128 << 10
-"""Fewer bytes than this on both sides together are moved by one thread: waking others takes
-longer."""
+"""Below this number of bytes, both sides together, one thread is used: waking others takes longer
+than the reorder."""
 _FEWEST_ROUNDS, _MOST_ROUNDS, _TRIAL_NS = 3, 20, 20_000_000
-"""A trial of engines runs each so often, and on until it took so long or was often enough: the
-shorter a run, the more it is disturbed."""
+"""Smallest and largest number of runs per engine in a measurement, and its duration in ns. Short
+runs are disturbed more and need more repetitions."""
 _KERNELS = 4
-"""Counts the changes to the speed of ``native/reorder/``; timings of other kernels do not hold."""
+"""Version of the speed of ``native/reorder/``. Measurements of other versions are not reused."""
 _BFLOAT16 = dtype_of("bf16")
 
 
@@ -50,23 +49,23 @@ class Reorder:
     """A reorder that is prepared once and run often.
 
     Args:
-        src: what arrays will hold.
-        dst: what is wanted; the same tensor, stored otherwise, perhaps of another dtype.
-        src_quantization: what the values of the source stand for; see
+        src: description of source arrays.
+        dst: description of the result: the same tensor with another format or dtype.
+        src_quantization: quantization of the source, if any; see
             :mod:`stridewise.tensor.quantization` for rounding and saturation.
         dst_quantization: how values are to be stored.
-        src_strides: bytes from one index to the next along each dimension of the source, where it
-            is part of a larger array; by default it is dense.
-        dst_strides: likewise for the destination.
+        src_strides: strides of the source in bytes, one per dimension, if it is part of a larger
+            array. Default: dense.
+        dst_strides: strides of the destination in bytes. Default: dense.
         threads: how many run it; by default one for small tensors, else as
             many as a model has (docs/environment.md).
-        engine: who moves the bytes. ``"auto"`` tries those that can on the first large arrays
-            and keeps the fastest, for later processes, too.
-        cache_dir: the folder of the cost cache; by default the user's.
+        engine: the implementation. ``"auto"`` measures all engines that support the reorder on the
+            first large array and keeps the fastest, also for later processes.
+        cache_dir: the folder of the cost cache. Default: the user's cache folder.
 
     Raises:
-        FormatError: the two do not describe one tensor, dtypes cannot be converted, strides are
-            negative or overlap, or the engine cannot do it.
+        FormatError: the two do not describe one tensor, there is no conversion between the dtypes,
+            strides are negative or overlap, or the engine does not support the reorder.
         InputError: the number of threads is not between 1 and 1024, or more than OpenMP may run.
         LibraryError: libdnnl cannot be loaded.
 
@@ -91,7 +90,7 @@ class Reorder:
         "threads",
     )
 
-    def __init__(  # noqa: PLR0913 (all but two have a default that serves)
+    def __init__(  # noqa: PLR0913 (all but two have a default)
         self,
         src: TensorDesc,
         dst: TensorDesc,
@@ -116,24 +115,25 @@ class Reorder:
         self._cache_dir = None if cache_dir is None else Path(cache_dir)
         self._runs = engines(self._source, self._destination, scales, self.threads, engine)
         self.engine: str = "auto"
-        """The engine in use; ``"auto"`` as long as none has been chosen."""
+        """The engine in use; ``"auto"`` until one has been chosen."""
         self._run: Run | None = None
         if len(self._runs) == 1:
             self.engine, self._run = next(iter(self._runs.items()))
 
     def __call__(self, array: Array, out: Array | None = None) -> Array:
-        """Move an array.
+        """Reorder an array.
 
         Args:
-            array: of ``src.storage.shape`` and ``src.dtype``, with the strides of this reorder.
-            out: where to; by default a new array. It must not overlap ``array``.
+            array: an array of ``src.storage.shape`` and ``src.dtype``, with the strides of this
+                reorder.
+            out: the destination; by default a new array. It must not overlap ``array``.
 
         Returns:
             ``out``, or a new array of ``dst.storage.shape``; its padding is zero.
 
         Raises:
-            FormatError: an array has another shape, dtype or strides, cannot be written, or
-                overlaps the other; nothing has been written then.
+            FormatError: an array has another shape, dtype or strides, is read-only, or overlaps the
+                other one. Nothing has been written then.
         """
         source, destination = self._source, self._destination
         if (
@@ -158,7 +158,7 @@ class Reorder:
         return out
 
     def _run_carefully(self, array: Array, out: Array) -> None:
-        """Run on arrays whose ranges of memory overlap, or for the first time."""
+        """Run for the first time, or on arrays whose memory ranges overlap."""
         if np.may_share_memory(array, out) and np.shares_memory(array, out):
             found = "arrays that overlap"
             fix = "leave out= away, or copy the source"
@@ -169,10 +169,10 @@ class Reorder:
         self._run(array, out, True)
 
     def _fastest(self, array: Array, out: Array) -> str:
-        """Return the engine that the cost cache knows, or a trial finds, to be fastest."""
+        """Return the fastest engine, from the cost cache or by measurement."""
         key = f"reorder {self.src.summary} -> {self.dst.summary}"
         key += f" {self._source.strides} {self._destination.strides}"
-        key += f" kernels {_KERNELS}"  # no version of a library covers our own
+        key += f" kernels {_KERNELS}"  # the oneDNN version does not cover the native core
         cache = CostCache(this_machine(self.threads), self._cache_dir)
         costs = dict(cache.find([key]).get(key, ()))
         if set(costs) != set(self._runs):
@@ -195,11 +195,11 @@ def _refuse_destination(expected: str, found: str, fix: str) -> FormatError:
     )
 
 
-# --- arrays of others, and what was prepared for arrays like them ---------------------------------
+# --- any arrays, and a cache of prepared reorders -------------------------------------------------
 
 
 class _Kind(NamedTuple):
-    """What a reorder depends on of an array; strides are None where it is C-contiguous."""
+    """The properties of an array that a reorder depends on; strides are None if C-contiguous."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -229,13 +229,14 @@ def _as_numpy(given: Any, what: str) -> Array:
     """Return an array that shares the memory of ``given``.
 
     Raises:
-        FormatError: it is no array, or NumPy cannot see its memory.
+        FormatError: it is not an array, or NumPy cannot access its memory.
     """
     if isinstance(given, np.ndarray):
         return cast("Array", given)
     try:
         if _is_torch(given):
-            # PyTorch is loaded, or there could be no tensor; NumPy has no bfloat16 of its own.
+            # A tensor exists, so PyTorch is loaded. NumPy has no bfloat16, so bits are passed as
+            # int16.
             torch = sys.modules["torch"]
             tensor = given.detach()
             if tensor.dtype is torch.bfloat16:
@@ -253,7 +254,7 @@ def _as_numpy(given: Any, what: str) -> Array:
 
 
 def _torch_shape(kind: _Kind, fmt: Endpoint) -> tuple[int, ...] | None:
-    """Return the logical shape of a PyTorch tensor whose strides, not its shape, say the format.
+    """Return the logical shape of a PyTorch tensor whose strides, not its shape, give the format.
 
     PyTorch's channels_last is NHWC in memory under a shape in the order N, C, H, W.
     """
@@ -272,7 +273,7 @@ def _torch_shape(kind: _Kind, fmt: Endpoint) -> tuple[int, ...] | None:
 
 
 class _Prepared(NamedTuple):
-    """A reorder, and how its arrays are turned into the order of the storage."""
+    """A reorder, and the permutations of its arrays to the order of the Storage."""
 
     run: Reorder
     src: tuple[int, ...] | None
@@ -283,12 +284,12 @@ class _Prepared(NamedTuple):
 def _prepared(
     source: _Kind, target: _Kind | None, src: Endpoint, dst: Endpoint, options: _Options
 ) -> _Prepared:
-    """Return the reorder of arrays of some kind; the same ones usually come again."""
+    """Return the reorder for a kind of arrays. It is cached because kinds usually recur."""
     shape = options.shape
     if shape is None and source.is_torch:
         shape = _torch_shape(source, src)
     sides = pair(source.shape, source.dtype, src, dst, shape=shape, dst_dtype=options.dtype)
-    # Of a format alone, arrays of NumPy always have the storage shape; there is no other one.
+    # If only a format is given, NumPy arrays always have the storage shape.
     known = source.is_torch or shape is not None or isinstance(src, TensorDesc)
     orders = (
         _turn(source, sides[0]) if known else None,
@@ -309,10 +310,10 @@ def _prepared(
 
 
 def _turn(kind: _Kind, desc: TensorDesc) -> tuple[int, ...] | None:
-    """Return the permutation to the order of the storage, where an array is in the user's.
+    """Return the permutation to the order of the Storage if an array is in the user's order.
 
-    Where both are of one shape, an array is in the order of the storage, unless its strides fall in
-    the order of the format and not in that of its shape, as those of PyTorch's channels_last do.
+    If both shapes are equal, the array is in the order of the Storage, unless its strides descend
+    in the order of the format and not in that of its shape, as those of PyTorch's channels_last do.
     """
     fmt = desc.storage.format
     if kind.shape != desc.origin.shape or not fmt.is_plain:
@@ -330,7 +331,7 @@ def _turn(kind: _Kind, desc: TensorDesc) -> tuple[int, ...] | None:
 def _strides(
     kind: _Kind, order: tuple[int, ...] | None, desc: TensorDesc, what: str
 ) -> tuple[int, ...] | None:
-    """Return the strides of arrays that are not dense; FormatError where they are of no use."""
+    """Return the strides of arrays that are not dense; FormatError if they are not supported."""
     strides = kind.strides or dense_strides(kind.shape, kind.dtype.itemsize)
     turn = range(len(kind.shape)) if order is None else order
     shape = tuple(kind.shape[axis] for axis in turn)
@@ -339,7 +340,7 @@ def _strides(
     return None if turned == dense_strides(shape, kind.dtype.itemsize) else turned
 
 
-def reorder(  # noqa: PLR0913 (all but three have a default that serves)
+def reorder(  # noqa: PLR0913 (all but three have a default)
     array: Any,
     src: Endpoint,
     dst: Endpoint,
@@ -352,32 +353,34 @@ def reorder(  # noqa: PLR0913 (all but three have a default that serves)
     threads: int | None = None,
     engine: Engine = "auto",
 ) -> Any:
-    """Move a tensor from one memory format to another, and perhaps to another dtype.
+    """Convert a tensor from one memory format to another, optionally with another dtype.
 
     Args:
-        array: NumPy, PyTorch, or anything with DLPack, taken without a copy. Its shape is that of
-            the source's storage; with plain formats, any strides will do (views). A PyTorch tensor
-            may as well have its logical shape, its strides being those of the format. So may any
-            array where ``src`` is a description, or ``shape`` is given; where both shapes are the
-            same, strides that fall in the order of the format mean the logical one.
-        src: what it holds: a format (``"nChw16c"``), or a description of the whole tensor.
-        dst: what is wanted, likewise.
-        shape: the logical shape, in the canonical order of ``src``'s axes, where the storage pads.
-        dtype: the element type that is wanted, where ``dst`` is a format.
+        array: a NumPy array, a PyTorch tensor, or any object with DLPack; it is not copied. It has
+            the storage shape of the source. Plain formats accept any strides (views). A PyTorch
+            tensor may have its logical shape and the strides of the format instead. So may any
+            array if ``src`` is a description or ``shape`` is given. If both shapes are equal,
+            strides that descend in the order of the format select the logical one.
+        src: the source: a format (``"nChw16c"``), or a description of the whole tensor.
+        dst: the result: a format, or a description of the whole tensor.
+        shape: the logical shape in the canonical order of ``src``'s axes, for formats that pad.
+        dtype: the element type of the result if ``dst`` is a format. Default: that of ``array``.
         src_quantization: what the values of the source stand for.
-        dst_quantization: how values are to be stored; rounded half to even, saturated.
-        out: where to; by default a new array. It may have strides, but no overlap.
+        dst_quantization: quantization of the result, if any. Values are rounded half to even and
+            saturated.
+        out: the destination; by default a new array. It may have strides but must not overlap the
+            source.
         threads: how many run it; by default one for small tensors, else as
             many as a model has (docs/environment.md).
-        engine: who moves the bytes; see :class:`Reorder`.
+        engine: the implementation; see :class:`Reorder`.
 
     Returns:
         ``out``, or a NumPy array of the destination's storage shape. Padding is zero.
 
     Raises:
-        FormatError: a format is unknown, the array is not in the format, the two are not of one
-            tensor, strides are negative or overlap, ``out`` does not fit, or dtypes cannot be
-            converted. Nothing has been written then.
+        FormatError: a format is unknown, the array is not in the format, the two do not describe
+            one tensor, strides are negative or overlap, ``out`` does not fit, or there is no
+            conversion between the dtypes. Nothing has been written then.
         LibraryError: libdnnl cannot be loaded.
 
     >>> x = np.arange(6, dtype="float32").reshape(1, 3, 1, 2)

@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from tests.networks import F32, Net, networks
 from tests.simplified import simplify
 
-from stridewise.api.batches import candidates
 from stridewise.graph import Graph
 from stridewise.planner import derive
-from stridewise.planner.problem import context
+from stridewise.planner.problem import candidates, context
 from stridewise.planner.solver import eliminate
 from stridewise.planner.solver.integer import minimize_tables
 from stridewise.planner.solver.problem import Choice, Problem

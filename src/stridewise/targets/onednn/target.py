@@ -16,6 +16,7 @@ from stridewise.targets.onednn.reorder import reorder_spec
 from stridewise.targets.onednn.resize import is_resampling
 from stridewise.targets.onednn.table import OFFERS, efficiency, kernel_options, post_ops
 from stridewise.targets.target import Accuracy
+from stridewise.tensor import Storage
 
 __all__ = ["ABILITY", "FormatKind", "LibraryTarget", "onednn_cpu"]
 
@@ -111,6 +112,10 @@ class LibraryTarget:
             return {"plain": Format(origin.axes, origin.axes)}
         return {kind.name: kind.of(origin.axes) for kind in self.kinds}
 
+    def storages(self, value: Value) -> Mapping[str, Storage]:
+        """Return the ways to store a value, by the name of their kind."""
+        return {kind: Storage(fmt) for kind, fmt in self.formats(value).items()}
+
     def options(self, context: KernelContext) -> Iterable[KernelOption | Refusal]:
         """Yield the ways to compute a node, and why others are not offered.
 
@@ -152,8 +157,8 @@ class LibraryTarget:
         """Return the operators whose results kernels of an operator may compute as well."""
         return OFFERS[op].joins if op in OFFERS else frozenset()
 
-    def reorder_spec(self, value: Value, source: Format, goal: Format) -> KernelSpec:
-        """Return the kernel that stores a value in another format."""
+    def reorder_spec(self, value: Value, source: Storage, goal: Storage) -> KernelSpec:
+        """Return the kernel that stores a value in another way."""
         return reorder_spec(value, source, goal)
 
     def spell(self, fmt: Format) -> str:

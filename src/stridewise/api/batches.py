@@ -55,7 +55,8 @@ def _digest(graph: Graph, request: Request) -> str:
         posts = [(post.op, post.alpha, post.beta, post.operand) for post in node.post_ops]
         digest.update(repr((node.op, node.inputs, node.attrs, types, posts)).encode())
     origins = sorted((name, str(origin)) for name, origin in (request.origins or {}).items())
-    wanted = (request.accuracy, request.weight_memory_limit, *origins)
+    stored = () if request.dtype == "float32" else (request.dtype,)
+    wanted = (request.accuracy, request.weight_memory_limit, *origins, *stored)
     digest.update(repr(wanted).encode())
     return digest.hexdigest()
 

@@ -19,7 +19,7 @@ from stridewise.planner.derivation.derive import Origins
 from stridewise.planner.problem.io_formats import Wanted
 from stridewise.planning import Plan
 from stridewise.targets.cost import Progress
-from stridewise.targets.target import Accuracy
+from stridewise.targets.target import Accuracy, Precision
 
 __all__ = [
     "CompileOptions",
@@ -60,6 +60,7 @@ class GraphOptions(TypedDict, total=False):
     progress: Progress | None
     memory_limit: int | None
     accuracy: Accuracy
+    dtype: Precision
     weight_memory_limit: int | None
     plan: PlanSource | None
 

@@ -67,6 +67,8 @@ def plan(
         memory_limit: bytes that the model may need to run; by default three quarters of the memory.
         accuracy: ``"fast"``, or ``"exact"`` to leave out Winograd convolution, which has rounding
             errors of its own; see ``docs/winograd.md``.
+        dtype: ``"bfloat16"`` lets float32 tensors be stored in it where that is not slower; inputs
+            and outputs keep their types; see ``docs/precision.md``.
         weight_memory_limit: bytes that the weights which Winograd kernels transform may take, each
             node counted for itself; ``Plan.winograd_weights`` says what they do take.
         fallback: whether ONNX Runtime may compute what Stridewise has no operator for.
@@ -160,6 +162,7 @@ def compile(  # noqa: A001
         progress: see above.
         memory_limit: see above.
         accuracy: see above.
+        dtype: see above.
         weight_memory_limit: see above.
         fallback: see above.
         plan: see above.

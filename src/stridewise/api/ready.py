@@ -85,6 +85,7 @@ def _key(request: Request, path: Path) -> str:
         request.streams,
         checked_limit(request.memory_limit),
         request.accuracy,
+        request.dtype,
         request.weight_memory_limit,
         request.fallback,
         *map(_spelled, (request.origins, request.input_formats, request.output_formats)),
@@ -201,5 +202,5 @@ def _restored(request: Request, ready: Ready) -> Plan:
         request = request.part(record.split, {n: shapes[n] for n in ready.face.graph.inputs})
     machine = request.machine
     derived = derive(request.simplified().graph, request.origins)
-    target = onednn_cpu(machine, request.accuracy)
+    target = onednn_cpu(machine, request.accuracy, request.dtype)
     return Plan.of(files.restore(record, derived, target, machine, where))

@@ -38,7 +38,7 @@ from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import ABILITY, onednn_cpu
 from stridewise.targets.tables.load import SHIPPED, load_target, shipped
 from stridewise.targets.tables.table import TableTarget
-from stridewise.targets.target import Accuracy, Target
+from stridewise.targets.target import Accuracy, Precision, Target
 
 __all__ = ["NATIVE", "TARGETS", "Request", "Work"]
 
@@ -51,10 +51,13 @@ TARGETS = (NATIVE, *SHIPPED)
 # One AVX-512 core of today does about 100 GFLOP/s in float32 and shares some 40 GB/s.
 _FLOPS_PER_CORE = {True: 1.0e11, False: 5.0e10}
 _BANDWIDTH = 4.0e10
+# Twice the products an instruction; without such instructions, elements are widened first.
+_BFLOAT16_RATE = {True: 2.0, False: 0.8}
 
 _CHOICES = {
     "tune": ("measure", "model"),
     "accuracy": ("fast", "exact"),
+    "dtype": ("float32", "bfloat16"),
     "later": ("follow", "tune"),
 }
 """Arguments that are one of some words."""
@@ -99,6 +102,7 @@ class Request:
     progress: Progress | None = None
     memory_limit: int | None = None
     accuracy: Accuracy = "fast"
+    dtype: Precision = "float32"
     weight_memory_limit: int | None = None
     fallback: bool = True
     plan: PlanSource | None = None
@@ -172,7 +176,7 @@ class Request:
             return Work(self, simplified, table, table.machine, None, table)
         machine = self.machine
         cache = CostCache(machine, None if self.cache_dir is None else Path(self.cache_dir))
-        target = onednn_cpu(machine, self.accuracy)
+        target = onednn_cpu(machine, self.accuracy, self.dtype)
         oracle: KernelOracle
         if self.tune == "measure":
             weights = sum(item.nbytes for item in simplified.graph.constants.values())
@@ -180,7 +184,8 @@ class Request:
             oracle = MeasuringOracle(machine, cache, cold_weights=cold)
             return Work(self, simplified, target, machine, cache, oracle)
         peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
-        oracle = Roofline(peak, _BANDWIDTH, target.efficiency)
+        rate = _BFLOAT16_RATE[machine.has_bfloat16]
+        oracle = Roofline(peak, _BANDWIDTH, target.efficiency, bfloat16_rate=rate)
         return Work(self, simplified, target, machine, None, oracle)
 
     def planned(self) -> Plan:
@@ -208,7 +213,7 @@ class Request:
             )
         table = _table(self.target or record.target)
         # Formats and kernels are those of the machine that the plan was made for.
-        target = table or onednn_cpu(record.machine, self.accuracy)
+        target = table or onednn_cpu(record.machine, self.accuracy, record.dtype)
         request = self if record.split == WHOLE else self._part_of(record.split, where)
         machine = table.machine if table else request.machine
         derived = derive(request.simplified().graph, self.origins)

@@ -65,6 +65,7 @@ def verify(
         progress: see there.
         memory_limit: see there.
         accuracy: see there.
+        dtype: see there.
         weight_memory_limit: see there.
         fallback: see there.
         plan: see there.

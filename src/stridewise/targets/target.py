@@ -10,10 +10,13 @@ from stridewise.graph import Refusal, Value
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.tensor import Storage
 
-__all__ = ["Accuracy", "Kind", "Target"]
+__all__ = ["Accuracy", "Kind", "Precision", "Target"]
 
 Accuracy = Literal["fast", "exact"]
 """``"exact"`` keeps to kernels that sum products as the operator is defined."""
+
+Precision = Literal["float32", "bfloat16"]
+"""``"bfloat16"`` lets float32 tensors be stored in it where that is not slower."""
 
 
 class Kind(Protocol):
@@ -46,6 +49,11 @@ class Target(Protocol):
     @property
     def has_host(self) -> bool:
         """Whether nodes without a kernel run on the host; else they are errors."""
+        ...
+
+    @property
+    def precision(self) -> Precision:
+        """In which element types float32 tensors may be stored."""
         ...
 
     @property

@@ -21,7 +21,7 @@ from stridewise.planner.questions.partitions import Partition, find_partitions
 from stridewise.planner.split import WHOLE, Split
 from stridewise.targets.cost import KernelCost
 from stridewise.targets.machine import Machine
-from stridewise.targets.target import Target
+from stridewise.targets.target import Precision, Target
 
 __all__ = [
     "VERSION",
@@ -221,6 +221,7 @@ class PlanRecord:
     kernels: Mapping[str, KernelCost]
     partitions: tuple[Partition, ...] = ()
     split: Split = WHOLE
+    dtype: Precision = "float32"
 
     @classmethod
     def of(cls, plan: PlanData) -> PlanRecord:
@@ -264,6 +265,7 @@ class PlanRecord:
             kernels=kernel_texts(graph, plan.target, plan.candidates),
             partitions=() if graph_capability(graph).is_native else find_partitions(plan),
             split=plan.split,
+            dtype=plan.target.precision,
         )
 
     @property

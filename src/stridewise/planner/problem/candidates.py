@@ -287,7 +287,9 @@ class _Prices:
         for alias in option.aliases:
             name = node.inputs[alias.input]
             if alias.kind == "accumulate" and not self._dies(node, name):
-                nbytes += 8.0 * prod(self._graph.values[name].shape)
+                value, element = self._graph.values[name], option.needs[alias.input]
+                dtype = value.dtype if element is None else element.element(value.dtype)
+                nbytes += 2.0 * dtype.itemsize * prod(value.shape)
         return nbytes / _COPY_BYTES_PER_NS
 
     def _price(

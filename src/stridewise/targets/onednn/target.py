@@ -1,21 +1,23 @@
-"""The target ``onednn-cpu``: x86 CPUs through oneDNN 3.x, float32."""
+"""The target ``onednn-cpu``: x86 CPUs through oneDNN 3.x, float32 and bfloat16."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
+from stridewise.dtypes import DType
 from stridewise.formats import Block, Format, nd
 from stridewise.graph import Refusal, Value
 from stridewise.ops.geometry import user_format
 from stridewise.passes.ability import Ability
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.precision import BF16, F32, AsFloat32, in_bfloat16
 from stridewise.targets.onednn.reorder import reorder_spec
 from stridewise.targets.onednn.resize import is_resampling
 from stridewise.targets.onednn.table import OFFERS, efficiency, kernel_options, post_ops
-from stridewise.targets.target import Accuracy
+from stridewise.targets.target import Accuracy, Precision
 from stridewise.tensor import Storage
 
 __all__ = ["ABILITY", "FormatKind", "LibraryTarget", "onednn_cpu"]
@@ -32,11 +34,13 @@ class FormatKind:
         name: ``"plain"``, ``"channels-last"`` or ``"blocked"``.
         channels_last: whether channels are the innermost axis.
         block: channels per block; 0 for none.
+        dtype: the type of stored elements; None for the type of the tensor itself.
     """
 
     name: str
     channels_last: bool = False
     block: int = 0
+    dtype: DType | None = None
 
     def of(self, axes: tuple[str, ...]) -> Format:
         """Return the format of this kind over ``axes``."""
@@ -62,6 +66,10 @@ def _odd(value: Value) -> str:
     return f"has {rank} axes, kernels take {_MOST_AXES} at most" if rank > _MOST_AXES else ""
 
 
+def _only_options(items: Iterable[KernelOption | Refusal]) -> list[KernelOption]:
+    return [item for item in items if isinstance(item, KernelOption)]
+
+
 def _is_view(context: KernelContext, option: KernelOption) -> bool:
     """Return whether an option runs nothing and keeps to the formats of host kernels."""
     if option.calls or option.fill is not None:
@@ -83,6 +91,8 @@ class LibraryTarget:
         reorder: what reports call a reorder.
         has_host: whether nodes without a kernel run on the host.
         accuracy: whether kernels may round otherwise than the definition of an operator does.
+        precision: ``"bfloat16"`` where float32 tensors may be stored in it, else ``"float32"``.
+        has_bfloat16: whether the library has kernels on bfloat16 tensors for the machine.
     """
 
     name: str
@@ -92,6 +102,8 @@ class LibraryTarget:
     reorder: str = "reorder"
     has_host: bool = True
     accuracy: Accuracy = "fast"
+    precision: Precision = "float32"
+    has_bfloat16: bool = False
 
     @property
     def library(self) -> str:
@@ -104,17 +116,25 @@ class LibraryTarget:
         What no kernel takes is stored as host kernels take it.
         """
         origin = value.origin
-        if self._foreign(value) or _odd(value):
+        is_bfloat16 = self.has_bfloat16 and value.dtype == BF16
+        if (self._foreign(value) and not is_bfloat16) or _odd(value):
             return {"plain": user_format(value)}
         if origin is None:
             return {"plain": nd(len(value.shape))}
         if origin.rank < 3 or origin.axes[:2] != ("N", "C"):
             return {"plain": Format(origin.axes, origin.axes)}
-        return {kind.name: kind.of(origin.axes) for kind in self.kinds}
+        return {kind.name: kind.of(origin.axes) for kind in self.kinds if kind.dtype is None}
 
     def storages(self, value: Value) -> Mapping[str, Storage]:
         """Return the ways to store a value, by the name of their kind."""
-        return {kind: Storage(fmt) for kind, fmt in self.formats(value).items()}
+        own = self.formats(value)
+        found = {kind: Storage(fmt) for kind, fmt in own.items()}
+        if value.dtype == F32 and not _odd(value):
+            for kind in self.kinds:
+                base = kind.name.partition(" ")[0]
+                if kind.dtype is not None and base in own:
+                    found[kind.name] = Storage(own[base], kind.dtype)
+        return found
 
     def options(self, context: KernelContext) -> Iterable[KernelOption | Refusal]:
         """Yield the ways to compute a node, and why others are not offered.
@@ -134,11 +154,17 @@ class LibraryTarget:
             for side, index, value in named
             if not context.is_constant(value.name) and (why := self._foreign(value))
         ]
-        if odd or foreign:
+        if odd or (foreign and not self._is_bfloat16(context)):
             yield Refusal(self.name, context.node.name, (odd or foreign)[0])
         if odd:
             return
-        for item in kernel_options(context):
+        if foreign and self._is_bfloat16(context):
+            seen = list(kernel_options(AsFloat32(context)))
+            yield from (item for item in seen if isinstance(item, Refusal))
+            yield from in_bfloat16(_only_options(seen), context)
+            return
+        items = list(kernel_options(context))
+        for item in items:
             if foreign and not (isinstance(item, KernelOption) and _is_view(context, item)):
                 continue
             if self.accuracy == "exact" and isinstance(item, KernelOption) and item.approximate:
@@ -146,6 +172,18 @@ class LibraryTarget:
                 yield Refusal("accuracy", context.node.name, reason)
             else:
                 yield item
+        if self.precision == "bfloat16" and not foreign:
+            if self.has_bfloat16:
+                yield from in_bfloat16(_only_options(items), context)
+            else:
+                reason = "the library has kernels on bfloat16 tensors with AVX-512 only"
+                yield Refusal("dtype", context.node.name, reason)
+
+    def _is_bfloat16(self, context: KernelContext) -> bool:
+        """Return whether the tensors of a node are bfloat16, and the library takes them so."""
+        names = (*context.node.inputs, *context.node.outputs)
+        values = [context.value(name) for name in names if name and not context.is_constant(name)]
+        return self.has_bfloat16 and {value.dtype for value in values} == {BF16}
 
     def _foreign(self, value: Value) -> str:
         """Return why kernels do not take the dtype of a value; "" where they do."""
@@ -166,12 +204,15 @@ class LibraryTarget:
         return fmt.name
 
 
-def onednn_cpu(machine: Machine, accuracy: Accuracy = "fast") -> LibraryTarget:
+def onednn_cpu(
+    machine: Machine, accuracy: Accuracy = "fast", dtype: Precision = "float32"
+) -> LibraryTarget:
     """Return the target for a machine: 16 channels a block with AVX-512, 8 without.
 
     Args:
         machine: what plans are for.
         accuracy: ``"exact"`` leaves out kernels that round otherwise, such as Winograd convolution.
+        dtype: ``"bfloat16"`` lets float32 tensors be stored in it.
     """
     block = 16 if machine.has_avx512 else 8
     kinds = (
@@ -179,4 +220,13 @@ def onednn_cpu(machine: Machine, accuracy: Accuracy = "fast") -> LibraryTarget:
         FormatKind("channels-last", channels_last=True),
         FormatKind("blocked", block=block),
     )
-    return LibraryTarget("onednn-cpu", kinds, efficiency, accuracy=accuracy)
+    if dtype == "bfloat16" and machine.has_avx512:
+        kinds += tuple(replace(kind, name=f"{kind.name} bf16", dtype=BF16) for kind in kinds)
+    return LibraryTarget(
+        "onednn-cpu",
+        kinds,
+        efficiency,
+        accuracy=accuracy,
+        precision=dtype,
+        has_bfloat16=machine.has_avx512,
+    )

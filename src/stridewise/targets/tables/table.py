@@ -20,6 +20,7 @@ from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec, 
 from stridewise.targets.machine import Machine
 from stridewise.targets.tables.fit import UnfitError, fit
 from stridewise.targets.tables.rules import ND, Kind, Padding, Rates, Rule
+from stridewise.targets.target import Precision
 from stridewise.targets.views import VIEWS, view
 from stridewise.tensor import Storage
 
@@ -72,6 +73,11 @@ class TableTarget:
     def has_host(self) -> bool:
         """No: simulated targets compute every node by rules of their own."""
         return False
+
+    @property
+    def precision(self) -> Precision:
+        """Tensors are stored in their own types."""
+        return "float32"
 
     @property
     def library(self) -> str:

@@ -25,11 +25,11 @@ from stridewise.targets.kernels import (
     PostOpSpec,
 )
 
-__all__ = ["BF16", "F32", "AsFloat32", "in_bfloat16"]
+__all__ = ["BF16", "F32", "PRIMITIVES", "AsFloat32", "in_bfloat16"]
 
 BF16, F32 = dtype_of("bfloat16"), dtype_of("float32")
 
-_PRIMITIVES = frozenset(
+PRIMITIVES = frozenset(
     {"batch_norm", "binary", "concat", "convolution", "deconvolution", "eltwise", "inner_product"}
     | {"layer_norm", "lrn", "matmul", "pooling", "prelu", "reorder", "resampling", "scale_shift"}
     | {"shuffle", "softmax"}
@@ -93,7 +93,7 @@ class AsFloat32:
 
 def _is_native(spec: KernelSpec) -> bool:
     algorithms = (dict(spec.params).get("algorithm"), *(post.algorithm for post in spec.post_ops))
-    return spec.kind in _PRIMITIVES and _NO_BFLOAT16 not in algorithms
+    return spec.kind in PRIMITIVES and _NO_BFLOAT16 not in algorithms
 
 
 def _halved(fill: Fill | None) -> Fill | None:

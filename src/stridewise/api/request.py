@@ -173,6 +173,7 @@ class Request:
         table = _table(self.target or NATIVE)
         simplified = simplified or self.simplified()
         if table is not None:
+            self._check_dtype()
             return Work(self, simplified, table, table.machine, None, table)
         machine = self.machine
         cache = CostCache(machine, None if self.cache_dir is None else Path(self.cache_dir))
@@ -187,6 +188,12 @@ class Request:
         rate = _BFLOAT16_RATE[machine.has_bfloat16]
         oracle = Roofline(peak, _BANDWIDTH, target.efficiency, bfloat16_rate=rate)
         return Work(self, simplified, target, machine, None, oracle)
+
+    def _check_dtype(self) -> None:
+        if self.dtype != "float32":
+            fix = f"leave it out, or plan for {NATIVE}"
+            found = f"{self.dtype!r}, with target {os.fspath(self.target or '')}"
+            raise InputError(describe("dtype", expected="'float32'", found=found, fix=fix))
 
     def planned(self) -> Plan:
         """Return the plan: the one that is given, or the one that compiling would settle on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from stridewise.ops import GraphBuilder
 from stridewise.planner import derive
 from stridewise.planning import Plan, make_plan
 from stridewise.program import Written
+from stridewise.runtime.binding.primitives import implementations
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.machine.machine import this_machine
-from stridewise.targets.kernels import HOST, KernelSpec
+from stridewise.targets.cost import is_reference
+from stridewise.targets.kernels import HOST, KernelSpec, MemorySpec
 from stridewise.targets.onednn.precision import PRIMITIVES
 from stridewise.targets.onednn.target import onednn_cpu
 from stridewise.targets.target import Precision
@@ -35,6 +38,7 @@ from .test_execute import padding
 
 BF16 = dtype_of("bfloat16")
 F32 = np.float32
+HAS_BF16 = this_machine(2).has_avx512
 NETWORKS = (
     *("convnext_tiny", "densenet121", "efficientnet_b0", "mobilenet_v2"),
     *("resnet18", "shufflenet_v2", "squeezenet1_1", "unet"),
@@ -107,13 +111,27 @@ def test_every_candidate_is_right_in_bfloat16(case: str) -> None:
                 check(plan.graph, CompiledModel(only))
 
 
-def test_the_cases_offer_every_primitive_of_the_library_in_bfloat16() -> None:
-    offered: set[str] = set()
+def in_float32(spec: KernelSpec) -> KernelSpec:
+    def wide(memory: MemorySpec) -> MemorySpec:
+        return replace(memory, dtype="f32")
+
+    posts = (replace(p, operand=p.operand and wide(p.operand)) for p in spec.post_ops)
+    memories = tuple((role, wide(memory)) for role, memory in spec.memories)
+    return replace(spec, memories=memories, post_ops=tuple(posts))
+
+
+@pytest.mark.skipif(not HAS_BF16, reason="the CPU has no AVX-512, so there are no such kernels")
+def test_all_that_is_offered_in_bfloat16_exists_and_is_naive_only_where_float32_is() -> None:
+    offered: dict[KernelSpec, None] = {}
     for make in CASES.values():
         for group in half_plan(make(), "blocked").candidates.nodes.values():
             calls = [call for candidate in group for call in candidate.option.calls]
-            offered.update(c.spec.kind for c in calls if "bf16" in str(c.spec))
-    assert offered == PRIMITIVES
+            offered |= {call.spec: None for call in calls if "bf16" in str(call.spec)}
+    assert {spec.kind for spec in offered} == PRIMITIVES
+    for spec in offered:
+        (first,) = implementations(spec, 2, limit=1)
+        if is_reference(first):
+            assert is_reference(implementations(in_float32(spec), 2, limit=1)[0]), str(spec)
 
 
 @pytest.mark.parametrize("name", BOUNDS)
@@ -125,7 +143,7 @@ def test_networks_stay_near_float32(name: str) -> None:
     for plan in (cheapest, half_plan(graph, "channels-last")):
         made = [name for node in plan.graph.nodes for name in node.outputs]
         halves = sum(plan.storage(name).dtype == BF16 for name in made)
-        assert halves > len(made) // 10 or not this_machine(2).has_avx512
+        assert halves > len(made) // 10 or not HAS_BF16
         for output, found in CompiledModel(plan).run(feeds).items():
             wanted = expected[output].astype(np.float64)
             assert found.dtype == F32

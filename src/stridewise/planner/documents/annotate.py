@@ -111,8 +111,7 @@ class _Annotation:
         """Add a stored form of a value, and what there is to say about it."""
         name = value.name if hint == value.name else self.fresh(hint)
         self.names[self.key(value.name, way)] = name
-        type_ = dataclasses.replace(value.type, dtype=way.element(value.dtype))
-        self.values[name] = dataclasses.replace(value, name=name, type=type_)
+        self.values[name] = dataclasses.replace(value, name=name)
         desc = stored(value, way)
         self.value_texts[name] = {
             "summary": desc.summary,

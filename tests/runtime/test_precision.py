@@ -17,6 +17,7 @@ from tests.simplified import simplify
 
 import stridewise as sw
 from stridewise import zoo
+from stridewise.api import ready
 from stridewise.dtypes import dtype_of
 from stridewise.errors import InputError
 from stridewise.graph import Graph
@@ -38,6 +39,7 @@ from .test_execute import padding
 
 BF16 = dtype_of("bfloat16")
 F32 = np.float32
+PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16")
 HAS_BF16 = this_machine(2).has_avx512
 NETWORKS = (
     *("convnext_tiny", "densenet121", "efficientnet_b0", "mobilenet_v2"),
@@ -221,6 +223,31 @@ def test_a_plan_file_brings_its_storages_back(tmp_path: Path) -> None:
     )
     for name, wanted in direct.items():
         np.testing.assert_array_equal(restored[name], wanted)
+
+
+def test_stored_models_are_told_apart_by_precision_and_give_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ready, "_SETTLED_S", -1e9)  # models are kept though their files are new
+    graph = CASES["chain_17_3"]()
+    sw.save(graph, tmp_path / "chain.onnx")
+    feeds = inputs_of(graph)
+
+    def compiled(dtype: Precision) -> CompiledModel:
+        path = tmp_path / "chain.onnx"
+        found = sw.compile(path, threads=2, cache_dir=tmp_path / "cache", dtype=dtype)
+        assert isinstance(found, CompiledModel)
+        return found
+
+    first = {dtype: compiled(dtype) for dtype in PRECISIONS}
+    assert not any(model.source.from_disk for model in first.values())
+    for dtype, model in first.items():
+        again = compiled(dtype)
+        assert again.source.from_disk
+        assert again.plan.target.precision == dtype
+        sw.verify(again, inputs=feeds).check()
+        for name, wanted in model.run(feeds).items():
+            np.testing.assert_array_equal(again.run(feeds)[name], wanted)
 
 
 def test_text_and_questions_say_the_element_type() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -66,10 +66,6 @@ def _odd(value: Value) -> str:
     return f"has {rank} axes, kernels take {_MOST_AXES} at most" if rank > _MOST_AXES else ""
 
 
-def _only_options(items: Iterable[KernelOption | Refusal]) -> list[KernelOption]:
-    return [item for item in items if isinstance(item, KernelOption)]
-
-
 def _is_view(context: KernelContext, option: KernelOption) -> bool:
     """Return whether an option runs nothing and keeps to the formats of host kernels."""
     if option.calls or option.fill is not None:
@@ -116,8 +112,7 @@ class LibraryTarget:
         What no kernel takes is stored as host kernels take it.
         """
         origin = value.origin
-        is_bfloat16 = self.has_bfloat16 and value.dtype == BF16
-        if (self._foreign(value) and not is_bfloat16) or _odd(value):
+        if not self._stores(value) or _odd(value):
             return {"plain": user_format(value)}
         if origin is None:
             return {"plain": nd(len(value.shape))}
@@ -141,49 +136,70 @@ class LibraryTarget:
 
         Around values that no kernel takes, only views are left.
         """
+        odd, foreign = self._unfit(context)
+        is_bfloat16 = bool(foreign) and self._is_bfloat16(context)
+        if odd or (foreign and not is_bfloat16):
+            yield Refusal(self.name, context.node.name, (odd or foreign)[0])
+        if odd:
+            return
+        items = list(kernel_options(AsFloat32(context) if is_bfloat16 else context))
+        if is_bfloat16:
+            yield from (item for item in items if isinstance(item, Refusal))
+        else:
+            yield from self._in_own_types(context, items, only_views=bool(foreign))
+        if is_bfloat16 or (self.precision == "bfloat16" and not foreign):
+            yield from self._in_bfloat16(context, items)
+
+    def _unfit(self, context: KernelContext) -> tuple[list[str], list[str]]:
+        """Return why no kernel needs to know the shapes of a node, and takes its dtypes."""
         sides = (("input", context.node.inputs), ("output", context.node.outputs))
         named = [
-            (side, index, context.value(name))
+            (f"{side} {index}", context.value(name))
             for side, names in sides
             for index, name in enumerate(names)
             if name
         ]
-        odd = [f"{side} {index} {why}" for side, index, value in named if (why := _odd(value))]
+        odd = [f"{where} {why}" for where, value in named if (why := _odd(value))]
         foreign = [
-            f"{side} {index} {why}"
-            for side, index, value in named
+            f"{where} {why}"
+            for where, value in named
             if not context.is_constant(value.name) and (why := self._foreign(value))
+            if not (context.node.op == "cast" and self._stores(value))
         ]
-        if odd or (foreign and not self._is_bfloat16(context)):
-            yield Refusal(self.name, context.node.name, (odd or foreign)[0])
-        if odd:
-            return
-        if foreign and self._is_bfloat16(context):
-            seen = list(kernel_options(AsFloat32(context)))
-            yield from (item for item in seen if isinstance(item, Refusal))
-            yield from in_bfloat16(_only_options(seen), context)
-            return
-        items = list(kernel_options(context))
+        return odd, foreign
+
+    def _in_own_types(
+        self, context: KernelContext, items: Iterable[KernelOption | Refusal], *, only_views: bool
+    ) -> Iterator[KernelOption | Refusal]:
         for item in items:
-            if foreign and not (isinstance(item, KernelOption) and _is_view(context, item)):
+            if only_views and not (isinstance(item, KernelOption) and _is_view(context, item)):
                 continue
             if self.accuracy == "exact" and isinstance(item, KernelOption) and item.approximate:
                 reason = f"{item.algorithm}: it rounds otherwise than the definition"
                 yield Refusal("accuracy", context.node.name, reason)
             else:
                 yield item
-        if self.precision == "bfloat16" and not foreign:
-            if self.has_bfloat16:
-                yield from in_bfloat16(_only_options(items), context)
-            else:
-                reason = "the library has kernels on bfloat16 tensors with AVX-512 only"
-                yield Refusal("dtype", context.node.name, reason)
+
+    def _in_bfloat16(
+        self, context: KernelContext, items: Iterable[KernelOption | Refusal]
+    ) -> Iterator[KernelOption | Refusal]:
+        """Yield options on bfloat16 tensors, of a node of float32 or of bfloat16."""
+        if not self.has_bfloat16:
+            reason = "the library has kernels on bfloat16 tensors with AVX-512 only"
+            yield Refusal("dtype", context.node.name, reason)
+            return
+        options = [item for item in items if isinstance(item, KernelOption)]
+        yield from in_bfloat16(options, context)
 
     def _is_bfloat16(self, context: KernelContext) -> bool:
         """Return whether the tensors of a node are bfloat16, and the library takes them so."""
         names = (*context.node.inputs, *context.node.outputs)
         values = [context.value(name) for name in names if name and not context.is_constant(name)]
         return self.has_bfloat16 and {value.dtype for value in values} == {BF16}
+
+    def _stores(self, value: Value) -> bool:
+        """Return whether kernels have tensors of the dtype of a value."""
+        return not self._foreign(value) or (self.has_bfloat16 and value.dtype == BF16)
 
     def _foreign(self, value: Value) -> str:
         """Return why kernels do not take the dtype of a value; "" where they do."""

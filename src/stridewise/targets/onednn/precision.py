@@ -96,17 +96,9 @@ def _is_native(spec: KernelSpec) -> bool:
     return spec.kind in PRIMITIVES and _NO_BFLOAT16 not in algorithms
 
 
-def _halved(fill: Fill | None) -> Fill | None:
-    """Return the fill of float32 elements that writes the same zeros to half as many bytes.
-
-    Raises:
-        ValueError: there is none.
-    """
-    if fill is None:
-        return None
-    if fill.value or fill.count % 2:
-        raise ValueError
-    return replace(fill, count=fill.count // 2)
+def _fills(fill: Fill | None) -> bool:
+    """Return whether a fill, which is of float32 elements, can fill half as many bytes."""
+    return fill is None or (fill.value == 0 and fill.count % 2 == 0)
 
 
 def _parameters(option: KernelOption) -> set[int]:
@@ -159,11 +151,7 @@ def _is_sum(option: KernelOption, index: int) -> bool:
 
 
 def _typed(option: KernelOption, context: KernelContext, result: DType) -> KernelOption:
-    """Return an option on bfloat16 operands whose results are of one type.
-
-    Raises:
-        ValueError: what it fills are no whole words.
-    """
+    """Return an option on bfloat16 operands whose results are of one type."""
     node, kept = context.node, _parameters(option)
     sources = tuple(
         F32 if index in kept else result if _is_sum(option, index) else BF16
@@ -177,11 +165,11 @@ def _typed(option: KernelOption, context: KernelContext, result: DType) -> Kerne
         return Element() if is_own else Element(stored)
 
     names, formats = (*node.inputs, *node.outputs), (*option.inputs, *option.outputs)
-
+    fill = option.fill and replace(option.fill, count=option.fill.count // 2)
     return replace(
         option,
         calls=tuple(map(typed.call, option.calls)),
-        fill=_halved(option.fill),
+        fill=fill,
         elements=tuple(map(element, names, formats, types)),
         aliases=tuple(
             alias for alias in option.aliases if result == BF16 or alias.kind == "accumulate"
@@ -197,12 +185,10 @@ def in_bfloat16(options: Iterable[KernelOption], context: KernelContext) -> Iter
         context: of the node; its values have their own types.
     """
     for option in options:
-        if option.is_joint or not all(_is_native(call.spec) for call in option.calls):
+        native = all(_is_native(call.spec) for call in option.calls)
+        if option.is_joint or not native or not _fills(option.fill):
             continue
-        try:
-            yield replace(_typed(option, context, BF16), algorithm=f"{option.algorithm}, bf16")
-        except ValueError:
-            continue
+        yield replace(_typed(option, context, BF16), algorithm=f"{option.algorithm}, bf16")
         is_wide = len(option.calls) == 1 and option.calls[0].spec.kind in _WIDENING
         if is_wide and all(context.value(name).dtype == F32 for name in context.node.outputs):
             yield replace(

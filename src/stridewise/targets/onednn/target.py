@@ -31,16 +31,21 @@ class FormatKind:
     """A family of storage formats over N, C and any number of spatial axes.
 
     Attributes:
-        name: ``"plain"``, ``"channels-last"`` or ``"blocked"``.
+        base: ``"plain"``, ``"channels-last"`` or ``"blocked"``.
         channels_last: whether channels are the innermost axis.
         block: channels per block; 0 for none.
         dtype: the type of stored elements; None for the type of the tensor itself.
     """
 
-    name: str
+    base: str
     channels_last: bool = False
     block: int = 0
     dtype: DType | None = None
+
+    @property
+    def name(self) -> str:
+        """What reports call it: ``"blocked"``, ``"blocked bf16"``."""
+        return self.base if self.dtype is None else f"{self.base} {self.dtype.short}"
 
     def of(self, axes: tuple[str, ...]) -> Format:
         """Return the format of this kind over ``axes``."""
@@ -123,13 +128,12 @@ class LibraryTarget:
     def storages(self, value: Value) -> Mapping[str, Storage]:
         """Return the ways to store a value, by the name of their kind."""
         own = self.formats(value)
-        found = {kind: Storage(fmt) for kind, fmt in own.items()}
-        if value.dtype == F32 and not _odd(value):
-            for kind in self.kinds:
-                base = kind.name.partition(" ")[0]
-                if kind.dtype is not None and base in own:
-                    found[kind.name] = Storage(own[base], kind.dtype)
-        return found
+        others = value.dtype == F32 and not _odd(value)
+        return {
+            kind.name: Storage(own[kind.base], kind.dtype)
+            for kind in self.kinds
+            if kind.base in own and (kind.dtype is None or others)
+        }
 
     def options(self, context: KernelContext) -> Iterable[KernelOption | Refusal]:
         """Yield the ways to compute a node, and why others are not offered.
@@ -237,7 +241,7 @@ def onednn_cpu(
         FormatKind("blocked", block=block),
     )
     if dtype == "bfloat16" and machine.has_avx512:
-        kinds += tuple(replace(kind, name=f"{kind.name} bf16", dtype=BF16) for kind in kinds)
+        kinds += tuple(replace(kind, dtype=BF16) for kind in kinds)
     return LibraryTarget(
         "onednn-cpu",
         kinds,

@@ -79,11 +79,14 @@ void init_winograd(Winograd *self, const MemoryDesc &src, const MemoryDesc &dst,
 
 void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &dst, bool expands,
                     bool has_bias, bool has_depthwise_bias, const Dims &begins, const Dims &ends,
-                    const Entries &entries, std::int64_t between, int taps, int stride, int lanes,
-                    int threads, const std::string &isa) {
+                    const Entries &entries, std::int64_t between, const Dims &window,
+                    const Dims &strides, const Dims &dilations, int lanes, int threads,
+                    const std::string &isa) {
     const Dims from = src.dims(), to = dst.dims();
-    require(from.size() == 4 && to.size() == 4 && begins.size() == 2 && ends.size() == 2,
-            "depthwise: expected images of two axes, and pads of two axes");
+    require(from.size() == 4 && to.size() == 4, "depthwise: expected images of two axes");
+    for (const Dims &given : {begins, ends, window, strides, dilations}) {
+        require(given.size() == 2, "depthwise: expected pads and windows of two axes");
+    }
     DepthwiseOptions options{};
     options.expands = expands;
     options.images = from[0];
@@ -92,8 +95,8 @@ void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &ds
     options.width = from[3];
     options.middle = to[1];
     options.pads = {begins[0], begins[1], ends[0], ends[1]};
-    options.taps = taps;
-    options.stride = stride;
+    options.down = {window[0], strides[0], dilations[0]};
+    options.across = {window[1], strides[1], dilations[1]};
     options.lanes = lanes;
     options.channels_last = src == MemoryDesc(from, "f32", "acdb");
     options.has_bias = has_bias;
@@ -158,10 +161,26 @@ void bind_kernels(nb::module_ &m) {
     nb::class_<Depthwise, Kernel>(m, "Depthwise", nb::is_final())
         .def("__init__", &init_depthwise, "src"_a, "dst"_a, "expands"_a, "has_bias"_a,
              "has_depthwise_bias"_a, "pads_begin"_a, "pads_end"_a, "post_ops"_a, nb::kw_only(),
-             "between"_a, "taps"_a, "stride"_a, "lanes"_a, "threads"_a, "isa"_a = "");
+             "between"_a, "window"_a, "strides"_a, "dilations"_a, "lanes"_a, "threads"_a,
+             "isa"_a = "");
     m.attr("ARG_DEPTHWISE_WEIGHTS") = kDepthwiseWeights;
     m.attr("ARG_DEPTHWISE_BIAS") = kDepthwiseBias;
     m.def("winograd_isas", &winograd_isas, "lanes"_a);
+    m.def(
+        "winograd_partition",
+        [](std::int64_t window, std::int64_t tiles, std::int64_t chunks, std::int64_t pairs,
+           std::int64_t lanes, std::int64_t rows, std::int64_t threads, const Dims &sizes) {
+            require(std::min({window, tiles, chunks, pairs, lanes, rows, threads}) >= 1 &&
+                        sizes.size() == 3 && *std::min_element(sizes.begin(), sizes.end()) >= 1,
+                    "winograd_partition: expected positive numbers, and three sizes of caches");
+            const WinogradWork work{window, tiles, chunks, pairs, lanes, rows, threads};
+            const auto blocking = choose_blocking(work, {sizes[0], sizes[1], sizes[2]});
+            const auto found = partition_of(work, blocking);
+            static constexpr const char *kNames[] = {"blocks", "outputs", "places"};
+            return nb::make_tuple(kNames[static_cast<int>(blocking.share)], found.busy, found.rows,
+                                  found.weights_nbytes);
+        },
+        "window"_a, "tiles"_a, "chunks"_a, "pairs"_a, "lanes"_a, "rows"_a, "threads"_a, "caches"_a);
     m.def("cache_nbytes", &cache_nbytes, "level"_a);
     nb::class_<Fold, Kernel>(m, "Fold", nb::is_final())
         .def(nb::init<const std::string &, const Dims &, const Dims &, int>(), "algorithm"_a,

@@ -20,6 +20,7 @@
 #include "executor/program.hpp"
 #include "onednn/memory.hpp"
 #include "onednn/primitives.hpp"
+#include "reorder/kernel.hpp"
 #include "reorder/reorder.hpp"
 #include "support/checksum.hpp"
 #include "support/errors.hpp"
@@ -383,6 +384,9 @@ void bind_reorder(nb::module_ &m) {
              "dst_itemsize"_a, "conversion"_a.none(), "scales"_a, "src_nbytes"_a, "dst_nbytes"_a,
              "fill_nbytes"_a, "isa"_a)
         .def("run", &run_reorder, "src"_a, "dst"_a, "threads"_a, "stream"_a, "apart"_a);
+    nb::class_<ReorderKernel, Kernel>(m, "ReorderKernel", nb::is_final())
+        .def(nb::init<Reorder, MemoryDesc, MemoryDesc, int, std::string>(), "reorder"_a, "src"_a,
+             "dst"_a, nb::kw_only(), "threads"_a, "isa"_a);
     m.def("reorder_isas", &reorder_isas);
 }
 
@@ -588,8 +592,8 @@ NB_MODULE(_core, m) {
     bind_products(m);
     bind_elementwise(m);
     bind_movement(m);
-    bind_reorder(m);
     bind_kernels(m);
+    bind_reorder(m);
     bind_program(m);
     m.def("max_threads", [] { return omp_get_max_threads(); });
     m.def("team_count", [] { return Teams::process().count(); });

@@ -17,7 +17,8 @@ namespace {
 constexpr std::int64_t kBandBytes = 192 << 10;
 // Of the rows between both convolutions: they stay in the first level, beside weights and pixels.
 constexpr std::int64_t kRingBytes = 24 << 10;
-constexpr int kMostTaps = 5;
+// Of a window along an axis.
+constexpr std::int64_t kLargest = 1 << 12;
 // Results along an axis, below which too many pixels are computed twice.
 constexpr std::int64_t kFewest = 7;
 // Into how many pieces each thread's share is cut, so that others can help.
@@ -31,18 +32,11 @@ std::int64_t whole_lines(std::int64_t count) {
 }
 
 const DepthwiseKernels &find_kernels(const DepthwiseOptions &o) {
-    const auto find = [&]() {
 #ifdef STRIDEWISE_AVX2
-        if (o.isa == "avx512") return avx512_depthwise_kernels(o.taps, o.stride);
-        if (o.isa == "avx2") return avx2_depthwise_kernels(o.taps, o.stride);
+    if (o.isa == "avx512") return avx512_depthwise_kernels(o.across);
+    if (o.isa == "avx2") return avx2_depthwise_kernels(o.across);
 #endif
-        return portable_depthwise_kernels(o.taps, o.stride, o.lanes);
-    };
-    const DepthwiseKernels *found = find();
-    require(found != nullptr, "depthwise: there are no kernels for windows of " +
-                                  std::to_string(o.taps) + " and strides of " +
-                                  std::to_string(o.stride));
-    return *found;
+    return portable_depthwise_kernels(o.across, o.lanes);
 }
 
 DepthwiseOptions checked(DepthwiseOptions o) {
@@ -56,7 +50,15 @@ DepthwiseOptions checked(DepthwiseOptions o) {
     require(o.expands || (o.channels == o.middle && !o.has_bias),
             "depthwise: expected as many channels in as out, and one bias");
     require(*std::min_element(o.pads.begin(), o.pads.end()) >= 0, "depthwise: negative padding");
-    require(*std::max_element(o.pads.begin(), o.pads.end()) < o.taps,
+    for (const auto &axis : {o.down, o.across}) {
+        require(axis.taps >= 1 && axis.stride >= 1 && axis.dilation >= 1,
+                "depthwise: expected positive taps, strides and dilations");
+        require(
+            std::max({axis.taps, axis.stride, axis.dilation}) <= kLargest,
+            "depthwise: windows, strides and dilations are limited to " + std::to_string(kLargest));
+    }
+    require(std::max(o.pads[0], o.pads[2]) < o.down.extent() &&
+                std::max(o.pads[1], o.pads[3]) < o.across.extent(),
             "depthwise: padding of a whole window");
     require(o.threads >= 1, "threads: expected at least 1, got " + std::to_string(o.threads));
     return o;
@@ -74,10 +76,11 @@ Depthwise::Depthwise(DepthwiseOptions options, const PostOps &post_ops, std::siz
     : options_(checked(std::move(options))), kernels_(&find_kernels(options_)) {
     const auto &o = options_;
     const std::int64_t lanes = kernels_->lanes;
-    out_height_ = (o.height + o.pads[0] + o.pads[2] - o.taps) / o.stride + 1;
-    out_width_ = (o.width + o.pads[1] + o.pads[3] - o.taps) / o.stride + 1;
-    require(o.height + o.pads[0] + o.pads[2] >= o.taps && o.width + o.pads[1] + o.pads[3] >= o.taps,
-            "depthwise: the window does not fit into the padded source");
+    const std::int64_t high = o.height + o.pads[0] + o.pads[2] - o.down.extent();
+    const std::int64_t wide = o.width + o.pads[1] + o.pads[3] - o.across.extent();
+    require(high >= 0 && wide >= 0, "depthwise: the window does not fit into the padded source");
+    out_height_ = high / o.down.stride + 1;
+    out_width_ = wide / o.across.stride + 1;
     chunks_ = ceil_div(o.channels, lanes);
     pairs_ = ceil_div(o.middle, 2 * lanes);
     source_ = strides_of(o.channels_last, lanes, o.channels, o.height, o.width);
@@ -105,22 +108,27 @@ void Depthwise::plan_items() {
     const auto nbytes = [](std::int64_t count) {
         return count * static_cast<std::int64_t>(sizeof(float));
     };
-    const std::int64_t columns = kRingBytes / nbytes(o.taps * 2 * lanes);
-    strips_ = ceil_div(out_width_, std::max((columns - o.taps) / o.stride + 1, kFewest));
-    const std::int64_t wide = read_by(ceil_div(out_width_, strips_));
+    // As many results along an axis as can be computed from so many pixels.
+    const auto results = [](const DepthwiseAxis &axis, std::int64_t pixels) {
+        return std::max((pixels - axis.extent()) / axis.stride + 1, std::max(kFewest, axis.taps));
+    };
+    const std::int64_t columns = kRingBytes / nbytes(o.down.extent() * 2 * lanes);
+    strips_ = ceil_div(out_width_, results(o.across, columns));
+    const std::int64_t wide = o.across.read_by(ceil_div(out_width_, strips_));
     const std::int64_t rows = kBandBytes / nbytes(chunks_ * lanes * wide);
-    bands_ =
-        o.expands ? ceil_div(out_height_, std::max((rows - o.taps) / o.stride + 1, kFewest)) : 1;
+    bands_ = o.expands ? ceil_div(out_height_, results(o.down, rows)) : 1;
     const std::int64_t cells = o.images * bands_ * strips_;
     splits_ = std::clamp<std::int64_t>(ceil_div(wanted, cells), 1, pairs_);
     const std::int64_t more = ceil_div(wanted, cells * splits_);
-    bands_ = std::max(std::min(bands_ * more, ceil_div(out_height_, kFewest)), bands_);
+    const std::int64_t fewest = std::max(kFewest, o.down.taps);
+    bands_ = std::max(std::min(bands_ * more, ceil_div(out_height_, fewest)), bands_);
     row_count_ = whole_lines(wide * 2 * lanes);
     // One more row, of zeros, stands for those above and below the image.
-    ring_count_ = (o.taps + 1) * row_count_;
-    const std::int64_t high = read_by(ceil_div(out_height_, bands_));
+    ring_count_ = (o.down.extent() + 1) * row_count_;
+    const std::int64_t high = o.down.read_by(ceil_div(out_height_, bands_));
     gathered_count_ = gathers() ? high * wide * chunks_ * lanes : 0;
-    thread_count_ = whole_lines(ring_count_ + gathered_count_);
+    const std::int64_t pointers = o.down.taps * sizeof(float *) / sizeof(float);
+    thread_count_ = whole_lines(ring_count_) + whole_lines(gathered_count_) + whole_lines(pointers);
 }
 
 Depthwise::Item Depthwise::item(std::int64_t index) const {
@@ -136,9 +144,9 @@ Depthwise::Region Depthwise::region(const Item &item) const {
     const auto &o = options_;
     const std::int64_t top = top_of(item.row), left = left_of(item.column);
     return {std::max<std::int64_t>(top, 0),
-            std::min(top + read_by(item.row_end - item.row), o.height),
+            std::min(top + o.down.read_by(item.row_end - item.row), o.height),
             std::max<std::int64_t>(left, 0),
-            std::min(left + read_by(item.column_end - item.column), o.width)};
+            std::min(left + o.across.read_by(item.column_end - item.column), o.width)};
 }
 
 std::string Depthwise::impl() const {
@@ -164,7 +172,7 @@ MemoryDesc Depthwise::arg_desc(int arg) const {
             return MemoryDesc({o.middle, o.channels, 1, 1}, "f32",
                               wide ? "ABcd16b32a" : "ABcd16b16a");
         case kDepthwiseWeights:
-            return MemoryDesc({o.middle, 1, 1, o.taps, o.taps}, "f32",
+            return MemoryDesc({o.middle, 1, 1, o.down.taps, o.across.taps}, "f32",
                               wide ? "Abcde32a" : "Abcde16a");
         case DNNL_ARG_SCRATCHPAD:
             return MemoryDesc({static_cast<std::int64_t>(scratchpad_nbytes() / sizeof(float))},
@@ -231,9 +239,11 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
     const Region region = this->region(item);
     const std::int64_t wide = region.column_end - region.column;
     const std::int64_t margin = (region.column - left_of(item.column)) * 2 * lanes;
-    float *ring = scratch, *gathered = scratch + ring_count_;
-    const float *zeros = ring + o.taps * row_count_;
-    for (int row = 0; row < o.taps; ++row) {
+    const std::int64_t ring_rows = o.down.extent();
+    float *ring = scratch, *gathered = ring + whole_lines(ring_count_);
+    auto **rows = reinterpret_cast<const float **>(gathered + whole_lines(gathered_count_));
+    const float *zeros = ring + ring_rows * row_count_;
+    for (std::int64_t row = 0; row < ring_rows; ++row) {
         float *begin = ring + row * row_count_;
         std::fill(begin, begin + margin, 0.0F);
         std::fill(begin + margin + wide * 2 * lanes, begin + row_count_, 0.0F);
@@ -244,9 +254,10 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
     const float *source = gathers() ? gathered : given;
     const std::int64_t source_row = gathers() ? chunks_ * wide * lanes : source_.row;
     const std::int64_t source_chunk = gathers() ? wide * lanes : source_.chunk;
-    const float *rows[kMostTaps];
     DepthwiseRow work{};
     work.rows = rows;
+    work.down = o.down.taps;
+    work.axis = o.across;
     work.pixel = result_.pixel;
     work.half = result_.chunk;
     work.count = item.column_end - item.column;
@@ -254,15 +265,15 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
     work.stages = stages_.data() + between_;
     work.stage_count = static_cast<int>(stages_.size()) - between_;
     for (std::int64_t pair = item.pair; pair < item.pair_end; ++pair) {
-        work.weights = call.depthwise_weights + pair * o.taps * o.taps * 2 * lanes;
+        work.weights = call.depthwise_weights + pair * o.down.taps * o.across.taps * 2 * lanes;
         work.bias = call.depthwise_bias + pair * 2 * lanes;
         work.lanes = std::min(o.middle - pair * 2 * lanes, 2 * lanes);
         std::int64_t next = region.row;  // the first row that is not there
         for (std::int64_t out = item.row; out < item.row_end; ++out) {
-            const std::int64_t top = top_of(out), bottom = std::min(top + o.taps, o.height);
+            const std::int64_t top = top_of(out), bottom = std::min(top + ring_rows, o.height);
             for (next = std::max(next, top); next < bottom; ++next) {
                 const float *from = source + (next - region.row) * source_row;
-                float *to = ring + next % o.taps * row_count_ + margin;
+                float *to = ring + next % ring_rows * row_count_ + margin;
                 if (o.expands) {
                     expand(call, from, source_chunk, wide, pair, to);
                 } else {
@@ -270,10 +281,10 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
                                       wide, work.lanes, to});
                 }
             }
-            for (int tap = 0; tap < o.taps; ++tap) {
-                const std::int64_t row = top + tap;
+            for (std::int64_t tap = 0; tap < o.down.taps; ++tap) {
+                const std::int64_t row = top + tap * o.down.dilation;
                 const bool inside = row >= 0 && row < o.height;
-                rows[tap] = inside ? ring + row % o.taps * row_count_ : zeros;
+                rows[tap] = inside ? ring + row % ring_rows * row_count_ : zeros;
             }
             work.result = call.result + item.image * result_.image + 2 * pair * result_.chunk +
                           out * result_.row + item.column * result_.pixel;
@@ -303,7 +314,7 @@ void Depthwise::execute(const std::vector<void *> &data, void *scratchpad) const
     Shares items(item_count(), o.threads);
     in_parallel(o.threads, [&](int part, int) {
         float *own = scratch + part * thread_count_;
-        std::fill(own + o.taps * row_count_, own + ring_count_, 0.0F);
+        std::fill(own + o.down.extent() * row_count_, own + ring_count_, 0.0F);
         for (std::int64_t index; (index = items.next(part)) >= 0;) compute(call, item(index), own);
     });
 }

@@ -20,7 +20,7 @@ struct DepthwiseOptions {
     std::int64_t images, channels, height, width;
     std::int64_t middle;               // channels of the result, and of what lies between
     std::array<std::int64_t, 4> pads;  // of the depthwise one: top, left, bottom, right
-    int taps, stride;                  // along both axes
+    DepthwiseAxis down, across;        // of the window
     int lanes;                         // elements of a vector: 8 or 16
     bool channels_last;                // else channels in blocks of one vector
     bool has_bias;                     // of the convolution of 1x1
@@ -63,13 +63,11 @@ class Depthwise : public Kernel {
     // Whether products need the source's pixels in another order.
     bool gathers() const { return options_.expands && options_.channels_last; }
     Region region(const Item &item) const;
-    std::int64_t top_of(std::int64_t row) const { return row * options_.stride - options_.pads[0]; }
-    std::int64_t left_of(std::int64_t column) const {
-        return column * options_.stride - options_.pads[1];
+    std::int64_t top_of(std::int64_t row) const {
+        return row * options_.down.stride - options_.pads[0];
     }
-    // Pixels that so many results along an axis read.
-    std::int64_t read_by(std::int64_t results) const {
-        return (results - 1) * options_.stride + options_.taps;
+    std::int64_t left_of(std::int64_t column) const {
+        return column * options_.across.stride - options_.pads[1];
     }
     void gather(const Call &call, const Item &item, const Region &region, float *gathered) const;
     void expand(const Call &call, const float *source, std::int64_t chunk_stride,
@@ -82,7 +80,7 @@ class Depthwise : public Kernel {
     std::int64_t out_height_, out_width_;
     std::int64_t bands_, strips_, splits_;  // of the rows, columns and pairs of an image
     // Elements: a row between both convolutions, all of them, what an item reads of the source, and
-    // all that a thread has.
+    // all that a thread has, with pointers to rows at its end.
     std::int64_t row_count_, ring_count_, gathered_count_, thread_count_;
     ImageStrides source_, result_;
     std::vector<int> args_;

@@ -9,9 +9,21 @@
 
 namespace stridewise {
 
+// How a window lies along one axis of an image.
+struct DepthwiseAxis {
+    std::int64_t taps, stride, dilation;
+
+    // Pixels from the first to the last tap of one result.
+    std::int64_t extent() const { return (taps - 1) * dilation + 1; }
+    // Pixels that so many results next to each other read.
+    std::int64_t read_by(std::int64_t results) const { return (results - 1) * stride + extent(); }
+};
+
 // One row of results of a pair of vectors of channels.
 struct DepthwiseRow {
     const float *const *rows;  // one for each tap down, from the first tap of the first result on
+    std::int64_t down;         // taps of a column of the window
+    DepthwiseAxis axis;        // along the row
     const float *weights;      // [tap][2 * lane]
     const float *bias;         // [2 * lane]
     float *result;             // of the first vector
@@ -48,7 +60,6 @@ struct GatherPixels {
 };
 
 struct DepthwiseKernels {
-    int taps, stride;
     int lanes;      // elements of a vector
     int row_count;  // pixels of one matrix product
     void (*expand)(const ExpandProduct &product);
@@ -58,11 +69,11 @@ struct DepthwiseKernels {
     void (*row)(const DepthwiseRow &row);
 };
 
-// Null for windows that have no kernels.
-const DepthwiseKernels *portable_depthwise_kernels(int taps, int stride, int lanes);
+// The kernels for windows with so many taps, strides and dilations along a row.
+const DepthwiseKernels &portable_depthwise_kernels(const DepthwiseAxis &axis, int lanes);
 #ifdef STRIDEWISE_AVX2
-const DepthwiseKernels *avx2_depthwise_kernels(int taps, int stride);
-const DepthwiseKernels *avx512_depthwise_kernels(int taps, int stride);
+const DepthwiseKernels &avx2_depthwise_kernels(const DepthwiseAxis &axis);
+const DepthwiseKernels &avx512_depthwise_kernels(const DepthwiseAxis &axis);
 #endif
 
 }  // namespace stridewise

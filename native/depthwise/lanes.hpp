@@ -8,6 +8,8 @@
 namespace stridewise {
 namespace {
 
+// Results of windows with so many taps, strides of so many pixels and no dilation along a row. With
+// Taps == 0 all three are those of the row, and with Stride == 0 the strides are.
 template <int N, int Taps, int Stride>
 struct DepthwiseRows {
     using L = Lanes<N>;
@@ -16,22 +18,47 @@ struct DepthwiseRows {
     // Results that are on their way at once: as many as it takes to keep the multipliers busy.
     static constexpr int kBlock = 8;
 
+    // Pixels are read once into registers for all results that they are part of.
+    template <int Count>
+    static inline void add_row(const float *from, const float *weights, V *sums) {
+        constexpr int kRead = (Count - 1) * Stride + Taps;
+        V pixels[kRead];
+#pragma GCC unroll 16
+        for (int i = 0; i < kRead; ++i) pixels[i] = L::load(from + i * 2 * N);
+#pragma GCC unroll 8
+        for (int tap = 0; tap < Taps; ++tap) {
+            const V weight = L::load(weights + tap * 2 * N);
+#pragma GCC unroll 8
+            for (int k = 0; k < Count; ++k) sums[k] += pixels[k * Stride + tap] * weight;
+        }
+    }
+
+    // Pixels are read once for each result, as operands of the multiplications.
+    template <int Count>
+    static inline void add_taps(const float *from, const float *weights, const DepthwiseAxis &axis,
+                                V *sums) {
+        const std::int64_t step = (Stride > 0 ? Stride : axis.stride) * 2 * N;
+        const std::int64_t next = axis.dilation * 2 * N;
+        for (std::int64_t tap = 0; tap < axis.taps; ++tap, from += next, weights += 2 * N) {
+            const V weight = L::load(weights);
+#pragma GCC unroll 8
+            for (int k = 0; k < Count; ++k) sums[k] += L::load(from + k * step) * weight;
+        }
+    }
+
     template <int Count>
     static inline void block(const DepthwiseRow &row, std::int64_t first, int half) {
-        constexpr int kRead = (Count - 1) * Stride + Taps;
+        const std::int64_t stride = Stride > 0 ? Stride : row.axis.stride;
+        const std::int64_t taps = Taps > 0 ? Taps : row.axis.taps;
         const float *weights = row.weights + half * N;
         V sums[Count];
         for (int k = 0; k < Count; ++k) sums[k] = L::load(row.bias + half * N);
-        for (int down = 0; down < Taps; ++down) {
-            const float *from = row.rows[down] + first * Stride * 2 * N + half * N;
-            V pixels[kRead];
-#pragma GCC unroll 16
-            for (int i = 0; i < kRead; ++i) pixels[i] = L::load(from + i * 2 * N);
-#pragma GCC unroll 8
-            for (int tap = 0; tap < Taps; ++tap) {
-                const V weight = L::load(weights + (down * Taps + tap) * 2 * N);
-#pragma GCC unroll 8
-                for (int k = 0; k < Count; ++k) sums[k] += pixels[k * Stride + tap] * weight;
+        for (std::int64_t down = 0; down < row.down; ++down, weights += taps * 2 * N) {
+            const float *from = row.rows[down] + first * stride * 2 * N + half * N;
+            if constexpr (Taps > 0) {
+                add_row<Count>(from, weights, sums);
+            } else {
+                add_taps<Count>(from, weights, row.axis, sums);
             }
         }
         for (int s = 0; s < row.stage_count; ++s) {
@@ -39,32 +66,35 @@ struct DepthwiseRows {
         }
         float *to = row.result + first * row.pixel + half * row.half;
         const std::int64_t lanes = row.lanes - half * N;
-        for (int k = 0; k < Count; ++k, to += row.pixel) {
-            if (lanes >= N) {
-                L::store(to, sums[k]);
-            } else if (row.blocked) {
-                L::store(to, L::without(sums[k], lanes));
-            } else {
-                L::store_some(to, sums[k], lanes);
-            }
+        if (lanes >= N) {
+#pragma GCC unroll 8
+            for (int k = 0; k < Count; ++k) L::store(to + k * row.pixel, sums[k]);
+        } else if (row.blocked) {
+            for (int k = 0; k < Count; ++k)
+                L::store(to + k * row.pixel, L::without(sums[k], lanes));
+        } else {
+            for (int k = 0; k < Count; ++k) L::store_some(to + k * row.pixel, sums[k], lanes);
         }
     }
 
-    // Fewer than 2 * Count.
+    // At most Count results.
     template <int Count>
-    static inline void rest(const DepthwiseRow &row, std::int64_t first, int half) {
-        if (first + Count <= row.count) {
+    static inline void some(const DepthwiseRow &row, std::int64_t first, int half,
+                            std::int64_t count) {
+        if (count == Count) {
             block<Count>(row, first, half);
-            first += Count;
+        } else if constexpr (Count > 1) {
+            some<Count - 1>(row, first, half, count);
         }
-        if constexpr (Count > 1) rest<Count / 2>(row, first, half);
     }
 
     static void run(const DepthwiseRow &row) {
+        const std::int64_t blocks = (row.count + kBlock - 1) / kBlock;
         for (int half = 0; half * N < row.lanes; ++half) {
-            std::int64_t first = 0;
-            for (; first + kBlock <= row.count; first += kBlock) block<kBlock>(row, first, half);
-            rest<kBlock / 2>(row, first, half);
+            for (std::int64_t i = 0; i < blocks; ++i) {
+                const std::int64_t first = row.count * i / blocks;
+                some<kBlock>(row, first, half, row.count * (i + 1) / blocks - first);
+            }
         }
     }
 };
@@ -169,9 +199,7 @@ struct Expansion {
 
 template <int N, int Rows, int Taps, int Stride>
 constexpr DepthwiseKernels depthwise_of() {
-    return {Taps,
-            Stride,
-            N,
+    return {N,
             Rows,
             Expansion<N, Rows>::run,
             Gather<N>::run,
@@ -179,23 +207,25 @@ constexpr DepthwiseKernels depthwise_of() {
             DepthwiseRows<N, Taps, Stride>::run};
 }
 
-// All that there are in vectors of N lanes.
+// The kernels in vectors of N lanes: those of frequent windows keep pixels in registers.
 template <int N, int Rows>
-struct DepthwiseTable {
-    static constexpr DepthwiseKernels rows[] = {
-        depthwise_of<N, Rows, 3, 1>(),
-        depthwise_of<N, Rows, 3, 2>(),
-        depthwise_of<N, Rows, 5, 1>(),
-        depthwise_of<N, Rows, 5, 2>(),
+const DepthwiseKernels &depthwise_kernels(const DepthwiseAxis &axis) {
+    struct Entry {
+        std::int64_t taps, stride;  // 0 for any
+        DepthwiseKernels kernels;
     };
-
-    static const DepthwiseKernels *find(int taps, int stride) {
-        for (const DepthwiseKernels &kernels : rows) {
-            if (kernels.taps == taps && kernels.stride == stride) return &kernels;
-        }
-        return nullptr;
+    static constexpr Entry kEntries[] = {
+        {3, 1, depthwise_of<N, Rows, 3, 1>()}, {3, 2, depthwise_of<N, Rows, 3, 2>()},
+        {5, 1, depthwise_of<N, Rows, 5, 1>()}, {5, 2, depthwise_of<N, Rows, 5, 2>()},
+        {0, 1, depthwise_of<N, Rows, 0, 1>()}, {0, 2, depthwise_of<N, Rows, 0, 2>()},
+    };
+    static constexpr DepthwiseKernels kAny = depthwise_of<N, Rows, 0, 0>();
+    for (const Entry &entry : kEntries) {
+        const bool suits = entry.taps == 0 || (entry.taps == axis.taps && axis.dilation == 1);
+        if (suits && entry.stride == axis.stride) return entry.kernels;
     }
-};
+    return kAny;
+}
 
 }  // namespace
 }  // namespace stridewise

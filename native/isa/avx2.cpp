@@ -18,8 +18,8 @@ const WinogradKernels *avx2_winograd_kernels(const WinogradTile &tile) {
     return KernelTable<8, 6>::find(tile);
 }
 
-const DepthwiseKernels *avx2_depthwise_kernels(int taps, int stride) {
-    return DepthwiseTable<8, 6>::find(taps, stride);
+const DepthwiseKernels &avx2_depthwise_kernels(const DepthwiseAxis &axis) {
+    return depthwise_kernels<8, 6>(axis);
 }
 
 const PointwiseKernels *avx2_pointwise_kernels(const char *name) {

@@ -18,8 +18,8 @@ const WinogradKernels *avx512_winograd_kernels(const WinogradTile &tile) {
     return KernelTable<16, 14>::find(tile);
 }
 
-const DepthwiseKernels *avx512_depthwise_kernels(int taps, int stride) {
-    return DepthwiseTable<16, 14>::find(taps, stride);
+const DepthwiseKernels &avx512_depthwise_kernels(const DepthwiseAxis &axis) {
+    return depthwise_kernels<16, 14>(axis);
 }
 
 const PointwiseKernels *avx512_pointwise_kernels(const char *name) {

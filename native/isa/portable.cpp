@@ -21,9 +21,8 @@ const WinogradKernels *portable_winograd_kernels(const WinogradTile &tile, int l
     return lanes == 16 ? KernelTable<16, 2>::find(tile) : KernelTable<8, 3>::find(tile);
 }
 
-const DepthwiseKernels *portable_depthwise_kernels(int taps, int stride, int lanes) {
-    return lanes == 16 ? DepthwiseTable<16, 2>::find(taps, stride)
-                       : DepthwiseTable<8, 3>::find(taps, stride);
+const DepthwiseKernels &portable_depthwise_kernels(const DepthwiseAxis &axis, int lanes) {
+    return lanes == 16 ? depthwise_kernels<16, 2>(axis) : depthwise_kernels<8, 3>(axis);
 }
 
 const PointwiseKernels *portable_pointwise_kernels(const char *name) {

@@ -11,8 +11,6 @@
 namespace stridewise {
 namespace {
 
-constexpr std::size_t kLine = 64;
-
 // The least and the largest offset that loops and tables reach.
 struct Reach {
     std::int64_t least, most;
@@ -145,6 +143,13 @@ void Reorder::run_part(const std::byte *src, std::byte *dst, int part, int parts
 }
 
 void Reorder::run(const void *src, void *dst, int threads, bool stream) const {
+    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
+    // Without initialization: a conversion writes its scratch before it reads it.
+    const std::unique_ptr<std::byte[]> scratch(new std::byte[scratch_nbytes(threads)]);
+    run(src, dst, threads, stream, scratch.get());
+}
+
+void Reorder::run(const void *src, void *dst, int threads, bool stream, std::byte *scratch) const {
     const auto *from = static_cast<const std::byte *>(src);
     auto *to = static_cast<std::byte *>(dst);
     if (fill_nbytes_ != 0) {
@@ -154,15 +159,9 @@ void Reorder::run(const void *src, void *dst, int threads, bool stream) const {
             std::memset(to + first, 0, static_cast<std::size_t>(last - first));
         });
     }
-    // For each thread whole cache lines. Without initialization: a conversion writes its scratch
-    // before it reads it.
-    require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
-    const std::size_t own = (scratch_nbytes_ / kLine + 1) * kLine;
-    const std::unique_ptr<std::byte[]> scratch(
-        new std::byte[own * static_cast<std::size_t>(threads)]);
     in_parallel(threads, [&](int part, int parts) {
         run_part(from, to, part, parts, stream,
-                 scratch.get() + own * static_cast<std::size_t>(part));
+                 scratch + own_nbytes() * static_cast<std::size_t>(part));
     });
 }
 

@@ -19,6 +19,11 @@ class Reorder {
 
     // Both point to the first element; the ranges do not overlap. `stream` writes past the caches.
     void run(const void *src, void *dst, int threads, bool stream) const;
+    // The same with scratch_nbytes(threads) of scratch that the caller has.
+    void run(const void *src, void *dst, int threads, bool stream, std::byte *scratch) const;
+    std::size_t scratch_nbytes(int threads) const {
+        return own_nbytes() * static_cast<std::size_t>(threads);
+    }
 
     std::int64_t src_nbytes() const { return src_nbytes_; }
     std::int64_t dst_nbytes() const { return dst_nbytes_; }
@@ -26,6 +31,8 @@ class Reorder {
   private:
     void run_part(const std::byte *src, std::byte *dst, int part, int parts, bool stream,
                   std::byte *scratch) const;
+    // Of one thread: whole cache lines.
+    std::size_t own_nbytes() const { return (scratch_nbytes_ / 64 + 1) * 64; }
     void check(const ReorderTile &tile, const std::vector<ReorderLoop> &around) const;
 
     std::vector<ReorderGroup> groups_;  // offsets in bytes, those of scales in elements

@@ -176,20 +176,27 @@ Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
     }
 }
 
+WinogradWork Winograd::work() const {
+    return {window(),        tile_count(),        chunks_,         pairs_,
+            kernels_->lanes, kernels_->row_count, options_.threads};
+}
+
 void Winograd::block_tiles() {
     const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
-    blocking_ = choose_blocking(
-        {window(), tile_count(), chunks_, pairs_, lanes, rows, options_.threads}, caches());
+    blocking_ = choose_blocking(work(), caches());
     // As many as a block's groups need and no more, so that what products read lies side by side.
     const std::int64_t groups = ceil_div(blocking_.tiles, rows);
     group_tiles_ = ceil_div(blocking_.tiles, groups);
     transformed_.chunk_stride = group_tiles_ * lanes;
     transformed_.xi_stride = off_page(groups * slot());
     pair_stride_ = blocking_.tiles * 2 * lanes;
-    products_stride_ = off_page(blocking_.pairs * pair_stride_);
+    const bool places = blocking_.share == WinogradShare::places;
+    products_stride_ = off_page((places ? pairs_ : blocking_.pairs) * pair_stride_);
     const std::int64_t products = window() * products_stride_;
     const std::int64_t pixels = window() * transformed_.xi_stride;
-    thread_stride_ = off_page(blocking_.share_outputs ? products : products + pixels);
+    const bool blocks = blocking_.share == WinogradShare::blocks;
+    thread_stride_ = places ? 0 : off_page(blocks ? products + pixels : products);
+    shared_ = blocks ? 0 : places ? pixels + products : pixels;
 }
 
 std::int64_t Winograd::tile_count() const {
@@ -215,8 +222,7 @@ std::string Winograd::impl() const {
 
 std::size_t Winograd::scratchpad_nbytes() const {
     const std::int64_t bias = off_page(pairs_ * 2 * kernels_->lanes);
-    const std::int64_t shared = blocking_.share_outputs ? window() * transformed_.xi_stride : 0;
-    return static_cast<std::size_t>(bias + shared + options_.threads * thread_stride_) *
+    return static_cast<std::size_t>(bias + shared_ + options_.threads * thread_stride_) *
            sizeof(float);
 }
 
@@ -295,18 +301,19 @@ struct Winograd::Panel {
     const float *transformed, *weights, *next;
     float *products;
     std::int64_t count;
+    std::int64_t group, group_end;  // of the tiles
 };
 
 void Winograd::multiply_panel(const Panel &panel) const {
     const std::int64_t lanes = kernels_->lanes;
     const std::int64_t chunk_count = 2 * lanes * lanes;
     const std::int64_t groups = ceil_div(panel.count, group_tiles_);
-    const std::int64_t lines = ceil_div(chunk_count / kLine, groups);
+    const std::int64_t lines = ceil_div(chunk_count / kLine, panel.group_end - panel.group);
     for (std::int64_t chunk = 0; chunk < chunks_; chunk += blocking_.depth) {
         const std::int64_t chunks = std::min(blocking_.depth, chunks_ - chunk);
         const float *next = panel.next == nullptr ? nullptr : panel.next + chunk * chunk_count;
         const float *next_end = next == nullptr ? nullptr : next + chunks * chunk_count;
-        for (std::int64_t group = 0; group < groups; ++group) {
+        for (std::int64_t group = panel.group; group < panel.group_end; ++group) {
             const std::int64_t begin = panel.count * group / groups;
             const std::int64_t end = panel.count * (group + 1) / groups;
             kernels_->multiply(
@@ -331,8 +338,19 @@ void Winograd::multiply(const Call &call, std::int64_t count, std::int64_t pair,
                                 : xi + 1 < window() ? weights(pair, xi + 1)
                                                     : nullptr;
             multiply_panel({transformed + xi * transformed_.xi_stride, weights(at, xi), next,
-                            products + xi * products_stride_ + (at - pair) * pair_stride_, count});
+                            products + xi * products_stride_ + (at - pair) * pair_stride_, count, 0,
+                            ceil_div(count, group_tiles_)});
         }
+    }
+}
+
+// Outputs of a few tiles, whose pixels lie side by side if channels are last. The products are
+// those of pairs from `begin` on.
+void Winograd::output(const Call &call, std::int64_t first, std::int64_t tile, std::int64_t tiles,
+                      std::int64_t begin, std::int64_t end, const float *products) const {
+    const float *from = products + tile * 2 * kernels_->lanes;
+    for (std::int64_t at = begin; at < end; ++at, from += pair_stride_) {
+        kernels_->output(shape_, from, products_stride_, first + tile, tiles, at, call.result);
     }
 }
 
@@ -341,14 +359,8 @@ void Winograd::finish(const Call &call, std::int64_t first, std::int64_t count, 
     for (std::int64_t begin = pair; begin < pair_end; begin += blocking_.pairs) {
         const std::int64_t end = std::min(begin + blocking_.pairs, pair_end);
         multiply(call, count, begin, end, transformed, products);
-        // All outputs of a few tiles, whose pixels lie side by side if channels are last.
         for (std::int64_t tile = 0; tile < count; tile += kOutputTiles) {
-            const std::int64_t tiles = std::min(kOutputTiles, count - tile);
-            for (std::int64_t at = begin; at < end; ++at) {
-                kernels_->output(
-                    shape_, products + (at - begin) * pair_stride_ + tile * 2 * kernels_->lanes,
-                    products_stride_, first + tile, tiles, at, call.result);
-            }
+            output(call, first, tile, std::min(kOutputTiles, count - tile), begin, end, products);
         }
     }
 }
@@ -368,6 +380,20 @@ void Winograd::by_tiles(const Call &call, float *scratch) const {
     });
 }
 
+void Winograd::transform_together(const Call &call, std::int64_t first, std::int64_t count,
+                                  float *transformed) const {
+    const int threads = options_.threads;
+    const std::int64_t vectors = ceil_div(count, group_tiles_) * chunks_;
+    const std::int64_t runs = std::min(vectors, kRuns * threads);
+    Shares sources(runs, threads);
+    in_parallel(threads, [&](int part, int) {
+        for (std::int64_t run; (run = sources.next(part)) >= 0;) {
+            transform(call, first, count, vectors * run / runs, vectors * (run + 1) / runs,
+                      transformed);
+        }
+    });
+}
+
 void Winograd::by_outputs(const Call &call, float *scratch) const {
     const std::int64_t total = tile_count();
     const int threads = options_.threads;
@@ -375,19 +401,51 @@ void Winograd::by_outputs(const Call &call, float *scratch) const {
     const std::int64_t passes = threads * ceil_div(ceil_div(pairs_, threads), blocking_.pairs);
     for (std::int64_t first = 0; first < total; first += blocking_.tiles) {
         const std::int64_t count = std::min(blocking_.tiles, total - first);
-        const std::int64_t vectors = ceil_div(count, group_tiles_) * chunks_;
-        const std::int64_t runs = std::min(vectors, kRuns * threads);
-        Shares sources(runs, threads), results(passes, threads);
-        in_parallel(threads, [&](int part, int) {
-            for (std::int64_t run; (run = sources.next(part)) >= 0;) {
-                transform(call, first, count, vectors * run / runs, vectors * (run + 1) / runs,
-                          transformed);
-            }
-        });
+        transform_together(call, first, count, transformed);
+        Shares results(passes, threads);
         in_parallel(threads, [&](int part, int) {
             for (std::int64_t pass; (pass = results.next(part)) >= 0;) {
                 finish(call, first, count, pairs_ * pass / passes, pairs_ * (pass + 1) / passes,
                        transformed, scratch + part * thread_stride_);
+            }
+        });
+    }
+}
+
+void Winograd::by_places(const Call &call, float *scratch) const {
+    const std::int64_t total = tile_count(), lanes = kernels_->lanes;
+    const int threads = options_.threads;
+    float *transformed = scratch, *products = scratch + window() * transformed_.xi_stride;
+    const std::int64_t passes = ceil_div(pairs_, blocking_.pairs);
+    for (std::int64_t first = 0; first < total; first += blocking_.tiles) {
+        const std::int64_t count = std::min(blocking_.tiles, total - first);
+        transform_together(call, first, count, transformed);
+        const std::int64_t groups = ceil_div(count, group_tiles_);
+        const std::int64_t cuts = std::min(blocking_.cuts, groups);
+        // Items of one place follow each other, as they read the same pixels.
+        Shares items(window() * passes * cuts, threads);
+        in_parallel(threads, [&](int part, int) {
+            for (std::int64_t item; (item = items.next(part)) >= 0;) {
+                const std::int64_t cut = item % cuts, pass = item / cuts % passes;
+                const std::int64_t xi = item / (cuts * passes);
+                for (std::int64_t pair = pairs_ * pass / passes;
+                     pair < pairs_ * (pass + 1) / passes; ++pair) {
+                    const std::int64_t panel = (pair * window() + xi) * chunks_ * lanes * 2 * lanes;
+                    multiply_panel({transformed + xi * transformed_.xi_stride, call.weights + panel,
+                                    nullptr, products + xi * products_stride_ + pair * pair_stride_,
+                                    count, groups * cut / cuts, groups * (cut + 1) / cuts});
+                }
+            }
+        });
+        const std::int64_t runs = ceil_div(count, kOutputTiles);
+        const std::int64_t parts = std::min(pairs_, ceil_div(kRuns * threads, runs));
+        Shares results(runs * parts, threads);
+        in_parallel(threads, [&](int part, int) {
+            for (std::int64_t item; (item = results.next(part)) >= 0;) {
+                const std::int64_t tile = item / parts * kOutputTiles;
+                const std::int64_t begin = pairs_ * (item % parts) / parts;
+                output(call, first, tile, std::min(kOutputTiles, count - tile), begin,
+                       pairs_ * (item % parts + 1) / parts, products + begin * pair_stride_);
             }
         });
     }
@@ -402,7 +460,7 @@ void Winograd::block_groups() {
     const std::int64_t tile_bytes = window() * unit_chunks_ * lanes * std::int64_t{sizeof(float)};
     const std::int64_t most = std::max(kGroupBytes / tile_bytes / rows, std::int64_t{1}) * rows;
     const std::int64_t tiles = ceil_div(std::min(most, tile_count()), rows) * rows;
-    blocking_ = {tiles, 1, group_chunks_, false};
+    blocking_ = {tiles, 1, group_chunks_, WinogradShare::blocks};
     transformed_.chunk_stride = tiles * lanes;
     transformed_.xi_stride = off_page(unit_chunks_ * tiles * lanes);
     pair_stride_ = tiles * 2 * lanes;
@@ -479,7 +537,14 @@ void Winograd::execute(const std::vector<void *> &data, void *scratchpad) const 
                    static_cast<int>(stages.size()), !options_.channels_last};
     float *scratch = bias + off_page(outputs);
     if (options_.groups > 1) return by_groups(call, scratch);
-    blocking_.share_outputs ? by_outputs(call, scratch) : by_tiles(call, scratch);
+    switch (blocking_.share) {
+        case WinogradShare::blocks:
+            return by_tiles(call, scratch);
+        case WinogradShare::outputs:
+            return by_outputs(call, scratch);
+        case WinogradShare::places:
+            return by_places(call, scratch);
+    }
 }
 
 }  // namespace stridewise

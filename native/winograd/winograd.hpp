@@ -70,10 +70,16 @@ class Winograd : public Kernel {
     void multiply(const Call &call, std::int64_t count, std::int64_t pair, std::int64_t pair_end,
                   const float *transformed, float *products) const;
     void multiply_panel(const Panel &panel) const;
+    void output(const Call &call, std::int64_t first, std::int64_t tile, std::int64_t tiles,
+                std::int64_t begin, std::int64_t end, const float *products) const;
     void finish(const Call &call, std::int64_t first, std::int64_t count, std::int64_t pair,
                 std::int64_t pair_end, const float *transformed, float *products) const;
     void by_tiles(const Call &call, float *scratch) const;
     void by_outputs(const Call &call, float *scratch) const;
+    void by_places(const Call &call, float *scratch) const;
+    void transform_together(const Call &call, std::int64_t first, std::int64_t count,
+                            float *transformed) const;
+    WinogradWork work() const;
     void block_tiles();
     void block_groups();
     void multiply_groups(const Call &call, std::int64_t first, std::int64_t count,
@@ -96,6 +102,7 @@ class Winograd : public Kernel {
     TransformedTiles transformed_;
     std::int64_t products_stride_, pair_stride_;
     std::int64_t thread_stride_;
+    std::int64_t shared_ = 0;  // what all threads have together
     std::vector<int> args_;
     std::vector<Stage> stages_;
     std::vector<int> operands_;  // for each stage, which of args() its operand is, or -1

@@ -155,8 +155,9 @@ class Depthwise(Kernel):
         post_ops: Sequence[PostOp],
         *,
         between: int,
-        taps: int,
-        stride: int,
+        window: Sequence[int],
+        strides: Sequence[int],
+        dilations: Sequence[int],
         lanes: int,
         threads: int,
         isa: str = "",
@@ -166,8 +167,8 @@ class Depthwise(Kernel):
         src and dst: f32 in acdb, or in blocks of ``lanes`` channels. expands: with a convolution of
         1x1 from the channels of src to those of dst, whose results are stored nowhere. has_bias: of
         that one. pads: of the depthwise convolution. between: so many post-ops, which have no
-        operands, follow the convolution of 1x1. taps, stride: 3 or 5, and 1 or 2, along both axes.
-        isa: one of ``winograd_isas``, by default the best.
+        operands, follow the convolution of 1x1. window, strides, dilations: of the depthwise
+        convolution, along rows and columns. isa: one of ``winograd_isas``, by default the best.
         """
 
 class Winograd(Kernel):
@@ -243,6 +244,25 @@ class Pointwise(Kernel):
 
 def pointwise_isas() -> list[str]:
     """The instruction sets with kernels of elementwise operators here, best first."""
+
+def winograd_partition(
+    window: int,
+    tiles: int,
+    chunks: int,
+    pairs: int,
+    lanes: int,
+    rows: int,
+    threads: int,
+    caches: Sequence[int],
+) -> tuple[str, float, int, int]:
+    """How a Winograd convolution is divided among threads, for caches of some sizes.
+
+    window: places of a tile. chunks: vectors of channels. pairs: pairs of vectors of outputs.
+    lanes: elements of a vector. rows: tiles of one matrix product, at most. Returns what is shared
+    out (``"blocks"`` of tiles, ``"outputs"`` or ``"places"``), the mean work of threads as a part
+    of the busiest one's, the tiles of the smallest product of a whole block, and the most bytes of
+    weights that a thread reads for a block.
+    """
 
 def winograd_isas(lanes: int) -> list[str]:
     """The instruction sets with kernels for vectors of 8 or 16 lanes here, best first."""
@@ -450,6 +470,15 @@ class Reorder:
         Returns whether it was done: not where the ranges of memory overlap, unless ``apart`` says
         that their elements do not.
         """
+
+@final
+class ReorderKernel(Kernel):
+    """A reorder as a step of a program."""
+
+    def __init__(
+        self, reorder: Reorder, src: MemoryDesc, dst: MemoryDesc, *, threads: int, isa: str
+    ) -> None:
+        """ValueError where the reorder reaches beyond src or dst. isa: for the name alone."""
 
 def reorder_isas() -> list[str]:
     """The instruction sets that the reorder's kernels have here, best first."""

@@ -63,7 +63,17 @@ def offered(plan: Plan) -> list[str]:
     return [item.algorithm for item in last if item.option.ahead is not None]
 
 
-@pytest.mark.parametrize("graph", [halved(), inverted(), inverted(5, 2)])
+PAIRS = [
+    halved(),
+    inverted(),
+    inverted(5, 2),
+    inverted(7),
+    inverted(dilations=(2, 2)),
+    inverted(strides=(1, 2)),
+]
+
+
+@pytest.mark.parametrize("graph", PAIRS)
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_both_nodes_are_computed_at_once_where_that_is_cheaper(graph, kind):
     plan = planned(graph, together(15.0, kind))
@@ -105,13 +115,9 @@ def test_no_plan_has_one_without_the_other(seed):
         halved(stride=1),
         halved(pads=1),
         halved(readers=2),
-        inverted(window=7),
-        inverted(stride=3),
-        inverted(dilations=(2, 2)),
         inverted(pads=(3, 0, 0, 3)),
         inverted(groups=64 // 2),
         inverted(is_output=True),
-        inverted(strides=(1, 2)),
     ],
     ids=str,
 )

@@ -112,8 +112,9 @@ class Block:
     width: int = 5
     middle: int = 16
     pads: tuple[int, int, int, int] = (1, 1, 1, 1)
-    taps: int = 3
-    stride: int = 1
+    window: tuple[int, int] = (3, 3)
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
     expands: bool = True
 
     @property
@@ -123,21 +124,30 @@ class Block:
     @property
     def dst(self) -> tuple[int, ...]:
         top, left, bottom, right = self.pads
-        high = (self.height + top + bottom - self.taps) // self.stride + 1
-        wide = (self.width + left + right - self.taps) // self.stride + 1
-        return self.images, self.middle, high, wide
+        extents = (self.height + top + bottom, self.width + left + right)
+        axes = zip(extents, self.window, self.strides, self.dilations, strict=True)
+        sizes = [(size - (taps - 1) * step - 1) // stride + 1 for size, taps, stride, step in axes]
+        return self.images, self.middle, *sizes
 
 
 BLOCKS = {
     "one vector": Block(),
     "tails of channels": Block(channels=13, middle=27, height=9, width=7),
     "one channel": Block(channels=1, middle=1),
-    "stride": Block(channels=24, middle=40, height=15, width=14, stride=2),
-    "five taps": Block(channels=16, middle=48, height=13, width=9, taps=5, pads=(2, 2, 2, 2)),
-    "five taps, stride": Block(3, 16, 9, 10, 33, (2, 1, 2, 3), taps=5, stride=2),
+    "stride": Block(channels=24, middle=40, height=15, width=14, strides=(2, 2)),
+    "five taps": Block(channels=16, middle=48, height=13, width=9, window=(5, 5), pads=(2,) * 4),
+    "five taps, stride": Block(3, 16, 9, 10, 33, (2, 1, 2, 3), (5, 5), (2, 2)),
+    "seven taps": Block(channels=20, middle=33, height=17, width=19, window=(7, 7), pads=(3,) * 4),
+    "row": Block(channels=5, middle=17, window=(1, 11), pads=(0, 5, 0, 5), width=24),
+    "column": Block(channels=5, middle=17, window=(11, 1), pads=(5, 0, 5, 0), height=24),
+    "three across, five down": Block(window=(5, 3), strides=(1, 2), width=21, height=9),
+    "wide": Block(1, 3, 40, 43, 18, (15,) * 4, (31, 31)),
+    "dilations": Block(1, 9, 23, 30, 18, (2, 3, 2, 3), dilations=(2, 3)),
+    "patches": Block(1, 9, 12, 16, 18, (0,) * 4, (2, 4), (2, 4)),
+    "strides above the window": Block(1, 9, 17, 19, 18, (0,) * 4, (2, 2), (3, 5)),
     "no pads": Block(pads=(0, 0, 0, 0)),
     "one pixel": Block(height=1, width=1),
-    "strips and bands": Block(channels=20, middle=72, height=150, width=131, stride=2),
+    "strips and bands": Block(channels=20, middle=72, height=150, width=131, strides=(2, 2)),
     "bands": Block(channels=160, middle=24, height=60, width=33),
 }
 
@@ -145,8 +155,10 @@ BLOCKS = {
 def depthwise(x: Array, w: Array, block: Block) -> Array:
     top, left, bottom, right = block.pads
     padded = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (block.taps,) * 2, (2, 3))
-    return np.einsum("nchwij,cij->nchw", windows[..., :: block.stride, :: block.stride, :, :], w)
+    (down, across), (high, wide) = block.strides, block.dilations
+    extents = [(t - 1) * d + 1 for t, d in zip(block.window, block.dilations, strict=True)]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, extents, (2, 3))
+    return np.einsum("nchwij,cij->nchw", windows[..., ::down, ::across, ::high, ::wide], w)
 
 
 @dataclass
@@ -161,7 +173,8 @@ class Case:
         self.x = rng.normal(size=block.src).astype(F32)
         fan_in = np.sqrt(block.channels)
         self.w = (rng.normal(size=(block.middle, block.channels)) / fan_in).astype(F32)
-        self.d = rng.normal(0, 1 / block.taps, (block.middle, block.taps, block.taps)).astype(F32)
+        scale = 1 / np.sqrt(np.prod(block.window))
+        self.d = rng.normal(0, scale, (block.middle, *block.window)).astype(F32)
         self.biases = [rng.normal(size=block.middle).astype(F32) for _ in range(2)]
 
     def wanted(self, between: Any, last: Any, biases: tuple[bool, bool]) -> Array:
@@ -182,8 +195,8 @@ class Case:
         src, dst = (CORE.MemoryDesc(dims, "f32", tag) for dims in (block.src, block.dst))
         op = CORE.Depthwise(
             src, dst, block.expands, *biases, block.pads[:2], block.pads[2:], posts,
-            between=between, taps=block.taps, stride=block.stride, lanes=lanes, threads=threads,
-            isa=isa,
+            between=between, window=block.window, strides=block.strides,
+            dilations=block.dilations, lanes=lanes, threads=threads, isa=isa,
         )  # fmt: skip
         assert op.impl == f"{'expand_' if block.expands else ''}depthwise:{isa}"
         arrays = {
@@ -282,12 +295,14 @@ def test_absent_biases(kind, biases):
         Block,
         images=st.integers(1, 3),
         channels=st.integers(1, 40),
-        height=st.integers(3, 20),
-        width=st.integers(3, 30),
+        height=st.integers(14, 20),
+        width=st.integers(14, 30),
         middle=st.integers(1, 70),
-        pads=st.tuples(*[st.integers(1, 2)] * 4),
-        taps=st.sampled_from([3, 5]),
-        stride=st.sampled_from([1, 2]),
+        pads=st.tuples(*[st.integers(0, 1)] * 4),
+        window=st.tuples(*[st.integers(2, 7)] * 2),
+        strides=st.tuples(*[st.integers(1, 4)] * 2),
+        dilations=st.tuples(*[st.integers(1, 2)] * 2),
+        expands=st.just(True),
     ),
     st.sampled_from(KERNELS),
     st.sampled_from(KINDS),
@@ -303,8 +318,8 @@ def test_any_expansion(block, kernel, kind, threads):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"taps": 7, "pads": (3, 3, 3, 3)}, "there are no kernels for windows of 7 and strides"),
-        ({"stride": 3}, "there are no kernels for windows of 3 and strides of 3"),
+        ({"dilations": (0, 1)}, "expected positive taps, strides and dilations"),
+        ({"strides": (1 << 13, 1)}, "windows, strides and dilations are limited to 4096"),
         ({"pads": (3, 0, 0, 3)}, "padding of a whole window"),
         ({"pads": (-1, 1, 1, 1)}, "negative padding"),
     ],

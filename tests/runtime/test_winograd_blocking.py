@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from .graphs import error
@@ -40,7 +40,7 @@ def test_many_channels_are_summed_in_parts(kernel, tile):
 def test_results_are_the_same_bits_for_any_number_of_threads(shape, kernel, kind, tile):
     x, w, bias = data(shape)
     expected = Runner(shape, kind, kernel, tile, threads=1)(x, w, bias)
-    for threads in (2, 3, 5):
+    for threads in (2, 3, 5, 33):
         found = Runner(shape, kind, kernel, tile, threads=threads)(x, w, bias)
         np.testing.assert_array_equal(found, expected)
 
@@ -92,3 +92,55 @@ def test_caches_grow_with_their_levels():
     assert 4 << 10 <= first < second < third
     with pytest.raises(ValueError, match="level: expected 1 to 3, got 4"):
         CORE.cache_nbytes(4)
+
+
+CACHES = (32 << 10, 1 << 20)
+
+
+def partition(work: tuple[int, ...], lanes: int, threads: int) -> tuple[str, float, int, int]:
+    """Divide (channels, outputs, tiles, results of a tile); eight cores share 32 MiB."""
+    channels, outputs, tiles, tile = work
+    third = (32 << 20) * max(1, threads // 8)
+    rows = 14 if lanes == 16 else 6
+    chunks, pairs = -(-channels // lanes), -(-outputs // (2 * lanes))
+    window = (tile + 2) ** 2
+    return CORE.winograd_partition(
+        window, tiles, chunks, pairs, lanes, rows, threads, (*CACHES, third)
+    )
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.tuples(
+        st.integers(16, 1024),
+        st.integers(16, 1024),
+        st.integers(4, 5000),
+        st.sampled_from([2, 4, 6]),
+    ),
+    st.sampled_from([8, 16]),
+    st.integers(1, 64),
+)
+def test_threads_are_busy_and_products_long_where_there_is_work(work, lanes, threads):
+    channels, outputs, tiles, tile = work
+    vectors = (tile + 2) ** 2 * tiles * channels * outputs / lanes
+    share, busy, rows, weights = partition(work, lanes, threads)
+    # Below, a barrier takes longer than the work that it would distribute.
+    assume(vectors / threads >= 100_000)
+    assert busy >= 0.85
+    assert rows >= 4
+    whole = (tile + 2) ** 2 * (channels + lanes) * (outputs + 2 * lanes) * 4
+    if share != "blocks":
+        assert weights <= 1.5 * whole / threads + whole / 8
+
+
+def test_one_image_of_small_layers_keeps_many_cores_busy():
+    """512 channels of 7x7: 4 tiles, 16 pairs of vectors of outputs."""
+    share, busy, rows, weights = partition((512, 512, 4, 4), 16, 32)
+    assert (share, rows) == ("places", 4)
+    assert busy >= 0.85
+    assert weights <= 36 * 512 * 512 * 4 / 16
+
+
+def test_partitions_of_nothing_are_refused():
+    with pytest.raises(ValueError, match="expected positive numbers, and three sizes of caches"):
+        CORE.winograd_partition(36, 0, 1, 1, 8, 6, 1, (*CACHES, 1 << 25))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError, describe
 from stridewise.runtime.binding.library import load_core
+from stridewise.runtime.binding.reorders import is_own, reorder_kernel
 from stridewise.targets.cost import is_reference
 from stridewise.targets.kernels import KernelSpec, MemorySpec
 
@@ -215,8 +216,8 @@ def _depthwise(s: _Spec) -> _core.Depthwise:
     return s.core.Depthwise(
         s.memory("src"), s.memory("dst"), "weights" in has, "bias" in has,
         "depthwise_bias" in has, s.ints("begins"), s.ints("ends"), s.post_ops(),
-        between=s.integer("between"), taps=s.integer("taps"), stride=s.integer("stride"),
-        lanes=s.integer("lanes"), threads=s.threads,
+        between=s.integer("between"), window=s.ints("window"), strides=s.ints("strides"),
+        dilations=s.ints("dilations"), lanes=s.integer("lanes"), threads=s.threads,
     )  # fmt: skip
 
 
@@ -286,6 +287,7 @@ def implementations(spec: KernelSpec, threads: int, limit: int = 3) -> tuple[str
     """
     if spec.kind in KERNELS:
         return (KERNELS[spec.kind](_Spec(spec, threads)).impl,)
+    own = _own_reorder(spec, threads)
     found: list[str] = []
     for descriptor in _descriptors(spec, threads):
         name = descriptor.impl
@@ -295,7 +297,14 @@ def implementations(spec: KernelSpec, threads: int, limit: int = 3) -> tuple[str
             found.append(name)
         if len(found) == limit or is_reference(name):
             break
-    return tuple(found)
+    return tuple(found) if own is None else (*found, own.impl)
+
+
+def _own_reorder(spec: KernelSpec, threads: int) -> _core.ReorderKernel | None:
+    if spec.kind != "reorder" or not is_own(spec):
+        return None
+    s = _Spec(spec, threads)
+    return reorder_kernel(spec, s.memory("src"), s.memory("dst"), threads)
 
 
 def packs_itself(operation: _core.Primitive | _core.Kernel, role: str) -> bool:
@@ -346,6 +355,9 @@ def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primiti
             kernel = KERNELS[spec.kind](_Spec(spec, threads))
             if implementation in ("", kernel.impl):
                 return kernel
+        own = _own_reorder(spec, threads) if implementation else None
+        if own is not None and implementation == own.impl:
+            return own
         for descriptor in _descriptors(spec, threads):
             if implementation in ("", descriptor.impl):
                 return descriptor.create()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +12,11 @@ from stridewise.errors import FormatError, describe
 from stridewise.formats import Format
 from stridewise.formats.dialects.onednn import abstract_tag
 from stridewise.runtime.binding.library import load_core
+from stridewise.runtime.binding.reorders import best_isa, core_reorder
 from stridewise.runtime.execution.layout import Layout
 from stridewise.tensor.desc import TensorDesc
-from stridewise.tensor.moves import Move, Moves, moves, zeros
+from stridewise.tensor.moves import moves, zeros
 from stridewise.tensor.quantization import Scales
-from stridewise.tensor.tiles import Group, Tile, groups
-
-if TYPE_CHECKING:
-    from stridewise import _core
 
 __all__ = ["WORTH_MEASURING", "Engine", "Run", "engines"]
 
@@ -36,67 +33,21 @@ WORTH_MEASURING = 1 << 20
 """Fewer bytes than this are moved through the caches without asking which engine is best."""
 
 
-def _loop(loop: Move) -> tuple[int, int, int, int]:
-    return (loop.extent, loop.src, loop.dst, loop.scale)
-
-
-def _tile(tile: Tile) -> dict[str, Any]:
-    scales = [scale for _, scale in tile.columns]
-    return {
-        "is_zero": tile.src is None,
-        "is_runs": tile.is_runs,
-        "src": tile.src or 0,
-        "dst": tile.dst,
-        "scale": tile.scale,
-        "loops": [_loop(loop) for loop in tile.loops],
-        "width": tile.width,
-        "zeros": tile.zeros,
-        "width_scale": tile.step,
-        "rows": [at for at, _ in tile.rows],
-        "row_scales": [scale for _, scale in tile.rows],
-        "columns": [at for at, _ in tile.columns],
-        "column_scales": [] if tile.is_runs or not any(scales) else scales,
-    }
-
-
-def _group(group: Group) -> tuple[list[tuple[int, int, int, int]], list[dict[str, Any]]]:
-    return [_loop(loop) for loop in group.loops], [_tile(tile) for tile in group.tiles]
-
-
-def _core_reorder(
-    plan: Moves, source: Layout, destination: Layout, scales: Scales | None, isa: str
-) -> _core.Reorder:
-    src, dst = source.desc.dtype, destination.desc.dtype
-    numbers = (
-        [scales.src_zero, scales.src_scale, scales.dst_scale, scales.dst_zero] if scales else []
-    )
-    fill = plan.fill and destination.is_dense
-    made: _core.Reorder = load_core().Reorder(
-        [_group(group) for group in groups(plan, src.itemsize, dst.itemsize)],
-        src_itemsize=src.itemsize,
-        dst_itemsize=dst.itemsize,
-        conversion=(src.short, dst.short) if src != dst or scales else None,
-        scales=numbers,
-        src_nbytes=source.nbytes,
-        dst_nbytes=destination.nbytes,
-        fill_nbytes=destination.nbytes if fill else 0,
-        isa=isa,
-    )
-    return made
-
-
 def _native(
     source: Layout, destination: Layout, scales: Scales | None, isa: str
 ) -> Callable[[int, bool], Run]:
     """Return the reorder of the native core, for a number of threads, streaming or not."""
     plan = moves(source.side(), destination.side(), scales.axis if scales else None)
-    move = _core_reorder(plan, source, destination, scales, isa)
+    sides = [(layout.desc.dtype, layout.nbytes) for layout in (source, destination)]
+    fill = plan.fill and destination.is_dense
+    move = core_reorder(plan, *sides, scales=scales, fill=fill, isa=isa)
     if not plan.fill or destination.is_dense:
         return lambda threads, stream: (
             lambda array, out, apart: move.run(array, out, threads, stream, apart)
         )
     # What lies between the elements of a view is not ours to zero.
-    clear = _core_reorder(zeros(destination.side()), source, destination, scales, isa)
+    nothing = zeros(destination.side())
+    clear = core_reorder(nothing, *sides, scales=scales, fill=False, isa=isa)
     return lambda threads, stream: (
         lambda array, out, apart: (
             clear.run(array, out, threads, False, apart)
@@ -141,14 +92,6 @@ def _onednn(src: TensorDesc, dst: TensorDesc, threads: int) -> Run | None:
     return run
 
 
-def _best_isa() -> str:
-    """Return the instruction set of the native core: the library's, which users may lower."""
-    core = load_core()
-    isa: str = core.effective_isa()
-    wide = isa.startswith(("AVX2", "AVX512", "AVX10"))
-    return "avx2" if wide and "avx2" in core.reorder_isas() else "portable"
-
-
 def engines(
     source: Layout, destination: Layout, scales: Scales | None, threads: int, wanted: Engine
 ) -> dict[str, Run]:
@@ -174,7 +117,7 @@ def engines(
     small = nbytes < WORTH_MEASURING
     found: dict[str, Run] = {}
     if wanted != "onednn":
-        isa = "portable" if wanted == "portable" else _best_isa()
+        isa = "portable" if wanted == "portable" else best_isa()
         move = _native(source, destination, scales, isa)
         if wanted != "streaming":
             found["cached" if wanted == "auto" else wanted] = move(threads, False)

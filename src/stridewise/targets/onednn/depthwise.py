@@ -35,8 +35,8 @@ ALONE, KIND = "depthwise", "expand_depthwise"
 """The kinds of these kernels in a :class:`KernelSpec`, without and with the convolution of 1x1."""
 
 _LANES = (8, 16)
-_WINDOWS = (3, 5)
-_STRIDES = (1, 2)
+_LARGEST = 1 << 12
+"""Taps, strides and dilations along an axis that the kernels accept."""
 
 
 def _is_expansion(context: KernelContext) -> bool:
@@ -54,19 +54,33 @@ def _is_expansion(context: KernelContext) -> bool:
 
 
 def _is_depthwise(context: KernelContext) -> bool:
-    """Return whether a convolution filters each channel by itself, in windows that there are."""
+    """Return whether a convolution of images filters each channel by itself.
+
+    Its padding must be smaller than its window.
+    """
     node = context.node
     weights = context.value(node.inputs[1]).shape
     if len(weights) != 4:
         return False
-    rows, columns = node.ints_attr("strides", (1, 1))
+    window, strides, dilations, pads = _window(context)
+    extents = [(taps - 1) * step + 1 for taps, step in zip(window, dilations, strict=True)]
     return (
         weights[:2] == (node.int_attr("groups", 1), 1)
-        and weights[2] == weights[3] in _WINDOWS
-        and rows == columns in _STRIDES
-        and node.ints_attr("dilations", (1, 1)) == (1, 1)
-        and max(node.ints_attr("pads", (0,) * 4)) < weights[2]
+        and max(*window, *strides, *dilations) <= _LARGEST
+        and min(pads) >= 0
+        and all(pad < extent for pad, extent in zip(pads, extents * 2, strict=True))
         and _is_known(context)
+    )
+
+
+def _window(context: KernelContext) -> tuple[tuple[int, ...], ...]:
+    """Return taps, strides and dilations along both axes, and the pads of a convolution."""
+    node = context.node
+    return (
+        context.value(node.inputs[1]).shape[2:],
+        node.ints_attr("strides", (1, 1)),
+        node.ints_attr("dilations", (1, 1)),
+        node.ints_attr("pads", (0,) * 4),
     )
 
 
@@ -149,25 +163,26 @@ def _own_args(node: Node, spec: KernelSpec) -> tuple[Arg, ...]:
 def _alone(context: KernelContext, kind: str, lanes: int) -> KernelSpec:
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
-    window = context.value(node.inputs[1]).shape
+    window, strides, dilations, pads = _window(context)
     source, result = context.formats(x.name)[kind], context.formats(y.name)[kind]
     src = memory_of(source, canonical_shape(x, source))
     dst = memory_of(result, canonical_shape(y, result))
-    filters = MemorySpec((window[0], 1, *window[1:]), f"Abcde{2 * lanes}a")
+    channels = y.shape[1]
+    filters = MemorySpec((channels, 1, 1, *window), f"Abcde{2 * lanes}a")
     memories = [("src", src), ("depthwise_weights", filters)]
     if _bias(node):
-        memories.append(("depthwise_bias", MemorySpec((window[0],), "a")))
-    pads = node.ints_attr("pads", (0,) * 4)
+        memories.append(("depthwise_bias", MemorySpec((channels,), "a")))
     params = (
         ("begins", pads[:2]),
         ("between", 0),
+        ("dilations", dilations),
         ("ends", pads[2:]),
         ("lanes", lanes),
-        ("stride", node.ints_attr("strides", (1, 1))[0]),
-        ("taps", window[2]),
+        ("strides", strides),
+        ("window", window),
     )
     posts = fused(node, dst, accumulate=False).specs
-    flops = 2.0 * prod(y.shape) * prod(window[1:])
+    flops = 2.0 * prod(y.shape) * prod(window)
     return KernelSpec(ALONE, (*memories, ("dst", dst)), params, posts, flops=flops)
 
 

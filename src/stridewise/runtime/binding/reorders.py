@@ -1,0 +1,121 @@
+"""Reorders of the native core: from planned moves to native objects, and as steps of programs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from stridewise.dtypes import DType, dtype_of
+from stridewise.formats import parse
+from stridewise.runtime.binding.library import load_core
+from stridewise.targets.kernels import KernelSpec, MemorySpec
+from stridewise.tensor.moves import Move, Moves, Side, moves
+from stridewise.tensor.quantization import Scales
+from stridewise.tensor.tiles import Group, Tile, groups
+
+if TYPE_CHECKING:
+    from stridewise import _core
+
+__all__ = ["best_isa", "core_reorder", "is_own", "reorder_kernel"]
+
+
+def _loop(loop: Move) -> tuple[int, int, int, int]:
+    return (loop.extent, loop.src, loop.dst, loop.scale)
+
+
+def _tile(tile: Tile) -> dict[str, Any]:
+    scales = [scale for _, scale in tile.columns]
+    return {
+        "is_zero": tile.src is None,
+        "is_runs": tile.is_runs,
+        "src": tile.src or 0,
+        "dst": tile.dst,
+        "scale": tile.scale,
+        "loops": [_loop(loop) for loop in tile.loops],
+        "width": tile.width,
+        "zeros": tile.zeros,
+        "width_scale": tile.step,
+        "rows": [at for at, _ in tile.rows],
+        "row_scales": [scale for _, scale in tile.rows],
+        "columns": [at for at, _ in tile.columns],
+        "column_scales": [] if tile.is_runs or not any(scales) else scales,
+    }
+
+
+def _group(group: Group) -> tuple[list[tuple[int, int, int, int]], list[dict[str, Any]]]:
+    return [_loop(loop) for loop in group.loops], [_tile(tile) for tile in group.tiles]
+
+
+def core_reorder(
+    plan: Moves,
+    source: tuple[DType, int],
+    destination: tuple[DType, int],
+    *,
+    scales: Scales | None,
+    fill: bool,
+    isa: str,
+) -> _core.Reorder:
+    """Return the native reorder of planned moves.
+
+    Args:
+        plan: the moves, in elements.
+        source: element type, and bytes from the first element to just past the last.
+        destination: the same of where elements go.
+        scales: of a quantization, if any.
+        fill: whether the whole destination is zeroed first.
+        isa: one of ``reorder_isas()``.
+    """
+    (src, src_nbytes), (dst, dst_nbytes) = source, destination
+    numbers = (
+        [scales.src_zero, scales.src_scale, scales.dst_scale, scales.dst_zero] if scales else []
+    )
+    made: _core.Reorder = load_core().Reorder(
+        [_group(group) for group in groups(plan, src.itemsize, dst.itemsize)],
+        src_itemsize=src.itemsize,
+        dst_itemsize=dst.itemsize,
+        conversion=(src.short, dst.short) if src != dst or scales else None,
+        scales=numbers,
+        src_nbytes=src_nbytes,
+        dst_nbytes=dst_nbytes,
+        fill_nbytes=dst_nbytes if fill else 0,
+        isa=isa,
+    )
+    return made
+
+
+def best_isa() -> str:
+    """Return the instruction set of the native core: the library's, which users may lower."""
+    core = load_core()
+    isa: str = core.effective_isa()
+    wide = isa.startswith(("AVX2", "AVX512", "AVX10"))
+    return "avx2" if wide and "avx2" in core.reorder_isas() else "portable"
+
+
+def is_own(spec: KernelSpec) -> bool:
+    """Return whether the native core has a kernel for a reorder of a program."""
+    return all(memory.dims and memory.strides is None for _, memory in spec.memories)
+
+
+def _side(memory: MemorySpec) -> tuple[Side, tuple[DType, int]]:
+    fmt, dtype = parse(memory.tag, "onednn"), dtype_of(memory.dtype)
+    return Side.of(fmt, memory.dims), (dtype, fmt.nbytes(memory.dims, dtype))
+
+
+def reorder_kernel(
+    spec: KernelSpec, src: _core.MemoryDesc, dst: _core.MemoryDesc, threads: int
+) -> _core.ReorderKernel:
+    """Return the kernel of a reorder that :func:`is_own`.
+
+    Args:
+        spec: the reorder.
+        src: its source in native terms.
+        dst: its destination in native terms.
+        threads: how many run it.
+    """
+    (_, given), (_, wanted) = spec.memories
+    (source, have), (destination, want) = _side(given), _side(wanted)
+    plan, isa = moves(source, destination), best_isa()
+    made = core_reorder(plan, have, want, scales=None, fill=plan.fill, isa=isa)
+    kernel: _core.ReorderKernel = load_core().ReorderKernel(
+        made, src, dst, threads=threads, isa=isa
+    )
+    return kernel

@@ -32,7 +32,6 @@ from rich.console import Console
 from rich.progress import track
 
 import stridewise as sw
-from stridewise.formats import Format
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
 from stridewise.ops.geometry import user_format
@@ -46,6 +45,7 @@ from stridewise.runtime.machine.machine import this_machine
 from stridewise.targets.cost import Roofline
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import ABILITY, onednn_cpu
+from stridewise.tensor import Storage
 
 THREADS = 2
 SIZES = (100, 1000, 10000)
@@ -210,9 +210,9 @@ def problem_of(graph: Graph, candidates: Candidates) -> Problem:
     """Return the problem that the planner solves for a graph."""
     key = candidates.storages.key
 
-    def stored(names: Sequence[str], formats: Sequence[Format | None]) -> frozenset[Stored]:
-        pairs = zip(names, formats, strict=True)
-        return frozenset((name, key(name, fmt)) for name, fmt in pairs if fmt is not None)
+    def stored(names: Sequence[str], ways: Sequence[Storage | None]) -> frozenset[Stored]:
+        pairs = zip(names, ways, strict=True)
+        return frozenset((name, key(name, way)) for name, way in pairs if way is not None)
 
     def own(name: str) -> frozenset[str]:
         return frozenset({key(name, user_format(graph.values[name]))})
@@ -221,8 +221,8 @@ def problem_of(graph: Graph, candidates: Candidates) -> Problem:
         node.name: tuple(
             Choice(
                 candidate.cost_ns,
-                stored(node.inputs, candidate.option.inputs),
-                stored(node.outputs, candidate.option.outputs),
+                stored(node.inputs, candidate.option.needs),
+                stored(node.outputs, candidate.option.makes),
             )
             for candidate in candidates.nodes[node.name]
         )

@@ -181,7 +181,7 @@ class Planner:
         if table is not None:
             return cls(job, derived, refusals, table, table.machine, table)
         machine = options.machine
-        target = onednn_cpu(machine, options.accuracy)
+        target = onednn_cpu(machine, options.accuracy, options.dtype)
         oracle: KernelOracle = estimating_oracle(machine, target)
         if job.costs is not None:
             weights = sum(item.nbytes for item in derived.graph.constants.values())

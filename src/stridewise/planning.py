@@ -13,7 +13,6 @@ from functools import cache
 from itertools import starmap
 
 from stridewise.errors import PlanError
-from stridewise.formats import Format
 from stridewise.graph import Refusal
 from stridewise.planner.choice import comparison, decisions, of_kind, reorders
 from stridewise.planner.derivation.provenance import Derived
@@ -29,6 +28,7 @@ from stridewise.planner.problem.alone import each_for_itself
 from stridewise.planner.problem.candidates import enumerate_candidates
 from stridewise.planner.problem.formulation import Only, Terms
 from stridewise.planner.problem.io_formats import Boundary, boundary
+from stridewise.planner.questions.lookup import Wish
 from stridewise.planner.questions.moves import Move, find_moves, find_views
 from stridewise.planner.questions.partitions import Partition, find_partitions
 from stridewise.planner.questions.restrict import restricted, under, uniform
@@ -127,12 +127,13 @@ class Plan(PlanData):
         """
         return why(self, node)
 
-    def what_if(self, wanted: Mapping[str, str | Format]) -> Plan:
+    def what_if(self, wanted: Mapping[str, Wish]) -> Plan:
         """Return the cheapest plan in which some tensors are produced in given formats.
 
         Args:
             wanted: for each tensor, or node for its first output, a kind of the target
-                (``"blocked"``), a name in any dialect (``"nhwc"``, ``"NCHW16c"``), or a format.
+                (``"blocked"``), a name in any dialect (``"nhwc"``, ``"NCHW16c"``), or a format;
+                with an element type behind it (``"nhwc bf16"``) where it is not the tensor's own.
 
         Raises:
             PlanError: a name is unknown, a format is not on offer (the message lists those that

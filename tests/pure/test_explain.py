@@ -19,6 +19,7 @@ from stridewise.ops.geometry import user_format
 from stridewise.planner import Move, Regret
 from stridewise.planner.problem.candidates import Candidate
 from stridewise.planning import Plan
+from stridewise.tensor import Storage
 
 from .plans import F32, KINDS, Oracle, cheap, conv, net, planned, random_costs, residual
 
@@ -42,7 +43,7 @@ class Everything:
         key = self.plan.storages.key
         found = {n: key(n, user_format(self.graph.values[n])) for n in self.graph.inputs}
         for node, pick in zip(self.graph.nodes, picks, strict=True):
-            for name, fmt in zip(node.outputs, pick.option.outputs, strict=True):
+            for name, fmt in zip(node.outputs, pick.option.makes, strict=True):
                 found[name] = key(name, fmt)
         return found
 
@@ -52,7 +53,7 @@ class Everything:
         there = self.stored(picks)
         needed = {(n, key(n, user_format(self.graph.values[n]))) for n in self.graph.outputs}
         for node, pick in zip(self.graph.nodes, picks, strict=True):
-            for name, fmt in zip(node.inputs, pick.option.inputs, strict=True):
+            for name, fmt in zip(node.inputs, pick.option.needs, strict=True):
                 if fmt is not None:
                     needed.add((name, key(name, fmt)))
         known = self.plan.candidates.reorders
@@ -85,16 +86,16 @@ def everything(seed: int) -> tuple[Plan, Everything]:
     return plan, Everything(plan)
 
 
-def pairs(plan: Plan) -> Iterator[tuple[str, Format]]:
+def pairs(plan: Plan) -> Iterator[tuple[str, Storage]]:
     """Every tensor that a node makes, with every format that some candidate makes it in."""
     for node in plan.graph.nodes:
         for place, name in enumerate(node.outputs):
             keys = {
-                plan.storages.key(name, candidate.option.outputs[place])
+                plan.storages.key(name, candidate.option.makes[place])
                 for candidate in plan.candidates.nodes[node.name]
             }
             for key in sorted(keys):
-                yield name, plan.storages.format(name, key)
+                yield name, plan.storages.storage(name, key)
 
 
 @settings(max_examples=30)
@@ -140,7 +141,7 @@ def test_what_if_is_the_cheapest_plan_that_makes_the_tensor_so(seed: int):
         found = plan.what_if({name: fmt})
         assert found.cost_ns == pytest.approx(wanted)
         assert found.gap <= 1e-9
-        assert plan.storages.key(name, found.storage(name).storage.format) == key
+        assert plan.storages.key(name, found.made(name)) == key
         total = sum(d.chosen.cost_ns for d in found.decisions)
         assert found.cost_ns == pytest.approx(total + sum(r.cost_ns for r in found.reorders))
 
@@ -150,11 +151,11 @@ def test_what_if_is_the_cheapest_plan_that_makes_the_tensor_so(seed: int):
 def test_regret_is_what_forcing_a_format_costs_and_its_parts_sum_to_it(seed: int):
     plan, every = everything(seed)
     regrets = plan.regrets()
-    own = {(n, plan.storages.key(n, plan.storage(n).storage.format)) for n, _ in pairs(plan)}
+    own = {(n, plan.storages.key(n, plan.made(n))) for n, _ in pairs(plan)}
     others = {(n, plan.storages.key(n, f)) for n, f in pairs(plan)} - own
-    assert {(r.tensor, plan.storages.key(r.tensor, r.format)) for r in regrets} == others
+    assert {(r.tensor, plan.storages.key(r.tensor, r.storage)) for r in regrets} == others
     for regret in regrets:
-        key = plan.storages.key(regret.tensor, regret.format)
+        key = plan.storages.key(regret.tensor, regret.storage)
         total = every.least(lambda picks, r=regret, k=key: every.stored(picks)[r.tensor] == k)
         assert regret.total_ns == pytest.approx(total - plan.cost_ns)
         assert regret.total_ns >= 0
@@ -186,7 +187,7 @@ def test_two_wishes_at_once_are_the_cheapest_with_both(seed: int, data: Any):
     for node in after.graph.nodes:
         assert all(item.total_delta_ns >= 0 for item in after.why(node.name).alternatives)
     assert not {regret.tensor for regret in after.regrets()} & set(wishes)
-    freed = after.what_if({name: after.storage(name).storage.format for name in wishes})
+    freed = after.what_if({name: after.made(name) for name in wishes})
     assert freed.cost_ns == pytest.approx(wanted)
 
 
@@ -277,7 +278,7 @@ def test_formats_that_do_not_go_together_say_what_is_on_offer():
         "NHWC (channels-last), nChw16c (blocked)), found no combination of kernels; "
         "give fewer tensors"
     )
-    (last,) = [regret for regret in plan.regret("y") if str(regret.format) == "NHWC"]
+    (last,) = [regret for regret in plan.regret("y") if str(regret.storage) == "NHWC"]
     assert last.total_ns == inf
     assert str(last) == "y: NHWC here is impossible"
     assert "impossible" in str(plan.why("c"))
@@ -327,7 +328,7 @@ def test_why_as_text_has_the_choice_the_others_and_what_was_refused():
 
 
 def test_regret_as_text_has_its_parts():
-    fmt = Format.parse("NHWC")
+    fmt = Storage(Format.parse("NHWC"))
     assert str(Regret("relu1", fmt, 310_000.0, 50_000.0, 260_000.0)) == (
         "relu1: NHWC here would cost +310.0 us: 50.0 kernel, 260.0 reorder"
     )

@@ -29,6 +29,7 @@ from stridewise.report.fold import LEAST_SAVED, repeats, stretches
 from stridewise.targets.cost import Roofline
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import onednn_cpu
+from stridewise.tensor import Storage
 
 F32 = np.float32
 MACHINE = Machine("some CPU", "AVX512_CORE", 2, "oneDNN 0")
@@ -143,7 +144,7 @@ def test_sums_moves_and_views_are_those_of_the_plan():
 def test_regrets_arrive_at_the_node_that_makes_the_tensor():
     plan = plan_of(small())
     made = plan.graph.nodes[0].outputs[0]
-    priced = Regret(made, parse("NCHW"), 310.0, 50.0, 260.0)
+    priced = Regret(made, Storage(parse("NCHW")), 310.0, 50.0, 260.0)
     (vertex,) = (v for v in collect(plan, regrets=[priced]).vertices if v.regrets)
     assert vertex.name == plan.graph.nodes[0].name
     (row,) = vertex.regrets

@@ -85,7 +85,7 @@ def test_a_chain_on_ascend_keeps_its_format_between_one_transdata_in_and_one_out
     assert c0 == parse("nChw16c")
     for name in ("conv", "relu"):
         assert plan.decision(name).chosen.option.outputs == (c0,)
-    moves = {(r.tensor, r.source.name, r.target.name) for r in plan.reorders}
+    moves = {(r.tensor, r.source.format.name, r.target.format.name) for r in plan.reorders}
     assert moves == {("x", "NCHW", "nChw16c"), (plan.graph.outputs[0], "nChw16c", "NCHW")}
     assert {r.implementation for r in plan.reorders} == {"TransData"}
     assert plan.gap <= 1e-9

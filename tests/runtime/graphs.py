@@ -328,6 +328,14 @@ def _softmaxes(*shape: int) -> Graph:
     return b.build([b.named(z) for z in results] if len(shape) > 2 else results)
 
 
+def _casts() -> Graph:
+    """Return casts between float32 and bfloat16, of images whose axes a convolution names."""
+    b = Net(2, 17, 6, 5)
+    half = b.op("cast", [b.x], {"to": "bfloat16"})
+    whole = b.op("cast", [b.op("abs", [half])], {"to": "float32"})
+    return b.build([whole, half, b.conv(b.x, 8, 3)])
+
+
 def _nhwc() -> Graph:
     """Return an input and a head in NHWC around convolutions, and work in between."""
     b = Net(2, 5, 6, 17)
@@ -533,6 +541,7 @@ CASES: dict[str, Callable[[], Graph]] = {
     "resizes_3d": lambda: _resizes(1, 24, 3, 4, 3),
     "softmaxes_2d": lambda: _softmaxes(3, 17, 4, 5),
     "softmaxes_rows": lambda: _softmaxes(5, 7),
+    "casts": _casts,
     "nhwc": _nhwc,
     "transposes": _transposes,
     "conflict": _conflict,

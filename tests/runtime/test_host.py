@@ -94,7 +94,8 @@ def test_sums_of_every_dtype_are_those_of_numpy(dtype):
     x, y = b.input("x", (4, 1), dtype), b.input("y", (1, 3), dtype)
     model = compiled(b.build([b.op("add", [x, y], output="z")]))
     given = drawn(dtype, 4, 1), drawn(dtype, 1, 3, seed=1)
-    assert hosted(model) == ([] if dtype == "float32" else ["add"])
+    native = {"float32", *(["bfloat16"] if MACHINE.has_avx512 else [])}
+    assert hosted(model) == ([] if dtype in native else ["add"])
     found = model(*given)
     assert found.dtype == given[0].dtype
     np.testing.assert_array_equal(found, given[0] + given[1])
@@ -200,7 +201,7 @@ def test_host_steps_read_and_write_between_kernels_in_any_format(how):
     assert found["rounded"].dtype == np.int32
     assert int(np.abs(found["rounded"] - expected["rounded"]).max()) <= 1
     if how == "blocked":
-        assert any(not reorder.target.is_blocked for reorder in model.plan.reorders)
+        assert any(not reorder.target.format.is_blocked for reorder in model.plan.reorders)
     traced = model.trace(feeds, lambda *_: None)
     np.testing.assert_array_equal(traced["rounded"], found["rounded"])
 

@@ -18,7 +18,7 @@ from tests.networks import networks
 
 import stridewise as sw
 from stridewise.errors import ExecutionError, InputError
-from stridewise.formats import Format, algebra, parse
+from stridewise.formats import Format, algebra
 from stridewise.graph import Graph
 from stridewise.planner import derive
 from stridewise.planning import make_plan
@@ -188,14 +188,14 @@ def test_padding_that_is_read_shows(fmt: str):
     stored = store("x", desc, array, "unspecified")
     np.testing.assert_array_equal(stored.array, array)
     assert np.isnan(stored.buffer).sum() == stored.buffer.size - 12
-    moved = stored.reordered(parse("nChw8c"), "unspecified")
+    moved = stored.reordered(desc.stored_as("nChw8c"), "unspecified")
     np.testing.assert_array_equal(moved.array, array)
     assert np.isnan(moved.buffer).sum() == 8 * 4 - 12
     # Zeros are not guaranteed if the format itself leaves padding unspecified.
     open_format = Format.parse("{3,2,1,0:T(8,1,1)}", "xla").renamed(
         dict(zip("abcd", "NCHW", strict=True))
     )
-    assert np.isnan(stored.reordered(open_format, "zero").buffer).any()
+    assert np.isnan(stored.reordered(desc.stored_as(open_format), "zero").buffer).any()
 
 
 def test_a_view_lies_inside_of_its_operand():

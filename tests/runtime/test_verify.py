@@ -247,7 +247,7 @@ def test_reorders_padding_and_plain_runs(monkeypatch: pytest.MonkeyPatch) -> Non
                 stored = stored.copy()
                 if at == "padding" and stored.size > prod(written.desc.shape):
                     stored.reshape(-1)[-1] = 1
-                if at == "reorder" and (written.value, fmt) == (moved.tensor, moved.target):
+                if at == "reorder" and (written.value, fmt) == (moved.tensor, moved.target.format):
                     stored *= np.float32(1 + 2.0**-22)
                 callback(written, stored)
 

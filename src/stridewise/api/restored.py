@@ -72,7 +72,7 @@ def restored_record(
 
     def choose(planner: Planner) -> Plan:
         # Formats and kernels are those of the machine that the plan was made for.
-        native = onednn_cpu(record.machine, options.accuracy)
+        native = onednn_cpu(record.machine, options.accuracy, record.dtype)
         target = native if options.is_native else planner.target
         found = Plan.of(files.restore(record, planner.derived, target, planner.machine, where))
         check_weight_limit(found, options.weight_memory_limit, where)

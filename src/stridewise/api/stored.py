@@ -68,6 +68,7 @@ def _key(path: Path, options: Options) -> str:
         options.streams,
         checked_limit(options.memory_limit),
         options.accuracy,
+        options.dtype,
         options.weight_memory_limit,
         options.fallback,
         *(sorted((name, str(item)) for name, item in (named or {}).items()) for named in formats),

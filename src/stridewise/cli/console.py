@@ -26,7 +26,7 @@ from stridewise.graph import Graph
 from stridewise.graph.extents import is_fixed, parse_shape
 from stridewise.planning import Plan
 from stridewise.runtime.execution.executor import CompiledModel
-from stridewise.targets.target import Accuracy
+from stridewise.targets.target import Accuracy, Precision
 
 __all__ = [
     "OUT",
@@ -198,6 +198,7 @@ class Request:
     cache_dir: Path | None
     plan: Path | None = None
     accuracy: Accuracy = "fast"
+    dtype: Precision = "float32"
     weight_memory_limit: int | None = None
     memory_limit: int | None = None
     fallback: bool = True
@@ -222,6 +223,7 @@ class Request:
             "cache_dir": self.cache_dir,
             "progress": progress,
             "accuracy": self.accuracy,
+            "dtype": self.dtype,
             "weight_memory_limit": self.weight_memory_limit,
             "memory_limit": self.memory_limit,
             "plan": self.plan,
@@ -313,6 +315,13 @@ _OPTIONS = (
         help="fast allows Winograd convolution, whose rounding errors are larger; exact does not.",
     ),
     click.option(
+        "--dtype",
+        type=click.Choice(["float32", "bfloat16"]),
+        default="float32",
+        show_default=True,
+        help="bfloat16 allows to store float32 tensors as bfloat16 where that is not slower.",
+    ),
+    click.option(
         "--weight-memory-limit",
         type=click.IntRange(0),
         metavar="BYTES",
@@ -360,7 +369,9 @@ streams_option = click.option(
 """The option for the number of simultaneous requests."""
 
 
-_AS_GIVEN = ("threads", "tune", "cache_dir", "accuracy", "weight_memory_limit", "memory_limit")
+_AS_GIVEN = (
+    *("threads", "tune", "cache_dir", "accuracy", "dtype", "weight_memory_limit", "memory_limit"),
+)
 """Options with the same name in a request."""
 
 

@@ -48,7 +48,7 @@ def _why_json(why: Why) -> dict[str, Any]:
 def _regret_json(regret: Regret) -> dict[str, Any]:
     return {
         "tensor": regret.tensor,
-        "format": str(regret.format),
+        "format": str(regret.storage),
         "total_ns": finite(regret.total_ns),
         "kernel_ns": finite(regret.kernel_ns),
         "reorder_ns": regret.reorder_ns,

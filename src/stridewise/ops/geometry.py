@@ -7,8 +7,16 @@ from string import ascii_lowercase, ascii_uppercase
 from stridewise.formats import Format, nd
 from stridewise.formats.axes import POSITIONAL
 from stridewise.graph import Value
+from stridewise.tensor import Storage, TensorDesc
 
-__all__ = ["canonical_shape", "positional", "row_major", "storage_shape", "user_format"]
+__all__ = [
+    "canonical_shape",
+    "positional",
+    "row_major",
+    "storage_shape",
+    "stored",
+    "user_format",
+]
 
 
 def user_format(value: Value) -> Format:
@@ -40,6 +48,12 @@ def canonical_shape(value: Value, fmt: Format) -> tuple[int, ...]:
 def storage_shape(value: Value, fmt: Format) -> tuple[int, ...]:
     """Return the shape of the array that stores a value in a format."""
     return fmt.storage_shape(canonical_shape(value, fmt))
+
+
+def stored(value: Value, storage: Storage) -> TensorDesc:
+    """Return Origin and Storage of a value that is stored in one way."""
+    dtype = storage.element(value.dtype)
+    return TensorDesc(value.shape, dtype, user_format(value), storage.format)
 
 
 def row_major(dims: tuple[int, ...]) -> tuple[int, ...]:

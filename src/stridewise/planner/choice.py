@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from stridewise.graph import Node
-from stridewise.ops.geometry import user_format
+from stridewise.ops.geometry import stored
 from stridewise.planner.plan import Comparison, Decision, Reorder
 from stridewise.planner.problem.candidates import Candidate
 from stridewise.planner.problem.formulation import Only, Terms
 from stridewise.planner.solver.solve import Solution
 from stridewise.targets.target import Target
-from stridewise.tensor import TensorDesc
 
 __all__ = ["comparison", "decisions", "of_kind", "reorders"]
 
@@ -17,9 +16,9 @@ __all__ = ["comparison", "decisions", "of_kind", "reorders"]
 def _is_uniform(terms: Terms, target: Target, node: Node, candidate: Candidate, kind: str) -> bool:
     """Return whether all outputs of a candidate have one kind of format."""
     key = terms.candidates.storages.key
-    for name, fmt in zip(node.outputs, candidate.option.outputs, strict=True):
-        wanted = target.formats(terms.graph.values[name]).get(kind)
-        if wanted is not None and key(name, fmt) != key(name, wanted):
+    for name, made in zip(node.outputs, candidate.option.makes, strict=True):
+        wanted = target.storages(terms.graph.values[name]).get(kind)
+        if wanted is not None and key(name, made) != key(name, wanted):
             return False
     return True
 
@@ -52,12 +51,10 @@ def reorders(terms: Terms, solution: Solution) -> tuple[Reorder, ...]:
     for name, source, goal in sorted(
         solution.reorders, key=lambda key: (places[key[0]], key[1], key[2])
     ):
-        value = terms.graph.values[name]
-        fmt = storages.format(name, goal)
+        before, after = storages.storage(name, source), storages.storage(name, goal)
         cost = terms.candidates.reorders[name, source, goal]
-        nbytes = TensorDesc(value.shape, value.dtype, user_format(value), fmt).nbytes
-        before = storages.format(name, source)
-        found.append(Reorder(name, before, fmt, nbytes, cost.cost_ns, cost.implementation))
+        nbytes = stored(terms.graph.values[name], after).nbytes
+        found.append(Reorder(name, before, after, nbytes, cost.cost_ns, cost.implementation))
     return tuple(found)
 
 

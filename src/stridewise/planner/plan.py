@@ -5,29 +5,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stridewise.formats import Format
 from stridewise.graph import Graph, Refusal
-from stridewise.ops.geometry import user_format
+from stridewise.ops.geometry import stored, user_format
 from stridewise.planner.derivation.derive import Derived
 from stridewise.planner.problem.candidates import Candidate, Candidates, Storages
 from stridewise.planner.problem.formulation import Terms
 from stridewise.planner.split import WHOLE, Split
 from stridewise.targets.machine import Machine
 from stridewise.targets.target import Target
-from stridewise.tensor import TensorDesc
+from stridewise.tensor import Spell, Storage, TensorDesc
 
-__all__ = ["Comparison", "Decision", "Pin", "PlanData", "Reorder", "Spell"]
-
-Spell = Callable[[Format], str]
-"""Says what a target calls a format."""
+__all__ = ["Comparison", "Decision", "Pin", "PlanData", "Reorder"]
 
 
 @dataclass(frozen=True, slots=True)
 class Reorder:
-    """One step that only moves bytes.
+    """One step that stores a tensor in another way: its format, its element type, or both.
 
     Attributes:
         tensor: the value.
@@ -39,8 +36,8 @@ class Reorder:
     """
 
     tensor: str
-    source: Format
-    target: Format
+    source: Storage
+    target: Storage
     nbytes: int
     cost_ns: float
     implementation: str
@@ -85,14 +82,14 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A tensor that is produced in a given format, whatever it costs."""
+    """A tensor that is produced in a given storage, whatever it costs."""
 
     tensor: str
-    format: Format
+    storage: Storage
     spell: Spell = field(default=str, compare=False, repr=False)
 
     def __str__(self) -> str:
-        return f"{self.tensor} in {self.spell(self.format)}"
+        return f"{self.tensor} in {self.storage.spelled(self.spell)}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -149,9 +146,13 @@ class PlanData:
     def storage(self, value: str) -> TensorDesc:
         """Return Origin and Storage of a value as its producer leaves it."""
         found = self.graph.value(value)
-        fmt = self.input_formats.get(value, user_format(found))
+        return stored(found, self.made(value))
+
+    def made(self, value: str) -> Storage:
+        """Return how the producer of a value stores it."""
         producer = self.terms.producers.get(value)
-        if producer is not None:
-            option = self.decision(producer.name).chosen.option
-            fmt = option.outputs[producer.outputs.index(value)]
-        return TensorDesc(found.shape, found.dtype, user_format(found), fmt)
+        if producer is None:
+            own = user_format(self.graph.value(value))
+            return Storage(self.input_formats.get(value, own))
+        option = self.decision(producer.name).chosen.option
+        return option.makes[producer.outputs.index(value)]

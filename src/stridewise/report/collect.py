@@ -13,12 +13,13 @@ from stridewise.planner.questions.partitions import find_hosted, find_partitions
 from stridewise.planner.questions.savings import find_savings
 from stridewise.planner.questions.what_if import Regret
 from stridewise.profile import Memory, Profile
-from stridewise.program import ArenaBlock, CopyStep, Program
+from stridewise.program import ArenaBlock, ArenaTensor, CopyStep, Program
 from stridewise.report.data import Arena, Block, Edge, Group, Report, Vertex, cleaned
 from stridewise.report.drawing import Drawing
 from stridewise.report.fold import repeats, stretches
 from stridewise.report.formats import Formats
 from stridewise.report.movers import find_movers, find_placed
+from stridewise.tensor import Storage
 
 __all__ = ["MOST_BOXES", "collect"]
 
@@ -76,14 +77,18 @@ def _summary(vertices: Sequence[Vertex]) -> str:
 def _arena(program: Program, drawing: Drawing, formats: Formats) -> Arena:
     by_node = {v.name: index for index, v in enumerate(drawing.vertices) if v.kind == "node"}
 
+    def way(tensor: ArenaTensor) -> Storage:
+        desc, own = tensor.desc, drawing.plan.graph.values[tensor.value].dtype
+        return Storage(desc.storage.format, None if desc.dtype == own else desc.dtype)
+
     def block(item: ArenaBlock) -> Block:
         span = (item.offset, item.nbytes, item.first, item.last)
         if not item.tensors:
             return Block(*span, (item.node,), None, by_node.get(item.node))
-        names = tuple(f"{tensor.value} ({tensor.desc.storage.format})" for tensor in item.tensors)
+        names = tuple(f"{tensor.value} ({way(tensor)})" for tensor in item.tensors)
         # The largest tensor of a family contains the others.
         largest = max(item.tensors, key=lambda tensor: tensor.desc.nbytes)
-        number = formats.index(largest.desc.storage.format)
+        number = formats.index(way(largest))
         return Block(*span, names, number, drawing.vertex_of_value.get(largest.value))
 
     return Arena(

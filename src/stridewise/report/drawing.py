@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from stridewise.formats import Format
 from stridewise.graph import Node, Refusal
 from stridewise.planner.plan import Decision, PlanData, Reorder
 from stridewise.planner.problem.candidates import Candidate
@@ -12,6 +11,7 @@ from stridewise.planner.questions.what_if import Regret
 from stridewise.program import copy_labels, output_labels, reorder_label
 from stridewise.report.data import Choice, Edge, Port, RegretRow, Vertex
 from stridewise.report.formats import Formats
+from stridewise.tensor import Storage
 
 __all__ = ["Drawing"]
 
@@ -31,7 +31,7 @@ class Drawing:
         self.edges: list[Edge] = []
         self.attributed: set[str] = set()
         self.vertex_of_value: dict[str, int] = {}
-        self._where: dict[tuple[str, str], tuple[int, Format]] = {}
+        self._where: dict[tuple[str, str], tuple[int, Storage]] = {}
         self._pending: dict[tuple[str, str], Reorder] = {
             self._key(item.tensor, item.target): item for item in plan.reorders
         }
@@ -41,7 +41,7 @@ class Drawing:
         self._regrets: dict[str, list[RegretRow]] = {}
         for item in regrets:
             row = RegretRow(
-                item.tensor, plan.target.spell(item.format),
+                item.tensor, item.storage.spelled(plan.target.spell),
                 item.total_ns, item.kernel_ns, item.reorder_ns,
             )  # fmt: skip
             self._regrets.setdefault(item.tensor, []).append(row)
@@ -56,21 +56,21 @@ class Drawing:
         for name in graph.sinks:
             self._output(name)
 
-    def _key(self, value: str, fmt: Format) -> tuple[str, str]:
-        return value, self.plan.storages.key(value, fmt)
+    def _key(self, value: str, way: Storage) -> tuple[str, str]:
+        return value, self.plan.storages.key(value, way)
 
-    def _add(self, vertex: Vertex, reads: Sequence[tuple[str, Format]]) -> int:
+    def _add(self, vertex: Vertex, reads: Sequence[tuple[str, Storage]]) -> int:
         """Add a vertex and the edges to the tensors that it reads."""
-        sources = [(name, *self._stored(name, fmt)) for name, fmt in reads]
+        sources = [(name, *self._stored(name, way)) for name, way in reads]
         index = len(self.vertices)
         self.vertices.append(vertex)
-        for name, source, fmt in sources:
-            self.edges.append(Edge(source, index, name, self.formats.index(fmt)))
+        for name, source, way in sources:
+            self.edges.append(Edge(source, index, name, self.formats.index(way)))
         return index
 
-    def _stored(self, value: str, fmt: Format) -> tuple[int, Format]:
+    def _stored(self, value: str, way: Storage) -> tuple[int, Storage]:
         """Return the vertex that makes a value in a format; add a planned reorder first."""
-        key = self._key(value, fmt)
+        key = self._key(value, way)
         if key not in self._where:
             self._where[key] = self._reorder(self._pending[key])
         return self._where[key]
@@ -81,42 +81,42 @@ class Drawing:
         self.attributed.update(labels)
         return sum(self.measured.get(label, 0.0) for label in labels)
 
-    def _port(self, name: str, fmt: Format | None) -> Port:
+    def _port(self, name: str, way: Storage | None) -> Port:
         value = self.plan.graph.values[name]
         why = self.plan.derived.provenance.get(name)
-        nbytes = 0 if fmt is None else self.formats.nbytes(name, fmt)
+        nbytes = 0 if way is None else self.formats.nbytes(name, way)
         return Port(
             name,
             str(value.type),
             "" if value.origin is None else str(value.origin),
             "" if why is None else str(why),
-            None if fmt is None else self.formats.index(fmt),
+            None if way is None else self.formats.index(way),
             nbytes,
         )
 
     def _input(self, name: str) -> None:
-        fmt = self.plan.input_formats[name]
-        port = self._port(name, fmt)
+        way = self.plan.made(name)
+        port = self._port(name, way)
         vertex = Vertex(
             "input", name, "input", (), (), (), (port,), port.format, False, 0.0, None,
             refusals=self._about(name), regrets=tuple(self._regrets.get(name, ())),
         )  # fmt: skip
-        self._where[self._key(name, fmt)] = self._add(vertex, ()), fmt
+        self._where[self._key(name, way)] = self._add(vertex, ()), way
         self.vertex_of_value[name] = len(self.vertices) - 1
 
     def _output(self, name: str) -> None:
-        fmt = self.plan.output_formats[name]
-        port = self._port(name, fmt)
+        way = Storage(self.plan.output_formats[name])
+        port = self._port(name, way)
         measured = self._time(*output_labels(name))
         vertex = Vertex(
             "output", name, "output", (), (), (port,), (), port.format,
             bool(measured), 0.0, measured,
         )  # fmt: skip
-        self._add(vertex, () if self.plan.graph.is_packed(name) else ((name, fmt),))
+        self._add(vertex, () if self.plan.graph.is_packed(name) else ((name, way),))
 
-    def _reorder(self, reorder: Reorder) -> tuple[int, Format]:
+    def _reorder(self, reorder: Reorder) -> tuple[int, Storage]:
         name = reorder.tensor
-        before, after = (self._port(name, fmt) for fmt in (reorder.source, reorder.target))
+        before, after = (self._port(name, way) for way in (reorder.source, reorder.target))
         kernel = reorder.implementation or "library's choice"
         vertex = Vertex(
             "reorder", name, "reorder", (), (("kernel", kernel),),
@@ -128,9 +128,9 @@ class Drawing:
     def _node(self, node: Node, decision: Decision) -> None:
         chosen, packed = decision.chosen, self.plan.graph.is_packed
         option = chosen.option
-        pairs = [pair for pair in zip(node.inputs, option.inputs, strict=True) if pair[0]]
-        reads = [(name, fmt) for name, fmt in pairs if fmt is not None and not packed(name)]
-        outputs = tuple(map(self._port, node.outputs, option.outputs))
+        pairs = [pair for pair in zip(node.inputs, option.needs, strict=True) if pair[0]]
+        reads = [(name, way) for name, way in pairs if way is not None and not packed(name)]
+        outputs = tuple(map(self._port, node.outputs, option.makes))
         candidates = (chosen, *sorted(decision.rejected, key=lambda item: item.cost_ns))
         vertex = Vertex(
             "node",
@@ -138,7 +138,7 @@ class Drawing:
             node.op,
             tuple(_fused(node, index) for index in range(len(node.post_ops))),
             tuple((key, str(value)) for key, value in node.attrs),
-            tuple(self._port(name, fmt) for name, fmt in pairs),
+            tuple(self._port(name, way) for name, way in pairs),
             outputs,
             outputs[0].format if outputs else None,
             bool(option.calls or option.fill),
@@ -149,8 +149,8 @@ class Drawing:
             tuple(row for name in node.outputs for row in self._regrets.get(name, ())),
         )
         index = self._add(vertex, reads)
-        for name, fmt in zip(node.outputs, option.outputs, strict=True):
-            self._where[self._key(name, fmt)] = index, fmt
+        for name, way in zip(node.outputs, option.makes, strict=True):
+            self._where[self._key(name, way)] = index, way
             self.vertex_of_value[name] = index
 
     def _about(self, subject: str) -> tuple[Refusal, ...]:
@@ -161,8 +161,8 @@ class Drawing:
         return Choice(
             candidate.algorithm,
             candidate.implementation,
-            tuple(None if fmt is None else number(fmt) for fmt in option.inputs),
-            tuple(map(number, option.outputs)),
+            tuple(None if way is None else number(way) for way in option.needs),
+            tuple(map(number, option.makes)),
             candidate.cost_ns,
             ", ".join(dict.fromkeys(cost.source for cost in candidate.costs)) or "free",
             chosen,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from stridewise.errors import FormatError
 from stridewise.formats import Block, Format
 from stridewise.formats.picture import svg
-from stridewise.ops.geometry import user_format
+from stridewise.ops.geometry import stored
 from stridewise.planner.plan import PlanData
 from stridewise.report.data import FormatUse
-from stridewise.tensor import TensorDesc
+from stridewise.tensor import Storage
 
 __all__ = ["Formats"]
 
@@ -39,54 +39,53 @@ class Formats:
     def __init__(self, plan: PlanData) -> None:
         self._plan = plan
         self._sizes: dict[str, list[int]] = {}
-        self.known: dict[str, Format] = {}
+        self.known: dict[str, Storage] = {}
         self._meet_all()
 
-    def _meet(self, value: str, fmt: Format) -> None:
+    def _meet(self, value: str, way: Storage) -> None:
         """Count a stored tensor."""
-        self.known.setdefault(str(fmt), fmt)
-        self._sizes.setdefault(str(fmt), []).append(self.nbytes(value, fmt))
+        self.known.setdefault(str(way), way)
+        self._sizes.setdefault(str(way), []).append(self.nbytes(value, way))
 
-    def nbytes(self, value: str, fmt: Format) -> int:
-        """Return the bytes of a value in a format, padding included."""
-        found = self._plan.graph.values[value]
-        return TensorDesc(found.shape, found.dtype, user_format(found), fmt).nbytes
+    def nbytes(self, value: str, way: Storage) -> int:
+        """Return the bytes of a value that is stored in one way, padding included."""
+        return stored(self._plan.graph.values[value], way).nbytes
 
     def _meet_all(self) -> None:
         graph = self._plan.graph
         for name in (*graph.inputs, *graph.stored):
-            self._meet(name, self._plan.input_formats[name])
+            self._meet(name, self._plan.made(name))
         for node, decision in zip(graph.nodes, self._plan.decisions, strict=True):
-            for name, fmt in zip(node.outputs, decision.chosen.option.outputs, strict=True):
-                self._meet(name, fmt)
+            for name, made in zip(node.outputs, decision.chosen.option.makes, strict=True):
+                self._meet(name, made)
         for reorder in self._plan.reorders:
             self._meet(reorder.tensor, reorder.target)
         used = tuple(self.known)
         for decision in self._plan.decisions:
             for candidate in (decision.chosen, *decision.rejected):
-                for fmt in (*candidate.option.inputs, *candidate.option.outputs):
-                    if fmt is not None:
-                        self.known.setdefault(str(fmt), fmt)
+                for way in (*candidate.option.needs, *candidate.option.makes):
+                    if way is not None:
+                        self.known.setdefault(str(way), way)
         order = sorted(used, key=lambda name: -sum(self._sizes[name]))
         rest = [name for name in self.known if name not in self._sizes]
         self._index = {name: index for index, name in enumerate((*order, *rest))}
 
-    def index(self, fmt: Format) -> int:
-        """Return the number of a format."""
-        return self._index.setdefault(str(fmt), len(self._index))
+    def index(self, way: Storage) -> int:
+        """Return the number of a storage."""
+        return self._index.setdefault(str(way), len(self._index))
 
     def uses(self) -> tuple[FormatUse, ...]:
         """Return the use of each format, by number; formats of rejected candidates included."""
         found: list[FormatUse] = []
         for name in self._index:
             sizes = self._sizes.get(name, ())
-            fmt = self.known.get(name)
-            spelled = name if fmt is None else self._plan.target.spell(fmt)
+            way = self.known.get(name)
+            spelled = name if way is None else way.spelled(self._plan.target.spell)
             found.append(FormatUse(spelled, len(sizes), sum(sizes)))
         return tuple(found)
 
     def pictures(self) -> tuple[str, ...]:
         """Return the picture of each format, by number; "" for those that no tensor has."""
         return tuple(
-            _picture(self.known[name]) if name in self._sizes else "" for name in self._index
+            _picture(self.known[name].format) if name in self._sizes else "" for name in self._index
         )

@@ -152,12 +152,14 @@ class Roofline:
         bandwidth: bytes per second of all threads.
         efficiency: which part of the bound a kernel reaches, a number in (0, 1].
         overhead_ns: fixed cost of a call.
+        bfloat16_rate: how many times the peak rate holds for products of bfloat16.
     """
 
     peak_flops: float
     bandwidth: float
     efficiency: Callable[[KernelSpec], float]
     overhead_ns: float = 1500.0
+    bfloat16_rate: float = 1.0
 
     def costs(
         self, specs: Sequence[KernelSpec], progress: Progress | None = None
@@ -169,6 +171,9 @@ class Roofline:
     def _cost(self, spec: KernelSpec) -> KernelCost:
         if spec.kind == HOST:
             return host_cost(spec)
-        seconds = max(spec.flops / self.peak_flops, spec.nbytes / self.bandwidth)
+        weights = spec.memory("weights")
+        is_half = weights is not None and weights.dtype == "bf16"
+        peak = self.peak_flops * (self.bfloat16_rate if is_half else 1.0)
+        seconds = max(spec.flops / peak, spec.nbytes / self.bandwidth)
         cost = self.overhead_ns + 1e9 * seconds / self.efficiency(spec)
         return KernelCost(cost, "", "model")

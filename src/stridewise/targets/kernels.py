@@ -11,15 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from stridewise.dtypes import dtype_of
+from stridewise.dtypes import DType, dtype_of
 from stridewise.formats import Format
 from stridewise.graph import Attr, Node, Value
+from stridewise.tensor import Quantization, Storage
 
 __all__ = [
     "HOST",
     "Alias",
     "Arg",
     "Call",
+    "Element",
     "Fill",
     "KernelContext",
     "KernelOption",
@@ -236,8 +238,22 @@ class Packed:
 
 
 @dataclass(frozen=True, slots=True)
+class Element:
+    """What the stored elements of a tensor are, where they are not of the tensor's own type."""
+
+    dtype: DType | None = None
+    quantization: Quantization | None = None
+
+
+_OWN = Element()
+
+
+@dataclass(frozen=True, slots=True)
 class KernelOption:
     """One way to compute a node.
+
+    Formats and elements are apart, as kernels are described by formats first and by elements
+    second. What plans choose from are both together: :attr:`needs` and :attr:`makes`.
 
     Attributes:
         algorithm: its name in reports: ``"direct"``, ``"view"``, ``"in place"``, ``"copy"``, ...
@@ -251,6 +267,8 @@ class KernelOption:
         held: not empty where nothing runs, nothing is stored, and the only reader's kernel computes
             the outputs as well; names the kind of kernel that does.
         ahead: where this kernel computes input 0, too, the option of the node that makes it.
+        elements: the stored elements of each input and output, in this order; empty where all
+            tensors are stored in their own type.
     """
 
     algorithm: str
@@ -263,6 +281,29 @@ class KernelOption:
     approximate: bool = False
     held: str = ""
     ahead: KernelOption | None = None
+    elements: tuple[Element, ...] = ()
+
+    @property
+    def needs(self) -> tuple[Storage | None, ...]:
+        """The storage that each input must have; None for constants and absent ones."""
+        elements = self.elements[: len(self.inputs)] or (_OWN,) * len(self.inputs)
+        return tuple(
+            [
+                None if fmt is None else Storage(fmt, element.dtype, element.quantization)
+                for fmt, element in zip(self.inputs, elements, strict=True)
+            ]
+        )
+
+    @property
+    def makes(self) -> tuple[Storage, ...]:
+        """The storage of each output."""
+        elements = self.elements[len(self.inputs) :] or (_OWN,) * len(self.outputs)
+        return tuple(
+            [
+                Storage(fmt, element.dtype, element.quantization)
+                for fmt, element in zip(self.outputs, elements, strict=True)
+            ]
+        )
 
     @property
     def is_joint(self) -> bool:

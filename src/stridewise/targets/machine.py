@@ -28,5 +28,10 @@ class Machine:
         """Whether 16 float32 lanes are in use."""
         return self.isa.startswith("AVX512") or self.isa.startswith("AVX10")
 
+    @property
+    def has_bfloat16(self) -> bool:
+        """Whether products of bfloat16 take instructions of their own."""
+        return any(name in self.isa for name in ("BF16", "FP16", "AMX", "AVX10"))
+
     def __str__(self) -> str:
         return f"{self.cpu}, {self.isa}, {self.threads} threads, {self.library}"

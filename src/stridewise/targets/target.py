@@ -8,11 +8,15 @@ from typing import Literal, Protocol
 from stridewise.formats import Format
 from stridewise.graph import Refusal, Value
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
+from stridewise.tensor import Storage
 
-__all__ = ["Accuracy", "Kind", "Target"]
+__all__ = ["Accuracy", "Kind", "Precision", "Target"]
 
 Accuracy = Literal["fast", "exact"]
 """``"exact"`` keeps to kernels that sum products as the operator is defined."""
+
+Precision = Literal["float32", "bfloat16"]
+"""``"bfloat16"`` lets float32 tensors be stored in it where that is not slower."""
 
 
 class Kind(Protocol):
@@ -48,6 +52,11 @@ class Target(Protocol):
         ...
 
     @property
+    def precision(self) -> Precision:
+        """In which element types float32 tensors may be stored."""
+        ...
+
+    @property
     def reorder(self) -> str:
         """What the target calls a reorder."""
         ...
@@ -61,6 +70,13 @@ class Target(Protocol):
         """Return the formats that a value can be stored in, by the name of their kind."""
         ...
 
+    def storages(self, value: Value) -> Mapping[str, Storage]:
+        """Return the ways to store a value, by the name of their kind.
+
+        They are the formats with elements of the value's own type, and possibly with others.
+        """
+        ...
+
     def options(self, context: KernelContext) -> Iterable[KernelOption | Refusal]:
         """Yield the ways to compute a node, and why others are not offered."""
         ...
@@ -69,8 +85,8 @@ class Target(Protocol):
         """Return the operators whose results kernels of an operator may compute as well."""
         ...
 
-    def reorder_spec(self, value: Value, source: Format, goal: Format) -> KernelSpec:
-        """Return the kernel that stores a value in another format."""
+    def reorder_spec(self, value: Value, source: Storage, goal: Storage) -> KernelSpec:
+        """Return the kernel that stores a value in another way."""
         ...
 
     def spell(self, fmt: Format) -> str:

@@ -5,5 +5,6 @@ PyTorch's rules are in :mod:`stridewise.tensor.strided`.
 
 from stridewise.tensor.desc import TensorDesc, View
 from stridewise.tensor.quantization import Quantization
+from stridewise.tensor.storage import Spell, Storage
 
-__all__ = ["Quantization", "TensorDesc", "View"]
+__all__ = ["Quantization", "Spell", "Storage", "TensorDesc", "View"]

@@ -67,6 +67,16 @@ class Quantization:
         object.__setattr__(self, "zero_points", tuple(map(int, zeros)))
         object.__setattr__(self, "axis", axis)
 
+    @property
+    def text(self) -> str:
+        """The scales and zero points in one line.
+
+        >>> Quantization([0.5, 0.25], axis="O").text
+        'scale 0.5, 0.25 zero 0 along O'
+        """
+        scales, zeros = (", ".join(map(repr, each)) for each in (self.scales, self.zero_points))
+        return f"scale {scales} zero {zeros}" + (f" along {self.axis}" if self.axis else "")
+
 
 def _refuse(expected: str, found: str) -> FormatError:
     return FormatError(describe("quantization", expected=expected, found=found))

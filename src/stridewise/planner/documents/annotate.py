@@ -10,11 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Value
-from stridewise.ops.geometry import user_format
+from stridewise.ops.geometry import stored
 from stridewise.planner.plan import Decision, PlanData, Reorder
-from stridewise.tensor import TensorDesc
+from stridewise.tensor import Storage
 
 __all__ = ["Annotated", "annotated"]
 
@@ -68,7 +67,7 @@ class _Annotation:
 
     def result(self) -> Annotated:
         for name in self.graph.inputs:
-            self.stored(self.graph.values[name], self.plan.input_formats[name], name)
+            self.stored(self.graph.values[name], self.plan.made(name), name)
             self.reorder(name)
         for node, decision in zip(self.graph.nodes, self.plan.decisions, strict=True):
             self.node(node, decision)
@@ -77,15 +76,16 @@ class _Annotation:
             nodes=tuple(self.nodes),
             values=MappingProxyType(self.values),
             outputs=tuple(
-                self.form(name, self.plan.output_formats[name]) for name in self.graph.outputs
+                self.form(name, Storage(self.plan.output_formats[name]))
+                for name in self.graph.outputs
             ),
         )
         return Annotated(graph, _model_texts(self.plan), self.node_texts, self.value_texts)
 
     # --- values ---------------------------------------------------------------------------------
 
-    def key(self, name: str, fmt: Format) -> tuple[str, str]:
-        return name, self.plan.storages.key(name, fmt)
+    def key(self, name: str, stored: Storage) -> tuple[str, str]:
+        return name, self.plan.storages.key(name, stored)
 
     def fresh(self, hint: str) -> str:
         name, number = hint, 0
@@ -95,46 +95,46 @@ class _Annotation:
         self._taken.add(name)
         return name
 
-    def define(self, name: str, made: Format) -> str:
+    def define(self, name: str, made: Storage) -> str:
         """Name the form of a value that a node leaves."""
         handed_over = any(self.is_output(name, step.target) for step in self._pending.get(name, ()))
         value = self.graph.values[name]
         return self.stored(value, made, f"{name}/{made}" if handed_over else name)
 
-    def is_output(self, name: str, fmt: Format) -> bool:
+    def is_output(self, name: str, stored: Storage) -> bool:
         """Return whether this form of a value is what the caller gets under its name."""
         if name not in self.graph.outputs or name in self.graph.inputs:
             return False
-        return self.key(name, fmt) == self.key(name, self.plan.output_formats[name])
+        return self.key(name, stored) == self.key(name, Storage(self.plan.output_formats[name]))
 
-    def stored(self, value: Value, fmt: Format, hint: str) -> str:
+    def stored(self, value: Value, way: Storage, hint: str) -> str:
         """Add a stored form of a value, and what there is to say about it."""
         name = value.name if hint == value.name else self.fresh(hint)
-        self.names[self.key(value.name, fmt)] = name
+        self.names[self.key(value.name, way)] = name
         self.values[name] = dataclasses.replace(value, name=name)
-        desc = TensorDesc(value.shape, value.dtype, user_format(value), fmt)
+        desc = stored(value, way)
         self.value_texts[name] = {
             "summary": desc.summary,
             "value": value.name,
             "origin": "ND" if value.origin is None else str(value.origin),
-            "storage": str(fmt),
+            "storage": str(way),
             "storage_shape": str(list(desc.storage_shape)),
             "nbytes": str(desc.nbytes),
         }
         return name
 
-    def form(self, name: str, fmt: Format | None) -> str:
+    def form(self, name: str, way: Storage | None) -> str:
         """Return the name of the form of a value that a consumer reads."""
-        if not name or fmt is None or self.graph.is_packed(name):
+        if not name or way is None or self.graph.is_packed(name):
             return name
-        return self.names[self.key(name, fmt)]
+        return self.names[self.key(name, way)]
 
     # --- nodes ----------------------------------------------------------------------------------
 
     def node(self, node: Node, decision: Decision) -> None:
         option = decision.chosen.option
-        inputs = tuple(map(self.form, node.inputs, option.inputs))
-        outputs = tuple(map(self.define, node.outputs, option.outputs))
+        inputs = tuple(map(self.form, node.inputs, option.needs))
+        outputs = tuple(map(self.define, node.outputs, option.makes))
         self.nodes.append(dataclasses.replace(node, inputs=inputs, outputs=outputs))
         self.node_texts[node.name] = _node_texts(node, decision)
         for name in node.outputs:
@@ -158,10 +158,10 @@ class _Annotation:
             self.node_texts[label] = _reorder_texts(step)
 
 
-def _formats(names: tuple[str, ...], formats: tuple[Format | None, ...]) -> str:
+def _storages(names: tuple[str, ...], ways: tuple[Storage | None, ...]) -> str:
     return ", ".join(
-        "absent" if not name else "constant" if fmt is None else str(fmt)
-        for name, fmt in zip(names, formats, strict=True)
+        "absent" if not name else "constant" if way is None else str(way)
+        for name, way in zip(names, ways, strict=True)
     )
 
 
@@ -174,8 +174,8 @@ def _node_texts(node: Node, decision: Decision) -> Texts:
         "op": node.op,
         "algorithm": chosen.algorithm,
         "kernel": chosen.implementation,
-        "inputs": _formats(node.inputs, option.inputs),
-        "outputs": _formats(node.outputs, option.outputs),
+        "inputs": _storages(node.inputs, option.needs),
+        "outputs": _storages(node.outputs, option.makes),
         "cost_ns": repr(chosen.cost_ns),
         "cost_source": sources,
     }

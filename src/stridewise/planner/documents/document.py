@@ -21,7 +21,7 @@ from stridewise.planner.split import WHOLE, Split
 from stridewise.records import dump, encode
 from stridewise.targets.cost import KernelCost
 from stridewise.targets.machine import Machine
-from stridewise.targets.target import Target
+from stridewise.targets.target import Precision, Target
 
 __all__ = [
     "VERSION",
@@ -50,7 +50,7 @@ class RejectedRecord:
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A node and what was decided for it; formats and kernels by their texts."""
+    """A node and what was decided for it; storages and kernels by their texts."""
 
     name: str
     op: str
@@ -75,7 +75,7 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class ReorderRecord:
-    """A reorder, its formats by name."""
+    """A reorder, its storages by name."""
 
     tensor: str
     source: str = field(metadata={"key": "from"})
@@ -166,7 +166,7 @@ def kernel_texts(graph: Graph, target: Target, candidates: Candidates) -> dict[s
         for candidate in group:
             for call, cost in zip(candidate.option.calls, candidate.costs, strict=True):
                 found[str(call.spec)] = cost
-    form = candidates.storages.format
+    form = candidates.storages.storage
     moves = {**candidates.user_reorders, **candidates.reorders}
     for (name, source, goal), cost in moves.items():
         spec = target.reorder_spec(graph.values[name], form(name, source), form(name, goal))
@@ -184,8 +184,8 @@ def _node_record(graph: Graph, node: Node, decision: Decision) -> NodeRecord:
         tuple(post.op for post in node.post_ops),
         node.inputs,
         node.outputs,
-        tuple(None if fmt is None else str(fmt) for fmt in option.inputs),
-        tuple(map(str, option.outputs)),
+        tuple(None if stored is None else str(stored) for stored in option.needs),
+        tuple(map(str, option.makes)),
         chosen.algorithm,
         tuple(str(call.spec) for call in option.calls),
         tuple(cost.implementation for cost in chosen.costs),
@@ -221,6 +221,7 @@ class PlanRecord:
     kernels: Mapping[str, KernelCost]
     partitions: tuple[Partition, ...] = ()
     split: Split = WHOLE
+    dtype: Precision = "float32"
 
     @classmethod
     def of(cls, plan: PlanData) -> PlanRecord:
@@ -235,7 +236,7 @@ class PlanRecord:
             machine=plan.machine,
             cost_ns=plan.cost_ns,
             lower_bound_ns=plan.lower_bound_ns,
-            pins={pin.tensor: str(pin.format) for pin in plan.pins},
+            pins={pin.tensor: str(pin.storage) for pin in plan.pins},
             notes=plan.notes,
             inputs=tuple(_tensor(graph, name, plan.input_formats[name]) for name in graph.inputs),
             outputs=tuple(
@@ -264,6 +265,7 @@ class PlanRecord:
             kernels=kernel_texts(graph, plan.target, plan.candidates),
             partitions=() if graph_capability(graph).is_native else find_partitions(plan),
             split=plan.split,
+            dtype=plan.target.precision,
         )
 
     @property

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stridewise.formats import Format
 from stridewise.graph import Node
 from stridewise.planner.plan import PlanData, Reorder
 from stridewise.planner.questions.why import duration
+from stridewise.tensor import Storage
 
 __all__ = ["to_dot"]
 
@@ -46,18 +46,21 @@ class _Drawing:
             (r.tensor, key(r.tensor, r.target)): r for r in plan.reorders
         }
 
-    def color(self, fmt: Format) -> str:
-        name = self.spell(fmt)
+    def color(self, stored: Storage) -> str:
+        name = self.name(stored)
         if name not in self.colors:
             self.colors[name] = _COLORS[len(self.colors) % len(_COLORS)]
         return self.colors[name]
 
+    def name(self, stored: Storage) -> str:
+        return stored.spelled(self.spell)
+
     def inputs(self) -> Iterator[str]:
         for index, name in enumerate((*self.graph.inputs, *self.graph.stored)):
-            fmt = self.plan.storage(name).storage.format
+            made = self.plan.made(name)
             self.sources[name] = f"in{index}"
-            label = f"{name}\n{self.graph.values[name].type}\n{self.spell(fmt)}"
-            yield _item(f"in{index}", shape="ellipse", label=label, fillcolor=self.color(fmt))
+            label = f"{name}\n{self.graph.values[name].type}\n{self.name(made)}"
+            yield _item(f"in{index}", shape="ellipse", label=label, fillcolor=self.color(made))
 
     def node(self, index: int, node: Node) -> Iterator[str]:
         decision = self.plan.decisions[index]
@@ -67,30 +70,30 @@ class _Drawing:
         post = "".join(f"+{post.op}" for post in node.post_ops)
         kernel = f"{chosen.algorithm} [{chosen.implementation}]"
         label = f"{node.name}\n{node.op}{post}\n{kernel}\n{duration(chosen.cost_ns)}"
-        fmt = chosen.option.outputs[0]
-        yield _item(f"n{index}", shape="box", label=label, fillcolor=self.color(fmt))
-        for name, wanted in zip(node.inputs, chosen.option.inputs, strict=True):
+        made = chosen.option.makes[0]
+        yield _item(f"n{index}", shape="box", label=label, fillcolor=self.color(made))
+        for name, wanted in zip(node.inputs, chosen.option.needs, strict=True):
             if wanted is not None:
                 yield self.edge(name, f"n{index}", wanted)
 
     def outputs(self) -> Iterator[str]:
         for index, name in enumerate(self.graph.sinks):
             fmt = self.graph.values[name].origin
-            shown = self.plan.storage(name).storage.format if fmt is None else fmt
-            label = f"{name}\n{self.graph.values[name].type}\n{self.spell(shown)}"
+            shown = self.plan.made(name) if fmt is None else Storage(fmt)
+            label = f"{name}\n{self.graph.values[name].type}\n{self.name(shown)}"
             yield _item(f"out{index}", shape="ellipse", label=label, fillcolor=self.color(shown))
             if name in self.sources:
                 yield self.edge(name, f"out{index}", shown)
 
-    def edge(self, name: str, reader: str, wanted: Format) -> str:
+    def edge(self, name: str, reader: str, wanted: Storage) -> str:
         key = self.plan.storages.key
-        made = self.plan.storage(name).storage.format
+        made = self.plan.made(name)
         ends = f"{self.sources[name]} -> {reader}"
         if key(name, made) == key(name, wanted):
-            return _item(ends, label=f"{name}\n{self.spell(wanted)}", color=self.color(wanted))
+            return _item(ends, label=f"{name}\n{self.name(wanted)}", color=self.color(wanted))
         reorder = self.reorders.get((name, key(name, wanted)))
         cost = "" if reorder is None else f"\n{duration(reorder.cost_ns)}"
-        change = f"{self.plan.target.reorder} {self.spell(made)} -> {self.spell(wanted)}"
+        change = f"{self.plan.target.reorder} {self.name(made)} -> {self.name(wanted)}"
         label = f"{name}\n{change}{cost}"
         return _item(ends, label=label, color=_MARK, fontcolor=_MARK, style="dashed")
 

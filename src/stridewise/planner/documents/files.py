@@ -197,8 +197,8 @@ def _choice(candidate: Candidate) -> tuple[object, ...]:
     option = candidate.option
     return (
         option.algorithm,
-        tuple(None if fmt is None else str(fmt) for fmt in option.inputs),
-        tuple(map(str, option.outputs)),
+        tuple(None if stored is None else str(stored) for stored in option.needs),
+        tuple(map(str, option.makes)),
         tuple(str(call.spec) for call in option.calls),
     )
 
@@ -268,7 +268,7 @@ def _reorder(
             )
         )
     tensor, source, goal = key
-    form = candidates.storages.format
+    form = candidates.storages.storage
     return Reorder(
         tensor,
         form(tensor, source),
@@ -283,17 +283,18 @@ def _pins(plan: PlanData, record: PlanRecord, where: str) -> tuple[Pin, ...]:
     found: list[Pin] = []
     for tensor, name in record.pins.items():
         known: Mapping[str, Offer] = offers(plan, tensor) if tensor in plan.graph.values else {}
-        fmt = next((o.format for o in known.values() if str(o.format) == name), None)
-        if fmt is None:
+        ways = [offer.storage for offer in known.values()]
+        wanted = next((stored for stored in ways if str(stored) == name), None)
+        if wanted is None:
             raise PlanError(
                 describe(
                     f"{where}, pin of {tensor!r}",
-                    expected=f"one of {', '.join(str(o.format) for o in known.values()) or 'none'}",
+                    expected=f"one of {', '.join(map(str, ways)) or 'none'}",
                     found=name,
                     fix=_AGAIN,
                 )
             )
-        found.append(Pin(tensor, fmt, plan.target.spell))
+        found.append(Pin(tensor, wanted, plan.target.spell))
     return tuple(found)
 
 
@@ -344,7 +345,7 @@ def restore(
         _decision(node, found, candidates.nodes[node.name], where)
         for node, found in zip(graph.nodes, record.nodes, strict=True)
     )
-    form = candidates.storages.format
+    form = candidates.storages.storage
     known = {(n, str(form(n, a)), str(form(n, b))): (n, a, b) for n, a, b in candidates.reorders}
     reorders = tuple(_reorder(item, known, candidates, where) for item in record.reorders)
     plan = PlanData(

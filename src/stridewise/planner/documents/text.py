@@ -52,8 +52,8 @@ def _host_lines(plan: PlanData) -> list[str]:
 def _reorder_lines(plan: PlanData) -> list[str]:
     noun, spell = plan.target.reorder, plan.target.spell
     return [
-        f"{r.cost_ns / _MICRO:9.1f} us  {noun} {r.tensor}: {spell(r.source)} -> "
-        f"{spell(r.target)}, {r.nbytes} bytes [{r.implementation or 'library choice'}]"
+        f"{r.cost_ns / _MICRO:9.1f} us  {noun} {r.tensor}: {r.source.spelled(spell)} -> "
+        f"{r.target.spelled(spell)}, {r.nbytes} bytes [{r.implementation or 'library choice'}]"
         for r in plan.reorders
     ]
 

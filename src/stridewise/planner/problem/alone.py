@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from stridewise.graph import Graph, Node
-from stridewise.ops.geometry import user_format
+from stridewise.ops.geometry import stored
 from stridewise.planner.problem.candidates import Candidate, Candidates, Move, user_moves
-from stridewise.tensor import TensorDesc
 
 __all__ = ["Alone", "each_for_itself"]
 
@@ -72,7 +71,5 @@ def each_for_itself(graph: Graph, candidates: Candidates) -> Alone | None:
         cost, picks[node.name], moves[node.name] = best
         total += cost
         for name, _, goal in moves[node.name]:
-            value = graph.values[name]
-            fmt = candidates.storages.format(name, goal)
-            nbytes += TensorDesc(value.shape, value.dtype, user_format(value), fmt).nbytes
+            nbytes += stored(graph.values[name], candidates.storages.storage(name, goal)).nbytes
     return Alone(picks, moves, total, nbytes)

@@ -25,6 +25,7 @@ from stridewise.planner.problem.weight_limit import within_weight_limit
 from stridewise.targets.cost import KernelCost, KernelOracle, Progress
 from stridewise.targets.kernels import KernelOption, KernelSpec
 from stridewise.targets.target import Target
+from stridewise.tensor import Storage
 
 __all__ = ["Candidate", "Candidates", "Move", "enumerate_candidates", "user_moves"]
 
@@ -203,12 +204,12 @@ def _wanted_reorders(
     needed: dict[str, dict[str, None]] = {}
 
     def note(
-        found: dict[str, dict[str, None]], name: str, formats: Iterable[Format | None]
+        found: dict[str, dict[str, None]], name: str, ways: Iterable[Storage | Format | None]
     ) -> None:
         keys = found.setdefault(name, {})
-        for fmt in formats:
-            if fmt is not None:
-                keys[storages.key(name, fmt)] = None
+        for stored in ways:
+            if stored is not None:
+                keys[storages.key(name, stored)] = None
 
     for name, formats in edge.inputs.items():
         note(made, name, formats)
@@ -216,10 +217,10 @@ def _wanted_reorders(
         note(needed, name, formats)
     for node in graph.nodes:
         for position, name in enumerate(node.outputs):
-            note(made, name, [option.outputs[position] for option in options[node.name]])
+            note(made, name, [option.makes[position] for option in options[node.name]])
         for position, name in enumerate(node.inputs):
             if name:
-                note(needed, name, [option.inputs[position] for option in options[node.name]])
+                note(needed, name, [option.needs[position] for option in options[node.name]])
     return [
         (name, source, target)
         for name, targets in needed.items()
@@ -235,11 +236,11 @@ def user_moves(
     """Yield the reorders around a node whose surroundings are in the user's format, each once."""
     own = {name: user_format(graph.values[name]) for name in (*node.inputs, *node.outputs) if name}
     needed: dict[Move, None] = {}
-    for name, fmt in zip(node.inputs, option.inputs, strict=True):
-        if fmt is not None:
-            needed[name, storages.key(name, own[name]), storages.key(name, fmt)] = None
-    for name, fmt in zip(node.outputs, option.outputs, strict=True):
-        needed[name, storages.key(name, fmt), storages.key(name, own[name])] = None
+    for name, stored in zip(node.inputs, option.needs, strict=True):
+        if stored is not None:
+            needed[name, storages.key(name, own[name]), storages.key(name, stored)] = None
+    for name, stored in zip(node.outputs, option.makes, strict=True):
+        needed[name, storages.key(name, stored), storages.key(name, own[name])] = None
     yield from (move for move in needed if move[1] != move[2])
 
 
@@ -286,7 +287,9 @@ class _Prices:
         for alias in option.aliases:
             name = node.inputs[alias.input]
             if alias.kind == "accumulate" and not self._dies(node, name):
-                nbytes += 8.0 * prod(self._graph.values[name].shape)
+                value, element = self._graph.values[name], option.needs[alias.input]
+                dtype = value.dtype if element is None else element.element(value.dtype)
+                nbytes += 2.0 * dtype.itemsize * prod(value.shape)
         return nbytes / _COPY_BYTES_PER_NS
 
     def _price(
@@ -363,7 +366,7 @@ class _Moving:
         groups = {move: (storages.group(move[0]), move[1], move[2]) for move in (*wanted, *around)}
         specs = {
             group: target.reorder_spec(
-                graph.values[name], storages.format(name, source), storages.format(name, goal)
+                graph.values[name], storages.storage(name, source), storages.storage(name, goal)
             )
             for group, (name, source, goal) in {g: move for move, g in groups.items()}.items()
         }

@@ -13,12 +13,17 @@ from stridewise.formats import Format, same_bytes
 from stridewise.graph import Graph, Node, TensorType, Value
 from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.targets.target import Target
+from stridewise.tensor import Storage
 
 __all__ = ["NodeContext", "Pairs", "Storages", "placing"]
 
 
+def _name(fmt: Format) -> str:
+    return fmt.name
+
+
 class Storages:
-    """The storage formats of each value, those of equal bytes under one name."""
+    """The ways to store each value, those of equal bytes under one name."""
 
     def __init__(self, graph: Graph, target: Target) -> None:
         self._graph = graph
@@ -26,8 +31,8 @@ class Storages:
         self._alike: dict[tuple[TensorType, Format | None], int] = {}
         self._groups: dict[str, int] = {}
         self._offers: dict[int, Mapping[str, Format]] = {}
-        self._known: dict[int, dict[str, Format]] = {}
-        self._keys: dict[tuple[int, Format], str] = {}
+        self._known: dict[int, dict[str, Storage]] = {}
+        self._keys: dict[tuple[int, Storage | Format], str] = {}
 
     def group(self, name: str) -> int:
         """Return a number that values of the same type and Origin share, and no others."""
@@ -46,37 +51,48 @@ class Storages:
             found = self._offers[group] = self._target.formats(self._graph.values[name])
         return found
 
-    def key(self, name: str, fmt: Format) -> str:
-        """Return the name under which a format of a value counts; like ones share a name."""
+    def key(self, name: str, stored: Storage | Format) -> str:
+        """Return the name under which a storage of a value counts; like ones share a name.
+
+        A format stands for the storage in it with elements of the value's own type.
+        """
         group = self.group(name)
-        found = self._keys.get((group, fmt))
+        found = self._keys.get((group, stored))
         if found is None:
-            found = self._keys[group, fmt] = self._find(name, fmt)
+            storage = stored if isinstance(stored, Storage) else Storage(stored)
+            found = self._keys[group, stored] = self._find(name, storage)
         return found
 
-    def _find(self, name: str, fmt: Format) -> str:
+    def _find(self, name: str, storage: Storage) -> str:
         group, value = self.group(name), self._graph.values[name]
         if group not in self._known:
             self._known[group] = self._distinct(value)
-        known = self._known[group]
-        shape = canonical_shape(value, fmt)
-        for key, other in known.items():
-            if same_bytes(fmt, other, shape):
-                return key
-        known[fmt.name] = fmt
-        return fmt.name
+        return self._added(self._known[group], value, storage)
 
-    def format(self, name: str, key: str) -> Format:
-        """Return a format of that name."""
+    def storage(self, name: str, key: str) -> Storage:
+        """Return a storage of that name."""
         return self._known[self.group(name)][key]
 
-    def _distinct(self, value: Value) -> dict[str, Format]:
-        distinct: dict[str, Format] = {}
-        for fmt in (user_format(value), *self.formats(value.name).values()):
-            shape = canonical_shape(value, fmt)
-            if not any(same_bytes(fmt, other, shape) for other in distinct.values()):
-                distinct[fmt.name] = fmt
+    def _distinct(self, value: Value) -> dict[str, Storage]:
+        distinct: dict[str, Storage] = {}
+        for storage in (Storage(user_format(value)), *self._target.storages(value).values()):
+            self._added(distinct, value, storage)
         return distinct
+
+    @staticmethod
+    def _added(known: dict[str, Storage], value: Value, storage: Storage) -> str:
+        """Return the name of a storage among others, of a new one after adding it."""
+        shape = canonical_shape(value, storage.format)
+        for key, other in known.items():
+            if (
+                storage.element(value.dtype) == other.element(value.dtype)
+                and storage.quantization == other.quantization
+                and same_bytes(storage.format, other.format, shape)
+            ):
+                return key
+        name = storage.spelled(_name)
+        known[name] = storage
+        return name
 
 
 class NodeContext:

@@ -17,6 +17,7 @@ from stridewise.planner.problem.candidates import Candidate, Candidates
 from stridewise.planner.problem.io_formats import Boundary
 from stridewise.planner.solver.solve import Choice, Problem, Solution, solve
 from stridewise.targets.kernels import KernelOption
+from stridewise.tensor import Storage
 
 __all__ = ["FREE", "Only", "Terms"]
 
@@ -80,25 +81,25 @@ class Terms:
         return tuple(
             Choice(
                 candidate.cost_ns,
-                self._stored(node.inputs, candidate.option.inputs, _held(candidate.option.ahead)),
-                self._stored(node.outputs, candidate.option.outputs, _held(candidate.option)),
+                self._stored(node.inputs, candidate.option.needs, _held(candidate.option.ahead)),
+                self._stored(node.outputs, candidate.option.makes, _held(candidate.option)),
             )
             for candidate in self.candidates.nodes[node.name]
         )
 
     def _stored(
-        self, names: tuple[str, ...], formats: tuple[Format | None, ...], held: str
+        self, names: tuple[str, ...], ways: tuple[Storage | None, ...], held: str
     ) -> frozenset[tuple[str, str]]:
-        """Return tensors and the names of their formats.
+        """Return tensors and the names of their storages.
 
         The first one of a node whose reader computes it as well has a name of its own, from which
         there are no reorders: so both nodes choose the same kernel, or neither does.
         """
         key = self.candidates.storages.key
         return frozenset(
-            (name, key(name, fmt) + (held if index == 0 else ""))
-            for index, (name, fmt) in enumerate(zip(names, formats, strict=True))
-            if fmt is not None
+            (name, key(name, stored) + (held if index == 0 else ""))
+            for index, (name, stored) in enumerate(zip(names, ways, strict=True))
+            if stored is not None
         )
 
     def solve(self, only: Only = FREE) -> Solution:

@@ -91,9 +91,9 @@ def _formats(plan: PlanData, wanted: Mapping[str, str | Format]) -> Iterator[str
         except PlanError as error:
             yield str(error)
             continue
-        made = plan.storage(tensor).storage.format
+        made = plan.made(tensor)
         if plan.storages.key(tensor, made) != key:
-            expected, found = map(plan.target.spell, (offer.format, made))
+            expected, found = (s.spelled(plan.target.spell) for s in (offer.storage, made))
             yield describe(f"tensor {tensor!r}", expected=expected, found=found)
 
 

@@ -21,7 +21,7 @@ def _choice(option: KernelOption) -> tuple[object, ...]:
     """Return the part of an option that does not depend on the shape."""
     kinds = tuple(call.spec.kind for call in option.calls)
     aliases = tuple((alias.input, alias.output, alias.kind) for alias in option.aliases)
-    return option.algorithm, option.inputs, option.outputs, kinds, aliases
+    return option.algorithm, option.needs, option.makes, kinds, aliases
 
 
 def _followed(plan: PlanData, leader: PlanData) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -6,35 +6,41 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 
-from stridewise.errors import FormatError, PlanError, describe
+from stridewise.dtypes import DType, dtype_of
+from stridewise.errors import DTypeError, FormatError, PlanError, describe
 from stridewise.formats import Format, nd, same_bytes
 from stridewise.formats.data import FormatData
 from stridewise.formats.dialects import Parameters, readings
 from stridewise.graph import Value
-from stridewise.ops.geometry import canonical_shape, user_format
-from stridewise.planner.plan import PlanData, Spell
+from stridewise.ops.geometry import canonical_shape
+from stridewise.planner.plan import PlanData
+from stridewise.tensor import Spell, Storage
 
-__all__ = ["Offer", "find_format", "find_node", "find_tensor", "offers", "unknown"]
+__all__ = ["Offer", "Wish", "find_format", "find_node", "find_tensor", "offers", "unknown"]
+
+
+Wish = str | Format | Storage
+"""How users say in which storage a tensor shall be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A format that a tensor can be produced in.
+    """A way to store a tensor that it can be produced in.
 
     Attributes:
-        format: the format.
-        kinds: what the target calls formats of these bytes (``"plain"``, ``"blocked"``, ...).
+        storage: format and elements.
+        kinds: what the target calls storages of these bytes (``"plain"``, ``"blocked"``, ...).
         makers: indices of the candidates of the tensor's node that produce it so.
         spell: returns the target's name of a format.
     """
 
-    format: Format
+    storage: Storage
     kinds: tuple[str, ...]
     makers: tuple[int, ...]
     spell: Spell = field(default=str, compare=False, repr=False)
 
     def __str__(self) -> str:
-        name = self.spell(self.format)
+        name = self.storage.spelled(self.spell)
         kinds = ", ".join(kind for kind in self.kinds if kind != name)
         return f"{name} ({kinds})" if kinds else name
 
@@ -98,33 +104,32 @@ def find_tensor(plan: PlanData, name: str) -> str:
     raise unknown(where, "the name of a tensor or node", name, names)
 
 
-def _kinds(plan: PlanData, value: Value, fmt: Format) -> tuple[str, ...]:
-    shape = canonical_shape(value, fmt)
-    return tuple(
-        kind for kind, other in plan.target.formats(value).items() if same_bytes(fmt, other, shape)
-    )
+def _kinds(plan: PlanData, tensor: str, key: str) -> tuple[str, ...]:
+    ways = plan.target.storages(plan.graph.value(tensor))
+    return tuple(kind for kind, stored in ways.items() if plan.storages.key(tensor, stored) == key)
 
 
 def offers(plan: PlanData, tensor: str) -> Mapping[str, Offer]:
-    """Return the formats that a tensor can be produced in, by the name of its storage."""
-    value = plan.graph.value(tensor)
+    """Return the storages that a tensor can be produced in, by name."""
     storages = plan.storages
     node = plan.terms.producers.get(tensor)
-    if node is None:
-        fmt = plan.input_formats.get(tensor, user_format(value))
-        return {
-            storages.key(tensor, fmt): Offer(fmt, _kinds(plan, value, fmt), (), plan.target.spell)
-        }
-    position = node.outputs.index(tensor)
     makers: dict[str, list[int]] = {}
-    for index, candidate in enumerate(plan.candidates.nodes[node.name]):
-        key = storages.key(tensor, candidate.option.outputs[position])
-        makers.setdefault(key, []).append(index)
-    found: dict[str, Offer] = {}
-    for key, indices in makers.items():
-        fmt = storages.format(tensor, key)
-        found[key] = Offer(fmt, _kinds(plan, value, fmt), tuple(indices), plan.target.spell)
-    return found
+    if node is None:
+        makers[storages.key(tensor, plan.made(tensor))] = []
+    else:
+        position = node.outputs.index(tensor)
+        for index, candidate in enumerate(plan.candidates.nodes[node.name]):
+            key = storages.key(tensor, candidate.option.makes[position])
+            makers.setdefault(key, []).append(index)
+    return {
+        key: Offer(
+            plan.made(tensor) if node is None else storages.storage(tensor, key),
+            _kinds(plan, tensor, key),
+            tuple(indices),
+            plan.target.spell,
+        )
+        for key, indices in makers.items()
+    }
 
 
 def _spelled(value: Value, text: str) -> list[FormatData]:
@@ -137,11 +142,22 @@ def _spelled(value: Value, text: str) -> list[FormatData]:
     return list(found)
 
 
-def _is_named(offer: Offer, spelled: str | Format) -> bool:
-    if isinstance(spelled, Format):
-        return offer.format == spelled
-    names = (*offer.kinds, offer.format.name, offer.spell(offer.format))
+def _is_named(offer: Offer, spelled: str) -> bool:
+    names = (*offer.kinds, offer.storage.spelled(_name), offer.storage.spelled(offer.spell))
     return spelled.lower() in map(str.lower, names)
+
+
+def _name(fmt: Format) -> str:
+    return fmt.name
+
+
+def _element(spelled: str, own: DType) -> tuple[str, DType]:
+    """Return a spelling without the element type that ends it, and this type or ``own``."""
+    text, _, last = spelled.rpartition(" ")
+    try:
+        return (text, dtype_of(last)) if text else (spelled, own)
+    except DTypeError:
+        return spelled, own
 
 
 def _same(fmt: Format, other: FormatData, shape: tuple[int, ...]) -> bool:
@@ -154,27 +170,38 @@ def _same(fmt: Format, other: FormatData, shape: tuple[int, ...]) -> bool:
         return False
 
 
-def _meant(value: Value, spelled: str | Format, known: Mapping[str, Offer]) -> dict[str, Offer]:
-    """Return the offers that a spelling means: by their own names, else in any dialect."""
-    named = {key: offer for key, offer in known.items() if _is_named(offer, spelled)}
-    if named:
-        return named
+def _meant(value: Value, spelled: Wish, known: Mapping[str, Offer]) -> dict[str, Offer]:
+    """Return the offers that a spelling means: by their own names, else in any dialect.
+
+    A format alone stands for elements of the value's own type.
+    """
+    dtype = value.dtype
+    if isinstance(spelled, Storage):
+        spelled, dtype = spelled.format, spelled.element(value.dtype)
+    if isinstance(spelled, str):
+        named = {key: offer for key, offer in known.items() if _is_named(offer, spelled)}
+        if named:
+            return named
+        spelled, dtype = _element(spelled, value.dtype)
     formats = _spelled(value, spelled) if isinstance(spelled, str) else [spelled]
+    stored = {key: offer.storage for key, offer in known.items()}
     return {
-        key: offer
-        for key, offer in known.items()
-        if any(_same(offer.format, f, canonical_shape(value, offer.format)) for f in formats)
+        key: known[key]
+        for key, way in stored.items()
+        if way.element(value.dtype) == dtype
+        and any(_same(way.format, f, canonical_shape(value, way.format)) for f in formats)
     }
 
 
-def find_format(plan: PlanData, tensor: str, spelled: str | Format) -> tuple[str, Offer]:
+def find_format(plan: PlanData, tensor: str, spelled: Wish) -> tuple[str, Offer]:
     """Return the one format on offer for a tensor that ``spelled`` means.
 
     Args:
         plan: the plan that has the tensor.
         tensor: the name of a tensor that is not a constant.
         spelled: a kind of the target (``"blocked"``), a name in any dialect in any case
-            (``"nhwc"``, ``"NCHW16c"``, ``"b_fs_yx_fsv16"``), or a format.
+            (``"nhwc"``, ``"NCHW16c"``, ``"b_fs_yx_fsv16"``), or a format. An element type behind a
+            name (``"nhwc bf16"``) stands for tensors that are stored in it; so does a storage.
 
     Returns:
         The name of the storage, and the offer.

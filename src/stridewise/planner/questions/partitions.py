@@ -114,11 +114,11 @@ def _moved_for(plan: PlanData) -> dict[str, list[Reorder]]:
         if node.op == OP or not is_host(option):
             continue
         crossing = found[node.name] = []
-        for name, fmt in zip(node.inputs, option.inputs, strict=True):
-            if fmt is not None and (name, key(name, fmt)) in to:
-                crossing.append(to[name, key(name, fmt)])
-        for name, fmt in zip(node.outputs, option.outputs, strict=True):
-            crossing.extend(since.get((name, key(name, fmt)), ()))
+        for name, need in zip(node.inputs, option.needs, strict=True):
+            if need is not None and (name, key(name, need)) in to:
+                crossing.append(to[name, key(name, need)])
+        for name, made in zip(node.outputs, option.makes, strict=True):
+            crossing.extend(since.get((name, key(name, made)), ()))
     return found
 
 

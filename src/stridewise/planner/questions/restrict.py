@@ -32,7 +32,7 @@ def narrowed(plan: PlanData, only: Only, pins: Iterable[Pin]) -> dict[str, tuple
     for pin in pins:
         producer = plan.terms.producers.get(pin.tensor)
         if producer is not None:
-            key = plan.storages.key(pin.tensor, pin.format)
+            key = plan.storages.key(pin.tensor, pin.storage)
             makers = offers(plan, pin.tensor)[key].makers
             left = found.get(producer.name, makers)
             found[producer.name] = tuple(index for index in makers if index in left)

@@ -10,11 +10,12 @@ from typing import Literal
 from stridewise.errors import PlanError
 from stridewise.formats import Format, is_dense
 from stridewise.ops.geometry import canonical_shape
-from stridewise.planner.plan import PlanData, Spell
+from stridewise.planner.plan import PlanData
 from stridewise.planner.problem.formulation import Terms
 from stridewise.planner.problem.io_formats import Boundary
 from stridewise.planner.questions.restrict import allowed
 from stridewise.planner.questions.why import duration
+from stridewise.tensor import Spell
 
 __all__ = ["Saving", "find_savings"]
 

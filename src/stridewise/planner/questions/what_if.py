@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from math import fsum, inf, isinf
 
 from stridewise.errors import PlanError, describe
-from stridewise.formats import Format
-from stridewise.planner.plan import Pin, PlanData, Spell
-from stridewise.planner.questions.lookup import Offer, find_format, find_tensor, offers
+from stridewise.planner.plan import Pin, PlanData
+from stridewise.planner.questions.lookup import Offer, Wish, find_format, find_tensor, offers
 from stridewise.planner.questions.restrict import P, allowed, narrowed, under
 from stridewise.planner.questions.why import difference, duration
+from stridewise.tensor import Spell, Storage
 
 __all__ = ["Regret", "regrets", "what_if"]
 
@@ -22,7 +22,7 @@ class Regret:
 
     Attributes:
         tensor: the tensor.
-        format: the other format.
+        storage: how else it could be stored.
         total_ns: how much longer the cheapest such plan takes; ``inf`` where there is none.
         kernel_ns: how much of it is kernels; negative where they are faster.
         reorder_ns: how much of it is reorders; negative where there are fewer.
@@ -30,14 +30,14 @@ class Regret:
     """
 
     tensor: str
-    format: Format
+    storage: Storage
     total_ns: float
     kernel_ns: float
     reorder_ns: float
     spell: Spell = field(default=str, compare=False, repr=False)
 
     def __str__(self) -> str:
-        name = self.spell(self.format)
+        name = self.storage.spelled(self.spell)
         if isinf(self.total_ns):
             return f"{self.tensor}: {name} here is impossible"
         size = max(map(abs, (self.total_ns, self.kernel_ns, self.reorder_ns)))
@@ -51,7 +51,7 @@ class Regret:
         )
 
 
-def what_if(plan: P, wanted: Mapping[str, str | Format]) -> P:
+def what_if(plan: P, wanted: Mapping[str, Wish]) -> P:
     """Return the cheapest plan with some formats given; see :meth:`stridewise.Plan.what_if`.
 
     Pins of earlier calls remain, unless a tensor is named again.
@@ -63,7 +63,7 @@ def what_if(plan: P, wanted: Mapping[str, str | Format]) -> P:
     for name, spelled in wanted.items():
         tensor = find_tensor(plan, name)
         _, offer = find_format(plan, tensor, spelled)
-        pins[tensor] = Pin(tensor, offer.format, offer.spell)
+        pins[tensor] = Pin(tensor, offer.storage, offer.spell)
     try:
         return under(plan, tuple(pins.values()))
     except PlanError as error:
@@ -81,11 +81,11 @@ def what_if(plan: P, wanted: Mapping[str, str | Format]) -> P:
 
 
 def _regret(plan: PlanData, tensor: str, offer: Offer) -> Regret:
-    only = narrowed(plan, allowed(plan), (Pin(tensor, offer.format),))
+    only = narrowed(plan, allowed(plan), (Pin(tensor, offer.storage),))
     try:
         found = plan.terms.solve(only)
     except PlanError:
-        return Regret(tensor, offer.format, inf, inf, 0.0, offer.spell)
+        return Regret(tensor, offer.storage, inf, inf, 0.0, offer.spell)
     chosen = plan.terms.chosen(found).values()
     reorders = plan.candidates.reorders
     kernel = difference(
@@ -97,7 +97,7 @@ def _regret(plan: PlanData, tensor: str, offer: Offer) -> Regret:
         fsum(reorder.cost_ns for reorder in plan.reorders),
     )
     total = difference(kernel, -reorder)
-    return Regret(tensor, offer.format, total, kernel, reorder, offer.spell)
+    return Regret(tensor, offer.storage, total, kernel, reorder, offer.spell)
 
 
 def _produced(plan: PlanData) -> list[str]:
@@ -133,7 +133,7 @@ def regrets(
     for name in names:
         if name in pinned:
             continue
-        own = plan.storages.key(name, plan.storage(name).storage.format)
+        own = plan.storages.key(name, plan.made(name))
         others = [_regret(plan, name, o) for key, o in offers(plan, name).items() if key != own]
         found += sorted(others, key=lambda regret: regret.total_ns)
     return tuple(found)

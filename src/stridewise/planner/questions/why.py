@@ -7,10 +7,11 @@ from math import inf, isinf
 
 from stridewise.errors import PlanError
 from stridewise.graph import Refusal
-from stridewise.planner.plan import PlanData, Spell
+from stridewise.planner.plan import PlanData
 from stridewise.planner.problem.candidates import Candidate
 from stridewise.planner.questions.lookup import find_node, unknown
 from stridewise.planner.questions.restrict import allowed
+from stridewise.tensor import Spell
 
 __all__ = ["Alternative", "Why", "difference", "duration", "find_refusals", "formats_of", "why"]
 
@@ -38,10 +39,10 @@ def duration(ns: float, *, like: float | None = None) -> str:
 
 
 def formats_of(candidate: Candidate, spell: Spell = str) -> str:
-    """Return the formats that a candidate takes and gives, once where they are the same."""
+    """Return the storages that a candidate takes and gives, once where they are the same."""
     option = candidate.option
-    sources = {spell(fmt) for fmt in option.inputs if fmt is not None}
-    results = {spell(fmt) for fmt in option.outputs}
+    sources = {stored.spelled(spell) for stored in option.needs if stored is not None}
+    results = {stored.spelled(spell) for stored in option.makes}
     if sources == results or not sources:
         return ", ".join(sorted(results))
     return f"{', '.join(sorted(sources))} -> {', '.join(sorted(results))}"

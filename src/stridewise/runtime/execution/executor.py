@@ -89,8 +89,8 @@ def _formats(plan: Plan) -> dict[str, str]:
     found: dict[str, str] = {}
     for decision in plan.decisions:
         option = decision.chosen.option
-        sources = dict.fromkeys(str(fmt) for fmt in option.inputs if fmt is not None)
-        results = dict.fromkeys(str(fmt) for fmt in option.outputs)
+        sources = dict.fromkeys(str(way) for way in option.needs if way is not None)
+        results = dict.fromkeys(map(str, option.makes))
         found[decision.node] = f"{', '.join(sources)} -> {', '.join(results)}"
     for reorder in plan.reorders:
         found[reorder_label(reorder)] = f"{reorder.source} -> {reorder.target}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from stridewise.dtypes import dtype_of
 from stridewise.errors import InputError, describe
 from stridewise.graph.graph import data_of
 from stridewise.ops.demand import MemoryDemand, check_demand, memory_demand
@@ -66,9 +67,10 @@ def plan_demand(plan: Plan, streams: int = 1) -> MemoryDemand:
     packed = 0
     for constant in (*program.constants, *program.parameters):
         memory = constant.spec.memory(constant.role) if constant.spec is not None else None
-        dims = values[constant.value].shape if memory is None else memory.dims
-        itemsize = values[constant.value].dtype.itemsize if constant.value else 4
-        packed += itemsize * prod(dims)
+        if memory is None:
+            packed += nbytes((values[constant.value].type,))
+        else:
+            packed += dtype_of(memory.dtype).itemsize * prod(memory.dims)
     boundary = sum(
         values[name].dtype.itemsize * prod(storage_shape(values[name], fmt))
         for formats in (plan.input_formats, plan.output_formats)

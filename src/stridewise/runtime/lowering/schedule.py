@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from stridewise.errors import PlanError, describe
-from stridewise.formats import Format
 from stridewise.graph import Node
-from stridewise.ops.geometry import user_format
+from stridewise.ops.geometry import stored as stored_desc
 from stridewise.planner.plan import Reorder
 from stridewise.planner.problem.candidates import Candidate
 from stridewise.planning import Plan
@@ -29,7 +28,7 @@ from stridewise.program import (
 )
 from stridewise.targets.cost import KernelCost
 from stridewise.targets.kernels import Alias, Arg, KernelSpec
-from stridewise.tensor import TensorDesc
+from stridewise.tensor import Storage, TensorDesc
 
 __all__ = [
     "Action",
@@ -203,25 +202,23 @@ class _Scheduler:
         self.stored: dict[str, Stored] = {}
         self.updates: list[tuple[Stored, Stored, Action]] = []
 
-    def key(self, value: str, fmt: Format) -> tuple[str, str]:
-        return value, self.plan.storages.key(value, fmt)
+    def key(self, value: str, way: Storage) -> tuple[str, str]:
+        return value, self.plan.storages.key(value, way)
 
-    def new(self, value: str, fmt: Format) -> Stored:
-        found = self.graph.value(value)
-        desc = TensorDesc(found.shape, found.dtype, user_format(found), fmt)
-        stored = Stored(value, desc)
-        self.by_key[self.key(value, fmt)] = stored
+    def new(self, value: str, way: Storage) -> Stored:
+        stored = Stored(value, stored_desc(self.graph.value(value), way))
+        self.by_key[self.key(value, way)] = stored
         self.schedule.stored.append(stored)
         return stored
 
-    def get(self, value: str, fmt: Format) -> Stored:
-        """Return a value in a format, reordering it first where the plan says so."""
-        key = self.key(value, fmt)
+    def get(self, value: str, way: Storage) -> Stored:
+        """Return a value in a storage, reordering it first where the plan says so."""
+        key = self.key(value, way)
         if key not in self.by_key:
             reorder = self.pending.get(key)
             if reorder is None:
                 raise PlanError(
-                    describe(f"value {value!r}", expected=f"storage {fmt}", found="none planned")
+                    describe(f"value {value!r}", expected=f"storage {way}", found="none planned")
                 )
             source, target = self.get(value, reorder.source), self.new(value, reorder.target)
             spec = self.plan.target.reorder_spec(
@@ -254,14 +251,14 @@ class _Scheduler:
     def node(self, node: Node, chosen: Candidate) -> None:
         option = chosen.option
         inputs = [
-            self.get(name, fmt) if fmt is not None and name not in self.held else None
-            for name, fmt in zip(node.inputs, option.inputs, strict=True)
+            self.get(name, way) if way is not None and name not in self.held else None
+            for name, way in zip(node.inputs, option.needs, strict=True)
         ]
         if option.held:
             self.held[node.outputs[0]] = _Sources(node, inputs)
             return
         outputs = [
-            self.new(name, fmt) for name, fmt in zip(node.outputs, option.outputs, strict=True)
+            self.new(name, way) for name, way in zip(node.outputs, option.makes, strict=True)
         ]
         if option.fill is not None:
             target = Place(outputs[0])
@@ -327,13 +324,13 @@ class _Scheduler:
 
     def caller_inputs(self) -> None:
         for index, name in enumerate(self.graph.inputs):
-            stored = self.new(name, self.plan.input_formats[name])
+            stored = self.new(name, Storage(self.plan.input_formats[name]))
             stored.space, stored.index = "input", index
 
     def mutables(self) -> None:
         """Place the parameters and states that the graph updates in memory of their own."""
         for name in self.graph.stored:
-            stored = self.stored[name] = self.new(name, self.plan.input_formats[name])
+            stored = self.stored[name] = self.new(name, Storage(self.plan.input_formats[name]))
             stored.space = "state" if name in self.graph.states else "parameter"
             of_space = [item for item in self.stored.values() if item.space == stored.space]
             stored.index = len(of_space) - 1
@@ -342,14 +339,14 @@ class _Scheduler:
         """Let outputs be produced in the caller's memory; copy where they cannot be."""
         for index, name in enumerate(self.graph.outputs):
             value = self.graph.value(name)
-            fmt = self.plan.output_formats[name]
-            desc = TensorDesc(value.shape, value.dtype, user_format(value), fmt)
+            way = Storage(self.plan.output_formats[name])
+            desc = stored_desc(value, way)
             target = Stored(name, desc, space="output", index=index)
             if self.graph.is_packed(name):
                 source = ConstantArg(name)
                 self.copy(constant_label(name), source, Place(target), desc.nbytes)
                 continue
-            stored = self.get(name, fmt)
+            stored = self.get(name, way)
             root, offset = stored.root()
             if root.space == "arena" and offset == 0 and root.desc.nbytes == desc.nbytes:
                 root.space, root.index = "output", index
@@ -367,7 +364,7 @@ class _Scheduler:
             if self.graph.is_packed(value):
                 sources[name] = ConstantArg(value)
                 continue
-            stored = self.get(value, self.plan.output_formats[value])
+            stored = self.get(value, Storage(self.plan.output_formats[value]))
             root, offset = stored.root()
             if root.space in ("parameter", "state") and (root, offset) != (target, 0):
                 # What it is a view of may be updated first.

@@ -14,10 +14,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError, InputError, describe
-from stridewise.formats import Format
 from stridewise.graph import Node
 from stridewise.ops import evaluate
-from stridewise.ops.geometry import user_format
+from stridewise.ops.geometry import stored
 from stridewise.planner.plan import Reorder
 from stridewise.planner.problem.candidates import Candidate
 from stridewise.planning import Plan
@@ -28,7 +27,7 @@ from stridewise.runtime.execution.streams import Streams
 from stridewise.runtime.execution.tail import TailRun
 from stridewise.runtime.simulation.storage import StoredTensor, pack, store, unpack
 from stridewise.targets.tables.table import TableTarget
-from stridewise.tensor import TensorDesc
+from stridewise.tensor import Storage, TensorDesc
 
 __all__ = ["SimulatedModel"]
 
@@ -183,28 +182,29 @@ class _Run:
         for reorder in plan.reorders:
             self.reorders.setdefault(self.key(reorder.tensor, reorder.source), []).append(reorder)
 
-    def key(self, name: str, fmt: Format) -> tuple[str, str]:
-        return name, self.plan.storages.key(name, fmt)
+    def key(self, name: str, way: Storage) -> tuple[str, str]:
+        return name, self.plan.storages.key(name, way)
 
-    def desc(self, name: str, fmt: Format) -> TensorDesc:
-        value = self.graph.values[name]
-        return TensorDesc(value.shape, value.dtype, user_format(value), fmt)
+    def desc(self, name: str, way: Storage) -> TensorDesc:
+        return stored(self.graph.values[name], way)
 
     def put(self, tensor: StoredTensor) -> None:
         """Note that a tensor is there, and reorder it where the plan says so."""
-        key = self.key(tensor.value, tensor.desc.storage.format)
+        desc, own = tensor.desc, self.graph.values[tensor.value].dtype
+        way = Storage(desc.storage.format, None if desc.dtype == own else desc.dtype)
+        key = self.key(tensor.value, way)
         self.there[key] = tensor
         if self.seen is not None:
             self.seen(tensor)
         for reorder in self.reorders.get(key, ()):
-            moved = tensor.reordered(reorder.target, self.padding)
+            moved = tensor.reordered(self.desc(reorder.tensor, reorder.target), self.padding)
             self.there[self.key(reorder.tensor, reorder.target)] = moved
             if self.seen is not None:
                 self.seen(moved)
 
-    def get(self, name: str, fmt: Format, reader: str) -> StoredTensor:
+    def get(self, name: str, way: Storage, reader: str) -> StoredTensor:
         """Return a tensor as a reader takes it, or fail: nothing is converted in silence."""
-        found = self.there.get(self.key(name, fmt))
+        found = self.there.get(self.key(name, way))
         if found is None:
             formats = [
                 str(tensor.desc.storage.format)
@@ -214,19 +214,19 @@ class _Run:
             raise ExecutionError(
                 describe(
                     f"{reader}, tensor {name!r}",
-                    expected=f"storage {fmt}",
+                    expected=f"storage {way}",
                     found=f"{' and '.join(formats) or 'nothing'}, without a reorder",
                 )
             )
         # Formats that count as one for this shape: the bytes are read as the reader names them.
-        return found.seen_as(name, self.desc(name, fmt), 0)
+        return found.seen_as(name, self.desc(name, way), 0)
 
     def operand(self, node: Node, index: int, chosen: Candidate) -> Array | None:
-        name, fmt = node.inputs[index], chosen.option.inputs[index]
+        name, way = node.inputs[index], chosen.option.needs[index]
         if not name:
             return None
-        if fmt is not None:
-            return self.get(name, fmt, f"node {node.name!r} ({node.op})").array
+        if way is not None:
+            return self.get(name, way, f"node {node.name!r} ({node.op})").array
         packed = next(item for item in chosen.option.packed if item.input == index)
         buffer = self.model.packed[node.name, index]
         return unpack(packed, buffer, self.graph.values[name].shape)
@@ -238,10 +238,10 @@ class _Run:
         if len(views) < len(node.outputs):
             operands = [self.operand(node, i, chosen) for i in range(len(node.inputs))]
             results = evaluate(node, operands)
-        for index, (name, fmt) in enumerate(zip(node.outputs, option.outputs, strict=True)):
-            desc = self.desc(name, fmt)
+        for index, (name, way) in enumerate(zip(node.outputs, option.makes, strict=True)):
+            desc = self.desc(name, way)
             alias = views.get(index)
-            source = option.inputs[alias.input] if alias is not None else None
+            source = option.needs[alias.input] if alias is not None else None
             if alias is None or source is None:
                 self.put(store(name, desc, results[index], self.padding))
                 continue
@@ -251,7 +251,7 @@ class _Run:
 
     def outputs(self, arrays: Sequence[Array]) -> list[Array]:
         for name, array in zip(self.graph.inputs, arrays, strict=True):
-            desc = self.desc(name, self.plan.input_formats[name])
+            desc = self.desc(name, Storage(self.plan.input_formats[name]))
             self.put(StoredTensor(name, desc, array.reshape(-1)))
         for node, decision in zip(self.graph.nodes, self.plan.decisions, strict=True):
             self.node(node, decision.chosen)
@@ -260,6 +260,6 @@ class _Run:
             if name in self.graph.constants:
                 found.append(self.graph.constants[name].array.copy())
                 continue
-            stored = self.get(name, self.plan.output_formats[name], "the caller")
-            found.append(stored.buffer.reshape(stored.desc.storage.shape).copy())
+            last = self.get(name, Storage(self.plan.output_formats[name]), "the caller")
+            found.append(last.buffer.reshape(last.desc.storage.shape).copy())
         return found

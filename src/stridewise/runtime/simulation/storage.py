@@ -45,10 +45,10 @@ class StoredTensor:
         found = self.buffer[algebra.offsets(fmt, shape)]
         return found.transpose([fmt.axes.index(axis) for axis in self.desc.origin.format.order])
 
-    def reordered(self, fmt: Format, padding: Padding) -> StoredTensor:
-        """Return the same tensor in another format, moved from storage to storage."""
-        desc = self.desc.stored_as(fmt)
-        source, shape = self.desc.storage.format, self.desc.canonical_shape
+    def reordered(self, desc: TensorDesc, padding: Padding) -> StoredTensor:
+        """Return the same tensor in another storage, moved and converted element by element."""
+        fmt, source = desc.storage.format, self.desc.storage.format
+        shape = self.desc.canonical_shape
         buffer = _blank(fmt, desc.canonical_shape, desc.dtype, padding)
         turned = [source.axes.index(axis) for axis in fmt.axes]
         places = algebra.offsets(fmt, desc.canonical_shape)

@@ -43,12 +43,15 @@ is a guess, far above that of any useful kernel: no plan depends on its error.""
 # One AVX-512 core of today does about 100 GFLOP/s in float32 and shares some 40 GB/s.
 _FLOPS_PER_CORE = {True: 1.0e11, False: 5.0e10}
 _BANDWIDTH = 4.0e10
+# Twice the products per instruction; without such instructions, elements are widened first.
+_BFLOAT16_RATE = {True: 2.0, False: 0.8}
 
 
 def estimating_oracle(machine: Machine, target: LibraryTarget) -> KernelOracle:
     """Return the oracle that estimates costs by a roofline model and measures nothing."""
     peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
-    return Roofline(peak, _BANDWIDTH, target.efficiency)
+    rate = _BFLOAT16_RATE[machine.has_bfloat16]
+    return Roofline(peak, _BANDWIDTH, target.efficiency, bfloat16_rate=rate)
 
 
 class MeasuringOracle:

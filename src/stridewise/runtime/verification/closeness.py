@@ -46,18 +46,19 @@ _LEAST = float(np.finfo(np.float64).tiny)
 """Instead of 0 as a tolerance, to divide by."""
 
 
-def relative_step(dtype: np.dtype[Any], *, approximate: bool = False) -> float:
+def relative_step(dtype: np.dtype[Any], *, approximate: bool = False, coarse: float = 0.0) -> float:
     """Return by which part of itself an element is moved; 0 for integers and booleans.
 
     Args:
         dtype: of the tensor.
         approximate: whether the kernel rounds otherwise than the definition.
+        coarse: the step of a coarser type in which the kernel has its tensors.
     """
     if not is_float(dtype):
         return 0.0
     # NumPy knows no bfloat16.
     own = 2.0**-7 if dtype.name == "bfloat16" else float(np.finfo(dtype).eps)
-    return max(STEPS * 2.0**-23 * (APPROXIMATE if approximate else 1), _OWN_STEPS * own)
+    return max(STEPS * 2.0**-23 * (APPROXIMATE if approximate else 1), _OWN_STEPS * own, coarse)
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
@@ -65,9 +66,11 @@ def is_float(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" or dtype.name == "bfloat16"
 
 
-def shaken(array: Array, rng: np.random.Generator, *, approximate: bool = False) -> Array:
+def shaken(
+    array: Array, rng: np.random.Generator, *, approximate: bool = False, coarse: float = 0.0
+) -> Array:
     """Return a tensor with every element moved by :func:`relative_step`, up or down."""
-    step = relative_step(array.dtype, approximate=approximate)
+    step = relative_step(array.dtype, approximate=approximate, coarse=coarse)
     if not step:
         return array
     signs = rng.integers(0, 2, array.shape, np.int8) * np.float32(2 * step) - np.float32(step)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stridewise.dtypes import DType, dtype_of
 from stridewise.formats import Format, algebra
 from stridewise.graph import Graph, Node, Value
 from stridewise.ops import evaluate
@@ -35,7 +36,7 @@ from stridewise.runtime.verification.closeness import (
     shaken,
 )
 from stridewise.runtime.verification.result import RUN, Verdict, VerificationRow
-from stridewise.tensor import TensorDesc
+from stridewise.tensor import Storage, TensorDesc
 
 __all__ = ["input_arrays", "verified_rows"]
 
@@ -161,13 +162,14 @@ class _Part:
         self, plan: Plan, rng: np.random.Generator, traced: Sequence[tuple[Written, Array]]
     ) -> None:
         self._plan, self._graph, self._rng = plan, plan.graph, rng
-        labels = {(r.tensor, str(r.target)): reorder_label(r) for r in plan.reorders}
-        kernels = {(r.tensor, str(r.target)): r.implementation for r in plan.reorders}
+        key = plan.storages.key
+        labels = {(r.tensor, key(r.tensor, r.target)): reorder_label(r) for r in plan.reorders}
+        kernels = {(r.tensor, key(r.tensor, r.target)): r.implementation for r in plan.reorders}
         self._labels, self._kernels = labels, kernels
         self._made: dict[str, tuple[Written, Array]] = {}
         self._again: dict[str, list[tuple[Written, Array]]] = {}
         for written, stored in traced:
-            if (written.value, str(written.desc.storage.format)) in labels:
+            if self._key(written) in labels:
                 self._again.setdefault(written.value, []).append((written, stored))
             else:
                 self._made[written.value] = (written, stored)
@@ -179,6 +181,13 @@ class _Part:
         self._last = {
             name: index for index, node in enumerate(self._graph.nodes) for name in node.inputs
         }
+
+    def _storage(self, written: Written) -> Storage:
+        desc, own = written.desc, self._graph.values[written.value].dtype
+        return Storage(desc.storage.format, None if desc.dtype == own else desc.dtype)
+
+    def _key(self, written: Written) -> tuple[str, str]:
+        return written.value, self._plan.storages.key(written.value, self._storage(written))
 
     def rows(
         self, inputs: Mapping[str, Array], plain: Mapping[str, Array], others: Mapping[str, Array]
@@ -215,12 +224,14 @@ class _Part:
         approximate = chosen.option.approximate
         right = _computed(node, self._had)
         reference = _computed(node, self._reference)
-        moved = self._shaken(node, self._moved, reference, approximate)
+        coarse = self._coarse(chosen)
+        moved = self._shaken(node, self._moved, reference, approximate, coarse)
         self._reference |= zip(node.outputs, reference, strict=True)
         self._moved |= zip(node.outputs, moved, strict=True)
 
         def again() -> Sequence[Array]:
-            return self._shaken(node, {**self._had, **self._had_moved}, right, approximate)
+            values = {**self._had, **self._had_moved}
+            return self._shaken(node, values, right, approximate, coarse)
 
         kernel = f"{chosen.algorithm} [{chosen.implementation}]"
         for position, name in enumerate(node.outputs):
@@ -230,26 +241,38 @@ class _Part:
                 yield from self._reordered(name)
                 continue
             written, stored = self._made[name]
-            found, spare = _unstored(written, stored)
+            found, spare = self._unstored(written, stored)
             self._had[name] = found
             local = compare(
                 found,
                 right[position],
                 lambda position=position: again()[position],
-                step=relative_step(found.dtype, approximate=approximate),
+                step=relative_step(found.dtype, approximate=approximate, coarse=coarse),
                 spreads=approximate,
             )
             yield self._row(name, node.name, kernel, written, found, local, spare)
             yield from self._reordered(name)
 
+    def _coarse(self, chosen: Candidate) -> float:
+        """Return the step of the types that a kernel has tensors in instead of their own."""
+        option = chosen.option
+        ways = (*option.needs, *option.makes)
+        types = [way.dtype.numpy for way in ways if way is not None and way.dtype is not None]
+        return max(map(relative_step, types), default=0.0)
+
     def _shaken(
-        self, node: Node, values: Values, right: Sequence[Array], approximate: bool
+        self,
+        node: Node,
+        values: Values,
+        right: Sequence[Array],
+        approximate: bool,
+        coarse: float,
     ) -> Sequence[Array]:
         """Return the results of a node whose operands are moved, where that makes sense."""
         moved = {
             name: values[name]
             if name in self._graph.constants
-            else shaken(values[name], self._rng, approximate=approximate)
+            else shaken(values[name], self._rng, approximate=approximate, coarse=coarse)
             for name in node.inputs
             if name
         }
@@ -266,12 +289,16 @@ class _Part:
     def _reordered(self, name: str) -> Iterator[VerificationRow]:
         """Yield the rows of a tensor in other formats than it was produced in."""
         for written, stored in self._again.get(name, ()):
-            label = (name, str(written.desc.storage.format))
-            found, spare = _unstored(written, stored)
-            right = self._had[name]
+            label = self._key(written)
+            found, spare = self._unstored(written, stored)
+            # A conversion rounds to the nearest element.
+            right = self._had[name].astype(written.desc.dtype.numpy).astype(found.dtype)
             difference = compare(found, right, lambda right=right: right, step=0.0)
             kernel = f"reorder [{self._kernels[label]}]"
             yield self._row(name, self._labels[label], kernel, written, found, difference, spare)
+
+    def _unstored(self, written: Written, stored: Array) -> tuple[Array, int]:
+        return _unstored(written, stored, self._graph.values[written.value].dtype)
 
     def _row(
         self,
@@ -289,7 +316,7 @@ class _Part:
         verdict: Verdict = "follows" if error > tolerance else "ok"
         if local.is_wrong:
             verdict = "differs"
-        fmt = str(written.desc.storage.format)
+        fmt = str(self._storage(written))
         return VerificationRow(
             name, node, kernel, fmt, error, tolerance, local.largest,
             local.error, local.tolerance, local.where, verdict,
@@ -299,7 +326,12 @@ class _Part:
         """Return the relative error against the whole reference, and what is explained of it."""
         reference = self._reference[name]
         explained = relative_error(self._moved[name], reference)
-        return relative_error(found, reference), explained + relative_step(reference.dtype)
+        return relative_error(found, reference), explained + self._coarsest(reference.dtype)
+
+    def _coarsest(self, dtype: np.dtype[Any]) -> float:
+        """Return the step of the coarsest type that float tensors of the plan may have."""
+        low = dtype_of(self._plan.target.precision).numpy
+        return relative_step(dtype, coarse=relative_step(low))
 
     def _output(self, name: str, found: Array, other: Array | None) -> VerificationRow:
         """Return the row of an output of a plain run, which is the traced one to the bit."""
@@ -324,10 +356,10 @@ def _computed(node: Node, values: Mapping[str, Array]) -> Sequence[Array]:
         return evaluate(node, [values[name] if name else None for name in node.inputs])
 
 
-def _unstored(written: Written, stored: Array) -> tuple[Array, int]:
-    """Return a tensor in the user's order, and how many elements of padding are not zero."""
+def _unstored(written: Written, stored: Array, own: DType) -> tuple[Array, int]:
+    """Return a tensor as the user sees it, and how many elements of padding are not zero."""
     desc, flat = written.desc, stored.reshape(-1)
-    array = StoredTensor(written.value, desc, flat).array
+    array = StoredTensor(written.value, desc, flat).array.astype(own.numpy, copy=False)
     if array.size == flat.size:
         return array, 0
     spare = np.ones(flat.size, bool)

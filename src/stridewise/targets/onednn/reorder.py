@@ -1,24 +1,34 @@
-"""The kernel that stores a tensor in another format."""
+"""The kernel that stores a tensor in another format or element type."""
 
 from __future__ import annotations
 
-from stridewise.formats import Format
+from dataclasses import replace
+
 from stridewise.graph import Value
 from stridewise.ops.geometry import canonical_shape
-from stridewise.targets.kernels import KernelSpec
+from stridewise.targets.kernels import KernelSpec, MemorySpec
 from stridewise.targets.onednn.family import Family, KernelKind
 from stridewise.targets.onednn.memory import memory_of
+from stridewise.tensor import Storage
 
 __all__ = ["FAMILY", "reorder_spec"]
 
 
-def reorder_spec(value: Value, source: Format, goal: Format) -> KernelSpec:
-    """Return the kernel that stores a value in another format."""
-    if source.axes != goal.axes:
+def _memory(value: Value, storage: Storage) -> MemorySpec:
+    if storage.quantization is not None:
+        raise AssertionError("no kernel of this target has quantized tensors")
+    memory = memory_of(storage.format, canonical_shape(value, storage.format))
+    return replace(memory, dtype=storage.element(value.dtype).short)
+
+
+def reorder_spec(value: Value, source: Storage, goal: Storage) -> KernelSpec:
+    """Return the kernel that stores a value in another way; it converts elements as it moves them.
+
+    Extents are in the order of the axes, which all formats of one value share.
+    """
+    if source.format.axes != goal.format.axes:
         raise AssertionError("formats of one value are over the same axes")
-    shape = canonical_shape(value, source)
-    memories = (("src", memory_of(source, shape)), ("dst", memory_of(goal, shape)))
-    return KernelSpec("reorder", memories)
+    return KernelSpec("reorder", (("src", _memory(value, source)), ("dst", _memory(value, goal))))
 
 
 FAMILY = Family(kinds={"reorder": KernelKind()})

@@ -11,6 +11,7 @@ from stridewise.ops.registry import OPS
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.targets.onednn import (
     activation,
+    cast,
     concat,
     conv,
     conv_transpose,
@@ -44,6 +45,7 @@ __all__ = ["KINDS", "OFFERS", "efficiency", "kernel_options", "post_ops"]
 
 _FAMILIES: tuple[Family, ...] = (
     activation.FAMILY,
+    cast.FAMILY,
     concat.FAMILY,
     conv.FAMILY,
     conv_transpose.FAMILY,

@@ -1,11 +1,12 @@
-"""The target ``onednn-cpu``: x86 CPUs through oneDNN 3.x, float32."""
+"""The target ``onednn-cpu``: x86 CPUs through oneDNN 3.x, float32 and bfloat16."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 
+from stridewise.dtypes import DType
 from stridewise.formats import Block, Format, nd
 from stridewise.graph import Refusal, Value
 from stridewise.ops.geometry import user_format
@@ -13,10 +14,12 @@ from stridewise.ops.pointwise import OPERANDS
 from stridewise.passes.ability import Ability
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.precision import BF16, F32, AsFloat32, in_bfloat16
 from stridewise.targets.onednn.reorder import reorder_spec
 from stridewise.targets.onednn.resize import is_resampling
 from stridewise.targets.onednn.table import OFFERS, efficiency, kernel_options, post_ops
-from stridewise.targets.target import Accuracy
+from stridewise.targets.target import Accuracy, Precision
+from stridewise.tensor import Storage
 
 __all__ = ["ABILITY", "FormatKind", "LibraryTarget", "onednn_cpu"]
 
@@ -29,14 +32,21 @@ class FormatKind:
     """A family of storage formats over N, C and any number of spatial axes.
 
     Attributes:
-        name: ``"plain"``, ``"channels-last"`` or ``"blocked"``.
+        base: ``"plain"``, ``"channels-last"`` or ``"blocked"``.
         channels_last: whether channels are the innermost axis.
         block: channels per block; 0 for none.
+        dtype: the type of stored elements; None for the type of the tensor itself.
     """
 
-    name: str
+    base: str
     channels_last: bool = False
     block: int = 0
+    dtype: DType | None = None
+
+    @property
+    def name(self) -> str:
+        """What reports call it: ``"blocked"``, ``"blocked bf16"``."""
+        return self.base if self.dtype is None else f"{self.base} {self.dtype.short}"
 
     def of(self, axes: tuple[str, ...]) -> Format:
         """Return the format of this kind over ``axes``."""
@@ -83,6 +93,8 @@ class LibraryTarget:
         reorder: what reports call a reorder.
         has_host: whether nodes without a kernel run on the host.
         accuracy: whether kernels may round otherwise than the definition of an operator does.
+        precision: ``"bfloat16"`` where float32 tensors may be stored in it, else ``"float32"``.
+        has_bfloat16: whether the library has kernels on bfloat16 tensors for the machine.
     """
 
     name: str
@@ -92,6 +104,8 @@ class LibraryTarget:
     reorder: str = "reorder"
     has_host: bool = True
     accuracy: Accuracy = "fast"
+    precision: Precision = "float32"
+    has_bfloat16: bool = False
 
     @property
     def library(self) -> str:
@@ -104,44 +118,93 @@ class LibraryTarget:
         What no kernel takes is stored as host kernels take it.
         """
         origin = value.origin
-        if self._foreign(value) or _odd(value):
+        if not self._stores(value) or _odd(value):
             return {"plain": user_format(value)}
         if origin is None:
             return {"plain": nd(len(value.shape))}
         if origin.rank < 3 or origin.axes[:2] != ("N", "C"):
             return {"plain": Format(origin.axes, origin.axes)}
-        return {kind.name: kind.of(origin.axes) for kind in self.kinds}
+        return {kind.name: kind.of(origin.axes) for kind in self.kinds if kind.dtype is None}
+
+    def storages(self, value: Value) -> Mapping[str, Storage]:
+        """Return the ways to store a value, by the name of their kind."""
+        own = self.formats(value)
+        others = value.dtype == F32 and not _odd(value)
+        return {
+            kind.name: Storage(own[kind.base], kind.dtype)
+            for kind in self.kinds
+            if kind.base in own and (kind.dtype is None or others)
+        }
 
     def options(self, context: KernelContext) -> Iterable[KernelOption | Refusal]:
         """Yield the ways to compute a node, and why others are not offered.
 
         Around values that no kernel takes, only views are left.
         """
+        odd, foreign = self._unfit(context)
+        is_bfloat16 = bool(foreign) and self._is_bfloat16(context)
+        if odd or (foreign and not is_bfloat16):
+            yield Refusal(self.name, context.node.name, (odd or foreign)[0])
+        if odd:
+            return
+        items = list(kernel_options(AsFloat32(context) if is_bfloat16 else context))
+        if is_bfloat16:
+            yield from (item for item in items if isinstance(item, Refusal))
+        else:
+            yield from self._in_own_types(context, items, only_views=bool(foreign))
+        if is_bfloat16 or (self.precision == "bfloat16" and not foreign):
+            yield from self._in_bfloat16(context, items)
+
+    def _unfit(self, context: KernelContext) -> tuple[list[str], list[str]]:
+        """Return why no kernel needs to know the shapes of a node, and takes its dtypes."""
         sides = (("input", context.node.inputs), ("output", context.node.outputs))
         named = [
-            (side, index, context.value(name))
+            (f"{side} {index}", context.value(name))
             for side, names in sides
             for index, name in enumerate(names)
             if name
         ]
-        odd = [f"{side} {index} {why}" for side, index, value in named if (why := _odd(value))]
+        odd = [f"{where} {why}" for where, value in named if (why := _odd(value))]
         foreign = [
-            f"{side} {index} {why}"
-            for side, index, value in named
+            f"{where} {why}"
+            for where, value in named
             if not context.is_constant(value.name) and (why := self._foreign(value))
+            if not (context.node.op == "cast" and self._stores(value))
         ]
-        if odd or foreign:
-            yield Refusal(self.name, context.node.name, (odd or foreign)[0])
-        if odd:
-            return
-        for item in kernel_options(context):
-            if foreign and not (isinstance(item, KernelOption) and _is_view(context, item)):
+        return odd, foreign
+
+    def _in_own_types(
+        self, context: KernelContext, items: Iterable[KernelOption | Refusal], *, only_views: bool
+    ) -> Iterator[KernelOption | Refusal]:
+        for item in items:
+            if only_views and not (isinstance(item, KernelOption) and _is_view(context, item)):
                 continue
             if self.accuracy == "exact" and isinstance(item, KernelOption) and item.approximate:
                 reason = f"{item.algorithm}: it rounds otherwise than the definition"
                 yield Refusal("accuracy", context.node.name, reason)
             else:
                 yield item
+
+    def _in_bfloat16(
+        self, context: KernelContext, items: Iterable[KernelOption | Refusal]
+    ) -> Iterator[KernelOption | Refusal]:
+        """Yield options on bfloat16 tensors, of a node of float32 or of bfloat16."""
+        if not self.has_bfloat16:
+            reason = "the library has kernels on bfloat16 tensors with AVX-512 only"
+            yield Refusal("dtype", context.node.name, reason)
+            return
+        options = [item for item in items if isinstance(item, KernelOption)]
+        yield from in_bfloat16(options, context)
+
+    def _is_bfloat16(self, context: KernelContext) -> bool:
+        """Return whether the tensors of a node are bfloat16, and the library takes them so."""
+        names = (*context.node.inputs, *context.node.outputs)
+        values = [context.value(name) for name in names if name and not context.is_constant(name)]
+        return self.has_bfloat16 and {value.dtype for value in values} == {BF16}
+
+    def _stores(self, value: Value) -> bool:
+        """Return whether kernels have tensors of the dtype of a value."""
+        return not self._foreign(value) or (self.has_bfloat16 and value.dtype == BF16)
 
     def _foreign(self, value: Value) -> str:
         """Return why kernels do not take the dtype of a value; "" where they do."""
@@ -153,8 +216,8 @@ class LibraryTarget:
         """Return the operators whose results kernels of an operator may compute as well."""
         return OFFERS[op].joins if op in OFFERS else frozenset()
 
-    def reorder_spec(self, value: Value, source: Format, goal: Format) -> KernelSpec:
-        """Return the kernel that stores a value in another format."""
+    def reorder_spec(self, value: Value, source: Storage, goal: Storage) -> KernelSpec:
+        """Return the kernel that stores a value in another way."""
         return reorder_spec(value, source, goal)
 
     def spell(self, fmt: Format) -> str:
@@ -162,12 +225,15 @@ class LibraryTarget:
         return fmt.name
 
 
-def onednn_cpu(machine: Machine, accuracy: Accuracy = "fast") -> LibraryTarget:
+def onednn_cpu(
+    machine: Machine, accuracy: Accuracy = "fast", dtype: Precision = "float32"
+) -> LibraryTarget:
     """Return the target for a machine: 16 channels a block with AVX-512, 8 without.
 
     Args:
         machine: what plans are for.
         accuracy: ``"exact"`` leaves out kernels that round otherwise, such as Winograd convolution.
+        dtype: ``"bfloat16"`` lets float32 tensors be stored in it.
     """
     block = 16 if machine.has_avx512 else 8
     kinds = (
@@ -175,4 +241,13 @@ def onednn_cpu(machine: Machine, accuracy: Accuracy = "fast") -> LibraryTarget:
         FormatKind("channels-last", channels_last=True),
         FormatKind("blocked", block=block),
     )
-    return LibraryTarget("onednn-cpu", kinds, efficiency, accuracy=accuracy)
+    if dtype == "bfloat16" and machine.has_avx512:
+        kinds += tuple(replace(kind, dtype=BF16) for kind in kinds)
+    return LibraryTarget(
+        "onednn-cpu",
+        kinds,
+        efficiency,
+        accuracy=accuracy,
+        precision=dtype,
+        has_bfloat16=machine.has_avx512,
+    )

@@ -21,7 +21,9 @@ from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec, 
 from stridewise.targets.machine import Machine
 from stridewise.targets.tables.fit import UnfitError, fit
 from stridewise.targets.tables.rules import ND, Kind, Padding, Rates, Rule
+from stridewise.targets.target import Precision
 from stridewise.targets.views import VIEWS, view
+from stridewise.tensor import Storage
 
 __all__ = ["TableTarget"]
 
@@ -74,6 +76,11 @@ class TableTarget:
         return False
 
     @property
+    def precision(self) -> Precision:
+        """Tensors are stored in their own types."""
+        return "float32"
+
+    @property
     def library(self) -> str:
         """The target itself: its kernels are rules."""
         return self.name
@@ -99,6 +106,10 @@ class TableTarget:
                 if fmt is not None and _holds(fmt, canonical_shape(value, fmt)):
                     found[name] = fmt
         return found
+
+    def storages(self, value: Value) -> Mapping[str, Storage]:
+        """Return the formats, with elements of the value's own type."""
+        return {kind: Storage(fmt) for kind, fmt in self.formats(value).items()}
 
     def _of(self, kind: Kind, given: Parameters, axes: tuple[str, ...]) -> Format | None:
         for name in kind.names:
@@ -196,12 +207,13 @@ class TableTarget:
         del op
         return frozenset()
 
-    def reorder_spec(self, value: Value, source: Format, goal: Format) -> KernelSpec:
+    def reorder_spec(self, value: Value, source: Storage, goal: Storage) -> KernelSpec:
         """Return the reorder of a value, to be priced."""
-        shape, dtype = canonical_shape(value, source), value.dtype.short
-        memories = (
-            ("src", self.memory(source, shape, dtype)),
-            ("dst", self.memory(goal, canonical_shape(value, goal), dtype)),
+        sides = (("src", source), ("dst", goal))
+        memories = tuple(
+            (role, self.memory(side.format, canonical_shape(value, side.format), dtype.short))
+            for role, side in sides
+            for dtype in (side.element(value.dtype),)
         )
         return KernelSpec("reorder", memories, (("efficiency", self.reorder_efficiency),))
 

@@ -1,0 +1,304 @@
+"""bfloat16: whatever a plan stores in it, results are those of float32 but for its rounding."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from tests.networks import networks
+from tests.simplified import simplify
+
+import stridewise as sw
+from stridewise import zoo
+from stridewise.api import ready
+from stridewise.dtypes import dtype_of
+from stridewise.errors import InputError
+from stridewise.graph import Graph
+from stridewise.ops import GraphBuilder
+from stridewise.planner import derive
+from stridewise.planning import Plan, make_plan
+from stridewise.program import Written
+from stridewise.runtime.binding.primitives import implementations
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.machine.machine import this_machine
+from stridewise.targets.cost import is_reference
+from stridewise.targets.kernels import HOST, KernelSpec, MemorySpec
+from stridewise.targets.onednn.precision import PRIMITIVES
+from stridewise.targets.onednn.target import onednn_cpu
+from stridewise.targets.target import Precision
+
+from .graphs import CASES, KINDS, ForcingOracle, inputs_of
+from .test_execute import padding
+
+BF16 = dtype_of("bfloat16")
+F32 = np.float32
+PRECISIONS: tuple[Precision, ...] = ("float32", "bfloat16")
+HAS_BF16 = this_machine(2).has_avx512
+NETWORKS = (
+    *("convnext_tiny", "densenet121", "efficientnet_b0", "mobilenet_v2"),
+    *("resnet18", "shufflenet_v2", "squeezenet1_1", "unet"),
+)
+BOUNDS = dict.fromkeys(NETWORKS, 2e-2)
+"""Largest norm of the difference to float32, over the norm of the float32 result, of networks."""
+
+
+class HalfOracle(ForcingOracle):
+    """Kernels on bfloat16 tensors of one storage kind are cheap, all others are dear."""
+
+    def _cost(self, spec: KernelSpec) -> Any:
+        found = super()._cost(spec)
+        if spec.kind in (HOST, "reorder") or not isinstance(found, tuple):
+            return found
+        source = spec.memory("src") or spec.memory("src0")
+        half = source is not None and source.dtype == "bf16"
+        (cost,) = found
+        return found if half else (type(cost)(cost.cost_ns + 1e6, "", "model"),)
+
+
+def half_plan(graph: Graph, kind: str, dtype: Precision = "bfloat16") -> Plan:
+    """Plan a graph so that as much as possible is stored in bfloat16, in one kind of format."""
+    machine = this_machine(2)
+    target = onednn_cpu(machine, "exact", dtype)
+    derived = derive(simplify(graph, check=True).graph)
+    return make_plan(derived, target, machine, HalfOracle(kind))
+
+
+def check(graph: Graph, model: CompiledModel) -> None:
+    """Check every stored tensor beside what its node makes of its operands, and all padding."""
+    feeds = inputs_of(graph)
+    found = sw.verify(model, inputs=feeds)
+    wrong = [row for row in found.rows if row.verdict == "differs"]
+    assert not wrong, "\n".join(map(str, wrong))
+
+    def spare_lanes(written: Written, stored: np.ndarray[Any, Any]) -> None:
+        assert not np.isnan(stored.astype(F32)).any(), f"{written.value} is not written everywhere"
+        where = f"{written.value} in {written.desc.storage.format}"
+        assert (stored[padding(written)] == 0).all(), f"spare lanes of {where}"
+
+    plain = model.run(feeds)
+    traced = model.trace(feeds, spare_lanes)
+    for name, wanted in plain.items():
+        assert wanted.dtype == graph.values[name].dtype.numpy
+        np.testing.assert_array_equal(traced[name], wanted)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors])
+@given(graph=networks())
+def test_random_networks_are_right_in_bfloat16(graph: Graph, kind: str) -> None:
+    check(graph, CompiledModel(half_plan(graph, kind)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("case", CASES)
+def test_every_operator_is_right_in_bfloat16(case: str, kind: str) -> None:
+    graph = CASES[case]()
+    check(graph, CompiledModel(half_plan(graph, kind)))
+
+
+@pytest.mark.parametrize("case", ["chain_17_3", "dense", "post_ops", "shuffle_32", "scalars"])
+def test_every_candidate_is_right_in_bfloat16(case: str) -> None:
+    plan = half_plan(CASES[case](), "blocked")
+    for node in plan.graph.nodes:
+        for index, candidate in enumerate(plan.candidates.nodes[node.name]):
+            if any(way is not None and way.dtype == BF16 for way in candidate.option.needs):
+                only = plan.restricted("one", {node.name: (index,)})
+                check(plan.graph, CompiledModel(only))
+
+
+def in_float32(spec: KernelSpec) -> KernelSpec:
+    def wide(memory: MemorySpec) -> MemorySpec:
+        return replace(memory, dtype="f32")
+
+    posts = (replace(p, operand=p.operand and wide(p.operand)) for p in spec.post_ops)
+    memories = tuple((role, wide(memory)) for role, memory in spec.memories)
+    return replace(spec, memories=memories, post_ops=tuple(posts))
+
+
+@pytest.mark.skipif(not HAS_BF16, reason="the CPU has no AVX-512, so there are no such kernels")
+def test_all_that_is_offered_in_bfloat16_exists_and_is_naive_only_where_float32_is() -> None:
+    offered: dict[KernelSpec, None] = {}
+    for make in CASES.values():
+        for group in half_plan(make(), "blocked").candidates.nodes.values():
+            calls = [call for candidate in group for call in candidate.option.calls]
+            offered |= {call.spec: None for call in calls if "bf16" in str(call.spec)}
+    assert {spec.kind for spec in offered} == PRIMITIVES
+    for spec in offered:
+        first = implementations(spec, 2, limit=1)[0]
+        if is_reference(first):
+            assert is_reference(implementations(in_float32(spec), 2, limit=1)[0]), str(spec)
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_networks_stay_near_float32(name: str) -> None:
+    graph = zoo.build(name, size=64)
+    feeds = inputs_of(graph)
+    expected = sw.compile(graph, tune="model", threads=2).run(feeds)
+    cheapest = sw.plan(graph, tune="model", threads=2, dtype="bfloat16")
+    for plan in (cheapest, half_plan(graph, "channels-last")):
+        made = [name for node in plan.graph.nodes for name in node.outputs]
+        halves = sum(plan.storage(name).dtype == BF16 for name in made)
+        assert halves > len(made) // 10 or not HAS_BF16
+        for output, found in CompiledModel(plan).run(feeds).items():
+            wanted = expected[output].astype(np.float64)
+            assert found.dtype == F32
+            assert np.linalg.norm(found - wanted) <= BOUNDS[name] * np.linalg.norm(wanted)
+
+
+def test_weights_take_half_the_memory() -> None:
+    graph = zoo.build("resnet18", size=64)
+    whole, half = (
+        CompiledModel(half_plan(graph, "channels-last", dtype)).weights.own_nbytes
+        for dtype in ("float32", "bfloat16")
+    )
+    assert half < 0.51 * whole
+
+
+def test_a_wrong_bfloat16_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = CompiledModel(half_plan(CASES["chain_17_3"](), "channels-last"))
+    node = model.plan.graph.nodes[1]
+    original = CompiledModel.trace
+
+    def trace(self: CompiledModel, inputs: Any, callback: Any) -> Any:
+        def changed(written: Written, stored: np.ndarray[Any, Any]) -> None:
+            is_it = written.value in node.outputs and stored.dtype == BF16.numpy
+            callback(written, stored * stored.dtype.type(1.0625) if is_it else stored)
+
+        return original(self, inputs, changed)
+
+    monkeypatch.setattr(CompiledModel, "trace", trace)
+    first = sw.verify(model).first
+    assert first is not None
+    assert (first.node, first.verdict) == (node.name, "differs")
+
+
+# --- models of bfloat16 -----------------------------------------------------------------------
+
+
+def own_bfloat16() -> Graph:
+    b = GraphBuilder("half")
+    x = b.input("x", (2, 16, 6, 5), "bfloat16")
+    draw = np.random.default_rng(0)
+    w, bias = (
+        b.constant((draw.normal(size=shape) / 12).astype(BF16.numpy))
+        for shape in ((32, 16, 3, 3), (32,))
+    )
+    y = b.op("relu", [b.op("conv", [x, w, bias], {"pads": (1,) * 4})])
+    y = b.op("max_pool", [y], {"kernel": (2, 2), "strides": (2, 2)})
+    y = b.op("reduce_mean", [y], {"axes": (2, 3), "keepdims": 0})
+    return b.build([b.op("matmul", [y, b.constant(draw.normal(size=(32, 7)).astype(BF16.numpy))])])
+
+
+def test_models_of_bfloat16_run_on_kernels() -> None:
+    graph = own_bfloat16()
+    model = sw.compile(graph, tune="model", threads=2, keep_originals=True)
+    kinds = {call.spec.kind for d in model.plan.decisions for call in d.chosen.option.calls}
+    assert HOST not in kinds
+    made = [way for d in model.plan.decisions for way in d.chosen.option.makes]
+    assert all(way.dtype is None for way in made)
+    check(graph, model)
+
+
+# --- plans, files, targets ----------------------------------------------------------------------
+
+
+def test_a_plan_file_brings_its_storages_back(tmp_path: Path) -> None:
+    graph = zoo.build("resnet18", size=32)
+    plan = sw.plan(graph, tune="model", threads=2, dtype="bfloat16")
+    plan.save(tmp_path / "plan.json")
+    again = sw.load_plan(tmp_path / "plan.json", graph, threads=2)
+    assert again.to_json() == plan.to_json()
+    assert any(str(r.target).endswith(" bf16") for r in again.reorders)
+    feeds = inputs_of(graph)
+    direct, restored = (
+        sw.compile(graph, threads=2, plan=given).run(feeds)
+        for given in (plan, tmp_path / "plan.json")
+    )
+    for name, wanted in direct.items():
+        np.testing.assert_array_equal(restored[name], wanted)
+
+
+def test_stored_models_are_told_apart_by_precision_and_give_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ready, "_SETTLED_S", -1e9)  # models are kept though their files are new
+    graph = CASES["chain_17_3"]()
+    sw.save(graph, tmp_path / "chain.onnx")
+    feeds = inputs_of(graph)
+
+    def compiled(dtype: Precision) -> CompiledModel:
+        path = tmp_path / "chain.onnx"
+        found = sw.compile(path, threads=2, cache_dir=tmp_path / "cache", dtype=dtype)
+        assert isinstance(found, CompiledModel)
+        return found
+
+    first = {dtype: compiled(dtype) for dtype in PRECISIONS}
+    assert not any(model.source.from_disk for model in first.values())
+    for dtype, model in first.items():
+        again = compiled(dtype)
+        assert again.source.from_disk
+        assert again.plan.target.precision == dtype
+        sw.verify(again, inputs=feeds).check()
+        for name, wanted in model.run(feeds).items():
+            np.testing.assert_array_equal(again.run(feeds)[name], wanted)
+
+
+def test_text_and_questions_say_the_element_type() -> None:
+    plan = sw.plan(zoo.build("resnet18", size=32), tune="model", threads=2, dtype="bfloat16")
+    node = next(n for n in plan.graph.nodes if plan.storage(n.outputs[0]).dtype == BF16)
+    assert " bf16" in plan.explain()
+    assert " bf16" in str(plan.why(node.name))
+    assert " bf16" in plan.to_html()
+    whole = plan.what_if({node.outputs[0]: "channels-last"})
+    assert whole.storage(node.outputs[0]).dtype.name == "float32"
+    half = whole.what_if({node.outputs[0]: "nhwc bf16"})
+    assert half.storage(node.outputs[0]).dtype == BF16
+    assert half.cost_ns <= whole.cost_ns
+    assert "all channels-last bf16" in {item.name for item in plan.compare()}
+
+
+def test_the_joint_plan_is_no_dearer_than_one_precision_alone() -> None:
+    graph = zoo.build("resnet18", size=64)
+    costs = [
+        sw.plan(graph, tune="model", threads=2, dtype=dtype).cost_ns
+        for dtype in ("float32", "bfloat16")
+    ]
+    joint = sw.plan(graph, tune="model", threads=2, dtype="bfloat16")
+    assert costs[1] <= costs[0]
+    assert all(joint.cost_ns <= other.cost_ns for other in joint.compare())
+
+
+def test_unknown_types_and_targets_of_their_own_types_are_refused() -> None:
+    graph = CASES["dense"]()
+    with pytest.raises(InputError, match="dtype: expected 'float32' or 'bfloat16', found 'half'"):
+        sw.plan(graph, dtype="half")  # type: ignore[arg-type]
+    with pytest.raises(
+        InputError, match="dtype: expected 'float32', found 'bfloat16', with target ascend"
+    ):
+        sw.plan(graph, target="ascend", dtype="bfloat16")
+
+
+# --- instruction sets -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
+def test_results_are_right_where_the_cpu_has_no_bfloat16(isa: str) -> None:
+    chosen = "every_operator and (chain_17 or dense or post_ops or pools_2d or softmaxes_2d)"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-x", "--tb=short"]
+    done = subprocess.run(
+        [*command, __file__, "-k", f"{chosen} or stay_near_float32 and resnet18"],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": isa},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert " passed" in done.stdout

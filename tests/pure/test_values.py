@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.simplified import simplify
 
 import stridewise as sw
-from stridewise.errors import GraphError, InputError
+from stridewise.errors import GraphError
 from stridewise.graph import Graph, from_text
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
@@ -112,13 +112,6 @@ def test_the_builder_refuses_wrong_updates():
     b.update(s, x)
     with pytest.raises(GraphError, match="expected one update"):
         b.update(s, x)
-
-
-def test_model_files_have_no_parameters(tmp_path):
-    b = sw.GraphBuilder("file")
-    sw.save(b.build([b.op("relu", [b.input("x", (1, 2))])]), tmp_path / "model.onnx")
-    with pytest.raises(InputError, match="expected a graph, found a model file"):
-        sw.plan(tmp_path / "model.onnx", keep_parameters=True)
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=4), st.integers(0, 3), max_size=4))

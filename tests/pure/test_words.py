@@ -59,8 +59,7 @@ NAMED_ON_PURPOSE = {
     "frontends/registry.py": "lists the front ends",
     "formats/dialects/onnxruntime.py": "formats of ONNX Runtime",
     "formats/dialects/__init__.py": "lists the dialects",
-    "cli/peers.py": "compares with ONNX Runtime",
-    "cli/peer_streams.py": "compares with ONNX Runtime",
+    "cli/bench.py": "compares with ONNX Runtime",
     "cli/report.py": "has the option --vs-onnxruntime",
     "cli/plan.py": "has the option --annotated-onnx",
 }

@@ -371,3 +371,10 @@ def test_strided_arguments_overlap_where_an_element_is_in_both(boxes: tuple[Any,
             made.add_primitive(copy, call)
     else:
         made.add_primitive(copy, call)
+
+
+def test_model_files_have_no_parameters(tmp_path):
+    b = sw.GraphBuilder("file")
+    sw.save(b.build([b.op("relu", [b.input("x", (1, 2))])]), tmp_path / "model.onnx")
+    with pytest.raises(InputError, match="expected a graph, found a model file"):
+        sw.plan(tmp_path / "model.onnx", keep_parameters=True)

@@ -62,10 +62,16 @@ def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[Pass
     """
     freeze = partial(freeze_parameters, keep_parameters=keep_parameters)
     store = Pass(
-        "store_parameters", "gives kept parameters the storage that kernels read", store_parameters
+        "store_parameters",
+        "stores kept parameters that nodes read as data in plain memory",
+        store_parameters,
     )
     return (
-        Pass("freeze_parameters", "turns parameters and unchanged states into constants", freeze),
+        Pass(
+            "freeze_parameters",
+            "turns parameters, and states that no update writes, into constants",
+            freeze,
+        ),
         Pass("fold_constants", "computes nodes whose inputs are all constants", fold_constants),
         Pass(
             "remove_no_ops",
@@ -118,7 +124,7 @@ def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[Pass
         ),
         Pass(
             "fuse_pointwise",
-            "joins chains and trees of elementwise operators that no kernel takes as post-ops",
+            "joins elementwise operators into expressions, computed in one pass over memory",
             partial(fuse_pointwise, ability=ability),
             needs="which expressions a kernel computes",
         ),

@@ -2,7 +2,7 @@
 # (with venv), a C++ compiler, and make itself have to be there.
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-fast test-pythons coverage lint performance format fuzz sanitize clean
+.PHONY: help venv demo test test-fast test-torch test-pythons coverage lint performance format fuzz sanitize clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -45,6 +45,10 @@ test-pythons: ## run the fast tests under those of PYTHONS="python3.12 python3.1
 			$(MAKE) test-fast VENV=build/venv-$$(basename $$python) PYTHON=$$python EXTRAS=test || exit 1; \
 		else echo "$$python is not installed; the fast tests do not run under it"; fi; \
 	done
+
+test-torch: venv ## install PyTorch and run the tests of its backend
+	$(BIN)/python -m pip install --quiet 'torch==2.13.0' expecttest
+	$(BIN)/python -m pytest --numprocesses=auto tests/torch
 
 # Apart from the tests, as they take twice as long under it.
 coverage: venv ## run the tests and say which lines they leave out

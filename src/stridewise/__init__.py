@@ -99,7 +99,7 @@ __all__ = [
     "zoo",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> types.ModuleType:

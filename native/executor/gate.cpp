@@ -22,7 +22,7 @@ void Gate::leave() noexcept {
     State &state = *state_;
     {
         const std::lock_guard lock(state.mutex);
-        // Who forked while inside finds a renewed gate, which it never entered.
+        // A process that forked inside the gate finds a renewed gate, which it never entered.
         if (state.left < state.come) ++state.left;
     }
     state.changed.notify_all();

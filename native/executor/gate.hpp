@@ -12,11 +12,11 @@ class Gate {
   public:
     explicit Gate(int width);
 
-    // Waits for a place; who came first goes first.
+    // Waits for a place, in order of arrival.
     void enter();
     void leave() noexcept;
 
-    // Forgets all who are inside or wait. For the child of a fork, in which they do not exist.
+    // Forgets all threads inside or waiting. For the child of a fork, in which they do not exist.
     void renew();
 
     int width() const { return width_; }

@@ -1,4 +1,4 @@
-// Operations of our own, which stand beside the library's primitives in a program.
+// Kernels of the core; programs hold them beside the library's primitives.
 #pragma once
 
 #include <cstddef>

@@ -141,7 +141,7 @@ void check_options(const MeasureOptions &options, const Operation &operation) {
 }
 
 // A first run of this many budgets is not worth another one: what it spends on caches and on memory
-// that nobody has touched is a small part of it.
+// that has not been touched is a small part of it.
 constexpr std::int64_t kLong = 4;
 
 // `run` executes the operation on operands.

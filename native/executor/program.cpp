@@ -116,7 +116,7 @@ bool overlap(const View &a, const View &b) {
 
 }  // namespace
 
-// A context for the duration of one run; exceptions give it back too.
+// A context for the duration of one run; returned also if an exception is thrown.
 class Program::Lease {
   public:
     explicit Lease(Program &program) : program_(program) {
@@ -131,7 +131,7 @@ class Program::Lease {
         context_ = std::make_unique<Context>(program_.arena_nbytes_, program_.constants_,
                                              program_.mutables_, program_.steps_);
         const std::lock_guard lock(pools());
-        // Room for every context, so that giving one back can never fail.
+        // Capacity for every context, so that returning one cannot fail.
         program_.idle_.reserve(program_.context_count_ + 1);
         ++program_.context_count_;
     }
@@ -249,7 +249,7 @@ void Program::check_building() const {
     if (frozen_) throw std::logic_error("the program is frozen: no step can be added");
 }
 
-// The library and our kernels read arguments while they write others.
+// The library and the core's kernels read arguments while they write others.
 void Program::check_overlaps(const std::vector<Arg> &args, const std::vector<int> &written,
                              const std::vector<InPlace> &in_place, const std::string &what) const {
     for (const auto &pair : in_place) {

@@ -48,7 +48,7 @@ struct InPlace {
     int read;
 };
 
-// Memory somebody else owns, with what keeps it alive.
+// Memory of another owner, with an object that keeps it alive.
 struct Constant {
     std::shared_ptr<const void> owner;
     const void *data;
@@ -83,7 +83,7 @@ struct HostArg {
     bool written;
 };
 
-// The memory of an argument during one execution. Whoever keeps `data` for longer must keep its
+// The memory of an argument during one execution. To keep `data` for longer, keep its
 // owner: `owner` for the arena and constants, the exporter for the caller's arrays.
 struct HostView {
     std::byte *data;

@@ -74,7 +74,7 @@ def measuring(quiet: bool = False) -> Generator[Callback | None]:
 
 @contextmanager
 def plan_warnings() -> Generator[None]:
-    """Print warnings about plan files in one line each, without the place in our code."""
+    """Print warnings about plan files in one line each, without the line of code that warned."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", PlanWarning)
         yield

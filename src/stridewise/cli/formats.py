@@ -31,7 +31,7 @@ __all__ = ["columns", "formats", "parse_extents"]
 _MAPPED = 256
 """The most stored elements whose places are listed one by one."""
 
-# What dialects call axes whose names differ from ours in more than their case.
+# Axis names of dialects that differ from Stridewise's in more than their case.
 _LETTERS = {"openvino": dict(zip("NCVUTDHW", "bfvuwzyx", strict=True))}
 _VECTOR = re.compile(r"x\d+$")
 

@@ -58,7 +58,7 @@ class Constant:
 
         Raises:
             GraphError: the constant has been dropped.
-            ModelError: somebody has written into the file that has them.
+            ModelError: the file that holds them was modified.
         """
         elements = self._held()
         return self._product(elements, self._factors)
@@ -74,7 +74,7 @@ class Constant:
 
         Raises:
             GraphError: the constant has been dropped.
-            ModelError: somebody has written into the file that has them.
+            ModelError: the file that holds them was modified.
         """
         elements = self._held()
         if not self.has_rows:
@@ -99,7 +99,7 @@ class Constant:
         is_own = isinstance(elements, Place)
         found: Array = elements.read() if isinstance(elements, Place) else elements
         for factor in factors:
-            # Memory that nobody else has may as well hold the product.
+            # Memory without another user can hold the product.
             found = np.multiply(found, factor, out=found if is_own else None)
             is_own = True
         found.flags.writeable = False
@@ -139,7 +139,7 @@ class Constant:
     def key(self) -> Hashable:
         """What is equal for constants that show the same memory or file in the same way.
 
-        It means nothing once nobody holds this memory or file any more.
+        It is meaningless once this memory or file is released.
         """
         elements = self._elements
         where: Hashable

@@ -66,7 +66,7 @@ class Value:
     Attributes:
         name: unique in the graph.
         type: element type and logical shape in the user's axis order.
-        origin: the meaning of the axes in the user's order, or None where nobody knows (ND).
+        origin: the meaning of the axes in the user's order, or None if unknown (ND).
     """
 
     name: str

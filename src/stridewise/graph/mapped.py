@@ -1,4 +1,4 @@
-"""Arrays that stay in a file until somebody needs their elements.
+"""Arrays that stay in a file until their elements are needed.
 
 A file is mapped to look at it: importing a model touches a few pages of it. Elements of weights are
 read into memory of their own, and not through the mapping, for three reasons: what is read through
@@ -32,8 +32,8 @@ def _version(descriptor: int) -> tuple[int, int]:
 class MappedFile(mmap.mmap):
     """A file, mapped to be looked at; arrays over its bytes keep it open.
 
-    Who replaces the file by another one, as editors and :func:`stridewise.save` do, leaves these
-    arrays as they are. Who writes into it makes :meth:`fetch` fail.
+    Replacing the file by another one, as editors and :func:`stridewise.save` do, does not change
+    these arrays. Writing into it makes :meth:`fetch` fail.
 
     Attributes:
         path: where the file was.
@@ -70,7 +70,7 @@ class MappedFile(mmap.mmap):
         """Return bytes in memory of their own, which is aligned for any element type.
 
         Raises:
-            ModelError: somebody has written into the file since it was mapped.
+            ModelError: the file was modified since it was mapped.
         """
         data = np.empty(nbytes, np.uint8)
         view, done = data.data, 0

@@ -111,7 +111,7 @@ class Rewriter:
         self._link(new)
 
     def remove(self, node: Node) -> None:
-        """Remove a node whose results nobody reads any more, or that are defined elsewhere."""
+        """Remove a node whose results have no consumer, or are defined elsewhere."""
         self._unlink(node)
         del self._nodes[node.name]
 

@@ -33,7 +33,7 @@ class MemoryDemand:
         weights: the constants as the model has them.
         packed_weights: their copies in the formats that kernels want.
         activations: the most that inputs, outputs and results need at one moment.
-        largest: the largest value, for people who look for the reason.
+        largest: the largest value, as a hint at the reason.
     """
 
     weights: int

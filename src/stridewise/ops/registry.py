@@ -140,7 +140,7 @@ OPS: dict[str, OpSpec] = {}
 
 
 def register(spec: OpSpec) -> OpSpec:
-    """Add an operator to the table; a second one of the same name is an error in our own code."""
+    """Add an operator to the table; a second one of the same name is a programming error."""
     if spec.name in OPS:
         raise GraphError(describe("operator table", expected="a new name", found=spec.name))
     OPS[spec.name] = spec

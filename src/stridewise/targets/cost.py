@@ -67,9 +67,9 @@ _HOST_BYTES_PER_NS, _HOST_OPERATIONS_PER_NS = 1.0, 1.0
 
 
 def host_cost(spec: KernelSpec) -> KernelCost:
-    """Return the modelled cost of a host kernel.
+    """Return the modelled cost of a fallback kernel.
 
-    Host kernels are never timed alone: made-up data may be no valid input, such as indices beyond
+    Fallback kernels are never timed alone: random data may be invalid input, such as indices beyond
     the end. Times inside a running model replace the figure.
     """
     work = max(spec.nbytes / _HOST_BYTES_PER_NS, spec.flops / _HOST_OPERATIONS_PER_NS)

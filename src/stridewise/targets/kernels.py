@@ -48,7 +48,7 @@ class MemorySpec:
         dims: extents in canonical order.
         dtype: the short name.
         tag: the target's name of the format, ``"any"`` where the kernel chooses (constants only),
-            ``"dense"`` for the row-major arguments of host kernels.
+            ``"dense"`` for the row-major arguments of fallback kernels.
         strides: instead of a tag, the stride of each dimension in elements.
     """
 

@@ -1,4 +1,4 @@
-"""Each operator for itself: what a graph costs where nobody plans.
+"""Each operator for itself: the cost of a graph without planning.
 
 Every node takes the candidate that is cheapest when its inputs come in the user's format and its
 outputs leave in it, and pays for every reorder that this needs. That is what a library does that is

@@ -1,6 +1,6 @@
-"""Host kernels: nodes that no kernel of the target computes run their NumPy reference.
+"""Fallback kernels: nodes without a kernel of the target run their NumPy reference.
 
-A host kernel takes and gives dense tensors in the user's own axis order, of any dtype, rank and
+A fallback kernel takes and gives dense tensors in the user's own axis order, of any dtype, rank and
 shape, and is a step of the program like any other. It is offered only where the target has nothing
 else, so planning never weighs it against a kernel; what it costs still counts in the plan.
 """
@@ -28,7 +28,7 @@ from stridewise.targets.kernels import (
 __all__ = ["host_option", "host_refusal", "is_host"]
 
 _MOST_OPERATIONS = 10**13
-"""What one host kernel may take: hours of NumPy. Models that want more are damaged or hostile."""
+"""The most that one fallback kernel may take: hours of NumPy. Beyond it a model is damaged."""
 
 
 def _dense(value: Value) -> MemorySpec:

@@ -4,7 +4,7 @@ The core is linked against ``libdnnl.so.3`` by name only. Loading a library of t
 right file first makes the dynamic linker use it, wherever the core itself is installed. Nothing
 here runs before the first call, so ``import stridewise`` loads no native code.
 
-This is the only room that reads an environment variable for the library: ``STRIDEWISE_LIBDNNL``,
+This is the only module that reads an environment variable for the library: ``STRIDEWISE_LIBDNNL``,
 the path of a ``libdnnl.so.3`` to use in place of the one that pip installed.
 """
 
@@ -56,7 +56,7 @@ class LibraryInfo:
         isa: the instruction set it generates code for on this machine, under the limit that
             ``ONEDNN_MAX_CPU_ISA`` may set, such as ``"AVX512_CORE_BF16"``.
         threading: what runs its threads, ``"OpenMP"``.
-        max_threads: how many threads it uses where nobody asks for a number.
+        max_threads: number of threads that it uses by default.
     """
 
     path: Path
@@ -143,7 +143,7 @@ def _import_core() -> ModuleType:
 
     Python raises KeyboardInterrupt in the main thread only. An import of compiled code that is cut
     off half-way registers its types a second time when it is tried again, so it runs to its end in
-    a thread of its own, whoever waits for it.
+    a thread of its own, independent of its caller.
     """
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(importlib.import_module, "stridewise._core").result()
@@ -211,7 +211,7 @@ def _bounded_spinning() -> Generator[None]:
     does other work, too, they take the processor from the very thread that they wait for: a network
     of 60 kernels took 360 ms instead of 23. Some tens of microseconds bridge the gaps
     between kernels, and most of what one thread is ahead of another at the end of a kernel.
-    Whoever sets a policy decides for himself, and the setting is not left to child processes.
+    A policy that is already set stays, and child processes do not inherit the setting.
     """
     if any(name in os.environ for name in _SPIN_VARIABLES):
         yield

@@ -29,7 +29,7 @@ _Item = TypeVar("_Item")
 
 _PART_NBYTES = 2 << 20
 """Least bytes of what is packed at a time: it is read, multiplied and moved while in the caches, in
-memory that every part uses again. A whole constant would need memory that nobody had before."""
+memory that every part uses again. A whole constant would need additional memory."""
 _UNITS = (48, 64)
 """Rows that may be whole blocks: formats have blocks of 8, 16, 24, 32, 48 or 64."""
 
@@ -184,7 +184,7 @@ def pack_all(places: Iterable[tuple[Packing, int]], buffer: _core.Buffer, thread
         threads: how many do it.
 
     Raises:
-        ModelError: somebody has written into the file that has the elements.
+        ModelError: the file that holds the elements was modified.
     """
     # The largest first, so that no thread is left with much when the others are done.
     work = [

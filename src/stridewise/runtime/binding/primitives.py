@@ -271,7 +271,7 @@ KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
     "reduction": _reduction,
     "winograd": _winograd,
 }
-"""Kernels of our own; each has one implementation for each instruction set."""
+"""The core's kernels; each has one implementation for each instruction set."""
 
 _ROLES = {
     "src": "ARG_SRC",
@@ -349,7 +349,7 @@ def _own_reorder(spec: KernelSpec, threads: int) -> _core.ReorderKernel | None:
 
 
 def packs_itself(operation: _core.Primitive | _core.Kernel, role: str) -> bool:
-    """Return whether a kernel of our own transforms a constant as it packs it."""
+    """Return whether a kernel of the core transforms a constant while packing it."""
     return role == "weights" and isinstance(operation, load_core().Winograd)
 
 
@@ -361,7 +361,7 @@ def pack_into(
     offset: int,
     first: int = 0,
 ) -> bool:
-    """Pack a constant as one of our own kernels wants it; False where that is no affair of ours.
+    """Pack a constant for a kernel of the core; return False if it uses its default packing.
 
     Args:
         operation: what reads the constant.

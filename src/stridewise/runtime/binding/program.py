@@ -186,7 +186,7 @@ class NativeProgram:
         args: list[tuple[int, int, int, int, bool]] = []
         for binding in step.bindings:
             memory = step.spec.memory(binding.role)
-            assert memory is not None  # host kernels describe all of their arguments
+            assert memory is not None  # fallback kernels describe all of their arguments
             nbytes = prod(memory.dims) * dtype_of(memory.dtype).itemsize
             args.append((*self._ref(binding.ref), nbytes, binding.role.startswith("out")))
         self.program.add_host(call, args)

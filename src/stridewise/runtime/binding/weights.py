@@ -36,7 +36,7 @@ class ArrayStore:
     """Arrays of equal content as one, so that simplifying a model anew makes no second copy.
 
     Simplifying gives new arrays in each import; their content does not depend on the shapes of the
-    inputs. Arrays live as long as somebody else holds them. Constants whose elements are read or
+    inputs. Arrays live as long as another object holds them. Constants whose elements are read or
     computed when they are asked for have no array, and are told apart by where they come from.
     """
 

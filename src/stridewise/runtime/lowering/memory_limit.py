@@ -56,7 +56,7 @@ class _Unmade:
 def plan_demand(plan: Plan, streams: int = 1) -> MemoryDemand:
     """Return what a plan needs in the formats that it chose; scratchpads come on top.
 
-    What NumPy allocates for a host kernel is taken to be as much as its operands and results.
+    What NumPy allocates for a fallback kernel is taken to be as much as its operands and results.
 
     Args:
         plan: what is to run.

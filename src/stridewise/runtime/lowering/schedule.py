@@ -2,7 +2,7 @@
 
 A *stored tensor* is a value in one storage format; a value that the plan reorders has several.
 Stored tensors may share bytes: a view lies in what it is a view of, a piece of a concat is
-produced inside it, a result may overwrite an operand that nobody needs any more. Whether sharing
+produced inside it, a result may overwrite an operand that has no later consumer. Whether sharing
 is safe can be told only here, where all readers are known; where it is not, a copy is made.
 """
 
@@ -159,7 +159,7 @@ class Action:
 
 
 def _is_result(role: str) -> bool:
-    """Return whether a role is one that kernels write: those of host kernels have numbers."""
+    """Return whether a role is one that kernels write: those of fallback kernels have numbers."""
     return role == "dst" or role.startswith("out")
 
 

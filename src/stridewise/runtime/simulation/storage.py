@@ -88,7 +88,7 @@ def poison(dtype: DType) -> Any:
 def _blank(fmt: Format, shape: tuple[int, ...], dtype: DType, padding: Padding) -> Array:
     """Return storage without elements, its padding filled by the format's and the target's rule.
 
-    Gaps behind pitches are padding as well. What a format does not fill, nobody may rely on.
+    Gaps behind pitches are padding as well. The content of unfilled places is undefined.
     """
     axes = (*fmt.axes, *fmt.order)
     promised = padding == "zero" and all(fmt.policy(axis) == "zero" for axis in axes)

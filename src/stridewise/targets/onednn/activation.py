@@ -30,7 +30,7 @@ _Steps = Callable[[float, float], tuple[Step, ...]]
 
 
 def _as(algorithm: str) -> _Steps:
-    """Return the one step of a function that the library has with our alpha and beta."""
+    """Return the one step of a function that the library has with the same alpha and beta."""
     return lambda a, b: ((algorithm, a, b),)
 
 
@@ -63,7 +63,7 @@ ELTWISE: dict[str, _Steps] = {
 
 
 def eltwise_steps(op: str, alpha: float, beta: float) -> tuple[Step, ...]:
-    """Return the algorithms of an operator with our parameters; none where the library has none."""
+    """Return the algorithms of an operator with the same parameters, if the library has any."""
     return ELTWISE[op](alpha, beta) if op in ELTWISE else ()
 
 

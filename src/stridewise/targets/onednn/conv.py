@@ -1,4 +1,4 @@
-"""Kernels of convolution: direct, by Winograd's algorithm, and our own depthwise ones."""
+"""Kernels of convolution: direct, by Winograd's algorithm, and the core's depthwise kernels."""
 
 from __future__ import annotations
 

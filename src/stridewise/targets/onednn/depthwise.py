@@ -3,7 +3,7 @@
 Inverted residuals widen an image by a convolution of 1x1 only to filter each channel by itself
 (Sandler et al., arXiv:1801.04381). What lies between is the largest tensor of the block; where one
 kernel computes both, a few rows of it are computed when they are needed, and stay in the caches
-nearest to the core. The kernels are our own, ``native/depthwise/depthwise.cpp``.
+nearest to the core. The kernels are the core's, ``native/depthwise/depthwise.cpp``.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _kinds(context: KernelContext, *names: str) -> Iterator[str]:
 
 
 def depthwise_options(context: KernelContext) -> Iterator[KernelOption]:
-    """Yield our own ways to compute a depthwise convolution."""
+    """Yield the core's ways to compute a depthwise convolution."""
     node, lanes = context.node, block_lanes(context)
     if lanes not in _LANES or not _is_depthwise(context):
         return

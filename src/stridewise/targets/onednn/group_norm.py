@@ -1,7 +1,7 @@
 """Kernels of group normalization.
 
 The library has a batch norm that computes statistics of its own source; here it sees one image, or
-each group as a channel. Our own kernels see channels as three axes.
+each group as a channel. The core's kernels see channels as three axes.
 """
 
 from __future__ import annotations

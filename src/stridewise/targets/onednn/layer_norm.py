@@ -1,7 +1,7 @@
 """Kernels of layer normalization.
 
 The library normalizes rows, so the axes must be innermost in storage: that is any trailing axis
-stored plain, and the channels stored channels-last. Our own kernels take any axes and formats.
+stored plain, and the channels stored channels-last. The core's kernels take any axes and formats.
 """
 
 from __future__ import annotations

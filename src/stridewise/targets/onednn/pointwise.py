@@ -1,4 +1,4 @@
-"""Kernels of our own for expressions of elementwise operators, and for single ones."""
+"""The core's kernels for expressions of elementwise operators, and for single ones."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ _OWN_ELTWISE = frozenset(
     | {"log", "logistic", "pow", "relu", "soft_relu", "sqrt", "square", "swish", "tanh"}
 )
 _OWN_BINARY = frozenset({"add", "sub", "mul", "div", "max", "min"})
-"""What our own kernels apply, with ``_OWN_ELTWISE``: see ``native/post_ops/parse.cpp``."""
+"""What the core's kernels apply, with ``_OWN_ELTWISE``: see ``native/post_ops/parse.cpp``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def input_formats(
 
 
 def unknown_post_op(post_ops: tuple[PostOpSpec, ...]) -> str:
-    """Return a post-op that our own kernels cannot do, or ``""``."""
+    """Return a post-op that the core's kernels cannot apply, or ``""``."""
     for post in post_ops:
         known = {"eltwise": _OWN_ELTWISE, "binary": _OWN_BINARY}.get(post.kind)
         if known is not None and post.algorithm not in known:

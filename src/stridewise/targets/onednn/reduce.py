@@ -1,4 +1,4 @@
-"""Kernels of reductions: pooling over the whole image, and our own.
+"""Kernels of reductions: pooling over the whole image, and the core's own.
 
 The library's reductions are loops over single elements except for innermost axes, and its minima
 and maxima lose NaN.
@@ -44,7 +44,7 @@ _ALGORITHMS = {
     "reduce_sum": "sum",
     "reduce_sum_square": "sum_square",
 }
-"""The algorithms of our own kernels."""
+"""The algorithms of the core's kernels."""
 
 _POOLING = {"reduce_mean": "avg_exclude", "reduce_sum": "avg_exclude"}
 """What a reduction over all spatial axes is; a sum is a mean that a post-op multiplies."""

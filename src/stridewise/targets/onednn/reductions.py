@@ -1,4 +1,4 @@
-"""Kernels of our own for reductions, softmax and normalizations over any axes, in any format.
+"""The core's kernels for reductions, softmax and normalizations over any axes, in any format.
 
 The families of these operators offer them beside what the library has.
 """

@@ -73,7 +73,7 @@ def _odd(value: Value) -> str:
 
 
 def _is_view(context: KernelContext, option: KernelOption) -> bool:
-    """Return whether an option runs nothing and keeps to the formats of host kernels."""
+    """Return whether an option runs nothing and keeps to the formats of fallback kernels."""
     if option.calls or option.fill is not None:
         return False
     node = context.node
@@ -83,7 +83,7 @@ def _is_view(context: KernelContext, option: KernelOption) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LibraryTarget:
-    """The kernels of oneDNN and our own beside them; the families of this package describe them.
+    """The kernels of oneDNN and of the core; the families of this package describe them.
 
     Attributes:
         name: the target's name in the API and on the command line.
@@ -115,7 +115,7 @@ class LibraryTarget:
     def formats(self, value: Value) -> Mapping[str, Format]:
         """Return the formats that a value can be stored in, by the name of their kind.
 
-        What no kernel takes is stored as host kernels take it.
+        What no kernel takes is stored as fallback kernels take it.
         """
         origin = value.origin
         if not self._stores(value) or _odd(value):

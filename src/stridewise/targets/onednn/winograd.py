@@ -2,8 +2,8 @@
 
 F(m x m, r x r) computes m x m results from (m + r - 1) x (m + r - 1) products a channel, where
 direct convolution takes r x r for each result (Lavin and Gray, arXiv:1509.09308). Along axes where
-a window has one tap, tiles have one result. The kernels are our own; what they can do is said here,
-and ``native/winograd/winograd.cpp`` does it.
+a window has one tap, tiles have one result. This file describes what the kernels of
+``native/winograd/winograd.cpp`` can compute.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class _Fitting:
     def stored(self, kind: str, value: Value) -> Format:
         found = self.target.formats(value).get(kind)
         if found is None:
-            why = f"of shape {value.shape}" if value.origin else "whose axes nobody knows"
+            why = f"of shape {value.shape}" if value.origin else "with unknown axes"
             raise UnfitError(f"there is no such format for tensor {value.name!r} {why}")
         return found
 

@@ -67,7 +67,7 @@ def _interpolated(mode: str) -> Handler:
 def _nearest(coordinates: str, rounding: str, reference: str) -> Handler:
     """Return the handler of nearest neighbors.
 
-    PyTorch maps coordinates in float32; where that gives another neighbor than our own mapping, the
+    PyTorch maps coordinates in float32. If that gives another neighbor than the reference, the
     operator is refused.
     """
 

@@ -309,7 +309,7 @@ def test_a_thousand_different_nodes_open_at_once(browser: Any, tmp_path: Path):
     rng = np.random.default_rng(0)
     b = sw.GraphBuilder("wide")
     made = [b.input("x", (1, 4))]
-    for _ in range(1200):
+    for _ in range(1500):
         op = str(rng.choice(["relu", "exp", "tanh", "add", "mul"]))
         recent = [made[-1 - min(int(rng.integers(0, 8)), len(made) - 1)] for _ in range(2)]
         made.append(b.op(op, recent if op in ("add", "mul") else recent[:1]))

@@ -236,6 +236,7 @@ def test_any_number_of_threads_gives_the_same_bits_in_place(size: int, isa: str)
                 (place + 1, desc, INPUTS, 1, 0),
                 (core.ARG_DST, desc, 0, 0, 0),
             ],
+            in_place=[(core.ARG_DST, place)],
         )
         program.add_copy((OUTPUTS, 0, 0), (0, 0, 0), 4 * size)
         program.freeze()

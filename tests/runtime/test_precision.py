@@ -17,7 +17,7 @@ from tests.simplified import simplify
 
 import stridewise as sw
 from stridewise import zoo
-from stridewise.api import ready
+from stridewise.api import stored as stored_models
 from stridewise.dtypes import dtype_of
 from stridewise.errors import InputError
 from stridewise.graph import Graph
@@ -27,6 +27,7 @@ from stridewise.planning import Plan, make_plan
 from stridewise.program import Written
 from stridewise.runtime.binding.primitives import implementations
 from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.targets.cost import is_reference
 from stridewise.targets.kernels import HOST, KernelSpec, MemorySpec
@@ -93,14 +94,14 @@ def check(graph: Graph, model: CompiledModel) -> None:
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.differing_executors])
 @given(graph=networks())
 def test_random_networks_are_right_in_bfloat16(graph: Graph, kind: str) -> None:
-    check(graph, CompiledModel(half_plan(graph, kind)))
+    check(graph, load(lower_plan(half_plan(graph, kind))))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", CASES)
 def test_every_operator_is_right_in_bfloat16(case: str, kind: str) -> None:
     graph = CASES[case]()
-    check(graph, CompiledModel(half_plan(graph, kind)))
+    check(graph, load(lower_plan(half_plan(graph, kind))))
 
 
 @pytest.mark.parametrize("case", ["chain_17_3", "dense", "post_ops", "shuffle_32", "scalars"])
@@ -110,7 +111,7 @@ def test_every_candidate_is_right_in_bfloat16(case: str) -> None:
         for index, candidate in enumerate(plan.candidates.nodes[node.name]):
             if any(way is not None and way.dtype == BF16 for way in candidate.option.needs):
                 only = plan.restricted("one", {node.name: (index,)})
-                check(plan.graph, CompiledModel(only))
+                check(plan.graph, load(lower_plan(only)))
 
 
 def in_float32(spec: KernelSpec) -> KernelSpec:
@@ -146,7 +147,7 @@ def test_networks_stay_near_float32(name: str) -> None:
         made = [name for node in plan.graph.nodes for name in node.outputs]
         halves = sum(plan.storage(name).dtype == BF16 for name in made)
         assert halves > len(made) // 10 or not HAS_BF16
-        for output, found in CompiledModel(plan).run(feeds).items():
+        for output, found in load(lower_plan(plan)).run(feeds).items():
             wanted = expected[output].astype(np.float64)
             assert found.dtype == F32
             assert np.linalg.norm(found - wanted) <= BOUNDS[name] * np.linalg.norm(wanted)
@@ -155,14 +156,14 @@ def test_networks_stay_near_float32(name: str) -> None:
 def test_weights_take_half_the_memory() -> None:
     graph = zoo.build("resnet18", size=64)
     whole, half = (
-        CompiledModel(half_plan(graph, "channels-last", dtype)).weights.own_nbytes
+        load(lower_plan(half_plan(graph, "channels-last", dtype))).weights.own_nbytes
         for dtype in ("float32", "bfloat16")
     )
     assert half < 0.51 * whole
 
 
 def test_a_wrong_bfloat16_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = CompiledModel(half_plan(CASES["chain_17_3"](), "channels-last"))
+    model = load(lower_plan(half_plan(CASES["chain_17_3"](), "channels-last")))
     node = model.plan.graph.nodes[1]
     original = CompiledModel.trace
 
@@ -228,7 +229,8 @@ def test_a_plan_file_brings_its_storages_back(tmp_path: Path) -> None:
 def test_stored_models_are_told_apart_by_precision_and_give_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ready, "_SETTLED_S", -1e9)  # models are kept though their files are new
+    # Models are stored although their files are new.
+    monkeypatch.setattr(stored_models, "_SETTLED_S", -1e9)
     graph = CASES["chain_17_3"]()
     sw.save(graph, tmp_path / "chain.onnx")
     feeds = inputs_of(graph)

@@ -99,7 +99,7 @@ def test_activations_of_dead_values_work_in_place_and_of_living_ones_do_not(kind
     (step,) = (s for s in model.program.steps if s.node == "last")
     assert isinstance(step, KernelStep)
     assert len({binding.ref for binding in step.bindings}) == 1
-    model = run(b.build([b.conv(b.op("add", [dead, y]), 17)]), kind)
+    model = run(b.build([b.conv(dead, 17), b.conv(y, 17)]), kind)
     (step,) = (s for s in model.program.steps if s.node == "last")
     assert isinstance(step, KernelStep)
     assert len({binding.ref for binding in step.bindings}) == 2

@@ -236,7 +236,7 @@ def test_messages_name_node_kernel_and_formats() -> None:
 
 
 def test_reorders_padding_and_plain_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = load(lower_plan(forced_plan(CASES["chain_17_3"](), "blocked")))
+    model = load(lower_plan(forced_plan(CASES["conv_2d_17"](), "blocked")))
     moved = model.plan.reorders[0]
     original = CompiledModel.trace
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
 import pytest
+
+# Doctests are collected from all modules.
+collect_ignore = [] if find_spec("torch") else ["aten_graphs.py"]
 
 
 @pytest.fixture(autouse=True)

@@ -18,13 +18,6 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 LEFT_OUT = ("Loss", "RNN", "LSTM", "GRU", "Transformer", "Lazy")
 """Losses and recurrent modules: they have no images."""
 
-EXCEPTIONS = {
-    "nn.LPPool1d": "relu of NaN is 0 in native kernels and NaN in PyTorch",
-    "nn.LPPool2d": "relu of NaN is 0 in native kernels and NaN in PyTorch",
-    "nn.LPPool3d": "relu of NaN is 0 in native kernels and NaN in PyTorch",
-}
-"""Modules that give other results, and why; the test fails if one of them gives the same."""
-
 MODULES = [
     info
     for info in modules.module_db
@@ -43,13 +36,7 @@ def last(x):
     return x.contiguous(memory_format=formats[x.dim()])
 
 
-def case_of(info):
-    reason = EXCEPTIONS.get(info.name)
-    marks = [pytest.mark.xfail(reason=reason)] if reason else []
-    return pytest.param(info, id=info.name, marks=marks)
-
-
-@pytest.mark.parametrize("info", [case_of(info) for info in MODULES])
+@pytest.mark.parametrize("info", [pytest.param(info, id=info.name) for info in MODULES])
 def test_module(info):
     inputs = info.module_inputs_func(
         info, device="cpu", dtype=torch.float32, requires_grad=False, training=False

@@ -160,7 +160,7 @@ def test_what_is_raised_is_documented(name: str):
     for where, function in members(EXPORTED[name]):
         text = function.__doc__ or whole
         for error in raised(function):
-            if "error in our own code" in text:
+            if "programming error" in text:
                 continue
             assert error in text, f"{where} raises {error} and does not say so"
 

@@ -53,6 +53,37 @@ class Pass:
     needs: str = ""
 
 
+_RECOGNIZED_AND_FOLDED = (
+    Pass(
+        "recognize_shuffle",
+        "turns Reshape, Transpose, Reshape into `channel_shuffle`",
+        recognize_shuffle,
+    ),
+    Pass(
+        "recognize_norms",
+        "joins normalizations that exporters write as several nodes",
+        recognize_norms,
+    ),
+    Pass("sink_transposes", "moves transposes down until they cancel", sink_transposes),
+    Pass(
+        "recognize_activations",
+        "joins activations that exporters write as several nodes",
+        recognize_activations,
+    ),
+    Pass(
+        "fold_scale",
+        "folds per-channel scales and shifts (batch norm, bias) into their producer",
+        fold_scale,
+    ),
+    Pass(
+        "fold_pad",
+        "lets convolutions and poolings do the padding of a `Pad` before them",
+        fold_pad,
+    ),
+)
+"""The passes between `split_resize` and the fusions; they depend on no target and no option."""
+
+
 def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[Pass, ...]:
     """Return the passes, in order.
 
@@ -90,32 +121,7 @@ def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[Pass
             partial(split_resize, ability=ability),
             needs="which resizes a kernel computes",
         ),
-        Pass(
-            "recognize_shuffle",
-            "turns Reshape, Transpose, Reshape into `channel_shuffle`",
-            recognize_shuffle,
-        ),
-        Pass(
-            "recognize_norms",
-            "joins normalizations that exporters write as several nodes",
-            recognize_norms,
-        ),
-        Pass("sink_transposes", "moves transposes down until they cancel", sink_transposes),
-        Pass(
-            "recognize_activations",
-            "joins activations that exporters write as several nodes",
-            recognize_activations,
-        ),
-        Pass(
-            "fold_scale",
-            "folds per-channel scales and shifts (batch norm, bias) into their producer",
-            fold_scale,
-        ),
-        Pass(
-            "fold_pad",
-            "lets convolutions and poolings do the padding of a `Pad` before them",
-            fold_pad,
-        ),
+        *_RECOGNIZED_AND_FOLDED,
         Pass(
             "fuse_post_ops",
             "fuses activations and additions into the kernel that produces their operand",

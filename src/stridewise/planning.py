@@ -28,7 +28,7 @@ from stridewise.planner.problem.alone import each_for_itself
 from stridewise.planner.problem.candidates import enumerate_candidates
 from stridewise.planner.problem.formulation import Only, Terms
 from stridewise.planner.problem.io_formats import Boundary, boundary
-from stridewise.planner.questions.lookup import Wish
+from stridewise.planner.questions.lookup import StorageName
 from stridewise.planner.questions.moves import Move, find_moves, find_views
 from stridewise.planner.questions.partitions import Partition, find_partitions
 from stridewise.planner.questions.restrict import restricted, under, uniform
@@ -127,7 +127,7 @@ class Plan(PlanData):
         """
         return why(self, node)
 
-    def what_if(self, wanted: Mapping[str, Wish]) -> Plan:
+    def what_if(self, wanted: Mapping[str, StorageName]) -> Plan:
         """Return the cheapest plan in which some tensors are produced in given formats.
 
         Args:

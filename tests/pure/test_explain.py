@@ -167,27 +167,27 @@ def test_regret_is_what_forcing_a_format_costs_and_its_parts_sum_to_it(seed: int
 
 @settings(max_examples=20)
 @given(SEEDS, st.data())
-def test_two_wishes_at_once_are_the_cheapest_with_both(seed: int, data: Any):
+def test_two_storages_at_once_are_the_cheapest_with_both(seed: int, data: Any):
     plan, every = everything(seed)
-    wishes = dict(data.draw(st.lists(st.sampled_from(list(pairs(plan))), min_size=2, max_size=2)))
-    keys = {name: plan.storages.key(name, fmt) for name, fmt in wishes.items()}
+    chosen = dict(data.draw(st.lists(st.sampled_from(list(pairs(plan))), min_size=2, max_size=2)))
+    keys = {name: plan.storages.key(name, fmt) for name, fmt in chosen.items()}
     wanted = every.least(lambda picks: keys.items() <= every.stored(picks).items())
     if wanted == inf:
         with pytest.raises(PlanError):
-            plan.what_if(wishes)
+            plan.what_if(chosen)
         return
-    at_once = plan.what_if(wishes)
+    at_once = plan.what_if(chosen)
     assert at_once.cost_ns == pytest.approx(wanted)
     after = plan
-    for name, fmt in wishes.items():
+    for name, fmt in chosen.items():
         after = after.what_if({name: fmt})
     assert after.cost_ns == pytest.approx(wanted)
-    assert {pin.tensor for pin in after.pins} == set(wishes)
+    assert {pin.tensor for pin in after.pins} == set(chosen)
     # What is asked of a plan with pins keeps to them.
     for node in after.graph.nodes:
         assert all(item.total_delta_ns >= 0 for item in after.why(node.name).alternatives)
-    assert not {regret.tensor for regret in after.regrets()} & set(wishes)
-    freed = after.what_if({name: after.made(name) for name in wishes})
+    assert not {regret.tensor for regret in after.regrets()} & set(chosen)
+    freed = after.what_if({name: after.made(name) for name in chosen})
     assert freed.cost_ns == pytest.approx(wanted)
 
 

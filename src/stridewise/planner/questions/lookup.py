@@ -16,10 +16,10 @@ from stridewise.ops.geometry import canonical_shape
 from stridewise.planner.plan import PlanData
 from stridewise.tensor import Spell, Storage
 
-__all__ = ["Offer", "Wish", "find_format", "find_node", "find_tensor", "offers", "unknown"]
+__all__ = ["Offer", "StorageName", "find_format", "find_node", "find_tensor", "offers", "unknown"]
 
 
-Wish = str | Format | Storage
+StorageName = str | Format | Storage
 """How users say in which storage a tensor shall be."""
 
 
@@ -170,7 +170,7 @@ def _same(fmt: Format, other: FormatData, shape: tuple[int, ...]) -> bool:
         return False
 
 
-def _meant(value: Value, spelled: Wish, known: Mapping[str, Offer]) -> dict[str, Offer]:
+def _meant(value: Value, spelled: StorageName, known: Mapping[str, Offer]) -> dict[str, Offer]:
     """Return the offers that a spelling means: by their own names, else in any dialect.
 
     A format alone stands for elements of the value's own type.
@@ -193,7 +193,7 @@ def _meant(value: Value, spelled: Wish, known: Mapping[str, Offer]) -> dict[str,
     }
 
 
-def find_format(plan: PlanData, tensor: str, spelled: Wish) -> tuple[str, Offer]:
+def find_format(plan: PlanData, tensor: str, spelled: StorageName) -> tuple[str, Offer]:
     """Return the one format on offer for a tensor that ``spelled`` means.
 
     Args:

@@ -8,7 +8,7 @@ from math import fsum, inf, isinf
 
 from stridewise.errors import PlanError, describe
 from stridewise.planner.plan import Pin, PlanData
-from stridewise.planner.questions.lookup import Offer, Wish, find_format, find_tensor, offers
+from stridewise.planner.questions.lookup import Offer, StorageName, find_format, find_tensor, offers
 from stridewise.planner.questions.restrict import P, allowed, narrowed, under
 from stridewise.planner.questions.why import difference, duration
 from stridewise.tensor import Spell, Storage
@@ -51,7 +51,7 @@ class Regret:
         )
 
 
-def what_if(plan: P, wanted: Mapping[str, Wish]) -> P:
+def what_if(plan: P, wanted: Mapping[str, StorageName]) -> P:
     """Return the cheapest plan with some formats given; see :meth:`stridewise.Plan.what_if`.
 
     Pins of earlier calls remain, unless a tensor is named again.

@@ -197,7 +197,7 @@ class _Scheduler:
         self.pending: dict[tuple[str, str], Reorder] = {
             self.key(reorder.tensor, reorder.target): reorder for reorder in plan.reorders
         }
-        self.wishes: list[_Overwrite] = []
+        self.requests: list[_Overwrite] = []
         self.held: dict[str, _Sources] = {}
         self.stored: dict[str, Stored] = {}
         self.updates: list[tuple[Stored, Stored, Action]] = []
@@ -275,7 +275,7 @@ class _Scheduler:
             self.emit(action)
         last = len(self.schedule.actions) - 1
         for source, result, copy in (found for found in overwrites if found is not None):
-            self.wishes.append(_Overwrite(source, result, last, copy))
+            self.requests.append(_Overwrite(source, result, last, copy))
         if last >= 0:
             action = self.schedule.actions[last]
             action.completes = (*action.completes, *outputs)
@@ -396,15 +396,19 @@ class _Scheduler:
     def overwrites(self, root: Stored, target: Stored, position: int) -> bool:
         """Return whether an action may overwrite a state by what it writes, and let it."""
         readers = [s for s in self.schedule.actions[position].reads() if s.overlaps(target)]
-        for wish in self.wishes:
-            if wish.source is not target or wish.result.root() != (root, 0) or len(readers) != 1:
+        for request in self.requests:
+            if (
+                request.source is not target
+                or request.result.root() != (root, 0)
+                or len(readers) != 1
+            ):
                 continue
             action = self.schedule.actions[position]
-            if wish.copy is action:
+            if request.copy is action:
                 action.dropped = True
                 return True
-            if wish.copy is None and wish.position == position:
-                self.declare(wish)
+            if request.copy is None and request.position == position:
+                self.declare(request)
                 return True
         return False
 
@@ -420,28 +424,28 @@ class _Scheduler:
 
     # --- overwriting ---
 
-    def grant_wishes(self) -> None:
-        for wish in self.wishes:
-            if not self.grant(wish):
+    def grant_requests(self) -> None:
+        for request in self.requests:
+            if not self.grant(request):
                 continue
-            if wish.copy is not None:
-                wish.copy.dropped = True
+            if request.copy is not None:
+                request.copy.dropped = True
             else:
-                self.declare(wish)
+                self.declare(request)
 
-    def declare(self, wish: _Overwrite) -> None:
+    def declare(self, request: _Overwrite) -> None:
         """Note in all actions of the node which roles share bytes now."""
-        last = self.schedule.actions[wish.position]
-        for action in self.schedule.actions[: wish.position + 1]:
+        last = self.schedule.actions[request.position]
+        for action in self.schedule.actions[: request.position + 1]:
             if action.node == last.node and action.kind == "kernel":
-                action.declare(wish.result, wish.source)
+                action.declare(request.result, request.source)
 
-    def grant(self, wish: _Overwrite) -> bool:
-        source, result, position = wish.source, wish.result, wish.position
+    def grant(self, request: _Overwrite) -> bool:
+        source, result, position = request.source, request.result, request.position
         root, _ = source.root()
         if root.space != "arena" or source.desc.nbytes != result.desc.nbytes:
             return False
-        if root is result.root()[0] or not self.is_dead(wish):
+        if root is result.root()[0] or not self.is_dead(request):
             return False
         if result.parent is None and result.space == "arena":
             result.parent = (source, 0)
@@ -452,14 +456,14 @@ class _Scheduler:
             return True
         return False
 
-    def is_dead(self, wish: _Overwrite) -> bool:
+    def is_dead(self, request: _Overwrite) -> bool:
         """Return whether nothing needs the operand's bytes but the argument to be overwritten."""
-        source, position = wish.source, wish.position
+        source, position = request.source, request.position
         if any(other.last > position and other.overlaps(source) for other in self.schedule.stored):
             return False
         readers = [s for s in self.schedule.actions[position].reads() if s.overlaps(source)]
         # Without its copy, a sum starts from the operand; any other argument would see it change.
-        own = 0 if wish.copy is not None else 1
+        own = 0 if request.copy is not None else 1
         return len(readers) <= own and all(stored is source for stored in readers)
 
     def is_unborn(self, result: Stored, position: int) -> bool:
@@ -484,6 +488,6 @@ def make_schedule(plan: Plan) -> Schedule:
         scheduler.node(node, decision.chosen)
     scheduler.caller_outputs()
     scheduler.copy_updates()
-    scheduler.grant_wishes()
+    scheduler.grant_requests()
     scheduler.grant_updates()
     return scheduler.schedule

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from onnx import ModelProto, TensorProto
 from tests.networks import Net, networks
+from tests.operator_tables import entries
 from tests.pure.index_cases import onnxruntime_differs
 from tests.pure.test_ops import CASES
 from tests.runtime.graphs import CASES as GRAPHS
@@ -50,6 +51,7 @@ NOT_EXPORTED: dict[str, str] = {
     "max_pool_gradient": "ONNX has no operators for gradients",
     "pad_gradient": "ONNX has no operators for gradients",
     "slice_gradient": "ONNX has no operators for gradients",
+    **entries("NOT_EXPORTED"),
 }
 """Operators that ONNX has no counterpart for, and why."""
 

@@ -6,7 +6,7 @@ A file of ``tests/operators`` may have these tables, which ``docs/adding-an-op.m
 - ``GRADIENTS``: for ``tests/pure/test_gradients.py``
 - ``GRAPHS``: for ``tests/runtime/graphs.py``
 - ``MODELS``: for ``tests/integration/small_models.py``
-- ``NOT_EXPORTED``: for ``tests/integration/test_onnx_export.py``
+- ``NOT_EXPORTED``, ``COMPOSED``: for ``tests/integration/test_onnx_export.py``
 """
 
 from __future__ import annotations

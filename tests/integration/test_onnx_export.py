@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from onnx import ModelProto, TensorProto
 from tests.networks import Net, networks
-from tests.operator_tables import entries
+from tests.operator_tables import entries, rows
 from tests.pure.index_cases import onnxruntime_differs
 from tests.pure.test_ops import CASES
 from tests.runtime.graphs import CASES as GRAPHS
@@ -140,7 +140,8 @@ def test_an_operator_survives_and_runs(op: str, folder: Path) -> None:
 
 
 COMPOSED = {
-    "channel_shuffle", "einsum", "identity", "interpolate", "max_pool_indices", "swish"
+    "channel_shuffle", "einsum", "identity", "interpolate", "max_pool_indices", "swish",
+    *rows("COMPOSED"),
 }  # fmt: skip
 """Operators that ONNX has only as several, or as further results of others."""
 

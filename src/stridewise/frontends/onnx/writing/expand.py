@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from stridewise.dtypes import DType
-from stridewise.errors import ModelError, describe
+from stridewise.errors import ModelError
 from stridewise.graph import Attr, Constant, Graph, Node, PostOp, TensorType, Value
 from stridewise.ops import infer
 from stridewise.ops.pointwise import step_nodes
@@ -141,12 +141,10 @@ class _Expansion:
             self.nodes.append(node)
             return
         if declared not in _CHANNELS_FIRST + _CHANNELS_LAST:
-            raise ModelError(
-                describe(
-                    f"node {node.name!r} ({node.op})",
-                    expected=f"a data_format of {', '.join(_CHANNELS_FIRST + _CHANNELS_LAST)}",
-                    found=repr(declared),
-                )
+            raise ModelError.at(
+                f"node {node.name!r} ({node.op})",
+                expected=f"a data_format of {', '.join(_CHANNELS_FIRST + _CHANNELS_LAST)}",
+                found=repr(declared),
             )
         attrs = tuple(item for item in node.attrs if item[0] != "data_format")
         inner = dataclasses.replace(node, attrs=attrs)

@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from onnx import ModelProto
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.frontends.onnx.writing.initializers import as_bytes, external, inline
 from stridewise.ops.registry import Array
 
@@ -39,30 +39,24 @@ def check_path(path: Path) -> None:
     except (OSError, ValueError) as error:
         raise _unwritable(path, error) from error
     if not folder:
-        raise InputError(
-            describe(
-                f"model {str(path)!r}",
-                expected="a path in a folder that exists",
-                found=f"no folder {str(path.parent)!r}",
-                fix="make the folder first",
-            )
+        raise InputError.at(
+            f"model {str(path)!r}",
+            expected="a path in a folder that exists",
+            found=f"no folder {str(path.parent)!r}",
+            fix="make the folder first",
         )
     if taken:
-        raise InputError(
-            describe(
-                f"model {str(path)!r}",
-                expected="the path of a file",
-                found="a folder",
-                fix="name a file in it, like model.onnx",
-            )
+        raise InputError.at(
+            f"model {str(path)!r}",
+            expected="the path of a file",
+            found="a folder",
+            fix="name a file in it, like model.onnx",
         )
 
 
 def _unwritable(path: Path, error: Exception) -> InputError:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return InputError(
-        describe(f"model {str(path)!r}", expected="a file that can be written", found=text)
-    )
+    return InputError.at(f"model {str(path)!r}", expected="a file that can be written", found=text)
 
 
 @contextmanager

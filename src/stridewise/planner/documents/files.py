@@ -27,7 +27,7 @@ from stridewise.planner.documents.document import (
     fingerprint,
     signatures,
 )
-from stridewise.planner.plan import Comparison, Decision, Pin, PlanData, Reorder
+from stridewise.planner.plan import Decision, Pin, PlanData, Reorder
 from stridewise.planner.problem.candidates import Candidate, Candidates, enumerate_candidates
 from stridewise.planner.problem.formulation import Terms
 from stridewise.planner.problem.io_formats import Boundary, boundary
@@ -339,10 +339,7 @@ def restore(
         record.lower_bound_ns,
         record.refusals,
         derived,
-        tuple(
-            Comparison(item.name, item.cost_ns, item.reorders, item.measured_ns, item.nbytes)
-            for item in record.comparisons
-        ),
+        record.comparisons,
         {name: formats[0] for name, formats in edge.inputs.items()},
         {name: formats[0] for name, formats in edge.outputs.items()},
         Terms(graph, candidates, edge),

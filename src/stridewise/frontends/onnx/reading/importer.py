@@ -26,6 +26,7 @@ from stridewise.errors import (
 from stridewise.frontends.onnx.reading.proto import OnnxNode, reads_of
 from stridewise.frontends.onnx.reading.tensors import TensorReader
 from stridewise.graph import Attr, Graph, Node, Tail, TensorType
+from stridewise.graph.names import fresh_name
 from stridewise.ops import GraphBuilder, evaluate, infer
 from stridewise.ops.demand import spelled
 from stridewise.ops.effort import Budget, Effort, effort, nbytes
@@ -247,11 +248,7 @@ class Importer:
         return name
 
     def _fresh(self, hint: str) -> str:
-        name, number = hint, 0
-        while name in self._reserved or self.known(name):
-            number += 1
-            name = f"{hint}.{number}"
-        return name
+        return fresh_name(hint, lambda name: name in self._reserved or self.known(name))
 
     def add_input(self, name: str, type_: TensorType) -> None:
         """Declare an input of the graph.

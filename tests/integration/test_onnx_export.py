@@ -21,10 +21,10 @@ from tests.runtime.graphs import CASES as GRAPHS
 from tests.simplified import simplify
 
 import stridewise as sw
+from stridewise import replacing
 from stridewise.dtypes import dtype_of
 from stridewise.errors import GraphError, InputError, ModelError
 from stridewise.frontends.onnx.table import EXPORTERS
-from stridewise.frontends.onnx.writing import files
 from stridewise.frontends.onnx.writing.export import VERSIONS, make_structure, save_model
 from stridewise.graph import Constant, Graph, Node, TensorType, Value
 from stridewise.ops import OPS
@@ -524,7 +524,7 @@ def test_a_failed_write_leaves_the_old_file(
     def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(replacing.os, "fsync", full)
     message = f"model '{path}': expected a file that can be written, found No space left on device"
     fails(InputError, message, graph=tiny(5), path=path)
     assert path.read_bytes() == before

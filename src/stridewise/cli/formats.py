@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from stridewise.cli.console import save_text
 from stridewise.errors import FormatError, InputError
 from stridewise.formats import Block, Format, Parameters, algebra, parse
 from stridewise.formats import names as names_of
@@ -283,12 +284,7 @@ def _map_lines(
 
 def _save_picture(path: Path, asked: _Asked, fmt: Format, shape: tuple[int, ...]) -> None:
     picture = svg(fmt, shape, title=asked.name, letters=asked.letters)
-    try:
-        path.write_text(picture, encoding="utf-8")
-    except OSError as error:
-        raise InputError.at(
-            "--svg", expected="a file that can be written", found=str(error)
-        ) from error
+    save_text(path, picture, "--svg")
 
 
 @formats.command()

@@ -19,6 +19,7 @@ from stridewise.cli.formats import columns, parse_extents
 from stridewise.dtypes import DType, dtype_of
 from stridewise.errors import InputError, ModelError
 from stridewise.formats import Parameters, parse
+from stridewise.replacing import replacing
 from stridewise.runtime.reorder.reorder import Reorder
 from stridewise.tensor.desc import TensorDesc
 from stridewise.tensor.quantization import Quantization
@@ -92,31 +93,27 @@ def _dtype(name: str, option: str) -> DType:
 
 
 @contextmanager
-def _replacing(path: Path) -> Generator[IO[bytes]]:
+def _output(path: Path) -> Generator[IO[bytes]]:
     """Open a new file that takes the place of ``path`` when all went well.
 
     Raises:
         InputError: it cannot be written; what was there before is as it was.
     """
     target = Path(os.path.realpath(path))
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         if target.exists() and not target.is_file():
             raise OSError("something that is no regular file")
-        with part.open("xb") as file:
+        with replacing(target) as file:
             yield file
-        part.replace(target)
     except OSError as error:
         raise InputError.at(
             f"output {path}", expected="a file that can be written", found=str(error)
         ) from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _save(path: Path, array: Array) -> None:
     stored = array.view(_BITS.numpy) if array.dtype.name == "bfloat16" else array
-    with _replacing(path) as file:
+    with _output(path) as file:
         np.lib.format.write_array(file, stored, allow_pickle=False)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import fsum, isclose
@@ -33,6 +32,7 @@ from stridewise.planner.problem.formulation import Terms
 from stridewise.planner.problem.io_formats import Boundary, boundary
 from stridewise.planner.questions.lookup import Offer, offers
 from stridewise.records import Reader
+from stridewise.replacing import replacing
 from stridewise.targets.cost import KernelCost, Progress
 from stridewise.targets.kernels import KernelSpec
 from stridewise.targets.machine import Machine
@@ -55,17 +55,8 @@ def save(plan: PlanData, path: str | os.PathLike[str]) -> None:
     goal = Path(path)
     text = PlanRecord.of(plan).to_json()
     try:
-        # Beside its goal, as only renames within one file system are atomic.
-        draft = goal.with_name(f".{goal.name}.{os.getpid()}.{secrets.token_hex(4)}")
-        try:
-            with draft.open("x", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(goal)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
+        with replacing(goal) as file:
+            file.write(text.encode())
     except OSError as error:
         raise PlanError.at(
             f"plan file {str(goal)!r}", expected="a file to write", found=str(error)

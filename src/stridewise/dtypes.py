@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from stridewise.errors import DTypeError, describe
+from stridewise.errors import DTypeError
 
 __all__ = ["DTYPES", "DType", "dtype_of"]
 
@@ -92,5 +92,5 @@ def dtype_of(spelling: str | np.dtype[np.generic] | type[np.generic] | DType) ->
     name = spelling if isinstance(spelling, str) else _name_of(np.dtype(spelling))
     found = DTYPES.get(name) or _BY_SHORT.get(name)
     if found is None:
-        raise DTypeError(describe("dtype", expected=f"one of {', '.join(DTYPES)}", found=name))
+        raise DTypeError.at("dtype", expected=f"one of {', '.join(DTYPES)}", found=name)
     return found

@@ -25,10 +25,12 @@ There is one warning: ``PlanWarning`` (UserWarning) says that a plan file was ma
 machine, so that its costs and its choices may not be the best here.
 
 A message has four parts: where the error occurred, what was expected, what was found, and how to
-fix it. :func:`describe` composes them, so that all messages have one form.
+fix it. :meth:`StridewiseError.at` composes them, so that all messages have one form.
 """
 
 from __future__ import annotations
+
+from typing import Self
 
 __all__ = [
     "DTypeError",
@@ -55,6 +57,21 @@ __all__ = [
 
 class StridewiseError(Exception):
     """Root of all errors raised on purpose."""
+
+    @classmethod
+    def at(cls, where: str, *, expected: str, found: str, fix: str = "") -> Self:
+        """Return an error whose message has the common form.
+
+        Args:
+            where: the object in which the error occurred.
+            expected: what is valid.
+            found: what was found instead.
+            fix: what the user can do; "" for no advice.
+
+        >>> InputError.at("input 'x'", expected="float32", found="float64")
+        InputError("input 'x': expected float32, found float64")
+        """
+        return cls(describe(where, expected=expected, found=found, fix=fix))
 
 
 class FormatError(StridewiseError, ValueError):

@@ -22,7 +22,7 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, defs, helper
 from onnx.backend import base
 
 from stridewise.api import compile as compile_model
-from stridewise.errors import InputError, StridewiseError, describe
+from stridewise.errors import InputError, StridewiseError
 from stridewise.frontends.onnx import OPSETS
 from stridewise.runtime.execution.model import Model
 
@@ -74,7 +74,7 @@ class BackendRep(base.BackendRep):
         """
         if kwargs:
             found = ", ".join(kwargs)
-            raise InputError(describe("BackendRep.run", expected="inputs alone", found=found))
+            raise InputError.at("BackendRep.run", expected="inputs alone", found=found)
         outputs = self.model.run(self._named(inputs))
         names = self.model.output_names
         return base.namedtupledict("Outputs", names)(*(outputs[name] for name in names))
@@ -86,7 +86,7 @@ class BackendRep(base.BackendRep):
         names = self.model.input_names
         if len(given) != len(names):
             wanted = f"{len(names)} ({', '.join(names)})"
-            raise InputError(describe("inputs", expected=wanted, found=str(len(given))))
+            raise InputError.at("inputs", expected=wanted, found=str(len(given)))
         # ONNX passes scalars as NumPy scalars.
         scalars = [np.asarray(item) if np.isscalar(item) else item for item in given]
         return dict(zip(names, scalars, strict=True))
@@ -127,7 +127,7 @@ class Backend(base.Backend):
             StridewiseError: as ``compile`` does.
         """
         if not cls.supports_device(device):
-            raise InputError(describe("device", expected="'CPU'", found=repr(device)))
+            raise InputError.at("device", expected="'CPU'", found=repr(device))
         return BackendRep(compile_model(model, **{**cls.options, **kwargs}))
 
     @classmethod
@@ -166,7 +166,7 @@ class Backend(base.Backend):
         if len(given) != len(names):
             wanted = f"{len(names)} inputs ({', '.join(names)})"
             where = f"node {node.name or node.op_type!r}"
-            raise InputError(describe(where, expected=wanted, found=str(len(given))))
+            raise InputError.at(where, expected=wanted, found=str(len(given)))
         # A value that the node reads twice is one input of the model.
         feeds = dict(zip(names, given, strict=True))
         graph = helper.make_graph(

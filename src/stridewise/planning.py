@@ -237,7 +237,7 @@ def _alone(terms: Terms) -> tuple[Comparison, ...]:
     if found is None:
         return ()
     name = "each operator for itself"
-    return (Comparison(name, found.cost_ns, found.reorders, nbytes=found.nbytes),)
+    return (Comparison(name, found.cost_ns, found.reorders, found.nbytes, None),)
 
 
 def make_plans(

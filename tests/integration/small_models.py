@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
+from tests.operator_tables import entries
 
 __all__ = ["WIDTHS", "small_models"]
 
@@ -426,4 +427,5 @@ _FEATURES: dict[str, Callable[[], ModelProto]] = {
 def small_models() -> dict[str, ModelProto]:
     """All small models by name; every block once for each of :data:`WIDTHS`."""
     found = {f"{build.__name__}_{width}": build(width) for build in _BLOCKS for width in WIDTHS}
-    return found | {name: build() for name, build in _FEATURES.items()}
+    features = _FEATURES | entries("MODELS")
+    return found | {name: build() for name, build in features.items()}

@@ -24,6 +24,7 @@ from stridewise.cli.main import cli
 from stridewise.graph import from_text
 from stridewise.ops.fallback import OP, foreign_part
 from stridewise.runtime.simulation.reference import run_reference
+from stridewise.targets.tables.load import SHIPPED
 
 from .onnx_nodes import make
 
@@ -260,7 +261,7 @@ def test_results_are_those_of_onnx_runtime(name: str) -> None:
             same(one, other)
 
 
-@pytest.mark.parametrize("target", ["ascend", "openvino-gpu"])
+@pytest.mark.parametrize("target", list(SHIPPED))
 @pytest.mark.parametrize("name", ["detector", "loop", "custom domain", "strings", "only a tail"])
 def test_simulated_targets_run_clusters_and_the_tail(name: str, target: str) -> None:
     given, feeds = CASES[name]()

@@ -14,16 +14,17 @@ import pytest
 from hypothesis import given, settings
 from onnx import ModelProto, TensorProto
 from tests.networks import Net, networks
+from tests.operator_tables import entries, rows
 from tests.pure.index_cases import onnxruntime_differs
 from tests.pure.test_ops import CASES
 from tests.runtime.graphs import CASES as GRAPHS
 from tests.simplified import simplify
 
 import stridewise as sw
+from stridewise import replacing
 from stridewise.dtypes import dtype_of
 from stridewise.errors import GraphError, InputError, ModelError
 from stridewise.frontends.onnx.table import EXPORTERS
-from stridewise.frontends.onnx.writing import files
 from stridewise.frontends.onnx.writing.export import VERSIONS, make_structure, save_model
 from stridewise.graph import Constant, Graph, Node, TensorType, Value
 from stridewise.ops import OPS
@@ -50,6 +51,7 @@ NOT_EXPORTED: dict[str, str] = {
     "max_pool_gradient": "ONNX has no operators for gradients",
     "pad_gradient": "ONNX has no operators for gradients",
     "slice_gradient": "ONNX has no operators for gradients",
+    **entries("NOT_EXPORTED"),
 }
 """Operators that ONNX has no counterpart for, and why."""
 
@@ -138,7 +140,8 @@ def test_an_operator_survives_and_runs(op: str, folder: Path) -> None:
 
 
 COMPOSED = {
-    "channel_shuffle", "einsum", "identity", "interpolate", "max_pool_indices", "swish"
+    "channel_shuffle", "einsum", "identity", "interpolate", "max_pool_indices", "swish",
+    *rows("COMPOSED"),
 }  # fmt: skip
 """Operators that ONNX has only as several, or as further results of others."""
 
@@ -521,7 +524,7 @@ def test_a_failed_write_leaves_the_old_file(
     def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", full)
+    monkeypatch.setattr(replacing.os, "fsync", full)
     message = f"model '{path}': expected a file that can be written, found No space left on device"
     fails(InputError, message, graph=tiny(5), path=path)
     assert path.read_bytes() == before

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.operator_tables import entries
 
 import stridewise as sw
 from stridewise.errors import GraphError
@@ -248,12 +249,12 @@ CASES: dict[str, Callable[[Net], str]] = {
     "linear": _unary("resize", (1, 2, 3, 5), **RESIZED, mode="linear"),
     "cubic": _unary("resize", (1, 2, 3, 5), **RESIZED, mode="cubic"),
     "interpolate": lambda b: b.op("interpolate", [b.draw(2, 3, 4), b.draw(5, 3)], {"axis": 1}),
-    "channel_shuffle": _unary("channel_shuffle", (1, 6, 2, 2), groups=2),
     "depth_to_space": _unary("depth_to_space", (1, 8, 2, 3), block=2, mode="CRD"),
     "space_to_depth": _unary("space_to_depth", (1, 2, 4, 6), block=2),
     "slice_gradient": _unary(
         "slice_gradient", (2, 3), shape=(4, 7), starts=(3, 1), stops=(-1, 6), steps=(-2, 2)
     ),
+    **entries("GRADIENTS"),
 }  # fmt: skip
 
 

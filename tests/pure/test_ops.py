@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto
+from tests.operator_tables import entries, rows
 
 from stridewise.dtypes import dtype_of
 from stridewise.errors import GraphError
@@ -247,22 +248,6 @@ def transpose(rng: Rng) -> Case:
     return Case([x], [("Transpose", ["x0"], {"perm": perm})], {"perm": perm})
 
 
-def channel_shuffle(rng: Rng) -> Case:
-    x = image(rng, 2)
-    n, c, h, w = x.shape
-    groups = int(rng.choice([d for d in (1, 2, 3, 4, 17) if c % d == 0]))
-    constants = {
-        "split": np.array([n, groups, c // groups, h, w]),
-        "back": np.array([n, c, h, w]),
-    }
-    nodes = [
-        ("Reshape", ["x0", "split"], {}),
-        ("Transpose", ["y0"], {"perm": [0, 2, 1, 3, 4]}),
-        ("Reshape", ["y1", "back"], {}),
-    ]
-    return Case([x], nodes, {"groups": groups}, constants)
-
-
 def concat(rng: Rng) -> Case:
     x = image(rng, 2)
     axis = int(rng.integers(4))
@@ -292,11 +277,11 @@ CASES: dict[str, Callable[[Rng], Case]] = {
     **INDEX_CASES,
     **MATH_CASES,
     **NORM_CASES,
+    **entries("CASES"),
     "abs": unary("Abs"),
     "add": binary("Add"),
     "avg_pool": pool("AveragePool"),
     "cast": cast,
-    "channel_shuffle": channel_shuffle,
     "clip": clip,
     "concat": concat,
     "conv": conv,
@@ -444,14 +429,13 @@ REFUSED: list[tuple[str, list[tuple[int, ...] | None], dict[str, Attr], str]] = 
     ("concat", [X], {"axis": -1}, "an axis below 4, found -1"),
     ("concat", [], {"axis": 0}, "1 to any inputs, found 0"),
     ("softmax", [X], {"axis": 4}, "an axis below 4, found 4"),
-    ("channel_shuffle", [X], {"groups": 3}, "groups that divide the channels, found 3"),
-    ("channel_shuffle", [(4,)], {"groups": 2}, "an input with a channel axis, found f32[4]"),
     ("resize", [X], {"shape": (1, 4, 0, 5), "mode": "linear"}, "a shape of 4 positive extents"),
     ("resize", [X], {"shape": (1, 4, 5, 5), "mode": "area"}, "one of nearest, linear, cubic"),
     ("interpolate", [X, (3, 5)], {"axis": 4}, "an axis below 4, found 4"),
     ("interpolate", [X, (5, 3)], {"axis": 2}, "a matrix of 5 columns of dtype float32"),
     *INDEX_REFUSED,
     *NORM_REFUSED,
+    *rows("REFUSED"),
     ("relu", [X, X], {}, "1 inputs, found 2"),
 ]
 

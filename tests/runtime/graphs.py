@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from tests.operator_tables import entries
 from tests.simplified import simplify
 
 from stridewise.graph import Graph, Refusal
@@ -401,12 +402,6 @@ def _dense() -> Graph:
     return b.build([b.op("reduce_mean", [y], {"axes": (2, 3)})])
 
 
-def _shuffles(channels: int, groups: int) -> Graph:
-    b = Net(2, channels, 3, 4)
-    y = b.op("channel_shuffle", [b.named(b.x)], {"groups": groups})
-    return b.build([b.named(y), b.op("channel_shuffle", [b.x], {"groups": channels // groups})])
-
-
 def _reshapes() -> Graph:
     b = Net(2, 17, 1, 1)
     y = b.op("relu", [b.conv(b.x, 16)])
@@ -483,6 +478,7 @@ def _constants() -> Graph:
 
 CASES: dict[str, Callable[[], Graph]] = {
     **INDEX_GRAPHS,
+    **entries("GRAPHS"),
     **{f"conv_1d_{c}": _conv(2, c, 9, outputs=17, pads=(1, 2)) for c in (1, 24)},
     **{f"conv_2d_{c}": _conv(3, c, 7, 6, outputs=c + 1) for c in (1, 3, 17, 24, 100)},
     "conv_3d": _conv(1, 3, 5, 4, 6, outputs=17, strides=(2, 1, 2)),
@@ -548,9 +544,6 @@ CASES: dict[str, Callable[[], Graph]] = {
     "concats_1": lambda: _concats(1),
     "concats_3": lambda: _concats(3),
     "dense": _dense,
-    "shuffle_24": lambda: _shuffles(24, 3),
-    "shuffle_32": lambda: _shuffles(32, 2),
-    "shuffle_17": lambda: _shuffles(17, 17),
     "reshapes": _reshapes,
     "post_ops": _post_ops,
     "reversed": _reversed,

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 import stridewise as sw
 from stridewise.cli.main import cli
 from stridewise.runtime.simulation.reference import run_reference
+from stridewise.targets.tables.load import SHIPPED
 
 from .graphs import THREADS, Net, error, inputs_of
 
@@ -224,7 +225,7 @@ def test_reports_show_the_formats_of_the_caller(formats: dict[str, Any]) -> None
     assert str(fmt) in model.report_html({name: sw.reorder(X, "NCHW", fmt)}, runs=1)
 
 
-@pytest.mark.parametrize("target", ["ascend", "openvino-gpu"])
+@pytest.mark.parametrize("target", list(SHIPPED))
 @pytest.mark.parametrize("formats", FORMATS)
 def test_simulated_models_take_them_too(formats: dict[str, Any], target: str) -> None:
     model = sw.compile(graph(), target=target, **formats)

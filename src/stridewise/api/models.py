@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from numpy.typing import ArrayLike
 
 from stridewise.compiler import import_model
-from stridewise.errors import ModelError, describe
+from stridewise.errors import ModelError
 from stridewise.frontends.registry import WRITER, ModelSource, open_model
 from stridewise.frontends.source import ModelReader
 from stridewise.graph import Capability, Graph, Shapes
@@ -136,13 +136,11 @@ def _frozen(graph: Graph) -> Graph:
     found, _ = freeze_parameters(graph)
     changed = (*found.parameters, *found.states)
     if changed:
-        raise ModelError(
-            describe(
-                f"graph {graph.name!r}",
-                expected="values that no run changes, as ONNX has no others",
-                found=f"updates of {', '.join(changed)}",
-                fix="leave out the updates",
-            )
+        raise ModelError.at(
+            f"graph {graph.name!r}",
+            expected="values that no run changes, as ONNX has no others",
+            found=f"updates of {', '.join(changed)}",
+            fix="leave out the updates",
         )
     return found
 

@@ -169,7 +169,7 @@ def _compiled(job: Job) -> Model:
         plan = compile_model(job, choose, until="plan")
         if job.options.streams > 1:
             expected = f"1, as target {plan.target.name} is simulated"
-            raise InputError(describe("streams", expected=expected, found=str(job.options.streams)))
+            raise InputError.at("streams", expected=expected, found=str(job.options.streams))
         return SimulatedModel(plan)
     try:
         return compile_model(job, choose)
@@ -252,13 +252,11 @@ def assert_plan(
     """
     found = getattr(plan_or_model, "plan", plan_or_model)
     if not isinstance(found, Plan):
-        raise InputError(
-            describe(
-                "assert_plan",
-                expected="a plan or a compiled model",
-                found=type(found).__name__,
-                fix="give sw.plan(...) or sw.compile(...)",
-            )
+        raise InputError.at(
+            "assert_plan",
+            expected="a plan or a compiled model",
+            found=type(found).__name__,
+            fix="give sw.plan(...) or sw.compile(...)",
         )
     wanted = Expectations(
         max_reorders, max_moved_nbytes, no_fallback, formats or {}, max_gap, max_cost_ns

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from stridewise.api.models import ModelSource
 from stridewise.api.plans import compile  # noqa: A004 (the public name)
 from stridewise.compiler import import_model, simplified_graph
-from stridewise.errors import InputError, PlanError, describe
+from stridewise.errors import InputError, PlanError
 from stridewise.frontends.registry import front_end_of, open_model
 from stridewise.graph import Graph, Shapes
 from stridewise.options import CompileOptions, Options, checked, documented
@@ -69,7 +69,7 @@ def verify(
     checked("verify", options, CompileOptions)
     if against not in ("reference", "onnxruntime"):
         expected = "'reference' or 'onnxruntime'"
-        raise InputError(describe("against", expected=expected, found=repr(against)))
+        raise InputError.at("against", expected=expected, found=repr(against))
     if isinstance(model, Model):
         _check_options(model, options)
         compiled, program_values = model, options.get("values")
@@ -101,13 +101,11 @@ def _check_options(model: Model, options: CompileOptions) -> None:
     known = ("shapes", "values") if isinstance(model, DynamicModel) else ()
     unknown = [name for name in options if name not in known]
     if unknown:
-        raise InputError(
-            describe(
-                "verify",
-                expected=f"{' and '.join(known) or 'no options'} for a model that is compiled",
-                found=", ".join(unknown),
-                fix="give them to stridewise.compile",
-            )
+        raise InputError.at(
+            "verify",
+            expected=f"{' and '.join(known) or 'no options'} for a model that is compiled",
+            found=", ".join(unknown),
+            fix="give them to stridewise.compile",
         )
 
 
@@ -127,27 +125,21 @@ def _program(
         ), None
     if not isinstance(model, CompiledModel):
         found = f"{model.plan.target.name}, which is simulated"
-        raise InputError(
-            describe("verify", expected="a target whose kernels run here", found=found)
-        )
+        raise InputError.at("verify", expected="a target whose kernels run here", found=found)
     changing = (*model.parameters, *model.states)
     if changing:
-        raise InputError(
-            describe(
-                f"model {model.call_signature.graph.name!r}",
-                expected="values that do not change, as verification runs the model",
-                found=f"parameters and states {', '.join(changing)}",
-                fix="verify the graph without its updates, compiled without keep_parameters",
-            )
+        raise InputError.at(
+            f"model {model.call_signature.graph.name!r}",
+            expected="values that do not change, as verification runs the model",
+            found=f"parameters and states {', '.join(changing)}",
+            fix="verify the graph without its updates, compiled without keep_parameters",
         )
     unknown = [name for name in inputs or () if name not in model.call_signature.graph.inputs]
     if unknown:
-        raise InputError(
-            describe(
-                f"model {model.call_signature.graph.name!r}",
-                expected=f"inputs among {', '.join(model.call_signature.graph.inputs)}",
-                found=", ".join(unknown),
-            )
+        raise InputError.at(
+            f"model {model.call_signature.graph.name!r}",
+            expected=f"inputs among {', '.join(model.call_signature.graph.inputs)}",
+            found=", ".join(unknown),
         )
     return model, inputs
 
@@ -162,13 +154,11 @@ def _graph(model: CompiledModel, source: Source) -> Graph:
     if not any(constant.is_dropped for constant in graph.constants.values()):
         return graph
     if source.path is None:
-        raise InputError(
-            describe(
-                f"model {graph.name!r}",
-                expected="its weights, to compute what it should give",
-                found="none, as packed ones have taken their place, and no file to read them from",
-                fix="compile with keep_originals=True, or verify what the model is compiled from",
-            )
+        raise InputError.at(
+            f"model {graph.name!r}",
+            expected="its weights, to compute what it should give",
+            found="none, as packed ones have taken their place, and no file to read them from",
+            fix="compile with keep_originals=True, or verify what the model is compiled from",
         )
     shapes = {name: graph.values[name].shape for name in graph.inputs}
     return _read(source, source.path, shapes)
@@ -187,13 +177,11 @@ def _read(source: Source, path: Path, shapes: Shapes) -> Graph:
     for part in (path, *file.paths):
         state = part.stat()
         if max(state.st_mtime, state.st_ctime) > source.compiled_at:
-            raise PlanError(
-                describe(
-                    f"model {graph.name!r}",
-                    expected=f"{part.name} as it was when the model was compiled",
-                    found="a file that has changed since",
-                    fix="compile the model again",
-                )
+            raise PlanError.at(
+                f"model {graph.name!r}",
+                expected=f"{part.name} as it was when the model was compiled",
+                found="a file that has changed since",
+                fix="compile the model again",
             )
     return graph
 
@@ -204,12 +192,10 @@ def _others(
     """Return the outputs that ONNX Runtime computes for a model."""
     threads = model.call_signature.threads
     if source is None:
-        raise InputError(
-            describe(
-                f"model {model.call_signature.graph.name!r}",
-                expected="a model that was compiled from a file, to run it in ONNX Runtime",
-                found="one that was in memory",
-                fix="verify what it is compiled from, with the same options",
-            )
+        raise InputError.at(
+            f"model {model.call_signature.graph.name!r}",
+            expected="a model that was compiled from a file, to run it in ONNX Runtime",
+            found="one that was in memory",
+            fix="verify what it is compiled from, with the same options",
         )
     return front_end_of(source).run(source, feeds, threads)

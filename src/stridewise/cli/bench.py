@@ -24,7 +24,7 @@ from rich.table import Table
 from stridewise import __version__
 from stridewise.cli.console import OUT, Request, compile_options, streams_option
 from stridewise.cli.run import random_inputs
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.frontends.registry import WRITER
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.model import Model
@@ -235,7 +235,7 @@ def check_peers(names: Sequence[str], known: Mapping[str, Open], fix: str = "") 
     for name in names:
         if name not in known or names.count(name) > 1:
             expected = f"some of {', '.join(known)}, each once"
-            raise InputError(describe("--vs", expected=expected, found=repr(name), fix=fix))
+            raise InputError.at("--vs", expected=expected, found=repr(name), fix=fix)
 
 
 def _source(path: Path, batch: int | None, *, random_weights: bool) -> Source:

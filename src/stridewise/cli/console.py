@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from stridewise import api
 from stridewise.api import GraphOptions, Tune
-from stridewise.errors import InputError, PlanWarning, describe
+from stridewise.errors import InputError, PlanWarning
 from stridewise.graph import Graph
 from stridewise.graph.extents import is_fixed, parse_shape
 from stridewise.planning import Plan
@@ -95,9 +95,7 @@ def split_assignments(items: Sequence[str], option: str) -> dict[str, str]:
     for item in items:
         name, equals, value = item.partition("=")
         if not equals or not name or name in found:
-            raise InputError(
-                describe(option, expected="NAME=VALUE, each name once", found=repr(item))
-            )
+            raise InputError.at(option, expected="NAME=VALUE, each name once", found=repr(item))
         found[name] = value
     return found
 
@@ -121,7 +119,7 @@ def parse_nbytes(text: str) -> int:
         power = " kmgt".index(prefix.lower() or " ")
         nbytes = int(Decimal(number) * (1024 if binary else 1000) ** power)
     if nbytes < 1:
-        raise InputError(describe("a number of bytes", expected="one like 2GiB", found=repr(text)))
+        raise InputError.at("a number of bytes", expected="one like 2GiB", found=repr(text))
     return nbytes
 
 
@@ -142,8 +140,8 @@ def save_text(path: Path, text: str, option: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InputError(
-            describe(option, expected="a file that can be written", found=str(error))
+        raise InputError.at(
+            option, expected="a file that can be written", found=str(error)
         ) from error
 
 
@@ -165,7 +163,7 @@ def parse_shapes(items: Sequence[str]) -> dict[str, tuple[int | str, ...]]:
         except InputError:
             expected = "NAME=1,3,224,224, or with ranges NAME=1..16,3,H,W"
             found_ = f"{name}={text}"
-            raise InputError(describe("--shape", expected=expected, found=found_)) from None
+            raise InputError.at("--shape", expected=expected, found=found_) from None
         found[name] = shape
     return found
 
@@ -182,7 +180,7 @@ def parse_values(items: Sequence[str]) -> dict[str, Array]:
             found[name] = np.array(json.loads(f"[{text}]"))
         except ValueError:
             expected, given = "NAME=1,-1,64", f"{name}={text}"
-            raise InputError(describe("--value", expected=expected, found=given)) from None
+            raise InputError.at("--value", expected=expected, found=given) from None
     return found
 
 

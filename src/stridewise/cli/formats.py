@@ -13,7 +13,8 @@ from typing import Any
 
 import click
 
-from stridewise.errors import FormatError, InputError, describe
+from stridewise.cli.console import save_text
+from stridewise.errors import FormatError, InputError
 from stridewise.formats import Block, Format, Parameters, algebra, parse
 from stridewise.formats import names as names_of
 from stridewise.formats.axes import canonical
@@ -44,7 +45,7 @@ def parse_extents(text: str, option: str = "--shape") -> tuple[int, ...]:
     """
     extents = text.split(",") if text else []
     if not all(extent.strip().isdecimal() for extent in extents):
-        raise InputError(describe(option, expected="extents such as 1,32,4,4", found=repr(text)))
+        raise InputError.at(option, expected="extents such as 1,32,4,4", found=repr(text))
     return tuple(map(int, extents))
 
 
@@ -82,8 +83,8 @@ def _named(fmt: Format, text: str) -> Format:
     """Return a format whose axes are called ``text``, in canonical order where there is one."""
     axes = tuple(text.split(",")) if "," in text else tuple(text)
     if len(axes) != fmt.rank or len(set(axes)) != len(axes):
-        raise InputError(
-            describe("--axes", expected=f"{fmt.rank} different names, such as OIHW", found=text)
+        raise InputError.at(
+            "--axes", expected=f"{fmt.rank} different names, such as OIHW", found=text
         )
     found = fmt.renamed(dict(zip(fmt.axes, axes, strict=True)))
     return Format(canonical(axes) or axes, found.digits, found.pads, found.steps)
@@ -283,12 +284,7 @@ def _map_lines(
 
 def _save_picture(path: Path, asked: _Asked, fmt: Format, shape: tuple[int, ...]) -> None:
     picture = svg(fmt, shape, title=asked.name, letters=asked.letters)
-    try:
-        path.write_text(picture, encoding="utf-8")
-    except OSError as error:
-        raise InputError(
-            describe("--svg", expected="a file that can be written", found=str(error))
-        ) from error
+    save_text(path, picture, "--svg")
 
 
 @formats.command()

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from stridewise.cli.formats import columns, parse_extents
 from stridewise.dtypes import DType, dtype_of
-from stridewise.errors import InputError, ModelError, describe
+from stridewise.errors import InputError, ModelError
 from stridewise.formats import Parameters, parse
+from stridewise.replacing import replacing
 from stridewise.runtime.reorder.reorder import Reorder
 from stridewise.tensor.desc import TensorDesc
 from stridewise.tensor.quantization import Quantization
@@ -56,7 +57,7 @@ def _load(path: Path) -> Array:
     except (OSError, ValueError, EOFError) as error:
         why = str(error)
     if loaded is None:
-        raise InputError(describe(where, expected="a .npy file", found=why or "another file"))
+        raise InputError.at(where, expected="a .npy file", found=why or "another file")
     array: Array = np.asarray(loaded, loaded.dtype.newbyteorder("="), order="C")
     return array
 
@@ -71,19 +72,15 @@ def _typed(path: Path, array: Array, dtype: str | None) -> Array:
     if dtype is not None and _dtype(dtype, "--from-dtype").name == "bfloat16":
         if array.dtype.itemsize == _BITS.itemsize and array.dtype.kind in "uV":
             return array.view(dtype_of("bf16").numpy)
-        raise InputError(
-            describe(where, expected="2 bytes an element, as uint16", found=str(array.dtype))
-        )
+        raise InputError.at(where, expected="2 bytes an element, as uint16", found=str(array.dtype))
     if dtype is not None and _dtype(dtype, "--from-dtype").numpy != array.dtype:
-        raise InputError(describe(where, expected=dtype, found=str(array.dtype)))
+        raise InputError.at(where, expected=dtype, found=str(array.dtype))
     if array.dtype.kind == "V":
-        raise InputError(
-            describe(
-                where,
-                expected="an array of numbers",
-                found=str(array.dtype),
-                fix="give --from-dtype bfloat16 if that is what it holds",
-            )
+        raise InputError.at(
+            where,
+            expected="an array of numbers",
+            found=str(array.dtype),
+            fix="give --from-dtype bfloat16 if that is what it holds",
         )
     return array
 
@@ -96,31 +93,27 @@ def _dtype(name: str, option: str) -> DType:
 
 
 @contextmanager
-def _replacing(path: Path) -> Generator[IO[bytes]]:
+def _output(path: Path) -> Generator[IO[bytes]]:
     """Open a new file that takes the place of ``path`` when all went well.
 
     Raises:
         InputError: it cannot be written; what was there before is as it was.
     """
     target = Path(os.path.realpath(path))
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         if target.exists() and not target.is_file():
             raise OSError("something that is no regular file")
-        with part.open("xb") as file:
+        with replacing(target) as file:
             yield file
-        part.replace(target)
     except OSError as error:
-        raise InputError(
-            describe(f"output {path}", expected="a file that can be written", found=str(error))
+        raise InputError.at(
+            f"output {path}", expected="a file that can be written", found=str(error)
         ) from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _save(path: Path, array: Array) -> None:
     stored = array.view(_BITS.numpy) if array.dtype.name == "bfloat16" else array
-    with _replacing(path) as file:
+    with _output(path) as file:
         np.lib.format.write_array(file, stored, allow_pickle=False)
 
 
@@ -183,13 +176,11 @@ def _quantization(
         return None, None
     whole = [side.dtype.short in _INTEGERS for side in (src, dst)]
     if whole[0] == whole[1]:
-        raise InputError(
-            describe(
-                "--scale and --zero-point",
-                expected="integers (int8, uint8, int32) on one side of the reorder",
-                found=f"{src.dtype} and {dst.dtype}",
-                fix="give the element type of the result with --dtype",
-            )
+        raise InputError.at(
+            "--scale and --zero-point",
+            expected="integers (int8, uint8, int32) on one side of the reorder",
+            found=f"{src.dtype} and {dst.dtype}",
+            fix="give the element type of the result with --dtype",
         )
     given = Quantization(1.0 if scale is None else scale, zero_point or 0)
     return (given, None) if whole[0] else (None, given)

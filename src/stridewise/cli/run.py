@@ -24,7 +24,7 @@ from stridewise.cli.console import (
     streams_option,
     target_option,
 )
-from stridewise.errors import InputError, UnknownValueError, describe
+from stridewise.errors import InputError, UnknownValueError
 from stridewise.frontends.source import ModelReader
 from stridewise.graph import Graph
 from stridewise.ops.geometry import user_format
@@ -48,13 +48,11 @@ def random_inputs(graph: Graph, seed: int) -> dict[str, Array]:
     """
     others = [name for name in graph.arguments if name not in graph.inputs]
     if others:
-        raise InputError(
-            describe(
-                f"model {graph.name!r}",
-                expected="inputs that are tensors of numbers",
-                found=", ".join(map(repr, others)),
-                fix="call the model from Python",
-            )
+        raise InputError.at(
+            f"model {graph.name!r}",
+            expected="inputs that are tensors of numbers",
+            found=", ".join(map(repr, others)),
+            fix="call the model from Python",
         )
     rng = np.random.default_rng(seed)
     values = [graph.values[name] for name in graph.inputs]
@@ -68,10 +66,10 @@ def _load(name: str, path: Path) -> Array:
             loaded: Any = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         found = "no such file" if isinstance(error, FileNotFoundError) else str(error)
-        raise InputError(describe(where, expected="a .npy file", found=found)) from error
+        raise InputError.at(where, expected="a .npy file", found=found) from error
     if not hasattr(loaded, "dtype"):
-        raise InputError(
-            describe(where, expected="one array", found="an archive", fix="save it with numpy.save")
+        raise InputError.at(
+            where, expected="one array", found="an archive", fix="save it with numpy.save"
         )
     return loaded
 
@@ -93,13 +91,11 @@ def given_arrays(file: ModelReader, given: tuple[str, ...], *, random: bool) -> 
     paths = split_assignments(given, "--input")
     missing = [] if random else [name for name in names if name not in paths]
     if missing or not set(paths) <= set(names):
-        raise InputError(
-            describe(
-                f"model {file.name!r}",
-                expected=f"inputs {', '.join(names)}",
-                found=", ".join(paths) or "none",
-                fix=f"give --input {names[0]}=FILE.npy, or --random",
-            )
+        raise InputError.at(
+            f"model {file.name!r}",
+            expected=f"inputs {', '.join(names)}",
+            found=", ".join(paths) or "none",
+            fix=f"give --input {names[0]}=FILE.npy, or --random",
         )
     return {name: _load(name, Path(path)) for name, path in paths.items()}
 
@@ -130,8 +126,8 @@ def _save(path: Path, outputs: dict[str, Array]) -> None:
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                     np.lib.format.write_array(file, array, allow_pickle=False)
     except OSError as error:
-        raise InputError(
-            describe("--output", expected="a file that can be written", found=str(error))
+        raise InputError.at(
+            "--output", expected="a file that can be written", found=str(error)
         ) from error
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stridewise.errors import FormatError, describe
+from stridewise.errors import FormatError
 from stridewise.formats.data import Block, FormatData, Fuse, Pitch
 
 __all__ = [
@@ -55,12 +55,10 @@ class Loop(NamedTuple):
 
 def _checked(fmt: FormatData, shape: Sequence[int]) -> tuple[int, ...]:
     if len(shape) != fmt.rank or any(extent < 0 for extent in shape):
-        raise FormatError(
-            describe(
-                f"format {fmt}",
-                expected=f"{fmt.rank} non-negative extents over {_listed(fmt.axes)}",
-                found=f"shape {tuple(shape)}",
-            )
+        raise FormatError.at(
+            f"format {fmt}",
+            expected=f"{fmt.rank} non-negative extents over {_listed(fmt.axes)}",
+            found=f"shape {tuple(shape)}",
         )
     return tuple(shape)
 
@@ -76,12 +74,10 @@ def _round_up(extent: int, multiple: int) -> int:
 def _padded(fmt: FormatData, axis: str, extent: int) -> int:
     multiple = fmt.multiple(axis)
     if extent % multiple and fmt.policy(axis) == "divide":
-        raise FormatError(
-            describe(
-                f"format {fmt}",
-                expected=f"a multiple of {multiple} along {axis}, which the format does not pad",
-                found=f"{extent}",
-            )
+        raise FormatError.at(
+            f"format {fmt}",
+            expected=f"a multiple of {multiple} along {axis}, which the format does not pad",
+            found=f"{extent}",
         )
     return _round_up(extent, multiple)
 
@@ -100,22 +96,18 @@ def walked_extents(fmt: FormatData, shape: Sequence[int]) -> dict[str, int]:
             continue
         extent = extents.pop(step.axis)
         if extent % step.size:
-            raise FormatError(
-                describe(
-                    f"format {fmt}",
-                    expected=f"a multiple of {step.size} along {step.axis}, which is split",
-                    found=f"{extent}",
-                )
+            raise FormatError.at(
+                f"format {fmt}",
+                expected=f"a multiple of {step.size} along {step.axis}, which is split",
+                found=f"{extent}",
             )
         extents[step.outer], extents[step.inner] = extent // step.size, step.size
     for axis, extent in extents.items():
         if axis not in fmt.order and extent != fmt.multiple(axis):
-            raise FormatError(
-                describe(
-                    f"format {fmt}",
-                    expected=f"{fmt.multiple(axis)} along {axis}, which the format fixes",
-                    found=f"{extent}",
-                )
+            raise FormatError.at(
+                f"format {fmt}",
+                expected=f"{fmt.multiple(axis)} along {axis}, which the format fixes",
+                found=f"{extent}",
             )
     return extents
 
@@ -142,12 +134,10 @@ def _walk(fmt: FormatData, shape: Sequence[int]) -> tuple[list[Loop], int, int |
         found.append(Loop(axis, extent, step, size))
         size *= extent
     if size > _LARGEST:
-        raise FormatError(
-            describe(
-                f"format {fmt}",
-                expected=f"fewer than 2**63 elements in shape {tuple(shape)}",
-                found=f"{size}",
-            )
+        raise FormatError.at(
+            f"format {fmt}",
+            expected=f"fewer than 2**63 elements in shape {tuple(shape)}",
+            found=f"{size}",
         )
     found.reverse()
     return found, size, inside
@@ -210,13 +200,11 @@ def strides(fmt: FormatData, shape: Sequence[int]) -> tuple[int, ...]:
         FormatError: an axis is blocked, flattened or split and has no single stride.
     """
     if fmt.is_blocked or fmt.steps:
-        raise FormatError(
-            describe(
-                f"strides of {fmt}",
-                expected="a format without blocks",
-                found="axes which have one stride per block",
-                fix="use loops()",
-            )
+        raise FormatError.at(
+            f"strides of {fmt}",
+            expected="a format without blocks",
+            found="axes which have one stride per block",
+            fix="use loops()",
         )
     found = {loop.axis: loop.stride for loop in loops(fmt, shape)}
     return tuple(found[axis] for axis in fmt.axes)
@@ -252,8 +240,8 @@ def offset(fmt: FormatData, index: Sequence[int], shape: Sequence[int]) -> int:
     """
     shape = _checked(fmt, shape)
     if len(index) != fmt.rank or any(not 0 <= i < n for i, n in zip(index, shape, strict=True)):
-        raise FormatError(
-            describe(f"format {fmt}", expected=f"an index into {shape}", found=f"{tuple(index)}")
+        raise FormatError.at(
+            f"format {fmt}", expected=f"an index into {shape}", found=f"{tuple(index)}"
         )
     walk = loops(fmt, shape)
     position = _walked_index(fmt, dict(zip(fmt.axes, index, strict=True)), shape)
@@ -273,9 +261,7 @@ def index(fmt: FormatData, offset: int, shape: Sequence[int]) -> tuple[int, ...]
     """
     walk, size, _ = _walk(fmt, shape)
     if not 0 <= offset < size:
-        raise FormatError(
-            describe(f"format {fmt}", expected=f"an offset below {size}", found=f"{offset}")
-        )
+        raise FormatError.at(f"format {fmt}", expected=f"an offset below {size}", found=f"{offset}")
     extents = walked_extents(fmt, shape)
     position = dict.fromkeys(extents, 0)
     rest = offset
@@ -439,12 +425,10 @@ def sub_tensor(
         start >= 0 and length >= 0 and step >= 1 and start + max(length - 1, 0) * step < max(n, 1)
         for n, start, length, step in zip(shape, starts, lengths, steps, strict=True)
     ):
-        raise FormatError(
-            describe(
-                f"format {fmt}",
-                expected=f"a box inside {shape}",
-                found=f"starts {tuple(starts)}, lengths {tuple(lengths)}, steps {steps}",
-            )
+        raise FormatError.at(
+            f"format {fmt}",
+            expected=f"a box inside {shape}",
+            found=f"starts {tuple(starts)}, lengths {tuple(lengths)}, steps {steps}",
         )
     box = dict(zip(fmt.axes, zip(shape, starts, lengths, steps, strict=True), strict=True))
     changed = {

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal, Self
 
-from stridewise.errors import FormatError, describe
+from stridewise.errors import FormatError
 from stridewise.formats.axes import POSITIONAL, canonical
 
 __all__ = ["Block", "Digit", "FormatData", "Fuse", "Pad", "Pitch", "Policy", "Split", "nd"]
@@ -110,7 +110,7 @@ class Split:
 
 
 def _refuse(expected: str, found: str) -> FormatError:
-    return FormatError(describe("format", expected=expected, found=found))
+    return FormatError.at("format", expected=expected, found=found)
 
 
 @dataclass(frozen=True, slots=True)

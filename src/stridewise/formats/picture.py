@@ -14,7 +14,7 @@ from html import escape
 from itertools import product
 from math import prod
 
-from stridewise.errors import FormatError, describe
+from stridewise.errors import FormatError
 from stridewise.formats import algebra
 from stridewise.formats.data import Block, Pitch
 from stridewise.formats.format import Format
@@ -380,13 +380,11 @@ _PATTERN = (
 def _checked(fmt: Format, shape: Sequence[int]) -> None:
     stored = algebra.element_count(fmt, shape)
     if not 0 < stored <= LARGEST:
-        raise FormatError(
-            describe(
-                f"picture of {fmt}",
-                expected=f"a shape of 1 to {LARGEST} stored elements",
-                found=f"{tuple(shape)}, which stores {stored}",
-                fix="draw a small tensor: the order does not depend on the extents",
-            )
+        raise FormatError.at(
+            f"picture of {fmt}",
+            expected=f"a shape of 1 to {LARGEST} stored elements",
+            found=f"{tuple(shape)}, which stores {stored}",
+            fix="draw a small tensor: the order does not depend on the extents",
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from numpy.typing import ArrayLike, NDArray
 
-from stridewise.errors import InputError, UnsupportedError, describe
+from stridewise.errors import InputError, UnsupportedError
 from stridewise.frontends.source import FrontEnd
 from stridewise.graph import Capability, Extent, Graph, InputSpec, Shapes, Signature
 from stridewise.graph.verify import verify
@@ -149,24 +149,20 @@ class GraphFrontEnd:
 
 def _check_none(what: str, given: Mapping[str, Any] | None) -> None:
     if given:
-        raise InputError(
-            describe(
-                what,
-                expected=f"none for a graph, whose {what} are fixed",
-                found=", ".join(given),
-                fix=f"build the graph with those {what}",
-            )
+        raise InputError.at(
+            what,
+            expected=f"none for a graph, whose {what} are fixed",
+            found=", ".join(given),
+            fix=f"build the graph with those {what}",
         )
 
 
 def _check_native(graph: Graph) -> None:
     for segment in graph_capability(graph).segments:
         if segment.support != "native":
-            raise UnsupportedError(
-                describe(
-                    f"graph {graph.name!r}",
-                    expected="no part for another runtime",
-                    found=str(segment),
-                    fix="leave out fallback=False",
-                )
+            raise UnsupportedError.at(
+                f"graph {graph.name!r}",
+                expected="no part for another runtime",
+                found=str(segment),
+                fix="leave out fallback=False",
             )

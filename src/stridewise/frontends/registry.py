@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.frontends.graph import GraphFrontEnd
 from stridewise.frontends.onnx.front_end import OnnxFrontEnd, OnnxSource
 from stridewise.frontends.source import FrontEnd, ModelReader
@@ -35,7 +35,7 @@ def front_end_of(source: object) -> FrontEnd:
         if front_end.takes(source):
             return front_end
     expected = "; or ".join(front_end.accepts for front_end in FRONT_ENDS)
-    raise InputError(describe("model", expected=expected, found=type(source).__name__))
+    raise InputError.at("model", expected=expected, found=type(source).__name__)
 
 
 def open_model(source: ModelSource, *, fallback: bool = True) -> ModelReader:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.dtypes import DType, dtype_of
-from stridewise.errors import GraphError, describe
+from stridewise.errors import GraphError
 from stridewise.graph.mapped import Place, is_mapped, place_of
 
 __all__ = ["Constant"]
@@ -84,13 +84,11 @@ class Constant:
 
     def _held(self) -> Array | Place:
         if self._elements is None:
-            raise GraphError(
-                describe(
-                    f"constant {self!r}",
-                    expected="its elements",
-                    found="none, as packed weights have taken their place",
-                    fix="compile with keep_originals=True, or load the model again",
-                )
+            raise GraphError.at(
+                f"constant {self!r}",
+                expected="its elements",
+                found="none, as packed weights have taken their place",
+                fix="compile with keep_originals=True, or load the model again",
             )
         return self._elements
 

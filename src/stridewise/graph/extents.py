@@ -13,7 +13,7 @@ from operator import index
 from typing import SupportsIndex, TypeAlias, cast
 
 from stridewise.dtypes import DType
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 
 __all__ = ["Extent", "InputSpec", "ShapeLike", "Shapes", "Signature", "is_fixed", "parse_shape"]
 
@@ -64,7 +64,7 @@ class Extent:
         """
         found = cls._parse(given)
         if found is None or found.low < 0 or (found.high is not None and found.high < found.low):
-            raise InputError(describe(where, expected=_SPELLING, found=repr(given)))
+            raise InputError.at(where, expected=_SPELLING, found=repr(given))
         return found
 
     @classmethod
@@ -182,7 +182,7 @@ class InputSpec:
         extents, shapes = parse_shape(given, self.where)
         if self.extents is not None and len(extents) != len(self.extents):
             expected = f"a shape of rank {len(self.extents)}, like {self}"
-            raise InputError(describe(self.where, expected=expected, found=str(tuple(given))))
+            raise InputError.at(self.where, expected=expected, found=str(tuple(given)))
         own = self.extents or (Extent(),) * len(extents)
         merged = tuple(
             replace(extent, symbols=(*dict.fromkeys((*extent.symbols, *before.symbols)),))
@@ -199,13 +199,11 @@ class InputSpec:
         found = self._fitted(shape)
         if found is None or found[1:] != shape[1:]:
             batched = self.shapes or any(extent.choice for extent in (self.extents or ())[:1])
-            raise InputError(
-                describe(
-                    self.where,
-                    expected=f"shape {self}{', or a smaller batch' if batched else ''}",
-                    found=str(shape),
-                    fix="compile with shapes= that include it",
-                )
+            raise InputError.at(
+                self.where,
+                expected=f"shape {self}{', or a smaller batch' if batched else ''}",
+                found=str(shape),
+                fix="compile with shapes= that include it",
             )
         return found
 
@@ -247,17 +245,17 @@ def parse_shape(
     """
     if isinstance(given, str) or not isinstance(given, Sequence):
         expected = "a tuple of extents, or a list of shapes"
-        raise InputError(describe(where, expected=expected, found=repr(given)))
+        raise InputError.at(where, expected=expected, found=repr(given))
     items = list(cast("Sequence[object]", given))
     if is_fixed(items) and not all(index(cast("SupportsIndex", item)) >= 0 for item in items):
-        raise InputError(describe(where, expected="extents of 0 or more", found=str(tuple(items))))
+        raise InputError.at(where, expected="extents of 0 or more", found=str(tuple(items)))
     whole = isinstance(given, list) and bool(items) and all(map(is_fixed, items))
     if not whole:
         return tuple(Extent.parse(item, where) for item in items), ()
     shapes = [tuple(map(index, cast("Sequence[SupportsIndex]", item))) for item in items]
     if len(set(map(len, shapes))) > 1 or any(extent < 0 for shape in shapes for extent in shape):
         expected = "shapes of one rank and of extents of 0 or more"
-        raise InputError(describe(where, expected=expected, found=str(shapes)))
+        raise InputError.at(where, expected=expected, found=str(shapes))
     extents = [Extent.parse(list(column), where) for column in zip(*shapes, strict=True)]
     return tuple(extents), tuple(shapes)
 
@@ -284,7 +282,7 @@ class Signature:
             if name not in known:
                 names = ", ".join(map(repr, (item.name for item in self.inputs))) or "none"
                 expected = f"names of inputs ({names})"
-                raise InputError(describe("shapes", expected=expected, found=repr(name)))
+                raise InputError.at("shapes", expected=expected, found=repr(name))
         found = [
             item.narrowed(shapes[item.name]) if item.name in shapes else item
             for item in self.inputs
@@ -385,10 +383,8 @@ def _check_symbols(inputs: Sequence[InputSpec], shapes: Mapping[str, tuple[int, 
             for symbol in extent.symbols:
                 before, name = symbols.setdefault(symbol, (size, item.name))
                 if before != size:
-                    raise InputError(
-                        describe(
-                            item.where,
-                            expected=f"{symbol} = {before} as in input {name!r}",
-                            found=str(shapes[item.name]),
-                        )
+                    raise InputError.at(
+                        item.where,
+                        expected=f"{symbol} = {before} as in input {name!r}",
+                        found=str(shapes[item.name]),
                     )

@@ -17,7 +17,7 @@ from types import MappingProxyType
 import numpy as np
 
 from stridewise.dtypes import DType
-from stridewise.errors import GraphError, describe
+from stridewise.errors import GraphError
 from stridewise.formats import Format
 from stridewise.graph.constant import Constant
 from stridewise.graph.foreign import ForeignPart
@@ -151,20 +151,16 @@ class Node:
         if value is None:
             value = default
         if value is None:
-            raise GraphError(
-                describe(
-                    f"node {self.name!r} ({self.op})", expected=f"attribute {key!r}", found="none"
-                )
+            raise GraphError.at(
+                f"node {self.name!r} ({self.op})", expected=f"attribute {key!r}", found="none"
             )
         return value
 
     def _wrong(self, key: str, expected: str, value: Attr) -> GraphError:
-        return GraphError(
-            describe(
-                f"node {self.name!r} ({self.op}), attribute {key!r}",
-                expected=expected,
-                found=repr(value),
-            )
+        return GraphError.at(
+            f"node {self.name!r} ({self.op}), attribute {key!r}",
+            expected=expected,
+            found=repr(value),
         )
 
     def int_attr(self, key: str, default: int | None = None) -> int:
@@ -287,9 +283,7 @@ class Graph:
         """
         found = self.values.get(name)
         if found is None:
-            raise GraphError(
-                describe(f"graph {self.name!r}", expected="a known value", found=repr(name))
-            )
+            raise GraphError.at(f"graph {self.name!r}", expected="a known value", found=repr(name))
         return found
 
     def types(self, names: tuple[str, ...]) -> tuple[TensorType | None, ...]:

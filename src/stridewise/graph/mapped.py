@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stridewise.errors import ModelError, describe
+from stridewise.errors import ModelError
 
 __all__ = ["MappedFile", "Place", "forget", "is_mapped", "place_of"]
 
@@ -80,13 +80,11 @@ class MappedFile(mmap.mmap):
                 break
             done += count
         if done < nbytes or _version(self._descriptor) != self._version:
-            raise ModelError(
-                describe(
-                    f"file {self.path!r}",
-                    expected="what was in it when the model was loaded",
-                    found="other content",
-                    fix="load the model again; to replace a file in use, rename a new one over it",
-                )
+            raise ModelError.at(
+                f"file {self.path!r}",
+                expected="what was in it when the model was loaded",
+                found="other content",
+                fix="load the model again; to replace a file in use, rename a new one over it",
             )
         return data
 

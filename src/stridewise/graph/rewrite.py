@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from stridewise.graph.constant import Array, Constant
 from stridewise.graph.graph import Graph, Node, TensorType, Value
+from stridewise.graph.names import fresh_name
 
 __all__ = ["Rewriter"]
 
@@ -85,10 +86,7 @@ class Rewriter:
 
     def add_constant(self, hint: str, data: Array | Constant) -> str:
         """Add a constant under a fresh name like ``hint`` and return the name."""
-        name, number = hint, 0
-        while name in self._values:
-            number += 1
-            name = f"{hint}.{number}"
+        name = fresh_name(hint, self._values.__contains__)
         constant = data if isinstance(data, Constant) else Constant(data)
         self._constants[name] = constant
         self._values[name] = Value(name, TensorType(constant.dtype, constant.shape))

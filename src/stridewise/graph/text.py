@@ -28,7 +28,7 @@ from types import MappingProxyType
 import numpy as np
 
 from stridewise.dtypes import dtype_of
-from stridewise.errors import GraphError, describe
+from stridewise.errors import GraphError
 from stridewise.formats import Format, parse
 from stridewise.graph.constant import Constant
 from stridewise.graph.foreign import ForeignPart
@@ -65,7 +65,7 @@ class _Parser:
     def fail(self, expected: str) -> GraphError:
         line = self.text.count("\n", 0, self.position) + 1
         rest = self.text[self.position :].strip().split("\n")[0][:30]
-        return GraphError(describe(f"graph text, line {line}", expected=expected, found=repr(rest)))
+        return GraphError.at(f"graph text, line {line}", expected=expected, found=repr(rest))
 
     def peek(self) -> tuple[str, str]:
         match = _TOKEN.match(self.text, self.position)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stridewise.errors import GraphError, describe
+from stridewise.errors import GraphError
 from stridewise.graph.graph import Graph, Node, TensorType, data_of
 
 __all__ = ["verify"]
@@ -24,7 +24,7 @@ class _Checker:
 
     def fail(self, where: str, expected: str, found: object) -> GraphError:
         place = f"graph {self.graph.name!r}, {where}"
-        return GraphError(describe(place, expected=expected, found=str(found)))
+        return GraphError.at(place, expected=expected, found=str(found))
 
     def run(self) -> None:
         if len(self.defined) != len(self.graph.sources):
@@ -104,15 +104,13 @@ def verify(graph: Graph, infer: Infer | None = None) -> None:
             value = graph.values[name]
             if (value.shape, value.dtype) != (constant.shape, constant.dtype):
                 where = f"{_KINDS[kind]} {name!r}"
-                raise GraphError(describe(where, expected=str(value.type), found=repr(constant)))
+                raise GraphError.at(where, expected=str(value.type), found=repr(constant))
     for value in graph.values.values():
         if value.origin is not None and value.origin.rank != len(value.shape):
-            raise GraphError(
-                describe(
-                    f"value {value.name!r}",
-                    expected=f"an origin of rank {len(value.shape)}",
-                    found=str(value.origin),
-                )
+            raise GraphError.at(
+                f"value {value.name!r}",
+                expected=f"an origin of rank {len(value.shape)}",
+                found=str(value.origin),
             )
     if infer is None:
         return
@@ -120,10 +118,8 @@ def verify(graph: Graph, infer: Infer | None = None) -> None:
         expected = infer(node, graph.types(node.inputs))
         found = tuple(graph.values[name].type for name in node.outputs)
         if expected != found:
-            raise GraphError(
-                describe(
-                    f"node {node.name!r} ({node.op})",
-                    expected=", ".join(map(str, expected)),
-                    found=", ".join(map(str, found)),
-                )
+            raise GraphError.at(
+                f"node {node.name!r} ({node.op})",
+                expected=", ".join(map(str, expected)),
+                found=", ".join(map(str, found)),
             )

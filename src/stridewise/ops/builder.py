@@ -13,6 +13,7 @@ from typing import Self
 from stridewise.dtypes import DType, dtype_of
 from stridewise.errors import FormatError, GraphError, describe
 from stridewise.graph import Attr, Constant, Graph, Node, Tail, TensorType, Value
+from stridewise.graph.names import fresh_name
 from stridewise.ops.data_format import ATTRIBUTE, CHANNELS_FIRST, DATA_FORMATS
 from stridewise.ops.registry import OPS, Array, check_data_format, infer
 
@@ -77,11 +78,7 @@ class NodeBuilder:
 
     def fresh(self, hint: str) -> str:
         """Return a name like ``hint`` that neither a value nor a node has yet."""
-        name, number = hint, 0
-        while name in self._values or name in self._nodes:
-            number += 1
-            name = f"{hint}.{number}"
-        return name
+        return fresh_name(hint, lambda name: name in self._values or name in self._nodes)
 
     def input(self, name: str, shape: Sequence[int], dtype: str | DType = "float32") -> str:
         """Declare an input of the graph and return its name.

@@ -17,6 +17,7 @@ from math import prod
 from types import MappingProxyType
 
 from stridewise.graph import Constant, Graph, Node, Refusal, TensorType, Value
+from stridewise.graph.names import fresh_name
 from stridewise.graph.rewrite import Rewriter
 from stridewise.ops import OPS, infer
 from stridewise.ops.data_format import inverse
@@ -95,10 +96,7 @@ class _Sinking:
     # --- building -----------------------------------------------------------------------------
 
     def fresh(self, hint: str, taken: set[str]) -> str:
-        name, number = hint, 0
-        while name in taken:
-            number += 1
-            name = f"{hint}.{number}"
+        name = fresh_name(hint, taken.__contains__)
         taken.add(name)
         return name
 

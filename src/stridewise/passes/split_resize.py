@@ -9,6 +9,7 @@ import numpy as np
 
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Constant, Graph, Node, Refusal, TensorType, Value
+from stridewise.graph.names import Names
 from stridewise.ops.registry import Array
 from stridewise.ops.resize import extrapolates, has_matrices, interpolation, resized_axes
 from stridewise.passes.ability import Ability
@@ -21,15 +22,7 @@ class _Splitter:
 
     def __init__(self, graph: Graph) -> None:
         self.values, self.constants = dict(graph.values), dict(graph.constants)
-        self._taken = set(graph.values) | {node.name for node in graph.nodes}
-
-    def _fresh(self, hint: str) -> str:
-        name, number = hint, 0
-        while name in self._taken:
-            number += 1
-            name = f"{hint}.{number}"
-        self._taken.add(name)
-        return name
+        self._fresh = Names(graph).fresh
 
     def _constant(self, hint: str, data: Array) -> str:
         name = self._fresh(hint)

@@ -77,4 +77,4 @@ def comparison(name: str, cost_ns: float, steps: tuple[Reorder, ...]) -> Compari
         cost_ns: its cost in nanoseconds.
         steps: its reorders.
     """
-    return Comparison(name, cost_ns, len(steps), nbytes=sum(step.nbytes for step in steps))
+    return Comparison(name, cost_ns, len(steps), sum(step.nbytes for step in steps), None)

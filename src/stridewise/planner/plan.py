@@ -69,15 +69,15 @@ class Comparison:
             operators agree on a format.
         cost_ns: predicted time of the whole graph.
         reorders: how many steps change the format of a tensor.
-        measured_ns: time of the whole program, where it was run; else None.
         nbytes: bytes written by these steps.
+        measured_ns: time of the whole program, where it was run; else None.
     """
 
     name: str
     cost_ns: float
     reorders: int
-    measured_ns: float | None = None
-    nbytes: int = 0
+    nbytes: int
+    measured_ns: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from operator import index as as_int
 import numpy as np
 
 from stridewise.dtypes import DType, dtype_of
-from stridewise.errors import FormatError, describe
+from stridewise.errors import FormatError
 from stridewise.formats import Format, algebra
 
 __all__ = ["TensorDesc", "View"]
@@ -107,12 +107,10 @@ class TensorDesc:
         shape_in_memory = algebra.storage_shape(stored, canonical)
         object.__setattr__(self, "storage", View(shape_in_memory, stored))
         if prod(shape_in_memory) * element.itemsize > _LARGEST:
-            raise FormatError(
-                describe(
-                    f"tensor {self.summary}",
-                    expected="fewer than 2**63 bytes",
-                    found=f"{prod(shape_in_memory)} elements of {element.itemsize} bytes",
-                )
+            raise FormatError.at(
+                f"tensor {self.summary}",
+                expected="fewer than 2**63 bytes",
+                found=f"{prod(shape_in_memory)} elements of {element.itemsize} bytes",
             )
 
     # --- shapes ---
@@ -174,12 +172,10 @@ class TensorDesc:
         82
         """
         if len(index) != len(self.shape):
-            raise FormatError(
-                describe(
-                    f"tensor {self.summary}",
-                    expected=f"an index into {self.shape}",
-                    found=f"{tuple(index)}",
-                )
+            raise FormatError.at(
+                f"tensor {self.summary}",
+                expected=f"an index into {self.shape}",
+                found=f"{tuple(index)}",
             )
         order = self.origin.format.order
         position = tuple(index[order.index(axis)] for axis in self.storage.format.axes)
@@ -264,8 +260,8 @@ def _extents(shape: Sequence[int]) -> tuple[int, ...]:
     try:
         return tuple(as_int(extent) for extent in shape)
     except TypeError:
-        raise FormatError(
-            describe("tensor", expected="a shape of whole numbers", found=f"{shape!r}")
+        raise FormatError.at(
+            "tensor", expected="a shape of whole numbers", found=f"{shape!r}"
         ) from None
 
 
@@ -280,28 +276,22 @@ def _walk(fmt: Format) -> str:
 
 def _check(shape: tuple[int, ...], origin: Format, storage: Format) -> None:
     if not origin.is_plain:
-        raise FormatError(
-            describe(
-                "tensor",
-                expected="an origin that is an order of axes, such as NHWC",
-                found=f"origin {origin}",
-                fix="blocks and padding belong to the storage",
-            )
+        raise FormatError.at(
+            "tensor",
+            expected="an origin that is an order of axes, such as NHWC",
+            found=f"origin {origin}",
+            fix="blocks and padding belong to the storage",
         )
     if set(origin.axes) != set(storage.axes):
-        raise FormatError(
-            describe(
-                "tensor",
-                expected=f"an origin over the axes of the storage, {', '.join(storage.axes)}",
-                found=f"origin {origin} over {', '.join(origin.axes)}",
-                fix="Format.renamed gives axes other names",
-            )
+        raise FormatError.at(
+            "tensor",
+            expected=f"an origin over the axes of the storage, {', '.join(storage.axes)}",
+            found=f"origin {origin} over {', '.join(origin.axes)}",
+            fix="Format.renamed gives axes other names",
         )
     if len(shape) != origin.rank or any(extent < 0 for extent in shape):
-        raise FormatError(
-            describe(
-                "tensor",
-                expected=f"{origin.rank} non-negative extents for origin {origin}",
-                found=f"shape {shape}",
-            )
+        raise FormatError.at(
+            "tensor",
+            expected=f"{origin.rank} non-negative extents for origin {origin}",
+            found=f"shape {shape}",
         )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.dtypes import DType
-from stridewise.errors import FormatError, describe
+from stridewise.errors import FormatError
 
 __all__ = ["CONVERTIBLE", "Quantization", "Scales", "convert", "scales_of"]
 
@@ -79,7 +79,7 @@ class Quantization:
 
 
 def _refuse(expected: str, found: str) -> FormatError:
-    return FormatError(describe("quantization", expected=expected, found=found))
+    return FormatError.at("quantization", expected=expected, found=found)
 
 
 @dataclass(frozen=True, slots=True)

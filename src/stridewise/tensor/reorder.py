@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.dtypes import DType, dtype_of
-from stridewise.errors import FormatError, describe
+from stridewise.errors import FormatError
 from stridewise.formats import Block, Format, Pitch, algebra
 from stridewise.tensor.desc import TensorDesc
 from stridewise.tensor.quantization import CONVERTIBLE, Quantization, Scales, convert, scales_of
@@ -43,26 +43,22 @@ def logical_shape(fmt: Format, storage: Sequence[int]) -> tuple[int, ...]:
     (8, 16, 224, 224)
     """
     if fmt.steps or any(isinstance(item, Pitch) for item in fmt.digits):
-        raise FormatError(
-            describe(
-                f"format {fmt}",
-                expected="a logical shape, which the storage shape does not determine",
-                found=f"storage shape {tuple(storage)}",
-                fix="give shape= or a TensorDesc",
-            )
+        raise FormatError.at(
+            f"format {fmt}",
+            expected="a logical shape, which the storage shape does not determine",
+            found=f"storage shape {tuple(storage)}",
+            fix="give shape= or a TensorDesc",
         )
     sizes = [item.size if isinstance(item, Block) else 0 for item in fmt.digits]
     if len(storage) != len(sizes) or any(
         size not in (0, extent) for size, extent in zip(sizes, storage, strict=True)
     ):
         wanted = [str(item.size) if isinstance(item, Block) else str(item) for item in fmt.digits]
-        raise FormatError(
-            describe(
-                f"array in format {fmt}",
-                expected=f"storage shape ({', '.join(wanted)})",
-                found=f"{tuple(storage)}",
-                fix="pass an array of the storage shape, which TensorDesc computes",
-            )
+        raise FormatError.at(
+            f"array in format {fmt}",
+            expected=f"storage shape ({', '.join(wanted)})",
+            found=f"{tuple(storage)}",
+            fix="pass an array of the storage shape, which TensorDesc computes",
         )
     extents = dict.fromkeys(fmt.axes, 1)
     for item, extent in zip(fmt.digits, storage, strict=True):
@@ -124,21 +120,17 @@ def check_pair(src: TensorDesc, dst: TensorDesc) -> None:
     extents = dict(zip(src.storage.format.axes, src.canonical_shape, strict=True))
     other = dict(zip(dst.storage.format.axes, dst.canonical_shape, strict=True))
     if extents != other:
-        raise FormatError(
-            describe(
-                "reorder",
-                expected=f"the same tensor on both sides, {_extents(extents)}",
-                found=_extents(other),
-                fix="Format.renamed gives axes other names" if set(extents) != set(other) else "",
-            )
+        raise FormatError.at(
+            "reorder",
+            expected=f"the same tensor on both sides, {_extents(extents)}",
+            found=_extents(other),
+            fix="Format.renamed gives axes other names" if set(extents) != set(other) else "",
         )
     if src.dtype != dst.dtype and not {src.dtype.short, dst.dtype.short} <= set(CONVERTIBLE):
-        raise FormatError(
-            describe(
-                "reorder",
-                expected=f"one dtype, or two of {', '.join(CONVERTIBLE)}",
-                found=f"{src.dtype} and {dst.dtype}",
-            )
+        raise FormatError.at(
+            "reorder",
+            expected=f"one dtype, or two of {', '.join(CONVERTIBLE)}",
+            found=f"{src.dtype} and {dst.dtype}",
         )
 
 
@@ -201,11 +193,9 @@ def conversion_scales(
     axes, shape = src.storage.format.axes, src.canonical_shape
     scales = scales_of(src_quantization, dst_quantization, axes, shape)
     if scales is not None and not {src.dtype.short, dst.dtype.short} <= set(CONVERTIBLE):
-        raise FormatError(
-            describe(
-                "quantization",
-                expected=f"dtypes of {', '.join(CONVERTIBLE)}",
-                found=f"{src.dtype} and {dst.dtype}",
-            )
+        raise FormatError.at(
+            "quantization",
+            expected=f"dtypes of {', '.join(CONVERTIBLE)}",
+            found=f"{src.dtype} and {dst.dtype}",
         )
     return scales

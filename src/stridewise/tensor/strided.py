@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Literal, get_args
 
-from stridewise.errors import FormatError, describe
+from stridewise.errors import FormatError
 from stridewise.formats import Format
 from stridewise.formats.axes import POSITIONAL, canonical
 
@@ -36,12 +36,10 @@ _RANKS: dict[MemoryFormat, int] = {"channels_last": 4, "channels_last_3d": 5}
 
 def _checked(sizes: Sequence[int], strides: Sequence[int]) -> None:
     if len(sizes) != len(strides) or any(size < 0 for size in sizes):
-        raise FormatError(
-            describe(
-                "strides",
-                expected="as many strides as sizes, and sizes of 0 or more",
-                found=f"sizes {tuple(sizes)}, strides {tuple(strides)}",
-            )
+        raise FormatError.at(
+            "strides",
+            expected="as many strides as sizes, and sizes of 0 or more",
+            found=f"sizes {tuple(sizes)}, strides {tuple(strides)}",
         )
 
 
@@ -55,12 +53,10 @@ def _inner_first(rank: int, memory_format: MemoryFormat) -> tuple[int, ...] | No
         FormatError: the memory format is unknown.
     """
     if memory_format not in get_args(MemoryFormat):
-        raise FormatError(
-            describe(
-                "memory format",
-                expected=f"one of {', '.join(get_args(MemoryFormat))}",
-                found=repr(memory_format),
-            )
+        raise FormatError.at(
+            "memory format",
+            expected=f"one of {', '.join(get_args(MemoryFormat))}",
+            found=repr(memory_format),
         )
     if memory_format == "contiguous_format":
         return tuple(reversed(range(rank)))
@@ -83,12 +79,10 @@ def contiguous_strides(
     _checked(sizes, sizes)
     walk = _inner_first(len(sizes), memory_format)
     if walk is None:
-        raise FormatError(
-            describe(
-                memory_format,
-                expected=f"a tensor of rank {_RANKS[memory_format]}",
-                found=f"sizes {tuple(sizes)}",
-            )
+        raise FormatError.at(
+            memory_format,
+            expected=f"a tensor of rank {_RANKS[memory_format]}",
+            found=f"sizes {tuple(sizes)}",
         )
     found = [0] * len(sizes)
     step = 1
@@ -163,12 +157,10 @@ def is_channels_last_strides(
     """
     _checked(sizes, strides)
     if memory_format not in _CHANNELS_LAST:
-        raise FormatError(
-            describe(
-                "memory format",
-                expected=f"one of {', '.join(_CHANNELS_LAST)}",
-                found=repr(memory_format),
-            )
+        raise FormatError.at(
+            "memory format",
+            expected=f"one of {', '.join(_CHANNELS_LAST)}",
+            found=repr(memory_format),
         )
     walk = _inner_first(len(sizes), memory_format)
     # is_channels_last_strides_2d_s4 and _3d_s5, c10/core/MemoryFormat.h, with the note [Ambiguous
@@ -298,22 +290,16 @@ def format_of(
     rank = len(sizes)
     names = tuple(POSITIONAL[:rank]) if axes is None else tuple(axes)
     if len(names) != rank or len(set(names)) != rank:
-        raise FormatError(
-            describe(
-                "strides",
-                expected=f"{rank} axes with distinct names",
-                found=f"axes {', '.join(names)}",
-            )
+        raise FormatError.at(
+            "strides", expected=f"{rank} axes with distinct names", found=f"axes {', '.join(names)}"
         )
     why = "" if 0 in sizes else _why_not_dense(sizes, strides)
     if why:
-        raise FormatError(
-            describe(
-                f"strides {tuple(strides)} of sizes {tuple(sizes)}",
-                expected=f"strides of a dense tensor of {prod(sizes)} elements",
-                found=why,
-                fix="make the tensor contiguous first",
-            )
+        raise FormatError.at(
+            f"strides {tuple(strides)} of sizes {tuple(sizes)}",
+            expected=f"strides of a dense tensor of {prod(sizes)} elements",
+            found=why,
+            fix="make the tensor contiguous first",
         )
     order = tuple(names[axis] for axis in _dense_order(sizes, strides))
     return Format(canonical(names) or names, order)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.graph import Graph
 from stridewise.zoo.classic import alexnet, vgg16
 from stridewise.zoo.convnext import convnext_tiny
@@ -91,5 +91,5 @@ def build(
     """
     function = _MODELS.get(name)
     if function is None:
-        raise InputError(describe("zoo", expected=f"one of {', '.join(_MODELS)}", found=repr(name)))
+        raise InputError.at("zoo", expected=f"one of {', '.join(_MODELS)}", found=repr(name))
     return function(batch, data_format, seed, **sizes)

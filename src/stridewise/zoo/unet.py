@@ -5,7 +5,7 @@ With padded convolutions and batch norms, as is usual today.
 
 from __future__ import annotations
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.graph import Graph
 from stridewise.zoo.network import Network
 
@@ -25,7 +25,7 @@ def unet(batch: int = 1, data_format: str = "NCHW", seed: int = 0, *, size: int 
         InputError: the size is no multiple of 16.
     """
     if size % 16:
-        raise InputError(describe("size", expected="a multiple of 16", found=str(size)))
+        raise InputError.at("size", expected="a multiple of 16", found=str(size))
     net = Network("unet", data_format=data_format, seed=seed)
     x, levels = _double(net, net.image(batch, (size, size)), _WIDTHS[0]), list[str]()
     for filters in _WIDTHS[1:]:

@@ -9,7 +9,7 @@ import re
 from difflib import get_close_matches
 from functools import lru_cache
 
-from stridewise.errors import FormatError, describe
+from stridewise.errors import FormatError
 from stridewise.formats.data import FormatData
 from stridewise.formats.dialects import (
     acl,
@@ -94,9 +94,7 @@ def find(name: str) -> Dialect:
         FormatError: the dialect is unknown.
     """
     if name not in _BY_ALIAS:
-        raise FormatError(
-            describe("dialect", expected=f"one of {', '.join(DIALECTS)}", found=repr(name))
-        )
+        raise FormatError.at("dialect", expected=f"one of {', '.join(DIALECTS)}", found=repr(name))
     return _BY_ALIAS[name]
 
 
@@ -112,13 +110,11 @@ def names(dialect: str) -> tuple[str, ...]:
 def _unknown(text: str, candidates: tuple[str, ...], where: str) -> FormatError:
     shown = text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
     close = get_close_matches(shown, dict.fromkeys(candidates), 3, 0.6)
-    return FormatError(
-        describe(
-            where,
-            expected="a name of a memory format",
-            found=repr(shown),
-            fix=f"did you mean {' or '.join(close)}?" if close else "see `stridewise formats list`",
-        )
+    return FormatError.at(
+        where,
+        expected="a name of a memory format",
+        found=repr(shown),
+        fix=f"did you mean {' or '.join(close)}?" if close else "see `stridewise formats list`",
     )
 
 
@@ -165,13 +161,11 @@ def parse(
     different = dict.fromkeys(meant.values())
     if len(different) > 1:
         lines = ", ".join(f"{name}: {fmt.text}" for name, fmt in meant.items())
-        raise FormatError(
-            describe(
-                f"format {text!r}",
-                expected="a name with one meaning",
-                found=f"several ({lines})",
-                fix=f"say which with dialect={next(iter(meant))!r}",
-            )
+        raise FormatError.at(
+            f"format {text!r}",
+            expected="a name with one meaning",
+            found=f"several ({lines})",
+            fix=f"say which with dialect={next(iter(meant))!r}",
         )
     if different:
         return next(iter(different))
@@ -221,12 +215,10 @@ def spell(fmt: FormatData, dialect: str = "onednn", parameters: Parameters | Non
         table, hint = _spellings(system.name, given)
         name = table.get(fmt)
     if name is None:
-        raise FormatError(
-            describe(
-                f"format {fmt}",
-                expected=f"one that {system.title} has a name for",
-                found="none",
-                fix=hint,
-            )
+        raise FormatError.at(
+            f"format {fmt}",
+            expected=f"one that {system.title} has a name for",
+            found="none",
+            fix=hint,
         )
     return name

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from stridewise.dtypes import DTYPES, DType
-from stridewise.errors import FormatError, describe
+from stridewise.errors import FormatError
 from stridewise.formats.axes import canonical
 from stridewise.formats.data import FormatData, nd
 from stridewise.formats.dialects.notation import walk
@@ -52,8 +52,8 @@ class Parameters:
             return None
         name = str(self.dtype)
         if name not in _BITS:
-            raise FormatError(
-                describe("dtype", expected="an element type such as float16 or int4", found=name)
+            raise FormatError.at(
+                "dtype", expected="an element type such as float16 or int4", found=name
             )
         return _BITS[name]
 
@@ -70,8 +70,8 @@ def refuse(system: str, name: str, why: str, fix: str = "") -> FormatError:
         why: the reason.
         fix: what the user can do; "" for no advice.
     """
-    return FormatError(
-        describe(f"{system} format {name!r}", expected="a memory format", found=why, fix=fix)
+    return FormatError.at(
+        f"{system} format {name!r}", expected="a memory format", found=why, fix=fix
     )
 
 
@@ -84,7 +84,7 @@ def need(system: str, name: str, what: str, fix: str) -> FormatError:
         what: the parameter.
         fix: how to pass the parameter.
     """
-    return FormatError(describe(f"{system} format {name!r}", expected=what, found="none", fix=fix))
+    return FormatError.at(f"{system} format {name!r}", expected=what, found="none", fix=fix)
 
 
 @dataclass(frozen=True, slots=True)

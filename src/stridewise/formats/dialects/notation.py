@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from stridewise.errors import FormatError, describe
+from stridewise.errors import FormatError
 from stridewise.formats.axes import canonical
 from stridewise.formats.data import Block, Digit, FormatData, Fuse, Pad, Pitch, Policy, Split
 
@@ -53,12 +53,10 @@ def read(axes: tuple[str, ...] | None, clauses: str) -> FormatData:
             case ["split", axis, "=", outer, inner, size] if _is_number(size):
                 steps.append(Split(axis, outer, inner, int(size)))
             case _:
-                raise FormatError(
-                    describe(
-                        f"format {clauses!r}",
-                        expected="clauses such as 'walk N C 16*C', 'pad C 4', 'fuse K = H W'",
-                        found=repr(clause),
-                    )
+                raise FormatError.at(
+                    f"format {clauses!r}",
+                    expected="clauses such as 'walk N C 16*C', 'pad C 4', 'fuse K = H W'",
+                    found=repr(clause),
                 )
     found = digits or ()
     if axes is None:

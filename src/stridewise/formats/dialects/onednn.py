@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from importlib.resources import files
 
-from stridewise.errors import FormatError, describe
+from stridewise.errors import FormatError
 from stridewise.formats.axes import POSITIONAL, canonical
 from stridewise.formats.data import Block, FormatData
 from stridewise.formats.dialects.dialect import Dialect, Parameters, refuse
@@ -59,12 +59,10 @@ def _axes_of(letters: str) -> tuple[str, ...] | None:
 
 
 def _malformed(text: str, why: str) -> FormatError:
-    return FormatError(
-        describe(
-            f"oneDNN format {text!r}",
-            expected="a tag such as NCHW, nhwc, nChw16c or aBcd16b",
-            found=why,
-        )
+    return FormatError.at(
+        f"oneDNN format {text!r}",
+        expected="a tag such as NCHW, nhwc, nChw16c or aBcd16b",
+        found=why,
     )
 
 
@@ -112,8 +110,8 @@ def abstract_tag(fmt: FormatData) -> str:
     ('acdb', 'aBcd16b')
     """
     if not fmt.is_simple:
-        raise FormatError(
-            describe(f"format {fmt}", expected="a permutation with inner blocks", found="more")
+        raise FormatError.at(
+            f"format {fmt}", expected="a permutation with inner blocks", found="more"
         )
     letter = {axis: POSITIONAL[position] for position, axis in enumerate(fmt.axes)}
     blocked = {block.axis for block in fmt.blocks}

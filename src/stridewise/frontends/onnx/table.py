@@ -1,45 +1,19 @@
-"""The tables of handlers and exporters: the families of ``handlers`` put together."""
+"""The tables of handlers and exporters: those of all files in ``handlers``."""
 
 from __future__ import annotations
 
-from stridewise.frontends.onnx.handlers import (
-    activation,
-    along_axis,
-    arithmetic,
-    cast,
-    concat,
-    constant,
-    conv,
-    conv_transpose,
-    einsum,
-    elementwise,
-    group_norm,
-    image,
-    indices,
-    layer_norm,
-    logic,
-    matmul,
-    norm,
-    plain,
-    pool,
-    prelu,
-    quantize,
-    reduce,
-    resize,
-    shape,
-    slice,
-    softmax,
-)
+from stridewise.discovery import modules_in
+from stridewise.frontends.onnx.handlers import quantize
 from stridewise.frontends.onnx.reading.importer import Handler
 from stridewise.frontends.onnx.writing.writer import Exporter
 
 __all__ = ["EXPORTERS", "HANDLERS"]
 
-_FAMILIES = (
-    activation, along_axis, arithmetic, cast, concat, constant, conv, conv_transpose, einsum,
-    elementwise, group_norm, image, indices, layer_norm, logic, matmul, norm, plain, pool, prelu,
-    quantize, reduce, resize, shape, slice, softmax,
-)  # fmt: skip
+_FAMILIES = tuple(
+    module
+    for module in modules_in("stridewise.frontends.onnx.handlers")
+    if hasattr(module, "HANDLERS")
+)
 
 HANDLERS: dict[str, dict[str, Handler]] = {
     "": {name: handler for family in _FAMILIES for name, handler in family.HANDLERS.items()},

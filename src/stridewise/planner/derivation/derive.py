@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from stridewise.errors import FormatError, InputError, describe
+from stridewise.errors import FormatError, InputError
 from stridewise.formats import Format, parse
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops import OPS
@@ -134,13 +134,11 @@ class _Flow:
         """
         declared = [c.provenance.anchor for c in claims if c.provenance.declared]
         if declared:
-            raise FormatError(
-                describe(
-                    "origins",
-                    expected=f"meanings of axes that agree about {name!r}",
-                    found=reason,
-                    fix=f"leave {declared[0]!r} out, or give what the operators say",
-                )
+            raise FormatError.at(
+                "origins",
+                expected=f"meanings of axes that agree about {name!r}",
+                found=reason,
+                fix=f"leave {declared[0]!r} out, or give what the operators say",
             )
         found = Refusal("derive", name, reason)
         self.conflicts.append(found)
@@ -196,16 +194,14 @@ def _declared(graph: Graph, origins: Origins) -> Iterator[tuple[str, _Claim]]:
     for name, given in origins.items():
         if name not in graph.inputs:
             known = ", ".join(map(repr, graph.inputs))
-            raise InputError(describe("origins", expected=f"inputs, {known}", found=repr(name)))
+            raise InputError.at("origins", expected=f"inputs, {known}", found=repr(name))
         origin = parse(given) if isinstance(given, str) else given
         type_ = graph.values[name].type
         if not origin.is_plain or origin.rank != len(type_.shape):
-            raise FormatError(
-                describe(
-                    f"the declared origin of input {name!r}",
-                    expected=f"an order of {len(type_.shape)} axes without blocks, for {type_}",
-                    found=str(origin),
-                )
+            raise FormatError.at(
+                f"the declared origin of input {name!r}",
+                expected=f"an order of {len(type_.shape)} axes without blocks, for {type_}",
+                found=str(origin),
             )
         yield name, _Claim(origin, Provenance(name, declared=True))
 

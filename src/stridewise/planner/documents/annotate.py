@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from stridewise.graph import Graph, Node, Value
+from stridewise.graph.names import Names
 from stridewise.ops.geometry import stored
 from stridewise.planner.plan import Decision, PlanData, Reorder
 from stridewise.tensor import Storage
@@ -60,7 +61,7 @@ class _Annotation:
         self.node_texts: dict[str, Texts] = {}
         self.value_texts: dict[str, Texts] = {}
         self.names: dict[tuple[str, str], str] = {}
-        self._taken = set(plan.graph.values) | {node.name for node in plan.graph.nodes}
+        self._fresh = Names(plan.graph).fresh
         self._pending: dict[str, list[Reorder]] = {}
         for reorder in plan.reorders:
             self._pending.setdefault(reorder.tensor, []).append(reorder)
@@ -87,14 +88,6 @@ class _Annotation:
     def key(self, name: str, stored: Storage) -> tuple[str, str]:
         return name, self.plan.storages.key(name, stored)
 
-    def fresh(self, hint: str) -> str:
-        name, number = hint, 0
-        while name in self._taken:
-            number += 1
-            name = f"{hint}.{number}"
-        self._taken.add(name)
-        return name
-
     def define(self, name: str, made: Storage) -> str:
         """Name the form of a value that a node leaves."""
         handed_over = any(self.is_output(name, step.target) for step in self._pending.get(name, ()))
@@ -109,7 +102,7 @@ class _Annotation:
 
     def stored(self, value: Value, way: Storage, hint: str) -> str:
         """Add a stored form of a value, and what there is to say about it."""
-        name = value.name if hint == value.name else self.fresh(hint)
+        name = value.name if hint == value.name else self._fresh(hint)
         self.names[self.key(value.name, way)] = name
         self.values[name] = dataclasses.replace(value, name=name)
         desc = stored(value, way)
@@ -153,7 +146,7 @@ class _Annotation:
                 ("nbytes", step.nbytes),
                 ("to", str(step.target)),
             )
-            label = self.fresh(f"reorder {name} to {step.target}")
+            label = self._fresh(f"reorder {name} to {step.target}")
             self.nodes.append(Node(label, "reorder", (source,), (result,), attrs))
             self.node_texts[label] = _reorder_texts(step)
 

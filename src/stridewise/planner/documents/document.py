@@ -13,7 +13,7 @@ from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops.capability import graph_capability
 from stridewise.ops.geometry import user_format
-from stridewise.planner.plan import Decision, PlanData
+from stridewise.planner.plan import Comparison, Decision, PlanData
 from stridewise.planner.problem.candidates import Candidates
 from stridewise.planner.questions.moves import Move, find_moves, find_views
 from stridewise.planner.questions.partitions import Partition, find_partitions
@@ -25,7 +25,6 @@ from stridewise.targets.target import Precision, Target
 
 __all__ = [
     "VERSION",
-    "ComparisonRecord",
     "NodeRecord",
     "PlanRecord",
     "RejectedRecord",
@@ -101,17 +100,6 @@ class TensorRecord:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.type}" + (f" @{self.origin}" if self.origin else "")
-
-
-@dataclass(frozen=True, slots=True)
-class ComparisonRecord:
-    """What one way of planning would cost."""
-
-    name: str
-    cost_ns: float
-    reorders: int
-    nbytes: int
-    measured_ns: float | None
 
 
 # --- the graph ----------------------------------------------------------------------------------
@@ -215,7 +203,7 @@ class PlanRecord:
     reorders: tuple[ReorderRecord, ...]
     views: tuple[str, ...]
     moves: tuple[Move, ...]
-    comparisons: tuple[ComparisonRecord, ...]
+    comparisons: tuple[Comparison, ...]
     refusals: tuple[Refusal, ...]
     conflicts: tuple[str, ...]
     kernels: Mapping[str, KernelCost]
@@ -254,12 +242,7 @@ class PlanRecord:
             ),
             views=find_views(plan),
             moves=find_moves(plan),
-            comparisons=tuple(
-                ComparisonRecord(
-                    item.name, item.cost_ns, item.reorders, item.nbytes, item.measured_ns
-                )
-                for item in plan.comparisons
-            ),
+            comparisons=tuple(plan.comparisons),
             refusals=plan.refusals,
             conflicts=tuple(map(str, plan.derived.conflicts)),
             kernels=kernel_texts(graph, plan.target, plan.candidates),

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import fsum, isclose
 from pathlib import Path
 from typing import Any, cast
 
-from stridewise.errors import FormatError, ModelError, PlanError, describe
+from stridewise.errors import FormatError, ModelError, PlanError
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.planner.derivation.derive import Derived
 from stridewise.planner.documents.document import (
@@ -27,12 +26,13 @@ from stridewise.planner.documents.document import (
     fingerprint,
     signatures,
 )
-from stridewise.planner.plan import Comparison, Decision, Pin, PlanData, Reorder
+from stridewise.planner.plan import Decision, Pin, PlanData, Reorder
 from stridewise.planner.problem.candidates import Candidate, Candidates, enumerate_candidates
 from stridewise.planner.problem.formulation import Terms
 from stridewise.planner.problem.io_formats import Boundary, boundary
 from stridewise.planner.questions.lookup import Offer, offers
 from stridewise.records import Reader
+from stridewise.replacing import replacing
 from stridewise.targets.cost import KernelCost, Progress
 from stridewise.targets.kernels import KernelSpec
 from stridewise.targets.machine import Machine
@@ -55,20 +55,11 @@ def save(plan: PlanData, path: str | os.PathLike[str]) -> None:
     goal = Path(path)
     text = PlanRecord.of(plan).to_json()
     try:
-        # Beside its goal, as only renames within one file system are atomic.
-        draft = goal.with_name(f".{goal.name}.{os.getpid()}.{secrets.token_hex(4)}")
-        try:
-            with draft.open("x", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(goal)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
+        with replacing(goal) as file:
+            file.write(text.encode())
     except OSError as error:
-        raise PlanError(
-            describe(f"plan file {str(goal)!r}", expected="a file to write", found=str(error))
+        raise PlanError.at(
+            f"plan file {str(goal)!r}", expected="a file to write", found=str(error)
         ) from error
 
 
@@ -84,10 +75,10 @@ def read(path: str | os.PathLike[str]) -> PlanRecord:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         found = "no such file" if isinstance(error, FileNotFoundError) else str(error)
-        raise PlanError(describe(where, expected="a plan file", found=found, fix=_AGAIN)) from error
+        raise PlanError.at(where, expected="a plan file", found=found, fix=_AGAIN) from error
     except ValueError as error:
-        raise PlanError(
-            describe(where, expected="a plan file", found=f"no JSON ({error})", fix=_AGAIN)
+        raise PlanError.at(
+            where, expected="a plan file", found=f"no JSON ({error})", fix=_AGAIN
         ) from error
     return parsed(text, where)
 
@@ -101,21 +92,19 @@ def parsed(text: str, where: str) -> PlanRecord:
     try:
         document: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise PlanError(
-            describe(where, expected="a plan file", found=f"no JSON ({error})", fix=_AGAIN)
+        raise PlanError.at(
+            where, expected="a plan file", found=f"no JSON ({error})", fix=_AGAIN
         ) from error
     table = cast(dict[str, Any], document) if isinstance(document, dict) else {}
     version: Any = table.get("version")
     if version != VERSION:
         found = "no version" if version is None else f"version {version!r}"
-        raise PlanError(
-            describe(where, expected=f"a plan of version {VERSION}", found=found, fix=_AGAIN)
-        )
+        raise PlanError.at(where, expected=f"a plan of version {VERSION}", found=found, fix=_AGAIN)
 
     def wrong(path: str, expected: str, found: str, fix: str) -> PlanError:
         fix = fix or "plan again, the file is damaged"
         place = f"{where}, field {path!r}" if path else where
-        return PlanError(describe(place, expected=expected, found=found, fix=fix))
+        return PlanError.at(place, expected=expected, found=found, fix=fix)
 
     record: PlanRecord = Reader(wrong).read(PlanRecord, document)
     _check_sum(record, where)
@@ -126,13 +115,11 @@ def _check_sum(record: PlanRecord, where: str) -> None:
     parts = [node.cost_ns for node in record.nodes]
     total = fsum((*parts, *(reorder.cost_ns for reorder in record.reorders)))
     if not isclose(total, record.cost_ns, rel_tol=1e-6, abs_tol=1e-3):
-        raise PlanError(
-            describe(
-                f"{where}, field 'cost_ns'",
-                expected=f"the sum of its nodes and reorders, {total!r}",
-                found=repr(record.cost_ns),
-                fix="plan again, the file was changed by hand",
-            )
+        raise PlanError.at(
+            f"{where}, field 'cost_ns'",
+            expected=f"the sum of its nodes and reorders, {total!r}",
+            found=repr(record.cost_ns),
+            fix="plan again, the file was changed by hand",
         )
 
 
@@ -175,21 +162,17 @@ def _check_graph(record: PlanRecord, graph: Graph, where: str) -> None:
     planned, found = record.parts, signatures(graph)
     for key in sorted({**found, **planned}, key=lambda key: not key.startswith("node ")):
         if planned.get(key) != found.get(key):
-            raise PlanError(
-                describe(
-                    f"{where}, {key}",
-                    expected=found.get(key, f"none, as in graph {graph.name!r}"),
-                    found=planned.get(key, "none"),
-                    fix=f"it is the plan of another model, other shapes or origins; {_AGAIN}",
-                )
+            raise PlanError.at(
+                f"{where}, {key}",
+                expected=found.get(key, f"none, as in graph {graph.name!r}"),
+                found=planned.get(key, "none"),
+                fix=f"it is the plan of another model, other shapes or origins; {_AGAIN}",
             )
-    raise PlanError(
-        describe(
-            f"{where}, field 'fingerprint'",
-            expected=fingerprint(graph),
-            found=record.fingerprint,
-            fix=f"the order of nodes differs, or the file was changed by hand; {_AGAIN}",
-        )
+    raise PlanError.at(
+        f"{where}, field 'fingerprint'",
+        expected=fingerprint(graph),
+        found=record.fingerprint,
+        fix=f"the order of nodes differs, or the file was changed by hand; {_AGAIN}",
     )
 
 
@@ -211,9 +194,7 @@ def _edge(record: PlanRecord, graph: Graph, where: str) -> Boundary:
             {tensor.name: tensor.format for tensor in record.outputs},
         )
     except FormatError as error:
-        raise PlanError(
-            describe(where, expected="known formats", found=str(error), fix=_AGAIN)
-        ) from error
+        raise PlanError.at(where, expected="known formats", found=str(error), fix=_AGAIN) from error
 
 
 def _candidates(
@@ -222,13 +203,11 @@ def _candidates(
     try:
         return enumerate_candidates(graph, target, _Recorded(record.kernels), edge)
     except ModelError as error:
-        raise PlanError(
-            describe(
-                where,
-                expected="kernels that this release knows for every node",
-                found=str(error).partition("; ")[0],
-                fix=_AGAIN,
-            )
+        raise PlanError.at(
+            where,
+            expected="kernels that this release knows for every node",
+            found=str(error).partition("; ")[0],
+            fix=_AGAIN,
         ) from error
 
 
@@ -238,14 +217,12 @@ def _decision(node: Node, found: NodeRecord, group: tuple[Candidate, ...], where
     matching = [c for c in matching if tuple(k.implementation for k in c.costs) == names]
     if not matching:
         sources = ", ".join(fmt for fmt in found.input_formats if fmt) or "nothing"
-        raise PlanError(
-            describe(
-                f"{where}, node {node.name!r} ({node.op})",
-                expected="one of " + ", ".join(sorted({repr(c.algorithm) for c in group})),
-                found=f"{found.algorithm!r} from {sources} to {', '.join(found.output_formats)}, "
-                "which does not exist here",
-                fix=_AGAIN,
-            )
+        raise PlanError.at(
+            f"{where}, node {node.name!r} ({node.op})",
+            expected="one of " + ", ".join(sorted({repr(c.algorithm) for c in group})),
+            found=f"{found.algorithm!r} from {sources} to {', '.join(found.output_formats)}, "
+            "which does not exist here",
+            fix=_AGAIN,
         )
     chosen = min(matching, key=lambda candidate: abs(candidate.cost_ns - found.cost_ns))
     return Decision(node.name, chosen, tuple(c for c in group if c is not chosen))
@@ -259,13 +236,11 @@ def _reorder(
 ) -> Reorder:
     key = known.get(record.key)
     if key is None:
-        raise PlanError(
-            describe(
-                f"{where}, reorder of {record.tensor!r}",
-                expected="formats that its producer makes and a reader takes",
-                found=f"{record.source} -> {record.target}",
-                fix=_AGAIN,
-            )
+        raise PlanError.at(
+            f"{where}, reorder of {record.tensor!r}",
+            expected="formats that its producer makes and a reader takes",
+            found=f"{record.source} -> {record.target}",
+            fix=_AGAIN,
         )
     tensor, source, goal = key
     form = candidates.storages.storage
@@ -286,13 +261,11 @@ def _pins(plan: PlanData, record: PlanRecord, where: str) -> tuple[Pin, ...]:
         ways = [offer.storage for offer in known.values()]
         wanted = next((stored for stored in ways if str(stored) == name), None)
         if wanted is None:
-            raise PlanError(
-                describe(
-                    f"{where}, pin of {tensor!r}",
-                    expected=f"one of {', '.join(map(str, ways)) or 'none'}",
-                    found=name,
-                    fix=_AGAIN,
-                )
+            raise PlanError.at(
+                f"{where}, pin of {tensor!r}",
+                expected=f"one of {', '.join(map(str, ways)) or 'none'}",
+                found=name,
+                fix=_AGAIN,
             )
         found.append(Pin(tensor, wanted, plan.target.spell))
     return tuple(found)
@@ -300,13 +273,11 @@ def _pins(plan: PlanData, record: PlanRecord, where: str) -> tuple[Pin, ...]:
 
 def _check_target(record: PlanRecord, target: Target, where: str) -> None:
     if record.target != target.name:
-        raise PlanError(
-            describe(
-                where,
-                expected=f"a plan for target {target.name}",
-                found=record.target,
-                fix=f"give target={record.target!r}",
-            )
+        raise PlanError.at(
+            where,
+            expected=f"a plan for target {target.name}",
+            found=record.target,
+            fix=f"give target={record.target!r}",
         )
 
 
@@ -359,10 +330,7 @@ def restore(
         record.lower_bound_ns,
         record.refusals,
         derived,
-        tuple(
-            Comparison(item.name, item.cost_ns, item.reorders, item.measured_ns, item.nbytes)
-            for item in record.comparisons
-        ),
+        record.comparisons,
         {name: formats[0] for name, formats in edge.inputs.items()},
         {name: formats[0] for name, formats in edge.outputs.items()},
         Terms(graph, candidates, edge),

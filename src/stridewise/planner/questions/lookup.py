@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from stridewise.dtypes import DType, dtype_of
-from stridewise.errors import DTypeError, FormatError, PlanError, describe
+from stridewise.errors import DTypeError, FormatError, PlanError
 from stridewise.formats import Format, nd, same_bytes
 from stridewise.formats.data import FormatData
 from stridewise.formats.dialects import Parameters, readings
@@ -60,7 +60,7 @@ def unknown(where: str, what: str, name: str, known: Iterable[str]) -> PlanError
     fix = f"did you mean {' or '.join(map(repr, close))}?" if close else ""
     if not fix and few:
         fix = f"there are {few}"
-    return PlanError(describe(where, expected=what, found=repr(name), fix=fix))
+    return PlanError.at(where, expected=what, found=repr(name), fix=fix)
 
 
 def find_node(plan: PlanData, name: str) -> int:
@@ -86,13 +86,11 @@ def find_tensor(plan: PlanData, name: str) -> str:
     graph = plan.graph
     where = f"plan of {graph.name!r}"
     if graph.is_packed(name):
-        raise PlanError(
-            describe(
-                where,
-                expected="a tensor that is computed",
-                found=f"the constant {name!r}",
-                fix="constants are packed at compilation, each as its reader wants it",
-            )
+        raise PlanError.at(
+            where,
+            expected="a tensor that is computed",
+            found=f"the constant {name!r}",
+            fix="constants are packed at compilation, each as its reader wants it",
         )
     if name in graph.values:
         return name
@@ -214,11 +212,9 @@ def find_format(plan: PlanData, tensor: str, spelled: StorageName) -> tuple[str,
     found = _meant(value, spelled, known)
     if len(found) == 1:
         return next(iter(found.items()))
-    raise PlanError(
-        describe(
-            f"tensor {tensor!r}",
-            expected=f"one of the formats on offer: {', '.join(map(str, known.values()))}",
-            found=f"{str(spelled)!r}" + (", which means several of them" if found else ""),
-            fix="" if tensor not in plan.graph.inputs else "inputs come as the caller has them",
-        )
+    raise PlanError.at(
+        f"tensor {tensor!r}",
+        expected=f"one of the formats on offer: {', '.join(map(str, known.values()))}",
+        found=f"{str(spelled)!r}" + (", which means several of them" if found else ""),
+        fix="" if tensor not in plan.graph.inputs else "inputs come as the caller has them",
     )

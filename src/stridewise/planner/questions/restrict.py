@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 from typing import TypeVar
 
-from stridewise.errors import PlanError, describe
+from stridewise.errors import PlanError
 from stridewise.planner.choice import comparison, decisions, of_kind, reorders
 from stridewise.planner.plan import Pin, PlanData
 from stridewise.planner.problem.formulation import FREE, Only
@@ -84,6 +84,6 @@ def uniform(plan: P, kind: str) -> P:
     kinds = [known.name for known in plan.target.kinds]
     if kind not in kinds:
         where = f"target {plan.target.name}"
-        raise PlanError(describe(where, expected=f"one of {', '.join(kinds)}", found=repr(kind)))
+        raise PlanError.at(where, expected=f"one of {', '.join(kinds)}", found=repr(kind))
     free = dataclasses.replace(plan, pins=())
     return restricted(free, f"all {kind}", of_kind(plan.terms, plan.target, kind))

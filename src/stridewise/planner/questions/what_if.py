@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import fsum, inf, isinf
 
-from stridewise.errors import PlanError, describe
+from stridewise.errors import PlanError
 from stridewise.planner.plan import Pin, PlanData
 from stridewise.planner.questions.lookup import Offer, StorageName, find_format, find_tensor, offers
 from stridewise.planner.questions.restrict import P, allowed, narrowed, under
@@ -70,13 +70,11 @@ def what_if(plan: P, wanted: Mapping[str, StorageName]) -> P:
         choices = "; ".join(
             f"{tensor}: {', '.join(map(str, offers(plan, tensor).values()))}" for tensor in pins
         )
-        raise PlanError(
-            describe(
-                f"what if {', '.join(map(str, pins.values()))}",
-                expected=f"formats that go together (on offer for {choices})",
-                found="no combination of kernels",
-                fix="give fewer tensors",
-            )
+        raise PlanError.at(
+            f"what if {', '.join(map(str, pins.values()))}",
+            expected=f"formats that go together (on offer for {choices})",
+            found="no combination of kernels",
+            fix="give fewer tensors",
         ) from error
 
 

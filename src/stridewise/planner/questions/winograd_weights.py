@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from stridewise.errors import PlanError, describe
+from stridewise.errors import PlanError
 from stridewise.ops.demand import spelled
 from stridewise.planner.plan import PlanData
 
@@ -63,11 +63,9 @@ def check_weight_limit(plan: PlanData, limit: int | None, where: str) -> None:
     """
     weights = winograd_weights(plan)
     if limit is not None and weights.nbytes > limit:
-        raise PlanError(
-            describe(
-                where,
-                expected=f"at most {spelled(limit)} of transformed weights",
-                found=str(weights),
-                fix="plan again with this weight_memory_limit, or give a higher one",
-            )
+        raise PlanError.at(
+            where,
+            expected=f"at most {spelled(limit)} of transformed weights",
+            found=str(weights),
+            fix="plan again with this weight_memory_limit, or give a higher one",
         )

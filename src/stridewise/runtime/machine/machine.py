@@ -7,7 +7,7 @@ import os
 import platform
 from pathlib import Path
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.runtime.binding.library import library_info, load_core
 from stridewise.runtime.machine.cpus import available_cpus, openmp_limit
 from stridewise.targets.machine import Machine
@@ -70,19 +70,15 @@ def checked_threads(threads: int) -> int:
         InputError: it is not between 1 and 1024, or above OpenMP's limit.
     """
     if not 1 <= threads <= 1024:
-        raise InputError(
-            describe("threads", expected="a number from 1 to 1024", found=str(threads))
-        )
+        raise InputError.at("threads", expected="a number from 1 to 1024", found=str(threads))
     limit = openmp_limit()
     if limit is not None and threads > limit:
         # OpenMP would start fewer threads, and oneDNN's kernels would skip the work of the others.
-        raise InputError(
-            describe(
-                "threads",
-                expected=f"at most {limit}, the value of OMP_THREAD_LIMIT",
-                found=str(threads),
-                fix=f"give threads={limit} or fewer, or start the process with a higher limit",
-            )
+        raise InputError.at(
+            "threads",
+            expected=f"at most {limit}, the value of OMP_THREAD_LIMIT",
+            found=str(threads),
+            fix=f"give threads={limit} or fewer, or start the process with a higher limit",
         )
     return threads
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from stridewise.errors import FormatError, describe
+from stridewise.errors import FormatError
 from stridewise.formats import Format
 from stridewise.formats.dialects.onednn import abstract_tag
 from stridewise.runtime.binding.library import load_core
@@ -109,12 +109,8 @@ def engines(
         FormatError: the wanted engine does not support the reorder.
     """
     if wanted not in get_args(Engine):
-        raise FormatError(
-            describe(
-                "reorder",
-                expected=f"one of the engines {', '.join(get_args(Engine))}",
-                found=wanted,
-            )
+        raise FormatError.at(
+            "reorder", expected=f"one of the engines {', '.join(get_args(Engine))}", found=wanted
         )
     nbytes = source.nbytes + destination.nbytes
     small = nbytes < WORTH_MEASURING
@@ -132,12 +128,10 @@ def engines(
         if run is not None:
             found["onednn"] = run
         elif wanted == "onednn":
-            raise FormatError(
-                describe(
-                    "reorder",
-                    expected="dense float32 tensors in formats that oneDNN has",
-                    found=f"{source.desc.summary} to {destination.desc.summary}",
-                    fix="use engine='auto'",
-                )
+            raise FormatError.at(
+                "reorder",
+                expected="dense float32 tensors in formats that oneDNN has",
+                found=f"{source.desc.summary} to {destination.desc.summary}",
+                fix="use engine='auto'",
             )
     return found

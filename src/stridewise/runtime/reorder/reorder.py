@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.dtypes import DType, dtype_of
-from stridewise.errors import FormatError, describe
+from stridewise.errors import FormatError
 from stridewise.formats import Format, algebra
 from stridewise.runtime.execution.layout import dense_strides, falls_along, layout_of
 from stridewise.runtime.machine.cpus import available_cpus
@@ -190,9 +190,7 @@ class Reorder:
 
 
 def _refuse_destination(expected: str, found: str, fix: str) -> FormatError:
-    return FormatError(
-        describe("destination of a reorder", expected=expected, found=found, fix=fix)
-    )
+    return FormatError.at("destination of a reorder", expected=expected, found=found, fix=fix)
 
 
 # --- any arrays, and a cache of prepared reorders -------------------------------------------------
@@ -244,12 +242,10 @@ def _as_numpy(given: Any, what: str) -> Array:
             return cast("Array", tensor.numpy())
         return np.from_dlpack(given)
     except (AttributeError, TypeError, RuntimeError, BufferError, ValueError) as error:
-        raise FormatError(
-            describe(
-                what,
-                expected="an array in the memory of the CPU: NumPy, PyTorch, or DLPack",
-                found=f"{type(given).__name__}: {error}",
-            )
+        raise FormatError.at(
+            what,
+            expected="an array in the memory of the CPU: NumPy, PyTorch, or DLPack",
+            found=f"{type(given).__name__}: {error}",
         ) from error
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from stridewise.errors import ExecutionError, InputError, describe
+from stridewise.errors import ExecutionError, InputError
 from stridewise.graph import Node
 from stridewise.ops import evaluate
 from stridewise.ops.geometry import stored
@@ -55,23 +55,19 @@ class SimulatedModel(Model):
             DependencyError: another runtime computes what is behind the plan, and is not installed.
         """
         if not isinstance(plan.target, TableTarget):
-            raise ExecutionError(
-                describe(
-                    f"plan of {plan.graph.name!r}",
-                    expected="a plan for a simulated target",
-                    found=plan.target.name,
-                    fix="use CompiledModel",
-                )
+            raise ExecutionError.at(
+                f"plan of {plan.graph.name!r}",
+                expected="a plan for a simulated target",
+                found=plan.target.name,
+                fix="use CompiledModel",
             )
         kept = (*plan.graph.parameters, *plan.graph.states)
         if kept:
-            raise ExecutionError(
-                describe(
-                    f"plan of {plan.graph.name!r}",
-                    expected="a graph without parameters and states, as simulation keeps none",
-                    found=", ".join(kept),
-                    fix="leave out keep_parameters and the updates",
-                )
+            raise ExecutionError.at(
+                f"plan of {plan.graph.name!r}",
+                expected="a graph without parameters and states, as simulation keeps none",
+                found=", ".join(kept),
+                fix="leave out keep_parameters and the updates",
             )
         self._plan = plan
         self._streams = Streams()
@@ -110,12 +106,10 @@ class SimulatedModel(Model):
             results = tuple(self.run(self._tail.named(inputs)).values())
             return results[0] if len(results) == 1 else results
         if len(inputs) != len(graph.inputs):
-            raise InputError(
-                describe(
-                    f"model {graph.name!r}",
-                    expected=f"{len(graph.inputs)} inputs ({', '.join(graph.inputs)})",
-                    found=f"{len(inputs)}",
-                )
+            raise InputError.at(
+                f"model {graph.name!r}",
+                expected=f"{len(graph.inputs)} inputs ({', '.join(graph.inputs)})",
+                found=f"{len(inputs)}",
             )
         formats = self._plan.input_formats
         arrays = [
@@ -141,13 +135,11 @@ class SimulatedModel(Model):
             InputError: always.
         """
         del inputs, runs
-        raise InputError(
-            describe(
-                "profile",
-                expected="a target whose kernels run here",
-                found=f"{self._plan.target.name}, which is simulated",
-                fix="see plan.explain() for predicted costs",
-            )
+        raise InputError.at(
+            "profile",
+            expected="a target whose kernels run here",
+            found=f"{self._plan.target.name}, which is simulated",
+            fix="see plan.explain() for predicted costs",
         )
 
     def trace(self, inputs: Mapping[str, Any], callback: Seen) -> dict[str, Array]:
@@ -211,12 +203,10 @@ class _Run:
                 for (value, _), tensor in self.there.items()
                 if value == name
             ]
-            raise ExecutionError(
-                describe(
-                    f"{reader}, tensor {name!r}",
-                    expected=f"storage {way}",
-                    found=f"{' and '.join(formats) or 'nothing'}, without a reorder",
-                )
+            raise ExecutionError.at(
+                f"{reader}, tensor {name!r}",
+                expected=f"storage {way}",
+                found=f"{' and '.join(formats) or 'nothing'}, without a reorder",
             )
         # Formats that count as one for this shape: the bytes are read as the reader names them.
         return found.seen_as(name, self.desc(name, way), 0)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.dtypes import DType
-from stridewise.errors import ExecutionError, describe
+from stridewise.errors import ExecutionError
 from stridewise.formats import Format, algebra
 from stridewise.targets.kernels import Packed
 from stridewise.targets.tables.rules import Padding
@@ -63,12 +63,10 @@ class StoredTensor:
         """
         count = algebra.element_count(desc.storage.format, desc.canonical_shape)
         if not 0 <= offset <= self.buffer.size - count:
-            raise ExecutionError(
-                describe(
-                    f"tensor {value!r}",
-                    expected=f"{count} elements from {offset} on in {self.value!r}",
-                    found=f"{self.buffer.size} in all",
-                )
+            raise ExecutionError.at(
+                f"tensor {value!r}",
+                expected=f"{count} elements from {offset} on in {self.value!r}",
+                found=f"{self.buffer.size} in all",
             )
         return StoredTensor(value, desc, self.buffer[offset : offset + count])
 

@@ -18,7 +18,6 @@ import io
 import logging
 import os
 import pickle
-import secrets
 import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -34,6 +33,7 @@ from stridewise.formats import data as format_module
 from stridewise.graph import Graph, TensorType, Value
 from stridewise.planner.split import Split
 from stridewise.program import Program
+from stridewise.replacing import replacing
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.weights import Weights
 from stridewise.runtime.execution.executor import CallSignature
@@ -250,20 +250,15 @@ class ModelStore:
             return False
         digest = hashlib.sha256(content).digest()
         front = (_HEADER.pack(_MAGIC, digest, len(content)) + content).ljust(begin, b"\0")
-        draft = self.folder / f".{key}.{os.getpid()}.{secrets.token_hex(4)}.draft"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._free(begin + stored.nbytes, but=self._path(key))
-            try:
-                with draft.open("xb") as file:
-                    file.write(front)
-                    file.write(_view(weights.buffers[0], stored.nbytes))
-                    # Processes map it: it may be replaced and removed, but not written to.
-                    os.fchmod(file.fileno(), 0o444)
-                draft.replace(self._path(key))
-            except BaseException:
-                draft.unlink(missing_ok=True)
-                raise
+            # A file that a crash of the machine cuts short is found by its checksums.
+            with replacing(self._path(key), sync=False) as file:
+                file.write(front)
+                file.write(_view(weights.buffers[0], stored.nbytes))
+                # Processes map it: it may be replaced and removed, but not written to.
+                os.fchmod(file.fileno(), 0o444)
         except (OSError, ValueError) as error:
             _LOG.warning("stored model %s is not written: %s", self._path(key), error)
             return False

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from math import isfinite
 from typing import Any, Literal
 
-from stridewise.errors import VerificationError, describe
+from stridewise.errors import VerificationError
 
 __all__ = ["RUN", "Verdict", "Verification", "VerificationRow"]
 
@@ -115,13 +115,11 @@ class Verification:
         if row is None:
             return
         where = f" at {row.where}" if row.where else ""
-        raise VerificationError(
-            describe(
-                f"model {self.model!r}, node {row.node!r}, tensor {row.name!r}",
-                expected=f"a relative error of at most {row.local_tolerance:.2g}",
-                found=f"{row.local_error:.2g}{where}, by {row.kernel} in {row.format}",
-                fix=self._fix(row),
-            )
+        raise VerificationError.at(
+            f"model {self.model!r}, node {row.node!r}, tensor {row.name!r}",
+            expected=f"a relative error of at most {row.local_tolerance:.2g}",
+            found=f"{row.local_error:.2g}{where}, by {row.kernel} in {row.format}",
+            fix=self._fix(row),
         )
 
     def _fix(self, row: VerificationRow) -> str:

@@ -26,8 +26,14 @@ from stridewise.targets.tables.table import TableTarget
 
 __all__ = ["SHIPPED", "load_target", "shipped"]
 
-SHIPPED = {"ascend": "ascend.toml", "openvino-gpu": "openvino_gpu.toml"}
-"""Targets that come with the package as files beside this one."""
+_FOLDER = files("stridewise.targets.tables")
+
+SHIPPED = {
+    name.removesuffix(".toml").replace("_", "-"): name
+    for name in sorted(entry.name for entry in _FOLDER.iterdir())
+    if name.endswith(".toml")
+}
+"""Targets that come with the package: the files beside this one, by the names of targets."""
 
 _RANKS = range(1, 7)
 _DATA = (("N", "C"), ("N", "C", "W"), ("N", "C", "H", "W"), ("N", "C", "D", "H", "W"))
@@ -243,4 +249,4 @@ def shipped(name: str) -> TableTarget:
         KeyError: there is none of that name.
     """
     file = SHIPPED[name]
-    return _read((files("stridewise.targets.tables") / file).read_text(encoding="utf-8"), file)
+    return _read((_FOLDER / file).read_text(encoding="utf-8"), file)

@@ -21,7 +21,6 @@ from stridewise.errors import (
     ExecutionError,
     ModelError,
     UnsupportedError,
-    describe,
 )
 from stridewise.graph import ForeignFunction, ForeignPart
 
@@ -113,13 +112,11 @@ def _absent(where: str, nodes: Sequence[tuple[str, str]]) -> DependencyError:
     """Return the error for nodes, by name and operator, that nothing can run."""
     named = [f"{name!r} ({what})" for name, what in nodes[:_NAMED]]
     more = [f"{len(nodes) - _NAMED} more"] if len(nodes) > _NAMED else []
-    return DependencyError(
-        describe(
-            where,
-            expected="operators that Stridewise has, or ONNX Runtime for the others",
-            found=f"no onnxruntime, and nodes that need it: {', '.join(named + more)}",
-            fix=_INSTALL,
-        )
+    return DependencyError.at(
+        where,
+        expected="operators that Stridewise has, or ONNX Runtime for the others",
+        found=f"no onnxruntime, and nodes that need it: {', '.join(named + more)}",
+        fix=_INSTALL,
     )
 
 
@@ -156,9 +153,7 @@ def _new_session(
         )
     except Exception as error:  # the exceptions of ONNX Runtime have no other common base
         found = " ".join(str(error).split())
-        raise ModelError(
-            describe(where, expected="nodes that ONNX Runtime takes", found=found)
-        ) from error
+        raise ModelError.at(where, expected="nodes that ONNX Runtime takes", found=found) from error
 
 
 def _run(session: Session, feeds: Mapping[str, Any], where: str) -> list[Any]:
@@ -170,7 +165,7 @@ def _run(session: Session, feeds: Mapping[str, Any], where: str) -> list[Any]:
 
 def _failed(where: str, error: Exception) -> ExecutionError:
     found = " ".join(str(error).split())
-    return ExecutionError(describe(where, expected="a run in ONNX Runtime", found=found))
+    return ExecutionError.at(where, expected="a run in ONNX Runtime", found=found)
 
 
 def result_types(model: bytes, where: str) -> dict[str, TypeProto]:
@@ -212,7 +207,7 @@ def open_session(model: bytes | str, threads: int, optimized: Path | None = None
     """
     if not is_installed():
         expected, found = "ONNX Runtime, to compare with", "no onnxruntime"
-        raise DependencyError(describe(_WHOLE, expected=expected, found=found, fix=_INSTALL))
+        raise DependencyError.at(_WHOLE, expected=expected, found=found, fix=_INSTALL)
     return _new_session(model, threads, _WHOLE, optimized)
 
 

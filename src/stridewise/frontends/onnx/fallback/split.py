@@ -12,7 +12,7 @@ from onnx import (
     ValueInfoProto,
 )
 
-from stridewise.errors import UnsupportedError, describe
+from stridewise.errors import UnsupportedError
 from stridewise.frontends.onnx.fallback.cluster import Part
 from stridewise.frontends.onnx.fallback.foreign import Survey, node_label, operator_label
 from stridewise.frontends.onnx.fallback.runtime import OnnxPart
@@ -130,12 +130,10 @@ class Split:
             content = model.SerializeToString(deterministic=True)
         except Exception as error:  # protocol buffers raise several exceptions for this
             first = survey.nodes[part.nodes[0]]
-            raise UnsupportedError(
-                describe(
-                    first.where,
-                    expected="weights of less than 2 GB beside it, for another runtime",
-                    found=" ".join(str(error).split()),
-                )
+            raise UnsupportedError.at(
+                first.where,
+                expected="weights of less than 2 GB beside it, for another runtime",
+                found=" ".join(str(error).split()),
             ) from error
         labels = [(node_label(node), operator_label(node)) for node in graph.node]
         return OnnxPart(content, labels)

@@ -26,6 +26,7 @@ from stridewise.errors import (
 from stridewise.frontends.onnx.reading.proto import OnnxNode, reads_of
 from stridewise.frontends.onnx.reading.tensors import TensorReader
 from stridewise.graph import Attr, Graph, Node, Tail, TensorType
+from stridewise.graph.names import fresh_name
 from stridewise.ops import GraphBuilder, evaluate, infer
 from stridewise.ops.demand import spelled
 from stridewise.ops.effort import Budget, Effort, effort, nbytes
@@ -239,21 +240,15 @@ class Importer:
 
     def _claim(self, name: str) -> str:
         if not name or self.known(name):
-            raise ModelError(
-                describe(
-                    "model",
-                    expected="each value to be defined once",
-                    found=f"another definition of {name!r}" if name else "a result without a name",
-                )
+            raise ModelError.at(
+                "model",
+                expected="each value to be defined once",
+                found=f"another definition of {name!r}" if name else "a result without a name",
             )
         return name
 
     def _fresh(self, hint: str) -> str:
-        name, number = hint, 0
-        while name in self._reserved or self.known(name):
-            number += 1
-            name = f"{hint}.{number}"
-        return name
+        return fresh_name(hint, lambda name: name in self._reserved or self.known(name))
 
     def add_input(self, name: str, type_: TensorType) -> None:
         """Declare an input of the graph.
@@ -291,14 +286,12 @@ class Importer:
             MemoryLimitError: it is more than is left.
         """
         if not self.budget.take(wanted):
-            raise MemoryLimitError(
-                describe(
-                    where,
-                    expected=f"constants that take at most {spelled(self.budget.nbytes)} and "
-                    f"{self.budget.operations} operations more to compute",
-                    found=f"{spelled(wanted.nbytes)} and {wanted.operations} operations",
-                    fix="store the result in the model, or compute it from an input",
-                )
+            raise MemoryLimitError.at(
+                where,
+                expected=f"constants that take at most {spelled(self.budget.nbytes)} and "
+                f"{self.budget.operations} operations more to compute",
+                found=f"{spelled(wanted.nbytes)} and {wanted.operations} operations",
+                fix="store the result in the model, or compute it from an input",
             )
 
     def check_size(self, where: str, type_: TensorType) -> None:
@@ -309,13 +302,11 @@ class Importer:
         """
         size = nbytes((type_,))
         if self._limit is not None and size > self._limit:
-            raise MemoryLimitError(
-                describe(
-                    where,
-                    expected=f"at most {spelled(self._limit)} of memory",
-                    found=f"{type_}, which is {spelled(size)}",
-                    fix="give smaller shapes, or a higher memory_limit",
-                )
+            raise MemoryLimitError.at(
+                where,
+                expected=f"at most {spelled(self._limit)} of memory",
+                found=f"{type_}, which is {spelled(size)}",
+                fix="give smaller shapes, or a higher memory_limit",
             )
 
     def preset(self, constants: Mapping[str, Array]) -> None:
@@ -434,9 +425,7 @@ class Importer:
             items = wide if isinstance(wide, tuple) else ()
             if any(isinstance(item, int) and item > MAX_WINDOW for item in items):
                 found = f"{key} {wide}"
-                raise GraphError(
-                    describe(f"node {name!r}", expected=f"at most {MAX_WINDOW}", found=found)
-                )
+                raise GraphError.at(f"node {name!r}", expected=f"at most {MAX_WINDOW}", found=found)
         names = [self._materialize(item) if item else "" for item in inputs]
         added = self.builder.node(op, names, attrs, name=name, outputs=results)
         for result, value in zip(results, added, strict=True):
@@ -490,8 +479,8 @@ class Importer:
         """
         for name in dict.fromkeys(self._outputs):
             if not self.known(name):
-                raise ModelError(
-                    describe(f"output {name!r}", expected="a node that gives it", found="none")
+                raise ModelError.at(
+                    f"output {name!r}", expected="a node that gives it", found="none"
                 )
             if name in self._aliases or self.const(name) is not None:
                 self.builder.op("identity", [self._materialize(name)], name=name, output=name)

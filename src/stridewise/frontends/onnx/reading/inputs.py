@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from onnx import ModelProto, ValueInfoProto
 
 from stridewise.dtypes import DType
-from stridewise.errors import InputError, ModelError, describe
+from stridewise.errors import InputError, ModelError
 from stridewise.frontends.onnx.reading.tensors import dtype_of_code
 from stridewise.graph import Extent, InputSpec
 from stridewise.ops.registry import Array
@@ -77,7 +77,7 @@ def _input(info: ValueInfoProto) -> ModelInput:
     where = f"input {info.name!r}"
     if not info.type.HasField("tensor_type"):
         kind = info.type.WhichOneof("value") or "no type"
-        raise ModelError(describe(where, expected="a tensor", found=str(kind)))
+        raise ModelError.at(where, expected="a tensor", found=str(kind))
     tensor = info.type.tensor_type
     dtype = dtype_of_code(tensor.elem_type, where)
     if not tensor.HasField("shape"):
@@ -128,9 +128,7 @@ def given_values(inputs: Sequence[ModelInput], values: Mapping[str, ArrayLike]) 
         item = by_name.get(name)
         if item is None:
             names = ", ".join(map(repr, by_name)) or "none"
-            raise InputError(
-                describe("values", expected=f"names of inputs ({names})", found=repr(name))
-            )
+            raise InputError.at("values", expected=f"names of inputs ({names})", found=repr(name))
         found[name] = _value(item, value)
     return found
 
@@ -140,14 +138,12 @@ def _value(item: ModelInput, value: ArrayLike) -> Array:
     data = given.astype(item.dtype.numpy) if given.dtype.kind in "biuf" else given
     exact = data.dtype.kind == "f" or np.array_equal(data, given)
     if data.dtype != item.dtype.numpy or not exact:
-        raise InputError(
-            describe(item.where, expected=f"a value of {item.dtype}", found=repr(value))
-        )
+        raise InputError.at(item.where, expected=f"a value of {item.dtype}", found=repr(value))
     dims = item.dims if item.dims is not None else data.shape
     pairs = zip(dims, data.shape, strict=False)
     if len(dims) != data.ndim or any(isinstance(d, int) and d != size for d, size in pairs):
         expected = f"a value of shape {_dims_text(item)}"
-        raise InputError(describe(item.where, expected=expected, found=f"shape {data.shape}"))
+        raise InputError.at(item.where, expected=expected, found=f"shape {data.shape}")
     return data
 
 
@@ -163,31 +159,23 @@ def _check_given(inputs: Sequence[ModelInput], shapes: Shapes) -> dict[str, int]
         item = by_name.get(name)
         if item is None:
             names = ", ".join(map(repr, by_name)) or "none"
-            raise InputError(
-                describe("shapes", expected=f"names of inputs ({names})", found=repr(name))
-            )
+            raise InputError.at("shapes", expected=f"names of inputs ({names})", found=repr(name))
         if not all(_is_extent(extent) for extent in shape):
-            raise InputError(
-                describe(item.where, expected="extents of 0 or more", found=str(tuple(shape)))
+            raise InputError.at(
+                item.where, expected="extents of 0 or more", found=str(tuple(shape))
             )
         if item.dims is None:
             continue
         if len(shape) != len(item.dims):
-            raise InputError(
-                describe(
-                    item.where,
-                    expected=f"a shape of rank {len(item.dims)}, like {_dims_text(item)}",
-                    found=str(tuple(shape)),
-                )
+            raise InputError.at(
+                item.where,
+                expected=f"a shape of rank {len(item.dims)}, like {_dims_text(item)}",
+                found=str(tuple(shape)),
             )
         for dim, extent in zip(item.dims, shape, strict=True):
             if isinstance(dim, str) and dim and symbols.setdefault(dim, extent) != extent:
-                raise InputError(
-                    describe(
-                        item.where,
-                        expected=f"{dim} = {symbols[dim]} as elsewhere",
-                        found=str(extent),
-                    )
+                raise InputError.at(
+                    item.where, expected=f"{dim} = {symbols[dim]} as elsewhere", found=str(extent)
                 )
     return symbols
 
@@ -205,12 +193,10 @@ def _unknown(item: ModelInput) -> ModelError:
         dim if isinstance(dim, int) else guess for dim, guess in zip(dims, guesses, strict=True)
     ]
     text = ",".join(map(str, example))
-    return ModelError(
-        describe(
-            item.where,
-            expected="every extent to be known",
-            found=f"shape {_dims_text(item)}",
-            fix=f"give it: shapes={{{item.name!r}: {tuple(example)}}}, "
-            f"or on the command line --shape {item.name}={text}",
-        )
+    return ModelError.at(
+        item.where,
+        expected="every extent to be known",
+        found=f"shape {_dims_text(item)}",
+        fix=f"give it: shapes={{{item.name!r}: {tuple(example)}}}, "
+        f"or on the command line --shape {item.name}={text}",
     )

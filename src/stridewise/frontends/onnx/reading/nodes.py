@@ -10,7 +10,6 @@ from stridewise.errors import (
     StridewiseError,
     UnknownValueError,
     UnsupportedError,
-    describe,
 )
 from stridewise.frontends.onnx.handlers.indices import DATA_DEPENDENT
 from stridewise.frontends.onnx.reading import fold
@@ -89,8 +88,8 @@ def _import_checked(importer: Importer, node: OnnxNode) -> None:
     except (ArithmeticError, LookupError, TypeError, ValueError, MemoryError) as error:
         # Handlers and NumPy raise these for invalid attributes and data.
         text = " ".join(str(error).split()) or type(error).__name__
-        raise ModelError(
-            describe(node.where, expected="inputs and attributes that fit it", found=text)
+        raise ModelError.at(
+            node.where, expected="inputs and attributes that fit it", found=text
         ) from error
 
 

@@ -77,11 +77,11 @@ class OnnxNode:
 
     def error(self, expected: str, found: object, fix: str = "") -> ModelError:
         """Return an error that names the node."""
-        return ModelError(describe(self.where, expected=expected, found=str(found), fix=fix))
+        return ModelError.at(self.where, expected=expected, found=str(found), fix=fix)
 
     def damage(self, expected: str, found: object, fix: str = "") -> DamageError:
         """Return an error that names the node, for a node that is not valid ONNX."""
-        return DamageError(describe(self.where, expected=expected, found=str(found), fix=fix))
+        return DamageError.at(self.where, expected=expected, found=str(found), fix=fix)
 
     def unsupported(self, expected: str, found: str, fix: str, reason: str) -> UnsupportedError:
         """Return an error that names the node, for a valid node that is not supported."""
@@ -291,12 +291,10 @@ def opset_of(model: ModelProto) -> int:
     if not versions and all(node.domain not in DEFAULT_DOMAINS for node in model.graph.node):
         return last
     if not versions or not 1 <= max(versions) <= last:
-        raise ModelError(
-            describe(
-                "model",
-                expected=f"an ONNX opset from {first} to {last}",
-                found=str(max(versions)) if versions else "none",
-                fix="convert it with onnx.version_converter, or export it with another opset",
-            )
+        raise ModelError.at(
+            "model",
+            expected=f"an ONNX opset from {first} to {last}",
+            found=str(max(versions)) if versions else "none",
+            fix="convert it with onnx.version_converter, or export it with another opset",
         )
     return max(versions)

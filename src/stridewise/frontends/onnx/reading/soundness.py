@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
-from stridewise.errors import ModelError, describe
+from stridewise.errors import ModelError
 
 __all__ = ["check_functions", "check_model"]
 
@@ -34,13 +34,11 @@ def check_model(model: ModelProto, where: str) -> None:
         for text in texts:
             # Protocol buffers return names that are not UTF-8 as bytes.
             if not isinstance(text, str):
-                raise ModelError(
-                    describe(
-                        f"{where}, {place}",
-                        expected="names in UTF-8",
-                        found=repr(text),
-                        fix=f"the file is damaged; {_DAMAGED}",
-                    )
+                raise ModelError.at(
+                    f"{where}, {place}",
+                    expected="names in UTF-8",
+                    found=repr(text),
+                    fix=f"the file is damaged; {_DAMAGED}",
                 )
     graph = model.graph
     for what, names in (
@@ -50,17 +48,15 @@ def check_model(model: ModelProto, where: str) -> None:
     ):
         name, count = next(iter(Counter(names).most_common(1)), ("", 0))
         if count > 1 and what != "output":
-            raise ModelError(
-                describe(
-                    f"{where}, {what} {name!r}",
-                    expected="one definition",
-                    found=f"{count} of the same name",
-                    fix=f"give each {what} a name of its own",
-                )
+            raise ModelError.at(
+                f"{where}, {what} {name!r}",
+                expected="one definition",
+                found=f"{count} of the same name",
+                fix=f"give each {what} a name of its own",
             )
         if "" in names:
-            raise ModelError(
-                describe(f"{where}, {what}s", expected="a name for each", found="one without")
+            raise ModelError.at(
+                f"{where}, {what}s", expected="a name for each", found="one without"
             )
 
 
@@ -201,4 +197,4 @@ def _unsound(where: str, key: _Key, expected: str, found: str) -> ModelError:
     domain, name, _ = key
     place = f"{where}, function {name!r} of domain {domain!r}"
     fix = "inline the functions before, with onnx.inliner"
-    return ModelError(describe(place, expected=expected, found=found, fix=fix))
+    return ModelError.at(place, expected=expected, found=found, fix=fix)

@@ -13,7 +13,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import inliner
 
-from stridewise.errors import ModelError, describe
+from stridewise.errors import ModelError
 from stridewise.frontends.onnx.reading.soundness import check_functions, check_model
 from stridewise.frontends.onnx.reading.tensors import TensorReader
 from stridewise.frontends.onnx.reading.wire import without_weights
@@ -109,52 +109,46 @@ def _checked(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
 def _open_file(path: Path, where: str) -> MappedFile | bytes:
     """Return a file, mapped if the file system supports it."""
     if "\0" in str(path):
-        raise ModelError(describe(where, expected="a path", found="a null character in it"))
+        raise ModelError.at(where, expected="a path", found="a null character in it")
     if path.is_dir():
-        raise ModelError(
-            describe(where, expected="a file", found="a directory", fix="name the .onnx file in it")
+        raise ModelError.at(
+            where, expected="a file", found="a directory", fix="name the .onnx file in it"
         )
     try:
         if path.exists() and not path.is_file():
             # Reading a pipe blocks, and a device may have no end.
-            raise ModelError(describe(where, expected="a file", found="a device, pipe or socket"))
+            raise ModelError.at(where, expected="a file", found="a device, pipe or socket")
         size = path.stat().st_size
         if size > _LARGEST:
-            raise ModelError(
-                describe(
-                    where,
-                    expected=f"at most {_LARGEST} bytes, what a protocol buffer can hold",
-                    found=f"{size} bytes",
-                    fix="save the model with external data",
-                )
+            raise ModelError.at(
+                where,
+                expected=f"at most {_LARGEST} bytes, what a protocol buffer can hold",
+                found=f"{size} bytes",
+                fix="save the model with external data",
             )
         with suppress(OSError, ValueError):
             return MappedFile(path)
         return path.read_bytes()
     except FileNotFoundError:
-        raise ModelError(
-            describe(where, expected="an ONNX file", found="no such file", fix="check the path")
+        raise ModelError.at(
+            where, expected="an ONNX file", found="no such file", fix="check the path"
         ) from None
     except OSError as error:
-        raise ModelError(describe(where, expected="a readable file", found=str(error))) from error
+        raise ModelError.at(where, expected="a readable file", found=str(error)) from error
 
 
 def _parse(content: bytes, where: str) -> onnx.ModelProto:
     if not content:
-        raise ModelError(
-            describe(where, expected="an ONNX model", found="an empty file", fix=_DAMAGED)
-        )
+        raise ModelError.at(where, expected="an ONNX model", found="an empty file", fix=_DAMAGED)
     model = onnx.ModelProto()
     try:
         model.ParseFromString(content)
     except DecodeError:
-        raise ModelError(
-            describe(
-                where,
-                expected="an ONNX model",
-                found=f"{_describe_content(content)} that do not parse as one",
-                fix=f"the file is truncated or not ONNX; {_DAMAGED}",
-            )
+        raise ModelError.at(
+            where,
+            expected="an ONNX model",
+            found=f"{_describe_content(content)} that do not parse as one",
+            fix=f"the file is truncated or not ONNX; {_DAMAGED}",
         ) from None
     return model
 
@@ -170,23 +164,19 @@ def _describe_content(content: bytes) -> str:
 def _check_graph(model: onnx.ModelProto, where: str) -> None:
     """Refuse files that parse but are not models; many short files parse."""
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
-        raise ModelError(
-            describe(
-                where,
-                expected="an ONNX model with a graph",
-                found="none",
-                fix=f"the file is truncated or not ONNX; {_DAMAGED}",
-            )
+        raise ModelError.at(
+            where,
+            expected="an ONNX model with a graph",
+            found="none",
+            fix=f"the file is truncated or not ONNX; {_DAMAGED}",
         )
     if model.graph.sparse_initializer:
         name = model.graph.sparse_initializer[0].values.name
-        raise ModelError(
-            describe(
-                where,
-                expected="dense initializers",
-                found=f"sparse initializer {name!r}",
-                fix="store it as a dense tensor",
-            )
+        raise ModelError.at(
+            where,
+            expected="dense initializers",
+            found=f"sparse initializer {name!r}",
+            fix="store it as a dense tensor",
         )
 
 
@@ -204,11 +194,9 @@ def _inline(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
 
 def _not_inlined(model: onnx.ModelProto, where: str, reason: str) -> ModelError:
     functions = ", ".join(function.name for function in model.functions)
-    return ModelError(
-        describe(
-            where,
-            expected="local functions that can be inlined",
-            found=f"{functions} ({reason})",
-            fix="inline the functions before, with onnx.inliner",
-        )
+    return ModelError.at(
+        where,
+        expected="local functions that can be inlined",
+        found=f"{functions} ({reason})",
+        fix="inline the functions before, with onnx.inliner",
     )

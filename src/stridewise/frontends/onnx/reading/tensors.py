@@ -15,7 +15,7 @@ import numpy as np
 from onnx import TensorProto
 
 from stridewise.dtypes import DType, dtype_of
-from stridewise.errors import ModelError, UnsupportedError, describe
+from stridewise.errors import ModelError, UnsupportedError
 from stridewise.graph.mapped import MappedFile, forget
 from stridewise.ops.registry import Array
 
@@ -65,13 +65,11 @@ def dtype_of_code(code: int, where: str) -> DType:
     name = _DTYPES.get(cast("TensorProto.DataType", code))
     if name is None:
         found = _CODES.get(code, f"element type {code}").lower()
-        raise UnsupportedError(
-            describe(
-                where,
-                expected=f"an element type of {', '.join(_DTYPES.values())}",
-                found=found,
-                fix="convert the model to float32",
-            )
+        raise UnsupportedError.at(
+            where,
+            expected=f"an element type of {', '.join(_DTYPES.values())}",
+            found=found,
+            fix="convert the model to float32",
         )
     return dtype_of(name)
 
@@ -122,14 +120,14 @@ class TensorReader:
         dtype = dtype_of_code(tensor.data_type, where)
         shape = tuple(int(extent) for extent in tensor.dims)
         if any(extent < 0 for extent in shape):
-            raise ModelError(
-                describe(where, expected="extents of 0 or more", found=f"shape {list(shape)}")
+            raise ModelError.at(
+                where, expected="extents of 0 or more", found=f"shape {list(shape)}"
             )
         if len(shape) > _MAX_RANK:
             found = f"{len(shape)} axes"
-            raise ModelError(describe(where, expected=f"at most {_MAX_RANK} axes", found=found))
+            raise ModelError.at(where, expected=f"at most {_MAX_RANK} axes", found=found)
         if tensor.HasField("segment"):
-            raise ModelError(describe(where, expected="a whole tensor", found="a segment of one"))
+            raise ModelError.at(where, expected="a whole tensor", found="a segment of one")
         little_endian = dtype.numpy.newbyteorder("<")
         if tensor.data_location == TensorProto.EXTERNAL:
             data = self._external(tensor, prod(shape) * dtype.itemsize, where).view(little_endian)
@@ -143,9 +141,7 @@ class TensorReader:
             return data.astype(dtype.numpy, copy=False).reshape(shape)
         except ValueError:  # no elements, but the product of other extents is too large
             found = f"shape {list(shape)}"
-            raise ModelError(
-                describe(where, expected="extents that fit an array", found=found)
-            ) from None
+            raise ModelError.at(where, expected="extents that fit an array", found=found) from None
 
     def forget(self) -> None:
         """Release the resident pages of mapped files."""
@@ -161,8 +157,8 @@ class TensorReader:
             offset = int(entries.get("offset", "0"))
             length = int(entries.get("length", nbytes))
         except ValueError:
-            raise ModelError(
-                describe(where, expected="numbers as offset and length", found=str(entries))
+            raise ModelError.at(
+                where, expected="numbers as offset and length", found=str(entries)
             ) from None
         if length != nbytes:
             raise _short(where, nbytes, f"external data of {length} bytes" if path else str(length))
@@ -176,25 +172,21 @@ class TensorReader:
     def _locate(self, location: str, where: str) -> Path:
         """Return the file at a location, with symbolic links resolved."""
         if self._folder is None:
-            raise ModelError(
-                describe(
-                    where,
-                    expected="data inside of the model",
-                    found=f"external data in {location!r}",
-                    fix="import the model by its path, or load it with its external data",
-                )
+            raise ModelError.at(
+                where,
+                expected="data inside of the model",
+                found=f"external data in {location!r}",
+                fix="import the model by its path, or load it with its external data",
             )
         folder = self._folder.resolve()
         usable = location and "\0" not in location and not Path(location).is_absolute()
         path = _resolved(folder / location) if usable else None
         if path is None or not path.is_relative_to(folder):
-            raise ModelError(
-                describe(
-                    where,
-                    expected="external data inside of the model's folder",
-                    found=repr(location),
-                    fix="move the data beside the model",
-                )
+            raise ModelError.at(
+                where,
+                expected="external data inside of the model's folder",
+                found=repr(location),
+                fix="move the data beside the model",
             )
         return path
 
@@ -202,21 +194,17 @@ class TensorReader:
         if path not in self._files:
             try:
                 if not path.is_file():
-                    raise ModelError(
-                        describe(
-                            where,
-                            expected=f"external data in {path.name!r}",
-                            found="no such file",
-                            fix="put the data file beside the model",
-                        )
+                    raise ModelError.at(
+                        where,
+                        expected=f"external data in {path.name!r}",
+                        found="no such file",
+                        fix="put the data file beside the model",
                     )
                 empty = path.stat().st_size == 0
                 mapped = np.zeros(0, np.uint8) if empty else MappedFile(path).content()
             except OSError as error:
-                raise ModelError(
-                    describe(
-                        where, expected=f"a readable {path.name!r}", found=error.strerror or "none"
-                    )
+                raise ModelError.at(
+                    where, expected=f"a readable {path.name!r}", found=error.strerror or "none"
                 ) from error
             self._files[path] = mapped
         return self._files[path]
@@ -230,13 +218,11 @@ def _resolved(path: Path) -> Path | None:
 
 
 def _short(where: str, nbytes: int, found: str) -> ModelError:
-    return ModelError(
-        describe(
-            where,
-            expected=f"{nbytes} bytes of data",
-            found=found,
-            fix="the model is damaged; export or download it again",
-        )
+    return ModelError.at(
+        where,
+        expected=f"{nbytes} bytes of data",
+        found=found,
+        fix="the model is damaged; export or download it again",
     )
 
 
@@ -256,9 +242,7 @@ def _listed(tensor: TensorProto, dtype: DType, count: int, where: str) -> Array:
         else:
             data = np.array(items, dtype=dtype.numpy).reshape(-1)
     except OverflowError as error:
-        raise ModelError(
-            describe(where, expected=f"values of {dtype}", found=str(error))
-        ) from error
+        raise ModelError.at(where, expected=f"values of {dtype}", found=str(error)) from error
     if data.size != count:
         raise _short(where, count * dtype.itemsize, f"{data.size} elements")
     return data

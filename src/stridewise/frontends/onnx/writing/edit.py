@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
-from stridewise.errors import ModelError, describe
+from stridewise.errors import ModelError
 
 __all__ = ["randomize", "rebatch"]
 
@@ -29,13 +29,11 @@ def _copied(model: ModelProto) -> ModelProto:
     """
     for tensor in model.graph.initializer:
         if tensor.data_location == TensorProto.EXTERNAL:
-            raise ModelError(
-                describe(
-                    f"initializer {tensor.name!r}",
-                    expected="data inside of the model, to change it",
-                    found="external data",
-                    fix="load it with onnx.load(path), which reads them",
-                )
+            raise ModelError.at(
+                f"initializer {tensor.name!r}",
+                expected="data inside of the model, to change it",
+                found="external data",
+                fix="load it with onnx.load(path), which reads them",
             )
     result = ModelProto()
     result.CopyFrom(model)
@@ -153,7 +151,7 @@ def rebatch(model: ModelProto, n: int) -> ModelProto:
             constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
     info = next((item for item in graph.input if item.name not in constants), None)
     if info is None or not info.type.tensor_type.shape.dim:
-        raise ModelError(describe("model", expected="an input with a batch", found="none"))
+        raise ModelError.at("model", expected="an input with a batch", found="none")
     old = info.type.tensor_type.shape.dim[0].dim_value
     for item in (*graph.input, *graph.output):
         if item.name not in constants and item.type.tensor_type.shape.dim:

@@ -15,8 +15,9 @@ from types import MappingProxyType
 import numpy as np
 
 from stridewise.dtypes import DType
-from stridewise.errors import ModelError, describe
+from stridewise.errors import ModelError
 from stridewise.graph import Attr, Constant, Graph, Node, PostOp, TensorType, Value
+from stridewise.graph.names import Names
 from stridewise.ops import infer
 from stridewise.ops.pointwise import step_nodes
 
@@ -48,7 +49,7 @@ class _Expansion:
         self.values = dict(graph.values)
         self.constants = dict(graph.constants)
         self.owners: dict[str, str] = {}
-        self._taken = set(graph.values) | {node.name for node in graph.nodes}
+        self._fresh = Names(graph).fresh
 
     # --- expressions ----------------------------------------------------------------------------
 
@@ -81,14 +82,6 @@ class _Expansion:
         """Define a scalar constant and return its name."""
         name = self.value(hint, TensorType(dtype, ()))
         self.constants[name] = Constant(np.array(number, dtype.numpy))
-        return name
-
-    def _fresh(self, hint: str) -> str:
-        name, number = hint, 0
-        while name in self._taken:
-            number += 1
-            name = f"{hint}.{number}"
-        self._taken.add(name)
         return name
 
     def value(self, hint: str, type_: TensorType) -> str:
@@ -141,12 +134,10 @@ class _Expansion:
             self.nodes.append(node)
             return
         if declared not in _CHANNELS_FIRST + _CHANNELS_LAST:
-            raise ModelError(
-                describe(
-                    f"node {node.name!r} ({node.op})",
-                    expected=f"a data_format of {', '.join(_CHANNELS_FIRST + _CHANNELS_LAST)}",
-                    found=repr(declared),
-                )
+            raise ModelError.at(
+                f"node {node.name!r} ({node.op})",
+                expected=f"a data_format of {', '.join(_CHANNELS_FIRST + _CHANNELS_LAST)}",
+                found=repr(declared),
             )
         attrs = tuple(item for item in node.attrs if item[0] != "data_format")
         inner = dataclasses.replace(node, attrs=attrs)

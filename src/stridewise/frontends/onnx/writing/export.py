@@ -11,7 +11,7 @@ import onnx
 from onnx import GraphProto, ModelProto, OperatorSetIdProto
 from onnx.shape_inference import InferenceError
 
-from stridewise.errors import ModelError, UnsupportedError, describe
+from stridewise.errors import ModelError, UnsupportedError
 from stridewise.frontends.onnx.reading.importer import tensor_type
 from stridewise.frontends.onnx.table import EXPORTERS
 from stridewise.frontends.onnx.writing.expand import expand
@@ -73,13 +73,11 @@ def make_structure(
     if writer.least > writer.opset:
         newer = [opset for opset in VERSIONS if opset >= writer.least]
         if not newer:
-            raise ModelError(
-                describe(
-                    f"graph {graph.name!r}",
-                    expected=f"operators of ONNX opset {max(VERSIONS)} or before",
-                    found=f"one of opset {writer.least}",
-                    fix="replace the operator by older ones",
-                )
+            raise ModelError.at(
+                f"graph {graph.name!r}",
+                expected=f"operators of ONNX opset {max(VERSIONS)} or before",
+                found=f"one of opset {writer.least}",
+                fix="replace the operator by older ones",
             )
         writer = _write(expanded.graph, min(newer), exporters)
     inner = [value for name, value in expanded.graph.values.items() if _is_inner(graph, name)]
@@ -110,26 +108,22 @@ def _write(graph: Graph, opset: int, exporters: Mapping[str, Exporter]) -> Write
             names = operators if isinstance(operators, tuple) else ()
             raise _foreign(f"node {node.name!r} ({node.op})", tuple(map(str, names)))
         if exporter is None:
-            raise ModelError(
-                describe(
-                    f"node {node.name!r} ({node.op})",
-                    expected="an operator that can be exported to ONNX",
-                    found=repr(node.op),
-                    fix="replace the node by operators that ONNX has",
-                )
+            raise ModelError.at(
+                f"node {node.name!r} ({node.op})",
+                expected="an operator that can be exported to ONNX",
+                found=repr(node.op),
+                fix="replace the node by operators that ONNX has",
             )
         exporter(writer, node)
     return writer
 
 
 def _foreign(where: str, operators: Sequence[str]) -> UnsupportedError:
-    return UnsupportedError(
-        describe(
-            where,
-            expected="operators of Stridewise",
-            found=f"a part that another runtime computes: {', '.join(dict.fromkeys(operators))}",
-            fix="the file that the model was loaded from has these nodes",
-        )
+    return UnsupportedError.at(
+        where,
+        expected="operators of Stridewise",
+        found=f"a part that another runtime computes: {', '.join(dict.fromkeys(operators))}",
+        fix="the file that the model was loaded from has these nodes",
     )
 
 
@@ -156,13 +150,11 @@ def check_structure(structure: Structure) -> None:
         # onnx types the path that a model may also be given by as PathLike[Unknown]
         onnx.checker.check_model(model, full_check=True)  # pyright: ignore[reportUnknownMemberType]
     except (onnx.checker.ValidationError, InferenceError) as error:
-        raise ModelError(
-            describe(
-                f"graph {model.graph.name!r}",
-                expected="operators and element types that ONNX has",
-                found=" ".join(str(error).split()),
-                fix="cast the tensors, or replace the operator",
-            )
+        raise ModelError.at(
+            f"graph {model.graph.name!r}",
+            expected="operators and element types that ONNX has",
+            found=" ".join(str(error).split()),
+            fix="cast the tensors, or replace the operator",
         ) from error
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO
 
 from onnx import ModelProto
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.frontends.onnx.writing.initializers import as_bytes, external, inline
 from stridewise.ops.registry import Array
+from stridewise.replacing import replacing
 
 __all__ = ["LARGEST_INLINE", "check_path", "write_model"]
 
@@ -39,44 +38,24 @@ def check_path(path: Path) -> None:
     except (OSError, ValueError) as error:
         raise _unwritable(path, error) from error
     if not folder:
-        raise InputError(
-            describe(
-                f"model {str(path)!r}",
-                expected="a path in a folder that exists",
-                found=f"no folder {str(path.parent)!r}",
-                fix="make the folder first",
-            )
+        raise InputError.at(
+            f"model {str(path)!r}",
+            expected="a path in a folder that exists",
+            found=f"no folder {str(path.parent)!r}",
+            fix="make the folder first",
         )
     if taken:
-        raise InputError(
-            describe(
-                f"model {str(path)!r}",
-                expected="the path of a file",
-                found="a folder",
-                fix="name a file in it, like model.onnx",
-            )
+        raise InputError.at(
+            f"model {str(path)!r}",
+            expected="the path of a file",
+            found="a folder",
+            fix="name a file in it, like model.onnx",
         )
 
 
 def _unwritable(path: Path, error: Exception) -> InputError:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return InputError(
-        describe(f"model {str(path)!r}", expected="a file that can be written", found=text)
-    )
-
-
-@contextmanager
-def _replacing(path: Path) -> Generator[BinaryIO]:
-    """Yield a file that replaces ``path`` at the end, unless an error occurs."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with draft.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    return InputError.at(f"model {str(path)!r}", expected="a file that can be written", found=text)
 
 
 def write_model(
@@ -104,9 +83,9 @@ def write_model(
     try:
         with ExitStack() as files:
             # The context that is entered first exits last, so the model is replaced last.
-            file = files.enter_context(_replacing(path))
+            file = files.enter_context(replacing(path))
             if total > min(external_above, LARGEST_INLINE):
-                _write_beside(files.enter_context(_replacing(beside)), beside, whole, constants)
+                _write_beside(files.enter_context(replacing(beside)), beside, whole, constants)
             else:
                 whole.graph.initializer.extend(
                     inline(name, data) for name, data in constants.items()

@@ -13,6 +13,7 @@ import numpy as np
 from onnx import AttributeProto, NodeProto
 
 from stridewise.graph import Graph, Node, TensorType
+from stridewise.graph.names import Names
 from stridewise.ops.registry import Array
 
 __all__ = ["Exporter", "OnnxValue", "Writer"]
@@ -53,7 +54,7 @@ class Writer:
         self.nodes: list[NodeProto] = []
         self.owners: list[str] = []
         self.constants: dict[str, Array] = {}
-        self._taken = set(graph.values) | {node.name for node in graph.nodes}
+        self._fresh = Names(graph).fresh
         for name in graph.outputs:
             self._use(name)
 
@@ -81,14 +82,6 @@ class Writer:
         constant = self.graph.constants.get(name)
         if constant is not None:
             self.constants[name] = constant.array
-
-    def _fresh(self, hint: str) -> str:
-        name, number = hint, 0
-        while name in self._taken:
-            number += 1
-            name = f"{hint}.{number}"
-        self._taken.add(name)
-        return name
 
     def constant(self, node: Node, role: str, data: Array) -> str:
         """Add a constant that is an input in ONNX, and return its name."""

@@ -77,6 +77,8 @@ def _vjp_scale_shift(node: Node, gradients: Sequence[str], b: Backward) -> tuple
 # --- batch norm by the statistics of the batch ----------------------------------------------------
 
 EPSILON = 1e-5
+RUNNING = "running"
+"""The attribute of a batch norm that names the states of its running mean and variance."""
 
 
 def _infer_batch_norm(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -156,7 +158,8 @@ BATCH_NORM = register(
         "batch_norm", (3, 3), _infer_batch_norm, _evaluate_batch_norm, "anchor", vjp=_vjp_batch_norm
     )
 )
-"""Attribute ``epsilon``. Inputs: x, scale, shift. Outputs: y, mean and variance of each channel."""
+"""Attributes ``epsilon`` and ``running``: the states that keep the statistics, for the graph of
+inference. Inputs: x, scale, shift. Outputs: y, mean and variance of each channel."""
 BATCH_NORM_GRADIENT = register(
     OpSpec(
         "batch_norm_gradient",

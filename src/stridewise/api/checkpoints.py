@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
 import secrets
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +20,9 @@ __all__ = ["read_checkpoint", "write_checkpoint"]
 
 Array = NDArray[Any]
 
-_KIND = "stridewise checkpoint 1"
+_KIND = b"stridewise checkpoint 1\n"
+"""What a file begins with; the SHA-256 of the rest follows, then an archive of NumPy's."""
+_HEADER = len(_KIND) + hashlib.sha256().digest_size
 _FIX = "use the checkpoint before it"
 
 
@@ -38,11 +41,15 @@ def write_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, Array]) 
     goal = Path(path)
     # Beside its goal, as only renames within one file system are atomic.
     draft = goal.with_name(f".{goal.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    manifest = json.dumps({"kind": _KIND, "names": list(arrays)}).encode()
+    names = np.frombuffer(json.dumps(list(arrays)).encode(), np.uint8)
     try:
         try:
-            with draft.open("xb") as file:
-                np.savez(file, *arrays.values(), manifest=np.frombuffer(manifest, np.uint8))
+            with draft.open("x+b") as file:
+                file.write(bytes(_HEADER))
+                np.savez(file, *arrays.values(), names=names)
+                digest = _digest(file)
+                file.seek(0)
+                file.write(_KIND + digest)
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(goal)
@@ -74,23 +81,21 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Array]:
     """
     where = f"checkpoint {str(path)!r}"
     try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise _damage(where, f"other bytes in {damaged}")
-        with np.load(path, allow_pickle=False) as found:
-            manifest: Any = json.loads(bytes(found["manifest"]))
-            if manifest["kind"] != _KIND:
-                raise _damage(where, repr(manifest["kind"]))
-            names = cast("list[str]", manifest["names"])
-            return {name: found[f"arr_{index}"] for index, name in enumerate(names)}
+        with Path(path).open("rb") as file:
+            if file.read(_HEADER) != _KIND + _digest(file):
+                expected, found = "a whole checkpoint", "other bytes, or fewer"
+                raise ModelError(describe(where, expected=expected, found=found, fix=_FIX))
+            file.seek(_HEADER)
+            with np.load(file, allow_pickle=False) as archive:
+                names = cast("list[str]", json.loads(bytes(archive["names"])))
+                return {name: archive[f"arr_{index}"] for index, name in enumerate(names)}
     except OSError as error:
         found = error.strerror or str(error)
         expected = "a file that can be read"
         raise InputError(describe(where, expected=expected, found=found)) from error
-    except (zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError) as error:
-        raise _damage(where, str(error) or type(error).__name__) from error
 
 
-def _damage(where: str, found: str) -> ModelError:
-    return ModelError(describe(where, expected="a whole checkpoint", found=found, fix=_FIX))
+def _digest(file: io.BufferedReader | io.BufferedRandom) -> bytes:
+    """Return the SHA-256 of what is behind the header."""
+    file.seek(_HEADER)
+    return hashlib.file_digest(file, "sha256").digest()

@@ -324,8 +324,8 @@ class GraphBuilder(NodeBuilder):
         # Source: PyTorch, BatchNorm2d. One element has no variance, and gives none.
         shares = (momentum, momentum * count / max(count - 1, 1))
         for state, statistic, share in zip(states, found, shares, strict=True):
-            kept = self.op("mul", [state, self.constant(np.float32(1 - momentum))])
-            new = self.op("mul", [statistic, self.constant(np.float32(share))])
+            kept = self.op("mul", [state, self.constant(np.array(1 - momentum, np.float32))])
+            new = self.op("mul", [statistic, self.constant(np.array(share, np.float32))])
             self.update(state, self.op("add", [kept, new]))
         return y
 

@@ -51,14 +51,17 @@ def accuracy(graph: Graph, pictures: Pictures, classes: Classes) -> float:
     """Return the share of pictures whose class the graph finds."""
     model = sw.compile(graph, tune="model")
     batches = pictures.reshape(-1, BATCH, *pictures.shape[1:])
-    found = np.concatenate([model(batch).argmax(1) for batch in batches])
-    return float((found == classes).mean())
+    logits = np.concatenate([model(batch) for batch in batches])
+    return float((logits.argmax(1) == classes).mean())
 
 
 def main(epochs: int = 6, count: int = 2048) -> float:
     """Train, and return the accuracy on pictures that the network has not seen."""
     steps = epochs * count // BATCH
-    schedule = lambda step: 0.05 * (1 - step / steps)  # noqa: E731
+
+    def schedule(step: int) -> float:
+        return 0.05 * (1 - step / steps)
+
     optimizer = sw.SGD(lr=schedule, momentum=0.9, nesterov=True, weight_decay=1e-4)
     trainer = sw.Trainer(network(), optimizer=optimizer, tune="model")
     pictures, classes = draw(count, seed=0)

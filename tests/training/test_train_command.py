@@ -78,7 +78,7 @@ def test_data_that_do_not_fit(model: Path, data: Path, tmp_path: Path):
         "arrays x and labels": {"x": x},
     }
     for message, arrays in wrong.items():
-        np.savez(tmp_path / "wrong.npz", **arrays)
+        np.savez(tmp_path / "wrong.npz", allow_pickle=False, **arrays)
         with pytest.raises(InputError, match=message):
             run(model, tmp_path / "wrong.npz")
     (tmp_path / "wrong.npz").write_bytes(data.read_bytes()[:100])

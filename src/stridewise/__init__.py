@@ -52,8 +52,7 @@ from stridewise.training import SGD, AdamW, grad
 if typing.TYPE_CHECKING:
     from stridewise import zoo
 
-__all__ = [
-    "SGD",
+__all__ = [  # noqa: RUF022 (in plain order of their letters)
     "AdamW",
     "Capability",
     "CompiledModel",
@@ -77,6 +76,7 @@ __all__ = [
     "PlanWarning",
     "Quantization",
     "Reorder",
+    "SGD",
     "SimulatedModel",
     "StridewiseError",
     "TargetError",

@@ -149,9 +149,19 @@ class _Settings:
 
 _OPTIONS = (
     click.argument("data", type=click.Path(path_type=Path, exists=True)),
-    click.option("--epochs", type=click.IntRange(1), default=1, show_default=True),
     click.option(
-        "--optimizer", type=click.Choice(["sgd", "adamw"]), default="sgd", show_default=True
+        "--epochs",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="How often all data are used.",
+    ),
+    click.option(
+        "--optimizer",
+        type=click.Choice(["sgd", "adamw"]),
+        default="sgd",
+        show_default=True,
+        help="How gradients change the weights.",
     ),
     click.option(
         "--lr", type=click.FloatRange(0), default=0.01, show_default=True, help="Learning rate."
@@ -163,7 +173,13 @@ _OPTIONS = (
         show_default=True,
         help="Only for sgd.",
     ),
-    click.option("--weight-decay", type=click.FloatRange(0), default=0.0, show_default=True),
+    click.option(
+        "--weight-decay",
+        type=click.FloatRange(0),
+        default=0.0,
+        show_default=True,
+        help="Share of the weights that steps take away.",
+    ),
     click.option(
         "--clip-norm",
         type=click.FloatRange(0, min_open=True),

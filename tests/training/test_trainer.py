@@ -18,9 +18,11 @@ F32 = np.float32
 SHAPE, CLASSES = (8, 3, 12, 12), 5
 
 
-def network(batch: int = 8, *, norm: bool = True) -> Graph:
-    b = sw.GraphBuilder("net", training=True)
-    y = b.conv2d(b.input("x", (batch, *SHAPE[1:])), 16, 3, strides=2, padding=1, name="conv")
+def network(batch: int = 8, *, norm: bool = True, data_format: str = "NCHW") -> Graph:
+    b = sw.GraphBuilder("net", data_format=data_format, training=True)
+    channels, *size = SHAPE[1:]
+    inner = (channels, *size) if data_format == "NCHW" else (*size, channels)
+    y = b.conv2d(b.input("x", (batch, *inner)), 16, 3, strides=2, padding=1, name="conv")
     y = b.relu(b.batch_norm(y, name="norm") if norm else y)
     y = b.max_pool2d(b.conv2d(y, 8, 3, padding=1, groups=2, name="grouped"), 2)
     return b.build([b.dense(b.flatten(b.global_avg_pool(y)), CLASSES, name="dense")])
@@ -46,6 +48,16 @@ def test_steps_lower_the_loss_on_native_kernels(optimizer: Any):
     assert losses[-1] < 0.7 * losses[0]
     assert found.losses == losses
     assert found.steps == 10
+
+
+def test_channels_last_graphs_are_trained_alike():
+    first, last = trainer(), trainer(network(data_format="NHWC"))
+    for seed in range(4):
+        x, labels = batch(seed=seed)
+        found = last.step(x.transpose(0, 2, 3, 1), labels)
+        np.testing.assert_allclose(found, first.step(x, labels), rtol=1e-5)
+    steps = last.model.program.steps
+    assert all(isinstance(step, KernelStep) and step.spec.kind != "host" for step in steps)
 
 
 def test_two_trainings_have_the_same_bits():

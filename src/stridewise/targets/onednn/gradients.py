@@ -26,9 +26,9 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.conv import FIRST_LAYER_CHANNELS
+from stridewise.targets.onednn.conv import FIRST_LAYER_CHANNELS, per_group
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
-from stridewise.targets.onednn.memory import memory_of, plain_memory
+from stridewise.targets.onednn.memory import block_of, memory_of, plain_memory, storage_of
 
 __all__ = ["FAMILY"]
 
@@ -183,6 +183,22 @@ def _norms(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         )
 
 
+def _is_naive(spec: KernelSpec, _storage: str, dst: MemorySpec) -> bool:
+    """Return whether gradients in blocks have uneven groups, few channels or wide windows."""
+    src, diff_dst = spec.memory("src"), spec.memory("diff_dst")
+    if src is None or storage_of(diff_dst) != "blocked":
+        return False
+    block, group = block_of(diff_dst), per_group(src, dst)
+    if set(group) == {1}:
+        return any(extent > _DEPTHWISE_WINDOW for extent in dst.dims[3:])
+    return any(extent % block for extent in group) or (
+        storage_of(src) == "blocked" and src.dims[1] < block
+    )
+
+
+_DEPTHWISE_WINDOW = 3
+"""Up to this extent the library has a kernel of depthwise weight gradients in blocks."""
+
 FAMILY = Family(
     {
         "avg_pool_gradient": Offer(_pools),
@@ -194,7 +210,7 @@ FAMILY = Family(
     {
         "batch_norm_gradient": KernelKind(),
         "batch_norm_training": KernelKind(),
-        "conv_weight_gradient": KernelKind({"plain": 0.40, "channels-last": 0.40, "blocked": 0.75}),
+        "conv_weight_gradient": KernelKind({"plain": 0.40}, _is_naive),
         "pooling_gradient": KernelKind({"plain": 0.10, "channels-last": 0.20, "blocked": 0.25}),
     },
 )

@@ -1,4 +1,5 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -9,6 +10,7 @@
 #include "bindings/shared.hpp"
 #include "depthwise/depthwise.hpp"
 #include "executor/measure.hpp"
+#include "onednn/gradients.hpp"
 #include "pointwise/pointwise.hpp"
 #include "reduction/reduction.hpp"
 #include "support/caches.hpp"
@@ -165,6 +167,37 @@ void pack_winograd(const Winograd &kernel, nb::handle array, Buffer &buffer, std
     kernel.pack(weights, target, first, count);
 }
 
+void bind_gradients(nb::module_ &m) {
+    m.def("fitted", &fitted, "desc"_a, "given"_a, ReleaseGil());
+    m.def(
+        "conv_weight_gradient",
+        [](const MemoryDesc &src, const MemoryDesc &diff_dst, const MemoryDesc &dst,
+           const Dims &strides, const Dims &dilations, const Dims &begins, const Dims &ends,
+           int threads) {
+            const Window window{strides, dilations, begins, ends};
+            return conv_weight_gradient(src, diff_dst, dst, window, threads);
+        },
+        "src"_a, "diff_dst"_a, "dst"_a, "strides"_a, "dilations"_a, "pads_begin"_a, "pads_end"_a,
+        nb::kw_only(), "threads"_a, ReleaseGil());
+    m.def(
+        "pooling_gradient",
+        [](const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &diff_dst,
+           const Dims &kernel, const Dims &strides, const Dims &dilations, const Dims &begins,
+           const Dims &ends, int threads) {
+            const Window window{strides, dilations, begins, ends};
+            return pooling_gradient(algorithm, src, diff_dst, kernel, window, threads);
+        },
+        "algorithm"_a, "src"_a, "diff_dst"_a, "kernel"_a, "strides"_a, "dilations"_a,
+        "pads_begin"_a, "pads_end"_a, nb::kw_only(), "threads"_a, ReleaseGil());
+    m.def("batch_norm_training", &batch_norm_training, "src"_a, "dst"_a, "epsilon"_a, nb::kw_only(),
+          "threads"_a, ReleaseGil());
+    m.def("batch_norm_gradient", &batch_norm_gradient, "src"_a, "diff_dst"_a, "dst"_a, "epsilon"_a,
+          nb::kw_only(), "threads"_a, ReleaseGil());
+    m.attr("ARG_DIFF_DST") = DNNL_ARG_DIFF_DST;
+    m.attr("ARG_DIFF_SCALE") = DNNL_ARG_DIFF_SCALE;
+    m.attr("ARG_DIFF_SHIFT") = DNNL_ARG_DIFF_SHIFT;
+}
+
 }  // namespace
 
 void bind_kernels(nb::module_ &m) {
@@ -174,6 +207,7 @@ void bind_kernels(nb::module_ &m) {
         .def_prop_ro("args", &Kernel::args)
         .def_prop_ro("threads", &Kernel::threads)
         .def("arg_desc", &Kernel::arg_desc, "arg"_a);
+    bind_gradients(m);
     nb::class_<Winograd, Kernel>(m, "Winograd", nb::is_final())
         .def("__init__", &init_winograd, "src"_a, "dst"_a, "has_bias"_a, "pads_begin"_a,
              "pads_end"_a, "post_ops"_a, nb::kw_only(), "tile"_a, "lanes"_a, "threads"_a,

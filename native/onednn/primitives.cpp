@@ -103,20 +103,6 @@ struct AppendPostOp {
     }
 };
 
-dnnl::primitive_attr make_attr(const PostOps &post_ops) {
-    require(post_ops.size() <= kMaxPostOps, "post_ops: expected at most " +
-                                                std::to_string(kMaxPostOps) + ", got " +
-                                                std::to_string(post_ops.size()));
-    dnnl::post_ops list;
-    for (const auto &op : post_ops) std::visit(AppendPostOp{list}, op);
-    dnnl::primitive_attr attr;
-    // oneDNN's own scratchpad belongs to the thread that creates the primitive; execution from
-    // another thread would crash.
-    attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    attr.set_post_ops(list);
-    return attr;
-}
-
 std::vector<int> with_operands(std::vector<int> args, const PostOps &post_ops) {
     for (std::size_t i = 0; i < post_ops.size(); ++i) {
         if (std::holds_alternative<BinaryPostOp>(post_ops[i])) {
@@ -135,27 +121,6 @@ std::vector<int> weighted_args(bool has_bias, const PostOps &post_ops) {
 int resolve_threads(int threads) {
     require(threads >= 0, "threads: expected at least 1, got " + std::to_string(threads));
     return threads == 0 ? omp_get_max_threads() : threads;
-}
-
-// oneDNN reads past the end of lists that are too short.
-void check_spatial(const Dims &values, const MemoryDesc &src, const char *name, std::int64_t low) {
-    const bool matches = src.ndims() >= 2 && values.size() + 2 == std::size_t(src.ndims());
-    require(matches, std::string(name) + ": expected one value for each spatial axis of src");
-    for (const auto value : values) {
-        require(value >= low, std::string(name) + ": expected values of at least " +
-                                  std::to_string(low) + ", got " + std::to_string(value));
-    }
-}
-
-Dims library_dilations(const Window &window, const MemoryDesc &src) {
-    check_spatial(window.strides, src, "strides", 1);
-    check_spatial(window.dilations, src, "dilations", 1);
-    // Negative end padding is allowed: it describes an input that is only partly used.
-    check_spatial(window.pads_begin, src, "pads_begin", 0);
-    check_spatial(window.pads_end, src, "pads_end", INT32_MIN);
-    Dims skipped = window.dilations;
-    for (auto &dilation : skipped) --dilation;
-    return skipped;
 }
 
 // A dense tensor fills its memory: its elements, padding lanes included, occupy all bytes.
@@ -192,6 +157,44 @@ const dnnl::memory::desc *optional_desc(const std::optional<MemoryDesc> &desc) {
 }
 
 }  // namespace
+
+dnnl::primitive_attr make_attr(const PostOps &post_ops) {
+    require(post_ops.size() <= kMaxPostOps, "post_ops: expected at most " +
+                                                std::to_string(kMaxPostOps) + ", got " +
+                                                std::to_string(post_ops.size()));
+    dnnl::post_ops list;
+    for (const auto &op : post_ops) std::visit(AppendPostOp{list}, op);
+    dnnl::primitive_attr attr;
+    // oneDNN's own scratchpad belongs to the thread that creates the primitive; execution from
+    // another thread would crash.
+    attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    attr.set_post_ops(list);
+    return attr;
+}
+
+void check_spatial(const Dims &values, const MemoryDesc &src, const char *name, std::int64_t low) {
+    const bool matches = src.ndims() >= 2 && values.size() + 2 == std::size_t(src.ndims());
+    require(matches, std::string(name) + ": expected one value for each spatial axis of src");
+    for (const auto value : values) {
+        require(value >= low, std::string(name) + ": expected values of at least " +
+                                  std::to_string(low) + ", got " + std::to_string(value));
+    }
+}
+
+Dims library_dilations(const Window &window, const MemoryDesc &src) {
+    check_spatial(window.strides, src, "strides", 1);
+    check_spatial(window.dilations, src, "dilations", 1);
+    // Negative end padding is allowed: it describes an input that is only partly used.
+    check_spatial(window.pads_begin, src, "pads_begin", 0);
+    check_spatial(window.pads_end, src, "pads_end", INT32_MIN);
+    Dims skipped = window.dilations;
+    for (auto &dilation : skipped) --dilation;
+    return skipped;
+}
+
+dnnl::algorithm pooling_algorithm(const std::string &name) {
+    return find(pooling_algorithms(), name, "pooling");
+}
 
 void set_primitive_cache_capacity(int capacity) {
     check(dnnl_set_primitive_cache_capacity(capacity), "could not resize the primitive cache");

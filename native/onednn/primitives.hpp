@@ -72,6 +72,7 @@ class PrimitiveDesc {
     const std::vector<int> &args() const { return args_; }
     MemoryDesc arg_desc(int arg) const;
     int threads() const { return threads_; }
+    const dnnl::primitive_desc_base &get() const { return desc_; }
     // Returns false if there is none; the descriptor is then unchanged.
     bool next();
     Primitive create() const;
@@ -88,6 +89,16 @@ struct Window {
     Dims pads_begin;
     Dims pads_end;
 };
+
+// The attributes of every primitive: post-ops, and a scratchpad of the caller's.
+dnnl::primitive_attr make_attr(const PostOps &post_ops);
+// Checks that there is one value for each spatial axis of src, and none below `low`. oneDNN reads
+// past the end of lists that are too short.
+void check_spatial(const Dims &values, const MemoryDesc &src, const char *name, std::int64_t low);
+// Checks a window, and returns its dilations as oneDNN has them: 0 is dense.
+Dims library_dilations(const Window &window, const MemoryDesc &src);
+// `name` is "max", "avg_include" or "avg_exclude".
+dnnl::algorithm pooling_algorithm(const std::string &name);
 
 // In every factory `threads` is the number of threads of the primitive; 0 means the number that is
 // set on the calling thread.

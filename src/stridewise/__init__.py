@@ -6,6 +6,7 @@ import typing
 
 from stridewise import errors, formats
 from stridewise.api import (
+    Trainer,
     annotate,
     assert_plan,
     capability,
@@ -46,12 +47,13 @@ from stridewise.runtime.reorder.reorder import Reorder, reorder
 from stridewise.runtime.simulation.simulate import SimulatedModel
 from stridewise.runtime.verification.result import Verification, VerificationRow
 from stridewise.tensor import Quantization, TensorDesc
-from stridewise.training import grad
+from stridewise.training import SGD, AdamW, grad
 
 if typing.TYPE_CHECKING:
     from stridewise import zoo
 
-__all__ = [
+__all__ = [  # noqa: RUF022 (in plain order of their letters)
+    "AdamW",
     "Capability",
     "CompiledModel",
     "DTypeError",
@@ -74,10 +76,12 @@ __all__ = [
     "PlanWarning",
     "Quantization",
     "Reorder",
+    "SGD",
     "SimulatedModel",
     "StridewiseError",
     "TargetError",
     "TensorDesc",
+    "Trainer",
     "UnknownValueError",
     "UnsupportedError",
     "Verification",

@@ -24,6 +24,9 @@ ARG_WEIGHTS: int
 ARG_BIAS: int
 ARG_DEPTHWISE_BIAS: int
 ARG_DEPTHWISE_WEIGHTS: int
+ARG_DIFF_DST: int
+ARG_DIFF_SCALE: int
+ARG_DIFF_SHIFT: int
 ARG_SCRATCHPAD: int
 ARG_SCALE: int
 ARG_SHIFT: int
@@ -456,6 +459,49 @@ def inner_product(
     *,
     threads: int = 0,
 ) -> PrimitiveDesc: ...
+def fitted(desc: PrimitiveDesc, given: dict[int, MemoryDesc]) -> Kernel:
+    """Return a primitive that reads some arguments in other formats than its own.
+
+    It reorders them before each execution.
+    """
+
+def conv_weight_gradient(
+    src: MemoryDesc,
+    diff_dst: MemoryDesc,
+    dst: MemoryDesc,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads_begin: Sequence[int],
+    pads_end: Sequence[int],
+    *,
+    threads: int,
+) -> Kernel:
+    """Return the gradient of a convolution's weights; sums are in the same order in each run."""
+
+def pooling_gradient(
+    algorithm: str,
+    src: MemoryDesc,
+    diff_dst: MemoryDesc,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads_begin: Sequence[int],
+    pads_end: Sequence[int],
+    *,
+    threads: int,
+) -> Kernel:
+    """Return the gradient of a pooling's source; only ``"max"`` reads the source itself."""
+
+def batch_norm_training(
+    src: MemoryDesc, dst: MemoryDesc, epsilon: float, *, threads: int
+) -> Kernel:
+    """Return a batch norm by the statistics of its source, which it writes as well."""
+
+def batch_norm_gradient(
+    src: MemoryDesc, diff_dst: MemoryDesc, dst: MemoryDesc, epsilon: float, *, threads: int
+) -> Kernel:
+    """Return the gradients of a batch norm's source, scale and shift."""
+
 def scale_shift(src: MemoryDesc, dst: MemoryDesc, relu: bool, *, threads: int = 0) -> PrimitiveDesc:
     """Compute scale * (src - mean) / sqrt(variance + 1) + shift per channel, then ReLU if ``relu``.
 

@@ -497,6 +497,7 @@ def test_resized_images_like_pytorch():
 def test_every_float_operator_with_a_rule_is_tested():
     """Operators that get a rule must get a case here."""
     windows = {"conv", "conv_transpose", "conv_weight_gradient", "max_pool", "avg_pool"}
+    windows |= {"avg_pool_gradient"}
     named = {
         *UNARY,
         *FUNCTIONS,

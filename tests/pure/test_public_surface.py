@@ -16,6 +16,7 @@ import stridewise as sw
 from stridewise import errors
 
 PUBLIC = {
+    "AdamW",
     "Capability",
     "CompiledModel",
     "DTypeError",
@@ -38,10 +39,12 @@ PUBLIC = {
     "PlanWarning",
     "Quantization",
     "Reorder",
+    "SGD",
     "SimulatedModel",
     "StridewiseError",
     "TargetError",
     "TensorDesc",
+    "Trainer",
     "UnknownValueError",
     "UnsupportedError",
     "Verification",

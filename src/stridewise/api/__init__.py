@@ -15,6 +15,7 @@ from stridewise.api.models import (
     save,
 )
 from stridewise.api.plans import assert_plan, compile, load_plan, plan  # noqa: A004 (public name)
+from stridewise.api.trainer import Trainer
 from stridewise.api.verify import Against, verify
 from stridewise.frontends.registry import open_model
 from stridewise.options import (
@@ -37,6 +38,7 @@ __all__ = [
     "PlanOptions",
     "PlanSource",
     "TargetName",
+    "Trainer",
     "Tune",
     "annotate",
     "assert_plan",

@@ -22,6 +22,7 @@ from stridewise.cli.plan import plan
 from stridewise.cli.reorder import reorder
 from stridewise.cli.report import report
 from stridewise.cli.run import run
+from stridewise.cli.train import train
 from stridewise.cli.verify import verify
 from stridewise.errors import StridewiseError
 
@@ -40,6 +41,7 @@ def cli(debug: bool) -> None:
 
 for _command in (
     run, compile_, passes, verify, plan, diff, report, capability, bench, info, formats, reorder,
+    train,
 ):  # fmt: skip
     cli.add_command(_command)
 

@@ -92,7 +92,8 @@ class Term:
 
     def where(self, comparison: str, other: Term | float) -> Term:
         """Return 1 where a comparison (``"greater"``, ``"equal"``, ...) holds, and 0 elsewhere."""
-        return self.of(comparison, other).of("cast", to=self.type.dtype.name)
+        ones = (self.of(comparison, other).name, self.like(1.0).name, self.like(0.0).name)
+        return Term(self.b, self.b.op("where", ones))
 
     def sum(self, axes: Sequence[int], *, keepdims: bool = True) -> Term:
         """Return the sum over some axes."""
@@ -165,7 +166,7 @@ class _Canonical:
     """
 
     def __init__(self, b: Backward, node: Node) -> None:
-        self.b, self.node = b, node
+        self.b, self.anchor = b, node
 
     def type(self, name: str) -> TensorType:
         return self.b.type(name)
@@ -173,20 +174,25 @@ class _Canonical:
     def constant(self, array: Array, name: str = "constant") -> str:
         return self.b.constant(array, name)
 
+    def node(
+        self, op: str, inputs: Sequence[str], attrs: Mapping[str, Attr] | None = None
+    ) -> tuple[str, ...]:
+        return self.b.node(op, inputs, attrs)
+
     def op(self, op: str, inputs: Sequence[str], attrs: Mapping[str, Attr] | None = None) -> str:
         given = dict(attrs or {})
         if OPS[op].origin != "anchor":
             return self.b.op(op, inputs, given)
-        given[ATTRIBUTE] = self.node.str_attr(ATTRIBUTE)
+        given[ATTRIBUTE] = self.anchor.str_attr(ATTRIBUTE)
         found = self.b.op(op, [self.users(inputs[0]), *inputs[1:]], given)
         return self.canonical(found)
 
     def canonical(self, name: str) -> str:
-        order = canonical_order(self.node, len(self.type(name).shape))
+        order = canonical_order(self.anchor, len(self.type(name).shape))
         return Term(self.b, name).transpose(order).name
 
     def users(self, name: str) -> str:
-        order = canonical_order(self.node, len(self.type(name).shape))
+        order = canonical_order(self.anchor, len(self.type(name).shape))
         return Term(self.b, name).transpose(inverse(order)).name
 
 

@@ -14,6 +14,7 @@ from stridewise.formats import Format
 from stridewise.graph import Attr
 from stridewise.ops.builder import NodeBuilder
 from stridewise.ops.data_format import CHANNELS_FIRST, DATA_FORMATS
+from stridewise.ops.norm import RUNNING
 from stridewise.ops.registry import Array
 
 __all__ = ["ConvOptions", "GraphBuilder", "Padding", "PerAxis", "Statistics"]
@@ -82,7 +83,14 @@ class GraphBuilder(NodeBuilder):
     'f32[1,10]'
     """
 
-    def __init__(self, name: str = "graph", data_format: str = "NCHW", seed: int = 0) -> None:
+    def __init__(
+        self,
+        name: str = "graph",
+        data_format: str = "NCHW",
+        seed: int = 0,
+        *,
+        training: bool = False,
+    ) -> None:
         """Start an empty graph.
 
         Args:
@@ -90,12 +98,21 @@ class GraphBuilder(NodeBuilder):
             data_format: the order of feature maps: ``"NCHW"`` or ``"NHWC"``, or their siblings of
                 other rank, which mean the same: one name holds for feature maps of every rank.
             seed: of the weights that are drawn.
+            training: whether the weights of layers are parameters instead of constants, and batch
+                norms take the statistics of the batch and keep running ones in states.
 
         Raises:
             FormatError: there is no such data format.
         """
         super().__init__(name, data_format)
-        self._seed = seed
+        self._seed, self._training = seed, training
+
+    def _learned(self, array: Array, name: str) -> str:
+        """Add what a layer learns: a parameter in training, else a constant."""
+        array = np.asarray(array, np.float32)
+        if self._training:
+            return self.parameter(array, self.fresh(name))
+        return self.constant(array, name)
 
     @cached_property
     def _random(self) -> np.random.Generator:
@@ -197,8 +214,8 @@ class GraphBuilder(NodeBuilder):
 
     def _bias(self, given: bool | Array, name: str, count: int) -> list[str]:
         if isinstance(given, bool):
-            return [self.constant(np.zeros(count, np.float32), name)] if given else []
-        return [self.constant(np.asarray(given, np.float32), name)]
+            return [self._learned(np.zeros(count, np.float32), name)] if given else []
+        return [self._learned(given, name)]
 
     # --- layers with parameters ---------------------------------------------------------------
 
@@ -222,7 +239,7 @@ class GraphBuilder(NodeBuilder):
         if weights is None:
             inputs = max(self._extents(x)["C"] // max(groups, 1), 1)
             weights = self._drawn((filters, inputs, *kernel), inputs * prod(kernel), 2.0)
-        w = self.constant(np.asarray(weights, np.float32), f"{node}.weights")
+        w = self._learned(weights, f"{node}.weights")
         operands = [x, w, *self._bias(options.get("bias", True), f"{node}.bias", filters)]
         return self.op("conv", operands, attrs, name=node)
 
@@ -259,14 +276,19 @@ class GraphBuilder(NodeBuilder):
         x: str,
         *,
         epsilon: float = 1e-5,
+        momentum: float = 0.1,
         name: str = "",
         **statistics: Unpack[Statistics],
     ) -> str:
         """Add a batch norm with known statistics: one multiplication and one addition a channel.
 
+        In training it has the statistics of the batch, and each run moves the running ones towards
+        them. The running variance is divided by one less than the elements of a channel.
+
         Args:
             x: a feature map, or a matrix [N, C].
             epsilon: added to the variance.
+            momentum: share of the batch in the running statistics after a run of training.
             name: of the node.
             **statistics: one number a channel each; see :class:`Statistics`.
 
@@ -280,11 +302,32 @@ class GraphBuilder(NodeBuilder):
             key: np.asarray(statistics.get(key, np.full(channels, value)), np.float64)
             for key, value in neutral.items()
         }
-        factor = rows["scale"] / np.sqrt(rows["variance"] + epsilon)
         node = self.fresh(name or "batch_norm")
+        if self._training:
+            return self._trained_batch_norm(node, x, rows, epsilon, momentum)
+        factor = rows["scale"] / np.sqrt(rows["variance"] + epsilon)
         made = {"scale": factor, "shift": rows["shift"] - rows["mean"] * factor}
         own = [self.constant(row.astype(np.float32), f"{node}.{key}") for key, row in made.items()]
         return self.op("scale_shift", [x, *own], name=node)
+
+    def _trained_batch_norm(
+        self, node: str, x: str, rows: dict[str, Array], epsilon: float, momentum: float
+    ) -> str:
+        own = [self._learned(rows[key], f"{node}.{key}") for key in ("scale", "shift")]
+        names = ("mean", "variance")
+        states = [
+            self.state(rows[key].astype(np.float32), self.fresh(f"{node}.{key}")) for key in names
+        ]
+        attrs: dict[str, Attr] = {"epsilon": epsilon, RUNNING: tuple(states)}
+        y, *found = self.node("batch_norm", [x, *own], attrs, name=node)
+        count = prod(self.type(x).shape) // len(rows["scale"])
+        # Source: PyTorch, BatchNorm2d. One element has no variance, and gives none.
+        shares = (momentum, momentum * count / max(count - 1, 1))
+        for state, statistic, share in zip(states, found, shares, strict=True):
+            kept = self.op("mul", [state, self.constant(np.array(1 - momentum, np.float32))])
+            new = self.op("mul", [statistic, self.constant(np.array(share, np.float32))])
+            self.update(state, self.op("add", [kept, new]))
+        return y
 
     def layer_norm(
         self,
@@ -355,9 +398,7 @@ class GraphBuilder(NodeBuilder):
             "scale": np.ones(count) if scale is None else scale,
             "shift": np.zeros(count) if shift is None else shift,
         }
-        own = [
-            self.constant(np.asarray(row, np.float32), f"{node}.{key}") for key, row in rows.items()
-        ]
+        own = [self._learned(row, f"{node}.{key}") for key, row in rows.items()]
         return self.op(op, [x, *own], attrs, name=node)
 
     def prelu(self, x: str, slopes: Array, *, name: str = "") -> str:
@@ -369,7 +410,7 @@ class GraphBuilder(NodeBuilder):
         node, axis = self.fresh(name or "prelu"), self._axis(x, "C")
         shape = [1] * len(self.type(x).shape)
         shape[axis] = -1
-        row = self.constant(np.asarray(slopes, np.float32).reshape(shape), f"{node}.slopes")
+        row = self._learned(np.asarray(slopes).reshape(shape), f"{node}.slopes")
         return self.op("prelu", [x, row], name=node)
 
     def dense(
@@ -390,7 +431,7 @@ class GraphBuilder(NodeBuilder):
         inputs = self.type(x).shape[-1]
         if weights is None:
             weights = self._drawn((units, inputs), inputs, 1.0)
-        operands = [x, self.constant(np.asarray(weights, np.float32), f"{node}.weights")]
+        operands = [x, self._learned(weights, f"{node}.weights")]
         operands += self._bias(bias, f"{node}.bias", units)
         return self.op("matmul", operands, {"trans_b": 1}, name=node)
 

@@ -85,9 +85,14 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
         right = right.reshape((*right_shape, 1))
         dy = dy.reshape((*dy.shape, 1))
     trans_a, trans_b = node.int_attr("trans_a", 0), node.int_attr("trans_b", 0)
-    a, c = (left.swapped() if trans_a else left), (right.swapped() if trans_b else right)
-    da, dc = dy.of("matmul", c.swapped()), a.swapped().of("matmul", dy)
-    da, dc = (da.swapped() if trans_a else da), (dc.swapped() if trans_b else dc)
+    if trans_a:
+        da = right.of("matmul", dy, trans_a=trans_b, trans_b=1)
+    else:
+        da = dy.of("matmul", right, trans_b=1 - trans_b)
+    if trans_b:
+        dc = dy.of("matmul", left, trans_a=1, trans_b=trans_a)
+    else:
+        dc = left.of("matmul", dy, trans_a=1 - trans_a)
     of_a = da.sum_to(left.shape).reshape(left_shape)
     of_b = dc.sum_to(right.shape).reshape(right_shape)
     return of_a.name, of_b.name, dbias.name

@@ -25,7 +25,7 @@ from stridewise.ops.registry import (
     tensor,
 )
 
-__all__ = ["BATCH_NORM", "LRN", "SCALE_SHIFT"]
+__all__ = ["BATCH_NORM", "BATCH_NORM_GRADIENT", "LRN", "SCALE_SHIFT"]
 
 
 def _infer_scale_shift(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -77,6 +77,8 @@ def _vjp_scale_shift(node: Node, gradients: Sequence[str], b: Backward) -> tuple
 # --- batch norm by the statistics of the batch ----------------------------------------------------
 
 EPSILON = 1e-5
+RUNNING = "running"
+"""The attribute of a batch norm that names the states of its running mean and variance."""
 
 
 def _infer_batch_norm(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -100,29 +102,45 @@ def _evaluate_batch_norm(node: Node, operands: Operands) -> tuple[Array, ...]:
 
 
 def _vjp_batch_norm(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
-    x, scale = Term(b, node.inputs[0]), Term(b, node.inputs[1])
+    x, mean, variance = (Term(b, name) for name in (node.inputs[0], *node.outputs[1:]))
     axes, row = (0, *range(2, len(x.shape))), (x.shape[1], *(1,) * (len(x.shape) - 2))
     of_y, of_mean, of_variance = (Term(b, name) if name else None for name in gradients)
-    centered = x - Term(b, node.outputs[1]).reshape(row)
     count = prod(x.shape[axis] for axis in axes)
-    deviation = Term(b, node.outputs[2]) + node.float_attr("epsilon", EPSILON)
-    inverse = deviation.power(-0.5).reshape(row)
     parts: list[Term] = []
-    of_parameters = ("", "")
+    of_parameters: tuple[str, ...] = ("", "")
     if of_y is not None:
-        normal = centered * inverse
-        of_scale, of_shift = (of_y * normal).sum(axes), of_y.sum(axes)
-        rest = of_y - (normal * of_scale + of_shift) / count
-        parts.append(rest * inverse * scale.reshape(row))
-        of_parameters = of_scale.reshape(scale.shape).name, of_shift.reshape(scale.shape).name
+        given = (x.name, of_y.name, node.inputs[1], mean.name, variance.name)
+        epsilon = node.float_attr("epsilon", EPSILON)
+        found = b.node("batch_norm_gradient", given, {"epsilon": epsilon})
+        parts.append(Term(b, found[0]))
+        of_parameters = found[1:]
     if of_mean is not None:
         parts.append((of_mean / count).reshape(row).expand(x.shape))
     if of_variance is not None:
-        parts.append(centered * (of_variance * (2 / count)).reshape(row))
+        parts.append((x - mean.reshape(row)) * (of_variance * (2 / count)).reshape(row))
     total = parts[0]
     for part in parts[1:]:
         total = total + part
     return total.name, *of_parameters
+
+
+def _infer_batch_norm_gradient(node: Node, types: Types) -> tuple[TensorType, ...]:
+    x, row, _ = _infer_batch_norm(node, (types[0], types[2], types[2]))
+    given = tuple(tensor(node, types, index) for index in range(1, 5))
+    needs(node, given == (x, row, row, row), f"{x}, and three times {row}", given)
+    return x, row, row
+
+
+def _evaluate_batch_norm_gradient(node: Node, operands: Operands) -> tuple[Array, ...]:
+    x, dy, scale, mean, variance = (array(operands, i).astype(np.float64) for i in range(5))
+    axes, row = (0, *range(2, x.ndim)), (-1, *(1,) * (x.ndim - 2))
+    inverse = 1 / np.sqrt(variance + node.float_attr("epsilon", EPSILON))
+    normal = (x - mean.reshape(row)) * inverse.reshape(row)
+    of_scale, of_shift = (dy * normal).sum(axes, keepdims=True), dy.sum(axes, keepdims=True)
+    rest = dy - (normal * of_scale + of_shift) * (of_shift.size / x.size)
+    dx = rest * (inverse * scale).reshape(row)
+    dtype = array(operands, 0).dtype
+    return tuple(found.astype(dtype) for found in (dx, of_scale.reshape(-1), of_shift.reshape(-1)))
 
 
 SCALE_SHIFT = register(
@@ -140,5 +158,17 @@ BATCH_NORM = register(
         "batch_norm", (3, 3), _infer_batch_norm, _evaluate_batch_norm, "anchor", vjp=_vjp_batch_norm
     )
 )
-"""Attribute ``epsilon``. Inputs: x, scale, shift. Outputs: y, mean and variance of each channel."""
+"""Attributes ``epsilon`` and ``running``: the states that keep the statistics, for the graph of
+inference. Inputs: x, scale, shift. Outputs: y, mean and variance of each channel."""
+BATCH_NORM_GRADIENT = register(
+    OpSpec(
+        "batch_norm_gradient",
+        (5, 5),
+        _infer_batch_norm_gradient,
+        _evaluate_batch_norm_gradient,
+        "same",
+    )
+)
+"""Attribute ``epsilon``. Inputs: x, dy, scale, mean and variance of the batch. Outputs: the
+gradients of x, scale and shift. Axis 1 has the channels, whatever the data format of the graph."""
 LRN = register(OpSpec("lrn", (1, 1), _infer_lrn, _evaluate_lrn, "anchor"))

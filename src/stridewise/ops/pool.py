@@ -14,7 +14,7 @@ import numpy as np
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Node, TensorType
 from stridewise.ops.backward import Term
-from stridewise.ops.conv import transposed_pads, window_extent, windows
+from stridewise.ops.conv import window_extent, windows
 from stridewise.ops.registry import (
     Array,
     Backward,
@@ -27,7 +27,7 @@ from stridewise.ops.registry import (
     tensor,
 )
 
-__all__ = ["AVG_POOL", "MAX_POOL", "MAX_POOL_GRADIENT", "MAX_POOL_INDICES"]
+__all__ = ["AVG_POOL", "AVG_POOL_GRADIENT", "MAX_POOL", "MAX_POOL_GRADIENT", "MAX_POOL_INDICES"]
 
 _COLUMN_MAJOR = 1
 """Source: ONNX, MaxPool: the storage order in which the first spatial axis is the innermost."""
@@ -136,31 +136,55 @@ def _evaluate_max_gradient(node: Node, operands: Operands) -> tuple[Array, ...]:
 
 
 def _vjp_avg(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
-    """Return a depthwise transposed convolution of dy, each divided by what it is the mean of."""
     x, dy = Term(b, node.inputs[0]), Term(b, gradients[0])
-    kernel, strides, dilations, _, _ = geometry(node, len(x.shape) - 2)
-    channels = x.shape[1]
-    shares = np.array(1 / prod(kernel))
+    return (dy.of("avg_pool_gradient", shape=x.shape, **dict(node.attrs)).name,)
+
+
+def _infer_avg_gradient(node: Node, types: Types) -> tuple[TensorType, ...]:
+    dy = tensor(node, types, 0)
+    x = TensorType(dy.dtype, node.ints_attr("shape"))
+    (expected,) = _infer(node, (x,))
+    needs(node, dy == expected, f"a gradient of type {expected}", dy)
+    return (x,)
+
+
+def _evaluate_avg_gradient(node: Node, operands: Operands) -> tuple[Array, ...]:
+    """Give each element of a window its share, counted as the mean counts them."""
+    dy, shape = array(operands, 0), node.ints_attr("shape")
+    kernel, strides, dilations, begins, ends = geometry(node, len(shape) - 2)
+    counts = np.array(float(prod(kernel)))
     if not node.int_attr("count_include_pad", 0):
-        shares = 1 / _stack(node, np.ones((1, 1, *x.shape[2:])), 0.0).sum(axis=0)
-    ones = x.constant(np.ones((channels, 1, *kernel)))
-    dx = (dy * dy.constant(shares)).of(
-        "conv_transpose",
-        ones,
-        dilations=dilations,
-        groups=channels,
-        pads=transposed_pads(node, x.shape[2:], dy.shape[2:]),
-        strides=strides,
-    )
-    return (dx.name,)
+        counts = _stack(node, np.ones((1, 1, *shape[2:])), 0.0).sum(axis=0)
+    sizes = (n + b + e for n, b, e in zip(shape[2:], begins, ends, strict=True))
+    padded = np.zeros((*shape[:2], *sizes))
+    for _, view in windows(padded, dy.shape[2:], strides, kernel, dilations):
+        np.add(view, dy / counts, out=view)
+    inner = (slice(begin, begin + n) for begin, n in zip(begins, shape[2:], strict=True))
+    return (padded[(slice(None), slice(None), *inner)].astype(dy.dtype),)
+
+
+def _vjp_avg_gradient(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    attrs = {key: value for key, value in node.attrs if key != "shape"}
+    return (Term(b, gradients[0]).of("avg_pool", **attrs).name,)
 
 
 MAX_POOL = register(OpSpec("max_pool", (1, 1), _infer, _evaluate_max, "anchor", vjp=_vjp_max))
 MAX_POOL_GRADIENT = register(
-    OpSpec("max_pool_gradient", (2, 2), _infer_max_gradient, _evaluate_max_gradient, "interrupt")
+    OpSpec("max_pool_gradient", (2, 2), _infer_max_gradient, _evaluate_max_gradient, "same")
 )
 """The gradient of max pooling, from x and dy; attributes are those of the pooling."""
 MAX_POOL_INDICES = register(
     OpSpec("max_pool_indices", (1, 1), _infer_indices, _evaluate_indices, "anchor")
 )
 AVG_POOL = register(OpSpec("avg_pool", (1, 1), _infer, _evaluate_avg, "anchor", vjp=_vjp_avg))
+AVG_POOL_GRADIENT = register(
+    OpSpec(
+        "avg_pool_gradient",
+        (1, 1),
+        _infer_avg_gradient,
+        _evaluate_avg_gradient,
+        "same",
+        vjp=_vjp_avg_gradient,
+    )
+)
+"""The gradient of average pooling, from dy; ``shape`` is that of x, the rest is the pooling's."""

@@ -93,6 +93,12 @@ class Backward(Protocol):
         """Add a node with one output and return the output's name."""
         ...
 
+    def node(
+        self, op: str, inputs: Sequence[str], attrs: Mapping[str, Attr] | None = None
+    ) -> tuple[str, ...]:
+        """Add a node of any operator but an anchor and return the names of its outputs."""
+        ...
+
     def constant(self, array: Array, name: str = "constant") -> str:
         """Add a constant and return its name."""
         ...

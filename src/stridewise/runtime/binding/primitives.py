@@ -104,10 +104,11 @@ class _Spec:
         return found
 
 
-def _convolution(s: _Spec) -> _core.PrimitiveDesc:
-    factory = s.core.deconvolution if s.spec.kind == "deconvolution" else s.core.convolution
+def _convolution(s: _Spec, weights: _core.MemoryDesc | None = None) -> _core.PrimitiveDesc:
+    is_transposed = s.spec.kind.endswith("deconvolution")
+    factory = s.core.deconvolution if is_transposed else s.core.convolution
     return factory(
-        s.memory("src"), s.memory("weights"), s.optional("bias"), s.memory("dst"),
+        s.memory("src"), weights or s.memory("weights"), s.optional("bias"), s.memory("dst"),
         s.ints("strides"), s.ints("dilations"), s.ints("begins"), s.ints("ends"),
         s.post_ops(), threads=s.threads,
     )  # fmt: skip
@@ -242,6 +243,41 @@ def _depthwise(s: _Spec) -> _core.Depthwise:
     )  # fmt: skip
 
 
+def _fitted(s: _Spec) -> _core.Kernel:
+    """Return a convolution whose weights lie in the user's order, and are reordered in each run."""
+    weights = s.memory("weights")
+    chosen = s.core.MemoryDesc(weights.dims, "f32", "any")
+    return s.core.fitted(_convolution(s, chosen), {s.core.ARG_WEIGHTS: weights})
+
+
+def _conv_weight_gradient(s: _Spec) -> _core.Kernel:
+    return s.core.conv_weight_gradient(
+        s.memory("src"), s.memory("diff_dst"), s.memory("dst"), s.ints("strides"),
+        s.ints("dilations"), s.ints("begins"), s.ints("ends"), threads=s.threads,
+    )  # fmt: skip
+
+
+def _pooling_gradient(s: _Spec) -> _core.Kernel:
+    return s.core.pooling_gradient(
+        s.text("algorithm"), s.memory("dst"), s.memory("diff_dst"), s.ints("kernel"),
+        s.ints("strides"), s.ints("dilations"), s.ints("begins"), s.ints("ends"),
+        threads=s.threads,
+    )  # fmt: skip
+
+
+def _batch_norm_training(s: _Spec) -> _core.Kernel:
+    return s.core.batch_norm_training(
+        s.memory("src"), s.memory("dst"), s.number("epsilon"), threads=s.threads
+    )
+
+
+def _batch_norm_gradient(s: _Spec) -> _core.Kernel:
+    return s.core.batch_norm_gradient(
+        s.memory("src"), s.memory("diff_dst"), s.memory("dst"), s.number("epsilon"),
+        threads=s.threads,
+    )  # fmt: skip
+
+
 def numbered(expression: tuple[Step, ...], sources: int) -> tuple[list[_Step], list[float]]:
     """Return steps whose operands are numbers: of sources, literals and steps; and the literals."""
     operands = [item for step in expression for item in step.operands]
@@ -264,14 +300,20 @@ def _pointwise(s: _Spec) -> _core.Pointwise:
 
 
 KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
+    "batch_norm_gradient": _batch_norm_gradient,
+    "batch_norm_training": _batch_norm_training,
+    "conv_weight_gradient": _conv_weight_gradient,
     "depthwise": _depthwise,
     "expand_depthwise": _depthwise,
+    "fitted_convolution": _fitted,
+    "fitted_deconvolution": _fitted,
     "normalization": _normalization,
     "pointwise": _pointwise,
+    "pooling_gradient": _pooling_gradient,
     "reduction": _reduction,
     "winograd": _winograd,
 }
-"""The core's kernels; each has one implementation for each instruction set."""
+"""The core's kernels: one implementation each, for an instruction set or of library primitives."""
 
 _ROLES = {
     "src": "ARG_SRC",
@@ -285,6 +327,11 @@ _ROLES = {
     "variance": "ARG_VARIANCE",
     "scale": "ARG_SCALE",
     "shift": "ARG_SHIFT",
+    "diff_dst": "ARG_DIFF_DST",
+    "out_mean": "ARG_MEAN",
+    "out_variance": "ARG_VARIANCE",
+    "out_scale": "ARG_DIFF_SCALE",
+    "out_shift": "ARG_DIFF_SHIFT",
 }
 
 

@@ -425,9 +425,12 @@ class _Scheduler:
     # --- overwriting ---
 
     def grant_requests(self) -> None:
+        """Let results overwrite operands, each of them one."""
+        granted: set[int] = set()
         for request in self.requests:
-            if not self.grant(request):
+            if id(request.result) in granted or not self.grant(request):
                 continue
+            granted.add(id(request.result))
             if request.copy is not None:
                 request.copy.dropped = True
             else:
@@ -488,6 +491,6 @@ def make_schedule(plan: Plan) -> Schedule:
         scheduler.node(node, decision.chosen)
     scheduler.caller_outputs()
     scheduler.copy_updates()
-    scheduler.grant_requests()
     scheduler.grant_updates()
+    scheduler.grant_requests()
     return scheduler.schedule

@@ -46,7 +46,7 @@ class CanonicalContext:
     def value(self, name: str) -> Value:
         """Return a value; feature maps in canonical order, with its Origin."""
         value = self._inner.value(name)
-        if name not in self._maps:
+        if name not in self._maps or len(value.shape) not in CHANNELS_FIRST:
             return value
         type_ = canonical_type(self.node, value.type)
         return Value(name, TensorType(type_.dtype, type_.shape), CHANNELS_FIRST[len(type_.shape)])

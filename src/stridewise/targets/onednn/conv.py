@@ -79,7 +79,7 @@ def _option(
     destination = memory_of(result, canonical_shape(y, result))
     post = fused(node, destination, accumulate=accumulate)
     spec = KernelSpec(
-        "convolution",
+        "convolution" if weights.tag == "any" else "fitted_convolution",
         (*memories, ("dst", destination)),
         (("dilations", dilations), ("ends", ends), ("begins", begins), ("strides", strides)),
         post.specs,
@@ -146,7 +146,9 @@ def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
     return src.dims[1] < block and storage_of(src) == "blocked"
 
 
+_CONVOLUTION = KernelKind({"plain": 0.40, "channels-last": 0.92, "blocked": 0.90}, _is_naive)
+
 FAMILY = Family(
     {"conv": Offer(conv_options, joins=frozenset({"conv"}), post_ops=all_post_ops)},
-    {"convolution": KernelKind({"plain": 0.40, "channels-last": 0.92, "blocked": 0.90}, _is_naive)},
+    {"convolution": _CONVOLUTION, "fitted_convolution": _CONVOLUTION},
 )

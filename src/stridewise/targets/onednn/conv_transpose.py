@@ -63,7 +63,7 @@ def _option(
     destination = memory_of(result, canonical_shape(y, result))
     post = fused(node, destination, accumulate=accumulate)
     spec = KernelSpec(
-        "deconvolution",
+        "deconvolution" if weights.tag == "any" else "fitted_deconvolution",
         (*memories, ("dst", destination)),
         (("dilations", dilations), ("ends", ends), ("begins", begins), ("strides", strides)),
         post.specs,
@@ -112,11 +112,9 @@ def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
     )
 
 
+_DECONVOLUTION = KernelKind({"plain": 0.20, "channels-last": 0.50, "blocked": 0.45}, _is_naive)
+
 FAMILY = Family(
     {"conv_transpose": Offer(_kernels, post_ops=all_post_ops)},
-    {
-        "deconvolution": KernelKind(
-            {"plain": 0.20, "channels-last": 0.50, "blocked": 0.45}, _is_naive
-        )
-    },
+    {"deconvolution": _DECONVOLUTION, "fitted_deconvolution": _DECONVOLUTION},
 )

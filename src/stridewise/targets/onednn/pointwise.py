@@ -139,7 +139,7 @@ def pointwise_options(context: KernelContext) -> Iterable[KernelOption | Refusal
             tuple(stored for _, _, stored in operands),
             (fmt,),
             (Call(spec, (*(arg for _, arg, _ in operands), Arg("dst", output_of()))),),
-            tuple(reused)[:1],  # at most one can be where the result is
+            tuple(reused),
         )
 
 

@@ -1,0 +1,143 @@
+#include "onednn/gradients.hpp"
+
+#include "onednn/sequence.hpp"
+#include "support/errors.hpp"
+#include "threads/openmp.hpp"
+
+namespace stridewise {
+namespace {
+
+using dnnl::algorithm;
+using dnnl::normalization_flags;
+using dnnl::prop_kind;
+
+normalization_flags affine() {
+    return normalization_flags::use_scale | normalization_flags::use_shift;
+}
+
+MemoryDesc any_of(const MemoryDesc &desc) {
+    return MemoryDesc(desc.dims(), "f32", "any");
+}
+
+MemoryDesc row_of(const MemoryDesc &image) {
+    return MemoryDesc({image.dims()[1]}, "f32", "a");
+}
+
+dnnl::batch_normalization_forward::primitive_desc forward_norm(const MemoryDesc &src,
+                                                               const MemoryDesc &dst,
+                                                               float epsilon) {
+    // The padding lanes of blocked formats have a variance of zero.
+    require(epsilon > 0, "batch_norm: expected a positive epsilon");
+    return {cpu_engine(), prop_kind::forward_training, src.get(), dst.get(), epsilon, affine(),
+            make_attr({})};
+}
+
+}  // namespace
+
+std::shared_ptr<Kernel> fitted(const PrimitiveDesc &desc, const std::map<int, MemoryDesc> &given) {
+    auto kernel = std::make_shared<Sequence>(desc.threads());
+    Sequence::Bound args;
+    for (const int id : desc.args()) {
+        const MemoryDesc own = desc.arg_desc(id);
+        const auto other = given.find(id);
+        const auto tensor =
+            kernel->argument(id, other == given.end() ? own : other->second, id == DNNL_ARG_DST);
+        args.emplace_back(id, kernel->read_as(tensor, own));
+    }
+    kernel->add(desc.get(), args);
+    return kernel;
+}
+
+std::shared_ptr<Kernel> conv_weight_gradient(const MemoryDesc &src, const MemoryDesc &diff_dst,
+                                             const MemoryDesc &diff_weights, const Window &window,
+                                             int threads) {
+    auto kernel = std::make_shared<Sequence>(threads);
+    const Dims dilations = library_dilations(window, src);
+    const ThreadScope scope(threads);
+    const MemoryDesc any = any_of(diff_weights);
+    const auto direct = algorithm::convolution_direct;
+    const dnnl::convolution_forward::primitive_desc hint(
+        cpu_engine(), prop_kind::forward_training, direct, src.get(), any.get(), diff_dst.get(),
+        window.strides, dilations, window.pads_begin, window.pads_end, make_attr({}));
+    const dnnl::convolution_backward_weights::primitive_desc desc(
+        cpu_engine(), direct, src.get(), any.get(), diff_dst.get(), window.strides, dilations,
+        window.pads_begin, window.pads_end, hint, make_attr({}));
+    const auto x = kernel->argument(DNNL_ARG_SRC, src);
+    const auto dy = kernel->argument(DNNL_ARG_DIFF_DST, diff_dst);
+    const auto result = kernel->argument(DNNL_ARG_DST, diff_weights, true);
+    const auto made = kernel->write_as(result, MemoryDesc(desc.diff_weights_desc()));
+    kernel->add(desc, {{DNNL_ARG_SRC, x}, {DNNL_ARG_DIFF_DST, dy}, {DNNL_ARG_DIFF_WEIGHTS, made}});
+    kernel->write_back(made, result);
+    return kernel;
+}
+
+std::shared_ptr<Kernel> pooling_gradient(const std::string &algorithm, const MemoryDesc &src,
+                                         const MemoryDesc &diff_dst, const Dims &kernel,
+                                         const Window &window, int threads) {
+    auto made = std::make_shared<Sequence>(threads);
+    const Dims dilations = library_dilations(window, src);
+    check_spatial(kernel, src, "kernel", 1);
+    const auto how = pooling_algorithm(algorithm);
+    const ThreadScope scope(threads);
+    const dnnl::pooling_forward::primitive_desc forward(
+        cpu_engine(), prop_kind::forward_training, how, src.get(), diff_dst.get(), window.strides,
+        kernel, dilations, window.pads_begin, window.pads_end, make_attr({}));
+    const dnnl::pooling_backward::primitive_desc backward(
+        cpu_engine(), how, src.get(), diff_dst.get(), window.strides, kernel, dilations,
+        window.pads_begin, window.pads_end, forward, make_attr({}));
+    Sequence::Bound args;
+    if (how == dnnl::algorithm::pooling_max) {
+        const auto x = made->argument(DNNL_ARG_SRC, src);
+        const auto maxima = made->between(diff_dst);
+        const auto places = made->between(MemoryDesc(forward.workspace_desc()));
+        made->add(forward,
+                  {{DNNL_ARG_SRC, x}, {DNNL_ARG_DST, maxima}, {DNNL_ARG_WORKSPACE, places}});
+        args.emplace_back(DNNL_ARG_WORKSPACE, places);
+    }
+    args.emplace_back(DNNL_ARG_DIFF_DST, made->argument(DNNL_ARG_DIFF_DST, diff_dst));
+    args.emplace_back(DNNL_ARG_DIFF_SRC, made->argument(DNNL_ARG_DST, src, true));
+    made->add(backward, args);
+    return made;
+}
+
+std::shared_ptr<Kernel> batch_norm_training(const MemoryDesc &src, const MemoryDesc &dst,
+                                            float epsilon, int threads) {
+    auto kernel = std::make_shared<Sequence>(threads);
+    const ThreadScope scope(threads);
+    const MemoryDesc row = row_of(src);
+    Sequence::Bound args = {{DNNL_ARG_SRC, kernel->argument(DNNL_ARG_SRC, src)}};
+    for (const int id : {DNNL_ARG_SCALE, DNNL_ARG_SHIFT}) {
+        args.emplace_back(id, kernel->argument(id, row));
+    }
+    args.emplace_back(DNNL_ARG_DST, kernel->argument(DNNL_ARG_DST, dst, true));
+    for (const int id : {DNNL_ARG_MEAN, DNNL_ARG_VARIANCE}) {
+        args.emplace_back(id, kernel->argument(id, row, true));
+    }
+    kernel->add(forward_norm(src, dst, epsilon), args);
+    return kernel;
+}
+
+std::shared_ptr<Kernel> batch_norm_gradient(const MemoryDesc &src, const MemoryDesc &diff_dst,
+                                            const MemoryDesc &diff_src, float epsilon,
+                                            int threads) {
+    auto kernel = std::make_shared<Sequence>(threads);
+    const ThreadScope scope(threads);
+    const auto hint = forward_norm(src, diff_dst, epsilon);
+    const dnnl::batch_normalization_backward::primitive_desc desc(
+        cpu_engine(), prop_kind::backward, diff_src.get(), diff_dst.get(), src.get(), epsilon,
+        affine(), hint, make_attr({}));
+    const MemoryDesc row = row_of(src);
+    Sequence::Bound args = {{DNNL_ARG_SRC, kernel->argument(DNNL_ARG_SRC, src)},
+                            {DNNL_ARG_DIFF_DST, kernel->argument(DNNL_ARG_DIFF_DST, diff_dst)}};
+    for (const int id : {DNNL_ARG_SCALE, DNNL_ARG_MEAN, DNNL_ARG_VARIANCE}) {
+        args.emplace_back(id, kernel->argument(id, row));
+    }
+    args.emplace_back(DNNL_ARG_DIFF_SRC, kernel->argument(DNNL_ARG_DST, diff_src, true));
+    for (const int id : {DNNL_ARG_DIFF_SCALE, DNNL_ARG_DIFF_SHIFT}) {
+        args.emplace_back(id, kernel->argument(id, row, true));
+    }
+    kernel->add(desc, args);
+    return kernel;
+}
+
+}  // namespace stridewise

@@ -1,0 +1,64 @@
+// Kernels of several primitives of the library, with tensors between them in the scratchpad.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "executor/kernel.hpp"
+#include "onednn/primitives.hpp"
+
+namespace stridewise {
+
+class Sequence final : public Kernel {
+  public:
+    // A tensor that stages read or write, by its number.
+    using Tensor = std::size_t;
+    using Bound = std::vector<std::pair<int, Tensor>>;
+
+    explicit Sequence(int threads);
+
+    // Declares an argument of the kernel.
+    Tensor argument(int id, const MemoryDesc &desc, bool written = false);
+    // Declares a tensor in the scratchpad.
+    Tensor between(const MemoryDesc &desc);
+    // Adds a primitive, without its scratchpad among the arguments. The name of the kernel is that
+    // of the last primitive with `names`.
+    void add(const dnnl::primitive_desc_base &desc, const Bound &args, bool names = true);
+    // Returns a tensor in another format, after a reorder if it has another one.
+    Tensor read_as(Tensor tensor, const MemoryDesc &desc);
+    // Returns a tensor to write in another format. write_back() then stores it.
+    Tensor write_as(Tensor tensor, const MemoryDesc &desc);
+    void write_back(Tensor from, Tensor to);
+
+    std::string impl() const override { return impl_; }
+    int threads() const override { return threads_; }
+    std::size_t scratchpad_nbytes() const override { return between_nbytes_ + stage_nbytes_; }
+    const std::vector<int> &args() const override { return args_; }
+    std::vector<int> written() const override { return written_; }
+    MemoryDesc arg_desc(int arg) const override;
+    void execute(const std::vector<void *> &data, void *scratchpad) const override;
+
+  private:
+    struct Place {
+        MemoryDesc desc;
+        bool is_argument;
+        std::size_t at;  // the position in args_, or bytes from the start of the scratchpad
+    };
+    struct Stage {
+        dnnl::primitive primitive;
+        MemoryDesc scratchpad;
+        Bound args;
+    };
+
+    int threads_;
+    std::vector<Place> places_;
+    std::vector<Stage> stages_;
+    std::vector<int> args_, written_;
+    std::size_t between_nbytes_ = 0, stage_nbytes_ = 0;
+    std::string impl_;
+};
+
+}  // namespace stridewise

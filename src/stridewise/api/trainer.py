@@ -1,0 +1,274 @@
+"""Training of graphs: forward, loss, backward and update as one compiled program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stridewise.api.checkpoints import read_checkpoint, write_checkpoint
+from stridewise.api.plans import compile  # noqa: A004
+from stridewise.errors import InputError, ModelError, describe
+from stridewise.graph import Graph
+from stridewise.options import GraphCompileOptions
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.training import (
+    Loss,
+    Optimizer,
+    evaluation_graph,
+    loss_of,
+    step_graph,
+    trainable,
+)
+
+__all__ = ["Trainer"]
+
+Array = NDArray[Any]
+Inputs = ArrayLike | Mapping[str, ArrayLike]
+
+_STEP = "optimizer.step"
+"""The name of the number of steps in what a checkpoint holds."""
+
+
+class Trainer:
+    """Trains the parameters of a graph.
+
+    Forward, loss, backward and update are one graph, which is planned and compiled as a whole.
+    Parameters and what an optimizer keeps about them stay in the memory of the compiled model.
+
+    A graph of :class:`~stridewise.GraphBuilder` with ``training=True`` has parameters, and batch
+    norms with the statistics of the batch. Of a graph without parameters, such as a loaded model,
+    the weights of layers are trained; its batch norms are a scale and a shift, which are trained,
+    too.
+
+    Attributes:
+        model: the compiled step; its program and plan can be printed.
+        parameters: names of what is trained.
+        steps: number of steps done.
+        losses: the loss of each step since the trainer was made, as it was before the update.
+
+    >>> import numpy as np
+    >>> import stridewise as sw
+    >>> b = sw.GraphBuilder("line", training=True)
+    >>> graph = b.build([b.dense(b.input("x", (4, 2)), 3)])
+    >>> trainer = sw.Trainer(graph, optimizer=sw.SGD(lr=0.5), tune="model")
+    >>> x, labels = np.eye(4, 2, dtype=np.float32), np.array([0, 1, 2, 2])
+    >>> first = trainer.step(x, labels)
+    >>> trainer.step(x, labels) < first
+    True
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        optimizer: Optimizer,
+        loss: str | Loss = "softmax_cross_entropy",
+        train: Sequence[str] | None = None,
+        clip_norm: float | None = None,
+        accumulate: int = 1,
+        **options: Unpack[GraphCompileOptions],
+    ) -> None:
+        """Compile the training step of a graph.
+
+        Args:
+            graph: from inputs to one output, the prediction, for the batch of one run. It is not
+                simplified.
+            optimizer: :class:`~stridewise.SGD` or :class:`~stridewise.AdamW`.
+            loss: ``"softmax_cross_entropy"``, ``"mean_squared_error"``, or a function that adds
+                one to a graph, see :data:`~stridewise.training.losses.Loss`.
+            train: names of the parameters to train; all of them by default. The others stay as
+                they are.
+            clip_norm: the largest Euclidean norm of all gradients together; no limit by default.
+            accumulate: number of runs whose gradients make one step. A step then takes so many
+                times the graph's batch.
+            **options: of :func:`stridewise.compile`.
+
+        Raises:
+            GraphError: the graph has several outputs, no parameters, parameters of another type
+                than float32, or an operator without a gradient rule.
+            InputError: an argument does not fit.
+            StridewiseError: as for :func:`stridewise.compile`.
+        """
+        if accumulate < 1 or (clip_norm is not None and clip_norm <= 0):
+            found = f"accumulate={accumulate}, clip_norm={clip_norm}"
+            expected = "accumulate from 1 on, and a clip_norm above 0"
+            raise InputError(describe("Trainer", expected=expected, found=found))
+        self._graph = trainable(graph)
+        names = self._graph.parameters if train is None else dict.fromkeys(train)
+        self.parameters = tuple(name for name in names if name not in self._graph.updates)
+        self._optimizer, self._accumulate = optimizer, accumulate
+        self._step = step_graph(
+            self._graph,
+            self.parameters,
+            loss_of(loss),
+            optimizer,
+            clip_norm=clip_norm,
+            accumulate=accumulate,
+        )
+        self._classes = loss == "softmax_cross_entropy"
+        self.model: CompiledModel = compile(self._step.graph, **options)
+        self.steps = 0
+        self.losses: list[float] = []
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def step(self, x: Inputs, labels: ArrayLike) -> float:
+        """Do one step, and return the loss of the parameters before it.
+
+        Args:
+            x: the input, float32 with a batch of ``accumulate`` times the graph's; for a graph of
+                several inputs, arrays by name.
+            labels: what the prediction should be. For ``"softmax_cross_entropy"``: classes,
+                integers of the prediction's shape [N, K, ...] without its second axis, or shares
+                of classes, float32 of that shape. Else float32 of the prediction's shape.
+
+        Raises:
+            InputError: an array does not fit.
+        """
+        given = x if isinstance(x, Mapping) else {self._only_input(): x}
+        arrays = {name: np.asarray(array) for name, array in given.items()}
+        arrays[self._step.target] = self._target(np.asarray(labels))
+        self._check_batch(arrays)
+        numbers = self._optimizer.scalars(self.steps)
+        scalars = {self._step.scalars[key]: _row(number) for key, number in numbers.items()}
+        losses: list[float] = []
+        for part in range(self._accumulate):
+            feeds = {name: self._part(array, part) for name, array in arrays.items()}
+            if self._step.first:
+                feeds[self._step.first] = _row(part == 0)
+                feeds[self._step.last] = _row(part == self._accumulate - 1)
+            (loss,) = self.model.run({**feeds, **scalars}).values()
+            losses.append(float(loss))
+        self.steps += 1
+        self.losses.append(float(np.mean(losses)))
+        return self.losses[-1]
+
+    def fit(
+        self,
+        batches: Iterable[tuple[Inputs, ArrayLike]],
+        *,
+        progress: Callable[[int, float], object] | None = None,
+    ) -> list[float]:
+        """Do a step for each batch, and return the losses.
+
+        Args:
+            batches: inputs and labels as for :meth:`step`.
+            progress: called after each step with the number of steps done and the loss.
+
+        Raises:
+            InputError: an array does not fit.
+        """
+        losses: list[float] = []
+        for x, labels in batches:
+            losses.append(self.step(x, labels))
+            if progress is not None:
+                progress(self.steps, losses[-1])
+        return losses
+
+    def _only_input(self) -> str:
+        names = self._graph.inputs
+        if len(names) != 1:
+            expected = f"arrays by name, for {', '.join(names)}"
+            raise InputError(describe("step, x", expected=expected, found="one array"))
+        return names[0]
+
+    def _check_batch(self, arrays: Mapping[str, Array]) -> None:
+        for name in (*self._graph.inputs, self._step.target):
+            shape = self._step.graph.value(name).shape
+            wanted = (shape[0] * self._accumulate, *shape[1:])
+            if name not in arrays or arrays[name].shape != wanted:
+                found = str(arrays[name].shape) if name in arrays else "none"
+                raise InputError(
+                    describe(f"step, {name!r}", expected=f"shape {wanted}", found=found)
+                )
+
+    def _part(self, array: Array, part: int) -> Array:
+        rows = len(array) // self._accumulate
+        return array[part * rows : (part + 1) * rows]
+
+    def _target(self, labels: Array) -> Array:
+        """Return classes as shares of classes, other labels as they are."""
+        shape = self._step.graph.value(self._step.target).shape
+        if not self._classes or labels.dtype.kind not in "iu":
+            return labels
+        count, wanted = shape[1], (shape[0] * self._accumulate, *shape[2:])
+        if labels.shape != wanted or (
+            labels.size and not 0 <= labels.min() <= labels.max() < count
+        ):
+            expected = f"classes of shape {wanted}, from 0 to {count - 1}"
+            found = f"shape {labels.shape}"
+            if labels.size:
+                found += f", from {labels.min()} to {labels.max()}"
+            raise InputError(describe("step, labels", expected=expected, found=found))
+        return np.moveaxis(np.eye(count, dtype=np.float32)[labels], -1, 1)
+
+    # --- what was learned -------------------------------------------------------------------------
+
+    def graph(self) -> Graph:
+        """Return the graph for inference with its parameters as they are now.
+
+        Batch norms of the batch's statistics become a scale and a shift by the running ones. The
+        graph can be compiled, and saved with :func:`stridewise.save`.
+        """
+        return evaluation_graph(self._graph, {**self.model.parameters, **self.model.states})
+
+    def state_dict(self) -> dict[str, Array]:
+        """Return copies of all that steps change, by name, in the user's order of axes.
+
+        These are the parameters, the states of the graph, such as running statistics, what the
+        optimizer keeps (``"optimizer.<parameter>.<role>"``), and the number of steps.
+        """
+        learned = {name: self.model.parameters[name] for name in self.parameters}
+        return {**learned, **self.model.states, _STEP: np.array(self.steps)}
+
+    def load_state_dict(self, arrays: Mapping[str, ArrayLike]) -> None:
+        """Take over what :meth:`state_dict` returned; nothing is changed if something is missing.
+
+        Raises:
+            ModelError: names, shapes or element types are those of another training.
+        """
+        own = self.state_dict()
+        found = {name: np.asarray(array) for name, array in arrays.items()}
+        for name in dict.fromkeys((*own, *found)):
+            ours, theirs = (_described(known.get(name)) for known in (own, found))
+            if ours != theirs:
+                raise ModelError(describe(f"state {name!r}", expected=ours, found=theirs))
+        for name in self.parameters:
+            self.model.parameters[name] = found[name]
+        for name in self.model.states:
+            self.model.states[name] = found[name]
+        self.steps = int(found[_STEP])
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a checkpoint, which replaces the file at once or not at all.
+
+        A process or a machine that stops meanwhile leaves the file that was there before.
+
+        Args:
+            path: the file; its folder must exist.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        write_checkpoint(path, self.state_dict())
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Continue from a checkpoint.
+
+        Raises:
+            InputError: the file cannot be read.
+            ModelError: the file is damaged, or of another training.
+        """
+        self.load_state_dict(read_checkpoint(path))
+
+
+def _row(number: float) -> Array:
+    return np.array([number], np.float32)
+
+
+def _described(array: Array | None) -> str:
+    return "none" if array is None else f"{array.dtype.name}{list(array.shape)}"

@@ -1,0 +1,216 @@
+"""Kernels of gradients by the library's backward primitives, and of batch norm in training.
+
+The operators have canonical order whatever the data format of the graph. Gradients of a
+convolution's source are transposed convolutions, which ``conv_transpose.py`` has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import prod
+
+from stridewise.formats import Format, nd
+from stridewise.graph import Refusal, Value
+from stridewise.ops.conv import geometry
+from stridewise.ops.geometry import canonical_shape, user_format
+from stridewise.ops.norm import EPSILON
+from stridewise.ops.pool import geometry as pool_geometry
+from stridewise.targets.kernels import (
+    Alias,
+    Arg,
+    Call,
+    KernelContext,
+    KernelOption,
+    KernelSpec,
+    MemorySpec,
+    input_of,
+    output_of,
+)
+from stridewise.targets.onednn.conv import FIRST_LAYER_CHANNELS, per_group
+from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
+from stridewise.targets.onednn.memory import block_of, memory_of, plain_memory, storage_of
+
+__all__ = ["FAMILY"]
+
+
+def _is_canonical(value: Value) -> bool:
+    origin = value.origin
+    return origin is not None and origin.order == origin.axes and origin.axes[:2] == ("N", "C")
+
+
+def _maps(context: KernelContext, *names: str) -> Iterator[tuple[str, tuple[Format, ...]]]:
+    """Yield the formats that feature maps in canonical order can have, by kind."""
+    values = [context.value(name) for name in names]
+    if not all(map(_is_canonical, values)) or any(map(context.is_constant, names)):
+        yield "plain", tuple(map(user_format, values))
+        return
+    offers = [context.formats(name) for name in names]
+    for kind in offers[0]:
+        if all(kind in offer for offer in offers):
+            yield kind, tuple(offer[kind] for offer in offers)
+
+
+def _memory(context: KernelContext, name: str, fmt: Format) -> MemorySpec:
+    value = context.value(name)
+    if context.is_constant(name):
+        return plain_memory(value.shape)
+    return memory_of(fmt, canonical_shape(value, fmt))
+
+
+def _needs(context: KernelContext, name: str, fmt: Format) -> Format | None:
+    return None if context.is_constant(name) else fmt
+
+
+def _conv_weights(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    node = context.node
+    refusal = other_than_float32(context)
+    if refusal is not None:
+        yield refusal
+        return
+    x, dy, w = (context.value(name) for name in (*node.inputs, node.outputs[0]))
+    groups = node.int_attr("groups", 1)
+    strides, dilations, begins, ends = geometry(node, len(x.shape) - 2)
+    dims = w.shape if groups == 1 else (groups, w.shape[0] // groups, *w.shape[1:])
+    pairs = list(_maps(context, x.name, dy.name))
+    if x.shape[1] <= FIRST_LAYER_CHANNELS:
+        own = user_format(x)
+        pairs += [(f"first layer from {k}", (own, f[1])) for k, f in pairs if f[1].is_blocked]
+    for kind, (source, gradient) in pairs:
+        memories = (
+            ("src", _memory(context, x.name, source)),
+            ("diff_dst", _memory(context, dy.name, gradient)),
+            ("dst", plain_memory(dims)),
+        )
+        spec = KernelSpec(
+            "conv_weight_gradient",
+            memories,
+            (("begins", begins), ("dilations", dilations), ("ends", ends), ("strides", strides)),
+            flops=2.0 * prod(dy.shape) * prod(w.shape[1:]),
+        )
+        args = (Arg("src", input_of(0)), Arg("diff_dst", input_of(1)), Arg("dst", output_of()))
+        needs = (_needs(context, x.name, source), _needs(context, dy.name, gradient))
+        yield KernelOption(
+            f"weight gradient, {kind}", needs, (user_format(w),), (Call(spec, args),)
+        )
+
+
+def _pools(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    node = context.node
+    refusal = other_than_float32(context)
+    if refusal is not None:
+        yield refusal
+        return
+    dx, is_max = context.value(node.outputs[0]), node.op == "max_pool_gradient"
+    include = node.int_attr("count_include_pad", 0)
+    algorithm = "max" if is_max else "avg_include" if include else "avg_exclude"
+    kernel, strides, dilations, begins, ends = pool_geometry(node, len(dx.shape) - 2)
+    for kind, (*sources, result) in _maps(context, *node.inputs, dx.name):
+        roles = ("src", "diff_dst")[-len(sources) :]
+        spec = KernelSpec(
+            "pooling_gradient",
+            (
+                *(
+                    (role, _memory(context, name, fmt))
+                    for role, name, fmt in zip(roles, node.inputs, sources, strict=True)
+                ),
+                ("dst", _memory(context, dx.name, result)),
+            ),
+            (
+                ("algorithm", algorithm),
+                ("begins", begins),
+                ("dilations", dilations),
+                ("ends", ends),
+                ("kernel", kernel),
+                ("strides", strides),
+            ),
+            flops=float(prod(context.value(node.inputs[-1]).shape) * prod(kernel)),
+        )
+        args = (Arg(role, input_of(index)) for index, role in enumerate(roles))
+        needs = tuple(_needs(context, *item) for item in zip(node.inputs, sources, strict=True))
+        yield KernelOption(
+            f"pooling gradient, {kind}",
+            needs,
+            (result,),
+            (Call(spec, (*args, Arg("dst", output_of()))),),
+        )
+
+
+_NORMS = {
+    "batch_norm": ("batch_norm_training", ("scale", "shift"), ("out_mean", "out_variance")),
+    "batch_norm_gradient": (
+        "batch_norm_gradient",
+        ("scale", "mean", "variance"),
+        ("out_scale", "out_shift"),
+    ),
+}
+"""The kind of kernel of each operator, and the roles of its rows, read and written."""
+
+
+def _norms(context: KernelContext) -> Iterable[KernelOption | Refusal]:
+    node = context.node
+    refusal = other_than_float32(context)
+    epsilon = node.float_attr("epsilon", EPSILON)
+    if refusal is None and epsilon <= 0:
+        refusal = Refusal("onednn-cpu", node.name, "the library divides by variances of 0")
+    if refusal is not None:
+        yield refusal
+        return
+    name, reads, writes = _NORMS[node.op]
+    maps, rows = node.inputs[: -len(reads)], node.inputs[-len(reads) :]
+    row = MemorySpec(context.value(node.outputs[1]).shape, "a")
+    wanted = tuple(_needs(context, item, nd(1)) for item in rows)
+    for kind, (*sources, result) in _maps(context, *maps, node.outputs[0]):
+        roles = (*("src", "diff_dst")[: len(maps)], *reads)
+        described = [_memory(context, *item) for item in zip(maps, sources, strict=True)]
+        memories = dict(zip(roles, [*described, *[row] * len(reads)], strict=True))
+        outputs = {"dst": _memory(context, node.outputs[0], result), **dict.fromkeys(writes, row)}
+        spec = KernelSpec(
+            name,
+            (*memories.items(), *outputs.items()),
+            (("epsilon", epsilon),),
+            flops=8.0 * prod(context.value(node.outputs[0]).shape),
+        )
+        args = [Arg(role, input_of(index)) for index, role in enumerate(roles)]
+        args += [Arg(role, output_of(index)) for index, role in enumerate(outputs)]
+        needs = tuple(_needs(context, *item) for item in zip(maps, sources, strict=True))
+        aliases = (Alias(1, 0, 0, "in place"),) if len(maps) > 1 and needs[1] is not None else ()
+        yield KernelOption(
+            f"{name.replace('_', ' ')}, {kind}",
+            (*needs, *wanted),
+            (result, nd(1), nd(1)),
+            (Call(spec, tuple(args)),),
+            aliases,
+        )
+
+
+def _is_naive(spec: KernelSpec, _storage: str, dst: MemorySpec) -> bool:
+    """Return whether gradients in blocks have uneven groups, few channels or wide windows."""
+    src, diff_dst = spec.memory("src"), spec.memory("diff_dst")
+    if src is None or storage_of(diff_dst) != "blocked":
+        return False
+    block, group = block_of(diff_dst), per_group(src, dst)
+    if set(group) == {1}:
+        return any(extent > _DEPTHWISE_WINDOW for extent in dst.dims[3:])
+    return any(extent % block for extent in group) or (
+        storage_of(src) == "blocked" and src.dims[1] < block
+    )
+
+
+_DEPTHWISE_WINDOW = 3
+"""Up to this extent the library has a kernel of depthwise weight gradients in blocks."""
+
+FAMILY = Family(
+    {
+        "avg_pool_gradient": Offer(_pools),
+        "batch_norm": Offer(_norms),
+        "batch_norm_gradient": Offer(_norms),
+        "conv_weight_gradient": Offer(_conv_weights),
+        "max_pool_gradient": Offer(_pools),
+    },
+    {
+        "batch_norm_gradient": KernelKind(),
+        "batch_norm_training": KernelKind(),
+        "conv_weight_gradient": KernelKind({"plain": 0.40}, _is_naive),
+        "pooling_gradient": KernelKind({"plain": 0.10, "channels-last": 0.20, "blocked": 0.25}),
+    },
+)

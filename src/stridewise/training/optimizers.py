@@ -1,0 +1,170 @@
+"""Optimizers: what becomes of a parameter, as nodes of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from stridewise.errors import InputError, describe
+from stridewise.ops import GraphBuilder
+from stridewise.ops.backward import Term
+
+__all__ = ["SGD", "AdamW", "Optimizer", "Schedule"]
+
+Schedule = float | Callable[[int], float]
+"""A number, or a function of the number of steps done so far."""
+
+Updates = dict[str, Term]
+"""New values by the names of the parameter and of states."""
+
+
+class Optimizer(Protocol):
+    """What a trainer asks of an optimizer."""
+
+    def scalars(self, step: int) -> Mapping[str, float]:
+        """Return the numbers that differ from step to step, by name.
+
+        Args:
+            step: number of steps done so far.
+        """
+        ...
+
+    def updates(
+        self, b: GraphBuilder, parameter: str, gradient: Term, scalars: Mapping[str, Term]
+    ) -> Updates:
+        """Add the nodes of an update, and return the new values.
+
+        Args:
+            b: the graph that grows.
+            parameter: name of the parameter.
+            gradient: of the loss by the parameter.
+            scalars: the values of :meth:`scalars` in the graph.
+        """
+        ...
+
+
+def _checked(optimizer: str, **limits: tuple[object, float]) -> None:
+    """Raise unless numbers lie from 0 up to below a limit; schedules are not called."""
+    for name, (value, below) in limits.items():
+        if callable(value) or (isinstance(value, int | float) and 0 <= value < below):
+            continue
+        end = "" if below == float("inf") else f" and below {below:g}"
+        expected = f"a number from 0 on{end}"
+        raise InputError(describe(f"{optimizer}, {name}", expected=expected, found=repr(value)))
+
+
+def _at(schedule: Schedule, step: int) -> float:
+    return float(schedule(step)) if callable(schedule) else float(schedule)
+
+
+def _state(b: GraphBuilder, parameter: str, role: str) -> Term:
+    """Declare a state of zeros beside a parameter."""
+    name = b.fresh(f"optimizer.{parameter}.{role}")
+    return Term(b, b.state(np.zeros(b.type(parameter).shape, np.float32), name))
+
+
+_ANY = float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class SGD:
+    """Stochastic gradient descent with momentum, as PyTorch's ``torch.optim.SGD`` computes it.
+
+    Attributes:
+        lr: learning rate, or a function from the number of steps done so far to it.
+        momentum: share of the last step in the next one; 0 needs no states.
+        nesterov: whether the gradient is taken at the place that the momentum leads to.
+        weight_decay: multiple of the parameter that is added to its gradient.
+
+    Raises:
+        InputError: a number is out of range, or ``nesterov`` has no momentum.
+
+    >>> SGD(lr=lambda step: 0.1 * 0.5**step).scalars(2)
+    {'rate': 0.025}
+    """
+
+    lr: Schedule
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        decay, momentum = self.weight_decay, self.momentum
+        _checked("SGD", lr=(self.lr, _ANY), momentum=(momentum, 1.0), weight_decay=(decay, _ANY))
+        if self.nesterov and not self.momentum:
+            expected = "a momentum above 0 with nesterov"
+            raise InputError(describe("SGD, momentum", expected=expected, found="0"))
+
+    def scalars(self, step: int) -> Mapping[str, float]:
+        """Return the learning rate as ``rate``; see :meth:`Optimizer.scalars`."""
+        return {"rate": _at(self.lr, step)}
+
+    def updates(
+        self, b: GraphBuilder, parameter: str, gradient: Term, scalars: Mapping[str, Term]
+    ) -> Updates:
+        """Add the nodes of an update; see :meth:`Optimizer.updates`."""
+        old, found = Term(b, parameter), Updates()
+        if self.weight_decay:
+            gradient = gradient + old * self.weight_decay
+        if self.momentum:
+            moment = _state(b, parameter, "momentum")
+            new = found[moment.name] = moment * self.momentum + gradient
+            gradient = gradient + new * self.momentum if self.nesterov else new
+        found[parameter] = old - gradient * scalars["rate"]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class AdamW:
+    """Adam with decoupled weight decay, as PyTorch's ``torch.optim.AdamW`` computes it.
+
+    Source: Loshchilov and Hutter (2019).
+
+    Attributes:
+        lr: learning rate, or a function from the number of steps done so far to it.
+        betas: decay of the means of gradients and of their squares, per step.
+        epsilon: added to the root of the mean square.
+        weight_decay: share of the parameter, times the learning rate, that each step takes away.
+
+    Raises:
+        InputError: a number is out of range.
+    """
+
+    lr: Schedule = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    weight_decay: float = 1e-2
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        first, second = self.betas
+        _checked("AdamW", lr=(self.lr, _ANY), betas=(first, 1.0), epsilon=(self.epsilon, _ANY))
+        _checked("AdamW", betas=(second, 1.0), weight_decay=(self.weight_decay, _ANY))
+
+    def scalars(self, step: int) -> Mapping[str, float]:
+        """Return learning rate and the corrections of the means' bias."""
+        rate, (first, second) = _at(self.lr, step), self.betas
+        return {
+            "keep": 1 - rate * self.weight_decay,
+            "rate": rate / (1 - first ** (step + 1)),
+            "root": (1 - second ** (step + 1)) ** -0.5,
+        }
+
+    def updates(
+        self, b: GraphBuilder, parameter: str, gradient: Term, scalars: Mapping[str, Term]
+    ) -> Updates:
+        """Add the nodes of an update; see :meth:`Optimizer.updates`."""
+        old, (first, second) = Term(b, parameter), self.betas
+        mean, square = _state(b, parameter, "mean"), _state(b, parameter, "square")
+        new = mean * first + gradient * (1 - first)
+        spread = square * second + gradient * gradient * (1 - second)
+        step = new * scalars["rate"] / (spread.of("sqrt") * scalars["root"] + self.epsilon)
+        return {
+            mean.name: new,
+            square.name: spread,
+            parameter: old * scalars["keep"] - step,
+        }

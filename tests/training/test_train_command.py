@@ -1,0 +1,92 @@
+"""``stridewise train``, and the example."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import stridewise as sw
+from stridewise.cli.train import train
+from stridewise.errors import InputError
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "train_shapes.py"
+
+
+def run(*arguments: object) -> Result:
+    options = ["--tune", "model", "--threads", "1"]
+    found = CliRunner().invoke(train, [*map(str, arguments), *options], catch_exceptions=True)
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return found
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    b = sw.GraphBuilder("net")
+    y = b.relu(b.conv2d(b.input("x", (8, 3, 6, 6)), 8, 3))
+    sw.save(b.build([b.dense(b.flatten(b.global_avg_pool(y)), 2)]), tmp_path / "net.onnx")
+    return tmp_path / "net.onnx"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 40)
+    x = rng.normal(size=(40, 3, 6, 6)) + labels.reshape(-1, 1, 1, 1)
+    np.savez(tmp_path / "data.npz", x=x.astype(np.float32), labels=labels)
+    return tmp_path / "data.npz"
+
+
+def test_a_model_is_trained_and_continued(model: Path, data: Path, tmp_path: Path):
+    paths = {key: tmp_path / name for key, name in (("-o", "out.onnx"), ("--curve", "c.svg"))}
+    paths["--checkpoint"] = tmp_path / "c"
+    given = [item for pair in paths.items() for item in pair]
+    text = run(model, data, "--lr", 0.3, "--epochs", 8, "--test", data, *given).output
+    assert "step 40: loss" in text
+    assert float(text.rsplit("accuracy ", 1)[1]) > 0.9
+    assert paths["--curve"].read_text().startswith("<svg")
+    before, after = sw.load(model), sw.load(paths["-o"])
+    assert len(before.constants) == len(after.constants)
+    again = run(model, data, "--checkpoint", paths["--checkpoint"]).output
+    assert "after 40 steps" in again
+
+
+def test_a_folder_of_images_is_read(model: Path, tmp_path: Path):
+    image_module = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    rng = np.random.default_rng(0)
+    for number, name in enumerate(("dark", "light")):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for index in range(8):
+            pixels = rng.integers(0, 100, (9, 7, 3), np.uint8) + 150 * number
+            path = tmp_path / "images" / name / f"{index}.png"
+            image_module.fromarray(pixels.astype(np.uint8)).save(path)
+    folder = tmp_path / "images"
+    text = run(model, folder, "--lr", 0.3, "--epochs", 20, "--test", folder).output
+    assert float(text.rsplit("accuracy ", 1)[1]) > 0.9
+
+
+def test_data_that_do_not_fit(model: Path, data: Path, tmp_path: Path):
+    x, labels = np.zeros((4, 3, 6, 6), np.float32), np.zeros(4, int)
+    wrong = {
+        "at least 8 items": {"x": x, "labels": labels},
+        "inputs of shape": {"x": x[:, :2], "labels": labels},
+        "as many labels": {"x": x, "labels": labels[:2]},
+        "arrays x and labels": {"x": x},
+    }
+    for message, arrays in wrong.items():
+        np.savez(tmp_path / "wrong.npz", allow_pickle=False, **arrays)
+        with pytest.raises(InputError, match=message):
+            run(model, tmp_path / "wrong.npz")
+    (tmp_path / "wrong.npz").write_bytes(data.read_bytes()[:100])
+    with pytest.raises(InputError, match="arrays x and labels"):
+        run(model, tmp_path / "wrong.npz")
+
+
+def test_the_example_reaches_its_accuracy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    assert runpy.run_path(str(EXAMPLE))["main"](epochs=4, count=1024) > 0.8
+    assert (tmp_path / "shapes.onnx").exists()

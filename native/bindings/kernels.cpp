@@ -46,7 +46,8 @@ WinogradOptions winograd_options(const MemoryDesc &src, const MemoryDesc &dst,
     options.pads = {begins[0], begins[1], ends[0], ends[1]};
     options.window = axes_of(geometry.window, "a window");
     options.dilations = axes_of(geometry.dilations, "dilations");
-    options.channels_last = src == MemoryDesc(from, "f32", "acdb");
+    options.halves = {is_half(src), is_half(dst)};
+    options.channels_last = src == MemoryDesc(from, src.dtype(), "acdb");
     return options;
 }
 
@@ -99,7 +100,8 @@ void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &ds
     options.down = {window[0], strides[0], dilations[0]};
     options.across = {window[1], strides[1], dilations[1]};
     options.lanes = lanes;
-    options.channels_last = src == MemoryDesc(from, "f32", "acdb");
+    options.halves = {is_half(src), is_half(dst)};
+    options.channels_last = src == MemoryDesc(from, src.dtype(), "acdb");
     options.has_bias = has_bias;
     options.has_depthwise_bias = has_depthwise_bias;
     options.threads = threads;
@@ -125,13 +127,13 @@ void init_pointwise(Pointwise *self, const PointwiseSteps &given,
 }
 
 void init_normalization(Normalization *self, const std::string &algorithm, const MemoryDesc &src,
-                        const MemoryDesc &statistics, const std::optional<MemoryDesc> &scale,
+                        const MemoryDesc &dst, const MemoryDesc &statistics, const std::optional<MemoryDesc> &scale,
                         const std::optional<MemoryDesc> &shift, double epsilon, int threads,
                         const std::string &isa) {
     Normalization::Affine affine;
     if (scale) affine.scale.push_back(*scale);
     if (shift) affine.shift.push_back(*shift);
-    new (self) Normalization(algorithm, src, statistics, affine, epsilon, threads, isa);
+    new (self) Normalization(algorithm, src, dst, statistics, affine, epsilon, threads, isa);
 }
 
 void pack_winograd(const Winograd &kernel, nb::handle array, Buffer &buffer, std::int64_t offset,
@@ -188,7 +190,7 @@ void bind_kernels(nb::module_ &m) {
              "isa"_a = "");
     m.attr("ARG_DEPTHWISE_WEIGHTS") = kDepthwiseWeights;
     m.attr("ARG_DEPTHWISE_BIAS") = kDepthwiseBias;
-    m.def("winograd_isas", &winograd_isas, "lanes"_a);
+    m.def("winograd_isas", &winograd_isas, "lanes"_a, "halves"_a = false);
     m.def(
         "winograd_partition",
         [](std::int64_t window, std::int64_t tiles, std::int64_t chunks, std::int64_t pairs,
@@ -210,13 +212,13 @@ void bind_kernels(nb::module_ &m) {
                       const std::string &>(),
              "algorithm"_a, "src"_a, "dst"_a, nb::kw_only(), "threads"_a, "isa"_a = "");
     nb::class_<Normalization, Kernel>(m, "Normalization", nb::is_final())
-        .def("__init__", &init_normalization, "algorithm"_a, "src"_a, "statistics"_a,
+        .def("__init__", &init_normalization, "algorithm"_a, "src"_a, "dst"_a, "statistics"_a,
              "scale"_a = nb::none(), "shift"_a = nb::none(), nb::kw_only(), "epsilon"_a = 0.0,
              "threads"_a, "isa"_a = "");
     nb::class_<Pointwise, Kernel>(m, "Pointwise", nb::is_final())
         .def("__init__", &init_pointwise, "steps"_a, "literals"_a, "sources"_a, "dst"_a,
              nb::kw_only(), "threads"_a, "isa"_a = "");
-    m.def("pointwise_isas", &pointwise_isas);
+    m.def("pointwise_isas", &pointwise_isas, "halves"_a = false);
     m.def(
         "measure",
         [](const Kernel &kernel, int threads, int min_runs, int max_runs, std::int64_t budget_ns,

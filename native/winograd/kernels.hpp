@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "post_ops/stages.hpp"
+#include "support/bfloat16.hpp"
 #include "support/images.hpp"
 
 namespace stridewise {
@@ -58,7 +59,7 @@ struct WinogradProduct {
 };
 
 struct WinogradResult {
-    float *data;
+    void *data;  // of the type of the kernels' result, as the operands of stages are
     const float *bias;  // padded with zeros to whole pairs of vectors; never null
     const Stage *stages;
     int stage_count;
@@ -69,8 +70,9 @@ struct WinogradKernels {
     WinogradTile tile;
     int lanes;      // elements of a vector
     int row_count;  // tiles of one matrix product
-    // Transforms tiles [first, first + count) of chunks [chunk, chunk_end) of the source.
-    void (*input)(const WinogradShape &shape, const float *source, std::int64_t first,
+    // Transforms tiles [first, first + count) of chunks [chunk, chunk_end) of the source, which has
+    // the type of the kernels' source.
+    void (*input)(const WinogradShape &shape, const void *source, std::int64_t first,
                   std::int64_t count, std::int64_t chunk, std::int64_t chunk_end,
                   const TransformedTiles &tiles, float *transformed);
     void (*multiply)(const WinogradProduct &product);
@@ -86,10 +88,11 @@ struct WinogradKernels {
 
 // Null if there are no kernels for the tile. The portable kernels have vectors of 8 and 16 lanes. A
 // window with one tap along an axis has it along the vertical axis.
-const WinogradKernels *portable_winograd_kernels(const WinogradTile &tile, int lanes);
+const WinogradKernels *portable_winograd_kernels(const WinogradTile &tile, HalfSides halves,
+                                                 int lanes);
 #ifdef STRIDEWISE_AVX2
-const WinogradKernels *avx2_winograd_kernels(const WinogradTile &tile);
-const WinogradKernels *avx512_winograd_kernels(const WinogradTile &tile);
+const WinogradKernels *avx2_winograd_kernels(const WinogradTile &tile, HalfSides halves);
+const WinogradKernels *avx512_winograd_kernels(const WinogradTile &tile, HalfSides halves);
 #endif
 
 }  // namespace stridewise

@@ -48,10 +48,11 @@ const WinogradKernels &find_kernels(const WinogradOptions &options) {
     const auto find = [&]() {
         const WinogradTile tile = tile_of(options);
 #ifdef STRIDEWISE_AVX2
-        if (options.isa == "avx512") return avx512_winograd_kernels(tile);
-        if (options.isa == "avx2") return avx2_winograd_kernels(tile);
+        const bool is_wide = options.isa == "avx512" || options.isa == "avx512_bf16";
+        if (is_wide) return avx512_winograd_kernels(tile, options.halves);
+        if (options.isa == "avx2") return avx2_winograd_kernels(tile, options.halves);
 #endif
-        return portable_winograd_kernels(tile, options.lanes);
+        return portable_winograd_kernels(tile, options.halves, options.lanes);
     };
     const WinogradKernels *found = find();
     require(found != nullptr, "winograd: there are no tiles of " + std::to_string(options.tile) +
@@ -68,7 +69,8 @@ bool is_allowed(dnnl_cpu_isa_t isa) {
 #endif
 
 WinogradOptions with_isa(WinogradOptions options) {
-    const auto known = winograd_isas(options.lanes);
+    const auto known =
+        winograd_isas(options.lanes, options.halves.source || options.halves.result);
     if (options.isa.empty()) options.isa = known.front();
     require(std::find(known.begin(), known.end(), options.isa) != known.end(),
             "winograd: there are no " + options.isa + " kernels of " +
@@ -118,12 +120,12 @@ WinogradShape shape_of(const WinogradOptions &options, const WinogradTile &tile,
 }  // namespace
 
 struct Winograd::Call {
-    const float *source;
+    const void *source;
     const float *weights;
     WinogradResult result;
 };
 
-std::vector<std::string> winograd_isas(int lanes) {
+std::vector<std::string> winograd_isas(int lanes, [[maybe_unused]] bool halves) {
     require(lanes == 8 || lanes == 16,
             "winograd: expected vectors of 8 or 16 lanes, got " + std::to_string(lanes));
     std::vector<std::string> found;
@@ -133,6 +135,9 @@ std::vector<std::string> winograd_isas(int lanes) {
                       __builtin_cpu_supports("avx512bw");
     const bool narrow = is_allowed(dnnl_cpu_isa_avx2) && __builtin_cpu_supports("avx2") &&
                         __builtin_cpu_supports("fma");
+    const bool rounds =
+        is_allowed(dnnl_cpu_isa_avx512_core_bf16) && __builtin_cpu_supports("avx512bf16");
+    if (halves && lanes == 16 && wide && rounds) found.emplace_back("avx512_bf16");
     if (lanes == 16 && wide) found.emplace_back("avx512");
     if (lanes == 8 && narrow) found.emplace_back("avx2");
 #endif
@@ -230,7 +235,7 @@ std::size_t Winograd::scratchpad_nbytes() const {
 MemoryDesc Winograd::arg_desc(int arg) const {
     if (arg == DNNL_ARG_SRC) {
         return image_desc({options_.images, options_.channels, options_.height, options_.width},
-                          options_.channels_last, options_.lanes);
+                          options_.halves.source, options_.channels_last, options_.lanes);
     }
     if (arg == DNNL_ARG_WEIGHTS) {
         return MemoryDesc({static_cast<std::int64_t>(packed_count())}, "f32", "a");
@@ -244,8 +249,8 @@ MemoryDesc Winograd::arg_desc(int arg) const {
             "winograd: there is no argument " + std::to_string(arg));
     std::int64_t high = shape_.out_height / shape_.pool, wide = shape_.out_width / shape_.pool;
     if (is_transposed(options_)) std::swap(high, wide);
-    return image_desc({options_.images, options_.outputs, high, wide}, options_.channels_last,
-                      options_.lanes);
+    return image_desc({options_.images, options_.outputs, high, wide}, options_.halves.result,
+                      options_.channels_last, options_.lanes);
 }
 
 void Winograd::pack(const float *weights, float *packed, std::int64_t first,
@@ -506,8 +511,10 @@ void Winograd::by_groups(const Call &call, float *scratch) const {
             const std::int64_t count = std::min(blocking_.tiles, total - first);
             const std::int64_t chunk = unit * unit_chunks_;
             const std::int64_t chunks = std::min(unit_chunks_, chunks_ - chunk);
-            kernels_->input(shape_, call.source + chunk * shape_.source.chunk, first, count, 0,
-                            chunks, transformed_, transformed);
+            const auto *source =
+                static_cast<const std::byte *>(call.source) +
+                chunk * shape_.source.chunk * element_nbytes(options_.halves.source);
+            kernels_->input(shape_, source, first, count, 0, chunks, transformed_, transformed);
             const std::int64_t pair_end = std::min((unit + 1) * unit_pairs_, pairs_);
             for (std::int64_t pair = unit * unit_pairs_; pair < pair_end; ++pair) {
                 multiply_groups(call, first, count, pair, chunk, transformed, products);
@@ -527,14 +534,13 @@ void Winograd::execute(const std::vector<void *> &data, void *scratchpad) const 
     std::vector<Stage> stages = stages_;
     for (std::size_t index = 0; index < stages.size(); ++index) {
         if (operands_[index] >= 0) {
-            stages[index].operand =
-                static_cast<const float *>(data[static_cast<std::size_t>(operands_[index])]);
+            stages[index].operand = data[static_cast<std::size_t>(operands_[index])];
         }
     }
     Call call;
-    call.source = static_cast<const float *>(data[0]);
+    call.source = data[0];
     call.weights = static_cast<const float *>(data[1]);
-    call.result = {static_cast<float *>(data[2]), bias, stages.data(),
+    call.result = {data[2], bias, stages.data(),
                    static_cast<int>(stages.size()), !options_.channels_last};
     float *scratch = bias + off_page(outputs);
     if (options_.groups > 1) return by_groups(call, scratch);

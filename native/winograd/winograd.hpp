@@ -23,6 +23,7 @@ struct WinogradOptions {
     int tile;               // results along each axis that has more than one tap
     std::int64_t pool = 1;  // 2: maxima of 2x2 results are stored in their place
     int lanes;              // elements of a vector: 8 or 16
+    HalfSides halves;
     bool channels_last;     // otherwise channels in blocks of one vector
     bool has_bias;
     int threads;
@@ -30,8 +31,8 @@ struct WinogradOptions {
 };
 
 // The instruction sets with kernels for vectors of 8 or 16 lanes that this processor has and that
-// oneDNN is allowed to use, best first.
-std::vector<std::string> winograd_isas(int lanes);
+// oneDNN is allowed to use, best first; those for bfloat16 tensors where there are some.
+std::vector<std::string> winograd_isas(int lanes, bool halves = false);
 
 class Winograd : public Kernel {
   public:

@@ -245,7 +245,7 @@ class Winograd(Kernel):
 
 @final
 class Reduction(Kernel):
-    """A reduction of float32 over any axes, in any format.
+    """A reduction of float32 or bfloat16 over any axes, in any format.
 
     Algorithms are max, min, sum, mean, mul, l1, l2, sum_square, log_sum and log_sum_exp.
     """
@@ -257,16 +257,18 @@ class Reduction(Kernel):
 
 @final
 class Normalization(Kernel):
-    """softmax, log_softmax or norm of float32 over any axes, in any format.
+    """softmax, log_softmax or norm of float32 or bfloat16 over any axes, in any format.
 
     A norm is (x - mean) / sqrt(variance + epsilon), times scale, plus shift. ``statistics`` has the
-    extents of ``src``, but 1 for what is normalized; no argument has that format.
+    extents of ``src``, but 1 for what is normalized; no argument has that format. ``dst`` has the
+    format of ``src``.
     """
 
     def __init__(
         self,
         algorithm: str,
         src: MemoryDesc,
+        dst: MemoryDesc,
         statistics: MemoryDesc,
         scale: MemoryDesc | None = None,
         shift: MemoryDesc | None = None,
@@ -279,7 +281,7 @@ class Normalization(Kernel):
 
 @final
 class Pointwise(Kernel):
-    """An expression of elementwise operators of float32 operands, computed in one pass.
+    """An expression of elementwise operators of float32 or bfloat16, computed in one pass.
 
     A step is the name of an operator of ``stridewise.ops.pointwise``, its operands, alpha and beta.
     Operands are numbers: of the sources, then of the literals, then of earlier steps. The last step
@@ -299,8 +301,11 @@ class Pointwise(Kernel):
     ) -> None:
         """ValueError if the operation is not supported. isa: one of ``pointwise_isas``."""
 
-def pointwise_isas() -> list[str]:
-    """The instruction sets for elementwise kernels on this processor, best first."""
+def pointwise_isas(halves: bool = False) -> list[str]:
+    """The instruction sets for elementwise kernels on this processor, best first.
+
+    With ``halves``, those of kernels on bfloat16 tensors.
+    """
 
 def winograd_partition(
     window: int,
@@ -331,8 +336,11 @@ def winograd_partition(
         reads for a block.
     """
 
-def winograd_isas(lanes: int) -> list[str]:
-    """The instruction sets for vectors of 8 or 16 lanes on this processor, best first."""
+def winograd_isas(lanes: int, halves: bool = False) -> list[str]:
+    """The instruction sets for vectors of 8 or 16 lanes on this processor, best first.
+
+    With ``halves``, those of kernels on bfloat16 tensors.
+    """
 
 def cache_nbytes(level: int) -> int:
     """The size of a cache in bytes as reported by the system, or that of a small processor.

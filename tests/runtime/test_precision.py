@@ -184,27 +184,58 @@ def test_a_wrong_bfloat16_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 # --- models of bfloat16 -----------------------------------------------------------------------
 
 
-def own_bfloat16() -> Graph:
-    b = GraphBuilder("half")
-    x = b.input("x", (2, 16, 6, 5), "bfloat16")
+def own_halves(dtype: str) -> Graph:
+    b, numpy = GraphBuilder("half"), dtype_of(dtype).numpy
+    x = b.input("x", (2, 16, 6, 5), dtype)
     draw = np.random.default_rng(0)
     w, bias = (
-        b.constant((draw.normal(size=shape) / 12).astype(BF16.numpy))
-        for shape in ((32, 16, 3, 3), (32,))
+        b.constant((draw.normal(size=shape) / 12).astype(numpy)) for shape in ((32, 16, 3, 3), (32,))
     )
     y = b.op("relu", [b.op("conv", [x, w, bias], {"pads": (1,) * 4})])
     y = b.op("max_pool", [y], {"kernel": (2, 2), "strides": (2, 2)})
+    y = b.op("mul", [y, b.op("softmax", [y], {"axis": 1})])
     y = b.op("reduce_mean", [y], {"axes": (2, 3), "keepdims": 0})
-    return b.build([b.op("matmul", [y, b.constant(draw.normal(size=(32, 7)).astype(BF16.numpy))])])
+    return b.build([b.op("matmul", [y, b.constant(draw.normal(size=(32, 7)).astype(numpy))])])
 
 
-def test_models_of_bfloat16_run_on_kernels() -> None:
-    graph = own_bfloat16()
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_models_of_sixteen_bits_run_on_kernels(dtype: str) -> None:
+    graph = own_halves(dtype)
     model = sw.compile(graph, tune="model", threads=2, keep_originals=True)
     kinds = {call.spec.kind for d in model.plan.decisions for call in d.chosen.option.calls}
     assert HOST not in kinds
     made = [way for d in model.plan.decisions for way in d.chosen.option.makes]
-    assert all(way.dtype is None for way in made)
+    if dtype == "bfloat16" and HAS_BF16:
+        assert all(way.dtype is None for way in made)
+    else:
+        # Float32 between the edges; only there are reorders.
+        assert len(model.plan.reorders) == 2
+    check(graph, model)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_models_of_sixteen_bits_return_from_files(dtype: str, tmp_path: Path) -> None:
+    graph = own_halves(dtype)
+    sw.save(graph, tmp_path / "half.onnx")
+    feeds = inputs_of(graph)
+    direct, again = (
+        sw.compile(source, tune="model", threads=2).run(feeds)
+        for source in (graph, tmp_path / "half.onnx")
+    )
+    for name, wanted in direct.items():
+        assert wanted.dtype == dtype_of(dtype).numpy
+        np.testing.assert_array_equal(again[name], wanted)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_casts_between_floating_point_types_run_on_kernels(dtype: str) -> None:
+    b = GraphBuilder("casts")
+    x = b.input("x", (1, 16, 6, 5), "float32")
+    y = b.op("relu", [b.op("cast", [x], {"to": dtype})])
+    graph = b.build([b.op("cast", [y], {"to": "float32"})])
+    model = sw.compile(graph, tune="model", threads=2, keep_originals=True)
+    kinds = {call.spec.kind for d in model.plan.decisions for call in d.chosen.option.calls}
+    assert HOST not in kinds
     check(graph, model)
 
 

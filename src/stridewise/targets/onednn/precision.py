@@ -8,8 +8,10 @@ and the weights of the core's kernels stay float32.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import cast
 
 from stridewise.dtypes import DType, dtype_of
 from stridewise.formats import Format
@@ -58,6 +60,12 @@ _WIDE_CONSTANTS = {"binary": frozenset({"src1"}), "prelu": frozenset({"weights"}
 
 _NO_BFLOAT16 = "round"
 """The algorithm that the library has for float32 only."""
+
+_JUMPS = frozenset(
+    {"ceil", "equal", "floor", "greater", "greater_equal", "is_nan", "less", "less_equal", "round"}
+    | {"sign", "thresholded_relu"}
+)
+"""Functions that turn the rounding of an operand into another result."""
 
 
 class AsFloat32:
@@ -216,7 +224,8 @@ def in_float32(options: Iterable[KernelOption], context: KernelContext) -> Itera
 
 def _is_native(spec: KernelSpec, *, has_primitives: bool) -> bool:
     if spec.kind in OWN:
-        return True
+        text = " ".join(map(str, cast("tuple[object, ...]", dict(spec.params).get("expression", ()))))
+        return _JUMPS.isdisjoint(re.findall(r"\w+", text))
     algorithms = (dict(spec.params).get("algorithm"), *(post.algorithm for post in spec.post_ops))
     return has_primitives and spec.kind in PRIMITIVES and _NO_BFLOAT16 not in algorithms
 

@@ -127,7 +127,8 @@ void init_pointwise(Pointwise *self, const PointwiseSteps &given,
 }
 
 void init_normalization(Normalization *self, const std::string &algorithm, const MemoryDesc &src,
-                        const MemoryDesc &dst, const MemoryDesc &statistics, const std::optional<MemoryDesc> &scale,
+                        const MemoryDesc &dst, const MemoryDesc &statistics,
+                        const std::optional<MemoryDesc> &scale,
                         const std::optional<MemoryDesc> &shift, double epsilon, int threads,
                         const std::string &isa) {
     Normalization::Affine affine;

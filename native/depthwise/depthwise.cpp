@@ -206,8 +206,8 @@ void Depthwise::gather(const Call &call, const Item &item, const Region &region,
     const std::int64_t lanes = kernels_->lanes, wide = region.column_end - region.column;
     const std::int64_t pixel = source_.pixel * element_nbytes(options_.halves.source);
     for (std::int64_t row = region.row; row < region.row_end; ++row) {
-        const std::byte *from = source_at(call, item.image * source_.image + row * source_.row +
-                                                    region.column * source_.pixel);
+        const std::byte *from = source_at(
+            call, item.image * source_.image + row * source_.row + region.column * source_.pixel);
         float *to = gathered + (row - region.row) * chunks_ * wide * lanes;
         for (std::int64_t x = 0; x < wide; ++x, from += pixel, to += lanes) {
             kernels_->gather_channels({from, source_.chunk, options_.channels, to, wide * lanes});
@@ -261,8 +261,8 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
         std::fill(begin + margin + wide * 2 * lanes, begin + row_count_, 0.0F);
     }
     if (gathers()) gather(call, item, region, gathered);
-    const std::int64_t first = item.image * source_.image + region.row * source_.row +
-                               region.column * source_.pixel;
+    const std::int64_t first =
+        item.image * source_.image + region.row * source_.row + region.column * source_.pixel;
     const std::int64_t gathered_row = chunks_ * wide * lanes;
     DepthwiseRow work{};
     work.rows = rows;
@@ -292,8 +292,7 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
                            to);
                 } else {
                     from += 2 * pair * source_.chunk * element_nbytes(o.halves.source);
-                    kernels_->gather(
-                        {from, source_.pixel, source_.chunk, wide, work.lanes, to});
+                    kernels_->gather({from, source_.pixel, source_.chunk, wide, work.lanes, to});
                 }
             }
             for (std::int64_t tap = 0; tap < o.down.taps; ++tap) {

@@ -24,8 +24,8 @@ struct DepthwiseOptions {
     DepthwiseAxis down, across;        // of the window
     int lanes;                         // elements of a vector: 8 or 16
     HalfSides halves;
-    bool channels_last;                // otherwise channels in blocks of one vector
-    bool has_bias;                     // of the 1x1 convolution
+    bool channels_last;  // otherwise channels in blocks of one vector
+    bool has_bias;       // of the 1x1 convolution
     bool has_depthwise_bias;
     int threads;
     std::string isa;  // one of winograd_isas(lanes); "" for the best

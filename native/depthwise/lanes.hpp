@@ -8,8 +8,9 @@
 namespace stridewise {
 namespace {
 
-// A row of results of type T for windows with `Taps` taps, a stride of `Stride` pixels and no dilation. With
-// Taps == 0 all three are run-time parameters of the row, with Stride == 0 the stride is.
+// A row of results of type T for windows with `Taps` taps, a stride of `Stride` pixels and no
+// dilation. With Taps == 0 all three are run-time parameters of the row, with Stride == 0 the
+// stride is.
 template <int N, int Taps, int Stride, class T>
 struct DepthwiseRows {
     using L = Lanes<N>;

@@ -133,7 +133,8 @@ double combine_two(double a, double b) {
 
 template <class Join, class Of, class T, int N>
 constexpr ReductionKernel reduction_entry(const char *name) {
-    return {name, sizeof(T), Join::kNeutral, reduce_rows<Join, Of, T, N>, join_all<Join>, combine_two<Join>};
+    return {name,           sizeof(T),        Join::kNeutral, reduce_rows<Join, Of, T, N>,
+            join_all<Join>, combine_two<Join>};
 }
 
 template <class T, int N>

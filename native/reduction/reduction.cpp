@@ -261,8 +261,8 @@ Normalization::Normalization(const std::string &algorithm, const MemoryDesc &sou
     require(statistics_.count() == 2, "normalization: there is no algorithm " + algorithm);
     check_pointwise({result});
     require(!is_half(statistics), "normalization: expected statistics of float32");
-    require(result.dims() == source.dims(), "normalization: expected a result of " +
-                                                source.repr() + ", got " + result.repr());
+    require(result.dims() == source.dims(),
+            "normalization: expected a result of " + source.repr() + ", got " + result.repr());
     for (const auto &[arg, desc] :
          {std::pair(DNNL_ARG_SCALE, affine.scale), std::pair(DNNL_ARG_SHIFT, affine.shift)}) {
         check_pointwise(desc);

@@ -146,8 +146,8 @@ void Sweep::run_box(const ReductionKernel &kernel, const Task &task, const Box &
         }
         const std::int64_t rows = std::min(left, kTerms - partial.terms);
         kernel.run({static_cast<const std::byte *>(source) + offset * kernel.nbytes,
-                    run_is_kept_ ? task.count : box.run, rows, inner.source,
-                    partial.shift.data(), partial.found.data()});
+                    run_is_kept_ ? task.count : box.run, rows, inner.source, partial.shift.data(),
+                    partial.found.data()});
         row += rows;
         partial.terms += rows;
         if (partial.terms == kTerms) partial.flush(kernel);

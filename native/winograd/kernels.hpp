@@ -59,7 +59,7 @@ struct WinogradProduct {
 };
 
 struct WinogradResult {
-    void *data;  // of the type of the kernels' result, as the operands of stages are
+    void *data;         // of the type of the kernels' result, as the operands of stages are
     const float *bias;  // padded with zeros to whole pairs of vectors; never null
     const Stage *stages;
     int stage_count;

@@ -172,7 +172,8 @@ struct Winograd {
             for (std::int64_t c = chunk; c < chunk_end; ++c) {
                 float *to = transformed + c * tiles.chunk_stride + begin * N;
                 for (std::int64_t t = 0; t < tile_count; ++t) {
-                    input_tile(shape, static_cast<const T *>(source), places[t], c, tiles.xi_stride, to + t * N);
+                    input_tile(shape, static_cast<const T *>(source), places[t], c, tiles.xi_stride,
+                               to + t * N);
                 }
             }
         }
@@ -294,7 +295,7 @@ struct Winograd {
                 for (std::int64_t i = 0; i < high; ++i) {
                     for (std::int64_t j = 0; j < wide; ++j) {
                         store_result<T>(result, corner + i * steps.row + j * steps.pixel, lanes,
-                                     values[i * kColumns + j]);
+                                        values[i * kColumns + j]);
                     }
                 }
             }
@@ -327,8 +328,8 @@ struct Winograd {
             return;
         }
         const PhaseSteps steps = steps_of(shape, shape.result);
-        const T *corner =
-            static_cast<const T *>(result.data) + corner_of(shape.result, stored_place(shape, place), 2 * pair);
+        const T *corner = static_cast<const T *>(result.data) +
+                          corner_of(shape.result, stored_place(shape, place), 2 * pair);
         for (int i = 0; i < kRows / shape.pool; ++i) {
             for (int j = 0; j < kColumns / shape.pool; ++j) {
                 const T *at = corner + i * steps.row + j * steps.pixel;
@@ -395,7 +396,8 @@ struct Winograd {
                 const V maximum =
                     larger_or_nan(larger_or_nan(window[0], window[1]),
                                   larger_or_nan(window[kColumns], window[kColumns + 1]));
-                store_lanes<T>(result, corner + i * steps.row + j * steps.pixel, part.lanes, maximum);
+                store_lanes<T>(result, corner + i * steps.row + j * steps.pixel, part.lanes,
+                               maximum);
             }
         }
     }

@@ -69,8 +69,7 @@ bool is_allowed(dnnl_cpu_isa_t isa) {
 #endif
 
 WinogradOptions with_isa(WinogradOptions options) {
-    const auto known =
-        winograd_isas(options.lanes, options.halves.source || options.halves.result);
+    const auto known = winograd_isas(options.lanes, options.halves.source || options.halves.result);
     if (options.isa.empty()) options.isa = known.front();
     require(std::find(known.begin(), known.end(), options.isa) != known.end(),
             "winograd: there are no " + options.isa + " kernels of " +
@@ -540,8 +539,8 @@ void Winograd::execute(const std::vector<void *> &data, void *scratchpad) const 
     Call call;
     call.source = data[0];
     call.weights = static_cast<const float *>(data[1]);
-    call.result = {data[2], bias, stages.data(),
-                   static_cast<int>(stages.size()), !options_.channels_last};
+    call.result = {data[2], bias, stages.data(), static_cast<int>(stages.size()),
+                   !options_.channels_last};
     float *scratch = bias + off_page(outputs);
     if (options_.groups > 1) return by_groups(call, scratch);
     switch (blocking_.share) {

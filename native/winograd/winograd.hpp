@@ -24,7 +24,7 @@ struct WinogradOptions {
     std::int64_t pool = 1;  // 2: maxima of 2x2 results are stored in their place
     int lanes;              // elements of a vector: 8 or 16
     HalfSides halves;
-    bool channels_last;     // otherwise channels in blocks of one vector
+    bool channels_last;  // otherwise channels in blocks of one vector
     bool has_bias;
     int threads;
     std::string isa;  // one of winograd_isas(lanes); "" for the best

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -14,7 +15,7 @@ from stridewise.dtypes import dtype_of
 from stridewise.runtime.binding.library import load_core
 
 from .graphs import error
-from .test_joint import ACTIVATIONS, BLOCKS, Block, Case, same
+from .test_joint import ACTIVATIONS, BLOCKS, Case, same
 from .test_pointwise import cases, kernel_of, run, strides_of
 from .test_reduction import ALGORITHMS, NORMS, drawn, walks, without
 from .test_reduction import run as run_reduction
@@ -235,7 +236,7 @@ def near(found: Array, wanted: Array, allowed: float) -> None:
 def test_depthwise(expands: bool, name: str, kernel: Any, kind: str, dtypes: Any) -> None:
     block = BLOCKS[name]
     if not expands:
-        block = Block(**{**vars(block), "expands": False, "channels": block.middle})
+        block = replace(block, expands=False, channels=block.middle)
     first, between, second, last = ACTIVATIONS["clips"]
     case = Case(block)
     case.x = in_bfloat16(case.x)
@@ -255,9 +256,7 @@ def test_depthwise(expands: bool, name: str, kernel: Any, kind: str, dtypes: Any
     kernel=st.sampled_from(HALF_KERNELS), kind=st.sampled_from(KINDS),
     tile=st.sampled_from([2, 4, 6]), dtypes=st.sampled_from(HALVES), adds=st.booleans(),
 )  # fmt: skip
-def test_winograd(
-    shape: Shape, kernel: Any, kind: str, tile: int, dtypes: Any, adds: bool
-) -> None:
+def test_winograd(shape: Shape, kernel: Any, kind: str, tile: int, dtypes: Any, adds: bool) -> None:
     x, w, bias = data(shape)
     x = in_bfloat16(x)
     other = in_bfloat16(np.random.default_rng(1).normal(size=shape.dst).astype(np.float32))
@@ -265,19 +264,19 @@ def test_winograd(
     made = Runner(shape, kind, kernel, tile, post_ops=posts, dtypes=dtypes)
     found = made(x, w, bias, [other] if adds else [])
     wanted = convolved(x, w, bias, shape)
-    near(found, np.maximum(wanted + other, 0) if adds else wanted, {2: 1e-6, 4: 4e-6, 6: 2e-5}[tile])
+    wanted = np.maximum(wanted + other, 0) if adds else wanted
+    near(found, wanted, {2: 1e-6, 4: 4e-6, 6: 2e-5}[tile])
 
 
 @pytest.mark.parametrize("kernel", HALF_KERNELS, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("changes", [{"pool": 2}, {"groups": 2}, {"window": (1, 7)}], ids=str)
 def test_other_kinds_of_winograd(changes: Any, kind: str, kernel: Any) -> None:
-    shape = Shape(channels=32, outputs=64, height=9, width=14, **changes)
+    shape = replace(Shape(channels=32, outputs=64, height=9, width=14), **changes)
     x, w, bias = data(shape)
     x = in_bfloat16(x)
     found = Runner(shape, kind, kernel, 4, dtypes=("bf16", "bf16"))(x, w, bias)
-    plain = Shape(**{**vars(shape), "pool": 1})
-    wanted = convolved(x, w, bias, plain)
+    wanted = convolved(x, w, bias, replace(shape, pool=1))
     if shape.pool == 2:
         n, c, h, v = shape.dst
         wanted = wanted[:, :, : 2 * h, : 2 * v].reshape(n, c, h, 2, v, 2).max((3, 5))

@@ -189,7 +189,8 @@ def own_halves(dtype: str) -> Graph:
     x = b.input("x", (2, 16, 6, 5), dtype)
     draw = np.random.default_rng(0)
     w, bias = (
-        b.constant((draw.normal(size=shape) / 12).astype(numpy)) for shape in ((32, 16, 3, 3), (32,))
+        b.constant((draw.normal(size=shape) / 12).astype(numpy))
+        for shape in ((32, 16, 3, 3), (32,))
     )
     y = b.op("relu", [b.op("conv", [x, w, bias], {"pads": (1,) * 4})])
     y = b.op("max_pool", [y], {"kernel": (2, 2), "strides": (2, 2)})

@@ -8,7 +8,6 @@ and the weights of the core's kernels stay float32.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import cast
@@ -69,7 +68,7 @@ _JUMPS = frozenset(
 
 
 class AsFloat32:
-    """What kernels see of a node whose tensors are of 16 bits: float32, as families describe them."""
+    """What kernels see of a node with tensors of 16 bits: float32, as families describe them."""
 
     def __init__(self, inner: KernelContext) -> None:
         """Wrap the context of a node, or of one beside it."""
@@ -224,8 +223,8 @@ def in_float32(options: Iterable[KernelOption], context: KernelContext) -> Itera
 
 def _is_native(spec: KernelSpec, *, has_primitives: bool) -> bool:
     if spec.kind in OWN:
-        text = " ".join(map(str, cast("tuple[object, ...]", dict(spec.params).get("expression", ()))))
-        return _JUMPS.isdisjoint(re.findall(r"\w+", text))
+        expression = cast("tuple[str, ...]", dict(spec.params).get("expression", ()))
+        return _JUMPS.isdisjoint(step.partition("(")[0] for step in expression)
     algorithms = (dict(spec.params).get("algorithm"), *(post.algorithm for post in spec.post_ops))
     return has_primitives and spec.kind in PRIMITIVES and _NO_BFLOAT16 not in algorithms
 

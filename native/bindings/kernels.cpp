@@ -54,11 +54,13 @@ WinogradOptions winograd_options(const MemoryDesc &src, const MemoryDesc &dst,
 void init_winograd(Winograd *self, const MemoryDesc &src, const MemoryDesc &dst, bool has_bias,
                    const Dims &begins, const Dims &ends, const Entries &entries, int tile,
                    int lanes, int threads, const Dims &window, const Dims &dilations,
-                   std::int64_t groups, std::int64_t pool, const std::string &isa) {
+                   std::int64_t groups, std::int64_t pool, bool multiplies_halves,
+                   const std::string &isa) {
     const PostOps post_ops = parse_post_ops(entries);
     WinogradOptions options = winograd_options(src, dst, {begins, ends, window, dilations});
     options.groups = groups;
     options.pool = pool;
+    options.multiplies_halves = multiplies_halves;
     options.tile = tile;
     options.lanes = lanes;
     options.has_bias = has_bias;
@@ -163,7 +165,7 @@ void pack_winograd(const Winograd &kernel, nb::handle array, Buffer &buffer, std
             std::to_string(from) + " on, a multiple of 4, within the " +
             std::to_string(buffer.nbytes()));
     const auto *weights = static_cast<const float *>(bytes.view().data);
-    auto *target = reinterpret_cast<float *>(buffer.data() + from);
+    void *target = buffer.data() + from;
     const nb::gil_scoped_release released;
     kernel.pack(weights, target, first, count);
 }
@@ -181,7 +183,7 @@ void bind_kernels(nb::module_ &m) {
         .def("__init__", &init_winograd, "src"_a, "dst"_a, "has_bias"_a, "pads_begin"_a,
              "pads_end"_a, "post_ops"_a, nb::kw_only(), "tile"_a, "lanes"_a, "threads"_a,
              "window"_a = Dims{3, 3}, "dilations"_a = Dims{1, 1}, "groups"_a = 1, "pool"_a = 1,
-             "isa"_a = "")
+             "multiplies_halves"_a = false, "isa"_a = "")
         .def("pack_into", &pack_winograd, "array"_a, "buffer"_a, "offset"_a, "first"_a = 0,
              "count"_a = nb::none());
     nb::class_<Depthwise, Kernel>(m, "Depthwise", nb::is_final())

@@ -1,6 +1,7 @@
 #include <immintrin.h>
 
 #include "depthwise/lanes.hpp"
+#include "pointwise/convert.hpp"
 #include "pointwise/lanes.hpp"
 #include "reduction/lanes.hpp"
 #include "winograd/lanes.hpp"

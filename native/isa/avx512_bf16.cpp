@@ -1,9 +1,8 @@
 #include <immintrin.h>
 
-#pragma GCC diagnostic ignored "-Wunused-function"
-
 #include "depthwise/lanes.hpp"
-#include "pointwise/lanes.hpp"
+#include "pointwise/convert.hpp"
+#include "winograd/lanes.hpp"
 
 namespace stridewise {
 namespace {
@@ -22,7 +21,19 @@ inline Lanes<16>::Halves Lanes<16>::rounded(V value) {
     return halves;
 }
 
+template <>
+inline Lanes<16>::V Lanes<16>::add_pairs(V sum, V a, V b) {
+    __m512bh x, y;
+    __builtin_memcpy(&x, &a, sizeof x);
+    __builtin_memcpy(&y, &b, sizeof y);
+    return _mm512_dpbf16_ps(sum, x, y);
+}
+
 }  // namespace
+
+const WinogradKernels *avx512_bf16_pair_kernels(const WinogradTile &tile, bool is_half) {
+    return find_winograd_in_pairs<16, 14>(tile, is_half);
+}
 
 const DepthwiseKernels &avx512_bf16_depthwise_kernels(const DepthwiseAxis &axis, bool is_half) {
     return depthwise_kernels_to<16, 14, Bfloat16>(axis, is_half);

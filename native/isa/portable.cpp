@@ -1,4 +1,5 @@
 #include "depthwise/lanes.hpp"
+#include "pointwise/convert.hpp"
 #include "pointwise/lanes.hpp"
 #include "reduction/lanes.hpp"
 #include "winograd/lanes.hpp"
@@ -54,6 +55,11 @@ inline void Lanes<16>::store(Bfloat16 *to, V value) {
 const WinogradKernels *portable_winograd_kernels(const WinogradTile &tile, HalfSides halves,
                                                  int lanes) {
     return lanes == 16 ? find_winograd<16, 2>(tile, halves) : find_winograd<8, 3>(tile, halves);
+}
+
+const WinogradKernels *portable_pair_kernels(const WinogradTile &tile, bool is_half, int lanes) {
+    return lanes == 16 ? find_winograd_in_pairs<16, 2>(tile, is_half)
+                       : find_winograd_in_pairs<8, 3>(tile, is_half);
 }
 
 const DepthwiseKernels &portable_depthwise_kernels(const DepthwiseAxis &axis, HalfSides halves,

@@ -129,16 +129,6 @@ void run_pow(const PointwiseLoop &loop) {
     }
 }
 
-template <int N, class From, class To>
-void convert(const From *from, To *to, std::int64_t count) {
-    using L = Lanes<N>;
-    for (; count >= N; count -= N, from += N, to += N) L::store(to, L::load(from));
-    L::store_some(to, L::load_some(from, count), count);
-}
-
-template <int N>
-constexpr Bfloat16Loops kBfloat16Loops{convert<N, Bfloat16, float>, convert<N, float, Bfloat16>};
-
 template <int N>
 const PointwiseKernel *find_pointwise(const char *name) {
     using O = Operators<N>;

@@ -35,10 +35,7 @@ struct Lanes {
     static inline void store(float *to, V value) { *reinterpret_cast<Unaligned *>(to) = value; }
     static inline V load(const Bfloat16 *from) {
         const Halves halves = *reinterpret_cast<const UnalignedHalves *>(from);
-        const Words bits = __builtin_convertvector(halves, Words) << 16;
-        V value;
-        __builtin_memcpy(&value, &bits, sizeof value);
-        return value;
+        return number(__builtin_convertvector(halves, Words) << 16);
     }
     static inline void store(Bfloat16 *to, V value) {
         *reinterpret_cast<UnalignedHalves *>(to) = rounded(value);
@@ -51,6 +48,19 @@ struct Lanes {
         return __builtin_convertvector(value == value ? nearest : (bits >> 16) | 0x40, Halves);
     }
     static inline V all(float value) { return value - V{}; }
+    // Adds the products of pairs of bfloat16: of both halves of each element, even ones first.
+    static inline V add_pairs(V sum, V a, V b) {
+        Words x, y;
+        __builtin_memcpy(&x, &a, sizeof x);
+        __builtin_memcpy(&y, &b, sizeof y);
+        sum += number(x << 16) * number(y << 16);
+        return sum + number(x & 0xFFFF0000U) * number(y & 0xFFFF0000U);
+    }
+    static inline V number(Words bits) {
+        V value;
+        __builtin_memcpy(&value, &bits, sizeof value);
+        return value;
+    }
     // Broadcasts one element from memory. Each file defines it for its instruction set.
     static inline V spread(const float *from);
     static inline V load_some(const float *from, std::int64_t count) {

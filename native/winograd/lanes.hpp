@@ -103,7 +103,25 @@ inline std::int64_t results_within(std::int64_t first, std::int64_t most, std::i
     return (extent - first + step - 1) / step;
 }
 
-template <int N, typename Vertical, typename Horizontal>
+// How transformed pixels are multiplied: channels in float32, or pairs of channels in bfloat16.
+template <int N>
+struct Channels {
+    using L = Lanes<N>;
+    using V = typename L::V;
+    using Element = float;
+    static constexpr int kLanes = N;  // of a chunk of channels
+    static inline V add(V sum, V value, V weights) { return sum + value * weights; }
+};
+template <int N>
+struct ChannelPairs {
+    using L = Lanes<N>;
+    using V = typename L::V;
+    using Element = Bfloat16;
+    static constexpr int kLanes = N / 2;
+    static inline V add(V sum, V value, V weights) { return L::add_pairs(sum, value, weights); }
+};
+
+template <int N, typename Vertical, typename Horizontal, typename Products = Channels<N>>
 struct Winograd {
     using L = Lanes<N>;
     using V = typename L::V;
@@ -170,10 +188,10 @@ struct Winograd {
             const TilePlace places[] = {place_of(shape, first + begin),
                                         place_of(shape, first + begin + tile_count - 1)};
             for (std::int64_t c = chunk; c < chunk_end; ++c) {
-                float *to = transformed + c * tiles.chunk_stride + begin * N;
+                float *to = transformed + c * tiles.chunk_stride + begin * Products::kLanes;
                 for (std::int64_t t = 0; t < tile_count; ++t) {
                     input_tile(shape, static_cast<const T *>(source), places[t], c, tiles.xi_stride,
-                               to + t * N);
+                               to + t * Products::kLanes);
                 }
             }
         }
@@ -209,7 +227,8 @@ struct Winograd {
             V line[kWide];
             Horizontal::input(half + i * kWide, 1, line, 1);
             for (int j = 0; j < kWide; ++j) {
-                L::store(to + (i * kWide + j) * xi_stride, line[j]);
+                float *place = to + (i * kWide + j) * xi_stride;
+                L::store(reinterpret_cast<typename Products::Element *>(place), line[j]);
             }
         }
     }
@@ -231,18 +250,18 @@ struct Winograd {
                 next += kLine;
             }
 #pragma GCC unroll 4
-            for (int lane = 0; lane < N; ++lane) {
+            for (int lane = 0; lane < Products::kLanes; ++lane) {
                 const V low = L::load(weights + lane * 2 * N);
                 const V high = L::load(weights + lane * 2 * N + N);
 #pragma GCC unroll 16
                 for (int row = 0; row < Rows; ++row) {
-                    const V value = L::spread(transformed + row * N + lane);
-                    sums[row][0] += value * low;
-                    sums[row][1] += value * high;
+                    const V value = L::spread(transformed + row * Products::kLanes + lane);
+                    sums[row][0] = Products::add(sums[row][0], value, low);
+                    sums[row][1] = Products::add(sums[row][1], value, high);
                 }
             }
             transformed += product.chunk_stride;
-            weights += 2 * N * N;
+            weights += Products::kLanes * 2 * N;
         }
 #pragma GCC unroll 16
         for (int row = 0; row < Rows; ++row) {
@@ -252,12 +271,12 @@ struct Winograd {
     }
 
     template <int Most>
-    struct Products {
+    struct Multiplication {
         static void run(const WinogradProduct &product) {
             if (product.rows == Most) {
                 multiply_rows<Most>(product);
             } else if constexpr (Most > 1) {
-                Products<Most - 1>::run(product);
+                Multiplication<Most - 1>::run(product);
             }
         }
     };
@@ -478,15 +497,15 @@ struct GroupProducts {
 };
 
 template <int N, int Rows, class Source, class Result, int High, int Wide, int TapsHigh,
-          int TapsWide>
+          int TapsWide, typename Products = Channels<N>>
 constexpr WinogradKernels kernels_of() {
-    using W = Winograd<N, Transform<N, High, TapsHigh>, Transform<N, Wide, TapsWide>>;
-    using P = Winograd<N, Transform<N, 1, 1>, Transform<N, 1, 1>>;
+    using W = Winograd<N, Transform<N, High, TapsHigh>, Transform<N, Wide, TapsWide>, Products>;
+    using P = Winograd<N, Transform<N, 1, 1>, Transform<N, 1, 1>, Products>;
     return {{High, Wide, TapsHigh, TapsWide},
             N,
             Rows,
             W::template input<Source>,
-            P::template Products<Rows>::run,
+            P::template Multiplication<Rows>::run,
             GroupProducts<N, Rows>::run,
             W::template output<Result>};
 }
@@ -504,6 +523,16 @@ const WinogradKernels *find_winograd_of(const WinogradTile &tile) {
         if (kernels.tile == tile) return &kernels;
     }
     return nullptr;
+}
+
+template <int N, int Rows>
+const WinogradKernels *find_winograd_in_pairs(const WinogradTile &tile, bool is_half) {
+    using Pairs = ChannelPairs<N>;
+    static constexpr WinogradKernels kWhole =
+        kernels_of<N, Rows, Bfloat16, float, 2, 2, 3, 3, Pairs>();
+    static constexpr WinogradKernels kHalf =
+        kernels_of<N, Rows, Bfloat16, Bfloat16, 2, 2, 3, 3, Pairs>();
+    return !(kWhole.tile == tile) ? nullptr : is_half ? &kHalf : &kWhole;
 }
 
 template <int N, int Rows>

@@ -47,7 +47,13 @@ WinogradTile tile_of(const WinogradOptions &options) {
 const WinogradKernels &find_kernels(const WinogradOptions &options) {
     const auto find = [&]() {
         const WinogradTile tile = tile_of(options);
+        if (options.multiplies_halves && options.isa == "portable") {
+            return portable_pair_kernels(tile, options.halves.result, options.lanes);
+        }
 #ifdef STRIDEWISE_AVX2
+        if (options.multiplies_halves && options.isa == "avx512_bf16") {
+            return avx512_bf16_pair_kernels(tile, options.halves.result);
+        }
         const bool is_wide = options.isa == "avx512" || options.isa == "avx512_bf16";
         if (is_wide) return avx512_winograd_kernels(tile, options.halves);
         if (options.isa == "avx2") return avx2_winograd_kernels(tile, options.halves);
@@ -69,7 +75,14 @@ bool is_allowed(dnnl_cpu_isa_t isa) {
 #endif
 
 WinogradOptions with_isa(WinogradOptions options) {
-    const auto known = winograd_isas(options.lanes, options.halves.source || options.halves.result);
+    auto known = winograd_isas(options.lanes, options.halves.source || options.halves.result);
+    if (options.multiplies_halves) {
+        known.erase(std::remove_if(known.begin(), known.end(),
+                                   [](const std::string &isa) {
+                                       return isa != "avx512_bf16" && isa != "portable";
+                                   }),
+                    known.end());
+    }
     if (options.isa.empty()) options.isa = known.front();
     require(std::find(known.begin(), known.end(), options.isa) != known.end(),
             "winograd: there are no " + options.isa + " kernels of " +
@@ -162,6 +175,8 @@ Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
     require(
         o.groups == 1 || (o.channels / o.groups % lanes == 0 && o.outputs / o.groups % lanes == 0),
         "winograd: groups fill no whole vectors");
+    require(!o.multiplies_halves || (o.halves.source && o.groups == 1),
+            "winograd: products of bfloat16 are of a source of bfloat16 without groups");
     shape_ = shape_of(o, kernels_->tile, lanes);
     chunks_ = ceil_div(o.channels, lanes);
     pairs_ = ceil_div(o.outputs, 2 * lanes);
@@ -182,17 +197,20 @@ Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
 }
 
 WinogradWork Winograd::work() const {
-    return {window(),        tile_count(),        chunks_,         pairs_,
+    // In pairs, two chunks of channels take the time and the memory of one.
+    const std::int64_t chunks = ceil_div(chunks_ * depth_lanes(), kernels_->lanes);
+    return {window(),        tile_count(),        chunks,          pairs_,
             kernels_->lanes, kernels_->row_count, options_.threads};
 }
 
 void Winograd::block_tiles() {
     const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
     blocking_ = choose_blocking(work(), caches());
+    blocking_.depth = blocking_.depth * lanes / depth_lanes();
     // Exactly the size that the groups of a block need, so that products read contiguous memory.
     const std::int64_t groups = ceil_div(blocking_.tiles, rows);
     group_tiles_ = ceil_div(blocking_.tiles, groups);
-    transformed_.chunk_stride = group_tiles_ * lanes;
+    transformed_.chunk_stride = group_tiles_ * depth_lanes();
     transformed_.xi_stride = off_page(groups * slot());
     pair_stride_ = blocking_.tiles * 2 * lanes;
     const bool places = blocking_.share == WinogradShare::places;
@@ -237,7 +255,8 @@ MemoryDesc Winograd::arg_desc(int arg) const {
                           options_.halves.source, options_.channels_last, options_.lanes);
     }
     if (arg == DNNL_ARG_WEIGHTS) {
-        return MemoryDesc({static_cast<std::int64_t>(packed_count())}, "f32", "a");
+        return MemoryDesc({static_cast<std::int64_t>(packed_count())},
+                          options_.multiplies_halves ? "bf16" : "f32", "a");
     }
     if (arg == DNNL_ARG_BIAS) return MemoryDesc({options_.outputs}, "f32", "a");
     const std::size_t scratch = scratchpad_nbytes();
@@ -252,18 +271,18 @@ MemoryDesc Winograd::arg_desc(int arg) const {
                       options_.channels_last, options_.lanes);
 }
 
-void Winograd::pack(const float *weights, float *packed, std::int64_t first,
+void Winograd::pack(const float *weights, void *packed, std::int64_t first,
                     std::int64_t count) const {
     const WindowTransform transformed(kernels_->tile);
     const std::int64_t lanes = kernels_->lanes;
     const std::int64_t taps = options_.window[0] * options_.window[1];
-    const std::int64_t panel = group_chunks_ * lanes * 2 * lanes;
+    const std::int64_t panel = group_chunks_ * depth_lanes() * 2 * lanes;
     const std::int64_t channels = options_.channels / options_.groups;
     Doubles values[WindowTransform::kMost * WindowTransform::kMost];
     for (std::int64_t output = first; output < first + count; output += 2 * lanes) {
         const std::int64_t outputs = std::min(2 * lanes, first + count - output);
         const float *from = weights + (output - first) * channels * taps;
-        float *to = packed + output / (2 * lanes) * window() * panel;
+        float *to = static_cast<float *>(packed) + output / (2 * lanes) * window() * panel;
         if (outputs < 2 * lanes || channels < group_chunks_ * lanes) {
             std::memset(to, 0, static_cast<std::size_t>(window() * panel) * sizeof(float));
         }
@@ -273,18 +292,29 @@ void Winograd::pack(const float *weights, float *packed, std::int64_t first,
                 const std::int64_t windows = std::min(kWindows, outputs - column);
                 transformed(from + (column * channels + channel) * taps, channels * taps, windows,
                             values);
-                float *target = to + channel * 2 * lanes + column;
                 for (std::int64_t xi = 0; xi < window(); ++xi) {
                     const auto rounded = __builtin_convertvector(values[xi], Floats);
-                    if (windows == kWindows) {
-                        std::memcpy(target + xi * panel, &rounded, sizeof rounded);
-                        continue;
-                    }
-                    for (std::int64_t i = 0; i < windows; ++i) target[xi * panel + i] = rounded[i];
+                    put_weights(rounded, windows, channel, column, to + xi * panel);
                 }
             }
         }
     }
+}
+
+void Winograd::put_weights(const Floats &values, std::int64_t count, std::int64_t channel,
+                           std::int64_t column, float *panel) const {
+    const std::int64_t outputs = 2 * kernels_->lanes;
+    if (options_.multiplies_halves) {
+        auto *pairs = reinterpret_cast<Bfloat16 *>(panel + channel / 2 * outputs + column);
+        for (std::int64_t i = 0; i < count; ++i) put(pairs + 2 * i + channel % 2, values[i]);
+        return;
+    }
+    float *target = panel + channel * outputs + column;
+    if (count == kWindows) {
+        std::memcpy(target, &values, sizeof values);
+        return;
+    }
+    for (std::int64_t i = 0; i < count; ++i) target[i] = values[i];
 }
 
 // The groups of a block have nearly equal sizes: a group of one or two tiles would be limited by
@@ -311,7 +341,7 @@ struct Winograd::Panel {
 
 void Winograd::multiply_panel(const Panel &panel) const {
     const std::int64_t lanes = kernels_->lanes;
-    const std::int64_t chunk_count = 2 * lanes * lanes;
+    const std::int64_t chunk_count = 2 * lanes * depth_lanes();
     const std::int64_t groups = ceil_div(panel.count, group_tiles_);
     const std::int64_t lines = ceil_div(chunk_count / kLine, panel.group_end - panel.group);
     for (std::int64_t chunk = 0; chunk < chunks_; chunk += blocking_.depth) {
@@ -335,7 +365,7 @@ void Winograd::multiply(const Call &call, std::int64_t count, std::int64_t pair,
                         std::int64_t pair_end, const float *transformed, float *products) const {
     const std::int64_t lanes = kernels_->lanes;
     const auto weights = [&](std::int64_t at, std::int64_t xi) {
-        return call.weights + (at * window() + xi) * chunks_ * lanes * 2 * lanes;
+        return call.weights + (at * window() + xi) * chunks_ * depth_lanes() * 2 * lanes;
     };
     for (std::int64_t xi = 0; xi < window(); ++xi) {
         for (std::int64_t at = pair; at < pair_end; ++at) {
@@ -435,7 +465,8 @@ void Winograd::by_places(const Call &call, float *scratch) const {
                 const std::int64_t xi = item / (cuts * passes);
                 for (std::int64_t pair = pairs_ * pass / passes;
                      pair < pairs_ * (pass + 1) / passes; ++pair) {
-                    const std::int64_t panel = (pair * window() + xi) * chunks_ * lanes * 2 * lanes;
+                    const std::int64_t panel =
+                        (pair * window() + xi) * chunks_ * depth_lanes() * 2 * lanes;
                     multiply_panel({transformed + xi * transformed_.xi_stride, call.weights + panel,
                                     nullptr, products + xi * products_stride_ + pair * pair_stride_,
                                     count, groups * cut / cuts, groups * (cut + 1) / cuts});

@@ -202,6 +202,7 @@ class Winograd(Kernel):
         dilations: Sequence[int] = (1, 1),
         groups: int = 1,
         pool: int = 1,
+        multiplies_halves: bool = False,
         isa: str = "",
     ) -> None:
         """Create the kernel; ValueError if it does not support the operation.
@@ -220,6 +221,7 @@ class Winograd(Kernel):
             dilations: dilations along rows and columns; 1 for adjacent taps.
             groups: number of groups, whose channels must be whole vectors.
             pool: 2 stores the maxima of 2x2 results instead of the results.
+            multiplies_halves: whether a source of bfloat16 is multiplied in pairs of bfloat16.
             isa: one of ``winograd_isas``, by default the best.
         """
 

@@ -282,3 +282,45 @@ def test_other_kinds_of_winograd(changes: Any, kind: str, kernel: Any) -> None:
         wanted = wanted[:, :, : 2 * h, : 2 * v].reshape(n, c, h, 2, v, 2).max((3, 5))
     near(found, wanted, 1e-5)
     assert error(found.astype(float), wanted) <= STEP / 2
+
+
+PAIRS = [kernel for kernel in HALF_KERNELS if kernel[1] in ("portable", "avx512_bf16")]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    shape=st.builds(
+        Shape, images=st.integers(1, 3), channels=st.integers(1, 70), height=st.integers(1, 12),
+        width=st.integers(1, 12), outputs=st.integers(1, 70), pool=st.just(1),
+    ),
+    kernel=st.sampled_from(PAIRS), kind=st.sampled_from(KINDS), threads=st.integers(1, 3),
+    dtypes=st.sampled_from(HALVES[:2]), pool=st.sampled_from([1, 2]),
+)  # fmt: skip
+def test_products_of_pairs(
+    shape: Shape, kernel: Any, kind: str, threads: int, dtypes: Any, pool: int
+) -> None:
+    x, w, bias = data(shape)
+    x = in_bfloat16(x)
+    if min(shape.dst[2:]) < pool:
+        pool = 1
+    made = Runner(
+        replace(shape, pool=pool), kind, kernel, 2, threads=threads, dtypes=dtypes, in_pairs=True
+    )
+    found = made(x, w, bias).astype(np.float64)
+    wanted = convolved(x, w, bias, shape)
+    if pool == 2:
+        n, c, h, v = made.shape.dst
+        wanted = wanted[:, :, : 2 * h, : 2 * v].reshape(n, c, h, 2, v, 2).max((3, 5))
+    # Transformed weights and pixels are rounded, each to 2**-9, and so is the result.
+    assert np.abs(found - wanted).max() <= 0.05 * np.abs(wanted).max()
+    if wanted.size > 200:
+        assert np.linalg.norm(found - wanted) <= 6e-3 * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("changes", [{"groups": 2}, {"window": (5, 5)}], ids=str)
+def test_what_is_not_multiplied_in_pairs(changes: Any) -> None:
+    shape = replace(Shape(channels=32, outputs=32), **changes)
+    with pytest.raises(ValueError, match=r"groups|there are no tiles"):
+        Runner(shape, "blocked", (8, "portable"), 2, dtypes=("bf16", "bf16"), in_pairs=True)
+    with pytest.raises(ValueError, match="of a source of bfloat16"):
+        Runner(Shape(), "blocked", (8, "portable"), 2, in_pairs=True)

@@ -114,6 +114,37 @@ def test_every_candidate_is_right_in_bfloat16(case: str) -> None:
                 check(plan.graph, load(lower_plan(only)))
 
 
+def joined() -> Graph:
+    """Return convolutions that Winograd kernels compute, with a pooling, and one with expansion."""
+    b = GraphBuilder("joined")
+    x, draw = b.input("x", (1, 16, 14, 12), "float32"), np.random.default_rng(0)
+
+    def conv(x: str, shape: tuple[int, ...], **attrs: Any) -> str:
+        w = draw.normal(size=shape) / np.sqrt(np.prod(shape[1:]))
+        return b.op("conv", [x, b.constant(w.astype(F32))], attrs)
+
+    y = conv(x, (32, 16, 3, 3), pads=(1,) * 4)
+    y = b.op("max_pool", [b.op("relu", [y])], {"kernel": (2, 2), "strides": (2, 2)})
+    y = b.op("relu", [conv(y, (48, 32, 1, 1))])
+    return b.build([conv(y, (48, 1, 3, 3), groups=48, pads=(1,) * 4)])
+
+
+def test_every_joint_candidate_is_right_in_bfloat16() -> None:
+    machine, graph = this_machine(2), simplify(joined()).graph
+    target = onednn_cpu(machine, "fast", "bfloat16")
+    plan = make_plan(derive(graph), target, machine, HalfOracle("blocked"))
+    seen: set[str] = set()
+    for node in plan.graph.nodes:
+        for index, candidate in enumerate(plan.candidates.nodes[node.name]):
+            specs = [call.spec for call in candidate.option.calls]
+            if not any(spec.kind in OWN and "bf16" in str(spec) for spec in specs):
+                continue
+            only = plan.restricted("one", {node.name: (index,)})
+            check(graph, load(lower_plan(only)))
+            seen |= {spec.kind for spec in specs}
+    assert seen == {"depthwise", "expand_depthwise", "winograd"}
+
+
 def in_float32(spec: KernelSpec) -> KernelSpec:
     def wide(memory: MemorySpec) -> MemorySpec:
         return replace(memory, dtype="f32")
@@ -326,6 +357,7 @@ def test_unknown_types_and_targets_of_their_own_types_are_refused() -> None:
 @pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
 def test_results_are_right_where_the_cpu_has_no_bfloat16(isa: str) -> None:
     chosen = "every_operator and (chain_17 or dense or post_ops or pools_2d or softmaxes_2d)"
+    chosen += " or sixteen or casts or joint_candidate"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-x", "--tb=short"]
     done = subprocess.run(
         [*command, __file__, "-k", f"{chosen} or stay_near_float32 and resnet18"],

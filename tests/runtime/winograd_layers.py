@@ -84,7 +84,7 @@ class Runner:
     def __init__(
         self, shape: Shape, kind: str, kernel: tuple[int, str], tile: int, *,
         bias: bool = True, post_ops: Sequence[Any] = (), threads: int = 2,
-        dtypes: tuple[str, str] = WHOLE,
+        dtypes: tuple[str, str] = WHOLE, in_pairs: bool = False,
     ) -> None:  # fmt: skip
         lanes, isa = kernel
         self.shape, self.fmt, self.threads = shape, format_of(kind, lanes), threads
@@ -98,6 +98,7 @@ class Runner:
             self.src, self.dst, bias, shape.pads[:2], shape.pads[2:], post,
             tile=tile, lanes=lanes, threads=threads, isa=isa,
             window=shape.window, dilations=shape.dilations, groups=shape.groups, pool=shape.pool,
+            multiplies_halves=in_pairs,
         )  # fmt: skip
 
     def __call__(

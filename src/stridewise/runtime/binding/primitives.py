@@ -215,6 +215,7 @@ def _winograd(s: _Spec) -> _core.Winograd:
         tile=s.integer("tile"), lanes=s.integer("lanes"), threads=s.threads,
         window=s.ints("window"), dilations=s.ints("dilations"),
         groups=s.integer("groups"), pool=s.integer("pool", 1),
+        multiplies_halves="products" in dict(s.spec.params),
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from stridewise.targets.kernels import (
     MemorySpec,
     PostOpSpec,
 )
+from stridewise.targets.onednn.winograd import in_pairs
 
 __all__ = ["BF16", "F32", "FLOATS", "OWN", "PRIMITIVES", "AsFloat32", "in_bfloat16", "in_float32"]
 
@@ -229,8 +230,21 @@ def _is_native(spec: KernelSpec, *, has_primitives: bool) -> bool:
     return has_primitives and spec.kind in PRIMITIVES and _NO_BFLOAT16 not in algorithms
 
 
+def _multiplying_pairs(option: KernelOption) -> Iterator[KernelOption]:
+    """Yield the option whose kernel multiplies in bfloat16, too, where there is one."""
+    (call,) = option.calls
+    spec = in_pairs(call.spec)
+    if spec is not None:
+        calls = (replace(call, spec=spec),)
+        yield replace(option, algorithm=f"{option.algorithm} products", calls=calls)
+
+
 def in_bfloat16(
-    options: Iterable[KernelOption], context: KernelContext, *, has_primitives: bool
+    options: Iterable[KernelOption],
+    context: KernelContext,
+    *,
+    has_primitives: bool,
+    has_products: bool,
 ) -> Iterator[KernelOption]:
     """Yield options of a node on bfloat16 tensors, where there are kernels.
 
@@ -238,14 +252,18 @@ def in_bfloat16(
         options: the same on float32 tensors.
         context: of the node; its values have their own types.
         has_primitives: whether the library has kernels on bfloat16 tensors for the machine.
+        has_products: whether the machine has instructions for products of bfloat16.
     """
     for option in options:
         native = (_is_native(c.spec, has_primitives=has_primitives) for c in option.calls)
         if not _fills(option.fill) or not all(native):
             continue
-        yield replace(_typed(option, context, BF16, BF16), algorithm=f"{option.algorithm}, bf16")
+        half = replace(_typed(option, context, BF16, BF16), algorithm=f"{option.algorithm}, bf16")
+        yield half
         if len(option.calls) != 1:
             continue
+        if has_products:
+            yield from _multiplying_pairs(half)
         kind = option.calls[0].spec.kind
         if kind in _WIDENING:
             typed = _typed(option, context, BF16, F32)

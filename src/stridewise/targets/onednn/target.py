@@ -108,6 +108,7 @@ class LibraryTarget:
         accuracy: whether kernels may round otherwise than the definition of an operator does.
         precision: ``"bfloat16"`` where float32 tensors may be stored in it, else ``"float32"``.
         has_bfloat16: whether the library has kernels on bfloat16 tensors for the machine.
+        has_products: whether the machine has instructions for products of bfloat16.
     """
 
     name: str
@@ -119,6 +120,7 @@ class LibraryTarget:
     accuracy: Accuracy = "fast"
     precision: Precision = "float32"
     has_bfloat16: bool = False
+    has_products: bool = False
 
     @property
     def library(self) -> str:
@@ -175,7 +177,12 @@ class LibraryTarget:
                 yield from self._as_accurate(context, options, only_views=True)
             yield from self._as_accurate(context, in_float32(options, context), only_views=False)
         if BF16 in types or self.precision == "bfloat16":
-            found = in_bfloat16(options, context, has_primitives=self.has_bfloat16)
+            found = in_bfloat16(
+                options,
+                context,
+                has_primitives=self.has_bfloat16,
+                has_products=self.has_products,
+            )
             yield from self._as_accurate(context, found, only_views=False)
         if self.precision == "bfloat16" and not self.has_bfloat16:
             reason = "the library has kernels on bfloat16 tensors with AVX-512 only"
@@ -224,7 +231,7 @@ class LibraryTarget:
         """Return why kernels do not take the dtype of a value; "" where they do."""
         if value.dtype.name in self.dtypes:
             return ""
-        return f"is {value.dtype}, kernels take {' and '.join(sorted(self.dtypes))}"
+        return f"is {value.dtype}, kernels take {', '.join(sorted(self.dtypes))}"
 
     def joins(self, op: str) -> frozenset[str]:
         """Return the operators whose results kernels of an operator may compute as well."""
@@ -264,4 +271,5 @@ def onednn_cpu(
         accuracy=accuracy,
         precision=dtype,
         has_bfloat16=machine.has_avx512,
+        has_products=machine.has_bfloat16,
     )

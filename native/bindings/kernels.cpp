@@ -48,18 +48,21 @@ WinogradOptions winograd_options(const MemoryDesc &src, const MemoryDesc &dst,
     options.pads = {begins[0], begins[1], ends[0], ends[1]};
     options.window = axes_of(geometry.window, "a window");
     options.dilations = axes_of(geometry.dilations, "dilations");
-    options.channels_last = src == MemoryDesc(from, "f32", "acdb");
+    options.halves = {is_half(src), is_half(dst)};
+    options.channels_last = src == MemoryDesc(from, src.dtype(), "acdb");
     return options;
 }
 
 void init_winograd(Winograd *self, const MemoryDesc &src, const MemoryDesc &dst, bool has_bias,
                    const Dims &begins, const Dims &ends, const Entries &entries, int tile,
                    int lanes, int threads, const Dims &window, const Dims &dilations,
-                   std::int64_t groups, std::int64_t pool, const std::string &isa) {
+                   std::int64_t groups, std::int64_t pool, bool multiplies_halves,
+                   const std::string &isa) {
     const PostOps post_ops = parse_post_ops(entries);
     WinogradOptions options = winograd_options(src, dst, {begins, ends, window, dilations});
     options.groups = groups;
     options.pool = pool;
+    options.multiplies_halves = multiplies_halves;
     options.tile = tile;
     options.lanes = lanes;
     options.has_bias = has_bias;
@@ -101,7 +104,8 @@ void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &ds
     options.down = {window[0], strides[0], dilations[0]};
     options.across = {window[1], strides[1], dilations[1]};
     options.lanes = lanes;
-    options.channels_last = src == MemoryDesc(from, "f32", "acdb");
+    options.halves = {is_half(src), is_half(dst)};
+    options.channels_last = src == MemoryDesc(from, src.dtype(), "acdb");
     options.has_bias = has_bias;
     options.has_depthwise_bias = has_depthwise_bias;
     options.threads = threads;
@@ -127,13 +131,14 @@ void init_pointwise(Pointwise *self, const PointwiseSteps &given,
 }
 
 void init_normalization(Normalization *self, const std::string &algorithm, const MemoryDesc &src,
-                        const MemoryDesc &statistics, const std::optional<MemoryDesc> &scale,
+                        const MemoryDesc &dst, const MemoryDesc &statistics,
+                        const std::optional<MemoryDesc> &scale,
                         const std::optional<MemoryDesc> &shift, double epsilon, int threads,
                         const std::string &isa) {
     Normalization::Affine affine;
     if (scale) affine.scale.push_back(*scale);
     if (shift) affine.shift.push_back(*shift);
-    new (self) Normalization(algorithm, src, statistics, affine, epsilon, threads, isa);
+    new (self) Normalization(algorithm, src, dst, statistics, affine, epsilon, threads, isa);
 }
 
 void pack_winograd(const Winograd &kernel, nb::handle array, Buffer &buffer, std::int64_t offset,
@@ -162,7 +167,7 @@ void pack_winograd(const Winograd &kernel, nb::handle array, Buffer &buffer, std
             std::to_string(from) + " on, a multiple of 4, within the " +
             std::to_string(buffer.nbytes()));
     const auto *weights = static_cast<const float *>(bytes.view().data);
-    auto *target = reinterpret_cast<float *>(buffer.data() + from);
+    void *target = buffer.data() + from;
     const nb::gil_scoped_release released;
     kernel.pack(weights, target, first, count);
 }
@@ -212,7 +217,7 @@ void bind_kernels(nb::module_ &m) {
         .def("__init__", &init_winograd, "src"_a, "dst"_a, "has_bias"_a, "pads_begin"_a,
              "pads_end"_a, "post_ops"_a, nb::kw_only(), "tile"_a, "lanes"_a, "threads"_a,
              "window"_a = Dims{3, 3}, "dilations"_a = Dims{1, 1}, "groups"_a = 1, "pool"_a = 1,
-             "isa"_a = "")
+             "multiplies_halves"_a = false, "isa"_a = "")
         .def("pack_into", &pack_winograd, "array"_a, "buffer"_a, "offset"_a, "first"_a = 0,
              "count"_a = nb::none());
     nb::class_<Depthwise, Kernel>(m, "Depthwise", nb::is_final())
@@ -222,7 +227,7 @@ void bind_kernels(nb::module_ &m) {
              "isa"_a = "");
     m.attr("ARG_DEPTHWISE_WEIGHTS") = kDepthwiseWeights;
     m.attr("ARG_DEPTHWISE_BIAS") = kDepthwiseBias;
-    m.def("winograd_isas", &winograd_isas, "lanes"_a);
+    m.def("winograd_isas", &winograd_isas, "lanes"_a, "halves"_a = false);
     m.def(
         "winograd_partition",
         [](std::int64_t window, std::int64_t tiles, std::int64_t chunks, std::int64_t pairs,
@@ -244,13 +249,13 @@ void bind_kernels(nb::module_ &m) {
                       const std::string &>(),
              "algorithm"_a, "src"_a, "dst"_a, nb::kw_only(), "threads"_a, "isa"_a = "");
     nb::class_<Normalization, Kernel>(m, "Normalization", nb::is_final())
-        .def("__init__", &init_normalization, "algorithm"_a, "src"_a, "statistics"_a,
+        .def("__init__", &init_normalization, "algorithm"_a, "src"_a, "dst"_a, "statistics"_a,
              "scale"_a = nb::none(), "shift"_a = nb::none(), nb::kw_only(), "epsilon"_a = 0.0,
              "threads"_a, "isa"_a = "");
     nb::class_<Pointwise, Kernel>(m, "Pointwise", nb::is_final())
         .def("__init__", &init_pointwise, "steps"_a, "literals"_a, "sources"_a, "dst"_a,
              nb::kw_only(), "threads"_a, "isa"_a = "");
-    m.def("pointwise_isas", &pointwise_isas);
+    m.def("pointwise_isas", &pointwise_isas, "halves"_a = false);
     m.def(
         "measure",
         [](const Kernel &kernel, int threads, int min_runs, int max_runs, std::int64_t budget_ns,

@@ -1,7 +1,6 @@
 #include "depthwise/depthwise.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "post_ops/parse.hpp"
 #include "support/errors.hpp"
@@ -35,14 +34,18 @@ std::int64_t whole_lines(std::int64_t count) {
 
 const DepthwiseKernels &find_kernels(const DepthwiseOptions &o) {
 #ifdef STRIDEWISE_AVX2
-    if (o.isa == "avx512") return avx512_depthwise_kernels(o.across);
-    if (o.isa == "avx2") return avx2_depthwise_kernels(o.across);
+    if (o.isa == "avx512_bf16" && o.halves.result) {
+        return avx512_bf16_depthwise_kernels(o.across, o.halves.source);
+    }
+    const bool is_wide = o.isa == "avx512" || o.isa == "avx512_bf16";
+    if (is_wide) return avx512_depthwise_kernels(o.across, o.halves);
+    if (o.isa == "avx2") return avx2_depthwise_kernels(o.across, o.halves);
 #endif
-    return portable_depthwise_kernels(o.across, o.lanes);
+    return portable_depthwise_kernels(o.across, o.halves, o.lanes);
 }
 
 DepthwiseOptions checked(DepthwiseOptions o) {
-    const auto known = winograd_isas(o.lanes);
+    const auto known = winograd_isas(o.lanes, o.halves.source || o.halves.result);
     if (o.isa.empty()) o.isa = known.front();
     require(std::find(known.begin(), known.end(), o.isa) != known.end(),
             "depthwise: there are no " + o.isa + " kernels of " + std::to_string(o.lanes) +
@@ -69,10 +72,20 @@ DepthwiseOptions checked(DepthwiseOptions o) {
 }  // namespace
 
 struct Depthwise::Call {
-    const float *source, *weights, *depthwise_weights;
+    const void *source;
+    const float *weights, *depthwise_weights;
     const float *bias, *depthwise_bias;  // zero-padded to whole pairs of vectors
-    float *result;
+    void *result;
 };
+
+const std::byte *Depthwise::source_at(const Call &call, std::int64_t element) const {
+    return static_cast<const std::byte *>(call.source) +
+           element * element_nbytes(options_.halves.source);
+}
+
+void *Depthwise::result_at(const Call &call, std::int64_t element) const {
+    return static_cast<std::byte *>(call.result) + element * element_nbytes(options_.halves.result);
+}
 
 Depthwise::Depthwise(DepthwiseOptions options, const PostOps &post_ops, std::size_t between)
     : options_(checked(std::move(options))), kernels_(&find_kernels(options_)) {
@@ -166,10 +179,11 @@ MemoryDesc Depthwise::arg_desc(int arg) const {
     const bool wide = kernels_->lanes == 16;
     switch (arg) {
         case DNNL_ARG_SRC:
-            return image_desc({o.images, o.channels, o.height, o.width}, o.channels_last, o.lanes);
+            return image_desc({o.images, o.channels, o.height, o.width}, o.halves.source,
+                              o.channels_last, o.lanes);
         case DNNL_ARG_DST:
-            return image_desc({o.images, o.middle, out_height_, out_width_}, o.channels_last,
-                              o.lanes);
+            return image_desc({o.images, o.middle, out_height_, out_width_}, o.halves.result,
+                              o.channels_last, o.lanes);
         case DNNL_ARG_WEIGHTS:
             return MemoryDesc({o.middle, o.channels, 1, 1}, "f32",
                               wide ? "ABcd16b32a" : "ABcd16b16a");
@@ -190,17 +204,13 @@ MemoryDesc Depthwise::arg_desc(int arg) const {
 void Depthwise::gather(const Call &call, const Item &item, const Region &region,
                        float *gathered) const {
     const std::int64_t lanes = kernels_->lanes, wide = region.column_end - region.column;
-    const std::int64_t whole = options_.channels / lanes, rest = options_.channels % lanes;
+    const std::int64_t pixel = source_.pixel * element_nbytes(options_.halves.source);
     for (std::int64_t row = region.row; row < region.row_end; ++row) {
-        const float *from = call.source + item.image * source_.image + row * source_.row +
-                            region.column * source_.pixel;
+        const std::byte *from = source_at(
+            call, item.image * source_.image + row * source_.row + region.column * source_.pixel);
         float *to = gathered + (row - region.row) * chunks_ * wide * lanes;
-        for (std::int64_t x = 0; x < wide; ++x, from += source_.pixel, to += lanes) {
-            for (std::int64_t chunk = 0; chunk < whole; ++chunk) {
-                std::memcpy(to + chunk * wide * lanes, from + chunk * lanes,
-                            static_cast<std::size_t>(lanes) * sizeof(float));
-            }
-            std::copy(from + whole * lanes, from + whole * lanes + rest, to + whole * wide * lanes);
+        for (std::int64_t x = 0; x < wide; ++x, from += pixel, to += lanes) {
+            kernels_->gather_channels({from, source_.chunk, options_.channels, to, wide * lanes});
         }
     }
 }
@@ -251,11 +261,9 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
         std::fill(begin + margin + wide * 2 * lanes, begin + row_count_, 0.0F);
     }
     if (gathers()) gather(call, item, region, gathered);
-    const float *given = call.source + item.image * source_.image + region.row * source_.row +
-                         region.column * source_.pixel;
-    const float *source = gathers() ? gathered : given;
-    const std::int64_t source_row = gathers() ? chunks_ * wide * lanes : source_.row;
-    const std::int64_t source_chunk = gathers() ? wide * lanes : source_.chunk;
+    const std::int64_t first =
+        item.image * source_.image + region.row * source_.row + region.column * source_.pixel;
+    const std::int64_t gathered_row = chunks_ * wide * lanes;
     DepthwiseRow work{};
     work.rows = rows;
     work.down = o.down.taps;
@@ -274,13 +282,17 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
         for (std::int64_t out = item.row; out < item.row_end; ++out) {
             const std::int64_t top = top_of(out), bottom = std::min(top + ring_rows, o.height);
             for (next = std::max(next, top); next < bottom; ++next) {
-                const float *from = source + (next - region.row) * source_row;
+                const std::int64_t below = next - region.row;
+                const std::byte *from = source_at(call, first + below * source_.row);
                 float *to = ring + next % ring_rows * row_count_ + margin;
-                if (o.expands) {
-                    expand(call, from, source_chunk, wide, pair, to);
+                if (gathers()) {
+                    expand(call, gathered + below * gathered_row, wide * lanes, wide, pair, to);
+                } else if (o.expands) {
+                    expand(call, reinterpret_cast<const float *>(from), source_.chunk, wide, pair,
+                           to);
                 } else {
-                    kernels_->gather({from + 2 * pair * source_chunk, source_.pixel, source_chunk,
-                                      wide, work.lanes, to});
+                    from += 2 * pair * source_.chunk * element_nbytes(o.halves.source);
+                    kernels_->gather({from, source_.pixel, source_.chunk, wide, work.lanes, to});
                 }
             }
             for (std::int64_t tap = 0; tap < o.down.taps; ++tap) {
@@ -288,8 +300,8 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
                 const bool inside = row >= 0 && row < o.height;
                 rows[tap] = inside ? ring + row % ring_rows * row_count_ : zeros;
             }
-            work.result = call.result + item.image * result_.image + 2 * pair * result_.chunk +
-                          out * result_.row + item.column * result_.pixel;
+            work.result = result_at(call, item.image * result_.image + 2 * pair * result_.chunk +
+                                              out * result_.row + item.column * result_.pixel);
             kernels_->row(work);
         }
     }
@@ -306,12 +318,12 @@ void Depthwise::execute(const std::vector<void *> &data, void *scratchpad) const
     };
     if (o.has_bias) pad(4, biases);
     if (o.has_depthwise_bias) pad(args_.size() - 1, biases + count);
-    const Call call{static_cast<const float *>(data[0]),
+    const Call call{data[0],
                     o.expands ? static_cast<const float *>(data[3]) : nullptr,
                     static_cast<const float *>(data[1]),
                     biases,
                     biases + count,
-                    static_cast<float *>(data[2])};
+                    data[2]};
     float *scratch = biases + whole_lines(2 * count);
     Shares items(item_count(), o.threads);
     in_parallel(o.threads, [&](int part, int) {

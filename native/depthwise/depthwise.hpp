@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -22,8 +23,9 @@ struct DepthwiseOptions {
     std::array<std::int64_t, 4> pads;  // of the depthwise convolution: top, left, bottom, right
     DepthwiseAxis down, across;        // of the window
     int lanes;                         // elements of a vector: 8 or 16
-    bool channels_last;                // otherwise channels in blocks of one vector
-    bool has_bias;                     // of the 1x1 convolution
+    HalfSides halves;
+    bool channels_last;  // otherwise channels in blocks of one vector
+    bool has_bias;       // of the 1x1 convolution
     bool has_depthwise_bias;
     int threads;
     std::string isa;  // one of winograd_isas(lanes); "" for the best
@@ -60,8 +62,10 @@ class Depthwise : public Kernel {
     void plan_items();
     std::int64_t item_count() const { return options_.images * bands_ * strips_ * splits_; }
     Item item(std::int64_t index) const;
-    // Whether products read the pixels of the source in another order.
-    bool gathers() const { return options_.expands && options_.channels_last; }
+    // Whether products read a copy of the pixels of the source, in another order or type.
+    bool gathers() const {
+        return options_.expands && (options_.channels_last || options_.halves.source);
+    }
     Region region(const Item &item) const;
     std::int64_t top_of(std::int64_t row) const {
         return row * options_.down.stride - options_.pads[0];
@@ -70,6 +74,9 @@ class Depthwise : public Kernel {
         return column * options_.across.stride - options_.pads[1];
     }
     void gather(const Call &call, const Item &item, const Region &region, float *gathered) const;
+    // An element of the source or the result.
+    const std::byte *source_at(const Call &call, std::int64_t element) const;
+    void *result_at(const Call &call, std::int64_t element) const;
     void expand(const Call &call, const float *source, std::int64_t chunk_stride,
                 std::int64_t pixels, std::int64_t pair, float *row) const;
     void compute(const Call &call, const Item &item, float *scratch) const;

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "post_ops/stages.hpp"
+#include "support/bfloat16.hpp"
 
 namespace stridewise {
 
@@ -26,7 +27,7 @@ struct DepthwiseRow {
     DepthwiseAxis axis;        // along the row
     const float *weights;      // [tap][2 * lane]
     const float *bias;         // [2 * lane]
-    float *result;             // of the first vector
+    void *result;              // of the first vector, of the type of the kernels' result
     std::int64_t pixel;        // elements from one result to the next
     std::int64_t half;         // elements from the first vector to the second one
     std::int64_t count;        // results
@@ -51,7 +52,7 @@ struct ExpandProduct {
 
 // Some source pixels of a depthwise convolution that is not fused.
 struct GatherPixels {
-    const float *from;   // of the first vector
+    const void *from;    // of the first vector, of the type of the kernels' source
     std::int64_t pixel;  // elements from one pixel to the next
     std::int64_t half;   // elements from the first vector to the second one
     std::int64_t count;  // pixels
@@ -59,21 +60,34 @@ struct GatherPixels {
     float *to;           // [pixel][2 * lane], padding lanes zero
 };
 
+// All channels of one source pixel of a depthwise convolution that is fused.
+struct GatherChannels {
+    const void *from;    // of the first vector, of the type of the kernels' source
+    std::int64_t chunk;  // elements from one vector to the next
+    std::int64_t channels;
+    float *to;               // of the first vector
+    std::int64_t to_stride;  // elements from one vector to the next
+};
+
 struct DepthwiseKernels {
     int lanes;      // elements of a vector
     int row_count;  // pixels of one matrix product
     void (*expand)(const ExpandProduct &product);
     void (*gather)(const GatherPixels &pixels);
+    void (*gather_channels)(const GatherChannels &pixel);
     // Applies stages without operands to `count` pixels of a pair of vectors.
     void (*activate)(float *pixels, std::int64_t count, const Stage *stages, int stage_count);
     void (*row)(const DepthwiseRow &row);
 };
 
 // Returns the kernels for the taps, stride and dilation of a window along a row.
-const DepthwiseKernels &portable_depthwise_kernels(const DepthwiseAxis &axis, int lanes);
+const DepthwiseKernels &portable_depthwise_kernels(const DepthwiseAxis &axis, HalfSides halves,
+                                                   int lanes);
 #ifdef STRIDEWISE_AVX2
-const DepthwiseKernels &avx2_depthwise_kernels(const DepthwiseAxis &axis);
-const DepthwiseKernels &avx512_depthwise_kernels(const DepthwiseAxis &axis);
+const DepthwiseKernels &avx2_depthwise_kernels(const DepthwiseAxis &axis, HalfSides halves);
+const DepthwiseKernels &avx512_depthwise_kernels(const DepthwiseAxis &axis, HalfSides halves);
+// For results of bfloat16, and sources of it or of float32.
+const DepthwiseKernels &avx512_bf16_depthwise_kernels(const DepthwiseAxis &axis, bool is_half);
 #endif
 
 }  // namespace stridewise

@@ -8,9 +8,10 @@
 namespace stridewise {
 namespace {
 
-// A row of results for windows with `Taps` taps, a stride of `Stride` pixels and no dilation. With
-// Taps == 0 all three are run-time parameters of the row, with Stride == 0 the stride is.
-template <int N, int Taps, int Stride>
+// A row of results of type T for windows with `Taps` taps, a stride of `Stride` pixels and no
+// dilation. With Taps == 0 all three are run-time parameters of the row, with Stride == 0 the
+// stride is.
+template <int N, int Taps, int Stride, class T>
 struct DepthwiseRows {
     using L = Lanes<N>;
     using V = typename L::V;
@@ -64,7 +65,7 @@ struct DepthwiseRows {
         for (int s = 0; s < row.stage_count; ++s) {
             Steps::template activate<Count>(row.stages[s], sums);
         }
-        float *to = row.result + first * row.pixel + half * row.half;
+        T *to = static_cast<T *>(row.result) + first * row.pixel + half * row.half;
         const std::int64_t lanes = row.lanes - half * N;
         if (lanes >= N) {
 #pragma GCC unroll 8
@@ -123,22 +124,32 @@ struct Activation {
     }
 };
 
-template <int N>
+template <int N, class T>
 struct Gather {
     using L = Lanes<N>;
 
-    static inline typename L::V vector(const float *from, std::int64_t lanes) {
+    static inline typename L::V vector(const T *from, std::int64_t lanes) {
         return lanes >= N ? L::load(from) : L::load_some(from, lanes);
     }
 
     static void run(const GatherPixels &pixels) {
-        const float *from = pixels.from;
+        const T *from = static_cast<const T *>(pixels.from);
         float *to = pixels.to;
         const std::int64_t lanes = pixels.lanes;
         for (std::int64_t i = 0; i < pixels.count; ++i, from += pixels.pixel, to += 2 * N) {
             L::store(to, vector(from, lanes));
             L::store(to + N, lanes > N ? vector(from + pixels.half, lanes - N) : typename L::V{});
         }
+    }
+
+    static void run_channels(const GatherChannels &pixel) {
+        const T *from = static_cast<const T *>(pixel.from);
+        float *to = pixel.to;
+        std::int64_t left = pixel.channels;
+        for (; left >= N; left -= N, from += pixel.chunk, to += pixel.to_stride) {
+            L::store(to, L::load(from));
+        }
+        for (std::int64_t lane = 0; lane < left; ++lane) to[lane] = as_float(from[lane]);
     }
 };
 
@@ -197,34 +208,47 @@ struct Expansion {
     }
 };
 
-template <int N, int Rows, int Taps, int Stride>
+template <int N, int Rows, int Taps, int Stride, class Source, class Result>
 constexpr DepthwiseKernels depthwise_of() {
     return {N,
             Rows,
             Expansion<N, Rows>::run,
-            Gather<N>::run,
+            Gather<N, Source>::run,
+            Gather<N, Source>::run_channels,
             Activation<N>::run,
-            DepthwiseRows<N, Taps, Stride>::run};
+            DepthwiseRows<N, Taps, Stride, Result>::run};
 }
 
 // The kernels with vectors of N lanes. Kernels for frequent windows keep pixels in registers.
-template <int N, int Rows>
-const DepthwiseKernels &depthwise_kernels(const DepthwiseAxis &axis) {
+template <int N, int Rows, class S, class R>
+const DepthwiseKernels &typed_depthwise_kernels(const DepthwiseAxis &axis) {
     struct Entry {
         std::int64_t taps, stride;  // 0 for any
         DepthwiseKernels kernels;
     };
     static constexpr Entry kEntries[] = {
-        {3, 1, depthwise_of<N, Rows, 3, 1>()}, {3, 2, depthwise_of<N, Rows, 3, 2>()},
-        {5, 1, depthwise_of<N, Rows, 5, 1>()}, {5, 2, depthwise_of<N, Rows, 5, 2>()},
-        {0, 1, depthwise_of<N, Rows, 0, 1>()}, {0, 2, depthwise_of<N, Rows, 0, 2>()},
+        {3, 1, depthwise_of<N, Rows, 3, 1, S, R>()}, {3, 2, depthwise_of<N, Rows, 3, 2, S, R>()},
+        {5, 1, depthwise_of<N, Rows, 5, 1, S, R>()}, {5, 2, depthwise_of<N, Rows, 5, 2, S, R>()},
+        {0, 1, depthwise_of<N, Rows, 0, 1, S, R>()}, {0, 2, depthwise_of<N, Rows, 0, 2, S, R>()},
     };
-    static constexpr DepthwiseKernels kAny = depthwise_of<N, Rows, 0, 0>();
+    static constexpr DepthwiseKernels kAny = depthwise_of<N, Rows, 0, 0, S, R>();
     for (const Entry &entry : kEntries) {
         const bool suits = entry.taps == 0 || (entry.taps == axis.taps && axis.dilation == 1);
         if (suits && entry.stride == axis.stride) return entry.kernels;
     }
     return kAny;
+}
+
+template <int N, int Rows, class Result>
+const DepthwiseKernels &depthwise_kernels_to(const DepthwiseAxis &axis, bool is_half) {
+    return is_half ? typed_depthwise_kernels<N, Rows, Bfloat16, Result>(axis)
+                   : typed_depthwise_kernels<N, Rows, float, Result>(axis);
+}
+
+template <int N, int Rows>
+const DepthwiseKernels &depthwise_kernels(const DepthwiseAxis &axis, HalfSides halves) {
+    return halves.result ? depthwise_kernels_to<N, Rows, Bfloat16>(axis, halves.source)
+                         : depthwise_kernels_to<N, Rows, float>(axis, halves.source);
 }
 
 }  // namespace

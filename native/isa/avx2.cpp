@@ -1,6 +1,7 @@
 #include <immintrin.h>
 
 #include "depthwise/lanes.hpp"
+#include "pointwise/convert.hpp"
 #include "pointwise/lanes.hpp"
 #include "reduction/lanes.hpp"
 #include "winograd/lanes.hpp"
@@ -15,20 +16,24 @@ inline Lanes<8>::V Lanes<8>::spread(const float *from) {
 
 }  // namespace
 
-const WinogradKernels *avx2_winograd_kernels(const WinogradTile &tile) {
-    return KernelTable<8, 6>::find(tile);
+const WinogradKernels *avx2_winograd_kernels(const WinogradTile &tile, HalfSides halves) {
+    return find_winograd<8, 6>(tile, halves);
 }
 
-const DepthwiseKernels &avx2_depthwise_kernels(const DepthwiseAxis &axis) {
-    return depthwise_kernels<8, 6>(axis);
+const DepthwiseKernels &avx2_depthwise_kernels(const DepthwiseAxis &axis, HalfSides halves) {
+    return depthwise_kernels<8, 6>(axis, halves);
 }
 
 const PointwiseKernel *avx2_pointwise_kernel(const char *name) {
     return find_pointwise<8>(name);
 }
 
-const ReductionKernel *avx2_reduction_kernel(const char *name) {
-    return find_reduction<8>(name);
+const Bfloat16Loops &avx2_bfloat16_loops() {
+    return kBfloat16Loops<8>;
+}
+
+const ReductionKernel *avx2_reduction_kernel(const char *name, bool halves) {
+    return find_reduction<8>(name, halves);
 }
 
 }  // namespace stridewise

@@ -435,9 +435,9 @@ std::unique_ptr<Buffer> prepack(const void *bytes, const MemoryDesc &src, const 
     return packed;
 }
 
-MemoryDesc image_desc(const Dims &dims, bool channels_last, int lanes) {
+MemoryDesc image_desc(const Dims &dims, bool halves, bool channels_last, int lanes) {
     const std::string blocks = lanes == 16 ? "aBcd16b" : "aBcd8b";
-    return MemoryDesc(dims, "f32", channels_last ? "acdb" : blocks);
+    return MemoryDesc(dims, halves ? "bf16" : "f32", channels_last ? "acdb" : blocks);
 }
 
 }  // namespace stridewise

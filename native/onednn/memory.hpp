@@ -130,8 +130,8 @@ void prepack_into(const void *bytes, const MemoryDesc &src, const MemoryDesc &ds
 std::unique_ptr<Buffer> prepack(const void *bytes, const MemoryDesc &src, const MemoryDesc &dst,
                                 int threads);
 
-// Images x channels x height x width of float32 for the kernels of Stridewise: with channels last,
-// or in blocks of 8 or 16 channels.
-MemoryDesc image_desc(const Dims &dims, bool channels_last, int lanes);
+// Images x channels x height x width for the kernels of Stridewise, of float32 or bfloat16: with
+// channels last, or in blocks of 8 or 16 channels.
+MemoryDesc image_desc(const Dims &dims, bool halves, bool channels_last, int lanes);
 
 }  // namespace stridewise

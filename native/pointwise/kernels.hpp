@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "support/bfloat16.hpp"
+
 namespace stridewise {
 
 // Counts of elements in a loop are multiples of this one.
@@ -23,11 +25,21 @@ struct PointwiseKernel {
     void (*run)(const PointwiseLoop &loop);
 };
 
+// Loops over elements that are stored in bfloat16 and computed in float32.
+struct Bfloat16Loops {
+    void (*widen)(const Bfloat16 *from, float *to, std::int64_t count);
+    void (*round)(const float *from, Bfloat16 *to, std::int64_t count);
+};
+
 // By the name of the operation; null for one that does not exist.
 const PointwiseKernel *portable_pointwise_kernel(const char *name);
+const Bfloat16Loops &portable_bfloat16_loops();
 #ifdef STRIDEWISE_AVX2
 const PointwiseKernel *avx2_pointwise_kernel(const char *name);
 const PointwiseKernel *avx512_pointwise_kernel(const char *name);
+const Bfloat16Loops &avx2_bfloat16_loops();
+const Bfloat16Loops &avx512_bfloat16_loops();
+const Bfloat16Loops &avx512_bf16_bfloat16_loops();
 #endif
 
 }  // namespace stridewise

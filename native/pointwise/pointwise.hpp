@@ -32,8 +32,9 @@ class Expression {
                const std::string &isa);
 
     const std::string &isa() const { return isa_; }
-    // Computes part `part` of `parts`. The result may lie where a source of its format does.
-    void run(const float *const *sources, float *result, int part, int parts) const;
+    // Computes part `part` of `parts`. The result may lie where a source of its format and element
+    // type does.
+    void run(const void *const *sources, void *result, int part, int parts) const;
 
   private:
     static constexpr std::int64_t kPart = 512;  // elements
@@ -47,13 +48,24 @@ class Expression {
     // How a source is read: in its place, as one number, or copied in the order of the result.
     enum class Reading { whole, scalar, copied };
 
+    struct Source {
+        Reading reading;
+        bool is_half;
+    };
+
     void bind(const std::vector<PointwiseStep> &steps);
-    void run_part(Registers &registers, const float *const *sources, float *result,
+    // The elements of a source in a part of the tensor; copied to `vector` where they are not used
+    // in their place.
+    const float *read(std::size_t at, const void *from, std::int64_t begin, std::int64_t count,
+                      float *vector) const;
+    void run_part(Registers &registers, const void *const *sources, void *result,
                   std::int64_t begin, std::int64_t count) const;
 
     std::string isa_;
     Walk walk_;
-    std::vector<Reading> sources_;
+    const Bfloat16Loops *halves_;
+    std::vector<Source> sources_;
+    bool is_half_;  // the result
     std::vector<float> literals_;
     std::vector<Bound> steps_;
 };
@@ -79,11 +91,14 @@ class Pointwise : public Kernel {
     std::vector<int> args_;
 };
 
-// Throws std::invalid_argument unless all are float32 in known formats.
+// Throws std::invalid_argument unless all are float32 or bfloat16 in known formats.
 void check_pointwise(const std::vector<MemoryDesc> &descs);
-// The instruction sets with kernels that this processor has and the library may use, best first.
-std::vector<std::string> pointwise_isas();
+bool is_half(const MemoryDesc &desc);
+bool has_halves(const std::vector<MemoryDesc> &descs);
+// The instruction sets with kernels that this processor has and the library may use, best first;
+// those for bfloat16 tensors where there are some.
+std::vector<std::string> pointwise_isas(bool halves);
 // That name, or the best of pointwise_isas() for ""; std::invalid_argument where it has no kernels.
-std::string known_isa(const std::string &isa);
+std::string known_isa(const std::string &isa, bool halves);
 
 }  // namespace stridewise

@@ -151,31 +151,39 @@ void Walk::each_run(std::size_t operand, std::int64_t begin, std::int64_t count,
     }
 }
 
-void Walk::gather(std::size_t operand, const float *from, std::int64_t begin, std::int64_t count,
+template <class T>
+void Walk::gather(std::size_t operand, const T *from, std::int64_t begin, std::int64_t count,
                   float *to) const {
     const std::int64_t step = loops_.back().operands[operand];
     each_run(operand, begin, count,
              [&](std::int64_t at, std::int64_t read, std::int64_t padding, std::int64_t offset) {
-                 const float *source = from + offset;
+                 const T *source = from + offset;
                  float *target = to + at;
                  if (step == 1) {
-                     std::copy_n(source, read, target);
+                     for (std::int64_t i = 0; i < read; ++i) target[i] = as_float(source[i]);
                  } else if (step == 0) {
-                     if (read > 0) std::fill_n(target, read, *source);
+                     if (read > 0) std::fill_n(target, read, as_float(*source));
                  } else {
-                     for (std::int64_t i = 0; i < read; ++i) target[i] = source[i * step];
+                     for (std::int64_t i = 0; i < read; ++i) target[i] = as_float(source[i * step]);
                  }
                  std::fill_n(target + read, padding, 0.0F);
              });
 }
 
-void Walk::clear_padding(std::int64_t begin, std::int64_t count, float *data) const {
+template <class T>
+void Walk::clear_padding(std::int64_t begin, std::int64_t count, T *data) const {
     if (!is_padded()) return;
     // Whichever operand: offsets are not needed.
     each_run(0, begin, count,
              [&](std::int64_t at, std::int64_t read, std::int64_t padding, std::int64_t) {
-                 std::fill_n(data + at + read, padding, 0.0F);
+                 std::fill_n(data + at + read, padding, T{});
              });
 }
+
+template void Walk::gather(std::size_t, const float *, std::int64_t, std::int64_t, float *) const;
+template void Walk::gather(std::size_t, const Bfloat16 *, std::int64_t, std::int64_t,
+                           float *) const;
+template void Walk::clear_padding(std::int64_t, std::int64_t, float *) const;
+template void Walk::clear_padding(std::int64_t, std::int64_t, Bfloat16 *) const;
 
 }  // namespace stridewise

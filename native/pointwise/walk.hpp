@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "onednn/memory.hpp"
+#include "support/bfloat16.hpp"
 
 namespace stridewise {
 
@@ -22,10 +23,12 @@ class Walk {
     bool is_scalar(std::size_t operand) const;  // all elements are the same one
     // Copies the elements of an operand that belong to elements begin, begin + 1, ... as they are
     // stored; zeros for padding of the tensor, which the operand need not have.
-    void gather(std::size_t operand, const float *from, std::int64_t begin, std::int64_t count,
+    template <class T>
+    void gather(std::size_t operand, const T *from, std::int64_t begin, std::int64_t count,
                 float *to) const;
     // Sets padding among elements begin, begin + 1, ..., which are stored at `data`, to zero.
-    void clear_padding(std::int64_t begin, std::int64_t count, float *data) const;
+    template <class T>
+    void clear_padding(std::int64_t begin, std::int64_t count, T *data) const;
 
     // A loop over the tensor. Distances between elements of the tensor, and of its operands.
     struct Loop {

@@ -36,7 +36,7 @@ struct Stage {
     StageOp op;
     float alpha;
     float beta;
-    const float *operand;
+    const void *operand;  // of the type of the kernel's result
 };
 
 }  // namespace stridewise

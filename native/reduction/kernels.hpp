@@ -11,7 +11,7 @@ constexpr std::int64_t kReductionLanes = 64;
 
 // Takes in `rows` rows of `count` neighbors each, up to kReductionLanes.
 struct ReductionLoop {
-    const float *from;
+    const void *from;  // of the kernel's element type
     std::int64_t count, rows;
     std::int64_t stride;  // elements from one row to the next
     const float *shift;   // for each neighbor, what is subtracted first, where the function does
@@ -20,6 +20,7 @@ struct ReductionLoop {
 
 struct ReductionKernel {
     const char *name;
+    std::int64_t nbytes;  // of an element
     float neutral;
     void (*run)(const ReductionLoop &loop);
     // Combines `count` partial results, a power of 2 from 4 on, and overwrites them.
@@ -27,11 +28,12 @@ struct ReductionKernel {
     double (*combine)(double a, double b);
 };
 
-// By the name of the function; null for one that does not exist.
-const ReductionKernel *portable_reduction_kernel(const char *name);
+// By the name of the function, of elements of float32 or of bfloat16; null for one that does not
+// exist.
+const ReductionKernel *portable_reduction_kernel(const char *name, bool halves);
 #ifdef STRIDEWISE_AVX2
-const ReductionKernel *avx2_reduction_kernel(const char *name);
-const ReductionKernel *avx512_reduction_kernel(const char *name);
+const ReductionKernel *avx2_reduction_kernel(const char *name, bool halves);
+const ReductionKernel *avx512_reduction_kernel(const char *name, bool halves);
 #endif
 
 }  // namespace stridewise

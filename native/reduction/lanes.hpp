@@ -73,7 +73,7 @@ struct Power {
 };
 
 // Vectors of N lanes from neighbor `at` on, or the first `Used` lanes of one.
-template <class Join, class Of, int N, int Vectors, int Used = N>
+template <class Join, class Of, class T, int N, int Vectors, int Used = N>
 inline void reduce_columns(const ReductionLoop &loop, std::int64_t at) {
     using L = Lanes<N>;
     typename L::V found[Vectors], shift[Vectors];
@@ -81,7 +81,7 @@ inline void reduce_columns(const ReductionLoop &loop, std::int64_t at) {
         found[k] = L::load_some(loop.found + at + k * N, Used);
         shift[k] = L::load_some(loop.shift + at + k * N, Used);
     }
-    const float *from = loop.from + at;
+    const T *from = static_cast<const T *>(loop.from) + at;
     for (std::int64_t row = 0; row < loop.rows; ++row, from += loop.stride) {
         for (int k = 0; k < Vectors; ++k) {
             const auto x = Used == N ? L::load(from + k * N) : L::load_some(from, Used);
@@ -91,19 +91,19 @@ inline void reduce_columns(const ReductionLoop &loop, std::int64_t at) {
     for (int k = 0; k < Vectors; ++k) L::store_some(loop.found + at + k * N, found[k], Used);
 }
 
-template <class Join, class Of, int N>
+template <class Join, class Of, class T, int N>
 void reduce_rows(const ReductionLoop &loop) {
     std::int64_t at = 0;
-    for (; at + 4 * N <= loop.count; at += 4 * N) reduce_columns<Join, Of, N, 4>(loop, at);
-    for (; at + N <= loop.count; at += N) reduce_columns<Join, Of, N, 1>(loop, at);
-    for (; at + 4 <= loop.count; at += 4) reduce_columns<Join, Of, 4, 1>(loop, at);
+    for (; at + 4 * N <= loop.count; at += 4 * N) reduce_columns<Join, Of, T, N, 4>(loop, at);
+    for (; at + N <= loop.count; at += N) reduce_columns<Join, Of, T, N, 1>(loop, at);
+    for (; at + 4 <= loop.count; at += 4) reduce_columns<Join, Of, T, 4, 1>(loop, at);
     switch (loop.count - at) {
         case 3:
-            return reduce_columns<Join, Of, 4, 1, 3>(loop, at);
+            return reduce_columns<Join, Of, T, 4, 1, 3>(loop, at);
         case 2:
-            return reduce_columns<Join, Of, 4, 1, 2>(loop, at);
+            return reduce_columns<Join, Of, T, 4, 1, 2>(loop, at);
         case 1:
-            return reduce_columns<Join, Of, 4, 1, 1>(loop, at);
+            return reduce_columns<Join, Of, T, 4, 1, 1>(loop, at);
         default:
             return;
     }
@@ -131,27 +131,33 @@ double combine_two(double a, double b) {
     return Join::join(a, b);
 }
 
-template <class Join, class Of, int N>
+template <class Join, class Of, class T, int N>
 constexpr ReductionKernel reduction_entry(const char *name) {
-    return {name, Join::kNeutral, reduce_rows<Join, Of, N>, join_all<Join>, combine_two<Join>};
+    return {name,           sizeof(T),        Join::kNeutral, reduce_rows<Join, Of, T, N>,
+            join_all<Join>, combine_two<Join>};
 }
 
-template <int N>
-const ReductionKernel *find_reduction(const char *name) {
+template <class T, int N>
+const ReductionKernel *find_reduction_of(const char *name) {
     static constexpr ReductionKernel kTable[] = {
-        reduction_entry<Sum, Itself, N>("sum"),
-        reduction_entry<Sum, Size, N>("abs"),
-        reduction_entry<Sum, Square, N>("square"),
-        reduction_entry<Sum, Deviation, N>("deviation"),
-        reduction_entry<Sum, Power, N>("exp"),
-        reduction_entry<Product, Itself, N>("mul"),
-        reduction_entry<Greatest, Itself, N>("max"),
-        reduction_entry<Least, Itself, N>("min"),
+        reduction_entry<Sum, Itself, T, N>("sum"),
+        reduction_entry<Sum, Size, T, N>("abs"),
+        reduction_entry<Sum, Square, T, N>("square"),
+        reduction_entry<Sum, Deviation, T, N>("deviation"),
+        reduction_entry<Sum, Power, T, N>("exp"),
+        reduction_entry<Product, Itself, T, N>("mul"),
+        reduction_entry<Greatest, Itself, T, N>("max"),
+        reduction_entry<Least, Itself, T, N>("min"),
     };
     for (const auto &entry : kTable) {
         if (__builtin_strcmp(entry.name, name) == 0) return &entry;
     }
     return nullptr;
+}
+
+template <int N>
+const ReductionKernel *find_reduction(const char *name, bool halves) {
+    return halves ? find_reduction_of<Bfloat16, N>(name) : find_reduction_of<float, N>(name);
 }
 
 }  // namespace

@@ -12,12 +12,13 @@
 namespace stridewise {
 namespace {
 
-const ReductionKernel *find_kernel(const std::string &isa, const char *name) {
+const ReductionKernel *find_kernel(const std::string &isa, const char *name, bool halves) {
 #ifdef STRIDEWISE_AVX2
-    if (isa == "avx512") return avx512_reduction_kernel(name);
-    if (isa == "avx2") return avx2_reduction_kernel(name);
+    const bool is_wide = isa == "avx512" || isa == "avx512_bf16";
+    if (is_wide) return avx512_reduction_kernel(name, halves);
+    if (isa == "avx2") return avx2_reduction_kernel(name, halves);
 #endif
-    return portable_reduction_kernel(name);
+    return portable_reduction_kernel(name, halves);
 }
 
 struct NamedPass {
@@ -51,7 +52,8 @@ double shifted_logarithm(double value, double first, double, double) {
     return std::log(value) + first;
 }
 
-std::vector<Statistics::Pass> find_passes(const std::string &algorithm, const std::string &isa) {
+std::vector<Statistics::Pass> find_passes(const std::string &algorithm, const std::string &isa,
+                                          bool halves) {
     static const std::map<std::string, std::vector<NamedPass>> table = {
         {"max", {{"max", total}}},
         {"min", {{"min", total}}},
@@ -71,7 +73,7 @@ std::vector<Statistics::Pass> find_passes(const std::string &algorithm, const st
     require(found != table.end(), "reduction: there is no algorithm " + algorithm);
     std::vector<Statistics::Pass> passes;
     for (const auto &pass : found->second) {
-        passes.push_back({find_kernel(isa, pass.kernel), pass.finish});
+        passes.push_back({find_kernel(isa, pass.kernel, halves), pass.finish});
     }
     return passes;
 }
@@ -114,9 +116,12 @@ std::size_t rounded_nbytes(std::size_t floats) {
 Statistics::Statistics(const std::string &algorithm, const MemoryDesc &source,
                        const MemoryDesc &result, double epsilon, const std::string &isa)
     : sweep_((check_pointwise({source, result}), source), result),
-      passes_(find_passes(algorithm, isa)),
-      places_((result.extent() + sizeof(float) - 1) / sizeof(float)),
-      epsilon_(epsilon) {}
+      passes_(find_passes(algorithm, isa, is_half(source))),
+      is_half_(is_half(result)),
+      epsilon_(epsilon) {
+    const std::size_t element = is_half_ ? sizeof(Bfloat16) : sizeof(float);
+    places_ = (result.extent() + element - 1) / element;
+}
 
 std::size_t Statistics::scratch_nbytes() const {
     const auto slices = static_cast<std::size_t>(sweep_.slices());
@@ -124,27 +129,32 @@ std::size_t Statistics::scratch_nbytes() const {
 }
 
 void Statistics::finish(std::size_t pass, const Sweep::Task &task, const double *totals,
-                        float *const *numbers) const {
+                        const Numbers &numbers) const {
+    const bool rounds = is_half_ && pass + 1 == passes_.size();
     const double per_term = 1.0 / static_cast<double>(sweep_.terms());
     for (std::int64_t i = 0; i < task.count; ++i) {
         const std::int64_t place = task.place + i * task.step;
-        const double first = pass == 0 ? 0.0 : numbers[0][place];
-        numbers[pass][place] =
+        const double first = pass == 0 ? 0.0 : static_cast<const float *>(numbers[0])[place];
+        const auto found =
             static_cast<float>(passes_[pass].finish(totals[i], first, per_term, epsilon_));
+        if (rounds) {
+            put(static_cast<Bfloat16 *>(numbers[pass]) + place, found);
+        } else {
+            static_cast<float *>(numbers[pass])[place] = found;
+        }
     }
 }
 
-void Statistics::run_task(std::int64_t number, const float *source, float *const *numbers) const {
+void Statistics::run_task(std::int64_t number, const void *source, const Numbers &numbers) const {
     const Sweep::Task task = sweep_.task(number);
     std::array<double, kReductionLanes> totals;
     for (std::size_t pass = 0; pass < passes_.size(); ++pass) {
-        const float *shift = pass == 0 ? nullptr : numbers[0];
-        sweep_.run(*passes_[pass].kernel, task, 0, source, shift, totals.data());
+        sweep_.run(*passes_[pass].kernel, task, 0, source, shift_of(pass, numbers), totals.data());
         finish(pass, task, totals.data(), numbers);
     }
 }
 
-void Statistics::run_slices(std::size_t pass, const float *source, float *const *numbers,
+void Statistics::run_slices(std::size_t pass, const void *source, const Numbers &numbers,
                             double *scratch, int threads) const {
     const auto &kernel = *passes_[pass].kernel;
     const std::int64_t slices = sweep_.slices(), tasks = sweep_.tasks();
@@ -156,8 +166,7 @@ void Statistics::run_slices(std::size_t pass, const float *source, float *const 
         const std::int64_t units = tasks * slices;
         for (auto unit = units * part / parts; unit < units * (part + 1) / parts; ++unit) {
             const Sweep::Task task = sweep_.task(unit / slices);
-            const float *shift = pass == 0 ? nullptr : numbers[0];
-            sweep_.run(kernel, task, unit % slices, source, shift, totals.data());
+            sweep_.run(kernel, task, unit % slices, source, shift_of(pass, numbers), totals.data());
             for (std::int64_t i = 0; i < task.count; ++i) {
                 found(unit % slices, task.place + i * task.step) =
                     totals[static_cast<std::size_t>(i)];
@@ -178,7 +187,7 @@ void Statistics::run_slices(std::size_t pass, const float *source, float *const 
     }
 }
 
-void Statistics::run(const float *source, float *const *numbers, double *scratch,
+void Statistics::run(const void *source, const Numbers &numbers, double *scratch,
                      int threads) const {
     if (sweep_.slices() > 1) {
         for (std::size_t pass = 0; pass < passes_.size(); ++pass) {
@@ -198,7 +207,7 @@ Reduction::Reduction(const std::string &algorithm, const MemoryDesc &source,
                      const MemoryDesc &result, int threads, const std::string &isa)
     : source_(source),
       result_(result),
-      isa_(known_isa(isa)),
+      isa_(known_isa(isa, has_halves({source, result}))),
       statistics_(algorithm, source, result, 0, isa_),
       threads_(threads),
       args_{DNNL_ARG_SRC, DNNL_ARG_DST} {
@@ -221,30 +230,39 @@ MemoryDesc Reduction::arg_desc(int arg) const {
 }
 
 void Reduction::execute(const std::vector<void *> &data, void *scratchpad) const {
-    auto *result = static_cast<float *>(data[1]);
+    void *result = data[1];
     auto *scratch = static_cast<std::byte *>(scratchpad);
-    std::array<float *, 2> numbers{result, result};
+    Statistics::Numbers numbers{result, result};
     if (statistics_.count() > 1) {
-        numbers[0] = reinterpret_cast<float *>(scratch);
+        numbers[0] = scratch;
         scratch += rounded_nbytes(statistics_.places());
     }
-    statistics_.run(static_cast<const float *>(data[0]), numbers.data(),
-                    reinterpret_cast<double *>(scratch), threads_);
-    if (padding_ != nullptr) padding_->clear_padding(0, padding_->size(), result);
+    statistics_.run(data[0], numbers, reinterpret_cast<double *>(scratch), threads_);
+    if (padding_ == nullptr) return;
+    if (is_half(result_)) {
+        padding_->clear_padding(0, padding_->size(), static_cast<Bfloat16 *>(result));
+    } else {
+        padding_->clear_padding(0, padding_->size(), static_cast<float *>(result));
+    }
 }
 
 Normalization::Normalization(const std::string &algorithm, const MemoryDesc &source,
-                             const MemoryDesc &statistics, const Affine &affine, double epsilon,
-                             int threads, const std::string &isa)
+                             const MemoryDesc &result, const MemoryDesc &statistics,
+                             const Affine &affine, double epsilon, int threads,
+                             const std::string &isa)
     : descs_{source},
-      isa_(known_isa(isa)),
+      isa_(known_isa(isa, has_halves({source, result}))),
       statistics_(algorithm, source, statistics, epsilon, isa_),
-      expression_(find_steps(algorithm, !affine.scale.empty(), !affine.shift.empty()), {}, source,
+      expression_(find_steps(algorithm, !affine.scale.empty(), !affine.shift.empty()), {}, result,
                   operands_of(source, statistics, affine), isa_),
       threads_(threads),
       args_{DNNL_ARG_SRC} {
     require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
     require(statistics_.count() == 2, "normalization: there is no algorithm " + algorithm);
+    check_pointwise({result});
+    require(!is_half(statistics), "normalization: expected statistics of float32");
+    require(result.dims() == source.dims(),
+            "normalization: expected a result of " + source.repr() + ", got " + result.repr());
     for (const auto &[arg, desc] :
          {std::pair(DNNL_ARG_SCALE, affine.scale), std::pair(DNNL_ARG_SHIFT, affine.shift)}) {
         check_pointwise(desc);
@@ -253,7 +271,7 @@ Normalization::Normalization(const std::string &algorithm, const MemoryDesc &sou
         descs_.push_back(desc.front());
         args_.push_back(arg);
     }
-    descs_.push_back(source);
+    descs_.push_back(result);
     args_.push_back(DNNL_ARG_DST);
 }
 
@@ -271,18 +289,13 @@ MemoryDesc Normalization::arg_desc(int arg) const {
 void Normalization::execute(const std::vector<void *> &data, void *scratchpad) const {
     auto *scratch = static_cast<std::byte *>(scratchpad);
     const std::size_t nbytes = rounded_nbytes(statistics_.places());
-    const std::array<float *, 2> numbers{reinterpret_cast<float *>(scratch),
-                                         reinterpret_cast<float *>(scratch + nbytes)};
-    std::array<const float *, 5> sources{static_cast<const float *>(data[0]), numbers[0],
-                                         numbers[1]};
-    for (std::size_t at = 1; at + 1 < data.size(); ++at) {
-        sources[2 + at] = static_cast<const float *>(data[at]);
-    }
-    statistics_.run(sources[0], numbers.data(), reinterpret_cast<double *>(scratch + 2 * nbytes),
-                    threads_);
-    auto *result = static_cast<float *>(data.back());
-    in_parallel(threads_,
-                [&](int part, int parts) { expression_.run(sources.data(), result, part, parts); });
+    const Statistics::Numbers numbers{scratch, scratch + nbytes};
+    std::array<const void *, 5> sources{data[0], numbers[0], numbers[1]};
+    for (std::size_t at = 1; at + 1 < data.size(); ++at) sources[2 + at] = data[at];
+    statistics_.run(data[0], numbers, reinterpret_cast<double *>(scratch + 2 * nbytes), threads_);
+    in_parallel(threads_, [&](int part, int parts) {
+        expression_.run(sources.data(), data.back(), part, parts);
+    });
 }
 
 }  // namespace stridewise

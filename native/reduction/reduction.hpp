@@ -1,6 +1,7 @@
 // Reductions, softmax and normalizations over any axes, in any format.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -26,21 +27,28 @@ class Statistics {
                double epsilon, const std::string &isa);
 
     std::size_t count() const { return passes_.size(); }  // of numbers
-    std::size_t places() const { return places_; }        // floats of each number's memory
+    std::size_t places() const { return places_; }        // elements of each number's memory
     std::size_t scratch_nbytes() const;
-    // `numbers` has places() floats for each of count() numbers.
-    void run(const float *source, float *const *numbers, double *scratch, int threads) const;
+    // Where each number is stored: places() elements, those of the last one of the type of the
+    // result that the statistics were made for, all others float32.
+    using Numbers = std::array<void *, 2>;
+    void run(const void *source, const Numbers &numbers, double *scratch, int threads) const;
 
   private:
-    void run_task(std::int64_t number, const float *source, float *const *numbers) const;
-    void run_slices(std::size_t pass, const float *source, float *const *numbers, double *scratch,
+    void run_task(std::int64_t number, const void *source, const Numbers &numbers) const;
+    void run_slices(std::size_t pass, const void *source, const Numbers &numbers, double *scratch,
                     int threads) const;
     void finish(std::size_t pass, const Sweep::Task &task, const double *totals,
-                float *const *numbers) const;
+                const Numbers &numbers) const;
+    // What a pass subtracts from elements.
+    static const float *shift_of(std::size_t pass, const Numbers &numbers) {
+        return pass == 0 ? nullptr : static_cast<const float *>(numbers[0]);
+    }
 
     Sweep sweep_;
     std::vector<Pass> passes_;
     std::size_t places_;
+    bool is_half_;  // the result
     double epsilon_;
 };
 
@@ -77,8 +85,8 @@ class Normalization : public Kernel {
 
     // `algorithm` is one of softmax, log_softmax and norm: (x - mean) / sqrt(variance + epsilon),
     // which alone may have a scale and a shift. `statistics` has the source's extents, but 1 along
-    // the axes that are normalized.
-    Normalization(const std::string &algorithm, const MemoryDesc &source,
+    // the axes that are normalized, and is float32. `result` has the format of the source.
+    Normalization(const std::string &algorithm, const MemoryDesc &source, const MemoryDesc &result,
                   const MemoryDesc &statistics, const Affine &affine, double epsilon, int threads,
                   const std::string &isa);
 

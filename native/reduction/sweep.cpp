@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <utility>
 
 #include "support/images.hpp"
@@ -128,7 +129,7 @@ Sweep::Task Sweep::task(std::int64_t number) const {
 }
 
 void Sweep::run_box(const ReductionKernel &kernel, const Task &task, const Box &box,
-                    std::int64_t slice, const float *source, Partial &partial) const {
+                    std::int64_t slice, const void *source, Partial &partial) const {
     const Loop &inner = box.loops.back();
     const bool is_single = box.loops.size() == 1;  // divisions would take longer than the kernel
     const std::int64_t last = box.rows * (slice + 1) / slices_;
@@ -144,8 +145,9 @@ void Sweep::run_box(const ReductionKernel &kernel, const Task &task, const Box &
             }
         }
         const std::int64_t rows = std::min(left, kTerms - partial.terms);
-        kernel.run({source + offset, run_is_kept_ ? task.count : box.run, rows, inner.source,
-                    partial.shift.data(), partial.found.data()});
+        kernel.run({static_cast<const std::byte *>(source) + offset * kernel.nbytes,
+                    run_is_kept_ ? task.count : box.run, rows, inner.source, partial.shift.data(),
+                    partial.found.data()});
         row += rows;
         partial.terms += rows;
         if (partial.terms == kTerms) partial.flush(kernel);
@@ -153,7 +155,7 @@ void Sweep::run_box(const ReductionKernel &kernel, const Task &task, const Box &
 }
 
 void Sweep::run(const ReductionKernel &kernel, const Task &task, std::int64_t slice,
-                const float *source, const float *shift, double *found) const {
+                const void *source, const float *shift, double *found) const {
     Partial partial;
     partial.whole = found;
     partial.count = task.count;

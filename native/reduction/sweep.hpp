@@ -31,7 +31,7 @@ class Sweep {
     // Stores what a slice of a task finds in `found`, one for each of its results. `shift` has what
     // the kernel subtracts, by the places of results; null where it subtracts nothing.
     void run(const ReductionKernel &kernel, const Task &task, std::int64_t slice,
-             const float *source, const float *shift, double *found) const;
+             const void *source, const float *shift, double *found) const;
 
   private:
     struct Loop {
@@ -48,7 +48,7 @@ class Sweep {
     void add_box(std::vector<Loop> loops, std::int64_t begin, std::int64_t run);
     void make_boxes(const std::vector<Loop> &gone, std::int64_t last_run);
     void run_box(const ReductionKernel &kernel, const Task &task, const Box &box,
-                 std::int64_t slice, const float *source, Partial &partial) const;
+                 std::int64_t slice, const void *source, Partial &partial) const;
 
     std::vector<Loop> kept_;  // without the run of neighbors
     std::vector<Box> boxes_;

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "support/bfloat16.hpp"
+
 namespace stridewise {
 namespace {
 
@@ -14,6 +16,10 @@ struct VectorOf {
     typedef float Unaligned
         __attribute__((vector_size(N * sizeof(float)), aligned(sizeof(float)), may_alias));
     typedef std::int32_t Mask __attribute__((vector_size(N * sizeof(float))));
+    typedef std::uint32_t Words __attribute__((vector_size(N * sizeof(float))));
+    typedef std::uint16_t Halves __attribute__((vector_size(N * sizeof(Bfloat16))));
+    typedef std::uint16_t UnalignedHalves
+        __attribute__((vector_size(N * sizeof(Bfloat16)), aligned(sizeof(Bfloat16)), may_alias));
 };
 
 template <int N>
@@ -21,10 +27,40 @@ struct Lanes {
     using V = typename VectorOf<N>::Type;
     using Unaligned = typename VectorOf<N>::Unaligned;
     using Mask = typename VectorOf<N>::Mask;
+    using Words = typename VectorOf<N>::Words;
+    using Halves = typename VectorOf<N>::Halves;
+    using UnalignedHalves = typename VectorOf<N>::UnalignedHalves;
 
     static inline V load(const float *from) { return *reinterpret_cast<const Unaligned *>(from); }
     static inline void store(float *to, V value) { *reinterpret_cast<Unaligned *>(to) = value; }
+    static inline V load(const Bfloat16 *from) {
+        const Halves halves = *reinterpret_cast<const UnalignedHalves *>(from);
+        return number(__builtin_convertvector(halves, Words) << 16);
+    }
+    static inline void store(Bfloat16 *to, V value) {
+        *reinterpret_cast<UnalignedHalves *>(to) = rounded(value);
+    }
+    // To the nearest, ties to even. Files for instruction sets that round define their own.
+    static inline Halves rounded(V value) {
+        Words bits;
+        __builtin_memcpy(&bits, &value, sizeof bits);
+        const Words nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
+        return __builtin_convertvector(value == value ? nearest : (bits >> 16) | 0x40, Halves);
+    }
     static inline V all(float value) { return value - V{}; }
+    // Adds the products of pairs of bfloat16: of both halves of each element, even ones first.
+    static inline V add_pairs(V sum, V a, V b) {
+        Words x, y;
+        __builtin_memcpy(&x, &a, sizeof x);
+        __builtin_memcpy(&y, &b, sizeof y);
+        sum += number(x << 16) * number(y << 16);
+        return sum + number(x & 0xFFFF0000U) * number(y & 0xFFFF0000U);
+    }
+    static inline V number(Words bits) {
+        V value;
+        __builtin_memcpy(&value, &bits, sizeof value);
+        return value;
+    }
     // Broadcasts one element from memory. Each file defines it for its instruction set.
     static inline V spread(const float *from);
     static inline V load_some(const float *from, std::int64_t count) {
@@ -37,6 +73,20 @@ struct Lanes {
     static inline void store_some(float *to, V value, std::int64_t count) {
         for (int lane = 0; lane < N; ++lane) {
             if (lane < count) to[lane] = value[lane];
+        }
+    }
+    static inline V load_some(const Bfloat16 *from, std::int64_t count) {
+        Bfloat16 some[N] = {};
+        for (int lane = 0; lane < N; ++lane) {
+            if (lane < count) some[lane] = from[lane];
+        }
+        return load(some);
+    }
+    static inline void store_some(Bfloat16 *to, V value, std::int64_t count) {
+        Bfloat16 some[N];
+        store(some, value);
+        for (int lane = 0; lane < N; ++lane) {
+            if (lane < count) to[lane] = some[lane];
         }
     }
     // Comparisons with NaN are false, so a NaN in the second argument is propagated.

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "post_ops/stages.hpp"
+#include "support/bfloat16.hpp"
 #include "support/images.hpp"
 
 namespace stridewise {
@@ -38,10 +39,11 @@ struct WinogradShape {
     std::int64_t pool;
 };
 
-// A group of tiles in the scratchpad of transformed pixels, [xi][...][chunk][tile][lane].
+// A group of tiles in the scratchpad of transformed pixels, [xi][...][chunk][tile][lane]. A lane is
+// one channel in float32, or a pair of channels in bfloat16 where products are of pairs.
 struct TransformedTiles {
-    std::int64_t xi_stride;     // elements from one place of the window to the next
-    std::int64_t chunk_stride;  // elements from one chunk of channels to the next
+    std::int64_t xi_stride;     // lanes from one place of the window to the next
+    std::int64_t chunk_stride;  // lanes from one chunk of channels to the next
 };
 
 // A matrix product for one place of the window: tiles x one pair of vectors of outputs.
@@ -49,8 +51,8 @@ struct WinogradProduct {
     const float *transformed;   // [chunk][tile][lane]
     std::int64_t chunk_stride;  // elements from one chunk of channels to the next
     std::int64_t chunks;
-    const float *weights;  // [channel][2 * lane]
-    float *products;       // [tile][2 * lane]
+    const float *weights;  // [channel][output], or [pair of channels][output][2] in bfloat16
+    float *products;       // [tile][output]
     std::int64_t rows;     // tiles
     bool resumes;          // accumulates into `products`
     const float *next;     // weights to prefetch, as many cache lines per chunk as the chunk reads
@@ -58,7 +60,7 @@ struct WinogradProduct {
 };
 
 struct WinogradResult {
-    float *data;
+    void *data;         // of the type of the kernels' result, as the operands of stages are
     const float *bias;  // padded with zeros to whole pairs of vectors; never null
     const Stage *stages;
     int stage_count;
@@ -69,8 +71,9 @@ struct WinogradKernels {
     WinogradTile tile;
     int lanes;      // elements of a vector
     int row_count;  // tiles of one matrix product
-    // Transforms tiles [first, first + count) of chunks [chunk, chunk_end) of the source.
-    void (*input)(const WinogradShape &shape, const float *source, std::int64_t first,
+    // Transforms tiles [first, first + count) of chunks [chunk, chunk_end) of the source, which has
+    // the type of the kernels' source.
+    void (*input)(const WinogradShape &shape, const void *source, std::int64_t first,
                   std::int64_t count, std::int64_t chunk, std::int64_t chunk_end,
                   const TransformedTiles &tiles, float *transformed);
     void (*multiply)(const WinogradProduct &product);
@@ -86,10 +89,16 @@ struct WinogradKernels {
 
 // Null if there are no kernels for the tile. The portable kernels have vectors of 8 and 16 lanes. A
 // window with one tap along an axis has it along the vertical axis.
-const WinogradKernels *portable_winograd_kernels(const WinogradTile &tile, int lanes);
+const WinogradKernels *portable_winograd_kernels(const WinogradTile &tile, HalfSides halves,
+                                                 int lanes);
+// With products of pairs of bfloat16, which are added in float32; the source is bfloat16, and the
+// result is where `is_half`. There are fewer tiles: rounding errors grow with them.
+const WinogradKernels *portable_pair_kernels(const WinogradTile &tile, bool is_half, int lanes);
 #ifdef STRIDEWISE_AVX2
-const WinogradKernels *avx2_winograd_kernels(const WinogradTile &tile);
-const WinogradKernels *avx512_winograd_kernels(const WinogradTile &tile);
+const WinogradKernels *avx2_winograd_kernels(const WinogradTile &tile, HalfSides halves);
+const WinogradKernels *avx512_winograd_kernels(const WinogradTile &tile, HalfSides halves);
+// With products of pairs of bfloat16, as below.
+const WinogradKernels *avx512_bf16_pair_kernels(const WinogradTile &tile, bool is_half);
 #endif
 
 }  // namespace stridewise

@@ -103,7 +103,25 @@ inline std::int64_t results_within(std::int64_t first, std::int64_t most, std::i
     return (extent - first + step - 1) / step;
 }
 
-template <int N, typename Vertical, typename Horizontal>
+// How transformed pixels are multiplied: channels in float32, or pairs of channels in bfloat16.
+template <int N>
+struct Channels {
+    using L = Lanes<N>;
+    using V = typename L::V;
+    using Element = float;
+    static constexpr int kLanes = N;  // of a chunk of channels
+    static inline V add(V sum, V value, V weights) { return sum + value * weights; }
+};
+template <int N>
+struct ChannelPairs {
+    using L = Lanes<N>;
+    using V = typename L::V;
+    using Element = Bfloat16;
+    static constexpr int kLanes = N / 2;
+    static inline V add(V sum, V value, V weights) { return L::add_pairs(sum, value, weights); }
+};
+
+template <int N, typename Vertical, typename Horizontal, typename Products = Channels<N>>
 struct Winograd {
     using L = Lanes<N>;
     using V = typename L::V;
@@ -141,14 +159,15 @@ struct Winograd {
         return results_within(place.left, kColumns, shape.dilation_wide, shape.out_width);
     }
 
-    static void load_pixels(const WinogradShape &shape, const float *image, std::int64_t top,
+    template <class T>
+    static void load_pixels(const WinogradShape &shape, const T *image, std::int64_t top,
                             std::int64_t left, std::int64_t lanes, V *pixels) {
         for (int i = 0; i < kHigh; ++i) {
             const std::int64_t y = top + i * shape.dilation_high;
             for (int j = 0; j < kWide; ++j) {
                 const std::int64_t x = left + j * shape.dilation_wide;
                 const bool inside = y >= 0 && y < shape.height && x >= 0 && x < shape.width;
-                const float *from = image + y * shape.source.row + x * shape.source.pixel;
+                const T *from = image + y * shape.source.row + x * shape.source.pixel;
                 V &pixel = pixels[i * kWide + j];
                 if (!inside) {
                     pixel = V{};
@@ -159,7 +178,8 @@ struct Winograd {
         }
     }
 
-    static void input(const WinogradShape &shape, const float *source, std::int64_t first,
+    template <class T>
+    static void input(const WinogradShape &shape, const void *source, std::int64_t first,
                       std::int64_t count, std::int64_t chunk, std::int64_t chunk_end,
                       const TransformedTiles &tiles, float *transformed) {
         // Two tiles at a time, because one cache line holds vectors of both.
@@ -168,28 +188,30 @@ struct Winograd {
             const TilePlace places[] = {place_of(shape, first + begin),
                                         place_of(shape, first + begin + tile_count - 1)};
             for (std::int64_t c = chunk; c < chunk_end; ++c) {
-                float *to = transformed + c * tiles.chunk_stride + begin * N;
+                float *to = transformed + c * tiles.chunk_stride + begin * Products::kLanes;
                 for (std::int64_t t = 0; t < tile_count; ++t) {
-                    input_tile(shape, source, places[t], c, tiles.xi_stride, to + t * N);
+                    input_tile(shape, static_cast<const T *>(source), places[t], c, tiles.xi_stride,
+                               to + t * Products::kLanes);
                 }
             }
         }
     }
 
-    static inline void input_tile(const WinogradShape &shape, const float *source,
+    template <class T>
+    static inline void input_tile(const WinogradShape &shape, const T *source,
                                   const TilePlace &place, std::int64_t chunk,
                                   std::int64_t xi_stride, float *to) {
         const std::int64_t top = place.top - shape.pad_top, left = place.left - shape.pad_left;
         const bool inside = top >= 0 && left >= 0 &&
                             top + (kHigh - 1) * shape.dilation_high < shape.height &&
                             left + (kWide - 1) * shape.dilation_wide < shape.width;
-        const float *image = source + place.image * shape.source.image + chunk * shape.source.chunk;
+        const T *image = source + place.image * shape.source.image + chunk * shape.source.chunk;
         const std::int64_t lanes = shape.channels - chunk * N < N ? shape.channels - chunk * N : N;
         V pixels[kHigh * kWide];
         V half[kHigh * kWide];
         if (inside && lanes == N) {
             const PhaseSteps steps = steps_of(shape, shape.source);
-            const float *corner = image + top * shape.source.row + left * shape.source.pixel;
+            const T *corner = image + top * shape.source.row + left * shape.source.pixel;
             for (int i = 0; i < kHigh; ++i) {
                 for (int j = 0; j < kWide; ++j) {
                     pixels[i * kWide + j] = L::load(corner + i * steps.row + j * steps.pixel);
@@ -205,7 +227,8 @@ struct Winograd {
             V line[kWide];
             Horizontal::input(half + i * kWide, 1, line, 1);
             for (int j = 0; j < kWide; ++j) {
-                L::store(to + (i * kWide + j) * xi_stride, line[j]);
+                float *place = to + (i * kWide + j) * xi_stride;
+                L::store(reinterpret_cast<typename Products::Element *>(place), line[j]);
             }
         }
     }
@@ -227,18 +250,18 @@ struct Winograd {
                 next += kLine;
             }
 #pragma GCC unroll 4
-            for (int lane = 0; lane < N; ++lane) {
+            for (int lane = 0; lane < Products::kLanes; ++lane) {
                 const V low = L::load(weights + lane * 2 * N);
                 const V high = L::load(weights + lane * 2 * N + N);
 #pragma GCC unroll 16
                 for (int row = 0; row < Rows; ++row) {
-                    const V value = L::spread(transformed + row * N + lane);
-                    sums[row][0] += value * low;
-                    sums[row][1] += value * high;
+                    const V value = L::spread(transformed + row * Products::kLanes + lane);
+                    sums[row][0] = Products::add(sums[row][0], value, low);
+                    sums[row][1] = Products::add(sums[row][1], value, high);
                 }
             }
             transformed += product.chunk_stride;
-            weights += 2 * N * N;
+            weights += Products::kLanes * 2 * N;
         }
 #pragma GCC unroll 16
         for (int row = 0; row < Rows; ++row) {
@@ -248,23 +271,24 @@ struct Winograd {
     }
 
     template <int Most>
-    struct Products {
+    struct Multiplication {
         static void run(const WinogradProduct &product) {
             if (product.rows == Most) {
                 multiply_rows<Most>(product);
             } else if constexpr (Most > 1) {
-                Products<Most - 1>::run(product);
+                Multiplication<Most - 1>::run(product);
             }
         }
     };
 
+    template <class T>
     static void output(const WinogradShape &shape, const float *products, std::int64_t xi_stride,
                        std::int64_t first, std::int64_t count, std::int64_t pair,
                        const WinogradResult &result) {
         const PhaseSteps steps = steps_of(shape, shape.result);
         for (std::int64_t t = 0; t < count; ++t) {
             const TilePlace place = place_of(shape, first + t);
-            if (t + 1 < count) expect_tile(shape, result, place_of(shape, first + t + 1), pair);
+            if (t + 1 < count) expect_tile<T>(shape, result, place_of(shape, first + t + 1), pair);
             const std::int64_t high = rows_within(shape, place);
             const std::int64_t wide = columns_within(shape, place);
             const TilePlace stored = stored_place(shape, place);
@@ -279,18 +303,18 @@ struct Winograd {
                 const std::int64_t corner = corner_of(shape.result, stored, chunk);
                 if constexpr (kRows % 2 == 0 && kColumns % 2 == 0) {
                     if (shape.pool == 2) {
-                        store_pooled(steps, result, corner, {high / 2, wide / 2, lanes}, values);
+                        store_pooled<T>(steps, result, corner, {high / 2, wide / 2, lanes}, values);
                         continue;
                     }
                 }
                 if (high == kRows && wide == kColumns && lanes == N) {
-                    store_tile(steps, result, corner, values);
+                    store_tile<T>(steps, result, corner, values);
                     continue;
                 }
                 for (std::int64_t i = 0; i < high; ++i) {
                     for (std::int64_t j = 0; j < wide; ++j) {
-                        store_result(result, corner + i * steps.row + j * steps.pixel, lanes,
-                                     values[i * kColumns + j]);
+                        store_result<T>(result, corner + i * steps.row + j * steps.pixel, lanes,
+                                        values[i * kColumns + j]);
                     }
                 }
             }
@@ -315,6 +339,7 @@ struct Winograd {
     }
 
     // Prefetches the destination of a tile's results while the previous tile is computed.
+    template <class T>
     static inline void expect_tile(const WinogradShape &shape, const WinogradResult &result,
                                    const TilePlace &place, std::int64_t pair) {
         if (rows_within(shape, place) < kRows || columns_within(shape, place) < kColumns ||
@@ -322,11 +347,11 @@ struct Winograd {
             return;
         }
         const PhaseSteps steps = steps_of(shape, shape.result);
-        const float *corner =
-            result.data + corner_of(shape.result, stored_place(shape, place), 2 * pair);
+        const T *corner = static_cast<const T *>(result.data) +
+                          corner_of(shape.result, stored_place(shape, place), 2 * pair);
         for (int i = 0; i < kRows / shape.pool; ++i) {
             for (int j = 0; j < kColumns / shape.pool; ++j) {
-                const float *at = corner + i * steps.row + j * steps.pixel;
+                const T *at = corner + i * steps.row + j * steps.pixel;
                 __builtin_prefetch(at, 1);
                 if (result.blocked || N > kLine / 2) __builtin_prefetch(at + shape.result.chunk, 1);
             }
@@ -334,6 +359,7 @@ struct Winograd {
     }
 
     // Stores a whole tile of whole vectors.
+    template <class T>
     static void store_tile(const PhaseSteps &steps, const WinogradResult &result,
                            std::int64_t corner, V *values) {
         constexpr int kPixels = kRows * kColumns;
@@ -345,7 +371,7 @@ struct Winograd {
             }
             V others[kPixels];
             const bool in_place = step.op == StageOp::sum;
-            const float *from = (in_place ? result.data : step.operand) + corner;
+            const T *from = static_cast<const T *>(in_place ? result.data : step.operand) + corner;
             for (int i = 0; i < kRows; ++i) {
                 for (int j = 0; j < kColumns; ++j) {
                     others[i * kColumns + j] = L::load(from + i * steps.row + j * steps.pixel);
@@ -358,7 +384,7 @@ struct Winograd {
                     values[k] = Steps::apply(step, values[k], others[k]);
             }
         }
-        float *to = result.data + corner;
+        T *to = static_cast<T *>(result.data) + corner;
         for (int i = 0; i < kRows; ++i) {
             for (int j = 0; j < kColumns; ++j) {
                 L::store(to + i * steps.row + j * steps.pixel, values[i * kColumns + j]);
@@ -378,6 +404,7 @@ struct Winograd {
     }
 
     // Stores the maxima of 2x2 results. The last result of an odd number belongs to no window.
+    template <class T>
     static void store_pooled(const PhaseSteps &steps, const WinogradResult &result,
                              std::int64_t corner, const Part &part, V *values) {
         for (int s = 0; s < result.stage_count; ++s)
@@ -388,11 +415,13 @@ struct Winograd {
                 const V maximum =
                     larger_or_nan(larger_or_nan(window[0], window[1]),
                                   larger_or_nan(window[kColumns], window[kColumns + 1]));
-                store_lanes(result, corner + i * steps.row + j * steps.pixel, part.lanes, maximum);
+                store_lanes<T>(result, corner + i * steps.row + j * steps.pixel, part.lanes,
+                               maximum);
             }
         }
     }
 
+    template <class T>
     static inline void store_result(const WinogradResult &result, std::int64_t at,
                                     std::int64_t lanes, V value) {
         const bool whole = lanes == N || result.blocked;
@@ -400,22 +429,25 @@ struct Winograd {
             const Stage &step = result.stages[s];
             V other{};
             if (step.op >= StageOp::sum) {
-                const float *from = (step.op == StageOp::sum ? result.data : step.operand) + at;
+                const void *operand = step.op == StageOp::sum ? result.data : step.operand;
+                const T *from = static_cast<const T *>(operand) + at;
                 other = whole ? L::load(from) : L::load_some(from, lanes);
             }
             value = Steps::apply(step, value, other);
         }
-        store_lanes(result, at, lanes, value);
+        store_lanes<T>(result, at, lanes, value);
     }
 
+    template <class T>
     static inline void store_lanes(const WinogradResult &result, std::int64_t at,
                                    std::int64_t lanes, V value) {
+        T *to = static_cast<T *>(result.data) + at;
         if (lanes == N) {
-            L::store(result.data + at, value);
+            L::store(to, value);
         } else if (result.blocked) {
-            L::store(result.data + at, L::without(value, lanes));
+            L::store(to, L::without(value, lanes));
         } else {
-            L::store_some(result.data + at, value, lanes);
+            L::store_some(to, value, lanes);
         }
     }
 };
@@ -464,32 +496,54 @@ struct GroupProducts {
     }
 };
 
-template <int N, int Rows, int High, int Wide, int TapsHigh, int TapsWide>
+template <int N, int Rows, class Source, class Result, int High, int Wide, int TapsHigh,
+          int TapsWide, typename Products = Channels<N>>
 constexpr WinogradKernels kernels_of() {
-    using W = Winograd<N, Transform<N, High, TapsHigh>, Transform<N, Wide, TapsWide>>;
-    using P = Winograd<N, Transform<N, 1, 1>, Transform<N, 1, 1>>;
-    return {
-        {High, Wide, TapsHigh, TapsWide}, N,        Rows, W::input, P::template Products<Rows>::run,
-        GroupProducts<N, Rows>::run,      W::output};
+    using W = Winograd<N, Transform<N, High, TapsHigh>, Transform<N, Wide, TapsWide>, Products>;
+    using P = Winograd<N, Transform<N, 1, 1>, Transform<N, 1, 1>, Products>;
+    return {{High, Wide, TapsHigh, TapsWide},
+            N,
+            Rows,
+            W::template input<Source>,
+            P::template Multiplication<Rows>::run,
+            GroupProducts<N, Rows>::run,
+            W::template output<Result>};
 }
 
 // The table of kernels with vectors of N lanes.
-template <int N, int Rows>
-struct KernelTable {
-    static constexpr WinogradKernels rows[] = {
-        kernels_of<N, Rows, 2, 2, 3, 3>(), kernels_of<N, Rows, 4, 4, 3, 3>(),
-        kernels_of<N, Rows, 6, 6, 3, 3>(), kernels_of<N, Rows, 2, 2, 5, 5>(),
-        kernels_of<N, Rows, 1, 4, 1, 3>(), kernels_of<N, Rows, 1, 4, 1, 5>(),
-        kernels_of<N, Rows, 1, 2, 1, 7>(), kernels_of<N, Rows, 1, 4, 1, 7>(),
+template <int N, int Rows, class S, class R>
+const WinogradKernels *find_winograd_of(const WinogradTile &tile) {
+    static constexpr WinogradKernels kTable[] = {
+        kernels_of<N, Rows, S, R, 2, 2, 3, 3>(), kernels_of<N, Rows, S, R, 4, 4, 3, 3>(),
+        kernels_of<N, Rows, S, R, 6, 6, 3, 3>(), kernels_of<N, Rows, S, R, 2, 2, 5, 5>(),
+        kernels_of<N, Rows, S, R, 1, 4, 1, 3>(), kernels_of<N, Rows, S, R, 1, 4, 1, 5>(),
+        kernels_of<N, Rows, S, R, 1, 2, 1, 7>(), kernels_of<N, Rows, S, R, 1, 4, 1, 7>(),
     };
-
-    static const WinogradKernels *find(const WinogradTile &tile) {
-        for (const WinogradKernels &kernels : rows) {
-            if (kernels.tile == tile) return &kernels;
-        }
-        return nullptr;
+    for (const WinogradKernels &kernels : kTable) {
+        if (kernels.tile == tile) return &kernels;
     }
-};
+    return nullptr;
+}
+
+template <int N, int Rows>
+const WinogradKernels *find_winograd_in_pairs(const WinogradTile &tile, bool is_half) {
+    using Pairs = ChannelPairs<N>;
+    static constexpr WinogradKernels kWhole =
+        kernels_of<N, Rows, Bfloat16, float, 2, 2, 3, 3, Pairs>();
+    static constexpr WinogradKernels kHalf =
+        kernels_of<N, Rows, Bfloat16, Bfloat16, 2, 2, 3, 3, Pairs>();
+    return !(kWhole.tile == tile) ? nullptr : is_half ? &kHalf : &kWhole;
+}
+
+template <int N, int Rows>
+const WinogradKernels *find_winograd(const WinogradTile &tile, HalfSides halves) {
+    if (halves.source) {
+        return halves.result ? find_winograd_of<N, Rows, Bfloat16, Bfloat16>(tile)
+                             : find_winograd_of<N, Rows, Bfloat16, float>(tile);
+    }
+    return halves.result ? find_winograd_of<N, Rows, float, Bfloat16>(tile)
+                         : find_winograd_of<N, Rows, float, float>(tile);
+}
 
 }  // namespace
 }  // namespace stridewise

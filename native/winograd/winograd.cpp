@@ -47,11 +47,18 @@ WinogradTile tile_of(const WinogradOptions &options) {
 const WinogradKernels &find_kernels(const WinogradOptions &options) {
     const auto find = [&]() {
         const WinogradTile tile = tile_of(options);
+        if (options.multiplies_halves && options.isa == "portable") {
+            return portable_pair_kernels(tile, options.halves.result, options.lanes);
+        }
 #ifdef STRIDEWISE_AVX2
-        if (options.isa == "avx512") return avx512_winograd_kernels(tile);
-        if (options.isa == "avx2") return avx2_winograd_kernels(tile);
+        if (options.multiplies_halves && options.isa == "avx512_bf16") {
+            return avx512_bf16_pair_kernels(tile, options.halves.result);
+        }
+        const bool is_wide = options.isa == "avx512" || options.isa == "avx512_bf16";
+        if (is_wide) return avx512_winograd_kernels(tile, options.halves);
+        if (options.isa == "avx2") return avx2_winograd_kernels(tile, options.halves);
 #endif
-        return portable_winograd_kernels(tile, options.lanes);
+        return portable_winograd_kernels(tile, options.halves, options.lanes);
     };
     const WinogradKernels *found = find();
     require(found != nullptr, "winograd: there are no tiles of " + std::to_string(options.tile) +
@@ -68,7 +75,14 @@ bool is_allowed(dnnl_cpu_isa_t isa) {
 #endif
 
 WinogradOptions with_isa(WinogradOptions options) {
-    const auto known = winograd_isas(options.lanes);
+    auto known = winograd_isas(options.lanes, options.halves.source || options.halves.result);
+    if (options.multiplies_halves) {
+        known.erase(std::remove_if(known.begin(), known.end(),
+                                   [](const std::string &isa) {
+                                       return isa != "avx512_bf16" && isa != "portable";
+                                   }),
+                    known.end());
+    }
     if (options.isa.empty()) options.isa = known.front();
     require(std::find(known.begin(), known.end(), options.isa) != known.end(),
             "winograd: there are no " + options.isa + " kernels of " +
@@ -118,12 +132,12 @@ WinogradShape shape_of(const WinogradOptions &options, const WinogradTile &tile,
 }  // namespace
 
 struct Winograd::Call {
-    const float *source;
+    const void *source;
     const float *weights;
     WinogradResult result;
 };
 
-std::vector<std::string> winograd_isas(int lanes) {
+std::vector<std::string> winograd_isas(int lanes, [[maybe_unused]] bool halves) {
     require(lanes == 8 || lanes == 16,
             "winograd: expected vectors of 8 or 16 lanes, got " + std::to_string(lanes));
     std::vector<std::string> found;
@@ -133,6 +147,9 @@ std::vector<std::string> winograd_isas(int lanes) {
                       __builtin_cpu_supports("avx512bw");
     const bool narrow = is_allowed(dnnl_cpu_isa_avx2) && __builtin_cpu_supports("avx2") &&
                         __builtin_cpu_supports("fma");
+    const bool rounds =
+        is_allowed(dnnl_cpu_isa_avx512_core_bf16) && __builtin_cpu_supports("avx512bf16");
+    if (halves && lanes == 16 && wide && rounds) found.emplace_back("avx512_bf16");
     if (lanes == 16 && wide) found.emplace_back("avx512");
     if (lanes == 8 && narrow) found.emplace_back("avx2");
 #endif
@@ -158,6 +175,8 @@ Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
     require(
         o.groups == 1 || (o.channels / o.groups % lanes == 0 && o.outputs / o.groups % lanes == 0),
         "winograd: groups fill no whole vectors");
+    require(!o.multiplies_halves || (o.halves.source && o.groups == 1),
+            "winograd: products of bfloat16 are of a source of bfloat16 without groups");
     shape_ = shape_of(o, kernels_->tile, lanes);
     chunks_ = ceil_div(o.channels, lanes);
     pairs_ = ceil_div(o.outputs, 2 * lanes);
@@ -178,17 +197,20 @@ Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
 }
 
 WinogradWork Winograd::work() const {
-    return {window(),        tile_count(),        chunks_,         pairs_,
+    // In pairs, two chunks of channels take the time and the memory of one.
+    const std::int64_t chunks = ceil_div(chunks_ * depth_lanes(), kernels_->lanes);
+    return {window(),        tile_count(),        chunks,          pairs_,
             kernels_->lanes, kernels_->row_count, options_.threads};
 }
 
 void Winograd::block_tiles() {
     const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
     blocking_ = choose_blocking(work(), caches());
+    blocking_.depth = blocking_.depth * lanes / depth_lanes();
     // Exactly the size that the groups of a block need, so that products read contiguous memory.
     const std::int64_t groups = ceil_div(blocking_.tiles, rows);
     group_tiles_ = ceil_div(blocking_.tiles, groups);
-    transformed_.chunk_stride = group_tiles_ * lanes;
+    transformed_.chunk_stride = group_tiles_ * depth_lanes();
     transformed_.xi_stride = off_page(groups * slot());
     pair_stride_ = blocking_.tiles * 2 * lanes;
     const bool places = blocking_.share == WinogradShare::places;
@@ -230,10 +252,11 @@ std::size_t Winograd::scratchpad_nbytes() const {
 MemoryDesc Winograd::arg_desc(int arg) const {
     if (arg == DNNL_ARG_SRC) {
         return image_desc({options_.images, options_.channels, options_.height, options_.width},
-                          options_.channels_last, options_.lanes);
+                          options_.halves.source, options_.channels_last, options_.lanes);
     }
     if (arg == DNNL_ARG_WEIGHTS) {
-        return MemoryDesc({static_cast<std::int64_t>(packed_count())}, "f32", "a");
+        return MemoryDesc({static_cast<std::int64_t>(packed_count())},
+                          options_.multiplies_halves ? "bf16" : "f32", "a");
     }
     if (arg == DNNL_ARG_BIAS) return MemoryDesc({options_.outputs}, "f32", "a");
     const std::size_t scratch = scratchpad_nbytes();
@@ -244,22 +267,22 @@ MemoryDesc Winograd::arg_desc(int arg) const {
             "winograd: there is no argument " + std::to_string(arg));
     std::int64_t high = shape_.out_height / shape_.pool, wide = shape_.out_width / shape_.pool;
     if (is_transposed(options_)) std::swap(high, wide);
-    return image_desc({options_.images, options_.outputs, high, wide}, options_.channels_last,
-                      options_.lanes);
+    return image_desc({options_.images, options_.outputs, high, wide}, options_.halves.result,
+                      options_.channels_last, options_.lanes);
 }
 
-void Winograd::pack(const float *weights, float *packed, std::int64_t first,
+void Winograd::pack(const float *weights, void *packed, std::int64_t first,
                     std::int64_t count) const {
     const WindowTransform transformed(kernels_->tile);
     const std::int64_t lanes = kernels_->lanes;
     const std::int64_t taps = options_.window[0] * options_.window[1];
-    const std::int64_t panel = group_chunks_ * lanes * 2 * lanes;
+    const std::int64_t panel = group_chunks_ * depth_lanes() * 2 * lanes;
     const std::int64_t channels = options_.channels / options_.groups;
     Doubles values[WindowTransform::kMost * WindowTransform::kMost];
     for (std::int64_t output = first; output < first + count; output += 2 * lanes) {
         const std::int64_t outputs = std::min(2 * lanes, first + count - output);
         const float *from = weights + (output - first) * channels * taps;
-        float *to = packed + output / (2 * lanes) * window() * panel;
+        float *to = static_cast<float *>(packed) + output / (2 * lanes) * window() * panel;
         if (outputs < 2 * lanes || channels < group_chunks_ * lanes) {
             std::memset(to, 0, static_cast<std::size_t>(window() * panel) * sizeof(float));
         }
@@ -269,18 +292,29 @@ void Winograd::pack(const float *weights, float *packed, std::int64_t first,
                 const std::int64_t windows = std::min(kWindows, outputs - column);
                 transformed(from + (column * channels + channel) * taps, channels * taps, windows,
                             values);
-                float *target = to + channel * 2 * lanes + column;
                 for (std::int64_t xi = 0; xi < window(); ++xi) {
                     const auto rounded = __builtin_convertvector(values[xi], Floats);
-                    if (windows == kWindows) {
-                        std::memcpy(target + xi * panel, &rounded, sizeof rounded);
-                        continue;
-                    }
-                    for (std::int64_t i = 0; i < windows; ++i) target[xi * panel + i] = rounded[i];
+                    put_weights(rounded, windows, channel, column, to + xi * panel);
                 }
             }
         }
     }
+}
+
+void Winograd::put_weights(const Floats &values, std::int64_t count, std::int64_t channel,
+                           std::int64_t column, float *panel) const {
+    const std::int64_t outputs = 2 * kernels_->lanes;
+    if (options_.multiplies_halves) {
+        auto *pairs = reinterpret_cast<Bfloat16 *>(panel + channel / 2 * outputs + column);
+        for (std::int64_t i = 0; i < count; ++i) put(pairs + 2 * i + channel % 2, values[i]);
+        return;
+    }
+    float *target = panel + channel * outputs + column;
+    if (count == kWindows) {
+        std::memcpy(target, &values, sizeof values);
+        return;
+    }
+    for (std::int64_t i = 0; i < count; ++i) target[i] = values[i];
 }
 
 // The groups of a block have nearly equal sizes: a group of one or two tiles would be limited by
@@ -307,7 +341,7 @@ struct Winograd::Panel {
 
 void Winograd::multiply_panel(const Panel &panel) const {
     const std::int64_t lanes = kernels_->lanes;
-    const std::int64_t chunk_count = 2 * lanes * lanes;
+    const std::int64_t chunk_count = 2 * lanes * depth_lanes();
     const std::int64_t groups = ceil_div(panel.count, group_tiles_);
     const std::int64_t lines = ceil_div(chunk_count / kLine, panel.group_end - panel.group);
     for (std::int64_t chunk = 0; chunk < chunks_; chunk += blocking_.depth) {
@@ -331,7 +365,7 @@ void Winograd::multiply(const Call &call, std::int64_t count, std::int64_t pair,
                         std::int64_t pair_end, const float *transformed, float *products) const {
     const std::int64_t lanes = kernels_->lanes;
     const auto weights = [&](std::int64_t at, std::int64_t xi) {
-        return call.weights + (at * window() + xi) * chunks_ * lanes * 2 * lanes;
+        return call.weights + (at * window() + xi) * chunks_ * depth_lanes() * 2 * lanes;
     };
     for (std::int64_t xi = 0; xi < window(); ++xi) {
         for (std::int64_t at = pair; at < pair_end; ++at) {
@@ -431,7 +465,8 @@ void Winograd::by_places(const Call &call, float *scratch) const {
                 const std::int64_t xi = item / (cuts * passes);
                 for (std::int64_t pair = pairs_ * pass / passes;
                      pair < pairs_ * (pass + 1) / passes; ++pair) {
-                    const std::int64_t panel = (pair * window() + xi) * chunks_ * lanes * 2 * lanes;
+                    const std::int64_t panel =
+                        (pair * window() + xi) * chunks_ * depth_lanes() * 2 * lanes;
                     multiply_panel({transformed + xi * transformed_.xi_stride, call.weights + panel,
                                     nullptr, products + xi * products_stride_ + pair * pair_stride_,
                                     count, groups * cut / cuts, groups * (cut + 1) / cuts});
@@ -506,8 +541,10 @@ void Winograd::by_groups(const Call &call, float *scratch) const {
             const std::int64_t count = std::min(blocking_.tiles, total - first);
             const std::int64_t chunk = unit * unit_chunks_;
             const std::int64_t chunks = std::min(unit_chunks_, chunks_ - chunk);
-            kernels_->input(shape_, call.source + chunk * shape_.source.chunk, first, count, 0,
-                            chunks, transformed_, transformed);
+            const auto *source =
+                static_cast<const std::byte *>(call.source) +
+                chunk * shape_.source.chunk * element_nbytes(options_.halves.source);
+            kernels_->input(shape_, source, first, count, 0, chunks, transformed_, transformed);
             const std::int64_t pair_end = std::min((unit + 1) * unit_pairs_, pairs_);
             for (std::int64_t pair = unit * unit_pairs_; pair < pair_end; ++pair) {
                 multiply_groups(call, first, count, pair, chunk, transformed, products);
@@ -527,15 +564,14 @@ void Winograd::execute(const std::vector<void *> &data, void *scratchpad) const 
     std::vector<Stage> stages = stages_;
     for (std::size_t index = 0; index < stages.size(); ++index) {
         if (operands_[index] >= 0) {
-            stages[index].operand =
-                static_cast<const float *>(data[static_cast<std::size_t>(operands_[index])]);
+            stages[index].operand = data[static_cast<std::size_t>(operands_[index])];
         }
     }
     Call call;
-    call.source = static_cast<const float *>(data[0]);
+    call.source = data[0];
     call.weights = static_cast<const float *>(data[1]);
-    call.result = {static_cast<float *>(data[2]), bias, stages.data(),
-                   static_cast<int>(stages.size()), !options_.channels_last};
+    call.result = {data[2], bias, stages.data(), static_cast<int>(stages.size()),
+                   !options_.channels_last};
     float *scratch = bias + off_page(outputs);
     if (options_.groups > 1) return by_groups(call, scratch);
     switch (blocking_.share) {

@@ -11,6 +11,7 @@
 #include "onednn/primitives.hpp"
 #include "winograd/blocking.hpp"
 #include "winograd/kernels.hpp"
+#include "winograd/window.hpp"
 
 namespace stridewise {
 
@@ -23,15 +24,17 @@ struct WinogradOptions {
     int tile;               // results along each axis that has more than one tap
     std::int64_t pool = 1;  // 2: maxima of 2x2 results are stored in their place
     int lanes;              // elements of a vector: 8 or 16
-    bool channels_last;     // otherwise channels in blocks of one vector
+    HalfSides halves;
+    bool multiplies_halves = false;  // products of pairs of bfloat16, of a source of bfloat16
+    bool channels_last;              // otherwise channels in blocks of one vector
     bool has_bias;
     int threads;
     std::string isa;  // one of winograd_isas(lanes); "" for the best
 };
 
 // The instruction sets with kernels for vectors of 8 or 16 lanes that this processor has and that
-// oneDNN is allowed to use, best first.
-std::vector<std::string> winograd_isas(int lanes);
+// oneDNN is allowed to use, best first; those for bfloat16 tensors where there are some.
+std::vector<std::string> winograd_isas(int lanes, bool halves = false);
 
 class Winograd : public Kernel {
   public:
@@ -49,7 +52,7 @@ class Winograd : public Kernel {
     // window, into their part of `packed`, which has the size of arg_desc(DNNL_ARG_WEIGHTS). Parts
     // start at multiples of pair_outputs(). Their sizes are such multiples, except that of the last
     // part.
-    void pack(const float *weights, float *packed, std::int64_t first, std::int64_t count) const;
+    void pack(const float *weights, void *packed, std::int64_t first, std::int64_t count) const;
     std::int64_t outputs() const { return options_.outputs; }
     std::int64_t pair_outputs() const { return 2 * kernels_->lanes; }
     std::size_t weights_nbytes() const;
@@ -63,7 +66,14 @@ class Winograd : public Kernel {
     }
     std::int64_t tile_count() const;
     std::size_t packed_count() const;
-    std::int64_t slot() const { return group_tiles_ * kernels_->lanes * chunks_; }
+    // Stores transformed weights of one channel and `count` outputs from `column` on.
+    void put_weights(const Floats &values, std::int64_t count, std::int64_t channel,
+                     std::int64_t column, float *panel) const;
+    // Lanes of a chunk of channels in products: pairs of channels, or single ones.
+    std::int64_t depth_lanes() const {
+        return options_.multiplies_halves ? kernels_->lanes / 2 : kernels_->lanes;
+    }
+    std::int64_t slot() const { return group_tiles_ * depth_lanes() * chunks_; }
     // Transforms chunks `from` to `to` of a block. Chunks are counted through the groups of tiles,
     // each of which has all chunks of channels.
     void transform(const Call &call, std::int64_t first, std::int64_t count, std::int64_t from,

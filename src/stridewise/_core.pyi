@@ -205,6 +205,7 @@ class Winograd(Kernel):
         dilations: Sequence[int] = (1, 1),
         groups: int = 1,
         pool: int = 1,
+        multiplies_halves: bool = False,
         isa: str = "",
     ) -> None:
         """Create the kernel; ValueError if it does not support the operation.
@@ -223,6 +224,7 @@ class Winograd(Kernel):
             dilations: dilations along rows and columns; 1 for adjacent taps.
             groups: number of groups, whose channels must be whole vectors.
             pool: 2 stores the maxima of 2x2 results instead of the results.
+            multiplies_halves: whether a source of bfloat16 is multiplied in pairs of bfloat16.
             isa: one of ``winograd_isas``, by default the best.
         """
 
@@ -248,7 +250,7 @@ class Winograd(Kernel):
 
 @final
 class Reduction(Kernel):
-    """A reduction of float32 over any axes, in any format.
+    """A reduction of float32 or bfloat16 over any axes, in any format.
 
     Algorithms are max, min, sum, mean, mul, l1, l2, sum_square, log_sum and log_sum_exp.
     """
@@ -260,16 +262,18 @@ class Reduction(Kernel):
 
 @final
 class Normalization(Kernel):
-    """softmax, log_softmax or norm of float32 over any axes, in any format.
+    """softmax, log_softmax or norm of float32 or bfloat16 over any axes, in any format.
 
     A norm is (x - mean) / sqrt(variance + epsilon), times scale, plus shift. ``statistics`` has the
-    extents of ``src``, but 1 for what is normalized; no argument has that format.
+    extents of ``src``, but 1 for what is normalized; no argument has that format. ``dst`` has the
+    format of ``src``.
     """
 
     def __init__(
         self,
         algorithm: str,
         src: MemoryDesc,
+        dst: MemoryDesc,
         statistics: MemoryDesc,
         scale: MemoryDesc | None = None,
         shift: MemoryDesc | None = None,
@@ -282,7 +286,7 @@ class Normalization(Kernel):
 
 @final
 class Pointwise(Kernel):
-    """An expression of elementwise operators of float32 operands, computed in one pass.
+    """An expression of elementwise operators of float32 or bfloat16, computed in one pass.
 
     A step is the name of an operator of ``stridewise.ops.pointwise``, its operands, alpha and beta.
     Operands are numbers: of the sources, then of the literals, then of earlier steps. The last step
@@ -302,8 +306,11 @@ class Pointwise(Kernel):
     ) -> None:
         """ValueError if the operation is not supported. isa: one of ``pointwise_isas``."""
 
-def pointwise_isas() -> list[str]:
-    """The instruction sets for elementwise kernels on this processor, best first."""
+def pointwise_isas(halves: bool = False) -> list[str]:
+    """The instruction sets for elementwise kernels on this processor, best first.
+
+    With ``halves``, those of kernels on bfloat16 tensors.
+    """
 
 def winograd_partition(
     window: int,
@@ -334,8 +341,11 @@ def winograd_partition(
         reads for a block.
     """
 
-def winograd_isas(lanes: int) -> list[str]:
-    """The instruction sets for vectors of 8 or 16 lanes on this processor, best first."""
+def winograd_isas(lanes: int, halves: bool = False) -> list[str]:
+    """The instruction sets for vectors of 8 or 16 lanes on this processor, best first.
+
+    With ``halves``, those of kernels on bfloat16 tensors.
+    """
 
 def cache_nbytes(level: int) -> int:
     """The size of a cache in bytes as reported by the system, or that of a small processor.

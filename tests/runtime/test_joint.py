@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stridewise as sw
+from stridewise.dtypes import dtype_of
 from stridewise.formats import algebra
 from stridewise.graph import Graph
 from stridewise.targets.onednn.activation import eltwise_steps
@@ -21,6 +22,7 @@ from .winograd_layers import (
     F32,
     KERNELS,
     KINDS,
+    WHOLE,
     Array,
     Runner,
     Shape,
@@ -188,11 +190,13 @@ class Case:
     def found(
         self, kind: str, kernel: tuple[int, str], posts: Any, between: int,
         biases: tuple[bool, bool] = (True, True), threads: int = 2,
+        dtypes: tuple[str, str] = WHOLE,
     ) -> Array:  # fmt: skip
         block, (lanes, isa) = self.block, kernel
         fmt = format_of(kind, lanes)
         tag = "acdb" if kind == "channels-last" else f"aBcd{lanes}b"
-        src, dst = (CORE.MemoryDesc(dims, "f32", tag) for dims in (block.src, block.dst))
+        extents = (block.src, block.dst)
+        src, dst = (CORE.MemoryDesc(*item, tag) for item in zip(extents, dtypes, strict=True))
         op = CORE.Depthwise(
             src, dst, block.expands, *biases, block.pads[:2], block.pads[2:], posts,
             between=between, window=block.window, strides=block.strides,
@@ -207,8 +211,8 @@ class Case:
         }
         constants = [arg for arg in op.args if arg in arrays]
         packed = [packed_as(op.arg_desc(arg), arrays[arg]) for arg in constants]
-        x = stored(self.x, fmt)
-        result = np.full(dst.nbytes // 4, np.nan, F32)
+        x, dtype = stored(self.x, fmt, dtypes[0]), dtype_of(dtypes[1])
+        result = np.full(dst.nbytes // dtype.itemsize, np.nan, dtype.numpy)
         program = CORE.Program(op.scratchpad_nbytes, packed, [x.nbytes], [result.nbytes], threads)
         places = {arg: (1, index) for index, arg in enumerate(constants)}
         places |= {CORE.ARG_SRC: (2, 0), CORE.ARG_DST: (3, 0), CORE.ARG_SCRATCHPAD: (0, 0)}

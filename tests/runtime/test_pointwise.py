@@ -256,7 +256,7 @@ def test_any_number_of_threads_gives_the_same_bits_in_place(size: int, isa: str)
         ((("f32", (2, 3), "ab"), ("f32", (3,), "a"), ("f32", (2, 3), "ab")), "different ranks"),
         ((("f32", (1, 32, 2, 2), "aBcd8b"), ("f32", (1, 32, 1, 1), "abcd"),
           ("f32", (1, 32, 2, 2), "aBcd16b")), "the blocks of the result, or none"),
-        ((("bf16", (2, 3), "ab"),) * 3, "expected float32 in a known format"),
+        ((("f16", (2, 3), "ab"),) * 3, "expected float32 or bfloat16 in a known format"),
         ((("f32", (2, 3), "any"), ("f32", (2, 3), "ab"), ("f32", (2, 3), "ab")), "a known format"),
     ],
 )  # fmt: skip

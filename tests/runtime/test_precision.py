@@ -31,7 +31,7 @@ from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.targets.cost import is_reference
 from stridewise.targets.kernels import HOST, KernelSpec, MemorySpec
-from stridewise.targets.onednn.precision import PRIMITIVES
+from stridewise.targets.onednn.precision import OWN, PRIMITIVES
 from stridewise.targets.onednn.target import onednn_cpu
 from stridewise.targets.target import Precision
 
@@ -114,6 +114,37 @@ def test_every_candidate_is_right_in_bfloat16(case: str) -> None:
                 check(plan.graph, load(lower_plan(only)))
 
 
+def joined() -> Graph:
+    """Return convolutions that Winograd kernels compute, with a pooling, and one with expansion."""
+    b = GraphBuilder("joined")
+    x, draw = b.input("x", (1, 16, 14, 12), "float32"), np.random.default_rng(0)
+
+    def conv(x: str, shape: tuple[int, ...], **attrs: Any) -> str:
+        w = draw.normal(size=shape) / np.sqrt(np.prod(shape[1:]))
+        return b.op("conv", [x, b.constant(w.astype(F32))], attrs)
+
+    y = conv(x, (32, 16, 3, 3), pads=(1,) * 4)
+    y = b.op("max_pool", [b.op("relu", [y])], {"kernel": (2, 2), "strides": (2, 2)})
+    y = b.op("relu", [conv(y, (48, 32, 1, 1))])
+    return b.build([conv(y, (48, 1, 3, 3), groups=48, pads=(1,) * 4)])
+
+
+def test_every_joint_candidate_is_right_in_bfloat16() -> None:
+    machine, graph = this_machine(2), simplify(joined()).graph
+    target = onednn_cpu(machine, "fast", "bfloat16")
+    plan = make_plan(derive(graph), target, machine, HalfOracle("blocked"))
+    seen: set[str] = set()
+    for node in plan.graph.nodes:
+        for index, candidate in enumerate(plan.candidates.nodes[node.name]):
+            specs = [call.spec for call in candidate.option.calls]
+            if not any(spec.kind in OWN and "bf16" in str(spec) for spec in specs):
+                continue
+            only = plan.restricted("one", {node.name: (index,)})
+            check(graph, load(lower_plan(only)))
+            seen |= {spec.kind for spec in specs}
+    assert seen == {"depthwise", "expand_depthwise", "winograd"}
+
+
 def in_float32(spec: KernelSpec) -> KernelSpec:
     def wide(memory: MemorySpec) -> MemorySpec:
         return replace(memory, dtype="f32")
@@ -130,7 +161,8 @@ def test_all_that_is_offered_in_bfloat16_exists_and_is_naive_only_where_float32_
         for group in half_plan(make(), "blocked").candidates.nodes.values():
             calls = [call for candidate in group for call in candidate.option.calls]
             offered |= {call.spec: None for call in calls if "bf16" in str(call.spec)}
-    assert {spec.kind for spec in offered} == PRIMITIVES
+    # Those of Winograd round otherwise, and no case has an expansion.
+    assert {spec.kind for spec in offered} == PRIMITIVES | OWN - {"winograd", "expand_depthwise"}
     for spec in offered:
         first = implementations(spec, 2, limit=1)[0]
         if is_reference(first):
@@ -183,27 +215,59 @@ def test_a_wrong_bfloat16_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 # --- models of bfloat16 -----------------------------------------------------------------------
 
 
-def own_bfloat16() -> Graph:
-    b = GraphBuilder("half")
-    x = b.input("x", (2, 16, 6, 5), "bfloat16")
+def own_halves(dtype: str) -> Graph:
+    b, numpy = GraphBuilder("half"), dtype_of(dtype).numpy
+    x = b.input("x", (2, 16, 6, 5), dtype)
     draw = np.random.default_rng(0)
     w, bias = (
-        b.constant((draw.normal(size=shape) / 12).astype(BF16.numpy))
+        b.constant((draw.normal(size=shape) / 12).astype(numpy))
         for shape in ((32, 16, 3, 3), (32,))
     )
     y = b.op("relu", [b.op("conv", [x, w, bias], {"pads": (1,) * 4})])
     y = b.op("max_pool", [y], {"kernel": (2, 2), "strides": (2, 2)})
+    y = b.op("mul", [y, b.op("softmax", [y], {"axis": 1})])
     y = b.op("reduce_mean", [y], {"axes": (2, 3), "keepdims": 0})
-    return b.build([b.op("matmul", [y, b.constant(draw.normal(size=(32, 7)).astype(BF16.numpy))])])
+    return b.build([b.op("matmul", [y, b.constant(draw.normal(size=(32, 7)).astype(numpy))])])
 
 
-def test_models_of_bfloat16_run_on_kernels() -> None:
-    graph = own_bfloat16()
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_models_of_sixteen_bits_run_on_kernels(dtype: str) -> None:
+    graph = own_halves(dtype)
     model = sw.compile(graph, tune="model", threads=2, keep_originals=True)
     kinds = {call.spec.kind for d in model.plan.decisions for call in d.chosen.option.calls}
     assert HOST not in kinds
     made = [way for d in model.plan.decisions for way in d.chosen.option.makes]
-    assert all(way.dtype is None for way in made)
+    if dtype == "bfloat16" and HAS_BF16:
+        assert all(way.dtype is None for way in made)
+    else:
+        # Float32 between the edges; only there are reorders.
+        assert len(model.plan.reorders) == 2
+    check(graph, model)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_models_of_sixteen_bits_return_from_files(dtype: str, tmp_path: Path) -> None:
+    graph = own_halves(dtype)
+    sw.save(graph, tmp_path / "half.onnx")
+    feeds = inputs_of(graph)
+    direct, again = (
+        sw.compile(source, tune="model", threads=2).run(feeds)
+        for source in (graph, tmp_path / "half.onnx")
+    )
+    for name, wanted in direct.items():
+        assert wanted.dtype == dtype_of(dtype).numpy
+        np.testing.assert_array_equal(again[name], wanted)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_casts_between_floating_point_types_run_on_kernels(dtype: str) -> None:
+    b = GraphBuilder("casts")
+    x = b.input("x", (1, 16, 6, 5), "float32")
+    y = b.op("relu", [b.op("cast", [x], {"to": dtype})])
+    graph = b.build([b.op("cast", [y], {"to": "float32"})])
+    model = sw.compile(graph, tune="model", threads=2, keep_originals=True)
+    kinds = {call.spec.kind for d in model.plan.decisions for call in d.chosen.option.calls}
+    assert HOST not in kinds
     check(graph, model)
 
 
@@ -293,6 +357,7 @@ def test_unknown_types_and_targets_of_their_own_types_are_refused() -> None:
 @pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
 def test_results_are_right_where_the_cpu_has_no_bfloat16(isa: str) -> None:
     chosen = "every_operator and (chain_17 or dense or post_ops or pools_2d or softmaxes_2d)"
+    chosen += " or sixteen or casts or joint_candidate"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-x", "--tb=short"]
     done = subprocess.run(
         [*command, __file__, "-k", f"{chosen} or stay_near_float32 and resnet18"],

@@ -140,7 +140,9 @@ def test_norms_over_any_axes_in_any_order(
     wanted = NORMS[algorithm](x.astype(np.float64), gone)
     desc, bytes_ = stored(x, order)
     statistics = stored(np.empty(without(shape, gone), np.float32), order)[0]
-    kernel = core.Normalization(algorithm, desc, statistics, epsilon=0.01, threads=threads, isa=isa)
+    kernel = core.Normalization(
+        algorithm, desc, desc, statistics, epsilon=0.01, threads=threads, isa=isa
+    )
     result = np.empty_like(bytes_)
     run(kernel, {core.ARG_SRC: bytes_}, result, threads)
     np.testing.assert_allclose(result, wanted.transpose(order), rtol=1e-5, atol=3e-6)
@@ -183,7 +185,7 @@ def test_blocks_of_channels_with_padding(
     scale = stored(row, (0, 1, 2, 3))
     own = {"scale": scale[0], "shift": scale[0]} if algorithm == "norm" else {}
     kernel = core.Normalization(
-        algorithm, desc, statistics, **own, epsilon=0.01, threads=threads, isa=isa
+        algorithm, desc, desc, statistics, **own, epsilon=0.01, threads=threads, isa=isa
     )
     result = np.empty_like(bytes_)
     extra = {core.ARG_SCALE: scale[1], core.ARG_SHIFT: scale[1]} if own else {}
@@ -211,7 +213,7 @@ def test_any_number_of_threads_gives_the_same_bits(
             result = reduced(algorithm, (desc, bytes_), place, threads, isa)
         else:
             kernel = core.Normalization(
-                algorithm, desc, place[0], epsilon=0.01, threads=threads, isa=isa
+                algorithm, desc, desc, place[0], epsilon=0.01, threads=threads, isa=isa
             )
             result = np.empty_like(bytes_)
             run(kernel, {core.ARG_SRC: bytes_}, result, threads)
@@ -244,8 +246,9 @@ def test_nan_and_infinity_are_those_of_numpy(algorithm: str, axis: int, isa: str
         else:
             wanted = NORMS[algorithm](x.astype(np.float64), (axis,))
             statistics = core.MemoryDesc(without(x.shape, (axis,)), "f32", "ab")
+            desc = stored(x, (0, 1))[0]
             kernel = core.Normalization(
-                algorithm, stored(x, (0, 1))[0], statistics, epsilon=0.01, threads=1, isa=isa
+                algorithm, desc, desc, statistics, epsilon=0.01, threads=1, isa=isa
             )
             found = np.empty_like(x)
             run(kernel, {core.ARG_SRC: x}, found, 1)
@@ -267,14 +270,14 @@ def test_what_is_no_reduction(
     with pytest.raises(ValueError, match=match):
         core.Reduction(algorithm, *descs, threads=1)
     with pytest.raises(ValueError, match=match):
-        core.Normalization(algorithm, *descs, threads=1)
+        core.Normalization(algorithm, descs[0], *descs, threads=1)
 
 
 def test_what_is_no_normalization() -> None:
     desc, row = core.MemoryDesc((4, 4), "f32", "ab"), core.MemoryDesc((4, 1), "f32", "ab")
     with pytest.raises(ValueError, match="no algorithm sum"):
-        core.Normalization("sum", desc, row, threads=1)
+        core.Normalization("sum", desc, desc, row, threads=1)
     with pytest.raises(ValueError, match="no scale or shift of softmax"):
-        core.Normalization("softmax", desc, row, row, threads=1)
+        core.Normalization("softmax", desc, desc, row, row, threads=1)
     with pytest.raises(ValueError, match="there are no sse kernels here"):
         core.Reduction("sum", desc, row, threads=1, isa="sse")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import stridewise as sw
+from stridewise.dtypes import dtype_of
 from stridewise.formats import Format, algebra
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.primitives import create
@@ -17,7 +18,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 F32 = np.float32
 CORE = load_core()
 KERNELS = [(lanes, isa) for lanes in (8, 16) for isa in CORE.winograd_isas(lanes)]
+HALF_KERNELS = [(lanes, isa) for lanes in (8, 16) for isa in CORE.winograd_isas(lanes, halves=True)]
 KINDS = ("channels-last", "blocked")
+WHOLE = ("f32", "f32")
+"""The element types of source and result."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,8 @@ def format_of(kind: str, lanes: int) -> Format:
     return Format.parse("NHWC" if kind == "channels-last" else f"nChw{lanes}c")
 
 
-def stored(array: Array, fmt: Format) -> Array:
-    buffer = np.zeros(algebra.element_count(fmt, array.shape), F32)
+def stored(array: Array, fmt: Format, dtype: str = "f32") -> Array:
+    buffer = np.zeros(algebra.element_count(fmt, array.shape), dtype_of(dtype).numpy)
     buffer[algebra.offsets(fmt, array.shape)] = array
     return buffer
 
@@ -80,16 +84,21 @@ class Runner:
     def __init__(
         self, shape: Shape, kind: str, kernel: tuple[int, str], tile: int, *,
         bias: bool = True, post_ops: Sequence[Any] = (), threads: int = 2,
+        dtypes: tuple[str, str] = WHOLE, in_pairs: bool = False,
     ) -> None:  # fmt: skip
         lanes, isa = kernel
         self.shape, self.fmt, self.threads = shape, format_of(kind, lanes), threads
         self.tag = "acdb" if kind == "channels-last" else f"aBcd{lanes}b"
-        self.src, self.dst = (CORE.MemoryDesc(d, "f32", self.tag) for d in (shape.src, shape.dst))
+        self.dtypes, dims = dtypes, (shape.src, shape.dst)
+        self.src, self.dst = (
+            CORE.MemoryDesc(*item, self.tag) for item in zip(dims, dtypes, strict=True)
+        )
         post = [(*item[:2], self.dst) if item[0] == "binary" else item for item in post_ops]
         self.kernel = CORE.Winograd(
             self.src, self.dst, bias, shape.pads[:2], shape.pads[2:], post,
             tile=tile, lanes=lanes, threads=threads, isa=isa,
             window=shape.window, dilations=shape.dilations, groups=shape.groups, pool=shape.pool,
+            multiplies_halves=in_pairs,
         )  # fmt: skip
 
     def __call__(
@@ -100,9 +109,11 @@ class Runner:
         packed = core.Buffer(kernel.arg_desc(core.ARG_WEIGHTS).nbytes)
         kernel.pack_into(w, packed, 0)
         constants = [packed] if bias is None else [packed, bias]
-        inputs = [stored(array, self.fmt) for array in (x, *extras)]
-        inputs += [] if held is None else [stored(held, self.fmt)]
-        result = np.full(self.dst.nbytes // 4, np.nan, F32)
+        source, made = self.dtypes
+        others = [*extras] if held is None else [*extras, held]
+        inputs = [stored(x, self.fmt, source), *(stored(o, self.fmt, made) for o in others)]
+        dtype = dtype_of(made)
+        result = np.full(self.dst.nbytes // dtype.itemsize, np.nan, dtype.numpy)
         program = core.Program(
             kernel.scratchpad_nbytes, constants, [i.nbytes for i in inputs], [result.nbytes],
             self.threads,

@@ -216,6 +216,7 @@ def _winograd(s: _Spec) -> _core.Winograd:
         tile=s.integer("tile"), lanes=s.integer("lanes"), threads=s.threads,
         window=s.ints("window"), dilations=s.ints("dilations"),
         groups=s.integer("groups"), pool=s.integer("pool", 1),
+        multiplies_halves="products" in dict(s.spec.params),
     )  # fmt: skip
 
 
@@ -228,8 +229,8 @@ def _reduction(s: _Spec) -> _core.Reduction:
 def _normalization(s: _Spec) -> _core.Normalization:
     statistics = MemorySpec(s.ints("statistics"), "abcdefghijkl"[: len(s.ints("statistics"))])
     return s.core.Normalization(
-        s.text("algorithm"), s.memory("src"), s.describe(statistics), s.optional("scale"),
-        s.optional("shift"), epsilon=s.number("epsilon"), threads=s.threads,
+        s.text("algorithm"), s.memory("src"), s.memory("dst"), s.describe(statistics),
+        s.optional("scale"), s.optional("shift"), epsilon=s.number("epsilon"), threads=s.threads,
     )  # fmt: skip
 
 
@@ -377,14 +378,18 @@ def implementations(spec: KernelSpec, threads: int, limit: int = 3) -> tuple[str
         return (KERNELS[spec.kind](_Spec(spec, threads)).impl,)
     own = _own_reorder(spec, threads)
     found: list[str] = []
-    for descriptor in _descriptors(spec, threads):
-        name = descriptor.impl
-        if found and (is_reference(name) or _instruction_set(name) != _instruction_set(found[0])):
-            continue
-        if name not in found:
-            found.append(name)
-        if len(found) == limit or is_reference(name):
-            break
+    try:
+        for descriptor in _descriptors(spec, threads):
+            name, others = descriptor.impl, _instruction_set(descriptor.impl)
+            if found and (is_reference(name) or others != _instruction_set(found[0])):
+                continue
+            if name not in found:
+                found.append(name)
+            if len(found) == limit or is_reference(name):
+                break
+    except load_core().NativeError:
+        if own is None:
+            raise
     return tuple(found) if own is None else (*found, own.impl)
 
 
@@ -450,6 +455,10 @@ def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primiti
             if implementation in ("", descriptor.impl):
                 return descriptor.create()
     except core.NativeError as error:
+        # The library converts only types that it has kernels of on the machine.
+        own = None if implementation else _own_reorder(spec, threads)
+        if own is not None:
+            return own
         found = str(error)
     else:
         found = "none of that name"

@@ -1,4 +1,4 @@
-"""Kernels of casts between float32 and bfloat16: reorders that keep the format."""
+"""Kernels of casts between floating-point types: reorders that keep the format."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import replace
 
 from stridewise.graph import Refusal
 from stridewise.targets.kernels import (
+    Alias,
     Arg,
     Call,
+    Element,
     KernelContext,
     KernelOption,
     KernelSpec,
@@ -17,6 +19,7 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn.family import Family, Offer
 from stridewise.targets.onednn.memory import elementwise_formats
+from stridewise.targets.onednn.precision import F32, FLOATS
 
 __all__ = ["FAMILY"]
 
@@ -24,16 +27,21 @@ __all__ = ["FAMILY"]
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
-    if {x.dtype.name, y.dtype.name} != {"float32", "bfloat16"}:
+    if not {x.dtype, y.dtype} <= FLOATS:
         reason = f"there is no kernel from {x.dtype} to {y.dtype}"
         yield Refusal("onednn-cpu", node.name, reason)
         return
     for source, result, memory in elementwise_formats(context, x, y):
-        sides = (("src", x.dtype), ("dst", y.dtype))
-        memories = tuple((role, replace(memory, dtype=dtype.short)) for role, dtype in sides)
-        args = (Arg("src", input_of(0)), Arg("dst", output_of()))
-        call = Call(KernelSpec("reorder", memories), args)
-        yield KernelOption("cast", (source,), (result,), (call,))
+        for stored in dict.fromkeys((x.dtype, F32)):
+            elements = (Element(None if stored == x.dtype else stored), Element())
+            option = KernelOption("cast", (source,), (result,), elements=elements)
+            if stored == y.dtype:
+                yield replace(option, aliases=(Alias(0, 0, 0, "view"),))
+                continue
+            sides = (("src", stored), ("dst", y.dtype))
+            memories = tuple((role, replace(memory, dtype=dtype.short)) for role, dtype in sides)
+            args = (Arg("src", input_of(0)), Arg("dst", output_of()))
+            yield replace(option, calls=(Call(KernelSpec("reorder", memories), args),))
 
 
 FAMILY = Family({"cast": Offer(_kernels)})

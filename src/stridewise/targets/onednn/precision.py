@@ -1,14 +1,16 @@
-"""Kernels on bfloat16 tensors: options of float32 kernels, with other elements.
+"""Kernels on tensors of other stored elements: options of float32 kernels, with other elements.
 
 Families describe kernels by formats, as if all elements were float32. The library has most of its
-primitives for bfloat16 in the same formats; what says so is the table below. They accumulate in
-float32. Bias, scales, shifts and statistics stay float32.
+primitives for bfloat16 in the same formats; what says so is the table below. The core's kernels
+take and give bfloat16 on every machine. All accumulate in float32. Bias, scales, shifts, statistics
+and the weights of the core's kernels stay float32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import cast
 
 from stridewise.dtypes import DType, dtype_of
 from stridewise.formats import Format
@@ -24,10 +26,13 @@ from stridewise.targets.kernels import (
     MemorySpec,
     PostOpSpec,
 )
+from stridewise.targets.onednn.winograd import in_pairs
 
-__all__ = ["BF16", "F32", "PRIMITIVES", "AsFloat32", "in_bfloat16"]
+__all__ = ["BF16", "F32", "FLOATS", "OWN", "PRIMITIVES", "AsFloat32", "in_bfloat16", "in_float32"]
 
 BF16, F32 = dtype_of("bfloat16"), dtype_of("float32")
+FLOATS = frozenset({F32, BF16, dtype_of("float16")})
+"""Types of tensors that may be stored as float32 or bfloat16."""
 
 PRIMITIVES = frozenset(
     {"batch_norm", "binary", "concat", "convolution", "deconvolution", "eltwise", "inner_product"}
@@ -36,10 +41,16 @@ PRIMITIVES = frozenset(
 )
 """Kinds of kernels that the library has for bfloat16 tensors."""
 
-_WIDENING = frozenset(
-    {"convolution", "deconvolution", "inner_product", "layer_norm", "matmul", "softmax"}
-)
-"""Kinds of these that may store float32 results of bfloat16 operands."""
+_LIGHT = frozenset({"normalization", "pointwise", "reduction"})
+"""Kinds of the core's kernels that may also round float32 operands' results to bfloat16."""
+
+OWN = _LIGHT | {"depthwise", "expand_depthwise", "winograd"}
+"""Kinds of the core's kernels; all of them have bfloat16 tensors."""
+
+_WIDENING = OWN | {
+    *("convolution", "deconvolution", "inner_product", "layer_norm", "matmul", "softmax")
+}
+"""Kinds that may store float32 results of bfloat16 operands."""
 
 _PARAMETERS = frozenset({"bias", "mean", "scale", "shift", "variance"})
 """Roles that are float32 whatever the tensors are."""
@@ -50,9 +61,15 @@ _WIDE_CONSTANTS = {"binary": frozenset({"src1"}), "prelu": frozenset({"weights"}
 _NO_BFLOAT16 = "round"
 """The algorithm that the library has for float32 only."""
 
+_JUMPS = frozenset(
+    {"ceil", "equal", "floor", "greater", "greater_equal", "is_nan", "less", "less_equal", "round"}
+    | {"sign", "thresholded_relu"}
+)
+"""Functions that turn the rounding of an operand into another result."""
+
 
 class AsFloat32:
-    """What kernels see of a node whose tensors are bfloat16: float32, as families describe them."""
+    """What kernels see of a node with tensors of 16 bits: float32, as families describe them."""
 
     def __init__(self, inner: KernelContext) -> None:
         """Wrap the context of a node, or of one beside it."""
@@ -64,9 +81,9 @@ class AsFloat32:
         return self._inner.node
 
     def value(self, name: str) -> Value:
-        """Return a value of the graph, of float32 where it is of bfloat16."""
+        """Return a value of the graph, of float32 where it is of bfloat16 or float16."""
         value = self._inner.value(name)
-        if value.dtype != BF16:
+        if value.dtype not in FLOATS:
             return value
         return replace(value, type=TensorType(F32, value.type.shape))
 
@@ -83,17 +100,14 @@ class AsFloat32:
         return self._inner.may_place(index)
 
     def ahead(self) -> KernelContext | None:
-        """Return None: kernels for two nodes are of float32."""
-        return None
+        """Return the context of the node ahead, seen in the same way."""
+        ahead = self._inner.ahead()
+        return None if ahead is None else AsFloat32(ahead)
 
     def behind(self) -> KernelContext | None:
-        """Return None, as above."""
-        return None
-
-
-def _is_native(spec: KernelSpec) -> bool:
-    algorithms = (dict(spec.params).get("algorithm"), *(post.algorithm for post in spec.post_ops))
-    return spec.kind in PRIMITIVES and _NO_BFLOAT16 not in algorithms
+        """Return the context of the node behind, seen in the same way."""
+        behind = self._inner.behind()
+        return None if behind is None else AsFloat32(behind)
 
 
 def _fills(fill: Fill | None) -> bool:
@@ -111,11 +125,24 @@ def _parameters(option: KernelOption) -> set[int]:
     return {index for index, found in roles.items() if found <= _PARAMETERS}
 
 
+def _as_results(option: KernelOption) -> set[int]:
+    """Return which inputs have the type of the results: sums in place, operands of own post-ops."""
+    sums = {alias.input for alias in option.aliases if alias.kind == "accumulate"}
+    return sums | {
+        arg.operand.index
+        for call in option.calls
+        for arg in call.args
+        if call.spec.kind in OWN and arg.role.startswith("post") and arg.operand.side == "in"
+    }
+
+
 class _Typed:
     """An option in which every input and output has an element type."""
 
-    def __init__(self, option: KernelOption, sources: tuple[DType, ...], result: DType) -> None:
-        self.option, self.sources, self.result = option, sources, result
+    def __init__(
+        self, option: KernelOption, source: DType, sources: tuple[DType, ...], result: DType
+    ) -> None:
+        self.option, self.source, self.sources, self.result = option, source, sources, result
 
     def _of(self, spec: KernelSpec, arg: Arg) -> DType:
         """Return the type in which a kernel reads or writes an argument."""
@@ -124,10 +151,12 @@ class _Typed:
             return self.result
         if arg.role in _PARAMETERS or operand.side == "fill":
             return F32
+        if operand.side == "ahead":
+            return self.source if arg.role == "src" else F32
         is_constant = self.option.inputs[operand.index] is None
-        if is_constant and arg.role in _WIDE_CONSTANTS.get(spec.kind, ()):
+        if is_constant and (spec.kind in OWN or arg.role in _WIDE_CONSTANTS.get(spec.kind, ())):
             return F32
-        return BF16 if is_constant else self.sources[operand.index]
+        return self.source if is_constant else self.sources[operand.index]
 
     def call(self, call: Call) -> Call:
         types = {arg.role: self._of(call.spec, arg).short for arg in call.args}
@@ -145,19 +174,16 @@ class _Typed:
         return replace(call, spec=replace(call.spec, memories=memories, post_ops=posts))
 
 
-def _is_sum(option: KernelOption, index: int) -> bool:
-    """Return whether a result starts as the bytes of an input."""
-    return any(alias.input == index and alias.kind == "accumulate" for alias in option.aliases)
-
-
-def _typed(option: KernelOption, context: KernelContext, result: DType) -> KernelOption:
-    """Return an option on bfloat16 operands whose results are of one type."""
-    node, kept = context.node, _parameters(option)
+def _typed(
+    option: KernelOption, context: KernelContext, source: DType, result: DType
+) -> KernelOption:
+    """Return an option on operands of one type whose results are of one type."""
+    node, kept, as_results = context.node, _parameters(option), _as_results(option)
     sources = tuple(
-        F32 if index in kept else result if _is_sum(option, index) else BF16
+        F32 if index in kept else result if index in as_results else source
         for index in range(len(option.inputs))
     )
-    typed = _Typed(option, sources, result)
+    typed = _Typed(option, source, sources, result)
     types = (*sources, *(result for _ in option.outputs))
 
     def element(name: str, fmt: Format | None, stored: DType) -> Element:
@@ -165,32 +191,83 @@ def _typed(option: KernelOption, context: KernelContext, result: DType) -> Kerne
         return Element() if is_own else Element(stored)
 
     names, formats = (*node.inputs, *node.outputs), (*option.inputs, *option.outputs)
-    fill = option.fill and replace(option.fill, count=option.fill.count // 2)
+    fill = option.fill
+    if fill is not None and result == BF16:
+        fill = replace(fill, count=fill.count // 2)
+    ahead, before = option.ahead, context.ahead()
+    if ahead is not None and before is not None:
+        ahead = _typed(ahead, before, source, source)
     return replace(
         option,
         calls=tuple(map(typed.call, option.calls)),
         fill=fill,
         elements=tuple(map(element, names, formats, types)),
         aliases=tuple(
-            alias for alias in option.aliases if result == BF16 or alias.kind == "accumulate"
+            alias
+            for alias in option.aliases
+            if sources[alias.input] == result or alias.kind == "accumulate"
         ),
+        ahead=ahead,
     )
 
 
-def in_bfloat16(options: Iterable[KernelOption], context: KernelContext) -> Iterator[KernelOption]:
-    """Yield options of a node on bfloat16 tensors, where the library has the kernels.
+def in_float32(options: Iterable[KernelOption], context: KernelContext) -> Iterator[KernelOption]:
+    """Yield options of a node whose tensors are stored as float32, where they are of 16 bits.
 
     Args:
         options: the same on float32 tensors.
         context: of the node; its values have their own types.
     """
     for option in options:
-        native = all(_is_native(call.spec) for call in option.calls)
-        if option.is_joint or not native or not _fills(option.fill):
+        yield replace(_typed(option, context, F32, F32), algorithm=f"{option.algorithm}, f32")
+
+
+def _is_native(spec: KernelSpec, *, has_primitives: bool) -> bool:
+    if spec.kind in OWN:
+        expression = cast("tuple[str, ...]", dict(spec.params).get("expression", ()))
+        return _JUMPS.isdisjoint(step.partition("(")[0] for step in expression)
+    algorithms = (dict(spec.params).get("algorithm"), *(post.algorithm for post in spec.post_ops))
+    return has_primitives and spec.kind in PRIMITIVES and _NO_BFLOAT16 not in algorithms
+
+
+def _multiplying_pairs(option: KernelOption) -> Iterator[KernelOption]:
+    """Yield the option whose kernel multiplies in bfloat16, too, where there is one."""
+    (call,) = option.calls
+    spec = in_pairs(call.spec)
+    if spec is not None:
+        calls = (replace(call, spec=spec),)
+        yield replace(option, algorithm=f"{option.algorithm} products", calls=calls)
+
+
+def in_bfloat16(
+    options: Iterable[KernelOption],
+    context: KernelContext,
+    *,
+    has_primitives: bool,
+    has_products: bool,
+) -> Iterator[KernelOption]:
+    """Yield options of a node on bfloat16 tensors, where there are kernels.
+
+    Args:
+        options: the same on float32 tensors.
+        context: of the node; its values have their own types.
+        has_primitives: whether the library has kernels on bfloat16 tensors for the machine.
+        has_products: whether the machine has instructions for products of bfloat16.
+    """
+    for option in options:
+        native = (_is_native(c.spec, has_primitives=has_primitives) for c in option.calls)
+        if not _fills(option.fill) or not all(native):
             continue
-        yield replace(_typed(option, context, BF16), algorithm=f"{option.algorithm}, bf16")
-        is_wide = len(option.calls) == 1 and option.calls[0].spec.kind in _WIDENING
-        if is_wide and all(context.value(name).dtype == F32 for name in context.node.outputs):
-            yield replace(
-                _typed(option, context, F32), algorithm=f"{option.algorithm}, bf16 to f32"
-            )
+        half = replace(_typed(option, context, BF16, BF16), algorithm=f"{option.algorithm}, bf16")
+        yield half
+        if len(option.calls) != 1:
+            continue
+        if has_products:
+            yield from _multiplying_pairs(half)
+        kind = option.calls[0].spec.kind
+        if kind in _WIDENING:
+            typed = _typed(option, context, BF16, F32)
+            yield replace(typed, algorithm=f"{option.algorithm}, bf16 to f32")
+        if kind in _LIGHT:
+            typed = _typed(option, context, F32, BF16)
+            yield replace(typed, algorithm=f"{option.algorithm}, f32 to bf16")

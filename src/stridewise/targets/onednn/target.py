@@ -1,4 +1,4 @@
-"""The target ``onednn-cpu``: x86 CPUs through oneDNN 3.x, float32 and bfloat16."""
+"""The target ``onednn-cpu``: x86 CPUs through oneDNN 3.x, in float32 and bfloat16."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ from stridewise.ops.pointwise import OPERANDS
 from stridewise.passes.ability import Ability
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.targets.machine import Machine
-from stridewise.targets.onednn.precision import BF16, F32, AsFloat32, in_bfloat16
+from stridewise.targets.onednn.precision import (
+    BF16,
+    F32,
+    FLOATS,
+    AsFloat32,
+    in_bfloat16,
+    in_float32,
+)
 from stridewise.targets.onednn.reorder import reorder_spec
 from stridewise.targets.onednn.resize import is_resampling
 from stridewise.targets.onednn.table import OFFERS, efficiency, kernel_options, post_ops
@@ -23,7 +30,13 @@ from stridewise.tensor import Storage
 
 __all__ = ["ABILITY", "FormatKind", "LibraryTarget", "onednn_cpu"]
 
-ABILITY = Ability("oneDNN", frozenset({"float32"}), post_ops, is_resampling, frozenset(OPERANDS))
+ABILITY = Ability(
+    "oneDNN",
+    frozenset(dtype.name for dtype in FLOATS),
+    post_ops,
+    is_resampling,
+    frozenset(OPERANDS),
+)
 """What the kernels can do, as far as passes depend on it."""
 
 
@@ -95,6 +108,7 @@ class LibraryTarget:
         accuracy: whether kernels may round otherwise than the definition of an operator does.
         precision: ``"bfloat16"`` where float32 tensors may be stored in it, else ``"float32"``.
         has_bfloat16: whether the library has kernels on bfloat16 tensors for the machine.
+        has_products: whether the machine has instructions for products of bfloat16.
     """
 
     name: str
@@ -106,6 +120,7 @@ class LibraryTarget:
     accuracy: Accuracy = "fast"
     precision: Precision = "float32"
     has_bfloat16: bool = False
+    has_products: bool = False
 
     @property
     def library(self) -> str:
@@ -118,7 +133,7 @@ class LibraryTarget:
         What no kernel takes is stored as fallback kernels take it.
         """
         origin = value.origin
-        if not self._stores(value) or _odd(value):
+        if self._foreign(value) or _odd(value):
             return {"plain": user_format(value)}
         if origin is None:
             return {"plain": nd(len(value.shape))}
@@ -129,11 +144,13 @@ class LibraryTarget:
     def storages(self, value: Value) -> Mapping[str, Storage]:
         """Return the ways to store a value, by the name of their kind."""
         own = self.formats(value)
-        others = value.dtype == F32 and not _odd(value)
+        if _odd(value) or value.dtype not in FLOATS:
+            return {name: Storage(fmt) for name, fmt in own.items()}
+        element = None if self._has_primitives(value.dtype) else F32
         return {
-            kind.name: Storage(own[kind.base], kind.dtype)
+            kind.name: Storage(own[kind.base], kind.dtype or element)
             for kind in self.kinds
-            if kind.base in own and (kind.dtype is None or others)
+            if kind.base in own and kind.dtype != value.dtype
         }
 
     def options(self, context: KernelContext) -> Iterable[KernelOption | Refusal]:
@@ -142,18 +159,34 @@ class LibraryTarget:
         Around values that no kernel takes, only views are left.
         """
         odd, foreign = self._unfit(context)
-        is_bfloat16 = bool(foreign) and self._is_bfloat16(context)
-        if odd or (foreign and not is_bfloat16):
+        if odd or foreign:
             yield Refusal(self.name, context.node.name, (odd or foreign)[0])
         if odd:
             return
-        items = list(kernel_options(AsFloat32(context) if is_bfloat16 else context))
-        if is_bfloat16:
-            yield from (item for item in items if isinstance(item, Refusal))
+        if foreign or context.node.op == "cast":
+            yield from self._as_accurate(context, kernel_options(context), only_views=bool(foreign))
+            return
+        types = self._types(context)
+        items = list(kernel_options(context if types == {F32} else AsFloat32(context)))
+        options = [item for item in items if isinstance(item, KernelOption)]
+        if types == {F32}:
+            yield from self._as_accurate(context, items, only_views=False)
         else:
-            yield from self._in_own_types(context, items, only_views=bool(foreign))
-        if is_bfloat16 or (self.precision == "bfloat16" and not foreign):
-            yield from self._in_bfloat16(context, items)
+            yield from (item for item in items if isinstance(item, Refusal))
+            if BF16 not in types:
+                yield from self._as_accurate(context, options, only_views=True)
+            yield from self._as_accurate(context, in_float32(options, context), only_views=False)
+        if BF16 in types or self.precision == "bfloat16":
+            found = in_bfloat16(
+                options,
+                context,
+                has_primitives=self.has_bfloat16,
+                has_products=self.has_products,
+            )
+            yield from self._as_accurate(context, found, only_views=False)
+        if self.precision == "bfloat16" and not self.has_bfloat16:
+            reason = "the library has kernels on bfloat16 tensors with AVX-512 only"
+            yield Refusal("dtype", context.node.name, reason)
 
     def _unfit(self, context: KernelContext) -> tuple[list[str], list[str]]:
         """Return why no kernel needs to know the shapes of a node, and takes its dtypes."""
@@ -169,11 +202,10 @@ class LibraryTarget:
             f"{where} {why}"
             for where, value in named
             if not context.is_constant(value.name) and (why := self._foreign(value))
-            if not (context.node.op == "cast" and self._stores(value))
         ]
         return odd, foreign
 
-    def _in_own_types(
+    def _as_accurate(
         self, context: KernelContext, items: Iterable[KernelOption | Refusal], *, only_views: bool
     ) -> Iterator[KernelOption | Refusal]:
         for item in items:
@@ -185,32 +217,21 @@ class LibraryTarget:
             else:
                 yield item
 
-    def _in_bfloat16(
-        self, context: KernelContext, items: Iterable[KernelOption | Refusal]
-    ) -> Iterator[KernelOption | Refusal]:
-        """Yield options on bfloat16 tensors, of a node of float32 or of bfloat16."""
-        if not self.has_bfloat16:
-            reason = "the library has kernels on bfloat16 tensors with AVX-512 only"
-            yield Refusal("dtype", context.node.name, reason)
-            return
-        options = [item for item in items if isinstance(item, KernelOption)]
-        yield from in_bfloat16(options, context)
-
-    def _is_bfloat16(self, context: KernelContext) -> bool:
-        """Return whether the tensors of a node are bfloat16, and the library takes them so."""
+    def _types(self, context: KernelContext) -> set[DType]:
+        """Return the types of the tensors of a node, without those of constants."""
         names = (*context.node.inputs, *context.node.outputs)
         values = [context.value(name) for name in names if name and not context.is_constant(name)]
-        return self.has_bfloat16 and {value.dtype for value in values} == {BF16}
+        return {value.dtype for value in values}
 
-    def _stores(self, value: Value) -> bool:
-        """Return whether kernels have tensors of the dtype of a value."""
-        return not self._foreign(value) or (self.has_bfloat16 and value.dtype == BF16)
+    def _has_primitives(self, dtype: DType) -> bool:
+        """Return whether the library's kernels have tensors of a dtype."""
+        return dtype == F32 or (dtype == BF16 and self.has_bfloat16)
 
     def _foreign(self, value: Value) -> str:
         """Return why kernels do not take the dtype of a value; "" where they do."""
         if value.dtype.name in self.dtypes:
             return ""
-        return f"is {value.dtype}, kernels take {' and '.join(sorted(self.dtypes))}"
+        return f"is {value.dtype}, kernels take {', '.join(sorted(self.dtypes))}"
 
     def joins(self, op: str) -> frozenset[str]:
         """Return the operators whose results kernels of an operator may compute as well."""
@@ -241,7 +262,7 @@ def onednn_cpu(
         FormatKind("channels-last", channels_last=True),
         FormatKind("blocked", block=block),
     )
-    if dtype == "bfloat16" and machine.has_avx512:
+    if dtype == "bfloat16":
         kinds += tuple(replace(kind, dtype=BF16) for kind in kinds)
     return LibraryTarget(
         "onednn-cpu",
@@ -250,4 +271,5 @@ def onednn_cpu(
         accuracy=accuracy,
         precision=dtype,
         has_bfloat16=machine.has_avx512,
+        has_products=machine.has_bfloat16,
     )

@@ -24,14 +24,17 @@ from stridewise.ops.registry import Array
 
 __all__ = ["VERSIONS", "Structure", "check_structure", "make_structure", "save_model"]
 
-VERSIONS = {17: 8, 20: 9}
+VERSIONS = {17: 8, 20: 9, 22: 10}
 """The opsets that are written, and the IR version of each.
 
 Runtimes may accept an opset that they do not fully support: OpenVINO 2024.0 ignores the axes of a
 reduction, an input since opset 18, without an error. So 17 is written wherever possible. It lacks
-Gelu (20) and dilated average pooling (19). Opset 20 and IR 9 are those of ONNX 1.15, which ONNX
-Runtime supports since 1.17.
+Gelu (20), dilated average pooling (19), and convolution and pooling of bfloat16 (22). Opset 20 and
+IR 9 are those of ONNX 1.15, which ONNX Runtime supports since 1.17.
 """
+
+_WITH_BFLOAT16 = 22
+"""The opset in which all operators have tensors of bfloat16 that have tensors of float16."""
 
 _SHAPES = 1024
 """Bytes up to which a constant may be a shape that ONNX's inference reads."""
@@ -70,13 +73,15 @@ def make_structure(
         raise _foreign(f"graph {graph.name!r}", graph.tail.operators)
     expanded = expand(graph)
     writer = _write(expanded.graph, min(VERSIONS), exporters)
-    if writer.least > writer.opset:
-        newer = [opset for opset in VERSIONS if opset >= writer.least]
+    has_bfloat16 = any(v.dtype.name == "bfloat16" for v in expanded.graph.values.values())
+    least = max(writer.least, _WITH_BFLOAT16 if has_bfloat16 else 0)
+    if least > writer.opset:
+        newer = [opset for opset in VERSIONS if opset >= least]
         if not newer:
             raise ModelError.at(
                 f"graph {graph.name!r}",
                 expected=f"operators of ONNX opset {max(VERSIONS)} or before",
-                found=f"one of opset {writer.least}",
+                found=f"one of opset {least}",
                 fix="replace the operator by older ones",
             )
         writer = _write(expanded.graph, min(newer), exporters)

@@ -141,6 +141,14 @@ def _fold_pad() -> Graph:
     return b.build([b.op("avg_pool", [b.op("pad", [y], around)], {"kernel": (3, 3)})])
 
 
+def _merge_branches() -> Graph:
+    b, x = net(1, 2, 2, 2)
+    row = b.const(*range(6), shape=(2, 1, 1, 3))
+    y = b.op("conv", [x, row, b.const(1, 2)], {"groups": 2, "pads": (0, 1, 0, 1)}, name="row")
+    y = b.op("add", [y, b.scale(x)])
+    return b.build([b.op("sub", [y, x])])
+
+
 def _fuse_post_ops() -> Graph:
     b, x = net(1, 1, 2, 2)
     weights = b.const(2, shape=(1, 1, 1, 1))
@@ -200,6 +208,7 @@ GOLDEN = {
     "recognize_activations": _recognize_activations,
     "fold_scale": _fold_scale,
     "fold_pad": _fold_pad,
+    "merge_branches": _merge_branches,
     "fuse_post_ops": _fuse_post_ops,
     "fuse_pointwise": _fuse_pointwise,
     "remove_dead": _remove_dead,

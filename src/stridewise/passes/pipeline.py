@@ -23,6 +23,7 @@ from stridewise.passes.fold_scale import fold_scale
 from stridewise.passes.freeze_parameters import freeze_parameters
 from stridewise.passes.fuse_pointwise import fuse_pointwise
 from stridewise.passes.fuse_post_ops import fuse_post_ops
+from stridewise.passes.merge_branches import merge_branches
 from stridewise.passes.recognize_activations import recognize_activations
 from stridewise.passes.recognize_norms import recognize_norms
 from stridewise.passes.recognize_shuffle import recognize_shuffle
@@ -79,6 +80,11 @@ _RECOGNIZED_AND_FOLDED = (
         "fold_pad",
         "lets convolutions and poolings do the padding of a `Pad` before them",
         fold_pad,
+    ),
+    Pass(
+        "merge_branches",
+        "merges convolutions and scales of one value that are added into one convolution",
+        merge_branches,
     ),
 )
 """The passes between `split_resize` and the fusions; they depend on no target and no option."""

@@ -123,6 +123,15 @@ def _recognize_norms() -> Graph:
     return b.build([b.op("reshape", [y], {"shape": (1, 4, 3)})])
 
 
+def _sink_reshapes() -> Graph:
+    b, x = net(1, 2, 3)
+    y = b.op("matmul", [x, b.const(*range(6), shape=(3, 2))])
+    y = b.scale(b.op("reshape", [y], {"shape": (2, 2)}))
+    y = b.op("add", [x, b.op("matmul", [y, b.const(*range(6), shape=(2, 3))])], name="sum")
+    z = b.op("relu", [b.op("reshape", [b.op("abs", [y])], {"shape": (6,)})])
+    return b.build([z])
+
+
 def _fold_scale() -> Graph:
     b, x = net(1, 2, 1, 1)
     y = b.op("add", [b.conv(x, 2), b.const(1, 2, shape=(2, 1, 1))])
@@ -206,6 +215,7 @@ GOLDEN = {
     "recognize_norms": _recognize_norms,
     "sink_transposes": _sink_transposes,
     "recognize_activations": _recognize_activations,
+    "sink_reshapes": _sink_reshapes,
     "fold_scale": _fold_scale,
     "fold_pad": _fold_pad,
     "merge_branches": _merge_branches,

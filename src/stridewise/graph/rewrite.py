@@ -85,10 +85,7 @@ class Rewriter:
 
     def add_constant(self, hint: str, data: Array | Constant) -> str:
         """Add a constant under a fresh name like ``hint`` and return the name."""
-        name, number = hint, 0
-        while name in self._values:
-            number += 1
-            name = f"{hint}.{number}"
+        name = self._fresh(hint)
         constant = data if isinstance(data, Constant) else Constant(data)
         self._constants[name] = constant
         self._values[name] = Value(name, TensorType(constant.dtype, constant.shape))
@@ -97,6 +94,32 @@ class Rewriter:
     def define_constant(self, name: str, array: Array) -> None:
         """Make an existing value a constant; the node that defined it must be removed."""
         self._constants[name] = Constant(array)
+
+    def add_value(self, hint: str, type_: TensorType) -> str:
+        """Add a value under a fresh name like ``hint``, which a node has to define."""
+        name = self._fresh(hint)
+        self._values[name] = Value(name, type_)
+        return name
+
+    def _fresh(self, hint: str) -> str:
+        name, number = hint, 0
+        while name in self._values:
+            number += 1
+            name = f"{hint}.{number}"
+        return name
+
+    def insert(self, new: Node, before: Node) -> Node:
+        """Add a node in front of another one, under a fresh name like its own; return it."""
+        name, number = new.name, 0
+        while name in self._nodes:
+            number += 1
+            name = f"{new.name}.{number}"
+        new = dataclasses.replace(new, name=name)
+        nodes = list(self._nodes.items())
+        position = list(self._nodes).index(before.name)
+        self._nodes = dict([*nodes[:position], (name, new), *nodes[position:]])
+        self._link(new)
+        return new
 
     def replace(self, old: Node, new: Node) -> None:
         """Put ``new`` where ``old`` was; it must define the same values."""

@@ -345,7 +345,7 @@ class _Convolution:
         taps = tuple(
             window.within(whole) for window, whole in zip(windows, self.whole, strict=True)
         )
-        columns: Array = starts[:, None] + np.arange(own.shape[1])
+        columns: Array = starts[:, None] + np.array(range(own.shape[1]))
         weights[(outputs[:, None], columns, *taps)] += own * factor.reshape(-1, 1, *self.ones)
         return bias * factor
 

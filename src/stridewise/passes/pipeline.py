@@ -29,6 +29,7 @@ from stridewise.passes.recognize_norms import recognize_norms
 from stridewise.passes.recognize_shuffle import recognize_shuffle
 from stridewise.passes.remove_dead import remove_dead
 from stridewise.passes.remove_no_ops import remove_no_ops
+from stridewise.passes.sink_reshapes import sink_reshapes
 from stridewise.passes.sink_transposes import sink_transposes
 from stridewise.passes.skip_integers import skip_integers
 from stridewise.passes.split_resize import split_resize
@@ -70,6 +71,11 @@ _RECOGNIZED_AND_FOLDED = (
         "recognize_activations",
         "joins activations that exporters write as several nodes",
         recognize_activations,
+    ),
+    Pass(
+        "sink_reshapes",
+        "moves reshapes down past elementwise operators, so that kernels before them compute these",
+        sink_reshapes,
     ),
     Pass(
         "fold_scale",

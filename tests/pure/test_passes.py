@@ -141,6 +141,27 @@ def _fold_scale() -> Graph:
     return b.build([b.op("div", [b.op("add", [b.const(1, 2), y]), b.const(2, 4)])])
 
 
+def _split_products() -> Graph:
+    b, x = net(2, 2, 3)
+    y = b.op("matmul", [x, b.const(*range(18), shape=(3, 6)), b.const(*range(6))])
+    y = b.op("reshape", [y], {"shape": (2, 2, 3, 1, 2)})
+    y = b.op("transpose", [y], {"perm": (2, 0, 3, 1, 4)})
+    parts: list[str] = []
+    for index in range(3):
+        bounds = {"starts": (index, 0, 0, 0, 0), "stops": (index + 1, 2, 1, 2, 2)}
+        part = b.op("slice", [y], {**bounds, "steps": (1,) * 5})
+        parts.append(b.op("relu", [b.op("reshape", [part], {"shape": (2, 1, 2, 2)})]))
+    return b.build(parts)
+
+
+def _hoist_factors() -> Graph:
+    b, x = net(2, 3)
+    y = b.op("matmul", [x, b.const(*range(6), shape=(3, 2)), b.const(1, 2)])
+    y = b.op("reshape", [y], {"shape": (1, 2, 2)})
+    y = b.op("matmul", [b.op("transpose", [y], {"perm": (0, 2, 1)}), b.input("y", (1, 2, 2))])
+    return b.build([b.op("relu", [b.op("div", [y, b.const(2, shape=())])])])
+
+
 def _fold_pad() -> Graph:
     b, x = net(1, 1, 4, 4)
     around = {"pads": (0, 0, 1, 1, 0, 0, 1, 2)}
@@ -156,6 +177,16 @@ def _merge_branches() -> Graph:
     y = b.op("conv", [x, row, b.const(1, 2)], {"groups": 2, "pads": (0, 1, 0, 1)}, name="row")
     y = b.op("add", [y, b.scale(x)])
     return b.build([b.op("sub", [y, x])])
+
+
+def _turn_products() -> Graph:
+    b, x = net(1, 3, 2, 4)
+    y, z = b.input("y", (1, 3, 2, 4)), b.input("z", (1, 2, 3, 5))
+    q, k = (b.op("transpose", [item], {"perm": (0, 2, 1, 3)}) for item in (x, y))
+    scores = b.op("matmul", [q, b.op("transpose", [k], {"perm": (0, 1, 3, 2)})])
+    found = b.op("matmul", [b.op("softmax", [scores], {"axis": 3}), z])
+    later = b.op("transpose", [b.op("matmul", [scores, z])], {"perm": (1, 0, 3, 2)})
+    return b.build([b.op("transpose", [found], {"perm": (0, 2, 1, 3)}), later])
 
 
 def _fuse_post_ops() -> Graph:
@@ -217,8 +248,11 @@ GOLDEN = {
     "recognize_activations": _recognize_activations,
     "sink_reshapes": _sink_reshapes,
     "fold_scale": _fold_scale,
+    "split_products": _split_products,
+    "hoist_factors": _hoist_factors,
     "fold_pad": _fold_pad,
     "merge_branches": _merge_branches,
+    "turn_products": _turn_products,
     "fuse_post_ops": _fuse_post_ops,
     "fuse_pointwise": _fuse_pointwise,
     "remove_dead": _remove_dead,

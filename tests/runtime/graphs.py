@@ -18,6 +18,7 @@ from stridewise.targets.cost import KernelCost, host_cost
 from stridewise.targets.kernels import HOST, KernelSpec
 from stridewise.targets.onednn.target import onednn_cpu
 
+from .attention_graphs import ATTENTION_CASES
 from .index_graphs import INDEX_GRAPHS
 from .net import Net
 from .norm_graphs import NORM_CASES
@@ -528,6 +529,7 @@ CASES: dict[str, Callable[[], Graph]] = {
     "pools_2d": lambda: _pools(3, 17, 5, 6),
     "pools_3d": lambda: _pools(1, 24, 4, 5, 4),
     "norms": _norms,
+    **ATTENTION_CASES,
     **NORM_CASES,
     **POINTWISE_CASES,
     "products": _products,

@@ -23,6 +23,7 @@ from stridewise.passes.fold_scale import fold_scale
 from stridewise.passes.freeze_parameters import freeze_parameters
 from stridewise.passes.fuse_pointwise import fuse_pointwise
 from stridewise.passes.fuse_post_ops import fuse_post_ops
+from stridewise.passes.hoist_factors import hoist_factors
 from stridewise.passes.merge_branches import merge_branches
 from stridewise.passes.recognize_activations import recognize_activations
 from stridewise.passes.recognize_norms import recognize_norms
@@ -32,8 +33,10 @@ from stridewise.passes.remove_no_ops import remove_no_ops
 from stridewise.passes.sink_reshapes import sink_reshapes
 from stridewise.passes.sink_transposes import sink_transposes
 from stridewise.passes.skip_integers import skip_integers
+from stridewise.passes.split_products import split_products
 from stridewise.passes.split_resize import split_resize
 from stridewise.passes.store_parameters import store_parameters
+from stridewise.passes.turn_products import turn_products
 
 __all__ = ["Pass", "Simplified", "check_passes", "passes_for", "select", "simplify"]
 
@@ -83,6 +86,16 @@ _RECOGNIZED_AND_FOLDED = (
         fold_scale,
     ),
     Pass(
+        "split_products",
+        "splits products with constant weights whose results are used in parts",
+        split_products,
+    ),
+    Pass(
+        "hoist_factors",
+        "multiplies weights by a factor of what is computed from their results",
+        hoist_factors,
+    ),
+    Pass(
         "fold_pad",
         "lets convolutions and poolings do the padding of a `Pad` before them",
         fold_pad,
@@ -91,6 +104,11 @@ _RECOGNIZED_AND_FOLDED = (
         "merge_branches",
         "merges convolutions and scales of one value that are added into one convolution",
         merge_branches,
+    ),
+    Pass(
+        "turn_products",
+        "lets matrix products read transposed operands and write transposed results",
+        turn_products,
     ),
 )
 """The passes between `split_resize` and the fusions; they depend on no target and no option."""

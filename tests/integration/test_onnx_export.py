@@ -250,8 +250,8 @@ def tiny(outputs: int = 4) -> Graph:
 
 def residual() -> Graph:
     b = Net("residual")
-    x = b.input("image", (2, 4, 6, 5))
-    y = b.op("add", [b.conv(b.op("relu", [x]), 4, 1, bias=True), x])
+    x = b.op("relu", [b.input("image", (2, 4, 6, 5))])
+    y = b.op("add", [b.conv(x, 4, 1, bias=True), x])
     return simplify(b.build([b.op("relu", [y], output="sum")])).graph
 
 
@@ -295,7 +295,7 @@ def test_post_ops_are_nodes_behind_their_host(folder: Path) -> None:
     _, *nodes = onnx.load(saved(graph, folder)).graph.node
     assert [node.name for node in nodes] == ["conv", "conv/add", "conv/relu"]
     assert [node.output[0] for node in nodes] == ["sum/conv", "sum/add", "sum"]
-    assert list(nodes[1].input) == ["sum/conv", "image"]
+    assert list(nodes[1].input) == ["sum/conv", "relu"]
 
 
 def test_equal_graphs_give_equal_bytes(tmp_path: Path) -> None:

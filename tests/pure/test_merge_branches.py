@@ -98,7 +98,7 @@ def test_a_block_of_three_branches_is_one_convolution() -> None:
 def test_scales_without_a_convolution_are_one_scale() -> None:
     b = Net("scales")
     x = b.input("x", (2, 3, 4, 5))
-    y = b.op("sub", [x, b.scale(x)])
+    y = b.op("sub", [b.scale(x), b.scale(x)])
     y = b.op("add", [x, b.op("mul", [y, b.const(1, 2, 3, shape=(3, 1, 1))])])
     assert merged(b.build([y])) == (["scale_shift"], [])
 
@@ -131,12 +131,18 @@ def test_branches_that_one_kernel_does_not_compute_stay_apart(
     assert (operators, reasons) == (["conv", "conv", "add"], [reason])
 
 
+def test_a_residual_is_added_by_the_kernel_of_its_convolution() -> None:
+    b = Net("residual")
+    x = b.input("x", (1, 3, 4, 4))
+    assert merged(b.build([b.op("add", [b.conv(x, 3), x])])) == (["conv", "add"], [])
+
+
 def test_branches_with_another_reader_stay() -> None:
     b = Net("read")
     x = b.input("x", (1, 3, 4, 4))
     y = b.conv(x, 3)
-    graph = b.build([b.op("add", [y, x]), b.op("relu", [y])])
-    assert merged(graph) == (["conv", "add", "relu"], [])
+    graph = b.build([b.op("add", [y, b.conv(x, 3)]), b.op("relu", [y])])
+    assert sorted(merged(graph)[0]) == ["add", "conv", "conv", "relu"]
 
 
 def test_sums_of_different_values_stay() -> None:

@@ -123,6 +123,21 @@ def _recognize_norms() -> Graph:
     return b.build([b.op("reshape", [y], {"shape": (1, 4, 3)})])
 
 
+def _unstack() -> Graph:
+    b, x = net(1, 4, 2, 2)
+    pieces = [b.op("reshape", [y], {"shape": (1, 1, 4, 2, 2)}) for y in (x, b.op("relu", [x]))]
+    y = b.op("mul", [b.op("concat", pieces, {"axis": 1}), b.const(2, 3, shape=(2, 1, 1, 1))])
+    y = b.op("reduce_sum", [y], {"axes": (1,), "keepdims": 0})
+    z = b.op("reshape", [x], {"shape": (1, 2, 2, 2, 2)})
+    return b.build([y, b.op("reduce_max", [z], {"axes": (1,), "keepdims": 1})])
+
+
+def _sink_concats() -> Graph:
+    b, x = net(1, 1, 2, 2)
+    pieces = [b.conv(x, 1), b.conv(x, 2)]
+    return b.build([b.op("relu", [b.scale(b.op("concat", pieces, {"axis": 1}))])])
+
+
 def _sink_reshapes() -> Graph:
     b, x = net(1, 2, 3)
     y = b.op("matmul", [x, b.const(*range(6), shape=(3, 2))])
@@ -246,7 +261,9 @@ GOLDEN = {
     "recognize_norms": _recognize_norms,
     "sink_transposes": _sink_transposes,
     "recognize_activations": _recognize_activations,
+    "unstack": _unstack,
     "sink_reshapes": _sink_reshapes,
+    "sink_concats": _sink_concats,
     "fold_scale": _fold_scale,
     "split_products": _split_products,
     "hoist_factors": _hoist_factors,

@@ -50,6 +50,11 @@ class _Sum:
     bias: Array
     inner: tuple[str, ...]
 
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes of the branches."""
+        return tuple(term.node for term in self.terms if term.node is not None)
+
     def scaled(self, factor: Array) -> _Sum:
         terms = tuple(_Term(term.node, term.factor * factor) for term in self.terms)
         return dataclasses.replace(self, terms=terms, bias=self.bias * factor)
@@ -194,7 +199,7 @@ class _Merger:
 
     def merged(self, node: Node, found: _Sum) -> Node | str:
         """Return the one node that computes a sum, or why there is none."""
-        nodes = [term.node for term in found.terms if term.node is not None]
+        nodes = found.nodes
         if len({node.get(ATTRIBUTE) for node in nodes}) > 1:
             return "the branches have different data formats"
         if not any(term.is_conv for term in found.terms):
@@ -230,8 +235,8 @@ class _Merger:
         done: set[str] = set()
         for node in reversed(list(self.rewriter.nodes())):
             found = self.sums.get(node.outputs[0]) if node.outputs else None
-            if found is None or node.name in done or len(found.terms) < 2:
-                continue
+            if found is None or node.name in done or len(found.nodes) < 2:
+                continue  # one kernel adds the value itself to its results
             merged = self.merged(node, found)
             if isinstance(merged, str):
                 refusals.append(Refusal("merge_branches", node.name, merged))
@@ -256,7 +261,7 @@ class _Convolution:
         self.results = tuple(result[axis] for axis in order[2:])
         self.inputs, self.outputs = shape[order[1]], result[order[1]]
         self.ones = (1,) * (len(shape) - 2)
-        convs = [term.node for term in found.terms if term.is_conv and term.node is not None]
+        convs = [node for node in found.nodes if node.op == "conv"]
         self.strides = {node.ints_attr("strides", self.ones) for node in convs}
         self.groups = min(node.int_attr("groups", 1) for node in convs)
         by_term = [self.windows(term) for term in found.terms]
@@ -307,8 +312,8 @@ class _Convolution:
 
     def products(self) -> int:
         """Return the number of weights of the branches, which are products for each result."""
-        nodes = [term.node for term in self.found.terms if term.is_conv and term.node is not None]
-        return sum(prod(self.merger.rewriter.value(node.inputs[1]).shape) for node in nodes)
+        convs = [node for node in self.found.nodes if node.op == "conv"]
+        return sum(prod(self.merger.rewriter.value(node.inputs[1]).shape) for node in convs)
 
     def pads(self) -> tuple[int, ...] | None:
         """Return begins and ends of the padding, None where no padding gives the same extents."""
@@ -352,8 +357,7 @@ class _Convolution:
 
 def _template(found: _Sum) -> Node:
     """Return the branch whose name and attributes a merged node has."""
-    nodes = [term.node for term in found.terms if term.node is not None]
-    return next((node for node in nodes if node.op == "conv"), nodes[0])
+    return next((node for node in found.nodes if node.op == "conv"), found.nodes[0])
 
 
 def merge_branches(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:

@@ -204,6 +204,16 @@ def _turn_products() -> Graph:
     return b.build([b.op("transpose", [found], {"perm": (0, 2, 1, 3)}), later])
 
 
+def _merge_moves() -> Graph:
+    b, x = net(1, 4, 6)
+    halves: list[str] = []
+    for start, stop in ((3, 6), (0, 3)):
+        bounds = {"starts": (0, 0, start), "stops": (1, 4, stop), "steps": (1, 1, 1)}
+        halves.append(b.op("slice", [x], bounds))
+    y = b.op("reshape", [b.op("concat", halves, {"axis": 2})], {"shape": (2, 2, 2, 3)})
+    return b.build([b.op("relu", [b.op("transpose", [y], {"perm": (2, 0, 1, 3)})])])
+
+
 def _fuse_post_ops() -> Graph:
     b, x = net(1, 1, 2, 2)
     weights = b.const(2, shape=(1, 1, 1, 1))
@@ -270,6 +280,7 @@ GOLDEN = {
     "fold_pad": _fold_pad,
     "merge_branches": _merge_branches,
     "turn_products": _turn_products,
+    "merge_moves": _merge_moves,
     "fuse_post_ops": _fuse_post_ops,
     "fuse_pointwise": _fuse_pointwise,
     "remove_dead": _remove_dead,

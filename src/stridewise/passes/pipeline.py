@@ -25,6 +25,7 @@ from stridewise.passes.fuse_pointwise import fuse_pointwise
 from stridewise.passes.fuse_post_ops import fuse_post_ops
 from stridewise.passes.hoist_factors import hoist_factors
 from stridewise.passes.merge_branches import merge_branches
+from stridewise.passes.merge_moves import merge_moves
 from stridewise.passes.recognize_activations import recognize_activations
 from stridewise.passes.recognize_norms import recognize_norms
 from stridewise.passes.recognize_shuffle import recognize_shuffle
@@ -116,6 +117,11 @@ _FOLDED = (
         "turn_products",
         "lets matrix products read transposed operands and write transposed results",
         turn_products,
+    ),
+    Pass(
+        "merge_moves",
+        "merges reshapes, transposes, slices and concats into one copy of each element",
+        merge_moves,
     ),
 )
 """The passes between `sink_concats` and the fusions; they depend on no target and no option."""

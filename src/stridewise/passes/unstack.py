@@ -105,7 +105,7 @@ class _Unstacker:
             if new.start <= axis < new.stop:
                 if old.stop - old.start != 1 or prod(after[new.start : axis]) != 1:
                     return None
-                extent: int = before[old.start] // after[axis]
+                extent = prod(after[axis + 1 : new.stop])
                 begin = index * extent
                 return self.sliced(node.inputs[0], old.start, begin, begin + extent)
         return None

@@ -63,10 +63,16 @@ class _Sinker:
         return name
 
     def is_computed(self, name: str) -> bool:
-        """Return whether a kernel that takes followers, or one of these, makes a value."""
+        """Return whether a kernel that takes followers, or one of these, makes a value.
+
+        A product may write its result transposed; see ``turn_products.py``.
+        """
         node = self.rewriter.producer(name)
         if node is None or not self.rewriter.only_reader(name):
             return False
+        if node.op == "transpose":
+            before = self.rewriter.producer(node.inputs[0])
+            return before is not None and before.op == "matmul"
         return node.op in _HOSTS or OPS[node.op].origin == "elementwise"
 
     def visit(self, node: Node) -> None:

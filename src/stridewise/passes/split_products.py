@@ -16,7 +16,6 @@ from math import prod
 import numpy as np
 
 from stridewise.graph import Graph, Node, Refusal
-from stridewise.graph.constant import Array
 from stridewise.graph.rewrite import Rewriter
 from stridewise.ops.geometry import reshape_groups, row_major
 from stridewise.ops.slice import slice_bounds
@@ -192,7 +191,7 @@ class _Splitter:
         for index, name in enumerate(node.inputs[1:], 1):
             data = rewriter.constant(name) if name else None
             axis = 0 if index == _BIAS or node.get("trans_b") else 1
-            part = "" if data is None else rewriter.add_constant(name, _taken(data, columns, axis))
+            part = "" if data is None else rewriter.add_constant(name, np.take(data, columns, axis))
             inputs.append(part)
         type_ = rewriter.value(node.outputs[0]).type
         type_ = dataclasses.replace(type_, shape=(*type_.shape[:-1], len(columns)))
@@ -235,14 +234,6 @@ def _order(axes: _Axes) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if [index for index in order if index in long] == long:
         order = list(range(len(axes)))  # axes of extent 1 may be anywhere
     return tuple(order), tuple(order.index(index) for index in range(len(axes)))
-
-
-def _taken(data: Array, columns: tuple[int, ...], axis: int) -> Array:
-    """Return some columns, without a copy where they are neighbors."""
-    first, last = columns[0], columns[-1] + 1
-    if columns == tuple(range(first, last)):
-        return data[first:last] if axis == 0 else data[:, first:last]
-    return np.take(data, columns, axis)
 
 
 def split_products(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:

@@ -40,6 +40,16 @@ def gather(rng: Rng) -> Case:
     return Case([x, indices], [("Gather", ["x0", "x1"], {"axis": axis})], {"axis": axis})
 
 
+def rearrange(rng: Rng) -> Case:
+    """Return a transpose of an image whose columns are rotated, as two copies."""
+    x = any_type(rng, draw(rng, 3, 4))
+    turn = int(rng.integers(1, 4))
+    boxes = (0, turn, 0, 4 - turn, 1, 0, 3, 4, 0, 0, 4 - turn, turn, 1, 0, 3, 4)
+    columns = np.roll(np.arange(4), -turn)
+    nodes = [("Gather", ["x0", "columns"], {"axis": 1}), ("Transpose", ["y0"], {"perm": [1, 0]})]
+    return Case([x], nodes, {"boxes": boxes, "shape": (4, 3)}, {"columns": columns})
+
+
 def gather_elements(rng: Rng) -> Case:
     x = any_image(rng)
     axis = int(rng.integers(x.ndim))
@@ -310,6 +320,7 @@ INDEX_CASES: dict[str, Callable[[Rng], Case]] = {
     "grid_sample": grid_sample,
     "max_roi_pool": max_roi_pool,
     "one_hot": one_hot,
+    "rearrange": rearrange,
     "pad": pad,
     "resize": resize,
     "reverse_sequence": reverse_sequence,

@@ -123,6 +123,30 @@ def _recognize_norms() -> Graph:
     return b.build([b.op("reshape", [y], {"shape": (1, 4, 3)})])
 
 
+def _unstack() -> Graph:
+    b, x = net(1, 4, 2, 2)
+    pieces = [b.op("reshape", [y], {"shape": (1, 1, 4, 2, 2)}) for y in (x, b.op("relu", [x]))]
+    y = b.op("mul", [b.op("concat", pieces, {"axis": 1}), b.const(2, 3, shape=(2, 1, 1, 1))])
+    y = b.op("reduce_sum", [y], {"axes": (1,), "keepdims": 0})
+    z = b.op("reshape", [x], {"shape": (1, 2, 2, 2, 2)})
+    return b.build([y, b.op("reduce_max", [z], {"axes": (1,), "keepdims": 1})])
+
+
+def _sink_concats() -> Graph:
+    b, x = net(1, 1, 2, 2)
+    pieces = [b.conv(x, 1), b.conv(x, 2)]
+    return b.build([b.op("relu", [b.scale(b.op("concat", pieces, {"axis": 1}))])])
+
+
+def _sink_reshapes() -> Graph:
+    b, x = net(1, 2, 3)
+    y = b.op("matmul", [x, b.const(*range(6), shape=(3, 2))])
+    y = b.scale(b.op("reshape", [y], {"shape": (2, 2)}))
+    y = b.op("add", [x, b.op("matmul", [y, b.const(*range(6), shape=(2, 3))])], name="sum")
+    z = b.op("relu", [b.op("reshape", [b.op("abs", [y])], {"shape": (6,)})])
+    return b.build([z])
+
+
 def _fold_scale() -> Graph:
     b, x = net(1, 2, 1, 1)
     y = b.op("add", [b.conv(x, 2), b.const(1, 2, shape=(2, 1, 1))])
@@ -132,6 +156,27 @@ def _fold_scale() -> Graph:
     return b.build([b.op("div", [b.op("add", [b.const(1, 2), y]), b.const(2, 4)])])
 
 
+def _split_products() -> Graph:
+    b, x = net(2, 2, 3)
+    y = b.op("matmul", [x, b.const(*range(18), shape=(3, 6)), b.const(*range(6))])
+    y = b.op("reshape", [y], {"shape": (2, 2, 3, 1, 2)})
+    y = b.op("transpose", [y], {"perm": (2, 0, 3, 1, 4)})
+    parts: list[str] = []
+    for index in range(3):
+        bounds = {"starts": (index, 0, 0, 0, 0), "stops": (index + 1, 2, 1, 2, 2)}
+        part = b.op("slice", [y], {**bounds, "steps": (1,) * 5})
+        parts.append(b.op("relu", [b.op("reshape", [part], {"shape": (2, 1, 2, 2)})]))
+    return b.build(parts)
+
+
+def _hoist_factors() -> Graph:
+    b, x = net(2, 3)
+    y = b.op("matmul", [x, b.const(*range(6), shape=(3, 2)), b.const(1, 2)])
+    y = b.op("reshape", [y], {"shape": (1, 2, 2)})
+    y = b.op("matmul", [b.op("transpose", [y], {"perm": (0, 2, 1)}), b.input("y", (1, 2, 2))])
+    return b.build([b.op("relu", [b.op("div", [y, b.const(2, shape=())])])])
+
+
 def _fold_pad() -> Graph:
     b, x = net(1, 1, 4, 4)
     around = {"pads": (0, 0, 1, 1, 0, 0, 1, 2)}
@@ -139,6 +184,34 @@ def _fold_pad() -> Graph:
     y = b.op("pad", [b.op("relu", [y])], around)
     y = b.op("max_pool", [y], {"kernel": (3, 3), "strides": (2, 2)})
     return b.build([b.op("avg_pool", [b.op("pad", [y], around)], {"kernel": (3, 3)})])
+
+
+def _merge_branches() -> Graph:
+    b, x = net(1, 2, 2, 2)
+    row = b.const(*range(6), shape=(2, 1, 1, 3))
+    y = b.op("conv", [x, row, b.const(1, 2)], {"groups": 2, "pads": (0, 1, 0, 1)}, name="row")
+    y = b.op("add", [y, b.scale(x)])
+    return b.build([b.op("sub", [y, x])])
+
+
+def _turn_products() -> Graph:
+    b, x = net(1, 3, 2, 4)
+    y, z = b.input("y", (1, 3, 2, 4)), b.input("z", (1, 2, 3, 5))
+    q, k = (b.op("transpose", [item], {"perm": (0, 2, 1, 3)}) for item in (x, y))
+    scores = b.op("matmul", [q, b.op("transpose", [k], {"perm": (0, 1, 3, 2)})])
+    found = b.op("matmul", [b.op("softmax", [scores], {"axis": 3}), z])
+    later = b.op("transpose", [b.op("matmul", [scores, z])], {"perm": (1, 0, 3, 2)})
+    return b.build([b.op("transpose", [found], {"perm": (0, 2, 1, 3)}), later])
+
+
+def _merge_moves() -> Graph:
+    b, x = net(1, 4, 6)
+    halves: list[str] = []
+    for start, stop in ((3, 6), (0, 3)):
+        bounds = {"starts": (0, 0, start), "stops": (1, 4, stop), "steps": (1, 1, 1)}
+        halves.append(b.op("slice", [x], bounds))
+    y = b.op("reshape", [b.op("concat", halves, {"axis": 2})], {"shape": (2, 2, 2, 3)})
+    return b.build([b.op("relu", [b.op("transpose", [y], {"perm": (2, 0, 1, 3)})])])
 
 
 def _fuse_post_ops() -> Graph:
@@ -198,8 +271,16 @@ GOLDEN = {
     "recognize_norms": _recognize_norms,
     "sink_transposes": _sink_transposes,
     "recognize_activations": _recognize_activations,
+    "unstack": _unstack,
+    "sink_reshapes": _sink_reshapes,
+    "sink_concats": _sink_concats,
     "fold_scale": _fold_scale,
+    "split_products": _split_products,
+    "hoist_factors": _hoist_factors,
     "fold_pad": _fold_pad,
+    "merge_branches": _merge_branches,
+    "turn_products": _turn_products,
+    "merge_moves": _merge_moves,
     "fuse_post_ops": _fuse_post_ops,
     "fuse_pointwise": _fuse_pointwise,
     "remove_dead": _remove_dead,

@@ -19,6 +19,7 @@ from stridewise.targets.cost import KernelCost, host_cost
 from stridewise.targets.kernels import HOST, KernelSpec
 from stridewise.targets.onednn.target import onednn_cpu
 
+from .attention_graphs import ATTENTION_CASES
 from .gradient_graphs import GRADIENT_CASES
 from .index_graphs import INDEX_GRAPHS
 from .net import Net
@@ -526,6 +527,7 @@ CASES: dict[str, Callable[[], Graph]] = {
     "pools_3d": lambda: _pools(1, 24, 4, 5, 4),
     "norms": _norms,
     **GRADIENT_CASES,
+    **ATTENTION_CASES,
     **NORM_CASES,
     **POINTWISE_CASES,
     "products": _products,

@@ -112,6 +112,42 @@ def _transposed_repeats() -> Graph:
     return b.build([b.named(b.op("transpose", [y], {"perm": (0, 3, 1, 2)})), b.op("relu", [y])])
 
 
+def _rolled(b: Net, x: str, axis: int, by: int) -> str:
+    """Return a rotation along an axis, as exporters write it."""
+    shape = b.type(x).shape
+    parts: list[str] = []
+    for start, stop in ((by, shape[axis]), (0, by)):
+        starts = tuple(start if at == axis else 0 for at in range(len(shape)))
+        stops = tuple(stop if at == axis else extent for at, extent in enumerate(shape))
+        bounds = {"starts": starts, "stops": stops, "steps": (1,) * len(shape)}
+        parts.append(b.op("slice", [x], bounds))
+    return b.op("concat", parts, {"axis": axis})
+
+
+def _windows(batch: int, extent: int, size: int, channels: int) -> Graph:
+    """Return shifted windows of tokens, and the image of what is computed of them."""
+    b = Net(batch, extent, extent, channels)
+    y = _rolled(b, _rolled(b, b.op("tanh", [b.x]), 1, size // 2), 2, size // 2)
+    split = (batch, extent // size, size, extent // size, size, channels)
+    y = b.op("transpose", [b.op("reshape", [y], {"shape": split})], {"perm": (0, 1, 3, 2, 4, 5)})
+    tokens = b.op("reshape", [y], {"shape": (batch * (extent // size) ** 2, size**2, channels)})
+    z = b.op("relu", [b.op("matmul", [tokens, b.data(channels, channels)])])
+    turned = (batch, extent // size, extent // size, size, size, channels)
+    z = b.op("transpose", [b.op("reshape", [z], {"shape": turned})], {"perm": (0, 1, 3, 2, 4, 5)})
+    z = b.op("reshape", [z], {"shape": (batch, extent, extent, channels)})
+    z = _rolled(b, _rolled(b, z, 1, extent - size // 2), 2, extent - size // 2)
+    keys = ("starts", "stops", "steps")
+    corners = [
+        ((0, i, j, 0), (batch, extent, extent, channels), (1, 2, 2, 1))
+        for i in (0, 1)
+        for j in (0, 1)
+    ]
+    patches = [b.op("slice", [z], dict(zip(keys, cut, strict=True))) for cut in corners[:3]]
+    even = all(b.type(patch).shape == b.type(patches[0]).shape for patch in patches)
+    joined = b.op("concat", patches if even else patches[:1] * 2, {"axis": 3})
+    return b.build([b.op("add", [b.x, z]), b.op("exp", [joined]), b.op("abs", [tokens])])
+
+
 INDEX_GRAPHS: dict[str, Callable[[], Graph]] = {
     "borders_1d": lambda: _borders(2, 24, 5),
     "borders_2d": lambda: _borders(2, 17, 4, 5),
@@ -125,4 +161,6 @@ INDEX_GRAPHS: dict[str, Callable[[], Graph]] = {
     "repeats_32": lambda: _repeats(32),
     "reversals": _reversals,
     "transposed_repeats": _transposed_repeats,
+    "windows_4": lambda: _windows(1, 8, 4, 5),
+    "windows_5": lambda: _windows(2, 15, 5, 17),
 }

@@ -63,3 +63,62 @@ def test_all_implementations_of_a_reorder_write_the_same_bytes(dims, source, goa
         assert results[names[-1]][wanted.offset(index, dims)] == right
     for found in results.values():
         np.testing.assert_array_equal(found.view(np.uint8), results[names[0]].view(np.uint8))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=5),
+    st.data(),
+    st.tuples(st.sampled_from(DTYPES), st.sampled_from(DTYPES)),
+    st.integers(1, 3),
+)
+def test_strided_copies_write_what_numpy_writes(dims, data, types, threads):
+    given_as, stored_as = types
+    memories, orders, gaps = [], [], []
+    for dtype in types:
+        order = data.draw(st.permutations(range(len(dims))))
+        gap = data.draw(st.integers(0, 2))
+        strides, step = [0] * len(dims), 1
+        for axis in reversed(order):
+            strides[axis] = step
+            step *= dims[axis] + gap
+        memories.append(MemorySpec(tuple(dims), strides=tuple(strides), dtype=dtype.short))
+        orders.append(order)
+        gaps.append(step)
+    spec = KernelSpec("reorder", (("src", memories[0]), ("dst", memories[1])))
+    x = np.random.default_rng(0).standard_normal(gaps[0], np.float32).astype(given_as.numpy)
+    (name,) = [item for item in implementations(spec, threads) if item.startswith("reorder:")]
+    found = run(spec, name, threads, x)
+
+    def seen(array: np.ndarray, memory: MemorySpec) -> np.ndarray:
+        strides = [stride * array.itemsize for stride in memory.strides]
+        return np.lib.stride_tricks.as_strided(array, dims, strides)
+
+    wanted = seen(x, memories[0]).astype(stored_as.numpy)
+    np.testing.assert_array_equal(seen(found, memories[1]), wanted)
+    assert np.isnan(found.astype(np.float32)).sum() == found.size - wanted.size
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(1, 12), min_size=2, max_size=4), st.data(), st.integers(1, 3))
+def test_a_rearrangement_makes_all_of_its_copies(dims, data, threads):
+    """Cut a tensor in two along an axis, and swap the halves of its transpose."""
+    axis = data.draw(st.integers(0, len(dims) - 1))
+    perm = data.draw(st.permutations(range(len(dims))))
+    x = np.random.default_rng(0).standard_normal(dims, np.float32)
+    cut = data.draw(st.integers(0, dims[axis]))
+    wanted = np.ascontiguousarray(np.roll(x, -cut, axis).transpose(perm))
+    given_steps = [step // 4 for step in x.strides]
+    steps = [wanted.strides[perm.index(at)] // 4 for at in range(len(dims))]
+    numbers: list[int] = []
+    for begin, extent, place in ((cut, dims[axis] - cut, 0), (0, cut, dims[axis] - cut)):
+        if extent == 0:
+            continue
+        numbers += (len(dims), begin * given_steps[axis], place * steps[axis])
+        for at, whole in enumerate(dims):
+            numbers += (extent if at == axis else whole, given_steps[at], steps[at])
+    flat = MemorySpec((x.size,), "a")
+    boxes = (("boxes", tuple(numbers)),)
+    spec = KernelSpec("rearrange", (("src", flat), ("dst", flat)), boxes)
+    (name,) = implementations(spec, threads)
+    np.testing.assert_array_equal(run(spec, name, threads, x), wanted.reshape(-1))

@@ -96,6 +96,22 @@ class Rewriter:
         """Make an existing value a constant; the node that defined it must be removed."""
         self._constants[name] = Constant(array)
 
+    def add_value(self, hint: str, type_: TensorType) -> str:
+        """Add a value under a fresh name like ``hint``, which a node has to define."""
+        name = fresh_name(hint, self._values.__contains__)
+        self._values[name] = Value(name, type_)
+        return name
+
+    def insert(self, new: Node, before: Node) -> Node:
+        """Add a node in front of another one, under a fresh name like its own; return it."""
+        name = fresh_name(new.name, self._nodes.__contains__)
+        new = dataclasses.replace(new, name=name)
+        nodes = list(self._nodes.items())
+        position = list(self._nodes).index(before.name)
+        self._nodes = dict([*nodes[:position], (name, new), *nodes[position:]])
+        self._link(new)
+        return new
+
     def replace(self, old: Node, new: Node) -> None:
         """Put ``new`` where ``old`` was; it must define the same values."""
         self._unlink(old)

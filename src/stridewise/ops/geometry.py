@@ -12,6 +12,7 @@ from stridewise.tensor import Storage, TensorDesc
 __all__ = [
     "canonical_shape",
     "positional",
+    "reshape_groups",
     "row_major",
     "storage_shape",
     "stored",
@@ -64,3 +65,35 @@ def row_major(dims: tuple[int, ...]) -> tuple[int, ...]:
         strides.insert(0, step)
         step *= extent
     return tuple(strides)
+
+
+def reshape_groups(
+    before: tuple[int, ...], after: tuple[int, ...]
+) -> tuple[tuple[slice, slice], ...]:
+    """Return which axes of a shape a reshape turns into which axes of another one.
+
+    Args:
+        before: the shape before the reshape.
+        after: a shape of as many elements.
+
+    Returns:
+        The smallest groups of neighboring axes, before and after, of as many elements each.
+
+    >>> reshape_groups((2, 12, 5), (2, 3, 4, 5))[1]
+    (slice(1, 2, None), slice(1, 3, None))
+    """
+    if 0 in before:
+        return ((slice(0, len(before)), slice(0, len(after))),)
+    groups: list[tuple[slice, slice]] = []
+    i = j = 0
+    while i < len(before) or j < len(after):
+        first, second = i, j
+        left, right = (before[i] if i < len(before) else 1), (after[j] if j < len(after) else 1)
+        i, j = min(i + 1, len(before)), min(j + 1, len(after))
+        while left != right:
+            if left < right:
+                left, i = left * before[i], i + 1
+            else:
+                right, j = right * after[j], j + 1
+        groups.append((slice(first, i), slice(second, j)))
+    return tuple(groups)

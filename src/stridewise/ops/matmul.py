@@ -1,4 +1,8 @@
-"""Matrix products: MatMul and Gemm, batched or not, with an optional row bias."""
+"""Matrix products: MatMul and Gemm, batched or not, with an optional row bias.
+
+The attributes ``perm_a`` and ``perm_b`` are transposes of the operands, and ``perm`` is one of the
+result. They come from transposes around the product; see ``passes/turn_products.py``.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ import numpy as np
 
 from stridewise.graph import Node, TensorType
 from stridewise.ops.backward import Term
+from stridewise.ops.data_format import inverse
 from stridewise.ops.element_types import NUMBERS, needs_type
 from stridewise.ops.registry import (
     Array,
@@ -21,7 +26,7 @@ from stridewise.ops.registry import (
     tensor,
 )
 
-__all__ = ["MATMUL"]
+__all__ = ["MATMUL", "turned"]
 
 BIAS = 2
 MATRIX = 2  # rank of a matrix
@@ -31,9 +36,26 @@ def transposed(shape: tuple[int, ...], flag: int) -> tuple[int, ...]:
     return (*shape[:-2], shape[-1], shape[-2]) if flag else shape
 
 
+def turned(node: Node, key: str, rank: int) -> tuple[int, ...]:
+    """Return the transpose of an operand or of the result, by the name of its attribute.
+
+    Raises:
+        GraphError: it is no permutation of that many axes.
+    """
+    perm = node.ints_attr(key, tuple(range(rank)))
+    needs(node, sorted(perm) == list(range(rank)), f"{key}: a permutation of {rank} axes", perm)
+    return perm
+
+
+def _permuted(shape: tuple[int, ...], perm: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(shape[axis] for axis in perm)
+
+
 def _operand_shapes(
     node: Node, a: tuple[int, ...], b: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    a = _permuted(a, turned(node, "perm_a", len(a)))
+    b = _permuted(b, turned(node, "perm_b", len(b)))
     return transposed(a, node.int_attr("trans_a", 0)), transposed(b, node.int_attr("trans_b", 0))
 
 
@@ -58,11 +80,13 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     if bias is not None:
         needs(node, bias.shape == columns, f"a bias of {columns}", bias)
         needs(node, bias.dtype == a.dtype, f"a bias of dtype {a.dtype}", bias.dtype)
-    return (TensorType(a.dtype, (*batch, *rows, *columns)),)
+    shape = (*batch, *rows, *columns)
+    return (TensorType(a.dtype, _permuted(shape, turned(node, "perm", len(shape)))),)
 
 
 def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     a, b = array(operands, 0), array(operands, 1)
+    a, b = a.transpose(turned(node, "perm_a", a.ndim)), b.transpose(turned(node, "perm_b", b.ndim))
     a = np.swapaxes(a, -1, -2) if node.int_attr("trans_a", 0) else a
     b = np.swapaxes(b, -1, -2) if node.int_attr("trans_b", 0) else b
     precise = a.dtype if a.dtype.kind in "iu" else np.float64
@@ -70,12 +94,16 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
         result = np.matmul(a.astype(precise), b.astype(precise))
         if len(node.inputs) > BIAS and node.inputs[BIAS]:
             result = result + array(operands, BIAS).astype(precise)
-        return (np.asarray(result).astype(a.dtype),)
+        result = np.asarray(result)
+        return (result.transpose(turned(node, "perm", result.ndim)).astype(a.dtype),)
 
 
 def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
     """Return dy times the other operand; a vector counts as a matrix of one row or column."""
     left, right, dy = (Term(b, name) for name in (*node.inputs[:2], gradients[0]))
+    perms = [turned(node, "perm_a", len(left.shape)), turned(node, "perm_b", len(right.shape))]
+    left, right = left.transpose(perms[0]), right.transpose(perms[1])
+    dy = dy.transpose(inverse(turned(node, "perm", len(dy.shape))))
     left_shape, right_shape = left.shape, right.shape
     dbias = dy.sum(range(len(dy.shape) - 1), keepdims=False)
     if len(left_shape) == 1:
@@ -93,8 +121,8 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
         dc = dy.of("matmul", left, trans_a=1, trans_b=trans_a)
     else:
         dc = left.of("matmul", dy, trans_a=1 - trans_a)
-    of_a = da.sum_to(left.shape).reshape(left_shape)
-    of_b = dc.sum_to(right.shape).reshape(right_shape)
+    of_a = da.sum_to(left.shape).reshape(left_shape).transpose(inverse(perms[0]))
+    of_b = dc.sum_to(right.shape).reshape(right_shape).transpose(inverse(perms[1]))
     return of_a.name, of_b.name, dbias.name
 
 

@@ -1,6 +1,7 @@
 """Join elementwise operators into expressions, which need one pass over memory.
 
 It comes after ``fuse_post_ops``: what a convolution applies to its own results is cheaper there.
+A scale and shift beside another operator becomes a product and a sum.
 Operators of a smaller result than the last one stay apart, because an expression would compute them
 again for each element that they are broadcast to.
 """
@@ -13,6 +14,7 @@ from stridewise.graph import Graph, Node, Refusal
 from stridewise.graph.rewrite import Rewriter
 from stridewise.ops import infer
 from stridewise.ops.activation import UNARY, parameters
+from stridewise.ops.data_format import channel_axis
 from stridewise.ops.pointwise import MOST_INPUTS, MOST_STEPS, Step
 from stridewise.passes.ability import Ability
 
@@ -111,8 +113,39 @@ def _fits(rewriter: Rewriter, node: Node, ability: Ability) -> bool:
     )
 
 
+def _written_out(graph: Graph, ability: Ability) -> Graph:
+    """Return the graph with scales and shifts beside possible steps as products and sums."""
+    rewriter = Rewriter(graph)
+    for node in rewriter.nodes():
+        if node.op != "scale_shift" or node.post_ops:
+            continue
+        data = [rewriter.constant(name) for name in node.inputs[1:]]
+        type_ = rewriter.value(node.outputs[0]).type
+        behind, before = rewriter.only_reader(node.outputs[0]), rewriter.producer(node.inputs[0])
+        alone = before is not None and rewriter.only_reader(node.inputs[0]) is None
+        beside = (behind, None if alone else before)
+        if not any(item is not None and _is_step(rewriter, ability, item) for item in beside):
+            continue
+        rank = len(type_.shape)
+        row = (-1, *(1,) * (rank - 1 - channel_axis(node, rank)))
+        names = [
+            rewriter.add_constant(name, item.reshape(row))
+            for name, item in zip(node.inputs[1:], data, strict=True)
+            if item is not None
+        ]
+        if len(names) < len(data) or type_.dtype.name not in ability.dtypes:
+            continue
+        product = rewriter.add_value(f"{node.outputs[0]}.scaled", type_)
+        total = Node(node.name, "add", (product, names[1]), node.outputs)
+        rewriter.replace(node, total)
+        scale = Node(f"{node.name}.scale", "mul", (node.inputs[0], names[0]), (product,))
+        rewriter.insert(scale, total)
+    return rewriter.finish()
+
+
 def fuse_pointwise(graph: Graph, ability: Ability) -> tuple[Graph, tuple[Refusal, ...]]:
     """Return the graph with chains and trees of elementwise operators as expressions."""
+    graph = _written_out(graph, ability)
     rewriter = Rewriter(graph)
     order = {node.name: position for position, node in enumerate(graph.nodes)}
     refusals: list[Refusal] = []

@@ -23,15 +23,23 @@ from stridewise.passes.fold_scale import fold_scale
 from stridewise.passes.freeze_parameters import freeze_parameters
 from stridewise.passes.fuse_pointwise import fuse_pointwise
 from stridewise.passes.fuse_post_ops import fuse_post_ops
+from stridewise.passes.hoist_factors import hoist_factors
+from stridewise.passes.merge_branches import merge_branches
+from stridewise.passes.merge_moves import merge_moves
 from stridewise.passes.recognize_activations import recognize_activations
 from stridewise.passes.recognize_norms import recognize_norms
 from stridewise.passes.recognize_shuffle import recognize_shuffle
 from stridewise.passes.remove_dead import remove_dead
 from stridewise.passes.remove_no_ops import remove_no_ops
+from stridewise.passes.sink_concats import sink_concats
+from stridewise.passes.sink_reshapes import sink_reshapes
 from stridewise.passes.sink_transposes import sink_transposes
 from stridewise.passes.skip_integers import skip_integers
+from stridewise.passes.split_products import split_products
 from stridewise.passes.split_resize import split_resize
 from stridewise.passes.store_parameters import store_parameters
+from stridewise.passes.turn_products import turn_products
+from stridewise.passes.unstack import unstack
 
 __all__ = ["Pass", "Simplified", "check_passes", "passes_for", "select", "simplify"]
 
@@ -53,7 +61,7 @@ class Pass:
     needs: str = ""
 
 
-_RECOGNIZED_AND_FOLDED = (
+_RECOGNIZED = (
     Pass(
         "recognize_shuffle",
         "turns Reshape, Transpose, Reshape into `channel_shuffle`",
@@ -70,18 +78,53 @@ _RECOGNIZED_AND_FOLDED = (
         "joins activations that exporters write as several nodes",
         recognize_activations,
     ),
+    Pass("unstack", "adds a few stacked tensors up without stacking them", unstack),
+    Pass(
+        "sink_reshapes",
+        "moves reshapes down past elementwise operators, so that kernels before them compute these",
+        sink_reshapes,
+    ),
+)
+"""The passes that find operators, and move others to where kernels take them."""
+
+_FOLDED = (
     Pass(
         "fold_scale",
         "folds per-channel scales and shifts (batch norm, bias) into their producer",
         fold_scale,
     ),
     Pass(
+        "split_products",
+        "splits products with constant weights whose results are used in parts",
+        split_products,
+    ),
+    Pass(
+        "hoist_factors",
+        "multiplies weights by a factor of what is computed from their results",
+        hoist_factors,
+    ),
+    Pass(
         "fold_pad",
         "lets convolutions and poolings do the padding of a `Pad` before them",
         fold_pad,
     ),
+    Pass(
+        "merge_branches",
+        "merges convolutions and scales of one value that are added into one convolution",
+        merge_branches,
+    ),
+    Pass(
+        "turn_products",
+        "lets matrix products read transposed operands and write transposed results",
+        turn_products,
+    ),
+    Pass(
+        "merge_moves",
+        "merges reshapes, transposes, slices and concats into one copy of each element",
+        merge_moves,
+    ),
 )
-"""The passes between `split_resize` and the fusions; they depend on no target and no option."""
+"""The passes between `sink_concats` and the fusions; they depend on no target and no option."""
 
 
 def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[Pass, ...]:
@@ -121,7 +164,14 @@ def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[Pass
             partial(split_resize, ability=ability),
             needs="which resizes a kernel computes",
         ),
-        *_RECOGNIZED_AND_FOLDED,
+        *_RECOGNIZED,
+        Pass(
+            "sink_concats",
+            "moves concatenations down past scales and activations, which kernels then compute",
+            partial(sink_concats, ability=ability),
+            needs="which post-ops a kernel takes",
+        ),
+        *_FOLDED,
         Pass(
             "fuse_post_ops",
             "fuses activations and additions into the kernel that produces their operand",

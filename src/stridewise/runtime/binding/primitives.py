@@ -12,7 +12,12 @@ from numpy.typing import NDArray
 from stridewise.errors import ExecutionError, describe
 from stridewise.ops.pointwise import Step, parse_expression
 from stridewise.runtime.binding.library import load_core
-from stridewise.runtime.binding.reorders import is_own, reorder_kernel
+from stridewise.runtime.binding.reorders import (
+    is_own,
+    permuted_strides,
+    rearrange_kernel,
+    reorder_kernel,
+)
 from stridewise.targets.cost import is_reference
 from stridewise.targets.kernels import KernelSpec, MemorySpec
 
@@ -32,19 +37,11 @@ __all__ = [
 Factory = Callable[["_Spec"], "_core.PrimitiveDesc"]
 _Step = tuple[str, list[int], float, float]
 
+_SLOW_COPIES = "simple:"
+"""What the library calls its reorders without a loop over vectors."""
+
 _MOST_KEPT = 1024
 """Primitives that are kept, as many as the library itself would keep."""
-
-
-def _permuted_strides(dims: tuple[int, ...], tag: str) -> list[int]:
-    """Return the strides that a tag without blocks stands for."""
-    strides = [1] * len(dims)
-    step = 1
-    for letter in reversed(tag):
-        axis = ord(letter) - ord("a")
-        strides[axis] = step
-        step *= dims[axis]
-    return strides
 
 
 class _Spec:
@@ -62,7 +59,7 @@ class _Spec:
             return self.core.MemoryDesc.strided(memory.dims, memory.dtype, memory.strides)
         if memory.tag != "any" and memory.tag.isalpha() and memory.tag.islower():
             # The library names only some of the permutations; by strides it takes all of them.
-            strides = _permuted_strides(memory.dims, memory.tag)
+            strides = permuted_strides(memory.dims, memory.tag)
             return self.core.MemoryDesc.strided(memory.dims, memory.dtype, strides)
         return self.core.MemoryDesc(memory.dims, memory.dtype, memory.tag)
 
@@ -300,6 +297,12 @@ def _pointwise(s: _Spec) -> _core.Pointwise:
     return s.core.Pointwise(steps, literals, sources, s.memory("dst"), threads=s.threads)
 
 
+def _rearrange(s: _Spec) -> _core.ReorderKernel:
+    source = s.spec.memory("src")
+    assert source is not None  # every spec of this kind has one
+    return rearrange_kernel(s.ints("boxes"), s.memory("src"), s.memory("dst"), source, s.threads)
+
+
 KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
     "batch_norm_gradient": _batch_norm_gradient,
     "batch_norm_training": _batch_norm_training,
@@ -311,6 +314,7 @@ KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
     "normalization": _normalization,
     "pointwise": _pointwise,
     "pooling_gradient": _pooling_gradient,
+    "rearrange": _rearrange,
     "reduction": _reduction,
     "winograd": _winograd,
 }
@@ -448,10 +452,12 @@ def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primiti
             kernel = KERNELS[spec.kind](_Spec(spec, threads))
             if implementation in ("", kernel.impl):
                 return kernel
-        own = _own_reorder(spec, threads) if implementation else None
+        own = _own_reorder(spec, threads)
         if own is not None and implementation == own.impl:
             return own
         for descriptor in _descriptors(spec, threads):
+            if own is not None and not implementation and descriptor.impl.startswith(_SLOW_COPIES):
+                return own
             if implementation in ("", descriptor.impl):
                 return descriptor.create()
     except core.NativeError as error:

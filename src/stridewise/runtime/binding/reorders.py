@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stridewise.dtypes import DType, dtype_of
 from stridewise.formats import parse
 from stridewise.runtime.binding.library import load_core
 from stridewise.targets.kernels import KernelSpec, MemorySpec
-from stridewise.tensor.moves import Move, Moves, Side, moves
+from stridewise.tensor.moves import Move, Moves, Nest, Side, moves
 from stridewise.tensor.quantization import Scales
 from stridewise.tensor.tiles import Group, Tile, groups
 
 if TYPE_CHECKING:
     from stridewise import _core
 
-__all__ = ["best_isa", "core_reorder", "is_own", "reorder_kernel"]
+__all__ = [
+    "best_isa",
+    "core_reorder",
+    "is_own",
+    "permuted_strides",
+    "rearrange_kernel",
+    "reorder_kernel",
+]
 
 
 def _loop(loop: Move) -> tuple[int, int, int, int]:
@@ -91,13 +99,94 @@ def best_isa() -> str:
 
 
 def is_own(spec: KernelSpec) -> bool:
-    """Return whether the native core has a kernel for a reorder of a program."""
-    return all(memory.dims and memory.strides is None for _, memory in spec.memories)
+    """Return whether the native core has a kernel for a reorder of a program.
+
+    It has one between any two formats, and between any two memories that strides describe.
+    """
+    memories = [memory for _, memory in spec.memories]
+    if not all(memory.dims for memory in memories):
+        return False
+    return all(memory.strides is None for memory in memories) or all(map(_is_walked, memories))
+
+
+def _is_walked(memory: MemorySpec) -> bool:
+    """Return whether an element of a memory lies where the sum of its strides says."""
+    if memory.strides is not None:
+        steps = zip(memory.dims, memory.strides, strict=True)
+        return all(stride > 0 for extent, stride in steps if extent > 1)
+    return memory.tag.isalpha() and memory.tag.islower() and memory.tag != "any"
+
+
+def _steps(memory: MemorySpec) -> tuple[int, ...]:
+    return memory.strides or permuted_strides(memory.dims, memory.tag)
+
+
+def _span(memory: MemorySpec) -> int:
+    """Return the number of elements from the first one to the last one."""
+    steps = zip(memory.dims, _steps(memory), strict=True)
+    return 1 + sum((extent - 1) * stride for extent, stride in steps)
+
+
+def permuted_strides(dims: tuple[int, ...], tag: str) -> tuple[int, ...]:
+    """Return the strides that a tag without blocks stands for."""
+    strides, step = [1] * len(dims), 1
+    for letter in reversed(tag):
+        axis = ord(letter) - ord("a")
+        strides[axis] = step
+        step *= dims[axis]
+    return tuple(strides)
 
 
 def _side(memory: MemorySpec) -> tuple[Side, tuple[DType, int]]:
     fmt, dtype = parse(memory.tag, "onednn"), dtype_of(memory.dtype)
     return Side.of(fmt, memory.dims), (dtype, fmt.nbytes(memory.dims, dtype))
+
+
+def _typed(memory: MemorySpec, count: int) -> tuple[DType, int]:
+    dtype = dtype_of(memory.dtype)
+    return dtype, count * dtype.itemsize
+
+
+def _nest(
+    dims: Sequence[int], given: Sequence[int], wanted: Sequence[int], src: int = 0, dst: int = 0
+) -> Nest:
+    """Return the loops of a copy between strided memories."""
+    loops = (Move(*loop) for loop in zip(dims, given, wanted, strict=True) if loop[0] > 1)
+    return Nest(src, dst, 0, tuple(loops))
+
+
+def rearrange_kernel(
+    numbers: Sequence[int],
+    src: _core.MemoryDesc,
+    dst: _core.MemoryDesc,
+    memory: MemorySpec,
+    threads: int,
+) -> _core.ReorderKernel:
+    """Return the kernel of several strided copies from one memory to another one.
+
+    Args:
+        numbers: for each copy, one after the other: the rank, the first element in the source and
+            in the destination, then extent, stride in the source and in the destination by axis.
+        src: the source in native terms.
+        dst: the destination in native terms.
+        memory: the source; the destination has its element type.
+        threads: how many run it.
+    """
+    nests: list[Nest] = []
+    left = list(numbers)
+    while left:
+        rank, first, place = left[:3]
+        loops, left = left[3 : 3 + 3 * rank], left[3 + 3 * rank :]
+        nests.append(_nest(loops[::3], loops[1::3], loops[2::3], first, place))
+    dtype, isa = dtype_of(memory.dtype), best_isa()
+    plan = Moves(tuple(nests), fill=False)
+    made = core_reorder(
+        plan, (dtype, src.nbytes), (dtype, dst.nbytes), scales=None, fill=False, isa=isa
+    )
+    kernel: _core.ReorderKernel = load_core().ReorderKernel(
+        made, src, dst, threads=threads, isa=isa
+    )
+    return kernel
 
 
 def reorder_kernel(
@@ -112,8 +201,13 @@ def reorder_kernel(
         threads: how many run it.
     """
     (_, given), (_, wanted) = spec.memories
-    (source, have), (destination, want) = _side(given), _side(wanted)
-    plan, isa = moves(source, destination), best_isa()
+    isa = best_isa()
+    if given.strides is None and wanted.strides is None:
+        (source, have), (destination, want) = _side(given), _side(wanted)
+        plan = moves(source, destination)
+    else:
+        plan = Moves((_nest(given.dims, _steps(given), _steps(wanted)),), fill=False)
+        have, want = _typed(given, _span(given)), _typed(wanted, _span(wanted))
     made = core_reorder(plan, have, want, scales=None, fill=plan.fill, isa=isa)
     kernel: _core.ReorderKernel = load_core().ReorderKernel(
         made, src, dst, threads=threads, isa=isa

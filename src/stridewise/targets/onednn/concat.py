@@ -86,6 +86,19 @@ class _Concat:
         call = Call(spec, (*args, Arg("dst", output_of())))
         return KernelOption(f"copy, {kind}", self.input_formats(), (self.fmt,), (call,))
 
+    def by_pieces(self, kind: str) -> KernelOption | None:
+        """Return the option with a strided copy for each piece, which short rows need."""
+        boxes = None if self.user or self.fmt.is_blocked else self.boxes()
+        if boxes is None or None in self.input_formats():
+            return None
+        calls: list[Call] = []
+        for index, (piece, place) in enumerate(zip(self.pieces, boxes, strict=True)):
+            source = region(self.fmt, piece, (0,) * len(piece), piece)
+            if source is None or source[0].dims != place[0].dims:
+                return None
+            calls.append(copy_call(source, place, input_of(index), output_of()))
+        return KernelOption(f"copies, {kind}", self.input_formats(), (self.fmt,), tuple(calls))
+
     def boxes(self) -> list[tuple[MemorySpec, int]] | None:
         """Return where each piece lies in the result, or None where a block is cut."""
         found: list[tuple[MemorySpec, int]] = []
@@ -127,9 +140,8 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     for kind, fmt, formats in _formats(context):
         concat = _Concat(context, fmt, formats, user=kind == "user")
         yield concat.copying(kind)
-        placed = concat.in_place(kind)
-        if placed is not None:
-            yield placed
+        others = (concat.by_pieces(kind), concat.in_place(kind))
+        yield from (option for option in others if option is not None)
 
 
 def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:

@@ -8,9 +8,10 @@ from math import prod
 import numpy as np
 
 from stridewise.formats import Format, nd
-from stridewise.graph import Refusal
+from stridewise.graph import Node, Refusal
+from stridewise.ops.data_format import inverse
 from stridewise.ops.geometry import row_major, user_format
-from stridewise.ops.matmul import BIAS, MATRIX, transposed
+from stridewise.ops.matmul import BIAS, MATRIX, transposed, turned
 from stridewise.targets.kernels import (
     Arg,
     Call,
@@ -32,6 +33,47 @@ def _swap(values: tuple[int, ...], flag: int) -> tuple[int, ...]:
     return transposed(values, flag)
 
 
+def _merged(memories: list[MemorySpec]) -> list[MemorySpec]:
+    """Return memories with neighboring batch axes as one, where all of them can be walked so.
+
+    The library has its fast kernels for one or two batch axes only if operands are transposed.
+    """
+    dims = [list(memory.dims) for memory in memories]
+    strides = [list(memory.strides or ()) for memory in memories]
+    for axis in reversed(range(len(dims[0]) - 3)):
+        both = {tuple(each[axis : axis + 2]) for each in dims}
+        nested = all(
+            extents[axis] == 1 or step[axis] == extents[axis + 1] * step[axis + 1]
+            for extents, step in zip(dims, strides, strict=True)
+        )
+        if len(both) > 1 or not nested:
+            continue
+        for extents, step in zip(dims, strides, strict=True):
+            extents[axis : axis + 2] = [extents[axis] * extents[axis + 1]]
+            del step[axis]
+    return [
+        MemorySpec(tuple(extents), strides=tuple(step))
+        for extents, step in zip(dims, strides, strict=True)
+    ]
+
+
+def _seen(shape: tuple[int, ...], perm: tuple[int, ...]) -> MemorySpec:
+    """Return a row-major tensor as its transpose."""
+    strides = row_major(shape)
+    return MemorySpec(
+        tuple(shape[axis] for axis in perm), strides=tuple(strides[axis] for axis in perm)
+    )
+
+
+def _of_rank(memory: MemorySpec, rank: int) -> MemorySpec:
+    """Return a memory with leading axes of extent 1."""
+    missing = rank - len(memory.dims)
+    strides = memory.strides or ()
+    return MemorySpec(
+        (1,) * missing + memory.dims, strides=(prod(memory.dims),) * missing + strides
+    )
+
+
 class _Product:
     """The operands of one node as oneDNN's matmul takes them: all of the result's rank."""
 
@@ -40,6 +82,13 @@ class _Product:
         a, b, y = (context.value(name) for name in (*node.inputs[:2], node.outputs[0]))
         self.constant = context.is_constant(b.name)
         trans_a, trans_b = node.int_attr("trans_a", 0), node.int_attr("trans_b", 0)
+        self.flops = 2.0 * prod(y.shape)
+        self.views: list[MemorySpec] | None = None
+        if any(node.get(key) is not None for key in ("perm_a", "perm_b", "perm")):
+            self.views = self._turned(node, a.shape, b.shape, y.shape)
+            self.source, _, result = self.views
+            self.result, self.flops = result.dims, self.flops * self.source.dims[-1]
+            return
         a_shape = a.shape if len(a.shape) > 1 else (1, *a.shape)
         b_shape = b.shape if len(b.shape) > 1 else (*b.shape, 1)
         columns = _swap(b_shape, trans_b)[-1]
@@ -57,9 +106,24 @@ class _Product:
             _swap(a_shape, trans_a), strides=_swap(row_major(a_shape), trans_a)
         )
         self.b_shape, self.trans_b = b_shape, trans_b
-        self.flops = 2.0 * prod(y.shape) * self.source.dims[-1]
+        self.flops *= self.source.dims[-1]
+
+    def _turned(self, node: Node, *shapes: tuple[int, ...]) -> list[MemorySpec]:
+        """Return the operands and the result of a product with transposes as strided memories."""
+        a, b = (
+            _seen(shape, turned(node, key, len(shape)))
+            for shape, key in zip(shapes, ("perm_a", "perm_b"), strict=False)
+        )
+        y = _seen(shapes[2], inverse(turned(node, "perm", len(shapes[2]))))
+        return _merged([_of_rank(memory, len(y.dims)) for memory in (a, b, y)])
+
+    def destination(self) -> MemorySpec:
+        """Return the memory of the result."""
+        return plain_memory(self.result) if self.views is None else self.views[2]
 
     def weights(self) -> tuple[MemorySpec, Arg]:
+        if self.views is not None:
+            return self.views[1], Arg("weights", input_of(1))
         dims = _swap(self.b_shape, self.trans_b)
         if self.constant:
             order = _swap(tuple(range(len(dims))), self.trans_b)
@@ -73,7 +137,7 @@ def _specs(
     product: _Product, post: Fused, *, has_bias: bool
 ) -> Iterator[tuple[str, KernelSpec, Arg]]:
     weights, arg = product.weights()
-    result = plain_memory(product.result)
+    result = product.destination()
     columns = product.result[-1]
     row = plain_memory((*(1,) * (len(product.result) - 1), columns))
     bias = (("bias", row),) if has_bias else ()
@@ -81,6 +145,7 @@ def _specs(
     yield "matmul", KernelSpec("matmul", memories, (), post.specs, product.flops), arg
     if (
         product.constant
+        and product.views is None
         and len(weights.dims) == MATRIX
         and product.source.strides == row_major(product.source.dims)
     ):
@@ -106,6 +171,10 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     if context.is_constant(node.inputs[0]):
         yield Refusal("onednn-cpu", node.name, "the left operand is a constant")
         return
+    is_turned = node.get("perm_b") is not None or node.get("perm") is not None
+    if is_turned and context.is_constant(node.inputs[1]):
+        yield Refusal("onednn-cpu", node.name, "the right operand is a transposed constant")
+        return
     product = _Product(context)
     has_bias = len(node.inputs) > BIAS and bool(node.inputs[BIAS])
     a, b, y = (context.value(name) for name in (*node.inputs[:2], node.outputs[0]))
@@ -116,7 +185,7 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         own.append(None)
     can_sum = bool(node.post_ops) and node.post_ops[0].op == "add"
     for accumulate in (True, False) if can_sum else (False,):
-        post = fused(node, plain_memory(product.result), accumulate=accumulate)
+        post = fused(node, product.destination(), accumulate=accumulate)
         for algorithm, spec, weights in _specs(product, post, has_bias=has_bias):
             args = [Arg("src", input_of(0)), weights]
             if has_bias:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -10,6 +11,7 @@ from stridewise.frontends.onnx.reading.importer import Handler, Importer
 from stridewise.frontends.onnx.reading.proto import OnnxNode
 from stridewise.frontends.onnx.writing.writer import Exporter, Writer
 from stridewise.graph import Node
+from stridewise.ops.rearrange import boxes_of
 
 __all__ = ["EXPORTERS", "HANDLERS"]
 
@@ -155,6 +157,27 @@ def _write_channel_shuffle(writer: Writer, node: Node) -> None:
     writer.emit(node, "Reshape", [parts, writer.integers(node, "shape", shape)])
 
 
+def _write_rearrange(writer: Writer, node: Node) -> None:
+    """Write one gather from the elements of all operands."""
+    sizes = [prod(writer.shape(name)) for name in node.inputs]
+    begins = [0, *accumulate(sizes)]
+    index = np.empty(node.ints_attr("shape"), np.int64)
+    for box in boxes_of(node):
+        places = zip(box.starts, box.extents, strict=True)
+        part = index[tuple(slice(start, start + extent) for start, extent in places)]
+        part[...] = begins[box.source] + box.offset
+        for axis, (extent, stride) in enumerate(zip(box.extents, box.strides, strict=True)):
+            steps = stride * np.arange(extent)
+            part += steps.reshape([-1 if at == axis else 1 for at in range(part.ndim)])
+    row = writer.integers(node, "row", (-1,))
+    rows = [
+        writer.step(node, f"row{number}", "Reshape", [name, row])
+        for number, name in enumerate(node.inputs)
+    ]
+    whole = rows[0] if len(rows) == 1 else writer.step(node, "rows", "Concat", rows, {"axis": 0})
+    writer.emit(node, "Gather", [whole, writer.constant(node, "index", index)], {"axis": 0})
+
+
 def _write_expand(writer: Writer, node: Node) -> None:
     shape = writer.integers(node, "shape", node.ints_attr("shape"))
     writer.emit(node, "Expand", [*node.inputs, shape])
@@ -173,6 +196,7 @@ HANDLERS: dict[str, Handler] = {
 EXPORTERS: dict[str, Exporter] = {
     "channel_shuffle": _write_channel_shuffle,
     "expand": _write_expand,
+    "rearrange": _write_rearrange,
     "reshape": _write_reshape,
     "tile": _write_tile,
     "transpose": _write_transpose,

@@ -1,9 +1,10 @@
-"""Expansion before export: post-ops, expressions and data formats become nodes.
+"""Expansion before export: post-ops, expressions, data formats and turned products become nodes.
 
 ONNX has none of them. A node with post-ops becomes the operator alone, then one node for each
 post-op. An expression becomes one node for each step. A node with channels-last images becomes a
-transpose, the operator as in ONNX, and a transpose back. The results are bitwise equal, because the
-NumPy reference also computes post-ops one after another. Exporters see none of the three.
+transpose, the operator as in ONNX, and a transpose back. A product of transposed operands gets
+transposes around it. The results are bitwise equal, because the NumPy reference also computes
+post-ops one after another. Exporters see none of them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from stridewise.errors import ModelError
 from stridewise.graph import Attr, Constant, Graph, Node, PostOp, TensorType, Value
 from stridewise.graph.names import Names
 from stridewise.ops import infer
+from stridewise.ops.data_format import inverse
 from stridewise.ops.pointwise import step_nodes
 
 __all__ = ["Expanded", "expand"]
@@ -29,7 +31,7 @@ _CHANNELS_LAST = ("NWC", "NHWC", "NDHWC")
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """A graph without post-ops, expressions and data formats.
+    """A graph without post-ops, expressions, data formats and turned products.
 
     Attributes:
         graph: the expanded graph; existing nodes and values keep their names.
@@ -128,7 +130,10 @@ class _Expansion:
     # --- data formats ---------------------------------------------------------------------------
 
     def bare(self, node: Node) -> None:
-        """Add a node without post-ops, between transposes if its images are channels-last."""
+        """Add a node without post-ops, between transposes if it has them."""
+        if node.op == "matmul":
+            self.product(node)
+            return
         declared = node.get("data_format")
         if declared is None:
             self.nodes.append(node)
@@ -145,6 +150,24 @@ class _Expansion:
             self.nodes.append(inner)
         else:
             self.transposed(inner)
+
+    def product(self, node: Node) -> None:
+        """Add a matrix product, between the transposes that its attributes say."""
+        perms = {key: node.ints_attr(key) for key in ("perm_a", "perm_b", "perm") if node.get(key)}
+        inputs, result = list(node.inputs), node.outputs[0]
+        for index, key in enumerate(("perm_a", "perm_b")):
+            if key in perms:
+                source, perm = inputs[index], perms[key]
+                inputs[index] = self.value(f"{source}/{key}", self._permuted(source, perm))
+                self.part(node, "transpose", (source,), inputs[index], perm=perm)
+        inner = result
+        if "perm" in perms:
+            inner = self.value(f"{result}/matmul", self._permuted(result, inverse(perms["perm"])))
+        attrs = tuple(item for item in node.attrs if item[0] not in perms)
+        product = dataclasses.replace(node, inputs=tuple(inputs), outputs=(inner,), attrs=attrs)
+        self.nodes.append(product)
+        if "perm" in perms:
+            self.part(node, "transpose", (inner,), result, perm=perms["perm"])
 
     def transposed(self, node: Node) -> None:
         """Add a node between transposes: of its first input, and of all its outputs."""
@@ -169,7 +192,7 @@ class _Expansion:
 
 
 def expand(graph: Graph) -> Expanded:
-    """Return an equivalent graph without post-ops, expressions and data formats.
+    """Return an equivalent graph without post-ops, expressions, data formats, turned products.
 
     Raises:
         ModelError: a node has a data format that is not known.

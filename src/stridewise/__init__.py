@@ -6,6 +6,7 @@ import typing
 
 from stridewise import errors, formats
 from stridewise.api import (
+    ModuleModel,
     annotate,
     assert_plan,
     capability,
@@ -68,6 +69,7 @@ __all__ = [
     "LibraryError",
     "MemoryLimitError",
     "ModelError",
+    "ModuleModel",
     "Plan",
     "PlanAssertionError",
     "PlanError",

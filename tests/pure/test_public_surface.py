@@ -32,6 +32,7 @@ PUBLIC = {
     "LibraryError",
     "MemoryLimitError",
     "ModelError",
+    "ModuleModel",
     "Plan",
     "PlanAssertionError",
     "PlanError",

@@ -16,6 +16,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra [torch])")
 
+import stridewise as sw  # noqa: E402
 import stridewise.torch as st  # noqa: E402
 from stridewise.errors import PlanError, StridewiseError, UnsupportedError  # noqa: E402
 
@@ -180,7 +181,7 @@ def test_resizes_stay_whole(mode):
     for batch in (1, 2, 3):
         same(fast, resized, image(batch))
     module = torch.nn.Upsample(mode=mode, **RESIZES[mode])
-    model = st.compile_module(module, (image(),), fallback="error")
+    model = sw.compile(module, image(), fallback=False, tune="model")
     close(model(x := image()), module(x))
     assert torch.ops.aten.upsample_bilinear2d.vec.py_kernels  # PyTorch's own are back
 

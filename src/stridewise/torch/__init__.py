@@ -2,13 +2,11 @@
 
 from stridewise.torch.backend import backend, register
 from stridewise.torch.check import Finding, LayoutCheck, OperatorLayout, check, convert
-from stridewise.torch.module import CompiledModule, compile_module
 from stridewise.torch.options import FallbackWarning
 from stridewise.torch.region import repack
 from stridewise.torch.report import Report, report
 
 __all__ = [
-    "CompiledModule",
     "FallbackWarning",
     "Finding",
     "LayoutCheck",
@@ -16,7 +14,6 @@ __all__ = [
     "Report",
     "backend",
     "check",
-    "compile_module",
     "convert",
     "repack",
     "report",

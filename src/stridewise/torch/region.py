@@ -26,11 +26,11 @@ from stridewise.frontends.torch.partition import Outside, Part, Partition, parti
 from stridewise.frontends.torch.values import (
     Values,
     constants_of,
+    depends_on_data,
     has_symbols,
     tensors_of,
     values_of,
 )
-from stridewise.profile import Profile
 from stridewise.torch.options import FallbackWarning, Options
 from stridewise.torch.steps import NativeStep, Step, TorchStep
 
@@ -261,7 +261,7 @@ class Region:
             return self.reason
         if self._static and not self._packable(args):
             return "its parameters are inference tensors, whose changes leave no trace"
-        unknown = [str(node.target) for node in self.module.graph.nodes if _depends_on_data(node)]
+        unknown = [str(node.target) for node in self.module.graph.nodes if depends_on_data(node)]
         if unknown:
             return f"shapes depend on data: {', '.join(dict.fromkeys(unknown))}"
         kinds: set[Any] = {type(x) for x in args if isinstance(x, torch.Tensor)}
@@ -310,24 +310,6 @@ class Region:
     def _where(self) -> str:
         return f"torch.compile(backend='stridewise'), {self.name}"
 
-    def profiled(self, args: Sequence[Any], runs: int) -> tuple[Profile, ...]:
-        """Return the times of the native programs.
-
-        Args:
-            args: as for a call.
-            runs: how often each program runs.
-        """
-        program = self._program(args)
-        if program is None:
-            return ()
-        tensors = {self._inputs[index]: args[index] for index in program.inputs}
-        found: list[Profile] = []
-        for step in program.steps:
-            if isinstance(step, NativeStep):
-                found.append(step.profile(tensors, runs))
-            step.run(tensors)
-        return tuple(found)
-
     # --- what reports ask for -----------------------------------------------------------------
 
     def programs(self) -> list[Program]:
@@ -348,12 +330,6 @@ class Region:
 
 def _is_node(item: Any) -> bool:
     return isinstance(item, submodule("torch.fx").Node)
-
-
-def _depends_on_data(node: Any) -> bool:
-    """Return whether the shape of a node's result is not known before a run."""
-    found = submodule("torch.fx.experimental.symbolic_shapes").has_free_unbacked_symbols
-    return bool(found(node.meta.get("val")))
 
 
 def _stamp(tensors: Sequence[Any]) -> list[int]:

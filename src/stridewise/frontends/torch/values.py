@@ -10,6 +10,7 @@ from stridewise.frontends.torch.library import submodule, torch
 __all__ = [
     "Values",
     "constants_of",
+    "depends_on_data",
     "has_symbols",
     "is_impure",
     "listed",
@@ -64,6 +65,12 @@ def is_impure(node: Any) -> bool:
         return False
     tags = node.target.tags
     return torch.Tag.nondeterministic_seeded in tags or node.target._schema.is_mutable
+
+
+def depends_on_data(node: Any) -> bool:
+    """Return whether the shape of a node's result is not known before a run."""
+    found = submodule("torch.fx.experimental.symbolic_shapes").has_free_unbacked_symbols
+    return bool(found(node.meta.get("val")))
 
 
 def constants_of(module: Any, known: Values, values: Values) -> dict[Any, Any]:

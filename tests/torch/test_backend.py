@@ -408,7 +408,7 @@ def test_parts_that_cannot_be_compiled_run_in_pytorch(monkeypatch):
     def refuse(*_args, **_options):
         raise PlanError("no kernels")
 
-    monkeypatch.setattr("stridewise.torch.steps.compile", refuse)
+    monkeypatch.setattr("stridewise.torch.region.NativeStep", refuse)
     model = Net().eval()
     fast = compiled(model, fallback="eager")
     with pytest.warns(st.FallbackWarning, match="no kernels"):

@@ -1,7 +1,9 @@
 """Stridewise in PyTorch: a backend of ``torch.compile``, and a check of memory formats."""
 
 from stridewise.torch.backend import backend, register
-from stridewise.torch.check import Finding, LayoutCheck, OperatorLayout, check, convert
+from stridewise.torch.check import check
+from stridewise.torch.convert import convert
+from stridewise.torch.findings import Finding, LayoutCheck, OperatorLayout
 from stridewise.torch.options import FallbackWarning
 from stridewise.torch.region import repack
 from stridewise.torch.report import Report, report

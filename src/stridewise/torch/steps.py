@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
-from stridewise.api import compile  # noqa: A004 (public name)
+from stridewise.api.dynamic import SharedPrograms
+from stridewise.compiler import Job
+from stridewise.frontends.graph import GraphReader
 from stridewise.frontends.torch.foreign import run_nodes
-from stridewise.frontends.torch.graphs import graph_of, restored, stored
+from stridewise.frontends.torch.graphs import dense_strides, graph_of, restored
+from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.partition import Part
-from stridewise.frontends.torch.reader import tensor_of
 from stridewise.frontends.torch.values import Values
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.targets.kernels import HOST
@@ -52,13 +55,43 @@ class NativeStep(Step):
     """
 
     def __init__(
-        self, name: str, part: Part, constants: Values, values: Values, options: Options
+        self,
+        name: str,
+        part: Part,
+        constants: Values,
+        values: Values,
+        options: Options,
+        programs: SharedPrograms,
     ) -> None:
-        """Compile the part; see :func:`graph_of`."""
+        """Compile the part; see :func:`graph_of`.
+
+        Args:
+            name: of the graph.
+            part: its nodes.
+            constants: tensors by node.
+            values: the type of every node's result.
+            options: how to compile it.
+            programs: those of the same part for other shapes, and of other parts.
+        """
         super().__init__(part)
         found = graph_of(name, part, constants, values)
-        self._inputs, self._outputs = found.inputs, found.outputs
-        self.model: CompiledModel = compile(found.graph, **options.compiling())
+        job = Job.of(GraphReader(found.graph), options.compiling())
+        empty = any(0 in border.shape for border in found.inputs)
+        kind = (empty, *(node.name for node in part.nodes))
+        self.model: CompiledModel = programs.compiled(job, kind)
+        self._sources = [
+            (node, border.strides if border.is_dense else None, border)
+            for node, border in zip(part.inputs, found.inputs, strict=True)
+        ]
+        self._results = list(zip(part.outputs, found.outputs, strict=True))
+        # Dense results get their strides at once, others after the run.
+        dense = [border.is_dense for border in found.outputs]
+        self._is_dense = all(dense)
+        self._layouts = [
+            (border.shape, border.strides) if own else (border.stored, dense_strides(border.stored))
+            for border, own in zip(found.outputs, dense, strict=True)
+        ]
+        self._empty: Callable[..., Any] = torch.empty_strided
 
     def fallback_nodes(self) -> tuple[str, ...]:
         """Return the nodes that run on the NumPy fallback."""
@@ -68,17 +101,20 @@ class NativeStep(Step):
             if any(call.spec.kind == HOST for call in decision.chosen.option.calls)
         )
 
-    def _arrays(self, tensors: dict[Any, Any]) -> list[Any]:
-        return [
-            stored(tensors[node], border)
-            for node, border in zip(self.part.inputs, self._inputs, strict=True)
-        ]
-
     def _run(self, tensors: dict[Any, Any]) -> None:
-        results = self.model(*self._arrays(tensors))
-        listed = results if isinstance(results, tuple) else (results,)
-        for node, border, array in zip(self.part.outputs, self._outputs, listed, strict=True):
-            tensors[node] = restored(tensor_of(array), border)
+        sources: list[Any] = []
+        for node, strides, border in self._sources:
+            tensor = tensors[node]
+            if tensor.stride() != strides or tensor.is_neg():
+                tensor = tensor.permute(border.order).contiguous().resolve_neg()
+            sources.append(tensor)
+        results = [self._empty(shape, strides) for shape, strides in self._layouts]
+        self.model.run_tensors(sources, results)
+        if not self._is_dense:
+            found = zip(results, self._results, strict=True)
+            results = [r if b.is_dense else restored(r, b) for r, (_, b) in found]
+        for (node, _), result in zip(self._results, results, strict=True):
+            tensors[node] = result
 
 
 class TorchStep(Step):

@@ -16,7 +16,15 @@ from stridewise.frontends.torch.reader import Reader, Traced, array_of
 from stridewise.frontends.torch.values import Values
 from stridewise.graph import Graph
 
-__all__ = ["Border", "PartGraph", "graph_of", "memory_order", "restored", "stored"]
+__all__ = [
+    "Border",
+    "PartGraph",
+    "dense_strides",
+    "graph_of",
+    "memory_order",
+    "restored",
+    "stored",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +137,11 @@ def stored(tensor: Any, border: Border) -> Any:
     if tensor.stride() != border.strides or not border.is_dense:
         tensor = tensor.permute(border.order).contiguous()
         return array_of(tensor)
-    return array_of(tensor.as_strided(border.stored, _dense(border.stored)))
+    return array_of(tensor.as_strided(border.stored, dense_strides(border.stored)))
 
 
-def _dense(shape: Sequence[int]) -> tuple[int, ...]:
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a contiguous tensor."""
     strides: list[int] = []
     step = 1
     for extent in reversed(shape):

@@ -7,6 +7,7 @@ from stridewise.torch.findings import Finding, LayoutCheck, OperatorLayout
 from stridewise.torch.options import FallbackWarning
 from stridewise.torch.region import repack
 from stridewise.torch.report import Report, report
+from stridewise.torch.tensors import contiguous, desc_of, empty, suggest_memory_format
 
 __all__ = [
     "FallbackWarning",
@@ -16,9 +17,13 @@ __all__ = [
     "Report",
     "backend",
     "check",
+    "contiguous",
     "convert",
+    "desc_of",
+    "empty",
     "repack",
     "report",
+    "suggest_memory_format",
 ]
 
 register()

@@ -329,6 +329,33 @@ def test_instances_of_one_class_have_their_own_weights():
             same(one, model, x)
 
 
+def test_new_instances_at_the_addresses_of_old_ones():
+    for _ in range(6):
+        model = Net().eval()
+        same(compiled(model), model, image())
+        del model
+        gc.collect()
+
+
+def test_programs_for_other_shapes_share_weights():
+    model = Net().eval()
+    fast = compiled(model)
+    for batch in (2, 3, 4):
+        same(fast, model, image(batch))
+    programs = [p for region in st.region.REGIONS for p in region.programs() if p.calls]
+    models = [step.model for p in programs for step in p.steps]
+    later = [m for m in models if m.plan.name == "follows"]
+    assert later
+    assert all(m.weights.shared_nbytes and not m.weights.own_nbytes for m in later)
+
+
+def test_negated_views_are_read_as_they_look():
+    x = torch.randn(2, 3, 9, 9, dtype=torch.complex64).conj().imag
+    assert x.is_neg()
+    model = Net().eval()
+    same(compiled(model), model, x)
+
+
 def test_dropped_modules_are_freed():
     model = Net().eval()
     fast = compiled(model)

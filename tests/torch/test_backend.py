@@ -627,6 +627,14 @@ def test_options():
         wrong(x)
 
 
+def test_bfloat16_inside_of_programs():
+    model, x = Net().eval(), image()
+    with torch.no_grad():
+        found, wanted = compiled(model, dtype="bfloat16")(x), model(x)
+    assert found.dtype == torch.float32
+    assert torch.allclose(found, wanted, atol=0.05 * float(wanted.abs().max()))
+
+
 def test_memory_limit():
     with pytest.raises(StridewiseError, match="memory"), torch.no_grad():
         compiled(Net().eval(), memory_limit=100)(image())

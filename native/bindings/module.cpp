@@ -376,6 +376,36 @@ void run_program(Program &program, nb::handle inputs, nb::handle outputs) {
     program.run(in.views(), out.views());
 }
 
+// Views of tensors of PyTorch for all parts of a program, which declares the bytes of one part.
+Program::Views tensor_views(nb::handle tensors, const std::vector<std::size_t> &nbytes,
+                            std::size_t parts) {
+    static PyObject *const data_ptr = PyUnicode_InternFromString("data_ptr");
+    const auto fast = nb::steal(PySequence_Fast(tensors.ptr(), "expected a list of tensors"));
+    if (!fast.is_valid()) nb::raise_python_error();
+    const auto count = static_cast<std::size_t>(PySequence_Fast_GET_SIZE(fast.ptr()));
+    require(count == nbytes.size(),
+            "expected " + std::to_string(nbytes.size()) + " tensors, got " + std::to_string(count));
+    Program::Views views;
+    views.reserve(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        PyObject *item = PySequence_Fast_GET_ITEM(fast.ptr(), static_cast<Py_ssize_t>(i));
+        const auto address = nb::steal(PyObject_CallMethodNoArgs(item, data_ptr));
+        if (!address.is_valid()) nb::raise_python_error();
+        void *data = PyLong_AsVoidPtr(address.ptr());
+        if (data == nullptr && PyErr_Occurred()) nb::raise_python_error();
+        views.push_back({data, nbytes[i] * parts, item});
+    }
+    return views;
+}
+
+void run_tensors(Program &program, nb::list inputs, nb::list outputs) {
+    const auto parts = static_cast<std::size_t>(program.parts());
+    const auto in = tensor_views(inputs, program.input_nbytes(), parts);
+    const auto out = tensor_views(outputs, program.output_nbytes(), parts);
+    const nb::gil_scoped_release released;
+    program.run(in, out);
+}
+
 std::vector<std::vector<std::int64_t>> profile_program(Program &program, nb::handle inputs,
                                                        nb::handle outputs, int runs) {
     const ArrayList in(inputs, false, "inputs");
@@ -492,6 +522,7 @@ void bind_program(nb::module_ &m) {
         .def("read", &read_program, "ref"_a, "array"_a)
         .def("write", &write_program, "values"_a)
         .def("run", &run_program, "inputs"_a, "outputs"_a)
+        .def("run_tensors", &run_tensors, "inputs"_a, "outputs"_a)
         .def("profile", &profile_program, "inputs"_a, "outputs"_a, "runs"_a)
         .def("trace", &trace_program, "inputs"_a, "outputs"_a, "callback"_a)
         .def_prop_rw("gate", &Program::gate, &Program::set_gate)

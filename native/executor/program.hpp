@@ -175,6 +175,9 @@ class Program {
     std::size_t step_count() const { return steps_.size(); }
     std::size_t context_count() const;
     int threads() const { return threads_; }
+    // Bytes of each input and output of one part.
+    const std::vector<std::size_t> &input_nbytes() const { return input_nbytes_; }
+    const std::vector<std::size_t> &output_nbytes() const { return output_nbytes_; }
     std::size_t parts() const { return parts_; }
     int lanes() const { return lanes_; }
 

@@ -6,6 +6,7 @@ import typing
 
 from stridewise import errors, formats
 from stridewise.api import (
+    ModuleModel,
     Trainer,
     annotate,
     assert_plan,
@@ -70,6 +71,7 @@ __all__ = [  # noqa: RUF022 (in plain order of their letters)
     "LibraryError",
     "MemoryLimitError",
     "ModelError",
+    "ModuleModel",
     "Plan",
     "PlanAssertionError",
     "PlanError",

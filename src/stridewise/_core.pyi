@@ -734,6 +734,12 @@ class Program:
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
         """Arrays must be C-contiguous, of the declared sizes; outputs must not overlap others."""
 
+    def run_tensors(self, inputs: list[Any], outputs: list[Any]) -> None:
+        """Run on objects with a method ``data_ptr``, as PyTorch's tensors are.
+
+        Each must have as many bytes as declared, without gaps; that is not checked.
+        """
+
     def profile(
         self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]], runs: int
     ) -> list[list[int]]:

@@ -33,6 +33,7 @@ PUBLIC = {
     "LibraryError",
     "MemoryLimitError",
     "ModelError",
+    "ModuleModel",
     "Plan",
     "PlanAssertionError",
     "PlanError",

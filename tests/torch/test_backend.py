@@ -16,6 +16,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra [torch])")
 
+import stridewise as sw  # noqa: E402
 import stridewise.torch as st  # noqa: E402
 from stridewise.errors import PlanError, StridewiseError, UnsupportedError  # noqa: E402
 
@@ -180,7 +181,7 @@ def test_resizes_stay_whole(mode):
     for batch in (1, 2, 3):
         same(fast, resized, image(batch))
     module = torch.nn.Upsample(mode=mode, **RESIZES[mode])
-    model = st.compile_module(module, (image(),), fallback="error")
+    model = sw.compile(module, image(), fallback=False, tune="model")
     close(model(x := image()), module(x))
     assert torch.ops.aten.upsample_bilinear2d.vec.py_kernels  # PyTorch's own are back
 
@@ -328,6 +329,33 @@ def test_instances_of_one_class_have_their_own_weights():
             same(one, model, x)
 
 
+def test_new_instances_at_the_addresses_of_old_ones():
+    for _ in range(6):
+        model = Net().eval()
+        same(compiled(model), model, image())
+        del model
+        gc.collect()
+
+
+def test_programs_for_other_shapes_share_weights():
+    model = Net().eval()
+    fast = compiled(model)
+    for batch in (2, 3, 4):
+        same(fast, model, image(batch))
+    programs = [p for region in st.region.REGIONS for p in region.programs() if p.calls]
+    models = [step.model for p in programs for step in p.steps]
+    later = [m for m in models if m.plan.name == "follows"]
+    assert later
+    assert all(m.weights.shared_nbytes and not m.weights.own_nbytes for m in later)
+
+
+def test_negated_views_are_read_as_they_look():
+    x = torch.randn(2, 3, 9, 9, dtype=torch.complex64).conj().imag
+    assert x.is_neg()
+    model = Net().eval()
+    same(compiled(model), model, x)
+
+
 def test_dropped_modules_are_freed():
     model = Net().eval()
     fast = compiled(model)
@@ -407,7 +435,7 @@ def test_parts_that_cannot_be_compiled_run_in_pytorch(monkeypatch):
     def refuse(*_args, **_options):
         raise PlanError("no kernels")
 
-    monkeypatch.setattr("stridewise.torch.steps.compile", refuse)
+    monkeypatch.setattr("stridewise.torch.region.NativeStep", refuse)
     model = Net().eval()
     fast = compiled(model, fallback="eager")
     with pytest.warns(st.FallbackWarning, match="no kernels"):
@@ -597,6 +625,14 @@ def test_options():
         torch.no_grad(),
     ):
         wrong(x)
+
+
+def test_bfloat16_inside_of_programs():
+    model, x = Net().eval(), image()
+    with torch.no_grad():
+        found, wanted = compiled(model, dtype="bfloat16")(x), model(x)
+    assert found.dtype == torch.float32
+    assert torch.allclose(found, wanted, atol=0.05 * float(wanted.abs().max()))
 
 
 def test_memory_limit():

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
+from click.testing import CliRunner
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra [torch])")
 
 import stridewise.torch as st  # noqa: E402
+from stridewise.cli.main import cli  # noqa: E402
 from stridewise.errors import InputError, VerificationError  # noqa: E402
 
 F, nn = torch.nn.functional, torch.nn
@@ -123,6 +127,75 @@ def tiles(x):
     return F.interpolate(x[:n], size=(h, w))
 
 
+def expanded(x):
+    n, c, h, w = x.shape
+    return x.unsqueeze(2).expand(n, c, 2, h, w).reshape(n, 2 * c, h, w)[:, :c]  # here
+
+
+def gathered(x):
+    return x[:, torch.tensor([3, 1, 0, 2, 4, 5, 7, 6])]  # here
+
+
+def rearranged(x):
+    n, c, h, w = x.shape
+    x = x.reshape(n, c, h // 2, 2, w // 2, 2).permute(0, 1, 3, 5, 2, 4)
+    x = torch.relu(x.reshape(n, c * 4, h // 2, w // 2))  # here
+    return F.pixel_shuffle(x, 2)
+
+
+def linear_on_pixels(x):
+    x = F.linear(x.permute(0, 2, 3, 1), torch.ones(8, 8))
+    return x.permute(0, 3, 1, 2).contiguous()  # here
+
+
+def instance_norm(x):
+    return F.instance_norm(x)  # here
+
+
+def circular_padding(x):
+    return F.pad(x, (1, 1, 1, 1), mode="circular")[:, :, 1:-1, 1:-1]  # here
+
+
+def padded_by_hand(x):
+    out = x.new_zeros(2, 8, 10, 10)  # here
+    out[:, :, 1:-1, 1:-1] = x
+    return F.avg_pool2d(out, 3, 1)
+
+
+def stacked(x):
+    return torch.stack([x, x], 1).mean(1)  # here
+
+
+def stacked_images(x):
+    return torch.stack(list(x))  # here
+
+
+def unfolded(x):
+    columns = F.unfold(x, 2, stride=2)  # here
+    return F.fold(columns, x.shape[2:], 2, stride=2)
+
+
+def repeated(x):
+    return F.adaptive_max_pool2d(x, 4).repeat(1, 1, 2, 2)  # here
+
+
+def sampled(x):
+    grid = F.affine_grid(torch.eye(2, 3)[None].repeat(2, 1, 1), x.shape, align_corners=False)
+    return F.grid_sample(x, grid, align_corners=False)  # here
+
+
+def summed(x):
+    return x.cumsum(1)  # here
+
+
+def chosen(x):
+    return torch.where(torch.ones(x.shape) > 2, torch.zeros(x.shape), x)  # here
+
+
+def weighted(x):
+    return x.softmax(1)  # here
+
+
 PLANTED = {
     contiguous: "contiguous(memory_format=torch.channels_last)",
     shuffled: None,
@@ -132,11 +205,26 @@ PLANTED = {
     added_to_a_new_image: None,
     joined_with_a_new_image: None,
     written_into_a_new_image: None,
-    cloned: None,
-    converted: None,
+    cloned: "clone(memory_format=torch.preserve_format)",
+    converted: "memory_format=torch.preserve_format)",
     rows_of_pixels: None,
     parts_in_the_batch: None,
     split_height: None,
+    expanded: None,
+    gathered: None,
+    rearranged: None,
+    linear_on_pixels: "contiguous(memory_format=torch.channels_last)",
+    instance_norm: None,
+    circular_padding: None,
+    padded_by_hand: None,
+    stacked: None,
+    stacked_images: None,
+    unfolded: None,
+    repeated: None,
+    sampled: None,
+    summed: None,
+    chosen: None,
+    weighted: None,
 }
 
 
@@ -148,6 +236,8 @@ def test_planted_losses(function):
     assert finding.where.place.file == __file__
     assert finding.where.place.text.endswith("# here"), str(found)
     assert finding.fix
+    assert finding.milliseconds is None or finding.milliseconds > 0
+    assert (finding.milliseconds is None) == (function is viewed)
     patch = PLANTED[function]
     assert (finding.patch is not None) == (patch is not None)
     if patch is not None:
@@ -196,6 +286,30 @@ class Branches(Net):
         return torch.cat([F.max_pool2d(a, 3, 1, 1), F.avg_pool2d(b, 3, 1, 1)], 1) * torch.sigmoid(x)
 
 
+CLEAN = {
+    "group norm": lambda x: F.group_norm(x, 2),
+    "reflecting pad": lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect"),
+    "replicating pad": lambda x: F.pad(x, (1, 1, 1, 1), mode="replicate"),
+    "zero pad": lambda x: F.pad(x, (1, 1, 1, 1)),
+    "bicubic": lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"),
+    "bilinear": lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+    "nearest-exact": lambda x: F.interpolate(x, scale_factor=2, mode="nearest-exact"),
+    "pool": lambda x: F.interpolate(F.adaptive_avg_pool2d(x, 4), size=(8, 8)),
+    "pixel shuffle": lambda x: F.pixel_unshuffle(F.pixel_shuffle(x, 2), 2),
+    "channel shuffle": lambda x: F.channel_shuffle(x, 2),
+    "groups": lambda x: F.conv2d(x, torch.ones(8, 4, 3, 3), padding=1, groups=2),
+    "flip": lambda x: x.flip(3).roll(1, 2),
+    "linear": lambda x: F.linear(x.permute(0, 2, 3, 1), torch.ones(8, 8)).permute(0, 3, 1, 2),
+    "dropout": lambda x: F.dropout2d(x, training=False),
+}
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_clean_operators(name):
+    found = st.check(planted(CLEAN[name])().eval(), torch.randn(2, 3, 8, 8))
+    assert found.is_clean, str(found)
+
+
 @pytest.mark.parametrize("kind", [Net, LayerNorm2d, Classifier, Embedded, Branches])
 def test_clean_models(kind):
     found = st.check(kind().eval(), torch.randn(2, 3, 8, 8))
@@ -236,3 +350,50 @@ def test_convert_restores_what_would_differ():
     with pytest.raises(VerificationError, match="difference"):
         st.convert(model, torch.randn(2, 3, 8, 8))
     assert model.first.weight.is_contiguous()
+
+
+MODEL = """
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        x = torch.relu(x)
+        x = x.{copy}
+        return torch.nn.functional.max_pool2d(x, 2)
+
+def make():
+    return Net(), torch.randn(2, 3, 8, 8)
+
+def wrong():
+    return Net()
+"""
+
+
+@pytest.fixture
+def command(tmp_path):
+    def run(copy, *args):
+        path = tmp_path / "net.py"
+        path.write_text(MODEL.format(copy=copy))
+        function = args[0] if args else "make"
+        return CliRunner().invoke(cli, ["check", f"{path}:{function}", *args[1:]])
+
+    return run
+
+
+def test_command(command, tmp_path):
+    found = command("contiguous()", "make", "--html", str(tmp_path / "page.html"))
+    assert found.exit_code == 1
+    assert "net.py:7: contiguous() stores channels-last images as NCHW" in found.output
+    page = (tmp_path / "page.html").read_text()
+    assert "+ x = x.contiguous(memory_format=torch.channels_last)" in page
+    assert "aten.max_pool2d_with_indices.default" in page
+    clean = command("clone()", "make", "--json")
+    assert clean.exit_code == 0
+    assert json.loads(clean.output)["is_clean"]
+
+
+def test_command_with_wrong_factories(command):
+    for function, message in (("absent", "a function 'absent'"), ("wrong", "return model, x")):
+        found = command("clone()", function)
+        assert message in str(found.exception)
+        assert isinstance(found.exception, InputError)

@@ -13,9 +13,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra [to
 
 from tests.torch.aten_graphs import listed, region_of  # noqa: E402
 
-from stridewise.frontends.torch.graphs import Border, memory_order  # noqa: E402
+from stridewise.frontends.torch.graphs import Border, memory_order, restored, stored  # noqa: E402  # noqa: E402
 from stridewise.torch.options import FallbackWarning  # noqa: E402
-from stridewise.torch.steps import restored, stored  # noqa: E402
 
 
 @st.composite

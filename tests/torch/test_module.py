@@ -1,16 +1,17 @@
-"""Modules and exported programs as compiled models."""
+"""Modules and exported programs as sources of ``plan``, ``compile`` and ``verify``."""
 
 from __future__ import annotations
 
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra [torch])")
 
-import stridewise.torch as st  # noqa: E402
-from stridewise.errors import InputError, PlanError, UnsupportedError  # noqa: E402
+import stridewise as sw  # noqa: E402
+from stridewise.errors import InputError, MemoryLimitError, UnsupportedError  # noqa: E402
 
 F = torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -29,8 +30,19 @@ class Net(torch.nn.Module):
         return {"map": y, "logits": self.last(F.adaptive_avg_pool2d(y, 1).flatten(1)) * factor}
 
 
+class Summed(Net):
+    """Has an operator that PyTorch computes."""
+
+    def forward(self, x):
+        return F.relu(torch.cumsum(self.conv(x), 1))
+
+
 def image(batch=2, side=9):
     return torch.randn(batch, 3, side, side)
+
+
+def compiled(module, *inputs, **options):
+    return sw.compile(module, inputs, tune="model", **options)
 
 
 def check(model, module, *inputs):
@@ -45,74 +57,167 @@ def check(model, module, *inputs):
 
 def test_modules():
     module = Net().eval()
-    model = st.compile_module(module, (image(),), fallback="error")
-    with pytest.raises(PlanError, match="call the module once"):
-        model.plan  # noqa: B018
-    check(model, module, image())
+    model = compiled(module, image(), fallback=False)
     check(model, module, image())
     assert model.plan.gap == 0
-    (profile,) = model.profile(image(), runs=2)
-    assert profile.rows
-    (graph,) = model.report().graphs
-    assert graph.calls == 3
-    assert not graph.outside
+    x = image()
+    assert model.profile({"x": x}, runs=2).rows
+    assert "Net" in model.report_html({"x": x}, runs=1)
+    found = model.run({"x": x})
+    assert list(found) == ["output.map", "output.logits"]
+    assert torch.equal(found["output.map"], model(x)["map"])
+    assert model.memory.arena > 0
+    assert repr(model).startswith("ModuleModel('Net', x: f32[2,3,9,9]")
+
+
+def test_one_tensor_is_enough():
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU()).eval()
+    x = image()
+    model = sw.compile(module, x, tune="model")
+    assert torch.allclose(model(x), module(x), atol=1e-5)
+    assert model.output_names == ("output",)
 
 
 def test_exported_programs():
     module = Net().eval()
     program = torch.export.export(module, (image(),))
-    check(st.compile_module(program, fallback="error"), module, image())
+    check(sw.compile(program, tune="model", fallback=False), module, image())
+    assert sw.capability(program).is_native
+    assert sw.load(program).name == "ExportedProgram"
+
+
+def test_plan_is_that_of_compile():
+    module = Net().eval()
+    plan = sw.plan(module, image(), tune="model")
+    assert str(plan) == str(compiled(module, image()).plan)
+
+
+@pytest.mark.parametrize("options", [{"threads": 1}, {"streams": 2}, {"accuracy": "exact"}])
+def test_options(options):
+    module = Net().eval()
+    check(compiled(module, image(), **options), module, image())
+
+
+def test_bfloat16():
+    module = Net().eval()
+    x = image()
+    found = compiled(module, x, dtype="bfloat16")(x)["map"]
+    assert found.dtype == torch.float32
+    assert torch.allclose(found, module(x)["map"], atol=0.1)
+
+
+def test_memory_limit():
+    with pytest.raises(MemoryLimitError, match="Net"):
+        compiled(Net().eval(), image(), memory_limit=100)
+
+
+@pytest.mark.parametrize("source", [Net, Summed])
+def test_verify(source):
+    module, x = source().eval(), image()
+    for against in ("reference", "pytorch"):
+        assert sw.verify(module, x, tune="model", against=against).ok
+    assert sw.verify(compiled(module, x, keep_originals=True), inputs={"x": x}).ok
+    with pytest.raises(InputError, match="'pytorch', the runtime for this model"):
+        sw.verify(module, x, tune="model", against="onnxruntime")
 
 
 def test_inputs_of_other_strides():
     module = Net().eval()
-    model = st.compile_module(module, (image(),), fallback="error")
+    model = compiled(module, image())
     x = image().contiguous(memory_format=torch.channels_last)
     assert check(model, module, x)["map"].is_contiguous()
-    last = st.compile_module(module, (x,), fallback="error")
+    check(model, module, image(1).expand(2, -1, -1, -1))
+    check(model, module, image(4)[::2])
+    last = compiled(module, x)
+    assert last.interface.values["x"].shape == (2, 9, 9, 3)
     found = check(last, module, x)["map"]
     assert found.is_contiguous(memory_format=torch.channels_last)
+    check(last, module, image())
 
 
-def test_weights_are_those_of_the_module():
+def test_weights_are_those_at_the_time_of_compiling():
     module = Net().eval()
-    model = st.compile_module(module, (image(),))
-    check(model, module, image())
+    model = compiled(module, image(), shapes={"x": ("N", 3, 9, 9)})
+    before = copy.deepcopy(module)
     with torch.no_grad():
         module.conv.weight.mul_(2)
-        module.norm.running_var.add_(1)
-    check(model, module, image())
+    for batch in (2, 3):
+        check(model, before, image(batch))
 
 
-def test_open_shapes():
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_open_shapes(batch, last):
+    def stored(x):
+        return x.contiguous(memory_format=torch.channels_last) if last else x
+
+    module = Net().eval()
+    model = compiled(module, stored(image(batch)), shapes={"x": ("1..8", 3, "H", "W")})
+    for size, side in ((2, 9), (5, 9), (1, 9), (5, 12)):
+        check(model, module, stored(image(size, side)))
+    assert len(model.programs.ready) == 4
+    with pytest.raises(InputError, match="shape"):
+        model(image(9))
+
+
+def test_open_shapes_of_programs():
     module = Net().eval()
     batch = torch.export.Dim("batch", max=8)
-    model = st.compile_module(
-        module, (image(),), dynamic_shapes={"x": {0: batch}}, fallback="error"
-    )
-    for size in (2, 5, 1, 5):
+    program = torch.export.export(module, (image(),), dynamic_shapes={"x": {0: batch}})
+    model = sw.compile(program, tune="model")
+    for size in (2, 5, 1):
         check(model, module, image(size))
-    assert len(model.report().graphs) == 3
-    with pytest.raises(InputError, match=r"argument 'x'.*shape"):
-        model(image(9))
-    with pytest.raises(InputError, match="shape"):
-        model(image(2, 10))
+    for wrong in (image(9), image(2, 10)):
+        with pytest.raises(InputError, match=r"argument 'x'.*shape"):
+            model(wrong)
+
+
+def test_other_fixed_shapes_than_in_the_example():
+    module = Net().eval()
+    model = compiled(module, image(1), shapes={"x": (4, 3, 9, 9)})
+    check(model, module, image(4))
 
 
 def test_arguments_that_do_not_fit():
-    model = st.compile_module(Net().eval(), (image(),))
+    model = compiled(Net().eval(), image())
     with pytest.raises(InputError, match=r"expected a tensor of torch.float32 and shape \(2, 3"):
         model(image(3))
-    with pytest.raises(InputError, match=r"float64"):
+    with pytest.raises(InputError, match="float64"):
         model(image().double())
+    with pytest.raises(InputError, match="meta"):
+        model(image().to("meta"))
+    with pytest.raises(InputError, match="found ndarray"):
+        model(image().numpy())
     with pytest.raises(InputError, match="arguments as exported"):
         model(image(), image())
-    with pytest.raises(InputError, match="found list"):
-        st.compile_module([])
+    with pytest.raises(InputError, match="names of inputs"):
+        compiled(Net().eval(), image(), shapes={"y": (1, 2)})
+
+
+def test_other_values_than_in_the_example():
+    model = compiled(Net().eval(), image(), 2.0)
+    assert model(image(), 2.0)
+    with pytest.raises(InputError, match=r"argument 'factor': expected 2.0, found 3.0"):
+        model(image(), 3.0)
+
+
+def test_values_become_constants():
+    module = Net().eval()
+    x = image()
+    model = compiled(module, x, values={"x": x})
+    assert model.interface.inputs == ()
+    assert torch.allclose(model.run({})["output.map"], module(x)["map"], atol=1e-5)
+
+
+def test_sources_that_are_none():
+    with pytest.raises(InputError, match=r"example inputs.*compile\(module, \(x,\)\)"):
+        sw.compile(Net().eval())
+    with pytest.raises(InputError, match=r"torch\.nn\.Module as the model, found list"):
+        sw.compile([], image())
 
 
 def test_compiled_modules_are_not_copied():
-    model = st.compile_module(Net().eval(), (image(),))
+    model = compiled(Net().eval(), image())
     for copied in (pickle.dumps, copy.deepcopy):
         with pytest.raises(InputError, match=r"torch\.export\.save"):
             copied(model)
@@ -120,7 +225,12 @@ def test_compiled_modules_are_not_copied():
 
 def test_modules_that_write():
     with pytest.raises(UnsupportedError, match=r"norm.running_mean.*call \.eval\(\)"):
-        st.compile_module(Net().train(), (image(),))
+        compiled(Net().train(), image())
+
+
+def test_random_modules():
+    with pytest.raises(UnsupportedError, match="is random"):
+        compiled(torch.nn.Sequential(torch.nn.Dropout()).train(), image())
 
 
 def test_modules_that_cannot_be_exported():
@@ -129,18 +239,63 @@ def test_modules_that_cannot_be_exported():
             return self.conv(x) if x.sum() > 0 else x
 
     with pytest.raises(UnsupportedError, match="which allows graph breaks"):
-        st.compile_module(Branching().eval(), (image(),))
+        compiled(Branching().eval(), image())
 
 
-def test_operators_without_counterpart():
-    class Summed(Net):
+@pytest.mark.parametrize("last", [False, True])
+def test_operators_without_counterpart(last):
+    module, x = Summed().eval(), image()
+    if last:
+        x = x.contiguous(memory_format=torch.channels_last)
+    model = compiled(module, x)
+    assert torch.allclose(model(x), module(x), atol=1e-5)
+    assert "pytorch" in str(model.plan)
+    with pytest.raises(UnsupportedError, match="cumsum"):
+        compiled(module, x, fallback=False)
+
+
+def test_results_that_are_no_computed_tensors():
+    class Mixed(Net):
         def forward(self, x):
-            return {"y": F.relu(torch.cumsum(self.conv(x), 1))}
+            y = self.conv(x)
+            return x, y, y, self.shift, None, 3, torch.ones(2)
 
-    module = Summed().eval()
-    model = st.compile_module(module, (image(),))
-    with pytest.warns(st.FallbackWarning, match="cumsum"):
-        check(model, module, image())
-    assert len(model.plans) == 2
-    with pytest.raises(PlanError, match="use plans"):
-        model.plan  # noqa: B018
+    module, x = Mixed().eval(), image()
+    for found, wanted in zip(compiled(module, x)(x), module(x), strict=True):
+        assert (
+            torch.allclose(found, wanted, atol=1e-5)
+            if torch.is_tensor(wanted)
+            else (found == wanted)
+        )
+
+
+def test_integers_and_masks():
+    class Chosen(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Embedding(5, 4)
+
+        def forward(self, x, index):
+            return torch.where(x > 0, x, 0) @ self.table(index).sum(0), index + 1
+
+    module, x, index = Chosen().eval(), torch.randn(3, 4), torch.tensor([1, 2])
+    found = compiled(module, x, index)(x, index)
+    for a, b in zip(found, module(x, index), strict=True):
+        assert a.dtype == b.dtype
+        assert torch.allclose(a, b, atol=1e-5)
+
+
+def test_requests_from_threads():
+    module = Net().eval()
+    model = compiled(module, image(), streams=2)
+    inputs = [image() for _ in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        for x, found in zip(inputs, pool.map(model, inputs), strict=True):
+            assert torch.allclose(found["map"], module(x)["map"], atol=1e-5)
+    with model:
+        assert model.submit(inputs[0]).result()["map"].shape == (2, 7, 9, 9)
+
+
+def test_inputs_that_need_gradients():
+    module, x = Net().eval(), image().requires_grad_()
+    assert not compiled(module, x)(x)["map"].requires_grad

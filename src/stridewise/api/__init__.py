@@ -1,9 +1,10 @@
 """The public functions.
 
-``models`` reads and writes model files, ``plans`` plans, compiles and checks, ``verify`` compares
-the tensors of a compiled model with a reference. The others wrap the flow of ``compiler.py``:
-``stored`` for the compiled-model store, ``batches`` for batches in parts, ``dynamic`` for many
-shapes, ``restored`` for plans that were made before.
+``models`` reads and writes model files, ``plans`` plans, compiles and checks, ``modules`` has
+models that are called like PyTorch modules, ``verify`` compares the tensors of a compiled model
+with a reference. The others wrap the flow of ``compiler.py``: ``stored`` for the compiled-model
+store, ``batches`` for batches in parts, ``dynamic`` for many shapes, ``restored`` for plans that
+were made before.
 """
 
 from stridewise.api.models import (
@@ -14,6 +15,7 @@ from stridewise.api.models import (
     load_file,
     save,
 )
+from stridewise.api.modules import ModuleModel
 from stridewise.api.plans import assert_plan, compile, load_plan, plan  # noqa: A004 (public name)
 from stridewise.api.trainer import Trainer
 from stridewise.api.verify import Against, verify
@@ -35,6 +37,7 @@ __all__ = [
     "CompileOptions",
     "GraphOptions",
     "ModelSource",
+    "ModuleModel",
     "PlanOptions",
     "PlanSource",
     "TargetName",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 
 from stridewise.api.batches import Batch
@@ -20,39 +20,36 @@ from stridewise.runtime.execution.dynamic import DynamicModel
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.tuning.following import Following
 
-__all__ = ["ModelSpecializer", "compile_file", "plan_file"]
+__all__ = ["ModelSpecializer", "SharedPrograms", "compile_file", "plan_file"]
 
 _Shapes = Mapping[str, tuple[int, ...]]
 _Values = Mapping[str, Array]
 
 
-class ModelSpecializer:
-    """Makes the programs of one model, from a file that was read once.
+class SharedPrograms:
+    """Makes programs of one model for several shapes.
 
-    Packed weights and the arrays that they are packed from are shared by all programs.
+    They share packed weights and the arrays that these are packed from. The first program is tuned,
+    and the others decide as it does, unless the option ``later`` says otherwise.
     """
 
-    def __init__(self, job: Job) -> None:
-        """Start without programs.
+    def __init__(self) -> None:
+        """Start without programs."""
+        self._arrays, self._weights = ArrayStore(), WeightStore()
+        self._leaders: dict[Hashable, Plan] = {}
+
+    def compiled(self, job: Job, kind: Hashable) -> CompiledModel:
+        """Return a program.
 
         Args:
-            job: the model file and its options; its values belong to all programs.
+            job: the model for some shapes, and its options.
+            kind: programs of one kind decide alike.
         """
-        self._job = dataclasses.replace(job, arrays=ArrayStore(), weights=WeightStore())
-        self._leaders: dict[frozenset[str], Plan] = {}
-
-    def model(self, shapes: _Shapes, values: _Values) -> CompiledModel:
-        """Return a program; the first one is tuned, the others as the option ``later`` says.
-
-        Programs for empty inputs and those for others do not decide alike: without elements all
-        kernels cost the same.
-        """
-        job = self._job.sized(shapes, values)
-        empty = frozenset(name for name, shape in shapes.items() if 0 in shape)
-        leader = self._leaders.get(empty)
+        job = dataclasses.replace(job, arrays=self._arrays, weights=self._weights)
+        leader = self._leaders.get(kind)
         if leader is None:
             compiled = compile_model(job, Planner.tuned)
-            self._leaders.setdefault(empty, compiled.plan)
+            self._leaders.setdefault(kind, compiled.plan)
             return compiled
         if job.options.later == "tune":
             compiled = compile_model(job, Planner.tuned)
@@ -61,6 +58,27 @@ class ModelSpecializer:
             job = dataclasses.replace(job, options=estimated, costs=None)
             compiled = compile_model(job, _following(leader))
         return compiled.with_plan(_noted(compiled, leader))
+
+
+class ModelSpecializer:
+    """Makes the programs of one model, from a file that was read once."""
+
+    def __init__(self, job: Job) -> None:
+        """Start without programs.
+
+        Args:
+            job: the model file and its options; its values belong to all programs.
+        """
+        self._job, self._programs = job, SharedPrograms()
+
+    def model(self, shapes: _Shapes, values: _Values) -> CompiledModel:
+        """Return a program.
+
+        Programs for empty inputs and those for others do not decide alike: without elements all
+        kernels cost the same.
+        """
+        empty = frozenset(name for name, shape in shapes.items() if 0 in shape)
+        return self._programs.compiled(self._job.sized(shapes, values), empty)
 
     def batch_outputs(
         self, shapes: _Shapes, values: _Values, inputs: frozenset[str]

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 from numpy.typing import ArrayLike
 
 from stridewise.api.dynamic import compile_file, plan_file
 from stridewise.api.models import ModelSource, open_model
+from stridewise.api.modules import ModuleModel
 from stridewise.api.restored import name_of, restored
 from stridewise.api.stored import StoreEntry
 from stridewise.compiler import Job, Planner, compile_model
 from stridewise.errors import ExecutionError, InputError, PlanError, describe
 from stridewise.formats import Format
+from stridewise.frontends.registry import TORCH, ArraySource, TorchSource
 from stridewise.graph import Graph, Shapes
 from stridewise.options import (
     CompileOptions,
@@ -41,12 +44,18 @@ __all__ = ["assert_plan", "compile", "load_plan", "plan"]
 
 @documented(PlanOptions)
 def plan(
-    source: ModelSource, *, target: TargetName | None = None, **options: Unpack[PlanOptions]
+    source: ModelSource,
+    example_inputs: Any = None,
+    *,
+    target: TargetName | None = None,
+    **options: Unpack[PlanOptions],
 ) -> Plan:
     """Decide how every tensor of a model is stored and which kernel computes each node.
 
     Args:
-        source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
+        source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, a graph, a
+            ``torch.nn.Module``, or a ``torch.export.ExportedProgram``.
+        example_inputs: positional arguments of a module, which is exported for them.
         target: see :class:`stridewise.options.Options`.
         **options: see :class:`stridewise.options.Options`.
 
@@ -67,7 +76,25 @@ def plan(
     """
     checked("plan", options, PlanOptions)
     found = Options(target=target, **options)
-    return _planned(Job.of(open_model(source, fallback=found.fallback), found))
+    return _planned(_job(_exported(source, example_inputs, found), found))
+
+
+def _exported(source: ModelSource, example_inputs: Any, options: Options) -> ModelSource:
+    """Return a source with the inputs that a module is exported for, if there are any."""
+    if example_inputs is None:
+        return source
+    return TORCH.with_inputs(source, example_inputs, options.shapes)
+
+
+def _job(source: ModelSource, options: Options) -> Job:
+    """Return the job of a call, with shapes and values of arrays."""
+    reader = open_model(source, fallback=options.fallback)
+    if reader.calls is not None:
+        shapes, values = options.shapes or {}, options.values or {}
+        options = dataclasses.replace(
+            options, shapes=reader.calls.stored(shapes), values=reader.calls.named(values)
+        )
+    return Job.of(reader, options)
 
 
 def _planned(job: Job) -> Plan:
@@ -90,7 +117,17 @@ def compile(  # noqa: A001 (the public name; the built-in is never wanted beside
 
 @overload
 def compile(  # noqa: A001
-    source: ModelSource,
+    source: TorchSource,
+    example_inputs: Any = None,
+    *,
+    target: TargetName | None = None,
+    **options: Unpack[CompileOptions],
+) -> ModuleModel: ...
+
+
+@overload
+def compile(  # noqa: A001
+    source: ArraySource,
     *,
     target: Literal["onednn-cpu"] | None = None,
     **options: Unpack[CompileOptions],
@@ -99,19 +136,29 @@ def compile(  # noqa: A001
 
 @overload
 def compile(  # noqa: A001
-    source: ModelSource, *, target: TargetName, **options: Unpack[CompileOptions]
+    source: ModelSource,
+    example_inputs: Any = None,
+    *,
+    target: TargetName | None = None,
+    **options: Unpack[CompileOptions],
 ) -> Model: ...
 
 
 @documented(CompileOptions)
 def compile(  # noqa: A001
-    source: ModelSource, *, target: TargetName | None = None, **options: Unpack[CompileOptions]
+    source: ModelSource,
+    example_inputs: Any = None,
+    *,
+    target: TargetName | None = None,
+    **options: Unpack[CompileOptions],
 ) -> Model:
     """Make a model ready to run.
 
     For ``"onednn-cpu"`` the result is a :class:`CompiledModel`; if shapes are open, or the model
     takes shapes or axes as inputs, it is a :class:`DynamicModel`. For other targets it is a
     :class:`SimulatedModel`, which stores every tensor as the plan says and computes with NumPy.
+    Of a PyTorch module it is a :class:`ModuleModel`, which takes and gives PyTorch tensors and has
+    one of these as ``model``.
 
     With ``tune="measure"`` the plan is run, its costs are corrected by the times of kernels in
     place, and the graph is planned again until the plan stays the same. Uniform plans that are not
@@ -123,7 +170,10 @@ def compile(  # noqa: A001
     as for :func:`plan`.
 
     Args:
-        source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, or a graph.
+        source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, a graph, a
+            ``torch.nn.Module``, or a ``torch.export.ExportedProgram``.
+        example_inputs: positional arguments of a module, which is exported for them. Where
+            ``shapes`` leave an extent open, it is open in the exported program.
         target: see :class:`stridewise.options.Options`.
         **options: see :class:`stridewise.options.Options`.
 
@@ -137,11 +187,13 @@ def compile(  # noqa: A001
     """
     checked("compile", options, CompileOptions)
     found = Options(target=target, **options)
+    source = _exported(source, example_inputs, found)
     begin, entry = time.time(), StoreEntry.of(source, found)
     model: Model | None = entry.find() if entry else None
-    from_disk = model is not None
+    from_disk, calls = model is not None, None
     if model is None:
-        job = Job.of(open_model(source, fallback=found.fallback), found)
+        job = _job(source, found)
+        calls = job.source.calls
         model = _compiled(job)
         if isinstance(model, CompiledModel):
             if entry is not None:
@@ -155,7 +207,7 @@ def compile(  # noqa: A001
     if isinstance(source, str | os.PathLike):
         path, values = Path(source).absolute(), found.values or {}
         model.source = Source(from_disk, path, values, found.fallback, found.memory_limit, begin)
-    return model
+    return model if calls is None else ModuleModel(model, calls)
 
 
 def _compiled(job: Job) -> Model:
@@ -213,7 +265,7 @@ def load_plan(
         PlanWarning: the plan was made for another machine, library or number of threads.
     """
     options = Options(shapes=shapes, values=values, threads=threads, origins=origins, plan=path)
-    return _planned(Job.of(open_model(source), options))
+    return _planned(_job(source, options))
 
 
 def assert_plan(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stridewise.api.models import ModelSource
+from stridewise.api.modules import ModuleModel
 from stridewise.api.plans import compile  # noqa: A004 (the public name)
 from stridewise.compiler import import_model, simplified_graph
 from stridewise.errors import InputError, PlanError
-from stridewise.frontends.registry import front_end_of, open_model
+from stridewise.frontends.registry import TORCH, front_end_of, open_model
 from stridewise.graph import Graph, Shapes
 from stridewise.options import CompileOptions, Options, checked, documented
 from stridewise.runtime.execution.dynamic import DynamicModel
@@ -25,12 +26,14 @@ from stridewise.runtime.verification.verify import input_arrays, verified_rows
 __all__ = ["Against", "verify"]
 
 Array = NDArray[Any]
-Against = Literal["reference", "onnxruntime"]
+Against = Literal["reference", "onnxruntime", "pytorch"]
+_AGAINST: tuple[Against, ...] = get_args(Against)
 
 
 @documented(CompileOptions)
 def verify(
     model: Model | ModelSource,
+    example_inputs: Any = None,
     *,
     inputs: Mapping[str, Any] | None = None,
     seed: int = 0,
@@ -47,11 +50,13 @@ def verify(
         model: what :func:`compile` returned; or a model, which is compiled with the options, or
             taken from the store. Of a :class:`DynamicModel`, ``shapes`` and ``values`` select the
             program to verify if ``inputs`` are not given; other options are refused.
+        example_inputs: positional arguments of a PyTorch module, as for :func:`compile`.
         inputs: arrays by name, in the user's axis order or as the model takes them; without them
             floats are standard normal, and all else is 0.
         seed: of inputs that are made up, and of perturbations.
         against: what outputs are compared with: ``"reference"``, the graph evaluated with NumPy, or
-            ``"onnxruntime"``, the model itself in ONNX Runtime, which checks the import, too.
+            ``"onnxruntime"`` or ``"pytorch"``, the model itself in the runtime for it, which checks
+            the import, too.
         **options: see :class:`stridewise.options.Options`.
 
     Raises:
@@ -67,23 +72,29 @@ def verify(
     True
     """
     checked("verify", options, CompileOptions)
-    if against not in ("reference", "onnxruntime"):
-        expected = "'reference' or 'onnxruntime'"
+    if against not in _AGAINST:
+        expected = " or ".join(map(repr, _AGAINST))
         raise InputError.at("against", expected=expected, found=repr(against))
     if isinstance(model, Model):
-        _check_options(model, options)
         compiled, program_values = model, options.get("values")
     else:
         options["keep_originals"] = True
-        compiled, program_values = compile(model, **options), None
+        compiled, program_values = compile(model, example_inputs, **options), None
+    if isinstance(compiled, ModuleModel):
+        inputs = None if inputs is None else compiled.named(inputs)
+        compiled = compiled.model
+    if isinstance(model, Model):
+        _check_options(compiled, options)
     program, inputs = _program(compiled, inputs, options.get("shapes"), program_values)
     stored = input_arrays(program, inputs, seed)
     outputs = None
-    if against == "onnxruntime":
+    if against != "reference":
         file = compiled.source.path if isinstance(model, Model) else model
+        if example_inputs is not None:
+            file = TORCH.with_inputs(model, example_inputs, options.get("shapes"))
         values = {**compiled.source.values, **(options.get("values") or {}), **(inputs or {})}
         feeds = {**values, **{name: item.array for name, item in stored.items()}}
-        outputs = _others(program, file, feeds)
+        outputs = _others(program, file, feeds, against)
     graph = _graph(program, compiled.source)
     rows = verified_rows(program, graph, stored, np.random.default_rng(seed), outputs)
     notes = (_TAIL,) if program.has_tail else ()
@@ -187,15 +198,19 @@ def _read(source: Source, path: Path, shapes: Shapes) -> Graph:
 
 
 def _others(
-    model: CompiledModel, source: ModelSource | None, feeds: Mapping[str, Any]
+    model: CompiledModel, source: ModelSource | None, feeds: Mapping[str, Any], against: Against
 ) -> dict[str, Array]:
-    """Return the outputs that ONNX Runtime computes for a model."""
+    """Return the outputs that another runtime computes for a model."""
     threads = model.call_signature.threads
     if source is None:
         raise InputError.at(
             f"model {model.call_signature.graph.name!r}",
-            expected="a model that was compiled from a file, to run it in ONNX Runtime",
+            expected=f"a model that was compiled from a file, to run it in {against}",
             found="one that was in memory",
             fix="verify what it is compiled from, with the same options",
         )
-    return front_end_of(source).run(source, feeds, threads)
+    front_end = front_end_of(source)
+    if front_end.runtime != against:
+        expected = f"{front_end.runtime!r}, the runtime for this model"
+        raise InputError.at("against", expected=expected, found=repr(against))
+    return front_end.run(source, feeds, threads)

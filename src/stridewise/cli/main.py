@@ -14,6 +14,7 @@ import click
 from stridewise import __version__
 from stridewise.cli.bench import bench
 from stridewise.cli.capability import capability
+from stridewise.cli.check import check
 from stridewise.cli.compile import compile_, passes
 from stridewise.cli.diff import diff
 from stridewise.cli.formats import formats
@@ -41,7 +42,7 @@ def cli(debug: bool) -> None:
 
 for _command in (
     run, compile_, passes, verify, plan, diff, report, capability, bench, info, formats, reorder,
-    train,
+    train, check,
 ):  # fmt: skip
     cli.add_command(_command)
 

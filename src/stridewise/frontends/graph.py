@@ -42,6 +42,7 @@ class GraphReader:
 
     Attributes:
         is_graph: True.
+        calls: None.
         name: the graph's.
         signature: its inputs.
         arguments: names of all inputs of a call.
@@ -51,6 +52,7 @@ class GraphReader:
     """
 
     is_graph = True
+    calls = None
 
     def __init__(self, graph: Graph, *, fallback: bool = True) -> None:
         """Check a graph.
@@ -122,9 +124,11 @@ class GraphFrontEnd:
     """Takes a :class:`~stridewise.graph.Graph`.
 
     Attributes:
+        runtime: ``"onnxruntime"``.
         accepts: ``"a graph"``.
     """
 
+    runtime = "onnxruntime"
     accepts = "a graph"
 
     def __init__(self, writer: Writer) -> None:

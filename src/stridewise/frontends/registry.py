@@ -8,17 +8,33 @@ from stridewise.errors import InputError
 from stridewise.frontends.graph import GraphFrontEnd
 from stridewise.frontends.onnx.front_end import OnnxFrontEnd, OnnxSource
 from stridewise.frontends.source import FrontEnd, ModelReader
+from stridewise.frontends.torch.front_end import TorchFrontEnd, TorchSource
 from stridewise.graph import Graph
 
-__all__ = ["FRONT_ENDS", "WRITER", "ModelSource", "front_end_of", "open_model"]
+__all__ = [
+    "FRONT_ENDS",
+    "TORCH",
+    "WRITER",
+    "ArraySource",
+    "ModelSource",
+    "TorchSource",
+    "front_end_of",
+    "open_model",
+]
 
-ModelSource: TypeAlias = "Graph | OnnxSource"
+ArraySource: TypeAlias = "Graph | OnnxSource"
+"""Models that take and give arrays."""
+
+ModelSource: TypeAlias = "ArraySource | TorchSource"
 """What the front ends take."""
 
 WRITER = OnnxFrontEnd()
 """The front end whose format graphs and annotated plans are saved in."""
 
-FRONT_ENDS: tuple[FrontEnd, ...] = (GraphFrontEnd(WRITER), WRITER)
+TORCH = TorchFrontEnd()
+"""The front end of modules with example inputs."""
+
+FRONT_ENDS: tuple[FrontEnd, ...] = (GraphFrontEnd(WRITER), WRITER, TORCH)
 """All front ends. The first one that takes a source opens it."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -11,9 +11,41 @@ from numpy.typing import ArrayLike, NDArray
 from stridewise.graph import Capability, Graph, Shapes, Signature
 from stridewise.graph.extents import is_fixed
 
-__all__ = ["FrontEnd", "ModelReader", "fixed_shapes"]
+__all__ = ["CallConvention", "FrontEnd", "ModelReader", "fixed_shapes"]
 
 Array = NDArray[Any]
+
+
+class CallConvention(Protocol):
+    """How a model is called whose arguments and results are no arrays."""
+
+    def stored(self, shapes: Shapes) -> Shapes:
+        """Return shapes of arrays for shapes as the caller writes them."""
+        ...
+
+    def arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Array]:
+        """Return the arrays of a call, in the order of the inputs.
+
+        Raises:
+            InputError: an argument does not fit.
+        """
+        ...
+
+    def named(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arrays of arguments by name.
+
+        Raises:
+            InputError: an argument does not fit.
+        """
+        ...
+
+    def results(self, outputs: Sequence[Array]) -> Any:
+        """Return the results of a call for the outputs of the model."""
+        ...
+
+    def output(self, position: int, array: Array) -> Any:
+        """Return one output as the caller has it."""
+        ...
 
 
 class ModelReader(Protocol):
@@ -27,6 +59,11 @@ class ModelReader(Protocol):
     @property
     def is_graph(self) -> bool:
         """Whether the model is a graph, whose shapes and values are fixed."""
+        ...
+
+    @property
+    def calls(self) -> CallConvention | None:
+        """How the model is called; None if with arrays."""
         ...
 
     @property
@@ -114,6 +151,11 @@ class ModelReader(Protocol):
 
 class FrontEnd(Protocol):
     """Opens models of one form. Its module imports no large package before a model needs it."""
+
+    @property
+    def runtime(self) -> str:
+        """The other runtime that :meth:`run` uses."""
+        ...
 
     @property
     def accepts(self) -> str:

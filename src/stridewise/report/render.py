@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from html import escape
 from importlib.resources import files
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -21,7 +22,7 @@ from stridewise.program import Program
 from stridewise.report.collect import collect
 from stridewise.report.data import Report, to_json
 
-__all__ = ["embedded_json", "framed", "render", "to_html"]
+__all__ = ["embedded_json", "framed", "layouts_page", "render", "to_html"]
 
 _FRAME_HEIGHT = 820
 
@@ -145,6 +146,27 @@ def to_html(
     largest = max(_LEAST_REGRETS, _REGRET_WORK // max(len(plan.decisions), 1))
     found = regrets(plan, limit=largest)
     return render(collect(plan, program, profile, found, others, memory))
+
+
+def layouts_page(found: Mapping[str, Any]) -> str:
+    """Return a check of memory formats as a page.
+
+    Args:
+        found: ``operators``, ``findings`` and ``is_clean`` of a ``stridewise.torch.LayoutCheck``,
+            as plain data.
+    """
+    style = _static("report.css")
+    policy = (
+        f"default-src 'none'; style-src '{_digest(style)}'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    template = _environment().get_template("layouts.html")
+    lost = {_place(item["where"]) for item in found["findings"]}
+    return template.render(found=found, policy=policy, style=Markup(style), lost=lost, place=_place)
+
+
+def _place(row: Mapping[str, Any]) -> str:
+    return f"{row['place']['file']}:{row['place']['line']}"
 
 
 def framed(page: str) -> str:

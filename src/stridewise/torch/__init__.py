@@ -1,14 +1,15 @@
 """Stridewise in PyTorch: a backend of ``torch.compile``, and a check of memory formats."""
 
 from stridewise.torch.backend import backend, register
-from stridewise.torch.check import Finding, LayoutCheck, OperatorLayout, check, convert
-from stridewise.torch.module import CompiledModule, compile_module
+from stridewise.torch.check import check
+from stridewise.torch.convert import convert
+from stridewise.torch.findings import Finding, LayoutCheck, OperatorLayout
 from stridewise.torch.options import FallbackWarning
 from stridewise.torch.region import repack
 from stridewise.torch.report import Report, report
+from stridewise.torch.tensors import contiguous, desc_of, empty, suggest_memory_format
 
 __all__ = [
-    "CompiledModule",
     "FallbackWarning",
     "Finding",
     "LayoutCheck",
@@ -16,10 +17,13 @@ __all__ = [
     "Report",
     "backend",
     "check",
-    "compile_module",
+    "contiguous",
     "convert",
+    "desc_of",
+    "empty",
     "repack",
     "report",
+    "suggest_memory_format",
 ]
 
 register()

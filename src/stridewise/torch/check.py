@@ -5,12 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
-from stridewise.errors import InputError, VerificationError, describe
+from stridewise.errors import InputError, describe
 from stridewise.frontends.torch.graphs import memory_order
 from stridewise.frontends.torch.library import submodule, torch
+from stridewise.torch.costs import Loss
+from stridewise.torch.findings import (
+    Finding,
+    LayoutCheck,
+    OperatorLayout,
+    is_mixed_up,
+    of_copy,
+    of_operator,
+    of_result,
+    replaced,
+)
 from stridewise.torch.layouts import (
     Place,
     format_of,
@@ -20,7 +31,7 @@ from stridewise.torch.layouts import (
     to_channels_last,
 )
 
-__all__ = ["Finding", "LayoutCheck", "OperatorLayout", "check", "convert"]
+__all__ = ["check"]
 
 _COPIES = ("aten.clone.default", "aten._to_copy.default", "aten.copy_.default")
 """Operators that store a tensor anew, in the order that the program asks for."""
@@ -30,76 +41,6 @@ _READERS = re.compile(
     r"_upsample\w*|grid_sampler\w*|\w*_pad\w*|constant_pad_nd|cat)\b"
 )
 """Operators on images: a copy that they read was no way out of images."""
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorLayout:
-    """An operator that ran.
-
-    Attributes:
-        operator: the name of its overload.
-        module: the path of the module that it belongs to.
-        place: the line of the program.
-        inputs: memory formats of the tensors that it read; see :func:`format_of`.
-        outputs: memory formats of its results.
-    """
-
-    operator: str
-    module: str
-    place: Place
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-
-    def __str__(self) -> str:
-        formats = f"{', '.join(self.inputs)} -> {', '.join(self.outputs)}"
-        return f"{self.place}: {self.operator.removeprefix('aten.')} ({self.module}): {formats}"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A place where channels-last is lost.
-
-    Attributes:
-        where: the operator.
-        problem: what happens there.
-        fix: what to change.
-        patch: the line of the program and what to write instead, if that is certain.
-    """
-
-    where: OperatorLayout
-    problem: str
-    fix: str
-    patch: tuple[str, str] | None = None
-
-    def __str__(self) -> str:
-        lines = [f"{self.where.place}: {self.problem}", f"  fix: {self.fix}"]
-        if self.patch is not None:
-            lines += [f"  - {self.patch[0]}", f"  + {self.patch[1]}"]
-        return "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True)
-class LayoutCheck:
-    """What a run of a model with channels-last images shows.
-
-    Attributes:
-        operators: all operators on images, in the order of the run.
-        findings: where channels-last is lost, each line once.
-    """
-
-    operators: tuple[OperatorLayout, ...]
-    findings: tuple[Finding, ...]
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether channels-last is kept everywhere."""
-        return not self.findings
-
-    def __str__(self) -> str:
-        kept = sum("channels_last" in row.outputs for row in self.operators)
-        head = f"{kept} of {len(self.operators)} operators on images give channels-last"
-        found = f"{len(self.findings)} places lose it" if self.findings else "none loses it"
-        return "\n".join([f"{head}; {found}", *map(str, self.findings)])
 
 
 def check(model: Any, inputs: Any) -> LayoutCheck:
@@ -139,7 +80,8 @@ def check(model: Any, inputs: Any) -> LayoutCheck:
         watch.refused(error)
     else:
         watch.left(submodule("torch.utils._pytree").tree_leaves(results))
-    return LayoutCheck(tuple(watch.rows), tuple(watch.findings.values()))
+    with torch.no_grad():
+        return LayoutCheck(tuple(watch.rows), tuple(watch.costed()))
 
 
 def _mode_of(watch: _Watch) -> Any:
@@ -167,6 +109,7 @@ class _Watch:
         self._views: Any = weak()  # of channels-last images
         self._copied: Any = weak()  # from such, by the finding that it may turn out to be
         self._path: list[str] = []
+        self._losses: dict[Finding, Loss] = {}
         self._leaves = submodule("torch.utils._pytree").tree_leaves
 
     @contextmanager
@@ -214,17 +157,22 @@ class _Watch:
         )
         if row.inputs or row.outputs:
             self.rows.append(row)
-        copied = next((self._copied[x] for x in read if x in self._copied), None)
+        before = copied = next((self._copied[x] for x in read if x in self._copied), None)
         is_last = [format_of(x) == "channels_last" or x in self._views for x in read]
         if copied is not None and _READERS.match(row.operator) and _is_plain(row.inputs):
             self._add(copied)
         elif not operator.is_view and any(is_last):
             if row.operator in _COPIES:
-                copied = copied if _keeps_order(read, made) else _of_copy(row, made[0].dim())
+                copied = copied if _keeps_order(read, made) else of_copy(row, made[0].dim())
             elif "channels_last" in row.inputs and _is_plain(row.outputs):
-                self._add(_of_operator(row))
+                found = of_operator(row, is_mixed_up(operator, args, made))
+                self._losses.setdefault(found, Loss.of(made[0]))
+                self._add(found)
             else:
-                copied = _of_result(row)
+                copied = of_result(row)
+        if copied is not None and copied is not before:
+            source = read[-1] if row.operator in _COPIES else None
+            self._losses.setdefault(copied, Loss.of(made[0], source))
         for x in made:
             if format_of(x) == "channels_last":
                 continue
@@ -236,12 +184,21 @@ class _Watch:
     def _add(self, finding: Finding) -> None:
         self.findings.setdefault((finding.where.place, finding.where.operator), finding)
 
+    def costed(self) -> list[Finding]:
+        """Return the findings with their costs."""
+        found = self.findings.values()
+        losses = [self._losses.get(finding) for finding in found]
+        return [
+            finding if loss is None else replace(finding, milliseconds=loss.milliseconds())
+            for finding, loss in zip(found, losses, strict=True)
+        ]
+
     def refused(self, error: RuntimeError) -> None:
         """Take note of a view that channels-last makes impossible; the run ended there."""
         place = place_of_error(error)
         row = OperatorLayout("aten.view.default", "", place, ("channels_last",), ())
         problem = "view fails, as axes that it merges are not neighbors in channels-last"
-        patch = _replaced(place, ".view(", ".reshape(")
+        patch = replaced(place, ".view(", ".reshape(")
         fix = "use reshape, which copies, or keep the axes apart; later operators did not run"
         self._add(Finding(row, problem, fix, patch))
 
@@ -260,111 +217,3 @@ def _keeps_order(read: Sequence[Any], made: Sequence[Any]) -> bool:
     """Return whether a copy stores its axes in the order of what it reads."""
     orders = [memory_order(x.shape, x.stride()) for x in (read[-1], made[0])]
     return orders[0] == orders[1]
-
-
-def _of_operator(row: OperatorLayout) -> Finding:
-    """Return the finding of an operator that gives images in another format than it reads."""
-    name = row.operator.split(".")[1]
-    if "contiguous" in row.inputs:
-        at = row.inputs.index("contiguous")
-        return Finding(
-            row,
-            f"{name} reads channels-last and contiguous images; its result is {row.outputs[0]}",
-            f"store image {at + 1} of {len(row.inputs)} channels-last: make it with "
-            ".contiguous(memory_format=torch.channels_last)",
-        )
-    return Finding(
-        row,
-        f"{name} reads channels-last and gives {row.outputs[0]} images",
-        "PyTorch has no channels-last kernel for this form; append "
-        ".contiguous(memory_format=torch.channels_last), or use another operator",
-    )
-
-
-def _of_result(row: OperatorLayout) -> Finding:
-    """Return the finding of an operator whose results are images only after a reshape."""
-    name = row.operator.split(".")[1]
-    return Finding(
-        row,
-        f"{name} stores its result with channels ahead of pixels, and it becomes an image again",
-        "compute on [N, pixels, C], which x.flatten(2).transpose(1, 2) gives without a copy, "
-        "and permute the result back",
-    )
-
-
-def _of_copy(row: OperatorLayout, rank: int) -> Finding:
-    """Return the finding of a copy into another order."""
-    text = row.place.text
-    if ".contiguous()" in text:
-        last = "torch.channels_last_3d" if rank == 5 else "torch.channels_last"
-        named = f".contiguous(memory_format={last})"
-        patch = _replaced(row.place, ".contiguous()", named)
-        fix = "name the memory format, or leave the call out"
-        return Finding(row, "contiguous() stores channels-last images as NCHW", fix, patch)
-    if re.search(r"reshape|flatten|view", text):
-        problem = "a reshape of channels-last images copies them as NCHW"
-        fix = "split or merge no channels here (torch.nn.ChannelShuffle keeps the format), "
-        return Finding(row, problem, f"{fix}or convert the result back")
-    problem = f"{row.operator.split('.')[1]} stores channels-last images in another order"
-    return Finding(row, problem, "copy with memory_format=torch.preserve_format")
-
-
-def _replaced(place: Place, old: str, new: str) -> tuple[str, str] | None:
-    """Return a line of the program and its replacement, if the text occurs in it once."""
-    text = place.text
-    return (text, text.replace(old, new)) if text.count(old) == 1 else None
-
-
-def convert(model: Any, inputs: Any, *, tolerance: float = 1e-4) -> LayoutCheck:
-    """Store the weights of a model channels-last in place, and prove that its results stay.
-
-    Args:
-        model: a ``torch.nn.Module``.
-        inputs: one tensor or a sequence of positional arguments, as for :func:`check`.
-        tolerance: greatest difference relative to the greatest result.
-
-    Returns:
-        What :func:`check` says of the converted model.
-
-    Raises:
-        InputError: ``inputs`` has no image or volume.
-        VerificationError: results differ; the weights are stored as before then.
-    """
-    args = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
-    before = {x: x.data for x in (*model.parameters(), *model.buffers())}
-    with torch.no_grad():
-        wanted = _results(model, args)
-        try:
-            for x in before:
-                x.data = to_channels_last(x.data)
-            last = [to_channels_last(x) if isinstance(x, torch.Tensor) else x for x in args]
-            _check_close(_results(model, last), wanted, tolerance)
-            return check(model, inputs)
-        except Exception:
-            for x, data in before.items():
-                x.data = data
-            raise
-
-
-def _results(model: Any, args: Sequence[Any]) -> list[Any]:
-    leaves = submodule("torch.utils._pytree").tree_leaves(model(*args))
-    return [x for x in leaves if isinstance(x, torch.Tensor)]
-
-
-def _check_close(found: Sequence[Any], wanted: Sequence[Any], tolerance: float) -> None:
-    """Compare results.
-
-    Raises:
-        VerificationError: they differ by more than the tolerance.
-    """
-    for a, b in zip(wanted, found, strict=True):
-        error = float((a - b).abs().max() / a.abs().max().clamp_min(1e-30)) if a.numel() else 0.0
-        if not error <= tolerance:
-            raise VerificationError(
-                describe(
-                    "convert",
-                    expected=f"results within {tolerance} of those before",
-                    found=f"a difference of {error:.1e}",
-                    fix="call check() to see which operators depend on strides",
-                )
-            )

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import inspect
 import linecache
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
+from stridewise.frontends.torch.graphs import dense_strides
 from stridewise.frontends.torch.library import submodule, torch
 
-__all__ = ["Place", "format_of", "is_image", "place_now", "place_of_error", "to_channels_last"]
+__all__ = [
+    "Place",
+    "channels_last_strides",
+    "format_of",
+    "is_image",
+    "place_now",
+    "place_of_error",
+    "to_channels_last",
+]
 
 _RANKS = (4, 5)
 """Axes of images and of volumes."""
@@ -30,6 +40,18 @@ def _channels_last(tensor: Any) -> Any:
 def to_channels_last(tensor: Any) -> Any:
     """Return an image or volume stored channels-last; other tensors as they are."""
     return tensor.contiguous(memory_format=_channels_last(tensor)) if is_image(tensor) else tensor
+
+
+def channels_last_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return strides, in elements, with the second axis innermost.
+
+    >>> channels_last_strides((2, 8, 3, 4))
+    (96, 1, 32, 8)
+    """
+    if len(shape) < 2:
+        return dense_strides(shape)
+    found = dense_strides((shape[0], *shape[2:], shape[1]))
+    return (found[0], found[-1], *found[1:-1])
 
 
 def format_of(tensor: Any) -> str:

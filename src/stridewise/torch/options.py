@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from stridewise.errors import InputError, describe
 from stridewise.frontends.torch.library import torch
+from stridewise.options import Options as CompilerOptions
 from stridewise.runtime.machine.cpus import available_cpus
 
 __all__ = ["FallbackWarning", "Options"]
@@ -34,6 +35,8 @@ class Options:
         threads: how many threads run a program; by default as many as PyTorch uses, and no more
             than CPUs and their quotas allow.
         accuracy: ``"fast"``, or ``"exact"`` to leave out Winograd convolution.
+        dtype: ``"bfloat16"`` allows to store tensors as bfloat16 inside of programs where that is
+            not slower; see ``docs/precision.md``.
         memory_limit: bytes that a program may need; by default three quarters of the memory.
         fallback: ``"eager"``: PyTorch computes what has no native operator, with a warning;
             ``"error"``: that is an error.
@@ -43,6 +46,7 @@ class Options:
 
     threads: int | None = None
     accuracy: Literal["fast", "exact"] = "fast"
+    dtype: Literal["float32", "bfloat16"] = "float32"
     memory_limit: int | None = None
     fallback: Literal["eager", "error"] = "eager"
     tune: Literal["model", "measure"] = "model"
@@ -75,19 +79,21 @@ class Options:
                 raise _wrong(name, "a number from 1 on", number)
         return found
 
-    def compiling(self) -> dict[str, Any]:
-        """Return the options of :func:`stridewise.compile`."""
+    def compiling(self) -> CompilerOptions:
+        """Return the options of the compiler."""
         threads = self.threads or min(torch.get_num_threads(), available_cpus())
-        return {
-            "threads": threads,
-            "accuracy": self.accuracy,
-            "memory_limit": self.memory_limit,
-            "tune": self.tune,
-        }
+        return CompilerOptions(
+            threads=threads,
+            accuracy=self.accuracy,
+            memory_limit=self.memory_limit,
+            tune=self.tune,
+            dtype=self.dtype,
+        )
 
 
 _WORDS = {
     "accuracy": ("fast", "exact"),
+    "dtype": ("float32", "bfloat16"),
     "fallback": ("eager", "error"),
     "tune": ("model", "measure"),
 }

@@ -10,10 +10,11 @@ import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, TypeAlias
 
+from stridewise.api.dynamic import SharedPrograms
 from stridewise.errors import (
     ExecutionError,
     GraphError,
@@ -26,11 +27,11 @@ from stridewise.frontends.torch.partition import Outside, Part, Partition, parti
 from stridewise.frontends.torch.values import (
     Values,
     constants_of,
+    depends_on_data,
     has_symbols,
     tensors_of,
     values_of,
 )
-from stridewise.profile import Profile
 from stridewise.torch.options import FallbackWarning, Options
 from stridewise.torch.steps import NativeStep, Step, TorchStep
 
@@ -71,6 +72,10 @@ def repack() -> None:
     _Epoch.advance()
 
 
+_Result: TypeAlias = "tuple[Any, int | None, Any]"
+"""The node of a result, or its position among the arguments, or neither and its value."""
+
+
 @dataclass(slots=True)
 class Program:
     """A graph for one set of weights and one set of input shapes.
@@ -78,29 +83,59 @@ class Program:
     Attributes:
         partition: which operators are native.
         steps: the parts, ready to run.
-        inputs: positions of the placeholders that are not packed.
-        constants: tensors and numbers that are results and need no run.
+        inputs: placeholders that are not packed, by position.
+        results: where each result comes from.
         calls: number of runs.
     """
 
     partition: Partition
     steps: list[Step]
-    inputs: tuple[int, ...]
-    constants: dict[Any, Any]
+    inputs: tuple[tuple[int, Any], ...]
+    results: tuple[_Result, ...]
     calls: int = 0
 
+    def run(self, args: Sequence[Any]) -> list[Any]:
+        """Return the results for the values of the placeholders."""
+        tensors = {node: args[index] for index, node in self.inputs}
+        for step in self.steps:
+            step.run(tensors)
+        self.calls += 1
+        found: list[Any] = []
+        for node, index, value in self.results:
+            if node is not None:
+                found.append(tensors[node])
+            elif index is not None:
+                found.append(args[index])
+            else:  # the caller may write to results
+                found.append(value.clone() if isinstance(value, torch.Tensor) else value)
+        return found
 
-@dataclass(slots=True)
+
 class _Weights:
     """Programs with one set of weights packed, least recently used first."""
 
-    tensors: list[weakref.ref[Any]]
-    stamp: list[int]
-    programs: OrderedDict[tuple[Any, ...], Program | None] = field(
-        default_factory=OrderedDict[tuple[Any, ...], "Program | None"]
-    )
+    def __init__(self, tensors: Sequence[Any], stamp: list[int]) -> None:
+        self.stamp, self.is_alive = stamp, True
+        self.programs: OrderedDict[tuple[Any, ...], Program | None] = OrderedDict()
+        self.shared = SharedPrograms()
+        own = weakref.ref(self)
 
-    def holds(self, tensors: Sequence[Any]) -> bool:
+        def died(_: object) -> None:
+            weights = own()
+            if weights is not None:
+                weights.is_alive = False
+
+        self.tensors = [weakref.ref(tensor, died) for tensor in tensors]
+
+    def holds(self, stamp: list[int]) -> bool:
+        """Return whether these are tensors with this stamp.
+
+        As long as all of its own are alive, no other ones have their addresses.
+        """
+        return self.is_alive and self.stamp == stamp
+
+    def is_of(self, tensors: Sequence[Any]) -> bool:
+        """Return whether these tensors were packed, before a change or after."""
         return all(ref() is tensor for ref, tensor in zip(self.tensors, tensors, strict=True))
 
 
@@ -137,6 +172,7 @@ class Region:
         output = next(node for node in module.graph.nodes if node.op == "output")
         self._outputs: Sequence[Any] = output.args[0]
         self._weights: list[_Weights] = []
+        self._latest: tuple[_Weights, tuple[Any, ...], Program | None] | None = None
         self._lock = Lock()
         self._has_warned = False
         self._watched: list[weakref.ref[Any]] = []
@@ -156,60 +192,46 @@ class Region:
             UnsupportedError: with ``fallback="error"``, an operator is not native.
         """
         program = self._program(args)
-        if program is None:
-            return list(self.module(*args))
-        tensors = {self._inputs[index]: args[index] for index in program.inputs}
-        for step in program.steps:
-            step.run(tensors)
-        program.calls += 1
-        return [self._result(node, tensors, program.constants, args) for node in self._outputs]
-
-    def _result(
-        self, node: Any, tensors: dict[Any, Any], constants: dict[Any, Any], args: Sequence[Any]
-    ) -> Any:
-        if not _is_node(node):
-            return node  # a number, or None
-        if node in tensors:
-            return tensors[node]
-        if node.op == "placeholder":
-            return args[self._inputs.index(node)]
-        found = constants[node]  # a copy of it, as the caller may write to results
-        return found.clone() if isinstance(found, torch.Tensor) else found
+        return list(self.module(*args)) if program is None else program.run(args)
 
     def _program(self, args: Sequence[Any]) -> Program | None:
         """Return the program for these weights and shapes; None if PyTorch runs the whole graph."""
         tensors = [args[index] for index in self._static]
         stamp = _stamp(tensors)
         key = self._key(args) if self._has_symbols else ()
+        latest = self._latest
+        if latest is not None and latest[1] == key and latest[0].holds(stamp):
+            return latest[2]
         with self._lock:
             weights = self._packed(tensors, stamp)
             if key in weights.programs:
                 weights.programs.move_to_end(key)
             else:
-                weights.programs[key] = self._made(args)
+                weights.programs[key] = self._made(args, weights.shared)
                 if len(weights.programs) > self.options.max_programs:
                     weights.programs.popitem(last=False)
+            self._latest = (weights, key, weights.programs[key])
             return weights.programs[key]
 
     def _key(self, args: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(
-            (tuple(item.shape), item.stride()) if isinstance(item, torch.Tensor) else item
+            (item.shape, item.stride()) if isinstance(item, torch.Tensor) else item
             for item in (args[index] for index in self._free)
         )
 
     def _packed(self, tensors: Sequence[Any], stamp: list[int]) -> _Weights:
         """Return the programs of these weights, none of them made before a change."""
         for weights in reversed(self._weights):
-            if weights.stamp == stamp and weights.holds(tensors):
+            if weights.holds(stamp):
                 return weights
-        alive = (w for w in self._weights if all(ref() is not None for ref in w.tensors))
-        self._weights = [w for w in alive if not w.holds(tensors)][-_MOST_WEIGHTS + 1 :]
-        self._weights.append(_Weights([weakref.ref(t) for t in tensors], stamp))
+        kept = [w for w in self._weights if w.is_alive and not w.is_of(tensors)]
+        self._weights = kept[-_MOST_WEIGHTS + 1 :]
+        self._weights.append(_Weights(tensors, stamp))
         return self._weights[-1]
 
     # --- compiling ----------------------------------------------------------------------------
 
-    def _made(self, args: Sequence[Any]) -> Program | None:
+    def _made(self, args: Sequence[Any], shared: SharedPrograms) -> Program | None:
         reason = self._whole_reason(args)
         if reason:
             return self._left(reason)
@@ -228,18 +250,32 @@ class Region:
             self._warn(found)
             steps: list[Step] = []
             for part in found.parts:
-                step, failure = self._step(part, constants, values)
+                step, failure = self._step(part, constants, values, shared)
                 steps.append(step)
                 found = found.without(part, failure) if failure else found
-        returned = {
-            node: constants.get(node, values[node])
-            for node in self._outputs
-            if node in constants or (_is_node(node) and not tensors_of(values[node]))
-        }
-        inputs = tuple(index for index in range(len(args)) if index not in set(packed))
-        return Program(found, steps, inputs, returned)
+        own = set(packed)
+        inputs = tuple((at, node) for at, node in enumerate(self._inputs) if at not in own)
+        return Program(found, steps, inputs, self._results(constants, values))
 
-    def _step(self, part: Part, constants: Values, values: Values) -> tuple[Step, str]:
+    def _results(
+        self, constants: Values, values: Values
+    ) -> tuple[tuple[Any, int | None, Any], ...]:
+        """Return where each result comes from; see :class:`Program`."""
+        found: list[_Result] = []
+        for item in self._outputs:
+            if not isinstance(item, submodule("torch.fx").Node):
+                found.append((None, None, item))  # a number, or None
+            elif item.op == "placeholder":
+                found.append((None, self._inputs.index(item), None))
+            elif item in constants or not tensors_of(values[item]):
+                found.append((None, None, constants.get(item, values[item])))
+            else:
+                found.append((item, None, None))
+        return tuple(found)
+
+    def _step(
+        self, part: Part, constants: Values, values: Values, shared: SharedPrograms
+    ) -> tuple[Step, str]:
         """Return a part ready to run, and why it is not native though it was to be.
 
         Raises:
@@ -248,7 +284,7 @@ class Region:
         if not part.is_native:
             return TorchStep(part, constants, values), ""
         try:
-            return NativeStep(self.name, part, constants, values, self.options), ""
+            return NativeStep(self.name, part, constants, values, self.options, shared), ""
         except (ExecutionError, GraphError, PlanError, UnsupportedError) as error:
             where = f"{self._where}, part from {part.nodes[0].name} to {part.nodes[-1].name}"
             message = describe(where, expected="a program", found=str(error))
@@ -261,7 +297,7 @@ class Region:
             return self.reason
         if self._static and not self._packable(args):
             return "its parameters are inference tensors, whose changes leave no trace"
-        unknown = [str(node.target) for node in self.module.graph.nodes if _depends_on_data(node)]
+        unknown = [str(node.target) for node in self.module.graph.nodes if depends_on_data(node)]
         if unknown:
             return f"shapes depend on data: {', '.join(dict.fromkeys(unknown))}"
         kinds: set[Any] = {type(x) for x in args if isinstance(x, torch.Tensor)}
@@ -310,24 +346,6 @@ class Region:
     def _where(self) -> str:
         return f"torch.compile(backend='stridewise'), {self.name}"
 
-    def profiled(self, args: Sequence[Any], runs: int) -> tuple[Profile, ...]:
-        """Return the times of the native programs.
-
-        Args:
-            args: as for a call.
-            runs: how often each program runs.
-        """
-        program = self._program(args)
-        if program is None:
-            return ()
-        tensors = {self._inputs[index]: args[index] for index in program.inputs}
-        found: list[Profile] = []
-        for step in program.steps:
-            if isinstance(step, NativeStep):
-                found.append(step.profile(tensors, runs))
-            step.run(tensors)
-        return tuple(found)
-
     # --- what reports ask for -----------------------------------------------------------------
 
     def programs(self) -> list[Program]:
@@ -344,16 +362,6 @@ class Region:
         with self._lock:
             packed = [ref for weights in self._weights for ref in weights.tensors]
             return any(id(ref()) in tensors for ref in (*packed, *self._watched))
-
-
-def _is_node(item: Any) -> bool:
-    return isinstance(item, submodule("torch.fx").Node)
-
-
-def _depends_on_data(node: Any) -> bool:
-    """Return whether the shape of a node's result is not known before a run."""
-    found = submodule("torch.fx.experimental.symbolic_shapes").has_free_unbacked_symbols
-    return bool(found(node.meta.get("val")))
 
 
 def _stamp(tensors: Sequence[Any]) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from stridewise.frontends.torch.partition import Outside
 from stridewise.torch.region import REGIONS, Region, summary
 from stridewise.torch.steps import NativeStep
 
-__all__ = ["GraphReport", "Report", "report", "report_of"]
+__all__ = ["GraphReport", "Report", "report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +138,4 @@ def report(compiled: Any = None) -> Report:
             )
         own = {id(t) for t in (*compiled.parameters(), *compiled.buffers())}
         regions = [region for region in regions if region.reads(own)]
-    return report_of(regions)
-
-
-def report_of(regions: Sequence[Region]) -> Report:
-    """Return what ran where in some graphs."""
     return Report(tuple(row for region in regions for row in _rows(region)))

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 
-from stridewise.api import compile  # noqa: A004 (public name)
-from stridewise.frontends.torch.graphs import Border, graph_of
-from stridewise.frontends.torch.library import submodule, torch
+from stridewise.api.dynamic import SharedPrograms
+from stridewise.compiler import Job
+from stridewise.frontends.graph import GraphReader
+from stridewise.frontends.torch.foreign import run_nodes
+from stridewise.frontends.torch.graphs import dense_strides, graph_of, restored
+from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.partition import Part
-from stridewise.frontends.torch.reader import array_of
-from stridewise.frontends.torch.values import Values, resolved
-from stridewise.profile import Profile
+from stridewise.frontends.torch.values import Values
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.targets.kernels import HOST
 from stridewise.torch.options import Options
 
-__all__ = ["NativeStep", "Step", "TorchStep", "restored", "stored"]
+__all__ = ["NativeStep", "Step", "TorchStep"]
 
 
 class Step:
@@ -54,13 +55,43 @@ class NativeStep(Step):
     """
 
     def __init__(
-        self, name: str, part: Part, constants: Values, values: Values, options: Options
+        self,
+        name: str,
+        part: Part,
+        constants: Values,
+        values: Values,
+        options: Options,
+        programs: SharedPrograms,
     ) -> None:
-        """Compile the part; see :func:`graph_of`."""
+        """Compile the part; see :func:`graph_of`.
+
+        Args:
+            name: of the graph.
+            part: its nodes.
+            constants: tensors by node.
+            values: the type of every node's result.
+            options: how to compile it.
+            programs: those of the same part for other shapes, and of other parts.
+        """
         super().__init__(part)
         found = graph_of(name, part, constants, values)
-        self._inputs, self._outputs = found.inputs, found.outputs
-        self.model: CompiledModel = compile(found.graph, **options.compiling())
+        job = Job.of(GraphReader(found.graph), options.compiling())
+        empty = any(0 in border.shape for border in found.inputs)
+        kind = (empty, *(node.name for node in part.nodes))
+        self.model: CompiledModel = programs.compiled(job, kind)
+        self._sources = [
+            (node, border.strides if border.is_dense else None, border)
+            for node, border in zip(part.inputs, found.inputs, strict=True)
+        ]
+        self._results = list(zip(part.outputs, found.outputs, strict=True))
+        # Dense results get their strides at once, others after the run.
+        dense = [border.is_dense for border in found.outputs]
+        self._is_dense = all(dense)
+        self._layouts = [
+            (border.shape, border.strides) if own else (border.stored, dense_strides(border.stored))
+            for border, own in zip(found.outputs, dense, strict=True)
+        ]
+        self._empty: Callable[..., Any] = torch.empty_strided
 
     def fallback_nodes(self) -> tuple[str, ...]:
         """Return the nodes that run on the NumPy fallback."""
@@ -70,61 +101,20 @@ class NativeStep(Step):
             if any(call.spec.kind == HOST for call in decision.chosen.option.calls)
         )
 
-    def profile(self, tensors: dict[Any, Any], runs: int) -> Profile:
-        """Time every step of the program.
-
-        Args:
-            tensors: by node, as for :meth:`run`.
-            runs: how often it runs.
-        """
-        named = zip(self.model.input_names, self._arrays(tensors), strict=True)
-        return self.model.profile(dict(named), runs)
-
-    def _arrays(self, tensors: dict[Any, Any]) -> list[Any]:
-        return [
-            stored(tensors[node], border)
-            for node, border in zip(self.part.inputs, self._inputs, strict=True)
-        ]
-
     def _run(self, tensors: dict[Any, Any]) -> None:
-        results = self.model(*self._arrays(tensors))
-        listed = results if isinstance(results, tuple) else (results,)
-        for node, border, array in zip(self.part.outputs, self._outputs, listed, strict=True):
-            tensors[node] = restored(torch.from_numpy(array), border)
-
-
-def stored(tensor: Any, border: Border) -> Any:
-    """Return the dense array of a tensor, without a copy if its strides are those expected."""
-    if tensor.stride() != border.strides or not border.is_dense:
-        tensor = tensor.permute(border.order).contiguous()
-        return array_of(tensor)
-    return array_of(tensor.as_strided(border.stored, _dense(border.stored)))
-
-
-def _dense(shape: Sequence[int]) -> tuple[int, ...]:
-    strides: list[int] = []
-    step = 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= extent
-    return tuple(reversed(strides))
-
-
-def restored(tensor: Any, border: Border) -> Any:
-    """Return a dense tensor with the logical shape and the strides that PyTorch promises."""
-    if border.is_dense:
-        return tensor.as_strided(border.shape, border.strides)
-    back = tuple(border.order.index(axis) for axis in range(len(border.order)))
-    logical = tensor.permute(back)
-    for axis, (extent, stride) in enumerate(zip(border.shape, border.strides, strict=True)):
-        if extent > 1 and not stride:
-            logical = logical.narrow(axis, 0, 1)
-    single = [
-        1 if extent > 1 and not stride else extent
-        for extent, stride in zip(border.shape, border.strides, strict=True)
-    ]
-    found = torch.empty_strided(single, border.strides, dtype=tensor.dtype)
-    return found.copy_(logical).expand(border.shape)
+        sources: list[Any] = []
+        for node, strides, border in self._sources:
+            tensor = tensors[node]
+            if tensor.stride() != strides or tensor.is_neg():
+                tensor = tensor.permute(border.order).contiguous().resolve_neg()
+            sources.append(tensor)
+        results = [self._empty(shape, strides) for shape, strides in self._layouts]
+        self.model.run_tensors(sources, results)
+        if not self._is_dense:
+            found = zip(results, self._results, strict=True)
+            results = [r if b.is_dense else restored(r, b) for r, (_, b) in found]
+        for (node, _), result in zip(self._results, results, strict=True):
+            tensors[node] = result
 
 
 class TorchStep(Step):
@@ -140,11 +130,8 @@ class TorchStep(Step):
             if read in constants
         }
         self._values = values
-        self._map: Callable[..., Any] = submodule("torch.fx").map_arg
 
     def _run(self, tensors: dict[Any, Any]) -> None:
         own = {**self._constants, **{node: tensors[node] for node in self.part.inputs}}
-        for node in self.part.nodes:
-            args, options = resolved((node.args, node.kwargs), own, self._values)
-            own[node] = node.target(*args, **options)
+        run_nodes(self.part.nodes, own, self._values)
         tensors.update((node, own[node]) for node in self.part.outputs)

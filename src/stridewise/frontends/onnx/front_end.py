@@ -30,9 +30,11 @@ class OnnxFrontEnd:
     """Takes ONNX models: files, bytes and ``ModelProto``.
 
     Attributes:
+        runtime: ``"onnxruntime"``.
         accepts: what it takes, for messages.
     """
 
+    runtime = "onnxruntime"
     accepts = "the path of an ONNX file, its bytes, or an onnx.ModelProto"
 
     def takes(self, source: object) -> bool:

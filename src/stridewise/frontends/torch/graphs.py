@@ -10,12 +10,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.partition import Part, read_node
-from stridewise.frontends.torch.reader import Reader, Traced
+from stridewise.frontends.torch.reader import Reader, Traced, array_of
 from stridewise.frontends.torch.values import Values
 from stridewise.graph import Graph
 
-__all__ = ["Border", "PartGraph", "graph_of", "memory_order"]
+__all__ = [
+    "Border",
+    "PartGraph",
+    "dense_strides",
+    "graph_of",
+    "memory_order",
+    "restored",
+    "stored",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +46,11 @@ class Border:
         """Return how a tensor is stored; one with gaps or repeated elements as a dense copy."""
         shape, strides = tuple(tensor.shape), tuple(tensor.stride())
         return cls(shape, strides, memory_order(shape, strides))
+
+    @property
+    def back(self) -> tuple[int, ...]:
+        """The permutation from the dense array to the logical order."""
+        return tuple(self.order.index(axis) for axis in range(len(self.order)))
 
     @property
     def stored(self) -> tuple[int, ...]:
@@ -104,8 +118,7 @@ def graph_of(name: str, part: Part, constants: Values, values: Values) -> PartGr
     for node, border in zip(part.inputs, inputs, strict=True):
         stored = reader.input(node.name, border.stored)
         given.append(stored.name)
-        back = tuple(border.order.index(axis) for axis in range(len(border.order)))
-        made[node] = reader.permute(stored, back)
+        made[node] = reader.permute(stored, border.back)
     for node in part.nodes:
         made[node] = read_node(reader, node, made, constants, values)
     outputs = tuple(Border.of(values[node]) for node in part.outputs)
@@ -117,3 +130,37 @@ def graph_of(name: str, part: Part, constants: Values, values: Values) -> PartGr
             stored = reader.emit("identity", [stored])
         names.append(stored.name)
     return PartGraph(reader.builder.build(names), inputs, outputs)
+
+
+def stored(tensor: Any, border: Border) -> Any:
+    """Return the dense array of a tensor, without a copy if its strides are those expected."""
+    if tensor.stride() != border.strides or not border.is_dense:
+        tensor = tensor.permute(border.order).contiguous()
+        return array_of(tensor)
+    return array_of(tensor.as_strided(border.stored, dense_strides(border.stored)))
+
+
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a contiguous tensor."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+def restored(tensor: Any, border: Border) -> Any:
+    """Return a dense tensor with the logical shape and the strides that PyTorch promises."""
+    if border.is_dense:
+        return tensor.as_strided(border.shape, border.strides)
+    logical = tensor.permute(border.back)
+    for axis, (extent, stride) in enumerate(zip(border.shape, border.strides, strict=True)):
+        if extent > 1 and not stride:
+            logical = logical.narrow(axis, 0, 1)
+    single = [
+        1 if extent > 1 and not stride else extent
+        for extent, stride in zip(border.shape, border.strides, strict=True)
+    ]
+    found = torch.empty_strided(single, border.strides, dtype=tensor.dtype)
+    return found.copy_(logical).expand(border.shape)

@@ -14,11 +14,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from stridewise.dtypes import DType, dtype_of
 from stridewise.errors import UnsupportedError, describe
+from stridewise.frontends.torch.library import torch
 from stridewise.graph import Attr
 from stridewise.ops import GraphBuilder
 
-__all__ = ["Handler", "Operand", "Reader", "Results", "Traced", "array_of"]
+__all__ = ["Handler", "Operand", "Reader", "Results", "Traced", "array_of", "tensor_of", "type_of"]
 
 Array = NDArray[Any]
 
@@ -48,7 +50,26 @@ Handler: TypeAlias = Callable[..., Results]
 
 def array_of(tensor: Any) -> Array:
     """Return a PyTorch tensor as a NumPy array over the same memory."""
-    return tensor.detach().resolve_neg().numpy()
+    found = tensor.detach().resolve_neg()
+    if found.dtype == torch.bfloat16:  # PyTorch gives NumPy no such arrays
+        return found.view(torch.int16).numpy().view(dtype_of("bfloat16").numpy)
+    return found.numpy()
+
+
+def tensor_of(array: Array) -> Any:
+    """Return a NumPy array as a PyTorch tensor over the same memory."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def type_of(tensor: Any) -> DType:
+    """Return the element type of a tensor.
+
+    Raises:
+        DTypeError: Stridewise does not support it.
+    """
+    return dtype_of(str(tensor.dtype).removeprefix("torch."))
 
 
 class Reader:
@@ -128,9 +149,9 @@ class Reader:
         names = [self.value(x) for x in inputs]
         return self.traced(self.builder.op(op, names, attrs, name=self._operator))
 
-    def input(self, name: str, shape: Sequence[int]) -> Traced:
+    def input(self, name: str, shape: Sequence[int], dtype: str | DType = "float32") -> Traced:
         """Add an input of the graph."""
-        return self.traced(self.builder.input(self.builder.fresh(name), shape))
+        return self.traced(self.builder.input(self.builder.fresh(name), shape, dtype))
 
     def traced(self, name: str) -> Traced:
         """Return a value that the builder made."""

@@ -38,8 +38,7 @@ VIEWS = frozenset(shape.VIEWS)
 """Names of operators that compute nothing."""
 
 _DECOMPOSED = (
-    "frobenius_norm", "glu", "hardshrink", "logaddexp", "logit", "softshrink", "square",
-    "std_mean",
+    "frobenius_norm", "glu", "logaddexp", "logit", "square", "std_mean",
 )  # fmt: skip
 """Operators whose parts have counterparts. Others would only fall into more parts."""
 

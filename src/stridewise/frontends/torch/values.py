@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from stridewise.frontends.torch.library import submodule, torch
@@ -10,6 +10,7 @@ from stridewise.frontends.torch.library import submodule, torch
 __all__ = [
     "Values",
     "constants_of",
+    "depends_on_data",
     "has_symbols",
     "is_impure",
     "listed",
@@ -23,9 +24,12 @@ Values = Mapping[Any, Any]
 
 
 def _is_symbolic(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return any(map(_is_symbolic, cast("Sequence[Any]", value)))
     if isinstance(value, torch.Tensor):
-        return any(isinstance(extent, torch.SymInt) for extent in value.shape)
-    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
+        numbers = (*value.shape, *value.stride())
+        return any(isinstance(number, torch.SymInt) for number in numbers)
+    return isinstance(value, _symbolic())
 
 
 def has_symbols(graph: Any) -> bool:
@@ -42,20 +46,61 @@ def values_of(module: Any, args: Sequence[Any]) -> Values:
     """
     if not has_symbols(module.graph):
         return {node: node.meta.get("val") for node in module.graph.nodes}
-    found: dict[Any, Any] = {}
-
-    interpreter: Any = submodule("torch.fx").Interpreter
-
-    class Recorder(interpreter):
-        def run_node(self, n: Any) -> Any:
-            found[n] = interpreter.run_node(self, n)
-            return found[n]
-
+    nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
+    extents = _Extents(zip((node.meta.get("val") for node in nodes), args, strict=True))
     fake = submodule("torch._subclasses.fake_tensor").FakeTensorMode(allow_non_fake_inputs=True)
-    with fake, torch.no_grad():
-        given = [fake.from_tensor(x) if isinstance(x, torch.Tensor) else x for x in args]
-        Recorder(module).run(*given)
-    return found
+    with fake:
+        return {node: extents.substituted(node.meta.get("val")) for node in module.graph.nodes}
+
+
+class _Extents:
+    """The numbers that the symbols of a graph stand for in one call."""
+
+    def __init__(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        """Find them out.
+
+        Args:
+            pairs: of each argument what it was traced with, and what it is.
+        """
+        self._known: dict[Any, Any] = {}
+        self._numbers: dict[Any, Any] = {}
+        for traced, given in pairs:
+            if isinstance(traced, torch.Tensor):
+                for symbol, number in zip(traced.shape, given.shape, strict=True):
+                    self._learn(symbol, number)
+                for symbol, number in zip(traced.stride(), given.stride(), strict=True):
+                    self._learn(symbol, number)
+            else:
+                self._learn(traced, given)
+
+    def _learn(self, traced: Any, number: Any) -> None:
+        if isinstance(traced, _symbolic()) and traced.node.expr.is_Symbol:
+            self._known.setdefault(traced.node.expr, submodule("sympy").sympify(number))
+
+    def number(self, traced: Any) -> Any:
+        """Return the number for one that may be symbolic."""
+        if not isinstance(traced, _symbolic()):
+            return traced
+        expression = traced.node.expr
+        if expression not in self._numbers:
+            found = expression.xreplace(self._known)
+            self._numbers[expression] = traced.node.pytype(found)
+        return self._numbers[expression]
+
+    def substituted(self, value: Any) -> Any:
+        """Return a result of a node with numbers in place of symbols."""
+        if isinstance(value, tuple | list):
+            return [self.substituted(item) for item in cast("Sequence[Any]", value)]
+        if not isinstance(value, torch.Tensor) or not _is_symbolic(value):
+            return self.number(value)
+        shape, strides = map(self.number, value.shape), map(self.number, value.stride())
+        return torch.empty_strided(
+            tuple(shape), tuple(strides), dtype=value.dtype, device=value.device
+        )
+
+
+def _symbolic() -> tuple[Any, ...]:
+    return (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def is_impure(node: Any) -> bool:
@@ -64,6 +109,12 @@ def is_impure(node: Any) -> bool:
         return False
     tags = node.target.tags
     return torch.Tag.nondeterministic_seeded in tags or node.target._schema.is_mutable
+
+
+def depends_on_data(node: Any) -> bool:
+    """Return whether the shape of a node's result is not known before a run."""
+    found = submodule("torch.fx.experimental.symbolic_shapes").has_free_unbacked_symbols
+    return bool(found(node.meta.get("val")))
 
 
 def constants_of(module: Any, known: Values, values: Values) -> dict[Any, Any]:

@@ -262,6 +262,23 @@ class CompiledModel(Model):
         """
         return self._execute(self._checked(inputs))
 
+    def run_tensors(self, inputs: list[Any], outputs: list[Any]) -> None:
+        """Run the program on PyTorch tensors, whose types and strides the caller has checked.
+
+        Args:
+            inputs: tensors of the storage shapes of the inputs, in order, without gaps.
+            outputs: likewise for the outputs; they are written.
+
+        Raises:
+            ExecutionError: a node fails for these values.
+        """
+        try:
+            self._native.program.run_tensors(inputs, outputs)
+        except StridewiseError:
+            raise
+        except (RuntimeError, MemoryError) as error:
+            raise self._failed(error) from error
+
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Array]:
         """Run the model with inputs by name and return the outputs by name.
 

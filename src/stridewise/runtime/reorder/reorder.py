@@ -249,6 +249,19 @@ def _as_numpy(given: Any, what: str) -> Array:
         ) from error
 
 
+def _as_torch(array: Array, desc: TensorDesc) -> Any:
+    """Return a stored tensor as PyTorch has it: a plain one with the logical shape."""
+    torch = sys.modules["torch"]
+    if array.dtype == _BFLOAT16.numpy:
+        tensor = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    else:
+        tensor = torch.from_numpy(array)
+    fmt = desc.storage.format
+    if not fmt.is_plain:
+        return tensor
+    return tensor.permute([fmt.order.index(axis) for axis in desc.origin.format.order])
+
+
 def _torch_shape(kind: _Kind, fmt: Endpoint) -> tuple[int, ...] | None:
     """Return the logical shape of a PyTorch tensor whose strides, not its shape, give the format.
 
@@ -371,7 +384,9 @@ def reorder(  # noqa: PLR0913 (all but three have a default)
         engine: the implementation; see :class:`Reorder`.
 
     Returns:
-        ``out``, or a NumPy array of the destination's storage shape. Padding is zero.
+        ``out``, or a NumPy array of the destination's storage shape. Padding is zero. For a PyTorch
+        tensor it is one, too: of the logical shape in a plain format, which its strides then tell,
+        and else of the storage shape.
 
     Raises:
         FormatError: a format is unknown, the array is not in the format, the two do not describe
@@ -407,4 +422,6 @@ def reorder(  # noqa: PLR0913 (all but three have a default)
     if target is not None and prepared.dst is not None:
         target = target.transpose(prepared.dst)
     moved = prepared.run(source, target)
-    return moved if out is None else out
+    if out is not None:
+        return out
+    return _as_torch(moved, prepared.run.dst) if _is_torch(array) else moved

@@ -83,6 +83,7 @@ class ModelFile:
 
     Attributes:
         is_graph: False.
+        calls: None.
         name: the graph's.
         signature: the inputs that a graph can hold, and the shapes that the model takes them in.
         outputs: names of the outputs, in order.
@@ -91,6 +92,7 @@ class ModelFile:
     """
 
     is_graph = False
+    calls = None
 
     def __init__(self, source: Source, name: str | None = None, *, fallback: bool = False) -> None:
         """Read a model.

@@ -85,15 +85,33 @@ def _log_sigmoid(r: Reader, x: Operand) -> tuple[Traced | None, ...]:
     return r.emit("neg", [negated]), None
 
 
+def _hardshrink(r: Reader, x: Operand, limit: float = 0.5) -> Traced:
+    return r.emit("shrink", [x], alpha=float(limit), beta=0.0)
+
+
+def _softshrink(r: Reader, x: Operand, limit: float = 0.5) -> Traced:
+    return r.emit("shrink", [x], alpha=float(limit), beta=float(limit))
+
+
+def _threshold(r: Reader, x: Operand, threshold: float, value: float) -> Traced:
+    if value:
+        raise r.refuse("a threshold below which the result is not 0")
+    return r.emit("thresholded_relu", [x], alpha=float(threshold))
+
+
 HANDLERS: dict[str, Handler] = {
     "aten.abs.default": _plain("abs"),
+    "aten.ceil.default": _plain("ceil"),
     "aten.celu.default": _celu,
     "aten.clamp.default": _clamp,
     "aten.clamp_max.default": _clamp_max,
     "aten.clamp_min.default": _clamp,
     "aten.elu.default": _elu,
+    "aten.erf.default": _plain("erf"),
     "aten.exp.default": _plain("exp"),
+    "aten.floor.default": _plain("floor"),
     "aten.gelu.default": _gelu,
+    "aten.hardshrink.default": _hardshrink,
     "aten.hardsigmoid.default": _plain("hard_sigmoid", alpha=1 / 6, beta=0.5),
     "aten.hardswish.default": _plain("hard_swish"),
     "aten.hardtanh.default": _hardtanh,
@@ -110,8 +128,11 @@ HANDLERS: dict[str, Handler] = {
     "aten.round.default": _plain("round"),
     "aten.rsqrt.default": _rsqrt,
     "aten.sigmoid.default": _plain("sigmoid"),
+    "aten.sign.default": _plain("sign"),
     "aten.silu.default": _plain("swish"),
     "aten.softplus.default": _softplus,
+    "aten.softshrink.default": _softshrink,
     "aten.sqrt.default": _plain("sqrt"),
     "aten.tanh.default": _plain("tanh"),
+    "aten.threshold.default": _threshold,
 }

@@ -57,6 +57,8 @@ HANDLERS: dict[str, Handler] = {
     "aten.minimum.default": _binary("minimum"),
     "aten.mul.Scalar": _binary("mul"),
     "aten.mul.Tensor": _binary("mul"),
+    "aten.pow.Scalar": _binary("pow"),
+    "aten.pow.Tensor_Tensor": _binary("pow"),
     "aten.rsub.Scalar": _rsub,
     "aten.rsub.Tensor": _rsub,
     "aten.sub.Scalar": _sub,

@@ -8,6 +8,7 @@ from stridewise import errors, formats
 from stridewise.api import (
     annotate,
     assert_plan,
+    calibrate,
     capability,
     compile,  # noqa: A004
     load,
@@ -44,6 +45,7 @@ from stridewise.runtime.execution.dynamic import DynamicModel
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.reorder.reorder import Reorder, reorder
 from stridewise.runtime.simulation.simulate import SimulatedModel
+from stridewise.runtime.tuning.calibrate import Calibration
 from stridewise.runtime.verification.result import Verification, VerificationRow
 from stridewise.tensor import Quantization, TensorDesc
 from stridewise.training import grad
@@ -52,6 +54,7 @@ if typing.TYPE_CHECKING:
     from stridewise import zoo
 
 __all__ = [
+    "Calibration",
     "Capability",
     "CompiledModel",
     "DTypeError",
@@ -85,6 +88,7 @@ __all__ = [
     "VerificationRow",
     "annotate",
     "assert_plan",
+    "calibrate",
     "capability",
     "compile",
     "errors",

@@ -16,6 +16,7 @@ import stridewise as sw
 from stridewise import errors
 
 PUBLIC = {
+    "Calibration",
     "Capability",
     "CompiledModel",
     "DTypeError",
@@ -49,6 +50,7 @@ PUBLIC = {
     "VerificationRow",
     "annotate",
     "assert_plan",
+    "calibrate",
     "capability",
     "compile",
     "errors",

@@ -71,6 +71,7 @@ def _key(path: Path, options: Options) -> str:
         options.dtype,
         options.weight_memory_limit,
         options.fallback,
+        options.tune,
         *(sorted((name, str(item)) for name, item in (named or {}).items()) for named in formats),
         _code(),
     )

@@ -68,15 +68,15 @@ class Rate:
     implementation: str
 
 
-_KIND, _FAMILY, _WAY, _SIZES, _BOTH = 0.5, 0.35, 0.15, 0.35, 0.3
+_KIND, _FAMILY, _WAY, _SIZES, _BOTH = 0.10, 0.07, 0.03, 0.07, 0.06
 """Variances of a ratio that kernels share: of the same kind; of the same family; with the same way;
 of the same sizes; of the same family and way, once for all and once for the same sizes."""
-_NOISE = 0.01
+_NOISE = 0.002
 _NEAREST = 32
 _VOTES = 8
 _PRIOR = _KIND + _FAMILY + _WAY + _SIZES + 2 * _BOTH
 
-UNKNOWN = Rate(0.0, _PRIOR**0.5, "")
+UNKNOWN = Rate(0.0, 1.0, "")
 """The rate of a kernel of whose kind no sample exists."""
 
 

@@ -132,9 +132,10 @@ def _expanded(b: GraphBuilder, size: _Size) -> str:
 
 
 def _grouped(b: GraphBuilder, size: _Size) -> str:
-    each = max(4, size.inputs // 8)
-    x = _image(b, size, 8 * each)
-    return b.relu(b.conv2d(x, 8 * each, 3, padding="same", groups=8))
+    each = 4 << size.outputs % 5
+    count = each * max(2, size.inputs // each)
+    x = _image(b, size, count)
+    return b.relu(b.conv2d(x, count, 3, padding="same", groups=count // each))
 
 
 def _squeezed(b: GraphBuilder, size: _Size) -> str:
@@ -215,7 +216,7 @@ def _inverse(number: int, base: int) -> float:
 
 def _size(number: int) -> _Size:
     """Return the sizes of a layer, even in logarithms: 8 to 1024 channels, 7 to 112 pixels."""
-    multiple = 1 if number % 4 == 3 else 8
+    multiple = 1 if number % 3 == 2 else 8
     channels = [
         max(multiple, round(2.0 ** (3 + 7 * _inverse(number, base)) / multiple) * multiple)
         for base in (2, 3)

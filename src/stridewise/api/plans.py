@@ -113,6 +113,7 @@ def compile(  # noqa: A001
     takes shapes or axes as inputs, it is a :class:`DynamicModel`. For other targets it is a
     :class:`SimulatedModel`, which stores every tensor as the plan says and computes with NumPy.
 
+    With ``tune="auto"`` costs are predicted, and those in doubt measured, for at most a second.
     With ``tune="measure"`` the plan is run, its costs are corrected by the times of kernels in
     place, and the graph is planned again until the plan stays the same. Uniform plans that are not
     much slower by their costs run against it, and one that is clearly faster replaces it. A batch

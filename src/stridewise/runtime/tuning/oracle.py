@@ -17,7 +17,14 @@ from typing import cast
 from stridewise.graph import Refusal
 from stridewise.runtime.tuning.cost_cache import Entry
 from stridewise.runtime.tuning.kernel_times import KernelTimes, Known, roofline
-from stridewise.targets.cost import KernelCost, KernelOracle, Progress, Source, host_cost
+from stridewise.targets.cost import (
+    KernelCost,
+    KernelOracle,
+    Progress,
+    Source,
+    host_cost,
+    is_reference,
+)
 from stridewise.targets.kernels import HOST, KernelSpec
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import LibraryTarget
@@ -93,7 +100,9 @@ class CalibratedOracle:
         ratio = rate.ratio + 0.5 * rate.deviation**2
         if rate is UNKNOWN:
             return KernelCost(self.times.estimate(spec), "", "model")
-        name = "" if (spec, rate.implementation) in self._absent else rate.implementation
+        # What may be naive loops is left to the library: a name would rule out the candidate.
+        is_known = (spec, rate.implementation) not in self._absent
+        name = rate.implementation if is_known and not is_reference(rate.implementation) else ""
         return KernelCost(self.times.estimate(spec) * exp(ratio), name, "calibrated")
 
     def refuse(self, kernels: Iterable[tuple[KernelSpec, str]]) -> None:

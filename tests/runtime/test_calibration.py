@@ -244,6 +244,15 @@ def test_measuring_stops_in_time_and_the_rest_is_predicted(tmp_path: Path):
     assert sources(whole.plan) <= {"measured", "in place", "scaled"}
 
 
+def test_predictions_beside_measured_costs_name_no_implementation(calibrated: Path, tmp_path: Path):
+    folder = copied(calibrated, tmp_path / "cache")
+    with closing(sqlite3.connect(cache_path(folder))) as connection, connection:
+        connection.execute("UPDATE samples SET implementation = 'jit:another'")
+    model = compiled(folder, tune="measure", tune_seconds=1e-6)
+    works(model)
+    assert "calibrated" in sources(model.plan)
+
+
 def test_competitors_are_measured_before_kernels_that_cannot_win(tmp_path: Path):
     machine = this_machine(1)
     target = onednn_cpu(machine)

@@ -17,13 +17,15 @@ from stridewise.targets.kernels import KernelSpec
 __all__ = ["calibrated"]
 
 _ROUNDS = 3
+_CALIBRATED_S = 0.1
+"""How long kernels are measured on a calibrated machine, so that the first answer comes soon."""
 
 
 def calibrated(
     make: MakePlans,
     oracle: CalibratedOracle,
-    progress: Progress | None = None,
-    until: float | None = None,
+    progress: Progress | None,
+    until: float,
 ) -> Plan:
     """Return the cheapest plan by calibrated costs; an earlier tuning's plan where there is one.
 
@@ -41,9 +43,11 @@ def calibrated(
         return plans[0]
     if not oracle.deviations:
         return remembered(make, oracle, oracle.times.cache, plans)
+    if oracle.is_calibrated:
+        until = min(until, time.monotonic() + _CALIBRATED_S)
     for _ in range(_ROUNDS):
-        wanted = doubts(plans, oracle.deviations)
-        if not wanted or (until is not None and time.monotonic() >= until):
+        wanted = doubts(plans, oracle.deviations) if time.monotonic() < until else []
+        if not wanted:
             break
         oracle.times.measure(wanted, progress, until)
         plans = make(oracle)

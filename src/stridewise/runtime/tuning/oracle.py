@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import exp
 from typing import cast
 
@@ -105,6 +106,11 @@ class CalibratedOracle:
         name = rate.implementation if is_known and not is_reference(rate.implementation) else ""
         return KernelCost(self.times.estimate(spec) * exp(ratio), name, "calibrated")
 
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the machine was calibrated, not only sampled while models were compiled."""
+        return CALIBRATION in self.times.cache.find((CALIBRATION,))
+
     def refuse(self, kernels: Iterable[tuple[KernelSpec, str]]) -> None:
         """Leave the choice of the implementation to the library for some kernels."""
         self._absent.update(kernels)
@@ -178,7 +184,13 @@ class MeasuringOracle:
         return found | self._predicted([spec for spec in missing if spec not in found])
 
     def _predicted(self, specs: Sequence[KernelSpec]) -> dict[KernelSpec, Known]:
-        return CalibratedOracle(self._times).predicted(specs)
+        """Return predicted costs of the library's own choice: others may not exist."""
+        known = CalibratedOracle(self._times).predicted(specs)
+        return {
+            spec: (replace(costs[0], implementation=""),)
+            for spec, costs in known.items()
+            if not isinstance(costs, Refusal)
+        }
 
 
 def _without_fallback(

@@ -220,7 +220,7 @@ def report(rows: Sequence[Row]) -> str:
         "# Start-up beside other runtimes",
         "",
         "Made by `benchmarks/startup.py`: medians in milliseconds, every start in a process of its",
-        "own, in turn. Cold is without measuring and without caches; calibrated is with the samples",
+        "own, in turn. Cold is without measuring and without caches; calibrated is with samples",
         "of a calibration, which has not seen the model; warm is with the caches of an earlier",
         "start.",
         "",

@@ -61,7 +61,7 @@ def main() -> None:
             continue
         seeded = randomize(read_model(path))
         with measuring() as progress:
-            model = sw.compile(seeded, progress=progress)
+            model = sw.compile(seeded, tune="measure", progress=progress)
         timings = compare(model, seeded.SerializeToString(), peers, options.runs)
         document["machine"] = asdict(model.plan.machine)
         document[name] = [asdict(timing) for timing in timings]

@@ -118,7 +118,7 @@ def onnxruntime_moves(graph: sw.Graph) -> int:
 def look_at(name: str, graph: sw.Graph, runs: int) -> Row:
     """Compile and time one model, and count its steps."""
     with measuring() as progress:
-        model = sw.compile(graph, threads=THREADS, progress=progress)
+        model = sw.compile(graph, threads=THREADS, tune="measure", progress=progress)
     uniform = best_uniform(model)
     samples = race(model, sw.compile(graph, threads=THREADS, plan=uniform), runs)
     plan = model.plan

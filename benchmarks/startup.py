@@ -6,8 +6,9 @@ Run it on a quiet machine::
     .venv/bin/python benchmarks/startup.py mobilenet_v2 --rounds 3
 
 Every load has a separate process. Each round starts every variant once, in rotating order. Variants
-are Stridewise without measurements and caches ("cold"), Stridewise with the caches of an earlier
-start ("warm"), OpenVINO without and with its model cache, and ONNX Runtime. Untimed starts fill the
+are Stridewise without measurements and caches ("cold"), Stridewise by its defaults on a calibrated
+machine that never saw the model ("first"), Stridewise with the caches of an earlier start ("warm"),
+OpenVINO without and with its model cache, and ONNX Runtime. Untimed starts fill the
 caches first. They also load files into the page cache of the system and write Python's bytecode to
 a folder of this benchmark, because installed packages have their bytecode, too.
 
@@ -22,6 +23,7 @@ import argparse
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -40,6 +42,7 @@ RESULTS = Path(__file__).parent / "results" / "startup.json"
 MODELS = ("resnet50", "mobilenet_v2", "densenet121", "efficientnet_b0", "vgg16")
 NAMES = {
     "ours cold": "ours, cold",
+    "ours first": "ours, calibrated",
     "openvino cold": "OpenVINO, cold",
     "ours warm": "ours, warm",
     "openvino cached": "OpenVINO, model cache",
@@ -85,7 +88,7 @@ class Row:
 def _ours(path: str, how: str, folder: str, threads: int) -> Callable[[], Any]:
     import stridewise as sw  # noqa: PLC0415 (timed by itself)
 
-    tune: Any = "model" if how == "cold" else "measure"
+    tune: Any = {"cold": "model", "first": "auto", "warm": "measure"}[how]
     return sw.compile(path, threads=threads, tune=tune, cache_dir=folder)
 
 
@@ -138,12 +141,15 @@ def started(
     contestant: str, path: Path, folder: Path, shape: Sequence[int], options: Options
 ) -> dict[str, float]:
     """Return the times of one start in a fresh process."""
-    command = [sys.executable, __file__, "--start", contestant, "--file", str(path)]
-    command += ["--folder", str(folder), "--threads", str(options.threads)]
-    command += ["--shape", *map(str, shape)]
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(path.parent / "bytecode")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    with TemporaryDirectory() as scratch:
+        if contestant == "ours first":  # what a start leaves must not help the next one
+            folder = Path(shutil.copytree(folder, scratch, dirs_exist_ok=True))
+        command = [sys.executable, __file__, "--start", contestant, "--file", str(path)]
+        command += ["--folder", str(folder), "--threads", str(options.threads)]
+        command += ["--shape", *map(str, shape)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         raise RuntimeError(f"{contestant}: {done.stderr.strip()}")
     found: dict[str, float] = json.loads(done.stdout)
@@ -160,13 +166,14 @@ def look_at(name: str, options: Options) -> Row:
 
     with TemporaryDirectory() as scratch:
         path = Path(scratch) / f"{name}.onnx"
-        graph = sw.zoo.build(name)
+        graph = sw.zoo.build(name, options.batch)
         sw.save(graph, path)
         shape = graph.value(graph.inputs[0]).shape
         # Only warm variants get a folder with caches. The folders of the others stay empty.
         folders = {who: Path(scratch) / who.replace(" ", "-") for who in NAMES}
         if options.cache_dir is not None:
             folders["ours warm"] = options.cache_dir
+        sw.calibrate(threads=options.threads, cache_dir=folders["ours first"])
         time.sleep(2.5)  # stored models do not trust the time stamp of a file that has just changed
         for who in NAMES:
             started(who, path, folders[who], shape, options)
@@ -178,6 +185,7 @@ def look_at(name: str, options: Options) -> Row:
     versions = {"stridewise": sw.__version__}
     versions |= {who: metadata.version(who) for who in ("openvino", "onnxruntime")}
     machine = str(this_machine(options.threads))
+    name = name if options.batch == 1 else f"{name}, batch {options.batch}"
     return Row(name, date.today().isoformat(), options.threads, machine, versions, samples)
 
 
@@ -212,8 +220,9 @@ def report(rows: Sequence[Row]) -> str:
         "# Start-up beside other runtimes",
         "",
         "Made by `benchmarks/startup.py`: medians in milliseconds, every start in a process of its",
-        "own, in turn. Cold is without measuring and without caches; warm is with the caches of an",
-        "earlier start.",
+        "own, in turn. Cold is without measuring and without caches; calibrated is with samples",
+        "of a calibration, which has not seen the model; warm is with the caches of an earlier",
+        "start.",
         "",
         *ways,
     ]
@@ -245,6 +254,7 @@ def arguments() -> Options:
     parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL", help="of the zoo")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--cache-dir", type=Path, help="of ours, to measure no kernel again")
     parser.add_argument("--results", type=Path, default=RESULTS)
     for hidden in ("--start", "--file", "--folder"):

@@ -10,6 +10,7 @@ from stridewise.api import (
     Trainer,
     annotate,
     assert_plan,
+    calibrate,
     capability,
     compile,  # noqa: A004
     load,
@@ -46,6 +47,7 @@ from stridewise.runtime.execution.dynamic import DynamicModel
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.reorder.reorder import Reorder, reorder
 from stridewise.runtime.simulation.simulate import SimulatedModel
+from stridewise.runtime.tuning.calibrate import Calibration
 from stridewise.runtime.verification.result import Verification, VerificationRow
 from stridewise.tensor import Quantization, TensorDesc
 from stridewise.training import SGD, AdamW, grad
@@ -55,6 +57,7 @@ if typing.TYPE_CHECKING:
 
 __all__ = [  # noqa: RUF022 (in plain order of their letters)
     "AdamW",
+    "Calibration",
     "Capability",
     "CompiledModel",
     "DTypeError",
@@ -91,6 +94,7 @@ __all__ = [  # noqa: RUF022 (in plain order of their letters)
     "VerificationRow",
     "annotate",
     "assert_plan",
+    "calibrate",
     "capability",
     "compile",
     "errors",

@@ -19,6 +19,7 @@ one model for many shapes.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -40,8 +41,10 @@ from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.lowering.memory_limit import checked_limit, within_limit
 from stridewise.runtime.machine.machine import cache_nbytes
+from stridewise.runtime.tuning.calibrated import calibrated
 from stridewise.runtime.tuning.cost_cache import CostCache
-from stridewise.runtime.tuning.oracle import MeasuringOracle, estimating_oracle
+from stridewise.runtime.tuning.kernel_times import KernelTimes
+from stridewise.runtime.tuning.oracle import CalibratedOracle, MeasuringOracle, estimating_oracle
 from stridewise.runtime.tuning.tuning import remembered, tuned
 from stridewise.targets.cost import KernelOracle
 from stridewise.targets.machine import Machine
@@ -50,6 +53,9 @@ from stridewise.targets.onednn.target import ABILITY, onednn_cpu
 from stridewise.targets.target import Target
 
 __all__ = ["Choose", "Job", "Planner", "compile_model", "import_model"]
+
+_RACE = 0.4
+"""Part of the time for tuning that is left for running plans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +66,7 @@ class Job:
         source: the model, opened by its front end.
         options: the options of the call.
         costs: cache of measured costs; None if nothing is measured.
+        until: time of ``time.monotonic`` at which measuring stops.
         arrays: constants of other programs of the model, shared if they are equal.
         weights: packed constants of other programs of the model.
     """
@@ -67,6 +74,7 @@ class Job:
     source: ModelReader
     options: Options
     costs: CostCache | None = None
+    until: float = 0.0
     arrays: ArrayStore | None = None
     weights: WeightStore | None = None
 
@@ -74,19 +82,24 @@ class Job:
     def of(cls, source: ModelReader, options: Options) -> Job:
         """Return the job of a call."""
         costs = CostCache(options.machine, options.cache_folder) if options.measures else None
-        return cls(source, options, costs)
+        return cls(source, options, costs, _limit(options))
 
     def sized(self, shapes: Shapes, values: Mapping[str, ArrayLike] | None = None) -> Job:
-        """Return the job for other shapes, and for more values of inputs."""
+        """Return the job for other shapes, with a time limit of its own, and for more values."""
         known = {**(self.options.values or {}), **(values or {})}
         options = dataclasses.replace(self.options, shapes=shapes, values=known)
-        return dataclasses.replace(self, options=options)
+        return dataclasses.replace(self, options=options, until=_limit(options))
 
     def part(self, split: Split, shapes: Mapping[str, tuple[int, ...]]) -> Job:
         """Return the job of one part of a batch whose inputs have some shapes as a whole."""
         threads = self.options.machine.threads * self.options.streams // split.lanes
         options = dataclasses.replace(self.options, shapes=split.shapes(shapes), threads=threads)
-        return dataclasses.replace(Job.of(self.source, options), weights=self.weights)
+        part = Job.of(self.source, options)
+        return dataclasses.replace(part, weights=self.weights, until=self.until)
+
+
+def _limit(options: Options) -> float:
+    return time.monotonic() + options.measuring_seconds
 
 
 Choose = Callable[["Planner"], Plan]
@@ -186,7 +199,11 @@ class Planner:
         if job.costs is not None:
             weights = sum(item.nbytes for item in derived.graph.constants.values())
             cold = weights > cache_nbytes(3) // 2
-            oracle = MeasuringOracle(machine, job.costs, cold_weights=cold)
+            times = KernelTimes(machine, target, job.costs, cold=cold)
+            oracle = CalibratedOracle(times)
+            if options.tune == "measure":
+                rest = job.until - _RACE * (job.until - time.monotonic())
+                oracle = MeasuringOracle(times, rest)
         return cls(job, derived, refusals, target, machine, oracle)
 
     def __call__(self, oracle: KernelOracle) -> Sequence[Plan]:
@@ -202,11 +219,17 @@ class Planner:
         return self(self.oracle)[0]
 
     def tuned(self) -> Plan:
-        """Return the plan that is fastest when run; without measured costs the cheapest."""
+        """Return the plan that is fastest when run, or by calibrated costs; else the cheapest."""
         costs = self.job.costs
-        return tuned(self, self.oracle, costs, self.job.weights) if costs else self.cheapest()
+        if costs is None or isinstance(self.oracle, CalibratedOracle):
+            return self.remembered()
+        return tuned(self, self.oracle, costs, self.job.weights, self.job.until)
 
     def remembered(self) -> Plan:
-        """Return the plan that :meth:`tuned` selected before, else the cheapest; nothing runs."""
-        costs = self.job.costs
-        return remembered(self, self.oracle, costs) if costs else self.cheapest()
+        """Return the plan that :meth:`tuned` selects, if it is known without running plans."""
+        job, oracle = self.job, self.oracle
+        if job.costs is None:
+            return self.cheapest()
+        if isinstance(oracle, CalibratedOracle):
+            return calibrated(self, oracle, job.options.progress, job.until)
+        return remembered(self, oracle, job.costs)

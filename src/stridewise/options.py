@@ -42,8 +42,8 @@ __all__ = [
     "documented",
 ]
 
-Tune = Literal["measure", "model"]
-"""Whether costs of kernels are measured or estimated."""
+Tune = Literal["auto", "measure", "model"]
+"""Whether costs of kernels are predicted from measured ones, measured, or estimated."""
 
 NextShapes = Literal["follow", "tune"]
 """How shapes after the first are planned."""
@@ -55,12 +55,15 @@ PlanSource = str | os.PathLike[str] | Plan
 """Decisions to use again: a plan file, or a plan of the same graph."""
 
 _CHOICES = {
-    "tune": ("measure", "model"),
+    "tune": ("auto", "measure", "model"),
     "accuracy": ("fast", "exact"),
     "dtype": ("float32", "bfloat16"),
     "later": ("follow", "tune"),
 }
 """Options that are one of some words."""
+
+_AUTO_S = 1.0
+"""How long ``tune="auto"`` may measure."""
 
 _SIZES = ("weight_memory_limit", "store_limit")
 """Options that are a number of bytes, 0 or more, or None."""
@@ -89,10 +92,14 @@ class Options:
         target: what to plan for: ``"onednn-cpu"`` (the default), ``"ascend"``,
             ``"openvino-gpu"``, or a TOML file that describes a target. All but the first are
             simulated and have costs of their own, without ``threads``, ``tune`` and ``cache_dir``.
-        tune: ``"measure"`` times the kernels that the cost cache lacks; ``"model"`` estimates all
-            costs. With ``"measure"``, ``compile`` runs plans and keeps the outcome in the cost
-            cache, and ``plan`` returns the plan of that outcome, if there is one. Of a model for
-            many shapes, the first shape is tuned.
+        tune: ``"auto"`` takes costs from the cost cache and predicts others from those of similar
+            kernels; see :func:`stridewise.calibrate`. It measures for at most a second in all, and
+            only kernels that may change the plan. ``"measure"`` times all kernels that the cost
+            cache lacks; ``compile`` then runs plans and keeps the outcome in the cost cache, and
+            ``plan`` returns the plan of that outcome, if there is one. ``"model"`` estimates all
+            costs and uses no cache. Of a model for many shapes, the first shape is tuned.
+        tune_seconds: time limit of ``tune="measure"`` in seconds, above 0. Costs of kernels that
+            were not measured by then are predicted.
         cache_dir: folder of the cost cache; the default is the user's cache folder.
         origins: for some inputs, the meaning of their axes in the model's own order, if operators
             do not define it: ``{"x": "NHWC"}``. A contradiction to an operator is an error.
@@ -135,7 +142,8 @@ class Options:
     threads: int | None = None
     streams: int = 1
     target: TargetName | None = None
-    tune: Tune = "measure"
+    tune: Tune = "auto"
+    tune_seconds: float = 30.0
     cache_dir: str | os.PathLike[str] | None = None
     origins: Origins | None = None
     input_formats: Wanted | None = None
@@ -166,6 +174,11 @@ class Options:
             if size is not None and (isinstance(size, bool) or size < 0):
                 expected = "a number of bytes, 0 or more"
                 raise InputError(describe(name, expected=expected, found=repr(size)))
+        if not self.tune_seconds > 0:
+            expected = "a number of seconds above 0"
+            raise InputError(
+                describe("tune_seconds", expected=expected, found=repr(self.tune_seconds))
+            )
         if self.dtype != "float32" and not self.is_native:
             found = f"{self.dtype!r}, with target {os.fspath(self.target or '')}"
             fix = f"leave it out, or plan for {NATIVE}"
@@ -190,8 +203,13 @@ class Options:
 
     @property
     def measures(self) -> bool:
-        """Whether costs of kernels are measured."""
-        return self.tune == "measure" and self.is_native and self.plan is None
+        """Whether the cost cache is used, and kernels may be measured."""
+        return self.tune != "model" and self.is_native and self.plan is None
+
+    @property
+    def measuring_seconds(self) -> float:
+        """How long a call may measure."""
+        return self.tune_seconds if self.tune == "measure" else _AUTO_S
 
     @property
     def cache_folder(self) -> Path | None:
@@ -204,6 +222,7 @@ class GraphOptions(TypedDict, total=False):
 
     threads: int | None
     tune: Tune
+    tune_seconds: float
     cache_dir: str | os.PathLike[str] | None
     origins: Origins | None
     input_formats: Wanted | None

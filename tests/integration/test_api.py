@@ -86,13 +86,23 @@ def test_planning_with_measured_costs_uses_the_folder_it_is_given(
 ) -> None:
     calls: list[tuple[int, int, str]] = []
     folder = tmp_path / "costs"
-    first = sw.plan(graph, threads=1, cache_dir=folder, progress=lambda *state: calls.append(state))
+
+    def planned() -> sw.Plan:
+        return sw.plan(
+            graph,
+            threads=1,
+            tune="measure",
+            cache_dir=folder,
+            progress=lambda *state: calls.append(state),
+        )
+
+    first = planned()
     assert [path.name for path in folder.iterdir()] == ["costs-v1.sqlite"]
     assert not (tmp_path / "cache").exists()
     assert calls[0][0] == 0
     assert calls[-1][0] == calls[-1][1] == len(calls) - 1
     calls.clear()
-    again = sw.plan(graph, threads=1, cache_dir=folder, progress=lambda *state: calls.append(state))
+    again = planned()
     assert not calls
     assert again.cost_ns == first.cost_ns
     for plan, source in ((first, "measured"), (again, "cached")):
@@ -167,7 +177,7 @@ def test_impossible_numbers_of_threads(graph: sw.Graph, threads: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"tune": "guess"}, "tune: expected 'measure' or 'model', found 'guess'"),
+        ({"tune": "guess"}, "tune: expected 'auto' or 'measure' or 'model', found 'guess'"),
         (
             {"target": "gpu"},
             f"target: expected one of {', '.join(TARGETS)}, or a .toml file, found 'gpu'",

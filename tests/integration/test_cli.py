@@ -754,13 +754,13 @@ def test_a_failure_has_no_traceback_unless_it_is_asked_for(tmp_path: Path) -> No
 
 
 def test_no_progress_bar_in_a_pipe(model: Path, tmp_path: Path) -> None:
-    done = start("plan", model, "--cache-dir", tmp_path / "costs", "--threads", 1)
+    done = start("plan", model, "--tune", "measure", "--cache-dir", tmp_path / "costs")
     assert done.returncode == 0
     assert done.stderr == ""
     assert "measured" in done.stdout
     assert "measuring kernels" not in done.stdout
     assert "\x1b" not in done.stdout
-    again = start("plan", model, "--cache-dir", tmp_path / "costs", "--threads", 1)
+    again = start("plan", model, "--tune", "measure", "--cache-dir", tmp_path / "costs")
     assert "cached" in again.stdout
     assert "measured" not in again.stdout
 
@@ -770,8 +770,8 @@ def test_a_progress_bar_on_a_terminal(tmp_path: Path) -> None:
     ours, theirs = os.openpty()
     try:
         environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
-        done = start("plan", path, "--threads", 1, stderr=theirs, env=environment)
-        shown = os.read(ours, 1 << 16).decode()
+        done = start("plan", path, "--tune", "measure", stderr=theirs, env=environment)
+        shown = os.read(ours, 1 << 16).decode(errors="replace")
     finally:
         os.close(ours)
         os.close(theirs)
@@ -779,10 +779,18 @@ def test_a_progress_bar_on_a_terminal(tmp_path: Path) -> None:
     assert "measuring kernels" in shown
 
 
+def test_calibration_prints_its_rates(run: Run, tmp_path: Path) -> None:
+    options = ("--seconds", 0.5, "--threads", 1, "--cache-dir", tmp_path / "costs")
+    found = run("calibrate", *options, "--json").json
+    assert found["measured"] == sum(rate["samples"] for rate in found["rates"]) > 0
+    assert "measured / estimate" in run("calibrate", *options).out
+    assert run("calibrate", "--seconds", 0).status == 2
+
+
 def test_help_and_version(run: Run) -> None:
     assert run("--version").out == f"stridewise, version {sw.__version__}\n"
     done = run("-h")
     assert done.status == 0
-    for command in ("run", "plan", "bench", "info"):
+    for command in ("run", "plan", "bench", "calibrate", "info"):
         assert f"\n  {command} " in done.out
         assert run(command, "-h").status == 0

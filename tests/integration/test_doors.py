@@ -16,6 +16,7 @@ import pytest
 
 import stridewise as sw
 from stridewise.graph import Graph
+from stridewise.runtime.store.stored_models import settle
 
 SHAPE = (4, 8, 9, 9)
 OPTIONS: dict[str, Any] = {"threads": 2}
@@ -37,6 +38,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stored(folder: Path) -> int:
+    settle()
     return len(list((folder / "models-v1").glob("*.model")))
 
 

@@ -17,6 +17,7 @@ from stridewise import errors
 
 PUBLIC = {
     "AdamW",
+    "Calibration",
     "Capability",
     "CompiledModel",
     "DTypeError",
@@ -53,6 +54,7 @@ PUBLIC = {
     "VerificationRow",
     "annotate",
     "assert_plan",
+    "calibrate",
     "capability",
     "compile",
     "errors",

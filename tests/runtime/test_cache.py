@@ -48,7 +48,7 @@ class Calls:
 
 
 def measured(folder: Path, progress: Calls) -> sw.CompiledModel:
-    return sw.compile(small(), threads=1, cache_dir=folder, progress=progress)
+    return sw.compile(small(), threads=1, tune="measure", cache_dir=folder, progress=progress)
 
 
 def sources(model: sw.CompiledModel) -> set[str]:

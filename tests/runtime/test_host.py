@@ -31,6 +31,7 @@ from stridewise.runtime.lowering.memory_limit import plan_demand
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.runtime.simulation.reference import run_reference
 from stridewise.runtime.tuning.cost_cache import CostCache
+from stridewise.runtime.tuning.kernel_times import KernelTimes
 from stridewise.runtime.tuning.oracle import MeasuringOracle
 from stridewise.targets.cost import KernelCost
 from stridewise.targets.kernels import HOST
@@ -269,8 +270,9 @@ def test_formats_of_other_dtypes_are_the_users_own():
 def test_host_kernels_are_priced_and_never_timed_alone(tmp_path: Path):
     graph = mixed()
     cache = CostCache(MACHINE, tmp_path)
-    oracle = MeasuringOracle(MACHINE, cache)
-    plan = make_plan(derive(graph), onednn_cpu(MACHINE), MACHINE, oracle)
+    target = onednn_cpu(MACHINE)
+    oracle = MeasuringOracle(KernelTimes(MACHINE, target, cache))
+    plan = make_plan(derive(graph), target, MACHINE, oracle)
     for decision in plan.decisions:
         if decision.chosen.algorithm == "host":
             assert [(c.implementation, c.source) for c in decision.chosen.costs] == [
@@ -283,7 +285,7 @@ def test_tuning_corrects_host_kernels_in_place(tmp_path: Path, monkeypatch: pyte
     times = {"planned alone": 2.0, "planned": 1.0}  # and uniform plans lose
     clock = Clock(times, lambda spec: 77.0 if spec.kind == HOST else None)
     monkeypatch.setattr("stridewise.runtime.tuning.tuning.run_in_turn", clock)
-    model = sw.compile(mixed(), threads=2, cache_dir=tmp_path)
+    model = sw.compile(mixed(), threads=2, tune="measure", cache_dir=tmp_path)
     assert model.run(inputs_of(mixed()))["rounded"].shape == (2, 24, 6, 5)
     assert hosted(model)
     for name in hosted(model):
@@ -299,7 +301,7 @@ def test_made_up_inputs_that_fail_leave_the_plan_as_it_is(tmp_path: Path, monkey
         return fail
 
     monkeypatch.setitem(HOST_FUNCTIONS, "gather", refuse)
-    model = sw.compile(mixed(), threads=2, cache_dir=tmp_path)
+    model = sw.compile(mixed(), threads=2, tune="measure", cache_dir=tmp_path)
     assert any("made-up inputs do not run" in note for note in model.plan.notes)
     assert "no zeros, please" in model.plan.explain()
 

@@ -70,6 +70,7 @@ def compiled(source: Path | str, folder: Path, **options: Any) -> CompiledModel:
 
 
 def files(folder: Path) -> list[Path]:
+    store_module.settle()
     return sorted((folder / "models-v1").glob("*.model"))
 
 
@@ -328,6 +329,7 @@ def test_a_full_disk_is_no_error(
         else:
             patch.setattr(Path, "replace", full)
         model = sw.compile(source, cache_dir=tmp_path, threads=1)
+        store_module.settle()
     assert "is not written: [Errno 28]" in caplog.text
     assert isinstance(model, CompiledModel)
     assert not files(tmp_path)

@@ -154,7 +154,7 @@ def rig(monkeypatch: pytest.MonkeyPatch, winner: Split) -> list[set[str]]:
     """Let one way win all plan races, and return the ways of each race."""
     ran: list[set[str]] = []
 
-    def run(models: Mapping[str, CompiledModel]) -> Outcome:
+    def run(models: Mapping[str, CompiledModel], _until: float) -> Outcome:
         ran.append(set(models))
         for label, model in models.items():
             assert str(model.plan.split) == label
@@ -166,7 +166,7 @@ def rig(monkeypatch: pytest.MonkeyPatch, winner: Split) -> list[set[str]]:
 
 
 def compiled(source: Path, folder: Path, **options: Any) -> CompiledModel:
-    model = sw.compile(source, cache_dir=folder, threads=2, **options)
+    model = sw.compile(source, cache_dir=folder, threads=2, **{"tune": "measure", **options})
     assert isinstance(model, CompiledModel)
     return model
 

@@ -19,6 +19,7 @@ from stridewise.runtime.machine.machine import this_machine
 from stridewise.runtime.simulation.reference import run_reference
 from stridewise.runtime.tuning import tuning
 from stridewise.runtime.tuning.cost_cache import CostCache
+from stridewise.runtime.tuning.kernel_times import KernelTimes
 from stridewise.runtime.tuning.oracle import MeasuringOracle
 from stridewise.runtime.tuning.plan_race import run_in_turn
 from stridewise.targets.cost import KernelOracle
@@ -45,6 +46,10 @@ def plans(oracle: KernelOracle) -> tuple[Plan, ...]:
 def near(factor: float = 1.05) -> KernelOracle:
     """Return costs by which the blocked plan is the cheapest, and others are not far."""
     return ForcingOracle("blocked", far=factor)
+
+
+def measuring(folder: Path) -> MeasuringOracle:
+    return MeasuringOracle(KernelTimes(MACHINE, onednn_cpu(MACHINE), CostCache(MACHINE, folder)))
 
 
 def storage(spec: KernelSpec) -> str:
@@ -178,14 +183,16 @@ def test_running_in_turn_times_every_model_and_every_kernel() -> None:
 
 def test_a_disturbed_measurement_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     specs = [d.chosen.option.calls[0].spec for d in plans(near())[0].decisions[:2]]
-    oracle = MeasuringOracle(MACHINE, CostCache(MACHINE, tmp_path))
+    oracle = measuring(tmp_path)
     times = iter([[90.0], [30.0], [500.0], [20.0], [40.0]])
-    monkeypatch.setattr("stridewise.runtime.tuning.oracle.create", lambda *_: None)
+    monkeypatch.setattr("stridewise.runtime.tuning.kernel_times.create", lambda *_: None)
     names = {specs[0]: ["a"], specs[1]: ["b", "slow"]}
-    monkeypatch.setattr("stridewise.runtime.tuning.oracle.implementations", lambda s, _: names[s])
+    monkeypatch.setattr(
+        "stridewise.runtime.tuning.kernel_times.implementations", lambda s, _: names[s]
+    )
     core = SimpleNamespace(measure=lambda *_, **__: next(times), NativeError=RuntimeError)
     core.ARG_WEIGHTS = 0
-    monkeypatch.setattr("stridewise.runtime.tuning.oracle.load_core", lambda: core)
+    monkeypatch.setattr("stridewise.runtime.tuning.kernel_times.load_core", lambda: core)
     found = oracle.costs(specs)
     costs = {spec: [(c.implementation, c.cost_ns) for c in found[spec]] for spec in specs}
     assert costs == {specs[0]: [("a", 20.0)], specs[1]: [("b", 30.0), ("slow", 500.0)]}
@@ -194,11 +201,13 @@ def test_a_disturbed_measurement_is_made_again(tmp_path: Path, monkeypatch: pyte
 def test_naive_loops_that_take_seconds_are_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     spec = plans(near())[0].decisions[0].chosen.option.calls[0].spec
     long = dataclasses.replace(spec, flops=4e12)
-    monkeypatch.setattr("stridewise.runtime.tuning.oracle.implementations", lambda *_: ["ref:any"])
-    quick = MeasuringOracle(MACHINE, CostCache(MACHINE, tmp_path / "a")).costs([spec])[spec]
+    monkeypatch.setattr(
+        "stridewise.runtime.tuning.kernel_times.implementations", lambda *_: ["ref:any"]
+    )
+    quick = measuring(tmp_path / "a").costs([spec])[spec]
     assert not isinstance(quick, Refusal)
     assert 0 < quick[0].cost_ns < 1e9
-    monkeypatch.setattr("stridewise.runtime.tuning.oracle.create", pytest.fail)
-    guess = MeasuringOracle(MACHINE, CostCache(MACHINE, tmp_path / "b")).costs([long])[long]
+    monkeypatch.setattr("stridewise.runtime.tuning.kernel_times.create", pytest.fail)
+    guess = measuring(tmp_path / "b").costs([long])[long]
     assert not isinstance(guess, Refusal)
     assert guess[0].cost_ns == 4e12

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,6 +37,9 @@ _MARGIN = 0.97
 _WITHIN_REACH = 1.2
 """Tuning takes many runs of the whole batch and saves a few percent of the time: a whole batch that
 takes this many times as long as its parts is not tuned."""
+
+_LEAST_RUNS = 3
+"""Runs of each split that a race takes at least."""
 
 
 def _digest(graph: Graph, job: Job) -> str:
@@ -108,7 +112,7 @@ class Batch:
         split = self._known() or self._raced()
         if isinstance(split, Split):
             return compile_model(*self._way(split, Planner.tuned))
-        return load(lower_plan(split))
+        return load(lower_plan(split)) if isinstance(split, Plan) else split
 
     def planned(self) -> Plan:
         """Return the plan of :meth:`compiled` if it has run before; nothing runs here.
@@ -169,24 +173,30 @@ class Batch:
             return None
         return labels[_fastest(dict(known))]
 
-    def _raced(self) -> Split | Plan:
+    def _raced(self) -> Split | Plan | CompiledModel:
         """Compile and run the whole batch and its splits; return the fastest plan.
 
-        The whole batch is returned without its plan if no split can be faster.
+        The whole batch is returned without its plan if no split can be faster and it is not tuned
+        yet, and as it is if there is no time to run the splits.
         """
         store = WeightStore()  # constants that several splits pack alike are packed once
-        whole = compile_model(*self._way(WHOLE, Planner.cheapest, store))
+        is_tuned = self.job.options.tune == "auto"
+        first = Planner.tuned if is_tuned else Planner.cheapest
+        whole = compile_model(*self._way(WHOLE, first, store))
         arena, machine = whole.memory.arena, self.job.options.machine
         splits = candidates(self._items, arena, cache_nbytes(3), machine)
         if not splits or any(map(_is_fallback, whole.program.steps)):
-            return WHOLE
+            return whole if is_tuned else WHOLE
+        needed = _LEAST_RUNS * (1 + len(splits)) * whole.plan.cost_ns * 1e-9
+        if time.monotonic() + needed > self.job.until:
+            return whole
         models = {str(WHOLE): whole}
         for split in splits:
             models[str(split)] = compile_model(*self._way(split, Planner.tuned, store))
-        times = run_in_turn(models).times
-        if times[str(WHOLE)] <= _WITHIN_REACH * min(times.values()):
+        times = run_in_turn(models, self.job.until).times
+        if not is_tuned and times[str(WHOLE)] <= _WITHIN_REACH * min(times.values()):
             models[str(WHOLE)] = compile_model(*self._way(WHOLE, Planner.tuned, store))
-            times = run_in_turn(models).times
+            times = run_in_turn(models, self.job.until).times
         assert self.job.costs is not None  # else nothing is measured
         self.job.costs.store({self._key: tuple(times.items())})
         # Packed weights of the other splits are freed before the fastest plan is loaded.

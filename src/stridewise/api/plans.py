@@ -160,6 +160,7 @@ def compile(  # noqa: A001
     Of a PyTorch module it is a :class:`ModuleModel`, which takes and gives PyTorch tensors and has
     one of these as ``model``.
 
+    With ``tune="auto"`` costs are predicted, and those in doubt measured, for at most a second.
     With ``tune="measure"`` the plan is run, its costs are corrected by the times of kernels in
     place, and the graph is planned again until the plan stays the same. Uniform plans that are not
     much slower by their costs run against it, and one that is clearly faster replaces it. A batch

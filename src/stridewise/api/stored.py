@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import logging
 import os
@@ -71,6 +72,7 @@ def _key(path: Path, options: Options) -> str:
         options.dtype,
         options.weight_memory_limit,
         options.fallback,
+        options.tune,
         *(sorted((name, str(item)) for name, item in (named or {}).items()) for named in formats),
         _code(),
     )
@@ -158,14 +160,18 @@ class StoreEntry:
             offsets=tuple(offset for _, offset in weights.places),
             nbytes=weights.own_nbytes,
             winograd_nbytes=sum(weights.winograd.values()),
-            pieces=checksums(weights, signature.threads),
+            pieces=(),
             plan=zlib.compress(model.plan.to_json().encode(), 1),
             sources=sources,
             costs=tuple(sorted(costs.asked)),
             costs_digest=digest,
             outputs=fingerprint(model),
         )
-        self.store.keep(self.key, stored, weights)
+
+        def summed() -> StoredModel:
+            return dataclasses.replace(stored, pieces=checksums(weights, signature.threads))
+
+        self.store.keep_later(self.key, summed, weights)
 
 
 def _is_plain(model: CompiledModel) -> bool:

@@ -17,7 +17,14 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from stridewise import api
 from stridewise.api import GraphOptions, Tune
@@ -51,16 +58,18 @@ Callback = Callable[[int, int, str], None]
 
 
 @contextmanager
-def measuring(quiet: bool = False) -> Generator[Callback | None]:
+def measuring(quiet: bool = False, what: str = "measuring kernels") -> Generator[Callback | None]:
     """Yield a callback that shows a progress bar on a terminal, or None elsewhere."""
     if quiet or not _ERR.is_terminal:
         yield None
         return
     columns = (
-        TextColumn("measuring kernels"),
+        TextColumn(what),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TextColumn("[dim]left"),
+        TimeRemainingColumn(),
         TextColumn("[dim]{task.description}"),
     )
     with Progress(*columns, console=_ERR, transient=True) as bar:
@@ -201,6 +210,7 @@ class Request:
     memory_limit: int | None = None
     fallback: bool = True
     streams: int = 1
+    tune_seconds: float = 30.0
     origins: Mapping[str, str] | None = None
 
     def load(self, source: Path | bytes | None = None) -> Graph:
@@ -218,6 +228,7 @@ class Request:
         return {
             "threads": self.threads,
             "tune": self.tune,
+            "tune_seconds": self.tune_seconds,
             "cache_dir": self.cache_dir,
             "progress": progress,
             "accuracy": self.accuracy,
@@ -300,10 +311,18 @@ _OPTIONS = (
     ),
     click.option(
         "--tune",
-        type=click.Choice(["measure", "model"]),
-        default="measure",
+        type=click.Choice(["auto", "measure", "model"]),
+        default="auto",
         show_default=True,
-        help="Measure kernels on this machine, or estimate their times.",
+        help="Predict times of kernels from measured ones, measure them, or estimate them.",
+    ),
+    click.option(
+        "--tune-seconds",
+        type=click.FloatRange(0, min_open=True),
+        default=30.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Time limit of --tune measure.",
     ),
     click.option(
         "--accuracy",
@@ -368,7 +387,16 @@ streams_option = click.option(
 
 
 _AS_GIVEN = (
-    *("threads", "tune", "cache_dir", "accuracy", "dtype", "weight_memory_limit", "memory_limit"),
+    *(
+        "threads",
+        "tune",
+        "tune_seconds",
+        "cache_dir",
+        "accuracy",
+        "dtype",
+        "weight_memory_limit",
+        "memory_limit",
+    ),
 )
 """Options with the same name in a request."""
 

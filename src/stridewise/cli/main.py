@@ -13,6 +13,7 @@ import click
 
 from stridewise import __version__
 from stridewise.cli.bench import bench
+from stridewise.cli.calibrate import calibrate
 from stridewise.cli.capability import capability
 from stridewise.cli.check import check
 from stridewise.cli.compile import compile_, passes
@@ -41,8 +42,8 @@ def cli(debug: bool) -> None:
 
 
 for _command in (
-    run, compile_, passes, verify, plan, diff, report, capability, bench, info, formats, reorder,
-    train, check,
+    run, compile_, passes, verify, plan, diff, report, capability, bench, calibrate, info, formats,
+    reorder, train, check,
 ):  # fmt: skip
     cli.add_command(_command)
 

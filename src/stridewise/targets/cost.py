@@ -24,7 +24,7 @@ __all__ = [
     "is_reference",
 ]
 
-Source = Literal["measured", "cached", "model", "in place", "scaled"]
+Source = Literal["measured", "cached", "calibrated", "model", "in place", "scaled"]
 Progress = Callable[[int, int, str], None]
 """Called with how many kernels are done, how many there are, and what is being measured."""
 
@@ -37,8 +37,9 @@ class KernelCost:
         cost_ns: nanoseconds.
         implementation: the library's name of it; "" for its own first choice.
         source: where the figure comes from: the kernel alone, timed now (``"measured"``) or before
-            (``"cached"``); the analytic ``"model"``; timed inside this model (``"in place"``); or
-            alone, scaled by what kernels of its kind took more or less in place (``"scaled"``).
+            (``"cached"``); the analytic ``"model"``; the model corrected by measured costs of
+            similar kernels (``"calibrated"``); timed inside this model (``"in place"``); or alone,
+            scaled by what kernels of its kind took more or less in place (``"scaled"``).
     """
 
     cost_ns: float
@@ -166,9 +167,10 @@ class Roofline:
     ) -> Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]:
         """Return one modelled implementation of each kernel."""
         del progress  # nothing takes long enough
-        return {spec: (self._cost(spec),) for spec in specs}
+        return {spec: (self.cost(spec),) for spec in specs}
 
-    def _cost(self, spec: KernelSpec) -> KernelCost:
+    def cost(self, spec: KernelSpec) -> KernelCost:
+        """Return the modelled cost of one kernel."""
         if spec.kind == HOST:
             return host_cost(spec)
         weights = spec.memory("weights")

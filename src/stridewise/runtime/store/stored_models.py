@@ -19,6 +19,7 @@ import logging
 import os
 import pickle
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +46,7 @@ from stridewise.tensor.desc import View
 if TYPE_CHECKING:
     from stridewise import _core
 
-__all__ = ["ModelStore", "Stamp", "StoredModel", "checksums", "stamp"]
+__all__ = ["ModelStore", "Stamp", "StoredModel", "checksums", "settle", "stamp"]
 
 _LOG = logging.getLogger("stridewise")
 _SUFFIX = ".model"
@@ -214,6 +215,7 @@ class ModelStore:
         if not self.limit:
             return None
         path = self._path(key)
+        _wait_for(path)
         try:
             with path.open("rb", buffering=0) as file:
                 stored, begin = _read_document(cast("BinaryIO", file))
@@ -264,6 +266,30 @@ class ModelStore:
             return False
         return True
 
+    def keep_later(self, key: str, make: Callable[[], StoredModel], weights: Weights) -> None:
+        """Write a model in a thread of its own, while the caller goes on.
+
+        The process does not end before the file is written, and :meth:`find` waits for it.
+
+        Args:
+            key: the model's key.
+            make: returns the content of the file; it is called by that thread.
+            weights: the packed weights.
+        """
+        path = self._path(key)
+
+        def write() -> None:
+            try:
+                self.keep(key, make(), weights)
+            except MemoryError as error:
+                _LOG.warning("stored model %s is not written: %s", path, error)
+            finally:
+                _WRITERS.pop(path, None)
+
+        _wait_for(path)
+        _WRITERS[path] = threading.Thread(target=write, name="stridewise store")
+        _WRITERS[path].start()
+
     def _free(self, nbytes: int, but: Path) -> None:
         """Remove models until one more of this size fits, and drafts of interrupted writers."""
         found = list(_sizes(self.folder.glob(f"*{_SUFFIX}")))
@@ -277,6 +303,22 @@ class ModelStore:
         for used, _, path in _sizes(self.folder.glob(".*.draft")):
             if time.time() - used > _ABANDONED_S:
                 path.unlink(missing_ok=True)
+
+
+_WRITERS: dict[Path, threading.Thread] = {}
+"""The files that this process is writing. In a forked child none of the threads is alive."""
+
+
+def _wait_for(path: Path) -> None:
+    writer = _WRITERS.get(path)
+    if writer is not None and writer.ident is not None:
+        writer.join()
+
+
+def settle() -> None:
+    """Wait until all models that this process stores are written."""
+    for path in list(_WRITERS):
+        _wait_for(path)
 
 
 def _sizes(paths: Iterable[Path]) -> Sequence[tuple[float, int, Path]]:

@@ -1,5 +1,8 @@
 """The cost cache: measured kernel times on disk, shared by all processes of a user.
 
+Beside the costs, which are found by the text of a kernel, it keeps samples: measured kernels by
+their traits, from which the costs of other kernels are predicted.
+
 A cache is a convenience: if anything is wrong with it (a read-only home, a full disk, a damaged
 file, another version), compilation continues without it after one warning.
 """
@@ -9,15 +12,19 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import platformdirs
 
 from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.traits import VERSION as TRAITS
+from stridewise.targets.rates import Sample, Traits
 
 __all__ = ["CostCache", "cache_path"]
 
@@ -38,8 +45,22 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS costs (
     machine TEXT NOT NULL, spec TEXT NOT NULL, entries TEXT NOT NULL,
     PRIMARY KEY (machine, spec)
-) WITHOUT ROWID
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS samples (
+    machine TEXT NOT NULL, version INTEGER NOT NULL, kind TEXT NOT NULL, spec TEXT NOT NULL,
+    family TEXT NOT NULL, way TEXT NOT NULL, numbers BLOB NOT NULL, ratio REAL NOT NULL,
+    implementation TEXT NOT NULL,
+    PRIMARY KEY (machine, version, kind, spec)
+) WITHOUT ROWID;
 """
+_SAMPLES = (
+    "SELECT family, way, numbers, ratio, implementation FROM samples "
+    "WHERE machine = ? AND version = ? AND kind = ? ORDER BY spec"
+)
+_LARGEST_RATIO = 25.0
+"""Logarithm of the largest ratio of a measured cost to its estimate."""
+
+Row = TypeVar("Row")
 
 Entry = tuple[str, float]
 """Implementation and nanoseconds."""
@@ -72,6 +93,21 @@ def _checked(entries: object) -> tuple[Entry, ...] | None:
     return tuple(found)
 
 
+def _sample(kind: str, row: Sequence[object]) -> Sample | None:
+    """Return a row of the samples, None if it is invalid."""
+    family, way, numbers, ratio, name = row
+    if not (isinstance(numbers, bytes) and isinstance(ratio, float) and len(numbers) % 8 == 0):
+        return None
+    found = array("d", numbers)
+    if not (all(map(math.isfinite, found)) and abs(ratio) <= _LARGEST_RATIO):
+        return None
+    try:
+        texts = [cast("bytes", text).decode() for text in (family, way, name)]
+    except (AttributeError, UnicodeDecodeError):
+        return None
+    return Sample(Traits(kind, texts[0], texts[1], tuple(found)), ratio, texts[2])
+
+
 def _parsed(spec: object, entries: object) -> tuple[str, tuple[Entry, ...]] | None:
     """Return a row of the table, None if it is invalid."""
     if not isinstance(spec, bytes) or not isinstance(entries, bytes):
@@ -98,6 +134,7 @@ class CostCache:
         self._usable = True
         self._told = False
         self._own: dict[str, tuple[Entry, ...]] = {}
+        self._own_samples: dict[str, Sample] = {}
         self.asked: set[str] = set()
 
     def _connect(self) -> sqlite3.Connection:
@@ -105,7 +142,7 @@ class CostCache:
         connection = sqlite3.connect(self.path, timeout=_PATIENCE_S)
         connection.text_factory = bytes  # invalid UTF-8 makes one bad row, not a bad file
         try:
-            connection.execute(_SCHEMA)
+            connection.executescript(_SCHEMA)
         except BaseException:
             connection.close()
             raise
@@ -167,8 +204,40 @@ class CostCache:
             )  # fmt: skip
         return dict(row for row in parsed if row is not None)
 
+    def samples(self, kind: str) -> list[Sample]:
+        """Return the samples of one kind of kernels, in the order of their texts."""
+        limits = (self._machine, TRAITS, kind)
+        rows = self._read(lambda connection: connection.execute(_SAMPLES, limits).fetchall())
+        own = [sample for sample in self._own_samples.values() if sample.traits.kind == kind]
+        # Without a file, what this object has stored counts.
+        found = own if not rows else [_sample(kind, row) for row in rows]
+        sound = [item for item in found if item is not None]
+        size = max((len(item.traits.numbers) for item in sound), default=0)
+        return [item for item in sound if len(item.traits.numbers) == size]
+
+    def sample_kinds(self) -> list[str]:
+        """Return the kinds of kernels of which there are samples."""
+        query = "SELECT DISTINCT kind FROM samples WHERE machine = ? AND version = ? ORDER BY kind"
+        limits = (self._machine, TRAITS)
+        rows = self._read(lambda connection: connection.execute(query, limits).fetchall())
+        own = [sample.traits.kind for sample in self._own_samples.values()]
+        return sorted({*own, *(cast("bytes", row[0]).decode(errors="replace") for row in rows)})
+
+    def store_samples(self, samples: Mapping[str, Sample]) -> None:
+        """Add the samples of some kernels, by their texts; those of other processes stay."""
+        self._own_samples |= samples
+        rows = [
+            (self._machine, TRAITS, item.traits.kind, spec, item.traits.family, item.traits.way,
+             array("d", item.traits.numbers).tobytes(), item.ratio, item.implementation)
+            for spec, item in samples.items()
+        ]  # fmt: skip
+        self._write(f"INSERT OR REPLACE INTO samples VALUES ({', '.join('?' * 9)})", rows)
+
     def _rows(self, keys: Sequence[str] | None) -> list[tuple[object, object]]:
         """Return the rows of some keys as they are in the file; None stands for all."""
+        return self._read(lambda connection: self._queried(connection, keys))
+
+    def _read(self, query: Callable[[sqlite3.Connection], list[Row]]) -> list[Row]:
         if not self._usable:
             return []
         identity = self._identity()
@@ -176,7 +245,7 @@ class CostCache:
             if not self.path.is_file():
                 return []
             with closing(self._connect()) as connection:
-                return self._queried(connection, keys)
+                return query(connection)
         except (sqlite3.OperationalError, OSError, ValueError) as error:
             self._give_up(error)
         except sqlite3.DatabaseError:
@@ -201,11 +270,14 @@ class CostCache:
         sound = {spec: _checked(tuple(costs)) for spec, costs in entries.items()}
         known = {spec: costs for spec, costs in sound.items() if costs is not None}
         self._own |= known
-        if not known or not self._usable:
-            return
         rows = [(self._machine, spec, json.dumps(list(costs))) for spec, costs in known.items()]
+        self._write("INSERT OR REPLACE INTO costs VALUES (?, ?, ?)", rows)
+
+    def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
+        if not rows or not self._usable:
+            return
         try:
             with closing(self._connect()) as connection, connection:
-                connection.executemany("INSERT OR REPLACE INTO costs VALUES (?, ?, ?)", rows)
+                connection.executemany(statement, rows)
         except (sqlite3.Error, OSError, ValueError) as error:
             self._give_up(error)

@@ -1,158 +1,220 @@
-"""The oracles of the native target: one measures each kernel once per machine, one estimates.
+"""The oracles of the native target.
 
-A network whose weights do not fit into the last-level cache reads them from memory in every run,
-so its kernels are timed with weights evicted from the caches; those of smaller networks with warm
-weights. Kernels without weights stream activations, which the first caches no longer hold when
-they are read; they are timed on many copies in turn.
+| oracle | costs of kernels |
+|---|---|
+| :func:`estimating_oracle` | an analytic model; nothing is read or measured |
+| :class:`CalibratedOracle` | measured ones of the cost cache; others are predicted from samples |
+| :class:`MeasuringOracle` | the same, but what the cache lacks is measured, within a time limit |
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import exp
+from typing import cast
 
 from stridewise.graph import Refusal
-from stridewise.runtime.binding.library import load_core
-from stridewise.runtime.binding.primitives import create, implementations
-from stridewise.runtime.machine.machine import cache_nbytes
-from stridewise.runtime.tuning.cost_cache import CostCache, Entry
-from stridewise.runtime.tuning.timing import undisturbed
+from stridewise.runtime.tuning.cost_cache import Entry
+from stridewise.runtime.tuning.kernel_times import KernelTimes, Known, roofline
 from stridewise.targets.cost import (
     KernelCost,
     KernelOracle,
     Progress,
-    Roofline,
+    Source,
     host_cost,
     is_reference,
 )
 from stridewise.targets.kernels import HOST, KernelSpec
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import LibraryTarget
+from stridewise.targets.onednn.traits import traits_of
+from stridewise.targets.rates import UNKNOWN, Rate, Traits, predicted
 
-__all__ = ["MeasuringOracle", "estimating_oracle"]
+__all__ = ["CALIBRATION", "CalibratedOracle", "MeasuringOracle", "estimating_oracle"]
 
-_MIN_RUNS, _MAX_RUNS, _BUDGET_NS = 1, 25, 12_000_000
-_SAVE_EVERY = 50
-_RIVAL = 1.5
-"""Implementations slower than the fastest one by this factor are not measured again."""
-_LONG_FLOPS, _NAIVE_FLOPS_PER_NS = 2e7, 1.0
-"""Naive loops of more operations, which would take half a second or longer, are not run. Their cost
-is a guess, far above that of any useful kernel: no plan depends on its error."""
+CALIBRATION = "calibration"
+"""Key of the cost cache that changes with each calibration of the machine."""
 
-
-# One AVX-512 core of today does about 100 GFLOP/s in float32 and shares some 40 GB/s.
-_FLOPS_PER_CORE = {True: 1.0e11, False: 5.0e10}
-_BANDWIDTH = 4.0e10
-# Twice the products per instruction; without such instructions, elements are widened first.
-_BFLOAT16_RATE = {True: 2.0, False: 0.8}
+_HOPELESS = 3.0
+"""Kernels that should take this many times as long as a competitor are measured last."""
 
 
 def estimating_oracle(machine: Machine, target: LibraryTarget) -> KernelOracle:
     """Return the oracle that estimates costs by a roofline model and measures nothing."""
-    peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
-    rate = _BFLOAT16_RATE[machine.has_bfloat16]
-    return Roofline(peak, _BANDWIDTH, target.efficiency, bfloat16_rate=rate)
+    return roofline(machine, target)
 
 
-class MeasuringOracle:
-    """Times kernels; costs that a process of this user has measured are taken from the cache."""
+class CalibratedOracle:
+    """Predicts what was not measured; never measures.
 
-    def __init__(self, machine: Machine, cache: CostCache, *, cold_weights: bool = False) -> None:
-        """Measure for ``machine``; the cache is read when costs are first asked for."""
-        self._machine = machine
-        self._cold = cold_weights
-        self._spread_nbytes = 2 * machine.threads * cache_nbytes(2)
-        self._cache = cache
+    The costs that decided the plan of a model can be kept. They stay as they are, whatever is
+    measured for other models, until the machine is calibrated again or all kernels of the model
+    are measured.
+
+    Attributes:
+        times: measured times.
+        deviations: standard deviation of the logarithm of each cost that the last call predicted.
+        is_kept: whether the last costs had been kept.
+    """
+
+    def __init__(self, times: KernelTimes) -> None:
+        """Take measured times from ``times``; the cache is read when costs are asked for."""
+        self.times = times
+        self.deviations: dict[KernelSpec, float] = {}
+        self.is_kept = False
+        self._absent: set[tuple[KernelSpec, str]] = set()
+        self._last: dict[KernelSpec, Known] = {}
 
     def costs(
         self, specs: Sequence[KernelSpec], progress: Progress | None = None
-    ) -> Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]:
+    ) -> Mapping[KernelSpec, Known]:
+        """Return the implementations of each kernel, cheapest first, or why there is none."""
+        del progress  # nothing takes long enough
+        own, fallback = _without_fallback(specs)
+        known = self.times.known(own)
+        missing = [spec for spec in own if spec not in known]
+        self.deviations = {}
+        kept = self._kept(own, known) if missing else None
+        self.is_kept = kept is not None
+        self._last = kept or {**known, **self.predicted(missing)}
+        return {**self._last, **fallback}
+
+    def predicted(self, specs: Sequence[KernelSpec]) -> dict[KernelSpec, Known]:
+        """Return predicted costs."""
+        groups: dict[str, dict[KernelSpec, Traits]] = {}
+        for spec in specs:
+            traits = traits_of(spec, cold=self.times.is_cold(spec))
+            groups.setdefault(traits.kind, {})[spec] = traits
+        found: dict[KernelSpec, Known] = {}
+        for kind, group in groups.items():
+            rates = predicted(self.times.cache.samples(kind), list(group.values()))
+            for spec, rate in zip(group, rates, strict=True):
+                found[spec] = (self._cost(spec, rate),)
+                self.deviations[spec] = rate.deviation
+        return found
+
+    def _cost(self, spec: KernelSpec, rate: Rate) -> KernelCost:
+        # The mean of a log-normal variable: of two kernels that may be equally fast, the one that
+        # is better known is preferred.
+        ratio = rate.ratio + 0.5 * rate.deviation**2
+        if rate is UNKNOWN:
+            return KernelCost(self.times.estimate(spec), "", "model")
+        # What may be naive loops is left to the library: a name would rule out the candidate.
+        is_known = (spec, rate.implementation) not in self._absent
+        name = rate.implementation if is_known and not is_reference(rate.implementation) else ""
+        return KernelCost(self.times.estimate(spec) * exp(ratio), name, "calibrated")
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether the machine was calibrated, not only sampled while models were compiled."""
+        return CALIBRATION in self.times.cache.find((CALIBRATION,))
+
+    def refuse(self, kernels: Iterable[tuple[KernelSpec, str]]) -> None:
+        """Leave the choice of the implementation to the library for some kernels."""
+        self._absent.update(kernels)
+
+    def _key(self, specs: Sequence[KernelSpec]) -> str:
+        state = self.times.cache.find((CALIBRATION,)).get(CALIBRATION, ())
+        texts = sorted(map(self.times.key, specs))
+        return f"auto {_digest(repr((state, texts)))}"
+
+    def keep(self) -> None:
+        """Keep the costs of the last call for all later ones about the same kernels."""
+        entries = [
+            (f"{self._name(spec)} {known[0].source} {known[0].implementation}", known[0].cost_ns)
+            for spec, known in self._last.items()
+            if not isinstance(known, Refusal)
+        ]
+        self.times.cache.store({self._key(list(self._last)): entries})
+
+    def _kept(
+        self, specs: Sequence[KernelSpec], known: Mapping[KernelSpec, Known]
+    ) -> dict[KernelSpec, Known] | None:
+        """Return the costs that were kept for these kernels, if there are any."""
+        key = self._key(specs)
+        costs = dict(map(_parsed, self.times.cache.find((key,)).get(key, ())))
+        found: dict[KernelSpec, Known] = {}
+        for spec in specs:
+            measured, cost = known.get(spec), costs.get(self._name(spec))
+            if isinstance(measured, Refusal):
+                found[spec] = measured
+            elif cost is not None:
+                found[spec] = (cost,)
+            else:
+                return None
+        return found
+
+    def _name(self, spec: KernelSpec) -> str:
+        return _digest(self.times.key(spec))[:16]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _parsed(entry: Entry) -> tuple[str, KernelCost]:
+    label, cost = entry
+    digest, source, implementation = (*label.split(" ", 2), "", "")[:3]
+    source = "cached" if source == "measured" else source
+    return digest, KernelCost(cost, implementation, cast("Source", source))
+
+
+class MeasuringOracle:
+    """Measures what the cost cache lacks; what does not fit into the time is predicted."""
+
+    def __init__(self, times: KernelTimes, until: float | None = None) -> None:
+        """Measure until a time of ``time.monotonic``; the cache is read at the first call."""
+        self._times, self._until = times, until
+
+    def costs(
+        self, specs: Sequence[KernelSpec], progress: Progress | None = None
+    ) -> Mapping[KernelSpec, Known]:
         """Return the implementations of each kernel, cheapest first, or why there is none.
 
         What was measured before an interruption is kept. Fallback kernels are not measured.
         """
-        fallback = {spec: (host_cost(spec),) for spec in specs if spec.kind == HOST}
-        return {**self._primitives([s for s in specs if s not in fallback], progress), **fallback}
+        own, found = _without_fallback(specs)
+        found |= self._times.known(own)
+        missing = [spec for spec in own if spec not in found]
+        if missing and self._until is not None:
+            missing = _promising(missing, self._predicted(missing))
+        found |= self._times.measure(missing, progress, self._until)
+        return found | self._predicted([spec for spec in missing if spec not in found])
 
-    def _primitives(
-        self, specs: Sequence[KernelSpec], progress: Progress | None
-    ) -> Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]:
-        keys = {spec: self._key(spec) for spec in specs}
-        cached = self._cache.find(keys.values())
-        missing = [spec for spec in specs if keys[spec] not in cached]
-        measured: set[str] = set()
-        for begin in range(0, len(missing), _SAVE_EVERY):
-            fresh: dict[str, tuple[Entry, ...]] = {}
-            some = missing[begin : begin + _SAVE_EVERY]
-            try:
-                for done, spec in enumerate(some, begin):
-                    if progress is not None:
-                        progress(done, len(missing), spec.kind)
-                    fresh[keys[spec]] = self._measure(spec)
-                for spec in some:
-                    fresh[keys[spec]] = self._again(spec, fresh[keys[spec]])
-            finally:
-                self._cache.store(fresh)
-            cached |= fresh
-            measured |= fresh.keys()
-        if progress is not None and missing:
-            progress(len(missing), len(missing), "")
+    def _predicted(self, specs: Sequence[KernelSpec]) -> dict[KernelSpec, Known]:
+        """Return predicted costs of the library's own choice: others may not exist."""
+        known = CalibratedOracle(self._times).predicted(specs)
         return {
-            spec: self._known(spec, cached[key], fresh=key in measured)
-            for spec, key in keys.items()
+            spec: (replace(costs[0], implementation=""),)
+            for spec, costs in known.items()
+            if not isinstance(costs, Refusal)
         }
 
-    def _is_cold(self, spec: KernelSpec) -> bool:
-        return self._cold and spec.memory("weights") is not None
 
-    def _key(self, spec: KernelSpec) -> str:
-        return f"{spec} cold" if self._is_cold(spec) else str(spec)
+def _without_fallback(
+    specs: Sequence[KernelSpec],
+) -> tuple[list[KernelSpec], dict[KernelSpec, Known]]:
+    """Return the kernels to measure, and the costs of fallback kernels, which are estimates."""
+    fallback: dict[KernelSpec, Known] = {s: (host_cost(s),) for s in specs if s.kind == HOST}
+    return [spec for spec in specs if spec not in fallback], fallback
 
-    def _known(
-        self, spec: KernelSpec, entries: Sequence[Entry], *, fresh: bool
-    ) -> tuple[KernelCost, ...] | Refusal:
-        if not entries:
-            return Refusal("onednn", str(spec), "the library has no kernel for it")
-        costs = [KernelCost(cost, name, "cached") for name, cost in entries]
-        if fresh:
-            costs = [replace(cost, source="measured") for cost in costs]
-        return tuple(sorted(costs, key=lambda cost: cost.cost_ns))
 
-    def _measure(self, spec: KernelSpec) -> tuple[Entry, ...]:
-        """Return the times of all implementations."""
-        found: list[Entry] = []
-        try:
-            for name in implementations(spec, self._machine.threads):
-                if is_reference(name) and spec.flops > _LONG_FLOPS:
-                    found.append((name, spec.flops / _NAIVE_FLOPS_PER_NS))
-                else:
-                    found.append((name, self._timed(spec, name)))
-        except load_core().NativeError:
-            return tuple(found)
-        return tuple(found)
+def _promising(specs: Sequence[KernelSpec], costs: Mapping[KernelSpec, Known]) -> list[KernelSpec]:
+    """Return kernels in the order in which they are worth a measurement.
 
-    def _again(self, spec: KernelSpec, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-        """Return the lesser times of two measurements some time apart, for close competitors.
+    Kernels between tensors of the same shapes compete. Those that may win come first, and of these
+    the ones that take most time.
+    """
+    expected = {spec: known[0].cost_ns for spec in specs if isinstance(known := costs[spec], tuple)}
+    least: dict[object, float] = {}
+    for spec, cost in expected.items():
+        least[_shapes(spec)] = min(cost, least.get(_shapes(spec), cost))
+    return sorted(
+        expected, key=lambda s: (expected[s] > _HOPELESS * least[_shapes(s)], -expected[s])
+    )
 
-        Load of another process spoils all samples of a kernel; that it does so twice is rare.
-        """
-        least = min((cost for _, cost in entries), default=0.0)
-        rivals = {n for n, cost in entries if cost <= _RIVAL * least and not is_reference(n)}
-        return tuple(
-            (name, min(cost, self._timed(spec, name)) if name in rivals else cost)
-            for name, cost in entries
-        )
 
-    def _timed(self, spec: KernelSpec, name: str) -> float:
-        core, threads = load_core(), self._machine.threads
-        slow = is_reference(name)  # one run of a naive loop is enough
-        samples = core.measure(
-            create(spec, name, threads),
-            threads=threads,
-            min_runs=1 if slow else _MIN_RUNS,
-            max_runs=1 if slow else _MAX_RUNS,
-            budget_ns=_BUDGET_NS,
-            cold=[core.ARG_WEIGHTS] if self._is_cold(spec) else [],
-            spread_nbytes=0 if spec.memory("weights") else self._spread_nbytes,
-        )
-        return undisturbed(samples)
+def _shapes(spec: KernelSpec) -> object:
+    return tuple(memory.dims for role, memory in spec.memories if role in ("src", "dst"))

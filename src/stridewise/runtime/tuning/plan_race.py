@@ -101,19 +101,25 @@ def _turn(
     return _timed(lambda: model.run_program(inputs)), model.step_times(inputs, 1)
 
 
-def run_in_turn(models: Mapping[str, CompiledModel]) -> Outcome:
-    """Run models in turn, a few times each.
+def run_in_turn(models: Mapping[str, CompiledModel], until: float | None = None) -> Outcome:
+    """Run models in turn, a few times each, at least once.
 
     A turn is one run that brings the caches into the state that the model itself leaves, one that
     is timed as a whole, and one whose steps are timed. Where runs are long, one does for all.
+
+    Args:
+        models: what runs, by label.
+        until: time of ``time.monotonic`` after which no turn begins.
     """
     # Plans may take their inputs in different formats.
     inputs = {label: _made_up_inputs(model.call_signature) for label, model in models.items()}
     whole: dict[str, list[int]] = {label: [] for label in models}
     steps: dict[str, list[list[int]]] = {label: [] for label in models}
-    begin = time.perf_counter()
+    begin = time.monotonic()
     for turn in range(_ROUNDS):
-        if turn >= _LEAST_ROUNDS and time.perf_counter() - begin > _BUDGET_S:
+        now = time.monotonic()
+        is_over = turn >= 1 and until is not None and now >= until
+        if is_over or (turn >= _LEAST_ROUNDS and now - begin > _BUDGET_S):
             break
         for label, model in models.items():
             taken, samples = _turn(model, inputs[label], whole[label])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import time
 from collections.abc import Callable, Mapping, Sequence, Set
 
 from stridewise.planning import Plan
@@ -18,7 +19,7 @@ from stridewise.runtime.binding.weights import WeightStore
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.tuning.cost_cache import CostCache
-from stridewise.runtime.tuning.plan_race import failure, run_in_turn
+from stridewise.runtime.tuning.plan_race import Outcome, failure, run_in_turn
 from stridewise.targets.cost import Corrected, KernelOracle
 from stridewise.targets.kernels import KernelSpec
 
@@ -175,12 +176,20 @@ def _recorded(
     return _used(_by_label(alone, _corrected(make, oracle, kernels)), times)
 
 
-def remembered(make: MakePlans, oracle: KernelOracle, cache: CostCache) -> Plan:
+def remembered(
+    make: MakePlans, oracle: KernelOracle, cache: CostCache, alone: Sequence[Plan] | None = None
+) -> Plan:
     """Return the plan that :func:`tuned` selects, if the cache has its record.
 
     Otherwise the plan is the cheapest by the costs of isolated kernels. Nothing runs.
+
+    Args:
+        make: plans the graph by the costs of an oracle.
+        oracle: the times of isolated kernels.
+        cache: where outcomes are kept.
+        alone: what ``make(oracle)`` returned, if that is known.
     """
-    alone = make(oracle)
+    alone = make(oracle) if alone is None else alone
     return _recorded(make, oracle, alone, _Record(cache, _digest(alone))) or alone[0]
 
 
@@ -194,8 +203,9 @@ class _Tuning:
         alone: Sequence[Plan],
         cheapest: CompiledModel,
         weights: WeightStore,
+        until: float | None,
     ) -> None:
-        self._make, self._oracle, self._weights = make, oracle, weights
+        self._make, self._oracle, self._weights, self._until = make, oracle, weights, until
         self.models = {
             UNCORRECTED: cheapest,
             **{plan.name: load(lower_plan(plan), weights) for plan in _near(alone)},
@@ -204,9 +214,12 @@ class _Tuning:
         self.corrected: list[Plan] = []
         self.times = self._correct(alone[0])
 
+    def _run(self, models: Mapping[str, CompiledModel]) -> Outcome:
+        return run_in_turn(models, self._until)
+
     def _correct(self, latest: Plan) -> Mapping[str, float]:
         """Run, correct and plan again until the plan stays; return the times of all plans."""
-        outcome = run_in_turn(self.models)
+        outcome = self._run(self.models)
         observed = outcome.observed
         for _ in range(_CORRECTIONS):
             self.kernels = {_name(*kernel): cost for kernel, cost in observed.items()}
@@ -215,16 +228,20 @@ class _Tuning:
                 break
             latest = self.corrected[0]
             self.models[PLANNED] = load(lower_plan(latest), self._weights)
-            observed |= run_in_turn({PLANNED: self.models[PLANNED]}).observed
+            observed |= self._run({PLANNED: self.models[PLANNED]}).observed
         if PLANNED in self.models:
-            return run_in_turn(self.models).times
+            return self._run(self.models).times
         self.models[PLANNED] = self.models.pop(UNCORRECTED)
         times = dict(outcome.times)
         return {PLANNED: times.pop(UNCORRECTED), **times}
 
 
 def tuned(
-    make: MakePlans, oracle: KernelOracle, cache: CostCache, weights: WeightStore | None = None
+    make: MakePlans,
+    oracle: KernelOracle,
+    cache: CostCache,
+    weights: WeightStore | None = None,
+    until: float | None = None,
 ) -> Plan:
     """Return the plan that is fastest when run.
 
@@ -235,6 +252,7 @@ def tuned(
         cache: stores the outcome.
         weights: packed constants of programs for other shapes, which the plans read if the layouts
             are the same.
+        until: time of ``time.monotonic`` after which no more plans run.
 
     Raises:
         ExecutionError: the library refuses a kernel that a plan counts on.
@@ -244,6 +262,9 @@ def tuned(
     known = _recorded(make, oracle, alone, record)
     if known is not None:
         return known
+    if until is not None and time.monotonic() >= until:
+        note = "the time for tuning was over before plans ran; costs are those of isolated kernels"
+        return dataclasses.replace(alone[0], notes=(*alone[0].notes, note))
     # Constants that several plans pack alike are packed once.
     rivals = weights.branch() if weights else WeightStore()
     cheapest = load(lower_plan(alone[0]), rivals)
@@ -251,6 +272,6 @@ def tuned(
     if reason:
         note = f"costs are those of isolated kernels: made-up inputs do not run ({reason})"
         return dataclasses.replace(alone[0], notes=(*alone[0].notes, note))
-    tuning = _Tuning(make, oracle, alone, cheapest, rivals)
+    tuning = _Tuning(make, oracle, alone, cheapest, rivals, until)
     record.write(tuning.times, tuning.kernels)
     return _used(_by_label(alone, tuning.corrected), tuning.times)

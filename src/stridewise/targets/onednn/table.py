@@ -43,7 +43,7 @@ from stridewise.targets.onednn.canonical import CanonicalContext, fitted, misrea
 from stridewise.targets.onednn.family import DEFAULT_EFFICIENCY, Family, KernelKind, Offer
 from stridewise.targets.onednn.memory import storage_of
 
-__all__ = ["KINDS", "OFFERS", "efficiency", "kernel_options", "post_ops"]
+__all__ = ["KINDS", "OFFERS", "efficiency", "is_naive", "kernel_options", "post_ops"]
 
 _FAMILIES: tuple[Family, ...] = (
     activation.FAMILY,
@@ -134,8 +134,13 @@ def efficiency(spec: KernelSpec) -> float:
     The figures were read off oneDNN 3.2 on AMD Zen 4 and Zen 5: which combinations have a JIT
     kernel, and which fall to the library's naive ``ref`` loops. ``docs/onednn.md`` lists them.
     """
-    kind, dst = KINDS.get(spec.kind, KernelKind()), spec.memory("dst")
-    storage = storage_of(dst)
-    if dst is not None and kind.is_naive(spec, storage, dst):
+    if is_naive(spec):
         return _REFERENCE
+    kind, storage = KINDS.get(spec.kind, KernelKind()), storage_of(spec.memory("dst"))
     return kind.efficiency.get(storage, DEFAULT_EFFICIENCY) * kind.share(spec)
+
+
+def is_naive(spec: KernelSpec) -> bool:
+    """Return whether the library is known to have only its naive ``ref`` loops for a kernel."""
+    kind, dst = KINDS.get(spec.kind, KernelKind()), spec.memory("dst")
+    return dst is not None and kind.is_naive(spec, storage_of(dst), dst)

@@ -1,0 +1,328 @@
+"""Calibration: kernels of many families and sizes are measured, to predict those of any network.
+
+Layers come from a rule, not from networks: each family of layers in turn, with sizes from a
+low-discrepancy sequence, so that any number of layers covers the sizes evenly. All kernels that the
+target offers for a layer are measured, and the reorders around it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, exp
+from statistics import fmean, median
+
+import numpy as np
+
+from stridewise.graph import Graph
+from stridewise.ops import GraphBuilder
+from stridewise.passes import passes_for, simplify
+from stridewise.planner import derive
+from stridewise.planner.problem.candidates import enumerate_candidates
+from stridewise.runtime.tuning.cost_cache import CostCache
+from stridewise.runtime.tuning.kernel_times import KernelTimes
+from stridewise.runtime.tuning.oracle import CALIBRATION
+from stridewise.targets.cost import KernelCost, Progress
+from stridewise.targets.kernels import HOST, KernelSpec
+from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.target import ABILITY, onednn_cpu
+from stridewise.targets.rates import Sample, predicted
+
+__all__ = ["Calibration", "FamilyRate", "calibrate"]
+
+_MOST_NS = 2e7
+"""Kernels with a larger estimate are not measured: similar smaller ones tell their costs."""
+_MOST_FLOPS, _MOST_PIXELS = 4e8, 56 * 56 * 256
+_BATCHES = (1, 1, 1, 4)
+_FOLDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyRate:
+    """What calibration found out about one family of kernels.
+
+    Attributes:
+        kind: kind of kernel.
+        family: storages of source and destination, and whether weights come from memory.
+        samples: number of measured kernels, of this calibration and before.
+        factor: geometric mean of measured costs over estimates.
+        error: median error of predictions from the other samples, as a part of the cost.
+    """
+
+    kind: str
+    family: str
+    samples: int
+    factor: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The outcome of a calibration.
+
+    Attributes:
+        machine: what was calibrated.
+        measured: number of kernels that were measured now.
+        seconds: time that this took.
+        rates: all families of which samples exist.
+    """
+
+    machine: Machine
+    measured: int
+    seconds: float
+    rates: tuple[FamilyRate, ...]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.machine}: {self.measured} kernels in {self.seconds:.0f} s",
+            f"{'kind':<18} {'family':<52} {'samples':>7} {'factor':>7} {'error':>6}",
+        ]
+        lines += [
+            f"{r.kind:<18} {r.family:<52} {r.samples:>7} {r.factor:>7.2f} {r.error:>6.1%}"
+            for r in self.rates
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """Sizes of a layer."""
+
+    batch: int
+    inputs: int
+    outputs: int
+    side: int
+
+
+_Layer = Callable[[GraphBuilder, _Size], str]
+
+
+def _image(b: GraphBuilder, size: _Size, channels: int | None = None) -> str:
+    return b.input("x", (size.batch, channels or size.inputs, size.side, size.side))
+
+
+def _conv(
+    window: int | tuple[int, int], stride: int = 1, channels: int | None = None, dilation: int = 1
+) -> _Layer:
+    def layer(b: GraphBuilder, size: _Size) -> str:
+        x = _image(b, size, channels)
+        found = b.conv2d(x, size.outputs, window, strides=stride, padding="same", dilation=dilation)
+        return b.relu(found)
+
+    return layer
+
+
+def _residual(b: GraphBuilder, size: _Size) -> str:
+    x, y = _image(b, size), b.input("y", (size.batch, size.outputs, size.side, size.side))
+    return b.relu(b.op("add", [b.conv2d(x, size.outputs, 1), y]))
+
+
+def _depthwise(window: int, stride: int = 1) -> _Layer:
+    def layer(b: GraphBuilder, size: _Size) -> str:
+        x, count = _image(b, size), size.inputs
+        return b.relu(b.conv2d(x, count, window, strides=stride, padding="same", groups=count))
+
+    return layer
+
+
+def _expanded(b: GraphBuilder, size: _Size) -> str:
+    inner = b.relu(b.conv2d(_image(b, size), size.outputs, 1))
+    return b.relu(b.conv2d(inner, size.outputs, 3, padding="same", groups=size.outputs))
+
+
+def _grouped(b: GraphBuilder, size: _Size) -> str:
+    each = 4 << size.outputs % 5
+    count = each * max(2, size.inputs // each)
+    x = _image(b, size, count)
+    return b.relu(b.conv2d(x, count, 3, padding="same", groups=count // each))
+
+
+def _squeezed(b: GraphBuilder, size: _Size) -> str:
+    x = _image(b, size)
+    mean = b.op("reduce_mean", [x], {"axes": (2, 3), "keepdims": 1})
+    return b.op("mul", [x, b.op("sigmoid", [b.conv2d(mean, size.inputs, 1)])])
+
+
+def _pool(op: str, window: int, stride: int) -> _Layer:
+    def layer(b: GraphBuilder, size: _Size) -> str:
+        pool = b.max_pool2d if op == "max" else b.avg_pool2d
+        return pool(_image(b, size), window, strides=stride, padding="same")
+
+    return layer
+
+
+def _concat(b: GraphBuilder, size: _Size) -> str:
+    shape = (size.batch, size.outputs, size.side, size.side)
+    return b.op("concat", [b.relu(_image(b, size)), b.input("y", shape)], {"axis": 1})
+
+
+def _sum(b: GraphBuilder, size: _Size) -> str:
+    x, y = _image(b, size), b.input("y", (size.batch, size.inputs, size.side, size.side))
+    return b.op("sigmoid", [b.op("add", [x, y])])
+
+
+def _dense(b: GraphBuilder, size: _Size) -> str:
+    return b.dense(b.input("x", (size.batch, 4 * size.inputs)), 4 * size.outputs)
+
+
+def _tokens(b: GraphBuilder, size: _Size) -> str:
+    x = b.input("x", (size.batch, size.side * size.side // 4 or 1, size.inputs))
+    weights = b.constant(np.zeros((size.inputs, size.outputs), np.float32))
+    return b.op("softmax", [b.op("matmul", [b.layer_norm(x), weights])], {"axis": 2})
+
+
+_LAYERS: Mapping[str, _Layer] = {
+    "1x1": _conv(1),
+    "3x3": _conv(3),
+    "depthwise 3x3": _depthwise(3),
+    "residual": _residual,
+    "3x3 by 2": _conv(3, 2),
+    "expanded": _expanded,
+    "squeezed": _squeezed,
+    "first": _conv(3, 2, 3),
+    "1x1 by 2": _conv(1, 2),
+    "grouped": _grouped,
+    "max pool": _pool("max", 3, 2),
+    "5x5": _conv(5),
+    "concat": _concat,
+    "depthwise 5x5": _depthwise(5),
+    "sum": _sum,
+    "dense": _dense,
+    "depthwise 3x3 by 2": _depthwise(3, 2),
+    "first 7x7": _conv(7, 2, 3),
+    "average pool": _pool("average", 3, 1),
+    "1x7": _conv((1, 7)),
+    "max pool 2x2": _pool("max", 2, 2),
+    "tokens": _tokens,
+    "depthwise 5x5 by 2": _depthwise(5, 2),
+    "7x1": _conv((7, 1)),
+    "dilated": _conv(3, 1, None, 2),
+    "depthwise 7x7": _depthwise(7),
+}
+_TWICE = ("1x1", "3x3", "depthwise 3x3", "1x1")
+"""Layers that networks have most of are repeated between the others."""
+
+
+def _inverse(number: int, base: int) -> float:
+    """Return the radical inverse of a number: element ``number`` of van der Corput's sequence."""
+    found, scale = 0.0, 1.0 / base
+    while number:
+        number, digit = divmod(number, base)
+        found += digit * scale
+        scale /= base
+    return found
+
+
+def _size(number: int) -> _Size:
+    """Return the sizes of a layer, even in logarithms: 8 to 1024 channels, 7 to 112 pixels."""
+    multiple = 1 if number % 3 == 2 else 8
+    channels = [
+        max(multiple, round(2.0 ** (3 + 7 * _inverse(number, base)) / multiple) * multiple)
+        for base in (2, 3)
+    ]
+    side = round(7 * 2.0 ** (4 * _inverse(number, 5)))
+    while 18.0 * side * side * channels[0] * channels[1] > _MOST_FLOPS and side > 7:
+        side = -(-side // 2)
+    while side * side * max(channels) > _MOST_PIXELS:
+        side = -(-side // 2)
+    batch = _BATCHES[number % len(_BATCHES)] if side <= 28 else 1
+    return _Size(batch, channels[0], channels[1], side)
+
+
+def _layers() -> Iterator[Graph]:
+    """Yield layers without an end."""
+    order: list[str] = []
+    for position, name in enumerate(_LAYERS):
+        order += [name, *((_TWICE[position // 2 % len(_TWICE)],) if position % 2 else ())]
+    number = 0
+    while True:
+        number += 1
+        # The number of families has a common factor with no base of the sequence for long.
+        name = order[number % len(order)]
+        b = GraphBuilder(name)
+        yield b.build([_LAYERS[name](b, _size(number))])
+
+
+class _Recorder:
+    """An oracle that keeps what it is asked for."""
+
+    def __init__(self, times: KernelTimes) -> None:
+        self.specs: list[KernelSpec] = []
+        self._times = times
+
+    def costs(
+        self, specs: Sequence[KernelSpec], progress: Progress | None = None
+    ) -> dict[KernelSpec, tuple[KernelCost, ...]]:
+        del progress
+        self.specs += specs
+        return {spec: (KernelCost(self._times.estimate(spec), "", "model"),) for spec in specs}
+
+
+def _kernels(graph: Graph, times: KernelTimes, machine: Machine) -> list[KernelSpec]:
+    """Return the kernels that the target offers for a layer, and reorders around it."""
+    recorder = _Recorder(times)
+    derived = derive(simplify(graph, passes_for(ABILITY, keep_parameters=False)).graph)
+    enumerate_candidates(derived.graph, onednn_cpu(machine), recorder)
+    return [
+        spec
+        for spec in dict.fromkeys(recorder.specs)
+        if spec.kind != HOST and times.estimate(spec) <= _MOST_NS
+    ]
+
+
+def calibrate(
+    machine: Machine, cache: CostCache, seconds: float, progress: Progress | None = None
+) -> Calibration:
+    """Measure kernels for some time and return what all samples in the cache tell.
+
+    Args:
+        machine: this machine.
+        cache: takes the samples; what an interruption leaves is kept.
+        seconds: how long to measure.
+        progress: called with the seconds that have passed, all seconds, and the kind of layer.
+    """
+    target, begin = onednn_cpu(machine), time.monotonic()
+    ways = [KernelTimes(machine, target, cache, cold=cold) for cold in (False, True)]
+    seen, measured = set[str](), 0
+    for number, graph in enumerate(_layers()):
+        passed = time.monotonic() - begin
+        if passed >= seconds:
+            break
+        if progress is not None:
+            progress(int(passed), ceil(seconds), graph.name)
+        times = ways[number // 2 % 2]
+        # Reorders have few families, and each layer has many of them.
+        specs = [
+            s for s in _kernels(graph, times, machine) if s.kind != "reorder" or not number % 4
+        ]
+        fresh = [spec for spec in specs if times.key(spec) not in seen]
+        seen.update(map(times.key, fresh))
+        measured += times.sample(fresh, begin + seconds)
+    cache.store({CALIBRATION: ((f"{measured} kernels", time.time()),)})
+    if progress is not None:
+        progress(ceil(seconds), ceil(seconds), "")
+    return Calibration(machine, measured, time.monotonic() - begin, tuple(_rates(cache)))
+
+
+def _rates(cache: CostCache) -> Iterator[FamilyRate]:
+    for kind in cache.sample_kinds():
+        samples = cache.samples(kind)
+        errors = _errors(samples)
+        for family in sorted({sample.traits.family for sample in samples}):
+            chosen = [i for i, sample in enumerate(samples) if sample.traits.family == family]
+            factor = exp(fmean(samples[i].ratio for i in chosen))
+            error = exp(median(errors[i] for i in chosen)) - 1
+            yield FamilyRate(kind, family, len(chosen), factor, error)
+
+
+def _errors(samples: Sequence[Sample]) -> list[float]:
+    """Return the logarithm of the error of each sample, predicted from three quarters of others."""
+    found = [0.0] * len(samples)
+    for fold in range(_FOLDS):
+        known = [sample for i, sample in enumerate(samples) if i % _FOLDS != fold]
+        asked = range(fold, len(samples), _FOLDS)
+        rates = predicted(known, [samples[i].traits for i in asked])
+        for i, rate in zip(asked, rates, strict=True):
+            found[i] = abs(samples[i].ratio - rate.ratio)
+    return found

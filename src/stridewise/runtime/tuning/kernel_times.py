@@ -1,0 +1,217 @@
+"""Times of isolated kernels: those in the cost cache, and measurements that add to them.
+
+A network whose weights do not fit into the last-level cache reads them from memory in every run,
+so its kernels are timed with weights evicted from the caches; those of smaller networks with warm
+weights. Kernels without weights stream activations, which the first caches no longer hold when
+they are read; they are timed on many copies in turn.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import log, prod
+
+from stridewise.graph import Refusal
+from stridewise.runtime.binding.library import load_core
+from stridewise.runtime.binding.primitives import create, implementations
+from stridewise.runtime.machine.machine import cache_nbytes
+from stridewise.runtime.tuning.cost_cache import CostCache, Entry
+from stridewise.runtime.tuning.timing import undisturbed
+from stridewise.targets.cost import KernelCost, Progress, Roofline, Source, is_reference
+from stridewise.targets.kernels import KernelSpec
+from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.target import LibraryTarget
+from stridewise.targets.onednn.traits import traits_of
+from stridewise.targets.rates import Sample
+
+__all__ = ["KernelTimes", "Known", "roofline"]
+
+Known = tuple[KernelCost, ...] | Refusal
+"""The implementations of a kernel, cheapest first, or why there is none."""
+
+_MIN_RUNS, _MAX_RUNS, _BUDGET_NS = 1, 25, 12_000_000
+_SAVE_EVERY = 50
+_RIVAL = 1.5
+"""Implementations slower than the fastest one by this factor are not measured again."""
+_LONG_FLOPS, _NAIVE_FLOPS_PER_NS = 2e7, 1.0
+"""Naive loops of more operations, which would take half a second or longer, are not run. Their cost
+is a guess, far above that of any useful kernel: no plan depends on its error."""
+
+_QUICK_NS = 4_000_000
+"""Time for the samples of one kernel of a calibration, whose error similar kernels even out."""
+
+# One AVX-512 core of today does about 100 GFLOP/s in float32 and shares some 40 GB/s.
+_FLOPS_PER_CORE = {True: 1.0e11, False: 5.0e10}
+_BANDWIDTH = 4.0e10
+# Twice the products per instruction; without such instructions, elements are widened first.
+_BFLOAT16_RATE = {True: 2.0, False: 0.8}
+_COLD_BYTES_PER_NS = 25.0
+_OVERHEAD_NS = 600.0
+"""What calling an isolated kernel takes."""
+
+
+def roofline(machine: Machine, target: LibraryTarget) -> Roofline:
+    """Return the analytic cost model of a machine."""
+    peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
+    rate = _BFLOAT16_RATE[machine.has_bfloat16]
+    return Roofline(peak, _BANDWIDTH, target.efficiency, bfloat16_rate=rate)
+
+
+class KernelTimes:
+    """Times kernels, and keeps their costs and samples in the cost cache."""
+
+    def __init__(
+        self, machine: Machine, target: LibraryTarget, cache: CostCache, *, cold: bool = False
+    ) -> None:
+        """Time for ``machine``; nothing is read or measured yet.
+
+        Args:
+            machine: what costs hold for.
+            target: its estimates are what samples correct.
+            cache: where costs are kept.
+            cold: whether weights come from memory in every run of the model.
+        """
+        self.machine, self.cache = machine, cache
+        self._roofline = replace(roofline(machine, target), overhead_ns=_OVERHEAD_NS)
+        self._cold = cold
+        self._spread_nbytes = 2 * machine.threads * cache_nbytes(2)
+
+    def is_cold(self, spec: KernelSpec) -> bool:
+        """Return whether a kernel reads weights from memory."""
+        return self._cold and spec.memory("weights") is not None
+
+    def key(self, spec: KernelSpec) -> str:
+        """Return the key of a kernel in the cost cache."""
+        return f"{spec} cold" if self.is_cold(spec) else str(spec)
+
+    def estimate(self, spec: KernelSpec) -> float:
+        """Return the nanoseconds that samples of a kernel are related to."""
+        weights, found = spec.memory("weights"), self._roofline.cost(spec).cost_ns
+        if weights is None or not self._cold:
+            return found
+        return found + 4.0 * prod(weights.dims) / _COLD_BYTES_PER_NS
+
+    def known(self, specs: Sequence[KernelSpec]) -> dict[KernelSpec, Known]:
+        """Return the costs of the kernels that were measured at any time."""
+        keys = {spec: self.key(spec) for spec in specs}
+        cached = self.cache.find(keys.values())
+        return {spec: _named(spec, cached[key]) for spec, key in keys.items() if key in cached}
+
+    def measure(
+        self,
+        specs: Sequence[KernelSpec],
+        progress: Progress | None = None,
+        until: float | None = None,
+    ) -> dict[KernelSpec, Known]:
+        """Measure kernels and return their costs. What precedes an interruption is kept.
+
+        Args:
+            specs: what to measure, the most important kernels first.
+            progress: called before each kernel, and at the end.
+            until: time of ``time.monotonic`` at which to stop; the rest has no costs then.
+        """
+        found: dict[KernelSpec, Known] = {}
+        for begin in range(0, len(specs), _SAVE_EVERY):
+            fresh: dict[KernelSpec, tuple[Entry, ...]] = {}
+            try:
+                for done, spec in enumerate(specs[begin : begin + _SAVE_EVERY], begin):
+                    if _is_past(until):
+                        break
+                    if progress is not None:
+                        progress(done, len(specs), spec.kind)
+                    fresh[spec] = self._all(spec, _BUDGET_NS)
+                for spec, entries in fresh.items():
+                    if not _is_past(until):
+                        fresh[spec] = self._again(spec, entries)
+            finally:
+                self.cache.store({self.key(spec): entries for spec, entries in fresh.items()})
+                self._store_samples(fresh)
+            found |= {spec: _named(spec, entries, "measured") for spec, entries in fresh.items()}
+        if progress is not None and specs:
+            progress(len(found), len(specs), "")
+        return found
+
+    def sample(self, specs: Sequence[KernelSpec], until: float) -> int:
+        """Measure kernels in a short time, for predictions only: not as the costs of these.
+
+        Args:
+            specs: what to measure.
+            until: time of ``time.monotonic`` at which to stop.
+
+        Returns:
+            How many were measured.
+        """
+        found: dict[KernelSpec, tuple[Entry, ...]] = {}
+        try:
+            for spec in specs:
+                if _is_past(until):
+                    break
+                found[spec] = self._all(spec, _QUICK_NS)
+        finally:
+            self._store_samples(found)
+        return len(found)
+
+    def _store_samples(self, measured: Mapping[KernelSpec, tuple[Entry, ...]]) -> None:
+        samples: dict[str, Sample] = {}
+        for spec, entries in measured.items():
+            name, cost = min(entries, key=lambda entry: entry[1], default=("", 0.0))
+            if cost > 0 and not _is_guess(spec, name):
+                traits = traits_of(spec, cold=self.is_cold(spec))
+                samples[self.key(spec)] = Sample(traits, log(cost / self.estimate(spec)), name)
+        self.cache.store_samples(samples)
+
+    def _all(self, spec: KernelSpec, budget_ns: int) -> tuple[Entry, ...]:
+        """Return the times of all implementations."""
+        found: list[Entry] = []
+        try:
+            for name in implementations(spec, self.machine.threads):
+                if _is_guess(spec, name):
+                    found.append((name, spec.flops / _NAIVE_FLOPS_PER_NS))
+                else:
+                    found.append((name, self._timed(spec, name, budget_ns)))
+        except load_core().NativeError:
+            return tuple(found)
+        return tuple(found)
+
+    def _again(self, spec: KernelSpec, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        """Return the lesser times of two measurements some time apart, for close competitors.
+
+        Load of another process spoils all samples of a kernel; that it does so twice is rare.
+        """
+        least = min((cost for _, cost in entries), default=0.0)
+        rivals = {n for n, cost in entries if cost <= _RIVAL * least and not is_reference(n)}
+        return tuple(
+            (name, min(cost, self._timed(spec, name, _BUDGET_NS)) if name in rivals else cost)
+            for name, cost in entries
+        )
+
+    def _timed(self, spec: KernelSpec, name: str, budget_ns: int) -> float:
+        core, threads = load_core(), self.machine.threads
+        slow = is_reference(name)  # one run of a naive loop is enough
+        samples = core.measure(
+            create(spec, name, threads),
+            threads=threads,
+            min_runs=1 if slow else _MIN_RUNS,
+            max_runs=1 if slow else _MAX_RUNS,
+            budget_ns=budget_ns,
+            cold=[core.ARG_WEIGHTS] if self.is_cold(spec) else [],
+            spread_nbytes=0 if spec.memory("weights") else self._spread_nbytes,
+        )
+        return undisturbed(samples)
+
+
+def _is_past(until: float | None) -> bool:
+    return until is not None and time.monotonic() >= until
+
+
+def _is_guess(spec: KernelSpec, name: str) -> bool:
+    return is_reference(name) and spec.flops > _LONG_FLOPS
+
+
+def _named(spec: KernelSpec, entries: Sequence[Entry], source: Source = "cached") -> Known:
+    if not entries:
+        return Refusal("onednn", str(spec), "the library has no kernel for it")
+    costs = [KernelCost(cost, name, source) for name, cost in entries]
+    return tuple(sorted(costs, key=lambda cost: cost.cost_ns))

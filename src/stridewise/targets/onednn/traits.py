@@ -1,0 +1,108 @@
+"""What the time of a kernel depends on: its family, its way to compute, and sizes as numbers.
+
+Measured costs of some kernels tell the costs of others through these traits
+(:mod:`stridewise.targets.rates`).
+"""
+
+from __future__ import annotations
+
+from math import log2, prod
+
+from stridewise.graph import Attr
+from stridewise.targets.kernels import KernelSpec, MemorySpec
+from stridewise.targets.onednn.memory import storage_of
+from stridewise.targets.onednn.table import is_naive
+from stridewise.targets.rates import Traits
+
+__all__ = ["VERSION", "traits_of"]
+
+VERSION = 1
+"""Changes with the meaning of traits and with the analytic estimates: samples of other versions are
+ignored."""
+
+_LANES = 16
+_SIZELESS = frozenset(
+    {"begins", "ends", "epsilon", "alpha", "beta", "k", "groups", "expression", "statistics"}
+)
+"""Parameters that do not change the time, or that other traits contain."""
+_SCALES = (4.0, 4.0, 4.0, 3.0, 3.0, 4.0, 3.0, 0.7, 0.7, 1.0)
+"""Differences of numbers, in powers of two, over which costs change."""
+
+
+def _storage(memory: MemorySpec) -> str:
+    own = storage_of(memory) if len(memory.dims) > 2 else memory.tag
+    return f"{memory.dtype} {own or 'strided'}"
+
+
+def _groups(spec: KernelSpec, src: MemorySpec) -> int:
+    weights, known = spec.memory("weights"), dict(spec.params).get("groups")
+    if isinstance(known, int):
+        return known
+    has_groups = weights is not None and len(weights.dims) == len(src.dims) + 1
+    return weights.dims[0] if weights is not None and has_groups else 1
+
+
+def _way(spec: KernelSpec, src: MemorySpec, groups: int) -> str:
+    params: dict[str, Attr] = {k: v for k, v in spec.params if k not in _SIZELESS}
+    weights, second = spec.memory("weights"), spec.memory("src1")
+    if spec.kind in ("convolution", "deconvolution") and weights is not None:
+        params["window"] = weights.dims[2 - len(src.dims) :]
+    expression = dict(spec.params).get("expression")
+    if isinstance(expression, tuple):
+        params["steps"] = len(expression)
+    if spec.kind == "binary" and second is not None:
+        params["broadcast"] = second.dims != src.dims
+    each = src.dims[1] // groups if len(src.dims) > 1 else 1
+    kind = "whole" if groups == 1 else "depthwise" if each == 1 else "groups"
+    return " ".join([kind, *(f"{key}={value}" for key, value in sorted(params.items()))])
+
+
+def _log(value: float) -> float:
+    return log2(max(1.0, value))
+
+
+def _waste(extent: int) -> float:
+    """Return by how much padding to whole vectors increases an extent."""
+    return log2(-(-extent // _LANES) * _LANES / max(1, extent))
+
+
+def traits_of(spec: KernelSpec, *, cold: bool = False) -> Traits:
+    """Return the traits of a kernel.
+
+    Args:
+        spec: the kernel.
+        cold: whether its weights come from memory.
+
+    >>> memory = MemorySpec((1, 64, 56, 56), "acdb")
+    >>> spec = KernelSpec("reorder", (("src", memory), ("dst", MemorySpec(memory.dims, "abcd"))))
+    >>> traits_of(spec).family
+    'f32 channels-last > f32 plain'
+    """
+    none = MemorySpec(())
+    dst = spec.memory("dst") or none
+    src = spec.memory("src") or spec.memory("src0") or dst
+    groups = _groups(spec, src)
+    inner, outer = (
+        memory.dims[1] // groups if len(memory.dims) > 1 else prod(memory.dims)
+        for memory in (src, dst)
+    )
+    nbytes, posts = spec.nbytes, [post.kind for post in spec.post_ops]
+    operands = ", operands" if "binary" in posts else ""
+    sizes = (
+        _log(nbytes),
+        _log(spec.flops / max(1, nbytes)),
+        _log(groups),
+        _log(inner),
+        _log(outer),
+        _log(prod(dst.dims) / max(1, groups * outer)),
+        _log(dst.dims[-1] if dst.dims else 1),
+        _waste(inner),
+        _waste(outer),
+        float(len(posts) - posts.count("eltwise")),
+    )
+    return Traits(
+        f"{spec.kind} naive" if is_naive(spec) else spec.kind,
+        f"{_storage(src)} > {_storage(dst)}{operands}" + (", cold weights" if cold else ""),
+        _way(spec, src, groups),
+        tuple(size / scale for size, scale in zip(sizes, _SCALES, strict=True)),
+    )

@@ -1,0 +1,139 @@
+"""Predicted rates: exact where known, the parent's where not, and the same for the same samples."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stridewise.targets.kernels import KernelSpec, MemorySpec
+from stridewise.targets.onednn.traits import traits_of
+from stridewise.targets.rates import UNKNOWN, Sample, Traits, predicted
+
+FAMILIES = ("plain", "blocked", "channels-last")
+ratios = st.floats(-3, 3)
+
+
+@st.composite
+def samples(draw: st.DrawFn, least: int = 1) -> list[Sample]:
+    def one(index: int) -> Sample:
+        numbers = tuple(draw(st.floats(0, 8)) for _ in range(2))
+        family, way = draw(st.sampled_from(FAMILIES)), draw(st.sampled_from("ab"))
+        return Sample(Traits("k", family, way, numbers), draw(ratios), f"jit {index % 2}")
+
+    return [one(index) for index in range(draw(st.integers(least, 60)))]
+
+
+def test_without_samples_nothing_is_known():
+    traits = Traits("k", "plain", "a", (1.0,))
+    assert predicted([], [traits]) == [UNKNOWN]
+    assert predicted([Sample(traits, 1.0, "jit")], []) == []
+
+
+@settings(deadline=None)
+@given(samples(), ratios)
+def test_a_shift_of_all_samples_shifts_a_kernel_that_was_measured(known: list[Sample], by: float):
+    """Most of a common factor of all samples of a kind is a property of the kind."""
+    wanted = [known[0].traits]
+    shifted = [Sample(s.traits, s.ratio + by, s.implementation) for s in known]
+    (before,), (after,) = predicted(known, wanted), predicted(shifted, wanted)
+    assert math.isclose(after.deviation, before.deviation, abs_tol=1e-9)
+    assert abs(after.ratio - before.ratio - by) <= 0.1 * abs(by) + 1e-9
+
+
+@settings(deadline=None)
+@given(samples(), st.randoms())
+def test_the_order_of_samples_does_not_matter(known: list[Sample], random):
+    distinct = list({sample.traits: sample for sample in known}.values())
+    mixed = list(distinct)
+    random.shuffle(mixed)
+    wanted = [Traits("k", "plain", "a", (3.0, 3.0))]
+    if len(distinct) <= 32:  # with more, equally near ones may be left out
+        (one,), (other,) = predicted(distinct, wanted), predicted(mixed, wanted)
+        assert math.isclose(one.ratio, other.ratio, abs_tol=1e-6)
+        assert math.isclose(one.deviation, other.deviation, abs_tol=1e-6)
+
+
+@settings(deadline=None)
+@given(samples(2), st.integers(1, 5))
+def test_predictions_do_not_depend_on_what_else_is_asked(known: list[Sample], more: int):
+    wanted = [Traits("k", "blocked", "b", (1.0, 2.0)), *(s.traits for s in known[:more])]
+    together = predicted(known, wanted)
+    for traits, rate in zip(wanted, together, strict=True):
+        (alone,) = predicted(known, [traits])
+        assert math.isclose(alone.ratio, rate.ratio, abs_tol=1e-6)
+
+
+@settings(deadline=None)
+@given(samples())
+def test_more_samples_leave_less_doubt(known: list[Sample]):
+    wanted = [Traits("k", "plain", "a", (4.0, 4.0))]
+    nearest = Sample(wanted[0], 0.5, "jit")
+    (few,), (many,) = predicted(known[:31], wanted), predicted([*known[:31], nearest], wanted)
+    assert many.deviation <= few.deviation + 1e-9
+    assert many.deviation < 0.1
+
+
+def test_a_family_without_samples_has_the_rate_of_its_kind():
+    known = [Sample(Traits("k", "plain", "a", (x, 1.0)), 1.0, "jit") for x in np.arange(0, 8, 0.5)]
+    (own,) = predicted(known, [Traits("k", "plain", "a", (2.2, 1.0))])
+    (other,) = predicted(known, [Traits("k", "blocked", "b", (2.2, 1.0))])
+    assert own.ratio == pytest.approx(1.0, abs=0.05)
+    assert 0.2 < other.ratio < own.ratio
+    assert other.deviation > 2 * own.deviation
+    assert own.implementation == "jit"
+
+
+def test_a_rule_in_sizes_is_found():
+    """Half of the samples of a known law predict the other half."""
+    rng = np.random.default_rng(0)
+    points = [(float(x), float(y)) for x, y in rng.uniform(0, 6, (300, 2))]
+    all_of_them = [
+        Sample(Traits("k", "plain", "a", p), 0.5 * math.sin(p[0]) + 0.2 * p[1], "jit")
+        for p in points
+    ]
+    rates = predicted(all_of_them[::2], [s.traits for s in all_of_them[1::2]])
+    errors = [abs(r.ratio - s.ratio) for r, s in zip(rates, all_of_them[1::2], strict=True)]
+    assert np.median(errors) < 0.08
+    assert np.median(np.abs([s.ratio - 0.6 for s in all_of_them])) > 0.3
+
+
+def memory(tag: str, *dims: int) -> MemorySpec:
+    return MemorySpec(dims, tag)
+
+
+def convolution(tag: str, groups: int = 1, **params: tuple[int, ...]) -> KernelSpec:
+    weights = (64, 64, 3, 3) if groups == 1 else (groups, 64 // groups, 64 // groups, 3, 3)
+    memories = (
+        ("src", memory(tag, 1, 64, 28, 28)),
+        ("weights", MemorySpec(weights, "any")),
+        ("dst", memory(tag, 1, 64, 28, 28)),
+    )
+    given_params = {"strides": (1, 1), "dilations": (1, 1), "begins": (1, 1), **params}
+    return KernelSpec("convolution", memories, tuple(sorted(given_params.items())), flops=5e7)
+
+
+def test_traits_tell_storages_windows_and_groups_apart():
+    plain, last, blocked = (traits_of(convolution(tag)) for tag in ("abcd", "acdb", "aBcd16b"))
+    assert len({plain.family, last.family, blocked.family}) == 3
+    assert plain.way == last.way == blocked.way
+    assert traits_of(convolution("acdb", strides=(2, 2))).way != last.way
+    assert traits_of(convolution("acdb", 64)).way.startswith("depthwise")
+    assert traits_of(convolution("acdb", 4)).way.startswith("groups")
+    # Eight channels a group are half of a block: the library has naive loops only.
+    assert traits_of(convolution("aBcd16b", 8)).kind == "convolution naive"
+    assert traits_of(convolution("acdb"), cold=True).family.endswith("cold weights")
+    assert traits_of(convolution("acdb", begins=(0, 0))) == last
+
+
+def test_traits_and_their_version_change_together():
+    """Samples in caches have the meaning of their version: raise VERSION if this test changes."""
+    found = traits_of(convolution("acdb"))
+    assert found.way == "whole dilations=(1, 1) strides=(1, 1) window=(3, 3)"
+    assert found.family == "f32 channels-last > f32 channels-last"
+    assert found.numbers == pytest.approx(
+        (4.7665, 1.6273, 0, 2.0, 2.0, 2.4037, 1.6025, 0, 0, 0), abs=1e-3
+    )

@@ -1,0 +1,288 @@
+"""Calibrated costs: kept by machine, predicted the same each time, measured only where in doubt."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stridewise as sw
+from stridewise.graph import Graph
+from stridewise.planner import derive
+from stridewise.planning import make_plans
+from stridewise.runtime.machine.machine import this_machine
+from stridewise.runtime.simulation.reference import run_reference
+from stridewise.runtime.tuning import kernel_times
+from stridewise.runtime.tuning.cost_cache import CostCache, cache_path
+from stridewise.runtime.tuning.doubts import doubts
+from stridewise.runtime.tuning.kernel_times import KernelTimes
+from stridewise.runtime.tuning.oracle import CalibratedOracle, MeasuringOracle
+from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.target import onednn_cpu
+from stridewise.targets.rates import Sample, Traits
+
+from .graphs import Net
+
+HERE = Machine("this CPU", "AVX2", 2, "oneDNN 3.2.0")
+SAMPLES = {
+    "kernel a": Sample(Traits("k", "f", "w", (1.0, 2.0)), 0.5, "jit"),
+    "kernel b": Sample(Traits("k", "g", "w", (3.0, 4.0)), -0.5, "gemm"),
+}
+
+
+def network(channels: int = 24) -> Graph:
+    b = Net(1, channels, 14, 14)
+    y = b.op("relu", [b.conv(b.op("relu", [b.conv(b.x, channels)]), channels)])
+    return b.build([b.op("max_pool", [y], {"kernel": (2, 2), "strides": (2, 2)})])
+
+
+def compiled(folder: Path, **options: Any) -> sw.CompiledModel:
+    return sw.compile(network(), threads=1, cache_dir=folder, **options)
+
+
+def sources(plan: sw.Plan) -> set[str]:
+    return {cost.source for d in plan.decisions for cost in d.chosen.costs}
+
+
+def works(model: sw.CompiledModel) -> None:
+    graph, x = network(), np.random.default_rng(0).standard_normal((1, 24, 14, 14), np.float32)
+    expected = run_reference(graph, {graph.inputs[0]: x})[graph.outputs[0]]
+    np.testing.assert_allclose(model(x), expected, rtol=1e-3, atol=1e-4)
+
+
+def no_measuring(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(kernel_times.KernelTimes, "_timed", lambda *_: pytest.fail("measured"))
+
+
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("calibrated")
+    sw.calibrate(threads=1, seconds=2.0, cache_dir=folder)
+    return folder
+
+
+def copied(folder: Path, to: Path) -> Path:
+    to.mkdir(exist_ok=True)
+    paths = (cache_path(folder), cache_path(to))
+    with closing(sqlite3.connect(paths[0])) as one, closing(sqlite3.connect(paths[1])) as other:
+        one.backup(other)
+    return to
+
+
+# --- samples in the cache -------------------------------------------------------------------------
+
+
+def test_samples_come_back_as_they_were_stored(tmp_path: Path):
+    cache = CostCache(HERE, tmp_path)
+    assert cache.samples("k") == []
+    cache.store_samples(SAMPLES)
+    for found in (cache, CostCache(HERE, tmp_path)):
+        assert found.samples("k") == list(SAMPLES.values())
+        assert found.samples("other") == []
+        assert found.sample_kinds() == ["k"]
+    assert cache.load() == {}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Machine("another CPU", "AVX2", 2, "oneDNN 3.2.0"),
+        Machine("this CPU", "AVX512_CORE", 2, "oneDNN 3.2.0"),
+        Machine("this CPU", "AVX2", 4, "oneDNN 3.2.0"),
+        Machine("this CPU", "AVX2", 2, "oneDNN 3.3.0"),
+    ],
+)
+def test_samples_of_other_machines_are_ignored(tmp_path: Path, other: Machine):
+    CostCache(HERE, tmp_path).store_samples(SAMPLES)
+    assert CostCache(other, tmp_path).samples("k") == []
+    assert CostCache(other, tmp_path).sample_kinds() == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "numbers = x'00'",
+        "numbers = x'000000000000f07f000000000000f07f'",  # two infinities
+        "ratio = 1e300",
+        "ratio = 'much'",
+        "numbers = 'text'",
+        "family = CAST(x'ff' AS TEXT)",
+        "version = 999",
+    ],
+)
+def test_samples_that_make_no_sense_are_ignored(tmp_path: Path, change: str):
+    CostCache(HERE, tmp_path).store_samples(SAMPLES)
+    with closing(sqlite3.connect(cache_path(tmp_path))) as connection, connection:
+        connection.execute(f"UPDATE samples SET {change} WHERE spec = 'kernel a'")
+    assert CostCache(HERE, tmp_path).samples("k") == [SAMPLES["kernel b"]]
+
+
+# --- calibration ----------------------------------------------------------------------------------
+
+
+def test_calibration_tells_what_it_found(tmp_path: Path):
+    seen: list[tuple[int, int]] = []
+    found = sw.calibrate(
+        threads=1, seconds=1.0, cache_dir=tmp_path, progress=lambda d, t, _: seen.append((d, t))
+    )
+    assert found.machine == this_machine(1)
+    assert found.measured == sum(rate.samples for rate in found.rates) > 0
+    assert found.seconds < 30
+    assert {rate.kind for rate in found.rates} >= {"convolution", "reorder"}
+    assert all(rate.factor > 0 and rate.error >= 0 for rate in found.rates)
+    assert str(found.machine) in str(found)
+    assert seen == sorted(seen)
+    assert seen[-1] == (1, 1)
+    again = sw.calibrate(threads=1, seconds=0.3, cache_dir=tmp_path)
+    assert sum(rate.samples for rate in again.rates) >= found.measured
+
+
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan")])
+def test_calibration_takes_some_time(seconds: float):
+    with pytest.raises(sw.InputError, match="seconds: expected a number of seconds above 0"):
+        sw.calibrate(seconds=seconds)
+    with pytest.raises(sw.InputError, match="tune_seconds: expected a number of seconds above 0"):
+        sw.compile(network(), tune_seconds=seconds)
+
+
+# --- tune="auto" ----------------------------------------------------------------------------------
+
+
+def test_plans_are_predicted_and_stay_as_they_are(
+    calibrated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = copied(calibrated, tmp_path / "cache")
+    monkeypatch.setattr("stridewise.options._AUTO_S", 0.0)
+    model = compiled(folder)
+    works(model)
+    assert "calibrated" in sources(model.plan)
+    monkeypatch.undo()
+    no_measuring(monkeypatch)
+    planned = sw.plan(network(), threads=1, cache_dir=folder)
+    assert planned.cost_ns == model.plan.cost_ns
+    # Samples of other models change predictions, but not the plans that were decided.
+    machine = this_machine(1)
+    cache = CostCache(machine, folder)
+    cache.store_samples(
+        {
+            f"other {s.traits}": Sample(s.traits, s.ratio + 2.0, "")
+            for s in cache.samples("convolution")
+        }
+    )
+    assert sw.plan(network(), threads=1, cache_dir=folder).cost_ns == model.plan.cost_ns
+
+
+def test_a_calibration_decides_again(calibrated: Path, tmp_path: Path):
+    folder = copied(calibrated, tmp_path / "cache")
+    before = compiled(folder).plan
+    sw.calibrate(threads=1, seconds=1.0, cache_dir=folder)
+    calls: list[str] = []
+    after = compiled(folder, progress=lambda _d, _t, kind: calls.append(kind)).plan
+    assert after.cost_ns != before.cost_ns or calls
+
+
+def test_nothing_is_measured_after_the_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("stridewise.options._AUTO_S", 0.0)
+    no_measuring(monkeypatch)
+    model = compiled(tmp_path)
+    works(model)
+    assert sources(model.plan) == {"model"}
+
+
+def test_a_tuned_plan_is_used_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    quick = compiled(tmp_path).plan
+    tuned = compiled(tmp_path, tune="measure").plan
+    no_measuring(monkeypatch)
+    for found in (compiled(tmp_path).plan, sw.plan(network(), threads=1, cache_dir=tmp_path)):
+        assert found.cost_ns == tuned.cost_ns
+        assert sources(found) <= {"cached", "in place", "scaled"}
+    assert quick.name == "planned"
+
+
+def test_an_implementation_that_the_library_lacks_is_replaced(
+    calibrated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = copied(calibrated, tmp_path / "cache")
+    with closing(sqlite3.connect(cache_path(folder))) as connection, connection:
+        connection.execute("UPDATE samples SET implementation = 'jit:another'")
+    monkeypatch.setattr("stridewise.options._AUTO_S", 0.0)
+    model = compiled(folder)
+    works(model)
+    assert "calibrated" in sources(model.plan)
+    assert "jit:another" not in {d.chosen.implementation for d in model.plan.decisions}
+
+
+def test_other_threads_know_nothing_of_a_calibration(
+    calibrated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("stridewise.options._AUTO_S", 0.0)
+    folder = copied(calibrated, tmp_path / "cache")
+    assert sources(sw.plan(network(), threads=2, cache_dir=folder)) == {"model"}
+
+
+# --- time limits ----------------------------------------------------------------------------------
+
+
+def test_measuring_stops_in_time_and_the_rest_is_predicted(tmp_path: Path):
+    seen: list[tuple[int, int, str]] = []
+    model = compiled(
+        tmp_path, tune="measure", tune_seconds=1e-6, progress=lambda *call: seen.append(call)
+    )
+    works(model)
+    assert any("the time for tuning was over" in note for note in model.plan.notes)
+    assert sources(model.plan) == {"model"}
+    assert {done for done, _, _ in seen} == {0}  # of all kernels, none
+    whole = compiled(tmp_path, tune="measure")
+    works(whole)
+    assert sources(whole.plan) <= {"measured", "in place", "scaled"}
+
+
+def test_predictions_beside_measured_costs_name_no_implementation(calibrated: Path, tmp_path: Path):
+    folder = copied(calibrated, tmp_path / "cache")
+    with closing(sqlite3.connect(cache_path(folder))) as connection, connection:
+        connection.execute("UPDATE samples SET implementation = 'jit:another'")
+    model = compiled(folder, tune="measure", tune_seconds=1e-6)
+    works(model)
+    assert "calibrated" in sources(model.plan)
+
+
+def test_competitors_are_measured_before_kernels_that_cannot_win(tmp_path: Path):
+    machine = this_machine(1)
+    target = onednn_cpu(machine)
+    times = KernelTimes(machine, target, CostCache(machine, tmp_path))
+    plan = sw.plan(network(), tune="model", threads=1)
+    specs = [
+        call.spec
+        for d in plan.decisions
+        for c in (d.chosen, *d.rejected)
+        for call in c.option.calls
+    ]
+    specs = list(dict.fromkeys(specs))
+    order: list[str] = []
+    oracle = MeasuringOracle(times, time.monotonic() + 60)
+    oracle.costs(specs, lambda _d, _t, kind: order.append(kind))
+    assert len(order) == len(specs) + 1
+    costs = {spec: times.known([spec])[spec] for spec in specs}
+    assert all(isinstance(known, tuple) for known in costs.values())
+
+
+def test_doubts_are_about_kernels_that_may_change_the_plan(tmp_path: Path):
+    machine = this_machine(1)
+    target = onednn_cpu(machine)
+    oracle = CalibratedOracle(KernelTimes(machine, target, CostCache(machine, tmp_path)))
+    plans = make_plans(derive(network()), target, machine, oracle)
+    assert doubts(plans, {}) == []
+    assert doubts(plans, dict.fromkeys(oracle.deviations, 1e-9)) == []
+    uncertain = doubts(plans, oracle.deviations)
+    assert uncertain
+    assert set(uncertain) <= set(oracle.deviations)
+    oracle.times.measure(uncertain)
+    measured = make_plans(derive(network()), target, machine, oracle)
+    assert not set(doubts(measured, oracle.deviations)) & set(uncertain)

@@ -40,6 +40,7 @@ from stridewise.formats import Format
 from stridewise.graph import Capability, Graph
 from stridewise.ops import GraphBuilder
 from stridewise.planning import Plan
+from stridewise.quantization import LayerReport, Quantized, quantize
 from stridewise.runtime.execution.dynamic import DynamicModel
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.reorder.reorder import Reorder, reorder
@@ -65,6 +66,7 @@ __all__ = [
     "GraphBuilder",
     "GraphError",
     "InputError",
+    "LayerReport",
     "LibraryError",
     "MemoryLimitError",
     "ModelError",
@@ -73,6 +75,7 @@ __all__ = [
     "PlanError",
     "PlanWarning",
     "Quantization",
+    "Quantized",
     "Reorder",
     "SimulatedModel",
     "StridewiseError",
@@ -93,6 +96,7 @@ __all__ = [
     "load",
     "load_plan",
     "plan",
+    "quantize",
     "reorder",
     "save",
     "verify",

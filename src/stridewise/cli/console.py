@@ -51,13 +51,13 @@ Callback = Callable[[int, int, str], None]
 
 
 @contextmanager
-def measuring(quiet: bool = False) -> Generator[Callback | None]:
+def measuring(quiet: bool = False, title: str = "measuring kernels") -> Generator[Callback | None]:
     """Yield a callback that shows a progress bar on a terminal, or None elsewhere."""
     if quiet or not _ERR.is_terminal:
         yield None
         return
     columns = (
-        TextColumn("measuring kernels"),
+        TextColumn(title),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -67,7 +67,8 @@ def measuring(quiet: bool = False) -> Generator[Callback | None]:
         task = bar.add_task("", total=None)
 
         def advance(done: int, total: int, kind: str) -> None:
-            bar.update(task, completed=done, total=total, description=kind)
+            # A total of 0 is one that is not known.
+            bar.update(task, completed=done, total=total or None, description=kind)
 
         yield advance
 

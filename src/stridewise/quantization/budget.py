@@ -11,7 +11,7 @@ from stridewise.quantization.selection import Selection, select
 
 __all__ = ["contributions", "within_budget"]
 
-_SAMPLES = 4
+_SAMPLES = 2
 """Samples for the contribution of a single layer."""
 
 

@@ -55,7 +55,7 @@ def equalized(graph: Graph, seen: Mapping[str, Observed]) -> Graph | None:
     for pair in pairs:
         factors = _factors(pair.second, seen[pair.second.inputs[0]].peak, data)
         weights, *bias = pair.first.inputs[1:]
-        axis = weight_axis(graph, pair.first)
+        axis = weight_axis(pair.first)
         shape = [-1 if a == axis else 1 for a in range(data(weights).ndim)]
         changed[weights] = (data(weights) / factors.reshape(shape)).astype(np.float32)
         if bias and bias[0]:
@@ -76,9 +76,9 @@ def _pairs(graph: Graph) -> list[_Pair]:
     shared = {name for name, found in readers.items() if len(found) > 1} | set(graph.outputs)
     fixed, found = refusals(graph), list[_Pair]()
     for first in graph.nodes:
-        if not _is_own(first, shared, fixed) or weight_axis(graph, first) is None:
+        if not _is_own(first, shared, fixed) or weight_axis(first) is None:
             continue
-        node = first
+        node, name = first, ""
         while node is first or node.op in _HOMOGENEOUS:
             name = node.outputs[0]
             if name in shared or len(readers.get(name, ())) != 1:

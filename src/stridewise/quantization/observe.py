@@ -13,8 +13,8 @@ from stridewise.api import compile as compiled
 from stridewise.errors import InputError, describe
 from stridewise.graph import Graph
 from stridewise.quantization.rebuild import gate_of_layer, gate_of_tensor, simulated_graph
-from stridewise.quantization.selection import PRODUCTS, Selection, select
 from stridewise.quantization.scheme import Scheme, channel_axis
+from stridewise.quantization.selection import PRODUCTS, Selection, select
 from stridewise.quantization.statistics import Observed
 from stridewise.runtime.verification.closeness import relative_error
 
@@ -24,9 +24,7 @@ Array = NDArray[Any]
 Sample = Mapping[str, Array]
 
 
-def observed(
-    graph: Graph, samples: Iterable[Sample], threads: int | None
-) -> dict[str, Observed]:
+def observed(graph: Graph, samples: Iterable[Sample], threads: int | None) -> dict[str, Observed]:
     """Run a float model and return what there is to know of the tensors to quantize.
 
     The tensors are outputs of the model that is compiled for this, so that none of them is fused
@@ -72,7 +70,9 @@ def reference(graph: Graph, samples: Sequence[Sample], threads: int | None) -> l
         for name, array in found.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 where = f"calibration, sample {number}, output {name!r}"
-                raise InputError(describe(where, expected="finite numbers", found="NaN or infinity"))
+                raise InputError(
+                    describe(where, expected="finite numbers", found="NaN or infinity")
+                )
     return results
 
 

@@ -35,7 +35,7 @@ _FUSIONS = ("fuse_pointwise", "fuse_post_ops", "split_resize")
 """Passes whose results ONNX has no operators for, or that write an operator as several."""
 
 
-def quantize(
+def quantize(  # noqa: PLR0913 (one parameter an option)
     model: ModelSource,
     calibration: CalibrationSource,
     output: str | os.PathLike[str] | None = None,
@@ -231,7 +231,9 @@ class _Work:
     ) -> _Trial:
         """Return the best trial: of the methods, then without correction, then equalized."""
 
-        def trial(graph: Graph, known: dict[str, Observed], method: Method, correct: bool) -> _Trial:
+        def trial(
+            graph: Graph, known: dict[str, Observed], method: Method, correct: bool
+        ) -> _Trial:
             scheme = make_scheme(graph, known, method, self.settings, correct=correct)
             simulation = Simulation(scheme, measured, right, self.settings.threads)
             error = simulation.error(select(graph, ()))

@@ -151,8 +151,6 @@ def quantized_weights(
     return Weights(integers, found.reshape(() if axis is None else -1), axis)
 
 
-def _rounding(
-    weights: Array, scales: Array, steps: int, others: tuple[int, ...] | None
-) -> Array:
+def _rounding(weights: Array, scales: Array, steps: int, others: tuple[int, ...] | None) -> Array:
     real = np.clip(np.rint(weights / scales), -steps, steps) * scales
     return np.square(real - weights).sum(axis=others, keepdims=True)

@@ -7,13 +7,13 @@ compiled model thus computes all partial quantizations.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stridewise.graph import Graph, Node
+from stridewise.graph import Attr, Graph, Node
 from stridewise.ops import GraphBuilder
 from stridewise.quantization.ranges import Parameters
 from stridewise.quantization.scheme import Layer, Scheme
@@ -37,11 +37,32 @@ class _Rebuilt:
             value = graph.values[name]
             self.read[name] = self.b.input(name, value.shape, value.dtype)
 
+        self._taken = set(graph.values) | {node.name for node in graph.nodes}
+
     def operand(self, name: str) -> str:
         """Return what a reader reads for a value; constants are added at their first reader."""
         if name and name not in self.read:
             self.read[name] = self.b.constant(self.graph.constants[name].array, name)
         return self.read.get(name, "")
+
+    def _name(self, hint: str) -> str:
+        """Return a name that neither the float graph nor this one has."""
+        number, name = 0, hint
+        while name in self._taken or self.b.fresh(name) != name:
+            number += 1
+            name = f"{hint}.{number}"
+        return name
+
+    def constant(self, array: Array, hint: str) -> str:
+        """Add a constant that the float graph does not have."""
+        return self.b.constant(array, self._name(hint))
+
+    def step(
+        self, hint: str, op: str, inputs: Sequence[str], attrs: Mapping[str, Attr] | None = None
+    ) -> str:
+        """Add a node that the float graph does not have, and return its result."""
+        name = self._name(hint)
+        return self.b.op(op, inputs, attrs, name=name, output=name)
 
     def copy(self, node: Node, inputs: tuple[str, ...], outputs: tuple[str, ...] = ()) -> None:
         names = outputs or node.outputs
@@ -75,7 +96,11 @@ class _Stored(_Rebuilt):
         found: set[str] = set()
         for node in self.graph.nodes:
             name = node.outputs[0]
-            if node.op not in _RELU or name not in self.chosen.tensors or name in self.graph.outputs:
+            if (
+                node.op not in _RELU
+                or name not in self.chosen.tensors
+                or name in self.graph.outputs
+            ):
                 continue
             low, high = float("-inf"), float("inf")
             if node.op == "relu":
@@ -109,31 +134,27 @@ class _Stored(_Rebuilt):
             return names
         # ONNX Runtime has integer biases in Conv and Gemm; MatMul has none.
         if node.op == "matmul" and len(self.graph.values[node.inputs[0]].shape) != _MATRIX:
-            return (*names, self.b.constant(layer.bias.real, f"{node.name}/bias"))
-        return (*names, self.dequantized(f"{node.name}/bias", *_arrays(layer), 0))
+            return (*names, self.constant(layer.bias.real, f"{node.name}/bias"))
+        bias = layer.bias
+        return (*names, self.dequantized(f"{node.name}/bias", bias.integers, bias.scales, 0))
 
     def dequantized(self, name: str, integers: Array, scales: Array, axis: int) -> str:
-        stored = self.b.constant(integers, f"{name}/quantized")
-        scale = self.b.constant(scales, f"{name}/scale")
-        zero = self.b.constant(np.zeros(scales.shape, integers.dtype), f"{name}/zero_point")
-        attrs = {"axis": axis}
-        return self.b.op("dequantize_linear", [stored, scale, zero], attrs, name=name)
+        stored = self.constant(integers, f"{name}/quantized")
+        scale = self.constant(scales, f"{name}/scale")
+        zero = self.constant(np.zeros(scales.shape, integers.dtype), f"{name}/zero_point")
+        return self.step(name, "dequantize_linear", [stored, scale, zero], {"axis": axis})
 
     def store(self, name: str, source: str) -> None:
         """Store a tensor as integers if it is quantized; its readers then dequantize them."""
         if name not in self.chosen.tensors:
             return
         found = self.scheme.tensors[name]
-        scale = self.b.constant(np.array(found.scale, np.float32), f"{name}/scale")
-        zero = self.b.constant(np.array(found.zero_point, found.dtype), f"{name}/zero_point")
-        stored = self.b.op("quantize_linear", [source, scale, zero], name=f"{name}/quantized")
-        real = self.b.op("dequantize_linear", [stored, scale, zero], name=f"{name}/dequantized")
-        self.read[name] = real
-
-
-def _arrays(layer: Layer) -> tuple[Array, Array]:
-    assert layer.bias is not None  # noqa: S101
-    return layer.bias.integers, layer.bias.scales
+        scale = self.constant(np.array(found.scale, np.float32), f"{name}/scale")
+        zero = self.constant(np.array(found.zero_point, found.dtype), f"{name}/zero_point")
+        stored = self.step(f"{name}/quantized", "quantize_linear", [source, scale, zero])
+        self.read[name] = self.step(
+            f"{name}/dequantized", "dequantize_linear", [stored, scale, zero]
+        )
 
 
 def quantized_graph(scheme: Scheme, left: Collection[str]) -> Graph:
@@ -186,33 +207,36 @@ class _Simulated(_Rebuilt):
 
     def layer(self, node: Node, inputs: tuple[str, ...], layer: Layer) -> None:
         """Add a product, and a second one of the errors of its weights and bias."""
-        b, constants = self.b, self.graph.constants
-        own = b.op(node.op, inputs, dict(node.attrs), name=node.name)
+        constants, attrs, hint = self.graph.constants, dict(node.attrs), node.name
+        own = self.step(f"{hint}/float", node.op, inputs, attrs)
         weights = layer.weights.real - constants[node.inputs[1]].array
-        wrong = [inputs[0], b.constant(weights, f"{node.name}/weight error")]
+        wrong = [inputs[0], self.constant(weights, f"{hint}/weight error")]
         if layer.bias is not None:
             before = constants[node.inputs[2]].array if node.inputs[2:] and node.inputs[2] else 0
             bias = (layer.bias.real - before).astype(np.float32)
-            wrong.append(b.constant(bias, f"{node.name}/bias error"))
-        error = b.op(node.op, wrong, dict(node.attrs), name=f"{node.name}/error")
-        gated = b.op("mul", [error, self.gates[gate_of_layer(node.name)]])
-        self.read[node.outputs[0]] = b.op("add", [own, gated], output=node.outputs[0])
+            wrong.append(self.constant(bias, f"{hint}/bias error"))
+        error = self.step(f"{hint}/error", node.op, wrong, attrs)
+        gated = self.step(f"{hint}/gated", "mul", [error, self.gates[gate_of_layer(node.name)]])
+        result = self.b.op("add", [own, gated], name=hint, output=node.outputs[0])
+        self.read[node.outputs[0]] = result
 
     def round(self, name: str) -> None:
         """Add the error of rounding a tensor, if it is quantized."""
         found = self.scheme.tensors.get(name)
         if found is None:
             return
-        error = self.b.op("sub", [self._rounded(name, found), name])
-        gated = self.b.op("mul", [error, self.gates[gate_of_tensor(name)]])
-        self.read[name] = self.b.op("add", [name, gated], name=f"{name}/rounded")
+        error = self.step(f"{name}/error", "sub", [self._rounded(name, found), name])
+        gated = self.step(f"{name}/gated", "mul", [error, self.gates[gate_of_tensor(name)]])
+        self.read[name] = self.step(f"{name}/rounded", "add", [name, gated])
 
     def _rounded(self, name: str, found: Parameters) -> str:
-        scale = self.b.constant(np.array([found.scale], np.float32), f"{name}/scale")
+        scale = self.constant(np.array([found.scale], np.float32), f"{name}/scale")
         first, last = (limit - found.zero_point for limit in found.limits)
-        steps = self.b.op("round", [self.b.op("div", [name, scale])])
-        steps = self.b.op("clip", [steps], {"alpha": float(first), "beta": float(last)})
-        return self.b.op("mul", [steps, scale])
+        steps = self.step(f"{name}/quotient", "div", [name, scale])
+        steps = self.step(f"{name}/steps", "round", [steps])
+        bounds = {"alpha": float(first), "beta": float(last)}
+        steps = self.step(f"{name}/clipped", "clip", [steps], bounds)
+        return self.step(f"{name}/real", "mul", [steps, scale])
 
 
 def simulated_graph(scheme: Scheme) -> Graph:
@@ -221,4 +245,3 @@ def simulated_graph(scheme: Scheme) -> Graph:
     An input is (1,) of float32 with the name of :func:`gate_of_tensor` or :func:`gate_of_layer`.
     """
     return _Simulated(scheme).built()
-

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,13 +37,13 @@ def checked_samples(source: CalibrationSource, graph: Graph) -> Iterator[Sample]
         InputError: there is no sample, a file cannot be read, or a sample does not fit the model
             or is not finite; the message names the sample and the input.
     """
-    given: Iterable[Any]
-    given = _files(Path(source), graph) if isinstance(source, str | os.PathLike) else source
+    given: Any = _files(Path(source), graph) if isinstance(source, str | os.PathLike) else source
     if not isinstance(given, Iterable) or isinstance(given, Mapping | bytes):
+        kind: type[Any] = type(cast("object", given))
         expected = "an iterable of samples, or the path of a folder, .npz or .npy file"
-        raise InputError(describe("calibration", expected=expected, found=type(given).__name__))
+        raise InputError(describe("calibration", expected=expected, found=kind.__name__))
     number = -1
-    for number, sample in enumerate(given):
+    for number, sample in enumerate(cast("Iterable[Any]", given)):
         yield _checked(f"calibration, sample {number}", sample, graph)
     if number < 0:
         raise InputError(describe("calibration", expected="at least one sample", found="none"))
@@ -52,7 +52,8 @@ def checked_samples(source: CalibrationSource, graph: Graph) -> Iterator[Sample]
 def _checked(where: str, sample: Any, graph: Graph) -> Sample:
     named = sample
     if not isinstance(sample, Mapping):
-        arrays = sample if isinstance(sample, tuple | list) else (sample,)
+        several = isinstance(sample, tuple | list)
+        arrays = cast("Sequence[Any]", sample) if several else (sample,)
         named = dict(zip(graph.inputs, arrays, strict=False))
         if len(arrays) != len(graph.inputs):
             expected = f"{len(graph.inputs)} arrays ({', '.join(graph.inputs)})"
@@ -96,7 +97,8 @@ def _file(path: Path, graph: Graph) -> Iterator[Sample]:
     try:
         with path.open("rb") as file:
             loaded: Any = np.load(file, allow_pickle=False)
-            arrays = dict(loaded) if not isinstance(loaded, np.ndarray) else {"": loaded}
+            is_one = isinstance(loaded, np.ndarray)
+            arrays: dict[str, Array] = {"": loaded} if is_one else dict(loaded)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
         expected = "a folder, or a .npz or .npy file"

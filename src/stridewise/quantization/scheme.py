@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.graph import Graph, Node
-from stridewise.quantization.ranges import Method, Parameters, Weights, parameters, quantized_weights
+from stridewise.quantization.ranges import (
+    Method,
+    Parameters,
+    Weights,
+    parameters,
+    quantized_weights,
+)
 from stridewise.quantization.selection import PRODUCTS, select
 from stridewise.quantization.settings import Settings
 from stridewise.quantization.statistics import Histogram, Observed
@@ -69,7 +75,7 @@ class Scheme:
     layers: Mapping[str, Layer]
 
 
-def weight_axis(graph: Graph, node: Node) -> int | None:
+def weight_axis(node: Node) -> int | None:
     """Return the axis of a product's weights with an index for each channel of its result."""
     if node.op == "conv":
         return 0
@@ -131,7 +137,7 @@ def _layer(
     settings: Settings,
 ) -> Layer:
     real = np.asarray(graph.constants[node.inputs[1]].array, np.float32)
-    axis = weight_axis(graph, node)
+    axis = weight_axis(node)
     bias = _bias_of(graph, node)
     # The scale of a bias is that of x times that of the weights; int32 has to represent it.
     reach = np.abs(bias) / _LARGEST_BIAS if bias is not None else np.zeros(1)
@@ -153,7 +159,7 @@ def _layer(
 
 
 def _bias_of(graph: Graph, node: Node) -> Array | None:
-    name = node.inputs[2] if len(node.inputs) > 2 else ""  # noqa: PLR2004
+    name = node.inputs[2] if len(node.inputs) > 2 else ""
     return graph.constants[name].array.astype(np.float64) if name else None
 
 

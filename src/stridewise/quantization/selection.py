@@ -27,6 +27,9 @@ _KEEPS_RANGE = (
 _LINEAR = ("add", "avg_pool", "reduce_mean", "resize")
 """Operators whose results are sums of elements of their operands."""
 
+_ACTIVATIONS = ("clip", "relu")
+"""Operators between a sum and its rounding; their operands need no rounding of their own."""
+
 _MATRIX = 2
 
 
@@ -67,7 +70,7 @@ def _reason(graph: Graph, node: Node) -> str:
         return f"its weights have rank {len(w.shape)}"
     if node.op == "matmul" and node.int_attr("trans_a", 0):
         return "its first operand is transposed"
-    bias = node.inputs[2] if len(node.inputs) > 2 else ""  # noqa: PLR2004
+    bias = node.inputs[2] if len(node.inputs) > 2 else ""
     if bias and bias not in graph.constants:
         return "its bias is no constant"
     return ""
@@ -81,7 +84,8 @@ def select(graph: Graph, left: Collection[str]) -> Selection:
         left: names of nodes.
     """
     fixed = {*left, *refusals(graph)}
-    wanted: dict[str, str] = {}
+    wanted: dict[str, None] = {}
+    reached: set[str] = set()
     layers: list[str] = []
     root: dict[str, str] = {}
 
@@ -91,12 +95,14 @@ def select(graph: Graph, left: Collection[str]) -> Selection:
         return name
 
     for node in reversed(graph.nodes):
-        operands = _demanded(graph, node, wanted)
+        if node.op in _ACTIVATIONS and node.outputs[0] in wanted:
+            reached.add(node.inputs[0])
+        operands = _demanded(graph, node, wanted, reached)
         if node.name in fixed or not operands:
             continue
         layers.append(node.name)
         for name in operands:
-            wanted[name] = name
+            wanted[name] = None
             if node.op in _KEEPS_RANGE:
                 root[group(name)] = group(node.outputs[0])
     known = {*graph.inputs, *(name for node in graph.nodes for name in node.outputs)}
@@ -104,11 +110,22 @@ def select(graph: Graph, left: Collection[str]) -> Selection:
     return Selection(tuple(reversed(layers)), tensors)
 
 
-def _demanded(graph: Graph, node: Node, wanted: Collection[str]) -> tuple[str, ...]:
-    """Return the operands that a node reads as integers."""
+def _demanded(
+    graph: Graph, node: Node, wanted: Collection[str], reached: Collection[str]
+) -> tuple[str, ...]:
+    """Return the operands that a node reads as integers.
+
+    Args:
+        graph: the graph.
+        node: the node.
+        wanted: tensors that are stored as integers.
+        reached: operands of activations whose results are stored as integers.
+    """
     if node.op in PRODUCTS:
         return node.inputs[:1]
-    if node.op not in (*_KEEPS_RANGE, *_LINEAR) or node.outputs[0] not in wanted:
+    result = node.outputs[0]
+    is_sum = node.op in _LINEAR and (result in wanted or result in reached)
+    if not is_sum and not (node.op in _KEEPS_RANGE and result in wanted):
         return ()
     is_float = all(graph.values[name].dtype.name == "float32" for name in node.inputs if name)
     if not is_float or any(name in graph.constants for name in node.inputs):

@@ -9,9 +9,9 @@ from typing import get_args
 from stridewise.errors import InputError, describe
 from stridewise.quantization.ranges import Activations, Method
 
-__all__ = ["Settings"]
+__all__ = ["METHODS", "Settings"]
 
-_METHODS = ("auto", *get_args(Method))
+METHODS = ("auto", *get_args(Method))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +31,9 @@ class Settings:
         Raises:
             InputError: a value does not fit.
         """
-        _one_of("method", self.method, _METHODS)
+        _one_of("method", self.method, METHODS)
         _one_of("activations", self.activations, get_args(Activations))
-        if not 50 < self.percentile <= 100:  # noqa: PLR2004
+        if not 50 < self.percentile <= 100:
             raise _wrong("percentile", "a number above 50 and up to 100", self.percentile)
         error = self.max_error
         if error is not None and not (isfinite(error) and error > 0):

@@ -73,7 +73,7 @@ class Histogram:
     @property
     def centers(self) -> NDArray[np.float64]:
         """The value in the middle of each bin."""
-        return (np.arange(BINS) - _HALF + 0.5) * (self.limit / _HALF)
+        return (np.arange(BINS, dtype=np.float64) - _HALF + 0.5) * (self.limit / _HALF)
 
     def _reach(self, magnitude: float) -> None:
         while magnitude >= self.limit:

@@ -273,7 +273,6 @@ HANDLERS: dict[str, Handler] = {
 }
 
 
-
 def _write(op_type: str) -> Exporter:
     def write(writer: Writer, node: Node) -> None:
         writer.emit(node, op_type, node.inputs, {"axis": node.int_attr("axis", 1)})

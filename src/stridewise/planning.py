@@ -14,7 +14,7 @@ from itertools import starmap
 
 from stridewise.errors import PlanError
 from stridewise.graph import Refusal
-from stridewise.planner.choice import comparison, decisions, of_kind, reorders
+from stridewise.planner.choice import comparison, decisions, of_kind, of_own_types, reorders
 from stridewise.planner.derivation.provenance import Derived
 from stridewise.planner.documents import files
 from stridewise.planner.documents.diff import PlanDiff, diff
@@ -26,6 +26,7 @@ from stridewise.planner.later import Later
 from stridewise.planner.plan import Comparison, Pin, PlanData
 from stridewise.planner.problem.alone import each_for_itself
 from stridewise.planner.problem.candidates import enumerate_candidates
+from stridewise.planner.problem.error_budget import ErrorBudget
 from stridewise.planner.problem.formulation import Only, Terms
 from stridewise.planner.problem.io_formats import Boundary, boundary
 from stridewise.planner.questions.lookup import StorageName
@@ -249,6 +250,7 @@ def make_plans(
     refusals: tuple[Refusal, ...] = (),
     edge: Boundary | None = None,
     weight_limit: int | None = None,
+    budget: ErrorBudget | None = None,
 ) -> Sequence[Plan]:
     """Plan a derived graph, and again with every tensor in one kind of format.
 
@@ -261,9 +263,11 @@ def make_plans(
         refusals: of earlier stages, to be kept in the plan.
         edge: acceptable formats of inputs and outputs; by default those of the user's axis order.
         weight_limit: the most bytes that transformed weights of Winograd kernels may take.
+        budget: the limit on the predicted error of the plans; None for no limit.
 
     Returns:
-        The cheapest plan, then the cheapest plan of each kind of format of the target that has one.
+        The cheapest plan, then the cheapest plan of each kind of format of the target that has one;
+        with a budget also the cheapest in which nothing is rounded.
         Those, and what plans are compared with, are found when they are first needed.
 
     Raises:
@@ -273,7 +277,7 @@ def make_plans(
     graph = derived.graph
     edge = edge or boundary(graph)
     candidates = enumerate_candidates(graph, target, oracle, edge, progress, weight_limit)
-    terms = Terms(graph, candidates, edge)
+    terms = Terms(graph, candidates, edge, budget)
     cheapest = terms.solve()
     own = comparison("planned", cheapest.cost, reorders(terms, cheapest))
     uniform: Callable[[], dict[str, Solution]] = cache(lambda: _uniform_solutions(terms, target))
@@ -309,8 +313,11 @@ def make_plans(
 def _uniform_solutions(terms: Terms, target: Target) -> dict[str, Solution]:
     found: dict[str, Solution] = {}
     for kind in target.kinds:
-        with suppress(PlanError):  # some graphs need other formats
+        with suppress(PlanError):  # some graphs need other formats, or break the budget
             found[f"all {kind.name}"] = terms.solve(of_kind(terms, target, kind.name))
+    if terms.budget is not None:
+        with suppress(PlanError):
+            found["all float32"] = terms.solve(of_own_types(terms))
     return found
 
 

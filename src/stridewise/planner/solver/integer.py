@@ -207,13 +207,33 @@ class _Whole:
             program.row(dict.fromkeys(columns, 1.0), 1.0, infinity)
 
 
-def solve_program(problem: Problem, time_limit: float) -> Picked | None:
+def solve_program(
+    problem: Problem,
+    time_limit: float,
+    choices: Mapping[str, Sequence[float]] | None = None,
+    moves: Mapping[Move, float] | None = None,
+) -> Picked | None:
     """Return the solution of the integer program of a whole problem; None if it is infeasible.
+
+    Args:
+        problem: the problem.
+        time_limit: in seconds.
+        choices: a second cost of each choice of each node, of which a solution may have 1 in total.
+        moves: the same for reorders.
 
     Raises:
         PlanError: no solution was found within the time limit.
     """
     whole = _Whole(problem)
+    if choices is not None:
+        entries = {
+            column: second
+            for node, columns in whole.choices.items()
+            for column, second in zip(columns, choices[node], strict=True)
+        }
+        entries |= {whole.moves[move]: second for move, second in (moves or {}).items()}
+        used = {column: second for column, second in entries.items() if second}
+        whole.program.row(used, 0.0, 1.0)
     if not whole.program.costs:
         return None if any(whole.program.lower) else Picked({}, {}, 0.0)
     found = whole.program.run(time_limit)

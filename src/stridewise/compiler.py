@@ -32,6 +32,7 @@ from stridewise.graph import Graph, Refusal, Shapes
 from stridewise.options import Options
 from stridewise.passes import Simplified, passes_for, simplify
 from stridewise.planner import Derived, derive
+from stridewise.planner.problem.error_budget import ErrorBudget
 from stridewise.planner.problem.io_formats import boundary
 from stridewise.planner.split import Split
 from stridewise.planning import Plan, make_plans
@@ -40,6 +41,7 @@ from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.lowering.memory_limit import checked_limit, within_limit
 from stridewise.runtime.machine.machine import cache_nbytes
+from stridewise.runtime.tuning.accuracy import Reference, within_budget
 from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.oracle import MeasuringOracle, estimating_oracle
 from stridewise.runtime.tuning.tuning import remembered, tuned
@@ -164,6 +166,8 @@ class Planner:
         target: formats and kernels on offer.
         machine: the machine that costs hold for.
         oracle: costs of isolated kernels.
+        reference: the model in float32 to compare plans with; None if there is no error budget.
+        budget: the limit on the predicted error of plans; None for no limit.
     """
 
     job: Job
@@ -172,6 +176,8 @@ class Planner:
     target: Target
     machine: Machine
     oracle: KernelOracle
+    reference: Reference | None = None
+    budget: ErrorBudget | None = None
 
     @classmethod
     def of(cls, job: Job, simplified: Simplified, derived: Derived) -> Planner:
@@ -181,32 +187,63 @@ class Planner:
         if table is not None:
             return cls(job, derived, refusals, table, table.machine, table)
         machine = options.machine
-        target = onednn_cpu(machine, options.accuracy, options.dtype)
+        is_auto = options.dtype == "auto"
+        precision = "bfloat16" if options.dtype == "auto" else options.dtype
+        target = onednn_cpu(machine, options.accuracy, precision)
         oracle: KernelOracle = estimating_oracle(machine, target)
         if job.costs is not None:
             weights = sum(item.nbytes for item in derived.graph.constants.values())
             cold = weights > cache_nbytes(3) // 2
             oracle = MeasuringOracle(machine, job.costs, cold_weights=cold)
-        return cls(job, derived, refusals, target, machine, oracle)
+        reference = None
+        if is_auto:
+            _check_stateless(derived.graph)
+            reference = Reference(derived.graph, machine, options.calibration, job.costs)
+        return cls(job, derived, refusals, target, machine, oracle, reference)
 
     def __call__(self, oracle: KernelOracle) -> Sequence[Plan]:
         """Return the cheapest plan by the costs of an oracle, then the uniform ones."""
         options, graph = self.job.options, self.derived.graph
         edge = boundary(graph, options.input_formats, options.output_formats)
         basis = (self.derived, self.target, self.machine, oracle, options.progress)
-        plans = make_plans(*basis, self.refusals, edge, options.weight_memory_limit)
+        limit = options.weight_memory_limit
+        plans = make_plans(*basis, self.refusals, edge, limit, self.budget)
         return within_limit(plans, checked_limit(options.memory_limit), options.streams)
 
     def cheapest(self) -> Plan:
         """Return the cheapest plan by the costs of isolated kernels."""
-        return self(self.oracle)[0]
+        return self._checked(lambda planner: planner(planner.oracle)[0])
 
     def tuned(self) -> Plan:
         """Return the plan that is fastest when run; without measured costs the cheapest."""
         costs = self.job.costs
-        return tuned(self, self.oracle, costs, self.job.weights) if costs else self.cheapest()
+        if costs is None:
+            return self.cheapest()
+        return self._checked(lambda p: tuned(p, p.oracle, costs, p.job.weights))
 
     def remembered(self) -> Plan:
-        """Return the plan that :meth:`tuned` selected before, else the cheapest; nothing runs."""
+        """Return the plan that :meth:`tuned` selected before, else the cheapest; nothing is timed.
+
+        Nothing runs, except to measure errors of plans with an error budget.
+        """
         costs = self.job.costs
-        return remembered(self, self.oracle, costs) if costs else self.cheapest()
+        if costs is None:
+            return self.cheapest()
+        return self._checked(lambda p: remembered(p, p.oracle, costs))
+
+    def _checked(self, choose: Choose) -> Plan:
+        """Return the plan that a strategy chooses; with an error budget, one that keeps it."""
+        if self.reference is None:
+            return choose(self)
+        within = self.job.options.max_error
+        return within_budget(
+            lambda budget: choose(dataclasses.replace(self, budget=budget)), self.reference, within
+        )
+
+
+def _check_stateless(graph: Graph) -> None:
+    """Check that a graph computes the same in each run, so that errors can be measured."""
+    if graph.updates or graph.parameters:
+        found = "parameters or states that change"
+        where, fix = "dtype 'auto'", "choose 'float32' or 'bfloat16'"
+        raise InputError(describe(where, expected="a graph of constants", found=found, fix=fix))

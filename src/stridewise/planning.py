@@ -29,6 +29,7 @@ from stridewise.planner.problem.candidates import enumerate_candidates
 from stridewise.planner.problem.error_budget import ErrorBudget
 from stridewise.planner.problem.formulation import Only, Terms
 from stridewise.planner.problem.io_formats import Boundary, boundary
+from stridewise.planner.questions.errors import find_contributions, find_predicted_error
 from stridewise.planner.questions.lookup import StorageName
 from stridewise.planner.questions.moves import Move, find_moves, find_views
 from stridewise.planner.questions.partitions import Partition, find_partitions
@@ -82,6 +83,23 @@ class Plan(PlanData):
     def winograd_weights(self) -> WinogradWeights:
         """The memory of transformed weights of Winograd kernels, beside the plain ones."""
         return winograd_weights(self)
+
+    @property
+    def predicted_error(self) -> float:
+        """The predicted relative error of the outputs; 0 for plans without an error budget.
+
+        It is the norm of the difference to float32 over the norm of the float32 result.
+        """
+        return find_predicted_error(self)
+
+    @property
+    def error_contributions(self) -> dict[str, float]:
+        """The predicted error that each node causes alone; their squares add up.
+
+        It is empty for plans without an error budget (``dtype="auto"``). Reorders belong to the
+        node that makes their tensor, those of inputs to the input.
+        """
+        return find_contributions(self)
 
     def compare(self) -> tuple[Comparison, ...]:
         """Return the cheapest plan, the cheapest uniform ones, and each operator for itself."""
@@ -241,7 +259,7 @@ def _alone(terms: Terms) -> tuple[Comparison, ...]:
     return (Comparison(name, found.cost_ns, found.reorders, nbytes=found.nbytes),)
 
 
-def make_plans(
+def make_plans(  # noqa: PLR0913, PLR0917 (all that a plan depends on)
     derived: Derived,
     target: Target,
     machine: Machine,
@@ -289,6 +307,11 @@ def make_plans(
 
     comparisons = Later(own, others)
 
+    over_budget: tuple[Refusal, ...] = ()
+    if budget is not None:
+        reason = f"plans with a predicted error above {budget.limit:.3g} are not offered"
+        over_budget = (Refusal("max_error", graph.name, reason),)
+
     def plan(name: str, solution: Solution) -> Plan:
         return Plan(
             name,
@@ -299,7 +322,7 @@ def make_plans(
             reorders(terms, solution),
             solution.cost,
             cheapest.lower_bound,
-            (*refusals, *candidates.refusals),
+            (*refusals, *candidates.refusals, *over_budget),
             derived,
             comparisons,
             terms.inputs(solution),

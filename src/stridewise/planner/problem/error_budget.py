@@ -2,8 +2,7 @@
 
 Rounding errors of different tensors are independent, so the squares of what they do to the outputs
 add up (first order). Squares are therefore what the solver limits. A tensor counts once where it is
-produced, or where a reorder rounds it. Weights that are rounded count as the operand that they are
-multiplied with: each product then has a relative error of the same size.
+produced, or where a reorder rounds it.
 """
 
 from __future__ import annotations
@@ -33,10 +32,12 @@ class ErrorBudget:
     Attributes:
         limit: the greatest relative error of the outputs that may be predicted.
         tensors: relative error of the outputs if a tensor alone is rounded to bfloat16.
+        weights: the same for the constant weights of a node.
     """
 
     limit: float
     tensors: Mapping[str, float]
+    weights: Mapping[str, float]
 
     def of_option(self, node: Node, option: KernelOption) -> float:
         """Return the square of the relative error of the outputs if a node is computed so."""
@@ -46,7 +47,7 @@ class ErrorBudget:
             if option.approximate:
                 total += (_APPROXIMATE * self.tensors.get(name, 0.0)) ** 2
         if _has_rounded_weights(option):
-            total += self.tensors.get(node.inputs[0], 0.0) ** 2
+            total += self.weights.get(node.name, 0.0) ** 2
         return total
 
     def of_move(self, name: str, source: Storage, goal: Storage) -> float:

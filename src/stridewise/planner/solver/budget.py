@@ -1,11 +1,11 @@
 """The cheapest solution among those whose errors sum to no more than a limit.
 
-Choices and reorders have a cost and an error. The error enters as a price: the exact solver minimizes
-cost plus price times error. Each price gives a solution on the lower convex hull of cost over error,
-and a lower bound of the cost of all solutions within the limit (Lagrangian relaxation). The search
-goes along the hull to the edge that crosses the limit (Handler and Zang, Networks 10, 1980). If the
-best solution within the limit is not close to the bound, an integer program with the limit as one
-more row closes the gap.
+Choices and reorders have a cost and an error. The error enters as a price: the exact solver
+minimizes cost plus price times error. Each price gives a solution on the lower convex hull of cost
+over error, and a lower bound of the cost of all solutions within the limit (Lagrangian relaxation).
+The search goes along the hull to the edge that crosses the limit (Handler and Zang, Networks 10,
+1980). If the best solution within the limit is not close to the bound, an integer program with the
+limit as one more row closes the gap.
 """
 
 from __future__ import annotations

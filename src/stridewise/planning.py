@@ -45,6 +45,9 @@ from stridewise.targets.target import Target
 
 __all__ = ["Plan", "make_plan", "make_plans"]
 
+_CLOSING_S = 10.0
+"""Seconds for the gap that an error budget may leave; plans state what remains of it."""
+
 
 class Plan(PlanData):
     """Everything that was decided about a graph.
@@ -152,7 +155,8 @@ class Plan(PlanData):
         Args:
             wanted: for each tensor, or node for its first output, a kind of the target
                 (``"blocked"``), a name in any dialect (``"nhwc"``, ``"NCHW16c"``), or a format;
-                with an element type behind it (``"nhwc bf16"``) where it is not the tensor's own.
+                with an element type behind it (``"nhwc bf16"``) where it is not the tensor's own;
+                or an element type alone (``"bfloat16"``), in the format that suits best.
 
         Raises:
             PlanError: a name is unknown, a format is not on offer (the message lists those that
@@ -296,7 +300,7 @@ def make_plans(  # noqa: PLR0913, PLR0917 (all that a plan depends on)
     edge = edge or boundary(graph)
     candidates = enumerate_candidates(graph, target, oracle, edge, progress, weight_limit)
     terms = Terms(graph, candidates, edge, budget)
-    cheapest = terms.solve()
+    cheapest = terms.solve(time_limit=_CLOSING_S)
     own = comparison("planned", cheapest.cost, reorders(terms, cheapest))
     uniform: Callable[[], dict[str, Solution]] = cache(lambda: _uniform_solutions(terms, target))
 

@@ -116,11 +116,12 @@ class Terms:
         """The errors of all choices and reorders in parts of the budget; None without one."""
         return self.budget and self.budget.errors(self.graph, self.candidates)
 
-    def solve(self, only: Only = FREE) -> Solution:
+    def solve(self, only: Only = FREE, *, time_limit: float = 0.0) -> Solution:
         """Return the cheapest solution; its picks are indices of all candidates of a node.
 
         Args:
             only: nodes that may not choose freely.
+            time_limit: seconds to close the gap that an error budget may leave.
 
         Raises:
             PlanError: no combination of what is left computes the graph, or none within the budget.
@@ -133,7 +134,8 @@ class Terms:
         else:
             every = errors.choices
             left = {name: tuple(every[name][i] for i in group) for name, group in only.items()}
-            found = solve_within(problem, Errors({**every, **left}, errors.moves))
+            limited = Errors({**every, **left}, errors.moves)
+            found = solve_within(problem, limited, time_limit)
         picks = {
             name: only[name][index] if name in only else index
             for name, index in found.picks.items()

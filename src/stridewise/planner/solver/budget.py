@@ -81,7 +81,7 @@ def solve_within(problem: Problem, errors: Errors, time_limit: float = 10.0) -> 
     Args:
         problem: costs.
         errors: of the same choices and reorders.
-        time_limit: seconds for the integer program.
+        time_limit: seconds for the integer program; 0 to do without it.
 
     Raises:
         PlanError: every solution has a greater error, or there is none.
@@ -109,7 +109,9 @@ def solve_within(problem: Problem, errors: Errors, time_limit: float = 10.0) -> 
             break
         above, within = (found, within) if errors.of(found) > 1 else (above, found)
     within = replace(within, lower_bound=min(bound, within.cost))
-    return within if within.gap <= _CLOSE else _refined(problem, errors, within, time_limit)
+    if within.gap <= _CLOSE or not time_limit:
+        return within
+    return _refined(problem, errors, within, time_limit)
 
 
 def _refined(problem: Problem, errors: Errors, known: Solution, time_limit: float) -> Solution:

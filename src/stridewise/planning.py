@@ -300,7 +300,7 @@ def make_plans(  # noqa: PLR0913, PLR0917 (all that a plan depends on)
     edge = edge or boundary(graph)
     candidates = enumerate_candidates(graph, target, oracle, edge, progress, weight_limit)
     terms = Terms(graph, candidates, edge, budget)
-    cheapest = terms.solve(time_limit=_CLOSING_S)
+    cheapest = _cheapest(terms)
     own = comparison("planned", cheapest.cost, reorders(terms, cheapest))
     uniform: Callable[[], dict[str, Solution]] = cache(lambda: _uniform_solutions(terms, target))
 
@@ -335,6 +335,17 @@ def make_plans(  # noqa: PLR0913, PLR0917 (all that a plan depends on)
         )
 
     return Later(plan("planned", cheapest), lambda: starmap(plan, uniform().items()))
+
+
+def _cheapest(terms: Terms) -> Solution:
+    """Return the cheapest solution; with an error budget, never above one without rounding."""
+    found = terms.solve(time_limit=_CLOSING_S)
+    if terms.budget is not None and found.gap:
+        with suppress(PlanError):
+            whole = terms.solve(of_own_types(terms))
+            if whole.cost < found.cost:
+                return dataclasses.replace(whole, lower_bound=found.lower_bound)
+    return found
 
 
 def _uniform_solutions(terms: Terms, target: Target) -> dict[str, Solution]:

@@ -64,7 +64,7 @@ def test_the_limit_holds_and_nothing_cheaper_keeps_it(case):
     assert best <= found.cost + 1e-9
     # A gap is never hidden, and small ones are not closed.
     assert found.lower_bound <= best + 1e-6
-    assert found.cost <= best * (1 + 2e-3) + 1e-6
+    assert found.cost <= best * (1 + 6e-3) + 1e-6
 
 
 @given(problems())

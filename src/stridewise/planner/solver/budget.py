@@ -4,13 +4,14 @@ Choices and reorders have a cost and an error. The error enters as a price: the 
 minimizes cost plus price times error. Each price gives a solution on the lower convex hull of cost
 over error, and a lower bound of the cost of all solutions within the limit (Lagrangian relaxation).
 The search goes along the hull to the edge that crosses the limit (Handler and Zang, Networks 10,
-1980). If the best solution within the limit is not close to the bound, an integer program with the
-limit as one more row closes the gap.
+1980). At the price of this edge, the solutions at both ends cost the same, and so do mixtures: with
+a slightly lower price for some nodes, as many as the limit allows. If the best solution is still
+not close to the bound, an integer program with the limit as one more row closes the gap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from stridewise.errors import PlanError, describe
@@ -24,8 +25,10 @@ __all__ = ["Errors", "solve_within"]
 _ROUNDS = 40
 _SAME = 1e-9
 """Relative difference below which two costs are equal."""
-_CLOSE = 1e-3
-"""Gap below which no integer program is solved."""
+_MIX = 1e-4
+"""By how much prices of a mixture differ from that of the edge, relative."""
+_CLOSE = 5e-3
+"""Gap below which no integer program is solved; how far it gets depends on the time it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,12 @@ class _Priced:
 
     def __init__(self, problem: Problem, errors: Errors) -> None:
         self.problem, self.errors = problem, errors
+        self._makers = {
+            tensor: node
+            for node, choices in problem.nodes.items()
+            for choice in choices
+            for tensor, _ in choice.makes
+        }
 
     def cost(self, found: Solution) -> float:
         """Return the cost without the price of errors."""
@@ -58,21 +67,53 @@ class _Priced:
         total = sum(nodes[node][index].cost for node, index in found.picks.items())
         return total + sum(moves[move] for move in found.reorders)
 
-    def solve(self, price: float, weight: float = 1.0) -> tuple[Solution, float]:
-        """Return the solution for a price, and the lower bound that it gives."""
+    def solve(
+        self, price: float, weight: float = 1.0, cheaper: Collection[str] = ()
+    ) -> tuple[Solution, float]:
+        """Return the solution for a price, and the lower bound that it gives.
+
+        Args:
+            price: of errors.
+            weight: of costs.
+            cheaper: nodes whose errors have a slightly lower price; there is no bound then.
+        """
+
+        def priced(node: str | None) -> float:
+            return price * (1 - _MIX) if node in cheaper else price
+
         nodes = {
             node: tuple(
-                replace(choice, cost=weight * choice.cost + price * error)
+                replace(choice, cost=weight * choice.cost + priced(node) * error)
                 for choice, error in zip(choices, self.errors.choices[node], strict=True)
             )
             for node, choices in self.problem.nodes.items()
         }
         moves = {
-            move: weight * cost + price * self.errors.moves.get(move, 0.0)
+            move: weight * cost
+            + priced(self._makers.get(move[0])) * self.errors.moves.get(move, 0.0)
             for move, cost in self.problem.reorders.items()
         }
         found = solve(replace(self.problem, nodes=nodes, reorders=moves))
         return replace(found, cost=self.cost(found)), found.lower_bound - price
+
+    def mixed(self, price: float, known: Solution) -> Solution:
+        """Return the cheapest of a solution within the limit and of mixtures at a price.
+
+        Nodes get the lower price from the first on, and from the last on, as many as bisection
+        finds.
+        """
+        names = list(self.problem.nodes)
+        for order in (names, names[::-1]):
+            low, high = 0, len(order)
+            while low < high:
+                middle = (low + high + 1) // 2
+                cheaper = frozenset(order[:middle])
+                found, _ = self.solve(price * (1 + _MIX / 2), cheaper=cheaper)
+                if self.errors.of(found) <= 1:
+                    low, known = middle, min(known, found, key=lambda item: item.cost)
+                else:
+                    high = middle - 1
+        return known
 
 
 def solve_within(problem: Problem, errors: Errors, time_limit: float = 10.0) -> Solution:
@@ -98,6 +139,7 @@ def solve_within(problem: Problem, errors: Errors, time_limit: float = 10.0) -> 
         expected = "a plan within the error budget"
         found = f"{least**0.5:.3g} times the budget at the least"
         raise PlanError(describe("max_error", expected=expected, found=found, fix="allow more"))
+    price = 0.0
     for _ in range(_ROUNDS):
         price = (within.cost - above.cost) / (errors.of(above) - errors.of(within))
         if price <= 0:
@@ -108,6 +150,8 @@ def solve_within(problem: Problem, errors: Errors, time_limit: float = 10.0) -> 
         if found.cost + price * errors.of(found) >= line * (1 - _SAME):
             break
         above, within = (found, within) if errors.of(found) > 1 else (above, found)
+    if within.cost - bound > _SAME * within.cost:
+        within = priced.mixed(price, within)
     within = replace(within, lower_bound=min(bound, within.cost))
     if within.gap <= _CLOSE or not time_limit:
         return within

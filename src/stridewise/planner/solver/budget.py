@@ -161,7 +161,7 @@ def solve_within(problem: Problem, errors: Errors, time_limit: float = 10.0) -> 
 def _refined(problem: Problem, errors: Errors, known: Solution, time_limit: float) -> Solution:
     """Return the better one of a known solution and that of the integer program."""
     try:
-        found = solve_program(problem, time_limit, errors.choices, errors.moves)
+        found = solve_program(problem, time_limit, errors.choices, errors.moves, known)
     except PlanError:  # nothing within the time limit
         return known
     if found is None:

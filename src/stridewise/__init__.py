@@ -43,6 +43,7 @@ from stridewise.formats import Format
 from stridewise.graph import Capability, Graph
 from stridewise.ops import GraphBuilder
 from stridewise.planning import Plan
+from stridewise.quantization import LayerReport, Quantized, quantize
 from stridewise.runtime.execution.dynamic import DynamicModel
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.reorder.reorder import Reorder, reorder
@@ -71,6 +72,7 @@ __all__ = [  # noqa: RUF022 (in plain order of their letters)
     "GraphBuilder",
     "GraphError",
     "InputError",
+    "LayerReport",
     "LibraryError",
     "MemoryLimitError",
     "ModelError",
@@ -80,6 +82,7 @@ __all__ = [  # noqa: RUF022 (in plain order of their letters)
     "PlanError",
     "PlanWarning",
     "Quantization",
+    "Quantized",
     "Reorder",
     "SGD",
     "SimulatedModel",
@@ -103,6 +106,7 @@ __all__ = [  # noqa: RUF022 (in plain order of their letters)
     "load",
     "load_plan",
     "plan",
+    "quantize",
     "reorder",
     "save",
     "verify",

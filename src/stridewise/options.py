@@ -9,8 +9,9 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, TypedDict, TypeVar
 
@@ -26,7 +27,7 @@ from stridewise.runtime.machine.machine import this_machine
 from stridewise.targets.cost import Progress
 from stridewise.targets.machine import Machine
 from stridewise.targets.names import NATIVE
-from stridewise.targets.target import Accuracy, Precision
+from stridewise.targets.target import Accuracy, PrecisionChoice
 
 __all__ = [
     "CompileOptions",
@@ -57,7 +58,7 @@ PlanSource = str | os.PathLike[str] | Plan
 _CHOICES = {
     "tune": ("auto", "measure", "model"),
     "accuracy": ("fast", "exact"),
-    "dtype": ("float32", "bfloat16"),
+    "dtype": ("float32", "bfloat16", "auto"),
     "later": ("follow", "tune"),
 }
 """Options that are one of some words."""
@@ -112,7 +113,14 @@ class Options:
         accuracy: ``"fast"``, or ``"exact"`` to leave out Winograd convolution, which has rounding
             errors of its own; see ``docs/winograd.md``.
         dtype: ``"bfloat16"`` allows to store float32 tensors as bfloat16 where that is not slower;
-            inputs and outputs keep their types; see ``docs/precision.md``.
+            inputs and outputs keep their types. ``"auto"`` does so within ``max_error``: the plan
+            is the fastest whose predicted error is below it, and its error on data is checked. See
+            ``docs/precision.md``.
+        max_error: with ``dtype="auto"``, the limit on the relative error of the outputs: the norm
+            of the difference to float32 over the norm of the float32 result.
+        calibration: with ``dtype="auto"``, samples: arrays by input name, in the user's order. The
+            sensitivities of tensors come from the first, and plans are checked on the others. By
+            default samples are standard normal.
         weight_memory_limit: bytes that the weights which Winograd kernels transform may take,
             counted for each node; ``Plan.winograd_weights`` has the actual number.
         fallback: whether ONNX Runtime may compute what Stridewise has no operator for.
@@ -151,7 +159,9 @@ class Options:
     progress: Progress | None = None
     memory_limit: int | None = None
     accuracy: Accuracy = "fast"
-    dtype: Precision = "float32"
+    dtype: PrecisionChoice = "float32"
+    max_error: float = 1e-2
+    calibration: Sequence[Mapping[str, ArrayLike]] | None = None
     weight_memory_limit: int | None = None
     fallback: bool = True
     keep_parameters: bool = False
@@ -183,6 +193,14 @@ class Options:
             found = f"{self.dtype!r}, with target {os.fspath(self.target or '')}"
             fix = f"leave it out, or plan for {NATIVE}"
             raise InputError(describe("dtype", expected="'float32'", found=found, fix=fix))
+        if not (isfinite(self.max_error) and self.max_error > 0):
+            expected = "a relative error above 0"
+            raise InputError(describe("max_error", expected=expected, found=repr(self.max_error)))
+        if self.dtype == "auto" and self.has_formats:
+            found = "input_formats or output_formats"
+            fix = "leave them out"
+            expected = "inputs and outputs in the model's own order, for dtype 'auto'"
+            raise InputError(describe("dtype", expected=expected, found=found, fix=fix))
         if self.streams != 1:
             stream_threads(self.threads, self.streams)
 
@@ -230,7 +248,9 @@ class GraphOptions(TypedDict, total=False):
     progress: Progress | None
     memory_limit: int | None
     accuracy: Accuracy
-    dtype: Precision
+    dtype: PrecisionChoice
+    max_error: float
+    calibration: Sequence[Mapping[str, ArrayLike]] | None
     weight_memory_limit: int | None
     keep_parameters: bool
     plan: PlanSource | None

@@ -14,7 +14,7 @@ from itertools import starmap
 
 from stridewise.errors import PlanError
 from stridewise.graph import Refusal
-from stridewise.planner.choice import comparison, decisions, of_kind, reorders
+from stridewise.planner.choice import comparison, decisions, of_kind, of_own_types, reorders
 from stridewise.planner.derivation.provenance import Derived
 from stridewise.planner.documents import files
 from stridewise.planner.documents.diff import PlanDiff, diff
@@ -26,8 +26,10 @@ from stridewise.planner.later import Later
 from stridewise.planner.plan import Comparison, Pin, PlanData
 from stridewise.planner.problem.alone import each_for_itself
 from stridewise.planner.problem.candidates import enumerate_candidates
+from stridewise.planner.problem.error_budget import ErrorBudget
 from stridewise.planner.problem.formulation import Only, Terms
 from stridewise.planner.problem.io_formats import Boundary, boundary
+from stridewise.planner.questions.errors import find_contributions, find_predicted_error
 from stridewise.planner.questions.lookup import StorageName
 from stridewise.planner.questions.moves import Move, find_moves, find_views
 from stridewise.planner.questions.partitions import Partition, find_partitions
@@ -42,6 +44,9 @@ from stridewise.targets.machine import Machine
 from stridewise.targets.target import Target
 
 __all__ = ["Plan", "make_plan", "make_plans"]
+
+_CLOSING_S = 10.0
+"""Seconds for the gap that an error budget may leave; plans state what remains of it."""
 
 
 class Plan(PlanData):
@@ -81,6 +86,23 @@ class Plan(PlanData):
     def winograd_weights(self) -> WinogradWeights:
         """The memory of transformed weights of Winograd kernels, beside the plain ones."""
         return winograd_weights(self)
+
+    @property
+    def predicted_error(self) -> float:
+        """The predicted relative error of the outputs; 0 for plans without an error budget.
+
+        It is the norm of the difference to float32 over the norm of the float32 result.
+        """
+        return find_predicted_error(self)
+
+    @property
+    def error_contributions(self) -> dict[str, float]:
+        """The predicted error that each node causes alone; their squares add up.
+
+        It is empty for plans without an error budget (``dtype="auto"``). Reorders belong to the
+        node that makes their tensor, those of inputs to the input.
+        """
+        return find_contributions(self)
 
     def compare(self) -> tuple[Comparison, ...]:
         """Return the cheapest plan, the cheapest uniform ones, and each operator for itself."""
@@ -133,7 +155,8 @@ class Plan(PlanData):
         Args:
             wanted: for each tensor, or node for its first output, a kind of the target
                 (``"blocked"``), a name in any dialect (``"nhwc"``, ``"NCHW16c"``), or a format;
-                with an element type behind it (``"nhwc bf16"``) where it is not the tensor's own.
+                with an element type behind it (``"nhwc bf16"``) where it is not the tensor's own;
+                or an element type alone (``"bfloat16"``), in the format that suits best.
 
         Raises:
             PlanError: a name is unknown, a format is not on offer (the message lists those that
@@ -240,7 +263,7 @@ def _alone(terms: Terms) -> tuple[Comparison, ...]:
     return (Comparison(name, found.cost_ns, found.reorders, found.nbytes, None),)
 
 
-def make_plans(
+def make_plans(  # noqa: PLR0913, PLR0917 (all that a plan depends on)
     derived: Derived,
     target: Target,
     machine: Machine,
@@ -249,6 +272,7 @@ def make_plans(
     refusals: tuple[Refusal, ...] = (),
     edge: Boundary | None = None,
     weight_limit: int | None = None,
+    budget: ErrorBudget | None = None,
 ) -> Sequence[Plan]:
     """Plan a derived graph, and again with every tensor in one kind of format.
 
@@ -261,9 +285,11 @@ def make_plans(
         refusals: of earlier stages, to be kept in the plan.
         edge: acceptable formats of inputs and outputs; by default those of the user's axis order.
         weight_limit: the most bytes that transformed weights of Winograd kernels may take.
+        budget: the limit on the predicted error of the plans; None for no limit.
 
     Returns:
-        The cheapest plan, then the cheapest plan of each kind of format of the target that has one.
+        The cheapest plan, then the cheapest plan of each kind of format of the target that has one;
+        with a budget also the cheapest in which nothing is rounded.
         Those, and what plans are compared with, are found when they are first needed.
 
     Raises:
@@ -273,8 +299,8 @@ def make_plans(
     graph = derived.graph
     edge = edge or boundary(graph)
     candidates = enumerate_candidates(graph, target, oracle, edge, progress, weight_limit)
-    terms = Terms(graph, candidates, edge)
-    cheapest = terms.solve()
+    terms = Terms(graph, candidates, edge, budget)
+    cheapest = _cheapest(terms)
     own = comparison("planned", cheapest.cost, reorders(terms, cheapest))
     uniform: Callable[[], dict[str, Solution]] = cache(lambda: _uniform_solutions(terms, target))
 
@@ -284,6 +310,11 @@ def make_plans(
         yield from _alone(terms)
 
     comparisons = Later(own, others)
+
+    over_budget: tuple[Refusal, ...] = ()
+    if budget is not None:
+        reason = f"plans with a predicted error above {budget.limit:.3g} are not offered"
+        over_budget = (Refusal("max_error", graph.name, reason),)
 
     def plan(name: str, solution: Solution) -> Plan:
         return Plan(
@@ -295,7 +326,7 @@ def make_plans(
             reorders(terms, solution),
             solution.cost,
             cheapest.lower_bound,
-            (*refusals, *candidates.refusals),
+            (*refusals, *candidates.refusals, *over_budget),
             derived,
             comparisons,
             terms.inputs(solution),
@@ -306,11 +337,25 @@ def make_plans(
     return Later(plan("planned", cheapest), lambda: starmap(plan, uniform().items()))
 
 
+def _cheapest(terms: Terms) -> Solution:
+    """Return the cheapest solution; with an error budget, never above one without rounding."""
+    found = terms.solve(time_limit=_CLOSING_S)
+    if terms.budget is not None and found.gap:
+        with suppress(PlanError):
+            whole = terms.solve(of_own_types(terms))
+            if whole.cost < found.cost:
+                return dataclasses.replace(whole, lower_bound=found.lower_bound)
+    return found
+
+
 def _uniform_solutions(terms: Terms, target: Target) -> dict[str, Solution]:
     found: dict[str, Solution] = {}
     for kind in target.kinds:
-        with suppress(PlanError):  # some graphs need other formats
+        with suppress(PlanError):  # some graphs need other formats, or break the budget
             found[f"all {kind.name}"] = terms.solve(of_kind(terms, target, kind.name))
+    if terms.budget is not None:
+        with suppress(PlanError):
+            found["all float32"] = terms.solve(of_own_types(terms))
     return found
 
 

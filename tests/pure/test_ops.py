@@ -273,6 +273,26 @@ def cast(rng: Rng) -> Case:
     return Case([10 * image(rng)], [("Cast", ["x0"], {"to": TensorProto.INT64})], {"to": "int64"})
 
 
+def quantization(op: str) -> Callable[[Rng], Case]:
+    def make(rng: Rng) -> Case:
+        x, stored = image(rng), rng.choice([np.int8, np.uint8])
+        axis = int(rng.integers(-x.ndim, x.ndim))
+        shape = () if rng.integers(2) else (x.shape[axis],)
+        scale = np.asarray(np.exp(draw(rng, *shape) - 3), F32)
+        limits = np.iinfo(stored)
+        zero = np.asarray(rng.integers(limits.min, limits.max + 1, shape), stored)
+        if op == "DequantizeLinear":
+            stored = rng.choice([stored, np.int32])
+            zero = zero.astype(stored)
+            span = (-(2**31), 2**31) if stored is np.int32 else (limits.min, limits.max + 1)
+            # ONNX's reference subtracts zero points of 32 bits with overflow.
+            zero = np.zeros(shape, stored) if stored is np.int32 else zero
+            x = rng.integers(*span, x.shape).astype(stored)
+        return Case([x, scale, zero], [(op, ["x0", "x1", "x2"], {"axis": axis})], {"axis": axis})
+
+    return make
+
+
 CASES: dict[str, Callable[[Rng], Case]] = {
     **INDEX_CASES,
     **MATH_CASES,
@@ -286,6 +306,7 @@ CASES: dict[str, Callable[[Rng], Case]] = {
     "concat": concat,
     "conv": conv,
     "conv_transpose": conv_transpose,
+    "dequantize_linear": quantization("DequantizeLinear"),
     "div": binary("Div"),
     "elu": unary("Elu", {"alpha": 0.3}, ["alpha"]),
     "exp": unary("Exp"),
@@ -304,6 +325,7 @@ CASES: dict[str, Callable[[Rng], Case]] = {
     "minimum": binary("Min"),
     "mul": binary("Mul"),
     "neg": unary("Neg"),
+    "quantize_linear": quantization("QuantizeLinear"),
     "reciprocal": unary("Reciprocal", positive=True),
     "relu": unary("Relu"),
     "reshape": reshape,

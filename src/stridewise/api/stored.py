@@ -70,6 +70,7 @@ def _key(path: Path, options: Options) -> str:
         checked_limit(options.memory_limit),
         options.accuracy,
         options.dtype,
+        options.max_error,
         options.weight_memory_limit,
         options.fallback,
         options.tune,
@@ -99,10 +100,12 @@ class StoreEntry:
     def of(cls, source: ModelSource, options: Options) -> StoreEntry | None:
         """Return the entry of a model; None if such models are not stored.
 
-        Only tuned models that come from a path are stored.
+        Only tuned models that come from a path are stored, and none that depends on samples.
         """
         limit = DEFAULT_LIMIT if options.store_limit is None else options.store_limit
         if not isinstance(source, str | os.PathLike) or not options.measures or not limit:
+            return None
+        if options.calibration is not None:
             return None
         folder, path = cache_path(options.cache_folder).parent, Path(source).absolute()
         return cls(ModelStore(folder / "models-v1", limit), _key(path, options), path, options)

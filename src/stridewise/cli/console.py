@@ -33,7 +33,7 @@ from stridewise.graph import Graph
 from stridewise.graph.extents import is_fixed, parse_shape
 from stridewise.planning import Plan
 from stridewise.runtime.execution.executor import CompiledModel
-from stridewise.targets.target import Accuracy, Precision
+from stridewise.targets.target import Accuracy, PrecisionChoice
 
 __all__ = [
     "OUT",
@@ -58,13 +58,13 @@ Callback = Callable[[int, int, str], None]
 
 
 @contextmanager
-def measuring(quiet: bool = False, what: str = "measuring kernels") -> Generator[Callback | None]:
+def measuring(quiet: bool = False, title: str = "measuring kernels") -> Generator[Callback | None]:
     """Yield a callback that shows a progress bar on a terminal, or None elsewhere."""
     if quiet or not _ERR.is_terminal:
         yield None
         return
     columns = (
-        TextColumn(what),
+        TextColumn(title),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
@@ -76,7 +76,8 @@ def measuring(quiet: bool = False, what: str = "measuring kernels") -> Generator
         task = bar.add_task("", total=None)
 
         def advance(done: int, total: int, kind: str) -> None:
-            bar.update(task, completed=done, total=total, description=kind)
+            # A total of 0 is one that is not known.
+            bar.update(task, completed=done, total=total or None, description=kind)
 
         yield advance
 
@@ -205,7 +206,8 @@ class Request:
     cache_dir: Path | None
     plan: Path | None = None
     accuracy: Accuracy = "fast"
-    dtype: Precision = "float32"
+    dtype: PrecisionChoice = "float32"
+    max_error: float = 1e-2
     weight_memory_limit: int | None = None
     memory_limit: int | None = None
     fallback: bool = True
@@ -233,6 +235,7 @@ class Request:
             "progress": progress,
             "accuracy": self.accuracy,
             "dtype": self.dtype,
+            "max_error": self.max_error,
             "weight_memory_limit": self.weight_memory_limit,
             "memory_limit": self.memory_limit,
             "plan": self.plan,
@@ -333,10 +336,19 @@ _OPTIONS = (
     ),
     click.option(
         "--dtype",
-        type=click.Choice(["float32", "bfloat16"]),
+        type=click.Choice(["float32", "bfloat16", "auto"]),
         default="float32",
         show_default=True,
-        help="bfloat16 allows to store float32 tensors as bfloat16 where that is not slower.",
+        help="bfloat16 allows to store float32 tensors as bfloat16 where that is not slower; auto "
+        "does so within --max-error.",
+    ),
+    click.option(
+        "--max-error",
+        type=float,
+        default=1e-2,
+        show_default=True,
+        metavar="ERROR",
+        help="With --dtype auto, the limit on the relative error of the outputs.",
     ),
     click.option(
         "--weight-memory-limit",
@@ -387,16 +399,8 @@ streams_option = click.option(
 
 
 _AS_GIVEN = (
-    *(
-        "threads",
-        "tune",
-        "tune_seconds",
-        "cache_dir",
-        "accuracy",
-        "dtype",
-        "weight_memory_limit",
-        "memory_limit",
-    ),
+    *("threads", "tune", "tune_seconds", "cache_dir", "accuracy", "dtype", "max_error"),
+    *("weight_memory_limit", "memory_limit"),
 )
 """Options with the same name in a request."""
 

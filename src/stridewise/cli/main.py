@@ -21,6 +21,7 @@ from stridewise.cli.diff import diff
 from stridewise.cli.formats import formats
 from stridewise.cli.info import info
 from stridewise.cli.plan import plan
+from stridewise.cli.quantize import quantize
 from stridewise.cli.reorder import reorder
 from stridewise.cli.report import report
 from stridewise.cli.run import run
@@ -42,8 +43,8 @@ def cli(debug: bool) -> None:
 
 
 for _command in (
-    run, compile_, passes, verify, plan, diff, report, capability, bench, calibrate, info, formats,
-    reorder, train, check,
+    run, compile_, quantize, passes, verify, plan, diff, report, capability, bench, calibrate, info,
+    formats, reorder, train, check,
 ):  # fmt: skip
     cli.add_command(_command)
 

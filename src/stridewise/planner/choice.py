@@ -10,7 +10,7 @@ from stridewise.planner.problem.formulation import Only, Terms
 from stridewise.planner.solver.solve import Solution
 from stridewise.targets.target import Target
 
-__all__ = ["comparison", "decisions", "of_kind", "reorders"]
+__all__ = ["comparison", "decisions", "of_kind", "of_own_types", "reorders"]
 
 
 def _is_uniform(terms: Terms, target: Target, node: Node, candidate: Candidate, kind: str) -> bool:
@@ -40,6 +40,23 @@ def of_kind(terms: Terms, target: Target, kind: str) -> Only:
         )
         if kept:
             found[node.name] = kept
+    return found
+
+
+def of_own_types(terms: Terms) -> Only:
+    """Return the candidates that take and give tensors in their own element types."""
+    found: dict[str, tuple[int, ...]] = {}
+    for name, candidates in terms.candidates.nodes.items():
+        kept = tuple(
+            index
+            for index, candidate in enumerate(candidates)
+            if all(
+                stored is None or stored.dtype is None
+                for stored in (*candidate.option.needs, *candidate.option.makes)
+            )
+        )
+        if kept:
+            found[name] = kept
     return found
 
 

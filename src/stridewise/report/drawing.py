@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from stridewise.graph import Node, Refusal
 from stridewise.planner.plan import Decision, PlanData, Reorder
 from stridewise.planner.problem.candidates import Candidate
+from stridewise.planner.questions.errors import find_contributions
 from stridewise.planner.questions.what_if import Regret
 from stridewise.program import copy_labels, output_labels, reorder_label
 from stridewise.report.data import Choice, Edge, Port, RegretRow, Vertex
@@ -35,6 +36,7 @@ class Drawing:
         self._pending: dict[tuple[str, str], Reorder] = {
             self._key(item.tensor, item.target): item for item in plan.reorders
         }
+        self._errors = find_contributions(plan)
         self._refusals: dict[str, list[Refusal]] = {}
         for item in (*plan.refusals, *plan.derived.conflicts):
             self._refusals.setdefault(item.subject, []).append(item)
@@ -104,6 +106,11 @@ class Drawing:
         self._where[self._key(name, way)] = self._add(vertex, ()), way
         self.vertex_of_value[name] = len(self.vertices) - 1
 
+    def _error(self, node: str) -> tuple[tuple[str, str], ...]:
+        """Return what rounding at a node does to the outputs, as an attribute."""
+        error = self._errors.get(node)
+        return () if error is None else (("error of the outputs", f"{error:.1e}"),)
+
     def _output(self, name: str) -> None:
         way = Storage(self.plan.output_formats[name])
         port = self._port(name, way)
@@ -137,7 +144,7 @@ class Drawing:
             node.name,
             node.op,
             tuple(_fused(node, index) for index in range(len(node.post_ops))),
-            tuple((key, str(value)) for key, value in node.attrs),
+            (*((key, str(value)) for key, value in node.attrs), *self._error(node.name)),
             tuple(self._port(name, way) for name, way in pairs),
             outputs,
             outputs[0].format if outputs else None,

@@ -10,13 +10,16 @@ from stridewise.graph import Refusal, Value
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.tensor import Storage
 
-__all__ = ["Accuracy", "Kind", "Precision", "Target"]
+__all__ = ["Accuracy", "Kind", "Precision", "PrecisionChoice", "Target"]
 
 Accuracy = Literal["fast", "exact"]
 """``"exact"`` keeps to kernels that sum products as the operator is defined."""
 
 Precision = Literal["float32", "bfloat16"]
 """``"bfloat16"`` lets float32 tensors be stored in it where that is not slower."""
+
+PrecisionChoice = Precision | Literal["auto"]
+"""``"auto"`` limits the error of what ``"bfloat16"`` allows."""
 
 
 class Kind(Protocol):

@@ -6,6 +6,7 @@ from collections import Counter
 
 from stridewise.ops.capability import graph_capability
 from stridewise.planner.plan import PlanData
+from stridewise.planner.questions.errors import find_contributions, find_predicted_error
 from stridewise.planner.questions.moves import find_moves, find_views
 from stridewise.planner.questions.partitions import find_hosted, find_partitions
 from stridewise.planner.questions.savings import find_savings
@@ -15,6 +16,8 @@ from stridewise.planner.questions.winograd_weights import winograd_weights
 __all__ = ["explain"]
 
 _MICRO = 1e3
+_MOST = 3
+"""Nodes that the text names for their errors."""
 
 
 def _count(number: int, noun: str) -> str:
@@ -95,6 +98,17 @@ def _weight_lines(plan: PlanData) -> list[str]:
     return [str(weights)] if weights.nodes else []
 
 
+def _error_lines(plan: PlanData) -> list[str]:
+    """Return the predicted error, and the nodes that cause most of it."""
+    if plan.terms.budget is None:
+        return []
+    found = find_contributions(plan)
+    most = sorted(found, key=lambda name: -found[name])[:_MOST]
+    parts = ", ".join(f"{name} {found[name]:.1e}" for name in most)
+    sources = f"from {_count(len(found), 'node')}" + (f", most from {parts}" if most else "")
+    return [f"predicted relative error {find_predicted_error(plan):.1e}, {sources}"]
+
+
 def _partition_lines(plan: PlanData) -> list[str]:
     """Return what runs where, unless all of it is native."""
     if graph_capability(plan.graph).is_native:
@@ -122,6 +136,7 @@ def explain(plan: PlanData) -> str:
         *_view_lines(plan),
         *_move_lines(plan),
         *_weight_lines(plan),
+        *_error_lines(plan),
         f"total {plan.cost_ns / 1e6:.3f} ms, lower bound {plan.lower_bound_ns / 1e6:.3f} ms: "
         f"{proof} for these candidates and costs",
     ]

@@ -14,7 +14,9 @@ from types import MappingProxyType
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node
 from stridewise.planner.problem.candidates import Candidate, Candidates
+from stridewise.planner.problem.error_budget import ErrorBudget
 from stridewise.planner.problem.io_formats import Boundary
+from stridewise.planner.solver.budget import Errors, solve_within
 from stridewise.planner.solver.solve import Choice, Problem, Solution, solve
 from stridewise.targets.kernels import KernelOption
 from stridewise.tensor import Storage
@@ -40,11 +42,18 @@ class Terms:
         graph: the derived graph.
         candidates: every way to compute its nodes, every reorder, and what they cost.
         edge: the formats in which the caller gives inputs and takes outputs.
+        budget: the limit on the predicted error; None for no limit.
     """
 
-    def __init__(self, graph: Graph, candidates: Candidates, edge: Boundary) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        candidates: Candidates,
+        edge: Boundary,
+        budget: ErrorBudget | None = None,
+    ) -> None:
         """Keep them; the problem is built when it is first solved."""
-        self.graph, self.candidates, self.edge = graph, candidates, edge
+        self.graph, self.candidates, self.edge, self.budget = graph, candidates, edge, budget
 
     def __repr__(self) -> str:
         return f"Terms({self.graph.name!r})"
@@ -102,18 +111,31 @@ class Terms:
             if stored is not None
         )
 
-    def solve(self, only: Only = FREE) -> Solution:
+    @cached_property
+    def errors(self) -> Errors | None:
+        """The errors of all choices and reorders in parts of the budget; None without one."""
+        return self.budget and self.budget.errors(self.graph, self.candidates)
+
+    def solve(self, only: Only = FREE, *, time_limit: float = 0.0) -> Solution:
         """Return the cheapest solution; its picks are indices of all candidates of a node.
 
         Args:
             only: nodes that may not choose freely.
+            time_limit: seconds to close the gap that an error budget may leave.
 
         Raises:
-            PlanError: no combination of what is left computes the graph.
+            PlanError: no combination of what is left computes the graph, or none within the budget.
         """
-        free = self.problem.nodes
+        free, errors = self.problem.nodes, self.errors
         kept = {name: tuple(free[name][index] for index in group) for name, group in only.items()}
-        found = solve(dataclasses.replace(self.problem, nodes={**free, **kept}))
+        problem = dataclasses.replace(self.problem, nodes={**free, **kept})
+        if errors is None:
+            found = solve(problem)
+        else:
+            every = errors.choices
+            left = {name: tuple(every[name][i] for i in group) for name, group in only.items()}
+            limited = Errors({**every, **left}, errors.moves)
+            found = solve_within(problem, limited, time_limit)
         picks = {
             name: only[name][index] if name in only else index
             for name, index in found.picks.items()

@@ -16,7 +16,16 @@ from stridewise.ops.geometry import canonical_shape
 from stridewise.planner.plan import PlanData
 from stridewise.tensor import Spell, Storage
 
-__all__ = ["Offer", "StorageName", "find_format", "find_node", "find_tensor", "offers", "unknown"]
+__all__ = [
+    "Offer",
+    "StorageName",
+    "find_format",
+    "find_node",
+    "find_tensor",
+    "of_element",
+    "offers",
+    "unknown",
+]
 
 
 StorageName = str | Format | Storage
@@ -189,6 +198,18 @@ def _meant(value: Value, spelled: StorageName, known: Mapping[str, Offer]) -> di
         if way.element(value.dtype) == dtype
         and any(_same(way.format, f, canonical_shape(value, way.format)) for f in formats)
     }
+
+
+def of_element(plan: PlanData, tensor: str, spelled: StorageName) -> tuple[Offer, ...]:
+    """Return the offers of an element type; () if ``spelled`` is not the name of one alone."""
+    if not isinstance(spelled, str):
+        return ()
+    try:
+        dtype = dtype_of(spelled)
+    except DTypeError:
+        return ()
+    own = plan.graph.value(tensor).dtype
+    return tuple(o for o in offers(plan, tensor).values() if o.storage.element(own) == dtype)
 
 
 def find_format(plan: PlanData, tensor: str, spelled: StorageName) -> tuple[str, Offer]:

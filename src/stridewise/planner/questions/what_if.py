@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import fsum, inf, isinf
 
 from stridewise.errors import PlanError
 from stridewise.planner.plan import Pin, PlanData
-from stridewise.planner.questions.lookup import Offer, StorageName, find_format, find_tensor, offers
+from stridewise.planner.problem.formulation import FREE
+from stridewise.planner.questions.lookup import (
+    Offer,
+    StorageName,
+    find_format,
+    find_tensor,
+    of_element,
+    offers,
+)
 from stridewise.planner.questions.restrict import P, allowed, narrowed, under
 from stridewise.planner.questions.why import difference, duration
 from stridewise.tensor import Spell, Storage
@@ -62,7 +71,9 @@ def what_if(plan: P, wanted: Mapping[str, StorageName]) -> P:
     pins = {pin.tensor: pin for pin in plan.pins}
     for name, spelled in wanted.items():
         tensor = find_tensor(plan, name)
-        _, offer = find_format(plan, tensor, spelled)
+        typed = of_element(plan, tensor, spelled)
+        offer = _cheapest(plan, pins, tensor, typed) if typed else None
+        offer = offer or find_format(plan, tensor, spelled)[1]
         pins[tensor] = Pin(tensor, offer.storage, offer.spell)
     try:
         return under(plan, tuple(pins.values()))
@@ -76,6 +87,18 @@ def what_if(plan: P, wanted: Mapping[str, StorageName]) -> P:
             found="no combination of kernels",
             fix="give fewer tensors",
         ) from error
+
+
+def _cheapest(
+    plan: PlanData, pins: Mapping[str, Pin], tensor: str, group: Iterable[Offer]
+) -> Offer | None:
+    """Return the offer of the cheapest plan beside some pins; None if no plan has one."""
+    found: dict[Offer, float] = {}
+    for offer in group:
+        kept = (*pins.values(), Pin(tensor, offer.storage, offer.spell))
+        with suppress(PlanError):
+            found[offer] = plan.terms.solve(narrowed(plan, FREE, kept)).cost
+    return min(found, key=lambda offer: found[offer], default=None)
 
 
 def _regret(plan: PlanData, tensor: str, offer: Offer) -> Regret:

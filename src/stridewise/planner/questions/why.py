@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import inf, isinf
+from math import inf, isinf, sqrt
 
 from stridewise.errors import PlanError
-from stridewise.graph import Refusal
+from stridewise.graph import Node, Refusal
 from stridewise.planner.plan import PlanData
 from stridewise.planner.problem.candidates import Candidate
 from stridewise.planner.questions.lookup import find_node, unknown
@@ -57,12 +57,14 @@ class Alternative:
         node_delta_ns: extra time of the node alone, in nanoseconds; may be negative.
         total_delta_ns: extra time of the cheapest plan with this candidate, in nanoseconds; ``inf``
             if there is no such plan.
+        error: predicted relative error of the outputs that it causes; None without error budget.
         spell: returns the target's name of a format.
     """
 
     candidate: Candidate
     node_delta_ns: float
     total_delta_ns: float
+    error: float | None = None
     spell: Spell = field(default=str, compare=False, repr=False)
 
     def __str__(self) -> str:
@@ -71,8 +73,12 @@ class Alternative:
         alone = f"+{duration(self.node_delta_ns)}".replace("+-", "-")
         return (
             f"{more:>12}  {self.candidate.algorithm} [{self.candidate.implementation}], "
-            f"{formats_of(self.candidate, self.spell)}; the node alone {alone}"
+            f"{formats_of(self.candidate, self.spell)}; the node alone {alone}{_error(self.error)}"
         )
+
+
+def _error(error: float | None) -> str:
+    return "" if error is None else f", error {error:.1e}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,8 @@ class Why:
         total_ns: cost of the whole plan in nanoseconds.
         alternatives: the other candidates, by increasing cost of the whole plan.
         refusals: refused kernels and formats of the node and its results.
+        error: predicted relative error of the outputs that the node causes; None without an error
+            budget. Plans that exceed the budget are impossible.
         spell: returns the target's name of a format.
     """
 
@@ -93,13 +101,14 @@ class Why:
     total_ns: float
     alternatives: tuple[Alternative, ...]
     refusals: tuple[Refusal, ...]
+    error: float | None = None
     spell: Spell = field(default=str, compare=False, repr=False)
 
     def __str__(self) -> str:
         lines = [
             f"{self.node}: {self.chosen.algorithm} [{self.chosen.implementation}], "
             f"{formats_of(self.chosen, self.spell)}: {duration(self.chosen.cost_ns)} "
-            f"of the plan's {duration(self.total_ns)}"
+            f"of the plan's {duration(self.total_ns)}{_error(self.error)}"
         ]
         if self.alternatives:
             lines.append("otherwise the whole plan would cost more:")
@@ -139,6 +148,11 @@ def _total_delta_ns(plan: PlanData, node: str, index: int) -> float:
     return difference(found.cost, plan.cost_ns)
 
 
+def _error_of(plan: PlanData, node: Node, candidate: Candidate) -> float | None:
+    budget = plan.terms.budget
+    return None if budget is None else sqrt(budget.of_option(node, candidate.option))
+
+
 def why(plan: PlanData, name: str) -> Why:
     """Return all candidates of a node, each with the extra cost of the whole plan.
 
@@ -152,6 +166,7 @@ def why(plan: PlanData, name: str) -> Why:
             candidate,
             difference(candidate.cost_ns, chosen.cost_ns),
             _total_delta_ns(plan, name, index),
+            _error_of(plan, node, candidate),
             plan.target.spell,
         )
         for index, candidate in enumerate(plan.candidates.nodes[name])
@@ -161,4 +176,5 @@ def why(plan: PlanData, name: str) -> Why:
     subjects = dict.fromkeys((name, *node.outputs))
     refusals = tuple(item for subject in subjects for item in find_refusals(plan, subject))
     others = tuple(alternatives)
-    return Why(name, chosen, plan.cost_ns, others, refusals, plan.target.spell)
+    error = _error_of(plan, node, chosen)
+    return Why(name, chosen, plan.cost_ns, others, refusals, error, plan.target.spell)

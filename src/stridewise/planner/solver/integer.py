@@ -20,14 +20,14 @@ both methods:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.errors import PlanError, describe
-from stridewise.planner.solver.problem import Move, Problem, Stored
+from stridewise.planner.solver.problem import Move, Problem, Solution, Stored
 from stridewise.planner.solver.table import Minimum, Table
 
 __all__ = ["Picked", "minimize_tables", "solve_program"]
@@ -56,8 +56,14 @@ class _Program:
     def one_of(self, columns: Sequence[int]) -> None:
         self.row(dict.fromkeys(columns, 1.0), 1.0, 1.0)
 
-    def run(self, time_limit: float) -> tuple[NDArray[np.bool_], float] | None:
+    def run(
+        self, time_limit: float, start: Collection[int] | None = None
+    ) -> tuple[NDArray[np.bool_], float] | None:
         """Return the columns that are 1, and the lower bound; None if the program is infeasible.
+
+        Args:
+            time_limit: in seconds.
+            start: the columns that are 1 in a solution to start from.
 
         Raises:
             PlanError: no solution was found within the time limit.
@@ -83,6 +89,10 @@ class _Program:
         highs.setOptionValue("mip_abs_gap", 0.0)
         highs.setOptionValue("time_limit", time_limit)
         highs.passModel(model)
+        if start is not None:
+            known = highspy.HighsSolution()
+            known.col_value = [float(column in start) for column in range(count)]
+            highs.setSolution(known)
         highs.run()
         info, status = highs.getInfo(), highs.getModelStatus()
         if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
@@ -171,6 +181,12 @@ class _Whole:
         self._find_makers()
         self._write()
 
+    def columns(self, solution: Solution) -> frozenset[int]:
+        """Return the columns that are 1 in a solution."""
+        found = [self.choices[node][index] for node, index in solution.picks.items()]
+        found += [self.formats[tensor][fmt] for tensor, fmt in solution.given.items()]
+        return frozenset((*found, *(self.moves[move] for move in solution.reorders)))
+
     def _find_makers(self) -> None:
         for node, choices in self.problem.nodes.items():
             for used, choice in zip(self.choices[node], choices, strict=True):
@@ -207,16 +223,38 @@ class _Whole:
             program.row(dict.fromkeys(columns, 1.0), 1.0, infinity)
 
 
-def solve_program(problem: Problem, time_limit: float) -> Picked | None:
+def solve_program(
+    problem: Problem,
+    time_limit: float,
+    choices: Mapping[str, Sequence[float]] | None = None,
+    moves: Mapping[Move, float] | None = None,
+    start: Solution | None = None,
+) -> Picked | None:
     """Return the solution of the integer program of a whole problem; None if it is infeasible.
+
+    Args:
+        problem: the problem.
+        time_limit: in seconds.
+        choices: a second cost of each choice of each node, of which a solution may have 1 in total.
+        moves: the same for reorders.
+        start: a solution that satisfies all of this.
 
     Raises:
         PlanError: no solution was found within the time limit.
     """
     whole = _Whole(problem)
+    if choices is not None:
+        entries = {
+            column: second
+            for node, columns in whole.choices.items()
+            for column, second in zip(columns, choices[node], strict=True)
+        }
+        entries |= {whole.moves[move]: second for move, second in (moves or {}).items()}
+        used = {column: second for column, second in entries.items() if second}
+        whole.program.row(used, 0.0, 1.0)
     if not whole.program.costs:
         return None if any(whole.program.lower) else Picked({}, {}, 0.0)
-    found = whole.program.run(time_limit)
+    found = whole.program.run(time_limit, None if start is None else whole.columns(start))
     if found is None:
         return None
     picked, bound = found

@@ -14,12 +14,12 @@ from stridewise.planner.solver.integer import solve_program
 from stridewise.planner.solver.problem import Choice, Move, Problem, Solution
 from stridewise.planner.solver.tables import RELAX, Formats, Tables
 
-__all__ = ["Choice", "Method", "Problem", "Solution", "solve"]
+__all__ = ["Choice", "Method", "Problem", "Solution", "finish", "solve"]
 
 Method = Literal["eliminate", "milp"]
 
 
-def _finish(
+def finish(
     problem: Problem, formats: Formats, picks: dict[str, int], given: dict[str, str], slack: float
 ) -> Solution:
     """Return the solution with reorders, formats of demanded tensors, and the total cost."""
@@ -69,9 +69,9 @@ def solve(problem: Problem, time_limit: float = 60.0, *, method: Method = "elimi
             raise PlanError(describe(f"node {node!r}", expected="a kernel", found="none"))
     formats = Formats(problem)
     if method == "eliminate":
-        return _finish(problem, formats, *Tables(problem, formats).solve(time_limit))
+        return finish(problem, formats, *Tables(problem, formats).solve(time_limit))
     found = solve_program(problem, time_limit)
     if found is None:
         expected = "a combination of kernels"
         raise PlanError(describe("plan", expected=expected, found="none", fix=RELAX))
-    return _finish(problem, formats, found.picks, found.given, found.slack)
+    return finish(problem, formats, found.picks, found.given, found.slack)

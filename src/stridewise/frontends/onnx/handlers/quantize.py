@@ -13,7 +13,8 @@ from stridewise.frontends.onnx.handlers.conv import conv_attrs
 from stridewise.frontends.onnx.reading.importer import Handler, Importer, scalar
 from stridewise.frontends.onnx.reading.proto import OnnxNode
 from stridewise.frontends.onnx.reading.tensors import dtype_of_code
-from stridewise.frontends.onnx.writing.writer import Exporter
+from stridewise.frontends.onnx.writing.writer import Exporter, Writer
+from stridewise.graph import Node
 from stridewise.ops.element_types import FLOATS
 
 __all__ = ["CONTRIB", "EXPORTERS", "HANDLERS"]
@@ -271,7 +272,18 @@ HANDLERS: dict[str, Handler] = {
     "QuantizeLinear": _quantize,
 }
 
-EXPORTERS: dict[str, Exporter] = {}
+
+def _write(op_type: str) -> Exporter:
+    def write(writer: Writer, node: Node) -> None:
+        writer.emit(node, op_type, node.inputs, {"axis": node.int_attr("axis", 1)})
+
+    return write
+
+
+EXPORTERS: dict[str, Exporter] = {
+    "dequantize_linear": _write("DequantizeLinear"),
+    "quantize_linear": _write("QuantizeLinear"),
+}
 
 CONTRIB: dict[str, Handler] = {
     name: HANDLERS[name] for name in ("DequantizeLinear", "QuantizeLinear")

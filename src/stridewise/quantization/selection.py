@@ -1,0 +1,133 @@
+"""Which nodes compute with integers, and which tensors are stored as integers for them.
+
+The demand for integers goes from readers to producers. A convolution or matrix product demands its
+first operand. Operators that keep the range of their operand, and additions and means, demand
+theirs where a reader demands their result. So activations between a product and the next demand
+stay in float, and one step of rounding follows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from stridewise.graph import Graph, Node
+
+__all__ = ["PRODUCTS", "Selection", "refusals", "select"]
+
+PRODUCTS = ("conv", "conv_transpose", "matmul")
+"""Operators with weights. Operand 0 is the activation, 1 the weights, 2 the bias."""
+
+_KEEPS_RANGE = (
+    "channel_shuffle", "concat", "depth_to_space", "expand", "identity", "max_pool", "reshape",
+    "slice", "space_to_depth", "tile", "transpose",
+)  # fmt: skip
+"""Operators whose results are elements of their operands; both have one scale."""
+
+_LINEAR = ("add", "avg_pool", "reduce_mean", "resize")
+"""Operators whose results are sums of elements of their operands."""
+
+_ACTIVATIONS = ("clip", "relu")
+"""Operators between a sum and its rounding; their operands need no rounding of their own."""
+
+_MATRIX = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is quantized.
+
+    Attributes:
+        layers: names of the nodes that read integers, in order.
+        tensors: names of the activations that are stored as integers, each with the name of the
+            tensor whose scale it has.
+    """
+
+    layers: tuple[str, ...]
+    tensors: Mapping[str, str]
+
+
+def refusals(graph: Graph) -> dict[str, str]:
+    """Return the products that stay in float whatever the budget, and why."""
+    found: dict[str, str] = {}
+    for node in graph.nodes:
+        if node.op in PRODUCTS:
+            reason = _reason(graph, node)
+            if reason:
+                found[node.name] = reason
+    return found
+
+
+def _reason(graph: Graph, node: Node) -> str:
+    x, w = (graph.values[name] for name in node.inputs[:2])
+    if x.dtype.name != "float32":
+        return f"its operands are of dtype {x.dtype}"
+    if w.name not in graph.constants:
+        return "its second operand is no constant"
+    if x.name in graph.constants:
+        return "its first operand is a constant"
+    if node.op == "matmul" and len(w.shape) != _MATRIX:
+        return f"its weights have rank {len(w.shape)}"
+    if node.op == "matmul" and node.int_attr("trans_a", 0):
+        return "its first operand is transposed"
+    bias = node.inputs[2] if len(node.inputs) > 2 else ""
+    if bias and bias not in graph.constants:
+        return "its bias is no constant"
+    return ""
+
+
+def select(graph: Graph, left: Collection[str]) -> Selection:
+    """Return what is quantized if some nodes are left in float.
+
+    Args:
+        graph: without post-ops.
+        left: names of nodes.
+    """
+    fixed = {*left, *refusals(graph)}
+    wanted: dict[str, None] = {}
+    reached: set[str] = set()
+    layers: list[str] = []
+    root: dict[str, str] = {}
+
+    def group(name: str) -> str:
+        while root.setdefault(name, name) != name:
+            name = root[name]
+        return name
+
+    for node in reversed(graph.nodes):
+        if node.op in _ACTIVATIONS and node.outputs[0] in wanted:
+            reached.add(node.inputs[0])
+        operands = _demanded(graph, node, wanted, reached)
+        if node.name in fixed or not operands:
+            continue
+        layers.append(node.name)
+        for name in operands:
+            wanted[name] = None
+            if node.op in _KEEPS_RANGE:
+                root[group(name)] = group(node.outputs[0])
+    known = {*graph.inputs, *(name for node in graph.nodes for name in node.outputs)}
+    tensors = {name: group(name) for name in wanted if name in known}
+    return Selection(tuple(reversed(layers)), tensors)
+
+
+def _demanded(
+    graph: Graph, node: Node, wanted: Collection[str], reached: Collection[str]
+) -> tuple[str, ...]:
+    """Return the operands that a node reads as integers.
+
+    Args:
+        graph: the graph.
+        node: the node.
+        wanted: tensors that are stored as integers.
+        reached: operands of activations whose results are stored as integers.
+    """
+    if node.op in PRODUCTS:
+        return node.inputs[:1]
+    result = node.outputs[0]
+    is_sum = node.op in _LINEAR and (result in wanted or result in reached)
+    if not is_sum and not (node.op in _KEEPS_RANGE and result in wanted):
+        return ()
+    is_float = all(graph.values[name].dtype.name == "float32" for name in node.inputs if name)
+    if not is_float or any(name in graph.constants for name in node.inputs):
+        return ()
+    return tuple(dict.fromkeys(node.inputs))

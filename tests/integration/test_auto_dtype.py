@@ -1,0 +1,231 @@
+"""dtype="auto": plans within an error budget, and what they say of precision."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.integration.models import relative_error, run_reference
+
+import stridewise as sw
+from stridewise.compiler import Job, import_model, simplified_graph
+from stridewise.dtypes import dtype_of
+from stridewise.graph import Graph
+from stridewise.options import Options
+from stridewise.planner import derive
+from stridewise.runtime.tuning.accuracy import Reference, gated
+
+from .test_cli import Run, fails, own_cache, run
+
+__all__ = ["own_cache", "run"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+F32 = np.float32
+AVX512 = (
+    "AVX512" in sw.plan(sw.zoo.build("squeezenet1_1", size=32), tune="model", threads=1).machine.isa
+)
+needs_bfloat16 = pytest.mark.skipif(
+    not AVX512, reason="kernels on bfloat16 tensors need AVX-512, so plans have nothing to choose"
+)
+BUDGETS = (1e-5, 1e-3, 3e-3, 1e-2)
+
+
+def network(seed: int = 0) -> Graph:
+    """Return convolutions with a residual addition, a clip, pooling and a product."""
+    random, b = np.random.default_rng(seed), sw.GraphBuilder("network")
+
+    def conv(x: str, outputs: int, kernel: int) -> str:
+        fan = b.type(x).shape[1] * kernel * kernel
+        w = random.standard_normal((outputs, fan)).astype(F32) * F32(fan**-0.5)
+        w = b.constant(w.reshape(outputs, -1, kernel, kernel), "w")
+        bias = b.constant(random.standard_normal(outputs).astype(F32), "b")
+        return b.op("conv", [x, w, bias], {"pads": (kernel // 2,) * 4})
+
+    x = b.input("x", (1, 3, 24, 24))
+    y = b.op("relu", [conv(x, 32, 3)])
+    z = b.op("clip", [conv(y, 32, 3)], {"alpha": 0.0, "beta": 6.0})
+    z = b.op("relu", [b.op("add", [conv(z, 32, 1), y])])
+    z = b.op("max_pool", [z], {"kernel": (2, 2), "strides": (2, 2)})
+    z = b.op("avg_pool", [conv(z, 64, 3)], {"kernel": (12, 12)})
+    z = b.op("reshape", [z], {"shape": (1, 64)})
+    w = b.constant(random.standard_normal((64, 10)).astype(F32), "w")
+    return b.build([b.op("matmul", [z, w], output="y")])
+
+
+def simplified(graph: Graph) -> Graph:
+    return simplified_graph(graph, Options()).graph
+
+
+def sample(seed: int) -> dict[str, Array]:
+    return {"x": np.random.default_rng(seed).standard_normal((1, 3, 24, 24)).astype(F32)}
+
+
+def auto(graph: Graph, max_error: float, **options: Any) -> sw.CompiledModel:
+    found = sw.compile(graph, dtype="auto", max_error=max_error, tune="model", threads=1, **options)
+    assert isinstance(found, sw.CompiledModel)
+    return found
+
+
+# --- sensitivities --------------------------------------------------------------------------------
+
+
+def test_gates_round_what_they_are_named_after():
+    graph = simplified(network())
+    opened = gated(graph)
+    gates = opened.inputs[1:]
+    convs = [node for node in graph.nodes if node.op == "conv"]
+    assert sum(gate.startswith("round weights") for gate in gates) == len(convs) + 1
+    shut = {name: np.zeros(1, F32) for name in gates}
+    (right,) = run_reference(graph, sample(1)).values()
+    (found,) = run_reference(opened, {**sample(1), **shut}).values()
+    assert relative_error(found, right) < 1e-6
+    rounded = sample(1)["x"].astype(dtype_of("bfloat16").numpy).astype(F32)
+    (right,) = run_reference(graph, {"x": rounded}).values()
+    (found,) = run_reference(opened, {**sample(1), **shut, "round x": np.ones(1, F32)}).values()
+    assert relative_error(found, right) < 1e-6
+
+
+def test_sensitivities_are_those_of_the_reference():
+    graph = derive(simplified(network())).graph
+    machine = Options(threads=1).machine
+    budget = Reference(graph, machine, [sample(1)]).budget(1e-2)
+    right = run_reference(graph, sample(1))["y"]
+    rounded = sample(1)["x"].astype(dtype_of("bfloat16").numpy).astype(F32)
+    expected = relative_error(run_reference(graph, {"x": rounded})["y"], right)
+    assert budget.tensors["x"] == pytest.approx(expected, rel=0.01)
+    assert set(budget.weights) == {n.name for n in graph.nodes if n.op in ("conv", "matmul")}
+    assert all(0 < error < 0.02 for error in (*budget.tensors.values(), *budget.weights.values()))
+
+
+# --- plans ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("max_error", BUDGETS)
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
+def test_the_error_on_other_data_keeps_the_budget(name: str, max_error: float) -> None:
+    graph = sw.zoo.build(name, size=32)
+    model = auto(graph, max_error)
+    exact = sw.compile(graph, accuracy="exact", tune="model", threads=1)
+    errors, norms = 0.0, 0.0
+    for seed in range(100, 104):
+        x = np.random.default_rng(seed).standard_normal((1, 3, 32, 32)).astype(F32)
+        errors += float(np.square(np.asarray(model(x)) - np.asarray(exact(x))).sum())
+        norms += float(np.square(np.asarray(exact(x))).sum())
+    # Other data has other errors; the budget was checked on samples of its own.
+    assert (errors / norms) ** 0.5 <= 1.3 * max_error
+    assert model.plan.predicted_error <= max_error
+    assert "measured on 2 samples" in model.plan.notes[-1]
+
+
+@needs_bfloat16
+def test_a_greater_budget_is_never_slower_and_never_beaten_by_one_precision() -> None:
+    graph = network()
+    costs = [auto(graph, budget).plan.cost_ns for budget in BUDGETS]
+    assert costs == sorted(costs, reverse=True)
+    whole, half = (
+        sw.plan(graph, dtype=dtype, tune="model", threads=1).cost_ns
+        for dtype in ("float32", "bfloat16")
+    )
+    free = auto(graph, 0.5).plan.cost_ns
+    assert free == pytest.approx(half)
+    assert all(half * 0.999 <= cost <= whole * 1.001 for cost in costs)
+    assert half < whole
+
+
+@needs_bfloat16
+def test_the_predicted_error_is_near_the_measured_one() -> None:
+    graph = network()
+    model = auto(graph, 1e-2)
+    assert model.plan.error_contributions
+    exact = sw.compile(graph, accuracy="exact", tune="model", threads=1)
+    found, right = (
+        np.stack([np.asarray(m(sample(s)["x"])) for s in (7, 8)]) for m in (model, exact)
+    )
+    error = relative_error(found, right)
+    assert 0.3 * error <= model.plan.predicted_error <= 3 * error
+
+
+@needs_bfloat16
+def test_a_plan_that_breaks_the_budget_is_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Reference.budget
+
+    def optimistic(self: Reference, limit: float) -> Any:
+        found = honest(self, limit)
+        for table in (found.tensors, found.weights):
+            for name in table:
+                table[name] *= 0.1  # pyright: ignore[reportIndexIssue]
+        return found
+
+    monkeypatch.setattr(Reference, "budget", optimistic)
+    model = auto(network(), 1e-3)
+    measured = float(model.plan.notes[-1].split(" predicted, ")[1].split()[0])
+    assert measured <= 1e-3
+    assert model.plan.predicted_error < 1e-4
+
+
+def test_an_impossible_budget_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Reference, "error", lambda _, __: 1e-9)
+    with pytest.raises(sw.PlanError, match="max_error: expected a plan with a relative error"):
+        auto(network(), 1e-12)
+
+
+@pytest.mark.parametrize("max_error", [0.0, -1.0, float("nan"), float("inf")])
+def test_budgets_that_are_no_errors(max_error: float) -> None:
+    with pytest.raises(sw.InputError, match="max_error: expected a relative error above 0"):
+        auto(network(), max_error)
+
+
+def test_calibration_that_does_not_fit() -> None:
+    for given, message in (
+        ([], "calibration: expected at least one sample"),
+        ([{"y": sample(0)["x"]}], "calibration, sample 0: expected inputs x, found y"),
+        ([{"x": sample(0)["x"][0]}], "input 'x': expected shape"),
+    ):
+        with pytest.raises(sw.InputError, match=message):
+            auto(network(), 1e-2, calibration=given)
+
+
+# --- what plans say -------------------------------------------------------------------------------
+
+
+@needs_bfloat16
+def test_questions_speak_of_precision() -> None:
+    plan = auto(network(), 3e-3).plan
+    why = plan.why("conv.1")
+    assert why.error is not None
+    assert all(other.error is not None for other in why.alternatives)
+    assert ", error " in str(why)
+    assert "predicted relative error" in plan.explain()
+    assert "error of the outputs" in plan.to_html()
+    free = sw.plan(network(), dtype="bfloat16", tune="model", threads=1)
+    assert "error" not in str(free.why("conv.1"))
+    assert free.predicted_error == 0
+    half = free.what_if({"conv.1": "bfloat16"})
+    assert half.made(half.graph.nodes[half.terms.positions["conv.1"]].outputs[0]).dtype is not None
+    whole = free.what_if({"conv.1": "float32"})
+    assert whole.made(whole.graph.nodes[whole.terms.positions["conv.1"]].outputs[0]).dtype is None
+    assert min(half.cost_ns, whole.cost_ns) == pytest.approx(free.cost_ns)
+
+
+def test_sensitivities_are_measured_once(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job.of(
+        sw.api.open_model(network()),
+        Options(dtype="auto", cache_dir=tmp_path, threads=1),
+    )
+    graph = derive(simplified_graph(import_model(job.source, job.options), job.options).graph).graph
+    first = Reference(graph, job.options.machine, None, job.costs).budget(1e-2)
+    monkeypatch.setattr(Reference, "_run", None)
+    second = Reference(graph, job.options.machine, None, job.costs).budget(1e-2)
+    assert first == second
+
+
+def test_the_command_line(run: Run, tmp_path: Any) -> None:
+    path = tmp_path / "network.onnx"
+    sw.save(network(), path)
+    options = ("--tune", "model", "--threads", 1, "--dtype", "auto")
+    shown = run("plan", path, *options, "--max-error", 0.003).out
+    assert "at most 0.003 allowed" in shown
+    run("run", path, *options, "--random")
+    done = run("plan", path, *options, "--max-error", 0)
+    fails(done, "max_error: expected a relative error above 0, found 0.0")

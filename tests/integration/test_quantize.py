@@ -1,0 +1,287 @@
+"""Quantized models beside ONNX Runtime's quantizer, in ONNX Runtime and in OpenVINO."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import stridewise as sw
+
+from .models import run_onnxruntime
+from .test_cli import Run, fails, own_cache, run
+
+__all__ = ["own_cache", "run"]
+
+Array = np.ndarray[Any, np.dtype[Any]]
+F32 = np.float32
+NETWORKS = {
+    "mobilenet_v2": 32, "resnet18": 32, "shufflenet_v2": 32, "squeezenet1_1": 48,
+}  # fmt: skip
+
+
+def images(size: int, count: int, seed: int = 0) -> list[Array]:
+    random = np.random.default_rng(seed)
+    return [random.standard_normal((1, 3, size, size)).astype(F32) for _ in range(count)]
+
+
+def relative(found: list[Array], right: list[Array]) -> float:
+    return float(np.linalg.norm(np.subtract(found, right)) / np.linalg.norm(right))
+
+
+def outputs(path: Path, samples: list[Array]) -> list[Array]:
+    (name,) = sw.load(path).inputs
+    return [next(iter(run_onnxruntime(path, {name: x}).values())) for x in samples]
+
+
+def by_onnxruntime(path: Path, target: Path, samples: list[Array]) -> None:
+    """Quantize with ONNX Runtime: ranges of all values, a scale for each channel of weights."""
+    from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
+
+    (name,) = sw.load(path).inputs
+
+    class Reader:
+        def __init__(self) -> None:
+            self._left = iter(samples)
+
+        def get_next(self) -> dict[str, Array] | None:
+            x = next(self._left, None)
+            return None if x is None else {name: x}
+
+    quantize_static(
+        path, target, Reader(), quant_format=QuantFormat.QDQ, per_channel=True,
+        activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of two convolutions, an activation between them, and a matrix product."""
+    random, b = np.random.default_rng(3), sw.GraphBuilder("small")
+
+    def weights(*shape: int) -> str:
+        return b.constant(random.standard_normal(shape).astype(F32) * F32(0.3), "w")
+
+    x = b.input("x", (1, 3, 10, 10))
+    y = b.op("relu", [b.op("conv", [x, weights(8, 3, 3, 3)], {"pads": (1,) * 4}, name="first")])
+    y = b.op("conv", [y, weights(4, 8, 3, 3)], {"strides": (2, 2)}, name="second")
+    y = b.op("reshape", [b.op("relu", [y])], {"shape": (1, 64)})
+    y = b.op("matmul", [y, weights(64, 10)], name="last", output="y")
+    path = tmp_path_factory.mktemp("small") / "small.onnx"
+    sw.save(b.build([y]), path)
+    return path
+
+
+@pytest.mark.parametrize("name", sorted(NETWORKS))
+def test_the_error_beside_that_of_onnxruntimes_quantizer(name: str, tmp_path: Path) -> None:
+    size = NETWORKS[name]
+    path, ours, theirs = (tmp_path / f"{part}.onnx" for part in ("float", "ours", "theirs"))
+    sw.save(sw.zoo.build(name, size=size), path)
+    calibration, held_out = images(size, 4), images(size, 4, seed=1)
+    found = sw.quantize(path, calibration, ours, threads=1)
+    by_onnxruntime(path, theirs, calibration)
+    right = outputs(path, held_out)
+    error = relative(outputs(ours, held_out), right)
+    # One scale for both sides of a channel shuffle costs accuracy, and saves steps of rounding.
+    assert error <= 1.3 * relative(outputs(theirs, held_out), right)
+    # On other data; the error is stated for that of calibration.
+    assert 0.5 * found.error <= error <= 2 * found.error
+    assert not found.left
+
+
+def test_the_same_results_in_stridewise_onnxruntime_and_openvino(
+    small: Path, tmp_path: Path
+) -> None:
+    openvino = pytest.importorskip("openvino", reason="OpenVINO is not installed")
+    path = tmp_path / "small.int8.onnx"
+    samples = images(10, 3)
+    sw.quantize(small, samples, path)
+    right = outputs(path, samples)
+    hint = {"INFERENCE_PRECISION_HINT": "f32"}
+    theirs = openvino.Core().compile_model(path, "CPU", hint)
+    ours = sw.compile(path, tune="model", threads=1)
+    step = relative(right, outputs(small, samples))
+    assert relative([theirs([x])[0] for x in samples], right) < step
+    assert relative([np.asarray(ours(x)) for x in samples], right) < 1e-5
+
+
+def test_the_file_has_integers_for_all_layers(small: Path, tmp_path: Path) -> None:
+    path = tmp_path / "small.int8.onnx"
+    found = sw.quantize(small, images(10, 2), path)
+    graph = onnx.load(path).graph
+    operators = [node.op_type for node in graph.node]
+    # Saturation does what the activations do.
+    assert "Relu" not in operators
+    assert [row.name for row in found.rows] == ["first", "second", "last"]
+    integers = {i.name for i in graph.initializer if i.data_type == onnx.TensorProto.INT8}
+    assert {f"{row.name}/weight/quantized" for row in found.rows} <= integers
+
+
+@pytest.mark.parametrize("activations", ["uint8", "int8"])
+@pytest.mark.parametrize("method", ["minmax", "percentile", "mse"])
+def test_every_method_and_type(small: Path, tmp_path: Path, activations: Any, method: str) -> None:
+    path = tmp_path / "small.int8.onnx"
+    samples = images(10, 4)
+    found = sw.quantize(small, samples, path, method=method, activations=activations)
+    assert found.method == method
+    error = relative(outputs(path, samples), outputs(small, samples))
+    assert error == pytest.approx(found.error, rel=0.2)
+    assert error < 0.05
+
+
+def test_seven_bits_are_exact_where_pairs_of_products_saturate(small: Path) -> None:
+    found = sw.quantize(small, images(10, 1), reduce_range=True)
+    constants = found.graph.constants
+    weights = [c.array for name, c in constants.items() if name.endswith("weight/quantized")]
+    assert max(int(np.abs(array).max()) for array in weights) == 63
+
+
+def test_layers_stay_in_float_to_keep_a_limit(small: Path, tmp_path: Path) -> None:
+    samples, path = images(10, 4), tmp_path / "small.int8.onnx"
+    whole = sw.quantize(small, samples)
+    limit = 0.6 * whole.error
+    found = sw.quantize(small, samples, path, max_error=limit)
+    assert 0 < len(found.left) < 3
+    assert all(reason == f"the error would exceed {limit:g}" for reason in found.left.values())
+    assert found.error <= limit
+    assert relative(outputs(path, samples), outputs(small, samples)) <= 1.1 * limit
+    least = sw.quantize(small, samples, max_error=1e-9)
+    assert len(least.left) == 3
+    assert least.error == 0
+
+
+def test_an_iterator_is_read_once_and_progress_is_told(small: Path) -> None:
+    told: list[tuple[int, int, str]] = []
+    found = sw.quantize(
+        small, iter(images(10, 5)), progress=lambda *state: told.append(state), threads=1
+    )
+    assert found.samples == 5
+    assert told[-1] == (3, 3, "layers")
+
+
+# --- what does not fit ----------------------------------------------------------------------------
+
+
+def with_nan(x: Array) -> Array:
+    x[0, 0, 0, 0] = np.nan
+    return x
+
+
+GOOD = images(10, 1)[0]
+REFUSED: dict[str, tuple[Any, str]] = {
+    "none": ([], "expected at least one sample, found none"),
+    "nan": ([GOOD, with_nan(GOOD.copy())], "sample 1, input 'x': expected finite numbers"),
+    "shape": ([GOOD[0]], "sample 0: input 'x': expected shape (1, 3, 10, 10), found (3, 10, 10)"),
+    "dtype": ([GOOD.astype(np.float64)], "sample 0: input 'x': expected dtype float32"),
+    "name": ([{"image": GOOD}], "sample 0: expected inputs x, found image"),
+    "count": ([(GOOD, GOOD)], "sample 0: expected 1 arrays (x), found 2"),
+    "no samples": (3, "calibration: expected an iterable of samples"),
+    "a mapping": ({"x": GOOD}, "expected an iterable of samples, or the path"),
+    "no file": ("/nowhere.npz", "calibration '/nowhere.npz': expected a folder"),
+}
+
+
+@pytest.mark.parametrize("case", sorted(REFUSED))
+def test_calibration_that_does_not_fit(small: Path, case: str) -> None:
+    given, message = REFUSED[case]
+    with pytest.raises(sw.InputError) as caught:
+        sw.quantize(small, given)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "guess"}, "method: expected one of 'auto'"),
+        ({"activations": "int4"}, "activations: expected one of 'uint8', 'int8'"),
+        ({"percentile": 20}, "percentile: expected a number above 50"),
+        ({"max_error": 0.0}, "max_error: expected a relative error above 0"),
+        ({"max_error": float("nan")}, "max_error: expected a relative error above 0"),
+    ],
+)
+def test_options_that_do_not_fit(small: Path, options: Any, message: str) -> None:
+    with pytest.raises(sw.InputError) as caught:
+        sw.quantize(small, images(10, 1), **options)
+    assert message in str(caught.value)
+
+
+def test_the_source_is_never_overwritten(small: Path, tmp_path: Path) -> None:
+    before = small.read_bytes()
+    link = tmp_path / "link.onnx"
+    link.symlink_to(small)
+    for target in (small, link):
+        with pytest.raises(sw.InputError, match="expected another file than the model"):
+            sw.quantize(small, images(10, 1), target)
+    assert small.read_bytes() == before
+
+
+def test_a_model_without_layers_to_quantize() -> None:
+    b = sw.GraphBuilder("plain")
+    x = b.input("x", (1, 4))
+    graph = b.build([b.op("matmul", [x, b.op("reshape", [x], {"shape": (4, 1)})])])
+    with pytest.raises(sw.ModelError, match="matmul: its second operand is no constant"):
+        sw.quantize(graph, [np.ones((1, 4), F32)])
+
+
+# --- command line ---------------------------------------------------------------------------------
+
+
+def as_npz(folder: Path) -> Path:
+    np.savez(folder / "samples.npz", x=np.concatenate(images(10, 4)))
+    return folder / "samples.npz"
+
+
+def as_npy(folder: Path) -> Path:
+    np.save(folder / "samples.npy", np.stack(images(10, 4)))
+    return folder / "samples.npy"
+
+
+def as_folder(folder: Path) -> Path:
+    inner = folder / "samples"
+    inner.mkdir()
+    for number, x in enumerate(images(10, 4)):
+        np.save(inner / f"{number}.npy", x)
+    return inner
+
+
+@pytest.mark.parametrize("store", [as_npz, as_npy, as_folder])
+def test_files_of_samples(
+    run: Run, small: Path, tmp_path: Path, store: Callable[[Path], Path]
+) -> None:
+    path = tmp_path / "out.onnx"
+    done = run("quantize", small, "--calibration", store(tmp_path), "-o", path)
+    expected = sw.quantize(small, images(10, 4))
+    assert outputs(path, images(10, 1))[0].shape == (1, 10)
+    for word in ("first", "second", "last", f"{expected.error:.1e}", "3 of 3 layers in int8"):
+        assert word in done.out
+
+
+def test_the_report_as_json(run: Run, small: Path, tmp_path: Path) -> None:
+    source, path = as_npz(tmp_path), tmp_path / "out.onnx"
+    found = run("quantize", small, "--calibration", source, "-o", path, "--json").json
+    assert found == json.loads(sw.quantize(small, images(10, 4)).to_json())
+
+
+def test_files_that_are_no_samples(run: Run, small: Path, tmp_path: Path) -> None:
+    path = tmp_path / "out.onnx"
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "cat.jpg").write_bytes(b"")
+    (tmp_path / "empty").mkdir()
+    np.savez(tmp_path / "other.npz", image=np.ones((1, 3, 10, 10), F32))
+    np.savez(tmp_path / "shape.npz", x=np.ones((2, 3, 9, 9), F32))
+    (tmp_path / "broken.npz").write_bytes(b"PK")
+    for name, message in (
+        ("pictures", "expected a .npz or .npy file, found an image"),
+        ("empty", "expected a folder with .npz or .npy files, found none"),
+        ("other.npz", "expected arrays with the names of the inputs: x, found image"),
+        ("shape.npz", "expected samples of shape (1, 3, 10, 10) along a first axis"),
+        ("broken.npz", "expected a folder, or a .npz or .npy file"),
+    ):
+        done = run("quantize", small, "--calibration", tmp_path / name, "-o", path)
+        fails(done, message)
+    assert not path.exists()

@@ -9,6 +9,7 @@ import numpy as np
 
 from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.reader import Handler, Operand, Reader, Results, Traced
+from stridewise.ops.layers import Statistics
 
 __all__ = ["HANDLERS"]
 
@@ -23,7 +24,10 @@ def _batch_norm(
     _momentum: float,
     epsilon: float,
 ) -> Results:
-    known = {"mean": r.row(mean, "statistics"), "variance": r.row(variance, "statistics")}
+    known: Statistics = {
+        "mean": r.row(mean, "statistics"),
+        "variance": r.row(variance, "statistics"),
+    }
     count = len(known["mean"])
     ones, zeros = np.ones(count, np.float32), np.zeros(count, np.float32)
     scale = ones if weight is None else r.row(weight, "a scale")

@@ -112,7 +112,7 @@ def test_expressions_of_operands_of_both_types(
         for array, dtype in zip(arrays, dtypes, strict=False)
     ]
     order = data.draw(orders)
-    desc, result = placed(np.empty(shape, np.float32), order, dtypes[3])
+    desc, result = placed(np.zeros(shape, np.float32), order, dtypes[3])
     expression = ("mul(x0, x1)", "add(t0, x2)")
     kernel = kernel_of(expression, [d for d, _ in described], desc, threads, isa)
     run(kernel, [bytes_ for _, bytes_ in described], result, threads)
@@ -168,7 +168,7 @@ def test_reductions_and_norms(
     x = in_bfloat16(np.abs(drawn(shape)) if algorithm == "log_sum" else drawn(shape))
     desc, bytes_ = placed(x, order, dtypes[0])
     exact = x.astype(np.float64)
-    kept = np.empty(without(shape, gone), np.float32)
+    kept = np.zeros(without(shape, gone), np.float32)
     if algorithm in ALGORITHMS:
         wanted = np.asarray(ALGORITHMS[algorithm](exact, axis=gone, keepdims=True))
         place, result = placed(kept, tuple(range(len(shape))), dtypes[1])

@@ -194,6 +194,20 @@ def test_weights_take_half_the_memory() -> None:
     assert half < 0.51 * whole
 
 
+@pytest.mark.skipif(not HAS_BF16, reason="without AVX-512 such plans stay float32")
+@pytest.mark.parametrize("name", ["resnet18", "unet", "mobilenet_v2"])
+def test_edges_take_no_conversion_of_their_own(name: str) -> None:
+    plan = half_plan(zoo.build(name, size=64), "channels-last")
+    inputs, outputs = plan.graph.inputs, plan.graph.outputs
+    (first,) = [reorder for reorder in plan.reorders if reorder.tensor in inputs]
+    assert (first.source.dtype, first.target.dtype) == (None, BF16)
+    assert first.source.format != first.target.format
+    last = [reorder for reorder in plan.reorders if reorder.tensor in outputs]
+    # Images leave in the user's order of axes, which takes a reorder of float32 as well.
+    whole = half_plan(zoo.build(name, size=64), "channels-last", "float32")
+    assert len(last) == sum(reorder.tensor in outputs for reorder in whole.reorders)
+
+
 def test_a_wrong_bfloat16_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     model = load(lower_plan(half_plan(CASES["chain_17_3"](), "channels-last")))
     node = model.plan.graph.nodes[1]

@@ -141,7 +141,7 @@ def test_an_operator_survives_and_runs(op: str, folder: Path) -> None:
 
 COMPOSED = {
     "channel_shuffle", "dequantize_linear", "einsum", "identity", "interpolate", "max_pool_indices",
-    "quantize_linear", "swish", *rows("COMPOSED"),
+    "quantize_linear", "rearrange", "swish", *rows("COMPOSED"),
 }  # fmt: skip
 """Operators that ONNX has only as several, or as further results of others, or that the import
 writes as arithmetic on real numbers."""

@@ -118,6 +118,15 @@ def test_moves_that_other_nodes_read_stay() -> None:
     assert operators.count("rearrange") == 2
 
 
+def test_moves_of_feature_maps_keep_their_formats() -> None:
+    b = Net("maps")
+    y = b.op("relu", [b.conv(b.input("x", (2, 3, 4, 4)), 4)])
+    operators, reasons = merged(b.build([b.op("neg", [rolled(b, rolled(b, y, 2, 1), 3, 1)])]))
+    assert "rearrange" not in operators
+    assert reasons
+    assert all(reason.startswith("its axes have names") for reason in reasons)
+
+
 def test_moves_of_too_many_parts_stay() -> None:
     b = Net("many")
     y = b.op("relu", [b.input("x", (40, 2))])

@@ -13,7 +13,7 @@ import numpy as np
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.graph.constant import Array
 from stridewise.graph.rewrite import Rewriter
-from stridewise.ops import evaluate
+from stridewise.ops import OPS, evaluate
 from stridewise.ops.rearrange import Box
 from stridewise.ops.slice import slice_bounds
 
@@ -136,6 +136,15 @@ class _Merger:
         cut = [at for at in range(len(shape)) if lengths[at] < shape[at]]
         return any(lengths[at] > 1 for at in range(max(cut, default=0))) or max(steps) > 1
 
+    def is_feature_map(self, name: str) -> bool:
+        """Return whether an anchor, or what is done to its elements, makes or reads a value."""
+        if any(OPS[reader.op].origin == "anchor" for reader in self.rewriter.readers(name)):
+            return True
+        node = self.rewriter.producer(name)
+        while node is not None and OPS[node.op].origin == "elementwise":
+            node = self.rewriter.producer(node.inputs[0])
+        return node is not None and OPS[node.op].origin == "anchor"
+
     def index(self, tree: dict[str, Node], root: Node, leaves: list[str]) -> Array:
         """Return which element of which leaf each element of a result is."""
         known: dict[str, Array] = {}
@@ -162,6 +171,11 @@ class _Merger:
         leaves = list(
             dict.fromkeys(n for item in tree.values() for n in item.inputs if n not in tree)
         )
+        named = any(map(self.is_feature_map, (*leaves, node.outputs[0])))
+        if named and all(item.op != "reshape" for item in tree.values()):
+            reason = "its axes have names, so other formats than the row-major one may be cheaper"
+            self.refusals.append(Refusal("merge_moves", node.name, reason))
+            return
         boxes = _boxes(self.index(tree, node, leaves))
         if boxes is None or not all(map(_is_nested, boxes)):
             reason = f"its {len(tree)} moves are more than {_MOST_BOXES} strided copies"

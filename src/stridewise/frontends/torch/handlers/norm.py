@@ -28,13 +28,11 @@ def _batch_norm(
         "mean": r.row(mean, "statistics"),
         "variance": r.row(variance, "statistics"),
     }
-    count = len(known["mean"])
-    ones, zeros = np.ones(count, np.float32), np.zeros(count, np.float32)
-    scale = ones if weight is None else r.row(weight, "a scale")
-    shift = zeros if bias is None else r.row(bias, "a shift")
-    name = r.builder.batch_norm(
-        r.value(x), epsilon=epsilon, name="batch_norm", scale=scale, shift=shift, **known
-    )
+    if weight is not None:
+        known["scale"] = r.row(weight, "a scale")
+    if bias is not None:
+        known["shift"] = r.row(bias, "a shift")
+    name = r.builder.batch_norm(r.value(x), epsilon=epsilon, name="batch_norm", **known)
     return r.traced(name), None, None
 
 

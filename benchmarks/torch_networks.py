@@ -165,7 +165,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     within = [row for row in rows if "failure" not in row and row["share"] < 0.01]
     lines = [
         f"{right} of {len(rows)} networks are right; in {len(within)}, less than 1 % of the time "
-        "runs outside of our programs.",
+        "runs in PyTorch.",
         "",
         "| network | side | runs | greatest error | operators | outside | time outside |",
         "| --- | --- | --- | --- | --- | --- | --- |",

@@ -67,7 +67,7 @@ std::shared_ptr<Kernel> conv_weight_gradient(const MemoryDesc &src, const Memory
     const auto result = kernel->argument(DNNL_ARG_DST, diff_weights, true);
     const auto made = kernel->write_as(result, MemoryDesc(desc.diff_weights_desc()));
     kernel->add(desc, {{DNNL_ARG_SRC, x}, {DNNL_ARG_DIFF_DST, dy}, {DNNL_ARG_DIFF_WEIGHTS, made}});
-    kernel->write_back(made, result);
+    kernel->convert(made, result);
     return kernel;
 }
 

@@ -46,7 +46,7 @@ Sequence::Tensor Sequence::read_as(Tensor tensor, const MemoryDesc &desc) {
     const MemoryDesc own = places_[tensor].desc;
     if (own == desc) return tensor;
     const Tensor found = between(desc);
-    write_back(tensor, found);
+    convert(tensor, found);
     return found;
 }
 
@@ -54,7 +54,7 @@ Sequence::Tensor Sequence::write_as(Tensor tensor, const MemoryDesc &desc) {
     return places_[tensor].desc == desc ? tensor : between(desc);
 }
 
-void Sequence::write_back(Tensor from, Tensor to) {
+void Sequence::convert(Tensor from, Tensor to) {
     if (from == to) return;
     const ThreadScope scope(threads_);
     const dnnl::reorder::primitive_desc desc(cpu_engine(), places_[from].desc.get(), cpu_engine(),

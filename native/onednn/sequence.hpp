@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,9 +28,10 @@ class Sequence final : public Kernel {
     void add(const dnnl::primitive_desc_base &desc, const Bound &args, bool names = true);
     // Returns a tensor in another format, after a reorder if it has another one.
     Tensor read_as(Tensor tensor, const MemoryDesc &desc);
-    // Returns a tensor to write in another format. write_back() then stores it.
+    // Returns a tensor to write in another format; convert() stores it afterwards.
     Tensor write_as(Tensor tensor, const MemoryDesc &desc);
-    void write_back(Tensor from, Tensor to);
+    // Adds a reorder, unless both are one tensor.
+    void convert(Tensor from, Tensor to);
 
     std::string impl() const override { return impl_; }
     int threads() const override { return threads_; }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
 from typing import Any, Unpack
 
 import numpy as np
@@ -113,6 +114,18 @@ class Trainer:
         self.model: CompiledModel = compile(self._step.graph, **options)
         self.steps = 0
         self.losses: list[float] = []
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory that steps use: the arena, packed constants, parameters and states.
+
+        The arena has all activations and gradients at their peak. Arrays of the caller, and the
+        initial values that the graph has, are not counted.
+        """
+        graph, memory = self.model.plan.graph, self.model.memory
+        types = [graph.value(name).type for name in graph.stored]
+        stored = sum(prod(found.shape) * found.dtype.itemsize for found in types)
+        return memory.arena + memory.packed_weights + stored
 
     # --- steps ------------------------------------------------------------------------------------
 

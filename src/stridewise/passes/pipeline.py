@@ -17,6 +17,7 @@ from stridewise.graph import Graph, Refusal
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
 from stridewise.passes.ability import Ability
+from stridewise.passes.compute_on_reals import compute_on_reals
 from stridewise.passes.fold_constants import fold_constants
 from stridewise.passes.fold_pad import fold_pad
 from stridewise.passes.fold_scale import fold_scale
@@ -32,6 +33,7 @@ from stridewise.passes.sink_transposes import sink_transposes
 from stridewise.passes.skip_integers import skip_integers
 from stridewise.passes.split_resize import split_resize
 from stridewise.passes.store_parameters import store_parameters
+from stridewise.passes.tabulate import tabulate
 
 __all__ = ["Pass", "Simplified", "check_passes", "passes_for", "select", "simplify"]
 
@@ -116,12 +118,23 @@ def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[Pass
             skip_integers,
         ),
         Pass(
+            "compute_on_reals",
+            "computes quantized models on real numbers, which plans may store as integers",
+            compute_on_reals,
+        ),
+        Pass(
             "split_resize",
             "writes a resize that no kernel computes as one matrix product per axis",
             partial(split_resize, ability=ability),
             needs="which resizes a kernel computes",
         ),
         *_RECOGNIZED_AND_FOLDED,
+        Pass(
+            "tabulate",
+            "joins functions of one quantized tensor, of which kernels look up the results",
+            partial(tabulate, ability=ability),
+            needs="which expressions a kernel computes",
+        ),
         Pass(
             "fuse_post_ops",
             "fuses activations and additions into the kernel that produces their operand",

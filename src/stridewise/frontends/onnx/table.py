@@ -23,6 +23,7 @@ from stridewise.frontends.onnx.handlers import (
     plain,
     pool,
     prelu,
+    qlinear,
     quantize,
     reduce,
     resize,
@@ -43,7 +44,7 @@ _FAMILIES = (
 
 HANDLERS: dict[str, dict[str, Handler]] = {
     "": {name: handler for family in _FAMILIES for name, handler in family.HANDLERS.items()},
-    "com.microsoft": quantize.CONTRIB,
+    "com.microsoft": {**quantize.CONTRIB, **qlinear.CONTRIB},
 }
 """The handler of each operator, by domain; ONNX's own domain is ''."""
 

@@ -57,7 +57,7 @@ PlanSource = str | os.PathLike[str] | Plan
 _CHOICES = {
     "tune": ("measure", "model"),
     "accuracy": ("fast", "exact"),
-    "dtype": ("float32", "bfloat16"),
+    "dtype": ("model", "float32", "bfloat16"),
     "later": ("follow", "tune"),
 }
 """Options that are one of some words."""
@@ -104,8 +104,10 @@ class Options:
         memory_limit: bytes that the model may need to run; by default three quarters of the memory.
         accuracy: ``"fast"``, or ``"exact"`` to leave out Winograd convolution, which has rounding
             errors of its own; see ``docs/winograd.md``.
-        dtype: ``"bfloat16"`` allows to store float32 tensors as bfloat16 where that is not slower;
-            inputs and outputs keep their types; see ``docs/precision.md``.
+        dtype: ``"model"`` computes quantized tensors by kernels on integers and all others in their
+            own type; ``"float32"`` computes quantized tensors in float32; ``"bfloat16"`` also
+            allows to store float32 tensors as bfloat16. Each applies where it is not slower; see
+            ``docs/precision.md``. Default: ``"model"``.
         weight_memory_limit: bytes that the weights which Winograd kernels transform may take,
             counted for each node; ``Plan.winograd_weights`` has the actual number.
         fallback: whether ONNX Runtime may compute what Stridewise has no operator for.
@@ -143,7 +145,7 @@ class Options:
     progress: Progress | None = None
     memory_limit: int | None = None
     accuracy: Accuracy = "fast"
-    dtype: Precision = "float32"
+    dtype: Precision = "model"
     weight_memory_limit: int | None = None
     fallback: bool = True
     keep_parameters: bool = False
@@ -166,10 +168,12 @@ class Options:
             if size is not None and (isinstance(size, bool) or size < 0):
                 expected = "a number of bytes, 0 or more"
                 raise InputError(describe(name, expected=expected, found=repr(size)))
-        if self.dtype != "float32" and not self.is_native:
+        if self.dtype == "bfloat16" and not self.is_native:
             found = f"{self.dtype!r}, with target {os.fspath(self.target or '')}"
             fix = f"leave it out, or plan for {NATIVE}"
-            raise InputError(describe("dtype", expected="'float32'", found=found, fix=fix))
+            raise InputError(
+                describe("dtype", expected="'model' or 'float32'", found=found, fix=fix)
+            )
         if self.streams != 1:
             stream_threads(self.threads, self.streams)
 

@@ -198,7 +198,7 @@ class Request:
     cache_dir: Path | None
     plan: Path | None = None
     accuracy: Accuracy = "fast"
-    dtype: Precision = "float32"
+    dtype: Precision = "model"
     weight_memory_limit: int | None = None
     memory_limit: int | None = None
     fallback: bool = True
@@ -316,10 +316,11 @@ _OPTIONS = (
     ),
     click.option(
         "--dtype",
-        type=click.Choice(["float32", "bfloat16"]),
-        default="float32",
+        type=click.Choice(["model", "float32", "bfloat16"]),
+        default="model",
         show_default=True,
-        help="bfloat16 allows to store float32 tensors as bfloat16 where that is not slower.",
+        help="model uses integer kernels for quantized tensors; float32 computes them in float32; "
+        "bfloat16 allows to store float32 tensors as bfloat16 where that is not slower.",
     ),
     click.option(
         "--weight-memory-limit",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stridewise.errors import ExecutionError, describe
 from stridewise.ops.pointwise import Step, parse_expression
 from stridewise.runtime.binding.library import load_core
-from stridewise.runtime.binding.reorders import is_own, reorder_kernel
+from stridewise.runtime.binding.reorders import is_own, reorder_kernel, scaling_of
 from stridewise.targets.cost import is_reference
 from stridewise.targets.kernels import KernelSpec, MemorySpec
 
@@ -92,6 +92,23 @@ class _Spec:
     def strings(self, key: str) -> tuple[str, ...]:
         return cast("tuple[str, ...]", self._params[key])
 
+    def numbers(self) -> list[_core.Numbers]:
+        """Return the scales and zero points: argument, mask and description."""
+        return [
+            (role_argument(self.spec.kind, role), self._mask(role, memory), self.describe(memory))
+            for role, memory in self.spec.memories
+            if role.endswith(_SCALING)
+        ]
+
+    def _mask(self, role: str, memory: MemorySpec) -> int:
+        """Return the axes along which scales vary: those of results, among the axes of weights."""
+        weights, src = self.spec.memory("weights"), self.spec.memory("src")
+        if memory.dims == (1,) or role != "weights_scale" or weights is None or src is None:
+            return 0
+        if self.spec.kind == "matmul":
+            return 1 << (len(weights.dims) - 1)
+        return 3 if len(weights.dims) > len(src.dims) else 1
+
     def post_ops(self) -> list[_core.PostOp]:
         found: list[_core.PostOp] = []
         for post in self.spec.post_ops:
@@ -109,7 +126,7 @@ def _convolution(s: _Spec) -> _core.PrimitiveDesc:
     return factory(
         s.memory("src"), s.memory("weights"), s.optional("bias"), s.memory("dst"),
         s.ints("strides"), s.ints("dilations"), s.ints("begins"), s.ints("ends"),
-        s.post_ops(), threads=s.threads,
+        s.post_ops(), threads=s.threads, numbers=s.numbers(),
     )  # fmt: skip
 
 
@@ -131,14 +148,14 @@ def _eltwise(s: _Spec) -> _core.PrimitiveDesc:
 def _binary(s: _Spec) -> _core.PrimitiveDesc:
     return s.core.binary(
         s.text("algorithm"), s.memory("src"), s.memory("src1"), s.memory("dst"),
-        s.post_ops(), threads=s.threads,
+        s.post_ops(), threads=s.threads, numbers=s.numbers(),
     )  # fmt: skip
 
 
 def _matmul(s: _Spec) -> _core.PrimitiveDesc:
     return s.core.matmul(
         s.memory("src"), s.memory("weights"), s.optional("bias"), s.memory("dst"),
-        s.post_ops(), threads=s.threads,
+        s.post_ops(), threads=s.threads, numbers=s.numbers(),
     )  # fmt: skip
 
 
@@ -263,9 +280,14 @@ def _pointwise(s: _Spec) -> _core.Pointwise:
     return s.core.Pointwise(steps, literals, sources, s.memory("dst"), threads=s.threads)
 
 
+def _lookup(s: _Spec) -> _core.Lookup:
+    return s.core.Lookup(s.memory("src"), s.memory("dst"), threads=s.threads)
+
+
 KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
     "depthwise": _depthwise,
     "expand_depthwise": _depthwise,
+    "lookup": _lookup,
     "normalization": _normalization,
     "pointwise": _pointwise,
     "reduction": _reduction,
@@ -285,8 +307,11 @@ _ROLES = {
     "variance": "ARG_VARIANCE",
     "scale": "ARG_SCALE",
     "shift": "ARG_SHIFT",
+    "table": "ARG_WEIGHTS",
 }
 
+
+_SCALING = ("_scale", "_zero")
 
 _NUMBERED = frozenset({"concat", "pointwise"})
 """Kinds of kernel with any number of sources."""
@@ -295,6 +320,10 @@ _NUMBERED = frozenset({"concat", "pointwise"})
 def role_argument(kind: str, role: str) -> int:
     """Return the library's number for a role of a primitive kind."""
     core = load_core()
+    if role.endswith(_SCALING):
+        of, _, what = role.rpartition("_")
+        base = core.ARG_SCALES_OF if what == "scale" else core.ARG_ZERO_POINTS_OF
+        return base | role_argument(kind, of)
     if role.startswith("post"):
         return core.post_op_arg(int(role.removeprefix("post")))
     if kind in _NUMBERED and role != "dst":
@@ -329,6 +358,8 @@ def implementations(spec: KernelSpec, threads: int, limit: int = 3) -> tuple[str
     if spec.kind in KERNELS:
         return (KERNELS[spec.kind](_Spec(spec, threads)).impl,)
     own = _own_reorder(spec, threads)
+    if own is not None and scaling_of(spec) is not None:
+        return (own.impl,)
     found: list[str] = []
     for descriptor in _descriptors(spec, threads):
         name = descriptor.impl
@@ -396,8 +427,9 @@ def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primiti
             kernel = KERNELS[spec.kind](_Spec(spec, threads))
             if implementation in ("", kernel.impl):
                 return kernel
-        own = _own_reorder(spec, threads) if implementation else None
-        if own is not None and implementation == own.impl:
+        is_scaled = scaling_of(spec) is not None
+        own = _own_reorder(spec, threads) if implementation or is_scaled else None
+        if own is not None and (is_scaled or implementation == own.impl):
             return own
         for descriptor in _descriptors(spec, threads):
             if implementation in ("", descriptor.impl):

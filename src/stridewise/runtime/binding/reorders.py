@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from stridewise.dtypes import DType, dtype_of
 from stridewise.formats import parse
 from stridewise.runtime.binding.library import load_core
-from stridewise.targets.kernels import KernelSpec, MemorySpec
+from stridewise.targets.kernels import SCALING, KernelSpec, MemorySpec
 from stridewise.tensor.moves import Move, Moves, Side, moves
 from stridewise.tensor.quantization import Scales
 from stridewise.tensor.tiles import Group, Tile, groups
@@ -15,7 +15,7 @@ from stridewise.tensor.tiles import Group, Tile, groups
 if TYPE_CHECKING:
     from stridewise import _core
 
-__all__ = ["best_isa", "core_reorder", "is_own", "reorder_kernel"]
+__all__ = ["best_isa", "core_reorder", "is_own", "reorder_kernel", "scaling_of"]
 
 
 def _loop(loop: Move) -> tuple[int, int, int, int]:
@@ -90,6 +90,17 @@ def best_isa() -> str:
     return "avx2" if wide and "avx2" in core.reorder_isas() else "portable"
 
 
+def scaling_of(spec: KernelSpec) -> Scales | None:
+    """Return the numbers of a reorder between quantized tensors, None for others.
+
+    The library has such reorders, too, which ignore zero points for some shapes (oneDNN 3.2).
+    """
+    numbers = dict(spec.params).get(SCALING)
+    if not isinstance(numbers, tuple):
+        return None
+    return Scales(None, *((float(number),) for number in numbers))
+
+
 def is_own(spec: KernelSpec) -> bool:
     """Return whether the native core has a kernel for a reorder of a program."""
     return all(memory.dims and memory.strides is None for _, memory in spec.memories)
@@ -114,7 +125,7 @@ def reorder_kernel(
     (_, given), (_, wanted) = spec.memories
     (source, have), (destination, want) = _side(given), _side(wanted)
     plan, isa = moves(source, destination), best_isa()
-    made = core_reorder(plan, have, want, scales=None, fill=plan.fill, isa=isa)
+    made = core_reorder(plan, have, want, scales=scaling_of(spec), fill=plan.fill, isa=isa)
     kernel: _core.ReorderKernel = load_core().ReorderKernel(
         made, src, dst, threads=threads, isa=isa
     )

@@ -45,13 +45,14 @@ _FLOPS_PER_CORE = {True: 1.0e11, False: 5.0e10}
 _BANDWIDTH = 4.0e10
 # Twice the products per instruction; without such instructions, elements are widened first.
 _BFLOAT16_RATE = {True: 2.0, False: 0.8}
+_INT8_RATE = 4.0
 
 
 def estimating_oracle(machine: Machine, target: LibraryTarget) -> KernelOracle:
     """Return the oracle that estimates costs by a roofline model and measures nothing."""
     peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
     rate = _BFLOAT16_RATE[machine.has_bfloat16]
-    return Roofline(peak, _BANDWIDTH, target.efficiency, bfloat16_rate=rate)
+    return Roofline(peak, _BANDWIDTH, target.efficiency, bfloat16_rate=rate, int8_rate=_INT8_RATE)
 
 
 class MeasuringOracle:
@@ -79,7 +80,9 @@ class MeasuringOracle:
     ) -> Mapping[KernelSpec, tuple[KernelCost, ...] | Refusal]:
         keys = {spec: self._key(spec) for spec in specs}
         cached = self._cache.find(keys.values())
-        missing = [spec for spec in specs if keys[spec] not in cached]
+        # Kernels of one text take the same time.
+        unique = {key: spec for spec, key in keys.items()}
+        missing = [spec for key, spec in unique.items() if key not in cached]
         measured: set[str] = set()
         for begin in range(0, len(missing), _SAVE_EVERY):
             fresh: dict[str, tuple[Entry, ...]] = {}

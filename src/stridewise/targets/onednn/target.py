@@ -14,6 +14,7 @@ from stridewise.ops.pointwise import OPERANDS
 from stridewise.passes.ability import Ability
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.int8 import boundary, in_int8
 from stridewise.targets.onednn.precision import BF16, F32, AsFloat32, in_bfloat16
 from stridewise.targets.onednn.reorder import reorder_spec
 from stridewise.targets.onednn.resize import is_resampling
@@ -93,8 +94,9 @@ class LibraryTarget:
         reorder: what reports call a reorder.
         has_host: whether nodes without a kernel run on the host.
         accuracy: whether kernels may round otherwise than the definition of an operator does.
-        precision: ``"bfloat16"`` where float32 tensors may be stored in it, else ``"float32"``.
+        precision: what tensors may be stored in beside their own type.
         has_bfloat16: whether the library has kernels on bfloat16 tensors for the machine.
+        has_int8: whether kernels on tensors of integers are exact on the machine.
     """
 
     name: str
@@ -104,8 +106,9 @@ class LibraryTarget:
     reorder: str = "reorder"
     has_host: bool = True
     accuracy: Accuracy = "fast"
-    precision: Precision = "float32"
+    precision: Precision = "model"
     has_bfloat16: bool = False
+    has_int8: bool = False
 
     @property
     def library(self) -> str:
@@ -154,6 +157,10 @@ class LibraryTarget:
             yield from self._in_own_types(context, items, only_views=bool(foreign))
         if is_bfloat16 or (self.precision == "bfloat16" and not foreign):
             yield from self._in_bfloat16(context, items)
+        if self.has_int8 and context.node.op in ("dequantize", "quantize"):
+            yield from boundary(context)
+        elif not foreign and self.precision != "float32":
+            yield from self._in_int8(context, items)
 
     def _unfit(self, context: KernelContext) -> tuple[list[str], list[str]]:
         """Return why no kernel needs to know the shapes of a node, and takes its dtypes."""
@@ -196,6 +203,17 @@ class LibraryTarget:
         options = [item for item in items if isinstance(item, KernelOption)]
         yield from in_bfloat16(options, context)
 
+    def _in_int8(
+        self, context: KernelContext, items: Iterable[KernelOption | Refusal]
+    ) -> Iterator[KernelOption | Refusal]:
+        """Yield options on quantized tensors, of a node whose values have grids."""
+        options = [item for item in items if isinstance(item, KernelOption)]
+        if self.has_int8:
+            yield from in_int8(options, context)
+        elif any(context.value(name).grid is not None for name in context.node.outputs):
+            reason = "kernels on integers need AVX-512 with VNNI, else sums of products overflow"
+            yield Refusal("int8", context.node.name, reason)
+
     def _is_bfloat16(self, context: KernelContext) -> bool:
         """Return whether the tensors of a node are bfloat16, and the library takes them so."""
         names = (*context.node.inputs, *context.node.outputs)
@@ -226,14 +244,14 @@ class LibraryTarget:
 
 
 def onednn_cpu(
-    machine: Machine, accuracy: Accuracy = "fast", dtype: Precision = "float32"
+    machine: Machine, accuracy: Accuracy = "fast", dtype: Precision = "model"
 ) -> LibraryTarget:
     """Return the target for a machine: 16 channels a block with AVX-512, 8 without.
 
     Args:
         machine: what plans are for.
         accuracy: ``"exact"`` leaves out kernels that round otherwise, such as Winograd convolution.
-        dtype: ``"bfloat16"`` lets float32 tensors be stored in it.
+        dtype: what tensors may be stored in beside their own type.
     """
     block = 16 if machine.has_avx512 else 8
     kinds = (
@@ -250,4 +268,5 @@ def onednn_cpu(
         accuracy=accuracy,
         precision=dtype,
         has_bfloat16=machine.has_avx512,
+        has_int8=machine.has_int8,
     )

@@ -10,6 +10,7 @@
 #include "bindings/shared.hpp"
 #include "depthwise/depthwise.hpp"
 #include "executor/measure.hpp"
+#include "lookup/lookup.hpp"
 #include "onednn/gradients.hpp"
 #include "pointwise/pointwise.hpp"
 #include "reduction/reduction.hpp"
@@ -256,6 +257,10 @@ void bind_kernels(nb::module_ &m) {
         .def("__init__", &init_pointwise, "steps"_a, "literals"_a, "sources"_a, "dst"_a,
              nb::kw_only(), "threads"_a, "isa"_a = "");
     m.def("pointwise_isas", &pointwise_isas, "halves"_a = false);
+    nb::class_<Lookup, Kernel>(m, "Lookup", nb::is_final())
+        .def(nb::init<const MemoryDesc &, const MemoryDesc &, int, const std::string &>(), "src"_a,
+             "dst"_a, nb::kw_only(), "threads"_a, "isa"_a = "");
+    m.def("lookup_isas", &lookup_isas);
     m.def(
         "measure",
         [](const Kernel &kernel, int threads, int min_runs, int max_runs, std::int64_t budget_ns,

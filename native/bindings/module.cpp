@@ -6,6 +6,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
@@ -188,23 +189,35 @@ void bind_memory(nb::module_ &m) {
         "array"_a, "src"_a, "dst"_a, "buffer"_a, "offset"_a, "threads"_a);
 }
 
+using NumberEntries = std::vector<std::tuple<int, int, MemoryDesc>>;
+
+// Takes numbers as (argument, mask, description).
+NumbersList parse_numbers(const NumberEntries &entries) {
+    NumbersList numbers;
+    for (const auto &[arg, mask, desc] : entries) numbers.push_back({arg, mask, desc});
+    return numbers;
+}
+
 void bind_convolution(nb::module_ &m) {
     using Factory = PrimitiveDesc (*)(const MemoryDesc &, const MemoryDesc &, const OptionalDesc &,
-                                      const MemoryDesc &, const Window &, const PostOps &, int);
+                                      const MemoryDesc &, const Window &, const PostOps &,
+                                      const NumbersList &, int);
     const auto bind = [&m](const char *name, Factory factory) {
         m.def(
             name,
             [factory](const MemoryDesc &src, const MemoryDesc &weights, const OptionalDesc &bias,
                       const MemoryDesc &dst, const Dims &strides, const Dims &dilations,
                       const Dims &pads_begin, const Dims &pads_end, const Entries &entries,
-                      int threads) {
+                      int threads, const NumberEntries &given) {
                 const PostOps post_ops = parse_post_ops(entries);
+                const NumbersList numbers = parse_numbers(given);
                 const Window window{strides, dilations, pads_begin, pads_end};
                 const nb::gil_scoped_release released;
-                return factory(src, weights, bias, dst, window, post_ops, threads);
+                return factory(src, weights, bias, dst, window, post_ops, numbers, threads);
             },
             "src"_a, "weights"_a, "bias"_a.none(), "dst"_a, "strides"_a, "dilations"_a,
-            "pads_begin"_a, "pads_end"_a, "post_ops"_a = Entries(), nb::kw_only(), "threads"_a = 0);
+            "pads_begin"_a, "pads_end"_a, "post_ops"_a = Entries(), nb::kw_only(), "threads"_a = 0,
+            "numbers"_a = NumberEntries());
     };
     bind("convolution", convolution);
     bind("deconvolution", deconvolution);
@@ -223,19 +236,22 @@ void bind_convolution(nb::module_ &m) {
 }
 
 void bind_products(nb::module_ &m) {
-    using Factory = PrimitiveDesc (*)(const MemoryDesc &, const MemoryDesc &, const OptionalDesc &,
-                                      const MemoryDesc &, const PostOps &, int);
+    using Factory =
+        PrimitiveDesc (*)(const MemoryDesc &, const MemoryDesc &, const OptionalDesc &,
+                          const MemoryDesc &, const PostOps &, const NumbersList &, int);
     const auto bind = [&m](const char *name, Factory factory) {
         m.def(
             name,
             [factory](const MemoryDesc &src, const MemoryDesc &weights, const OptionalDesc &bias,
-                      const MemoryDesc &dst, const Entries &entries, int threads) {
+                      const MemoryDesc &dst, const Entries &entries, int threads,
+                      const NumberEntries &given) {
                 const PostOps post_ops = parse_post_ops(entries);
+                const NumbersList numbers = parse_numbers(given);
                 const nb::gil_scoped_release released;
-                return factory(src, weights, bias, dst, post_ops, threads);
+                return factory(src, weights, bias, dst, post_ops, numbers, threads);
             },
             "src"_a, "weights"_a, "bias"_a.none(), "dst"_a, "post_ops"_a = Entries(), nb::kw_only(),
-            "threads"_a = 0);
+            "threads"_a = 0, "numbers"_a = NumberEntries());
     };
     bind("matmul", &matmul);
     bind("inner_product", &inner_product);
@@ -255,13 +271,14 @@ void bind_elementwise(nb::module_ &m) {
     m.def(
         "binary",
         [](const std::string &alg, const MemoryDesc &src0, const MemoryDesc &src1,
-           const MemoryDesc &dst, const Entries &entries, int threads) {
+           const MemoryDesc &dst, const Entries &entries, int threads, const NumberEntries &given) {
             const PostOps post_ops = parse_post_ops(entries);
+            const NumbersList numbers = parse_numbers(given);
             const nb::gil_scoped_release released;
-            return binary(alg, src0, src1, dst, post_ops, threads);
+            return binary(alg, src0, src1, dst, post_ops, numbers, threads);
         },
         "alg"_a, "src0"_a, "src1"_a, "dst"_a, "post_ops"_a = Entries(), nb::kw_only(),
-        "threads"_a = 0);
+        "threads"_a = 0, "numbers"_a = NumberEntries());
     m.def(
         "resampling",
         [](const std::string &alg, const MemoryDesc &src, const MemoryDesc &dst,
@@ -288,7 +305,14 @@ void bind_elementwise(nb::module_ &m) {
 void bind_movement(nb::module_ &m) {
     m.def("concat", &concat, "dst"_a, "axis"_a, "srcs"_a, nb::kw_only(), "threads"_a = 0,
           ReleaseGil());
-    m.def("reorder", &reorder, "src"_a, "dst"_a, nb::kw_only(), "threads"_a = 0, ReleaseGil());
+    m.def(
+        "reorder",
+        [](const MemoryDesc &src, const MemoryDesc &dst, int threads, const NumberEntries &given) {
+            const NumbersList numbers = parse_numbers(given);
+            const nb::gil_scoped_release released;
+            return reorder(src, dst, numbers, threads);
+        },
+        "src"_a, "dst"_a, nb::kw_only(), "threads"_a = 0, "numbers"_a = NumberEntries());
     m.def("shuffle", &shuffle, "src"_a, "dst"_a, "axis"_a, "group_size"_a, nb::kw_only(),
           "threads"_a = 0, ReleaseGil());
 }
@@ -329,6 +353,8 @@ void bind_primitives(nb::module_ &m) {
     m.attr("ARG_MEAN") = DNNL_ARG_MEAN;
     m.attr("ARG_VARIANCE") = DNNL_ARG_VARIANCE;
     m.attr("ARG_MULTIPLE_SRC") = DNNL_ARG_MULTIPLE_SRC;
+    m.attr("ARG_SCALES_OF") = DNNL_ARG_ATTR_SCALES;
+    m.attr("ARG_ZERO_POINTS_OF") = DNNL_ARG_ATTR_ZERO_POINTS;
 }
 
 void init_program(Program *self, std::int64_t arena_nbytes, const nb::sequence &constants,

@@ -133,7 +133,12 @@ void require_dense(const MemoryDesc &dst, const char *where) {
     require(dst.extent() == nbytes, std::string(where) + ": expected a dense destination");
 }
 
-MemoryDesc query_arg(const_dnnl_primitive_desc_t desc, const std::vector<int> &args, int arg) {
+// The library does not describe scales and zero points: any memory of enough numbers will do.
+MemoryDesc query_arg(const_dnnl_primitive_desc_t desc, const std::vector<int> &args,
+                     const NumbersList &numbers, int arg) {
+    for (const auto &item : numbers) {
+        if (item.arg == arg) return item.desc;
+    }
     const bool known =
         arg == DNNL_ARG_SCRATCHPAD || std::find(args.begin(), args.end(), arg) != args.end();
     // Querying an operand of a post-op that is not binary reads uninitialized memory in oneDNN.
@@ -158,7 +163,7 @@ const dnnl::memory::desc *optional_desc(const std::optional<MemoryDesc> &desc) {
 
 }  // namespace
 
-dnnl::primitive_attr make_attr(const PostOps &post_ops) {
+dnnl::primitive_attr make_attr(const PostOps &post_ops, const NumbersList &numbers) {
     require(post_ops.size() <= kMaxPostOps, "post_ops: expected at most " +
                                                 std::to_string(kMaxPostOps) + ", got " +
                                                 std::to_string(post_ops.size()));
@@ -169,6 +174,13 @@ dnnl::primitive_attr make_attr(const PostOps &post_ops) {
     // another thread would crash.
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     attr.set_post_ops(list);
+    for (const auto &item : numbers) {
+        if ((item.arg & DNNL_ARG_ATTR_ZERO_POINTS) != 0) {
+            attr.set_zero_points_mask(item.arg & ~DNNL_ARG_ATTR_ZERO_POINTS, item.mask);
+        } else {
+            attr.set_scales_mask(item.arg & ~DNNL_ARG_ATTR_SCALES, item.mask);
+        }
+    }
     return attr;
 }
 
@@ -214,15 +226,24 @@ std::string Primitive::impl() const {
 }
 
 std::size_t Primitive::scratchpad_nbytes() const {
-    return query_arg(desc_of(primitive_), args_, DNNL_ARG_SCRATCHPAD).nbytes();
+    return query_arg(desc_of(primitive_), args_, numbers_, DNNL_ARG_SCRATCHPAD).nbytes();
 }
 
 MemoryDesc Primitive::arg_desc(int arg) const {
-    return query_arg(desc_of(primitive_), args_, arg);
+    return query_arg(desc_of(primitive_), args_, numbers_, arg);
 }
 
 MemoryDesc PrimitiveDesc::arg_desc(int arg) const {
-    return query_arg(desc_.get(), args_, arg);
+    return query_arg(desc_.get(), args_, numbers_, arg);
+}
+
+PrimitiveDesc::PrimitiveDesc(dnnl::primitive_desc_base desc, std::vector<int> args, int threads,
+                             NumbersList numbers)
+    : desc_(std::move(desc)),
+      args_(std::move(args)),
+      numbers_(std::move(numbers)),
+      threads_(threads) {
+    for (const auto &item : numbers_) args_.push_back(item.arg);
 }
 
 bool PrimitiveDesc::next() {
@@ -235,14 +256,15 @@ bool PrimitiveDesc::next() {
 
 Primitive PrimitiveDesc::create() const {
     const ThreadScope scope(threads_);
-    return Primitive(dnnl::primitive(desc_.get()), args_, threads_);
+    return Primitive(dnnl::primitive(desc_.get()), args_, numbers_, threads_);
 }
 
 PrimitiveDesc convolution(const MemoryDesc &src, const MemoryDesc &weights,
                           const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
-                          const Window &window, const PostOps &post_ops, int threads) {
+                          const Window &window, const PostOps &post_ops, const NumbersList &numbers,
+                          int threads) {
     const Dims dilations = library_dilations(window, src);
-    const auto attr = make_attr(post_ops);
+    const auto attr = make_attr(post_ops, numbers);
     const int resolved = resolve_threads(threads);
     const ThreadScope scope(resolved);
     using Desc = dnnl::convolution_forward::primitive_desc;
@@ -253,15 +275,17 @@ PrimitiveDesc convolution(const MemoryDesc &src, const MemoryDesc &weights,
                     window.strides, dilations, window.pads_begin, window.pads_end, attr)
              : Desc(cpu_engine(), kind, direct, src.get(), weights.get(), dst.get(), window.strides,
                     dilations, window.pads_begin, window.pads_end, attr);
-    return PrimitiveDesc(std::move(desc), weighted_args(bias.has_value(), post_ops), resolved);
+    return PrimitiveDesc(std::move(desc), weighted_args(bias.has_value(), post_ops), resolved,
+                         numbers);
 }
 
 PrimitiveDesc deconvolution(const MemoryDesc &src, const MemoryDesc &weights,
                             const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
-                            const Window &window, const PostOps &post_ops, int threads) {
+                            const Window &window, const PostOps &post_ops,
+                            const NumbersList &numbers, int threads) {
     const Dims dilations = library_dilations(window, src);
     require_dense(dst, "deconvolution");
-    const auto attr = make_attr(post_ops);
+    const auto attr = make_attr(post_ops, numbers);
     const int resolved = resolve_threads(threads);
     const ThreadScope scope(resolved);
     using Desc = dnnl::deconvolution_forward::primitive_desc;
@@ -272,7 +296,8 @@ PrimitiveDesc deconvolution(const MemoryDesc &src, const MemoryDesc &weights,
                     window.strides, dilations, window.pads_begin, window.pads_end, attr)
              : Desc(cpu_engine(), kind, direct, src.get(), weights.get(), dst.get(), window.strides,
                     dilations, window.pads_begin, window.pads_end, attr);
-    return PrimitiveDesc(std::move(desc), weighted_args(bias.has_value(), post_ops), resolved);
+    return PrimitiveDesc(std::move(desc), weighted_args(bias.has_value(), post_ops), resolved,
+                         numbers);
 }
 
 PrimitiveDesc resampling(const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &dst,
@@ -316,21 +341,22 @@ PrimitiveDesc eltwise(const std::string &algorithm, const MemoryDesc &src, const
 }
 
 PrimitiveDesc binary(const std::string &algorithm, const MemoryDesc &src0, const MemoryDesc &src1,
-                     const MemoryDesc &dst, const PostOps &post_ops, int threads) {
-    const auto attr = make_attr(post_ops);
+                     const MemoryDesc &dst, const PostOps &post_ops, const NumbersList &numbers,
+                     int threads) {
+    const auto attr = make_attr(post_ops, numbers);
     const int resolved = resolve_threads(threads);
     const ThreadScope scope(resolved);
     dnnl::binary::primitive_desc desc(cpu_engine(), find(binary_algorithms(), algorithm, "binary"),
                                       src0.get(), src1.get(), dst.get(), attr);
     return PrimitiveDesc(std::move(desc),
                          with_operands({DNNL_ARG_SRC_0, DNNL_ARG_SRC_1, DNNL_ARG_DST}, post_ops),
-                         resolved);
+                         resolved, numbers);
 }
 
 PrimitiveDesc matmul(const MemoryDesc &src, const MemoryDesc &weights,
                      const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
-                     const PostOps &post_ops, int threads) {
-    const auto attr = make_attr(post_ops);
+                     const PostOps &post_ops, const NumbersList &numbers, int threads) {
+    const auto attr = make_attr(post_ops, numbers);
     const int resolved = resolve_threads(threads);
     const ThreadScope scope(resolved);
     using Desc = dnnl::matmul::primitive_desc;
@@ -338,13 +364,14 @@ PrimitiveDesc matmul(const MemoryDesc &src, const MemoryDesc &weights,
     auto desc = bias_desc
                     ? Desc(cpu_engine(), src.get(), weights.get(), *bias_desc, dst.get(), attr)
                     : Desc(cpu_engine(), src.get(), weights.get(), dst.get(), attr);
-    return PrimitiveDesc(std::move(desc), weighted_args(bias.has_value(), post_ops), resolved);
+    return PrimitiveDesc(std::move(desc), weighted_args(bias.has_value(), post_ops), resolved,
+                         numbers);
 }
 
 PrimitiveDesc inner_product(const MemoryDesc &src, const MemoryDesc &weights,
                             const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
-                            const PostOps &post_ops, int threads) {
-    const auto attr = make_attr(post_ops);
+                            const PostOps &post_ops, const NumbersList &numbers, int threads) {
+    const auto attr = make_attr(post_ops, numbers);
     const int resolved = resolve_threads(threads);
     const ThreadScope scope(resolved);
     using Desc = dnnl::inner_product_forward::primitive_desc;
@@ -353,7 +380,8 @@ PrimitiveDesc inner_product(const MemoryDesc &src, const MemoryDesc &weights,
     auto desc =
         bias_desc ? Desc(cpu_engine(), kind, src.get(), weights.get(), *bias_desc, dst.get(), attr)
                   : Desc(cpu_engine(), kind, src.get(), weights.get(), dst.get(), attr);
-    return PrimitiveDesc(std::move(desc), weighted_args(bias.has_value(), post_ops), resolved);
+    return PrimitiveDesc(std::move(desc), weighted_args(bias.has_value(), post_ops), resolved,
+                         numbers);
 }
 
 PrimitiveDesc scale_shift(const MemoryDesc &src, const MemoryDesc &dst, bool relu, int threads) {
@@ -460,12 +488,13 @@ PrimitiveDesc concat(const MemoryDesc &dst, int axis, const std::vector<MemoryDe
     return PrimitiveDesc(std::move(desc), std::move(args), resolved);
 }
 
-PrimitiveDesc reorder(const MemoryDesc &src, const MemoryDesc &dst, int threads) {
+PrimitiveDesc reorder(const MemoryDesc &src, const MemoryDesc &dst, const NumbersList &numbers,
+                      int threads) {
     const int resolved = resolve_threads(threads);
     const ThreadScope scope(resolved);
     dnnl::reorder::primitive_desc desc(cpu_engine(), src.get(), cpu_engine(), dst.get(),
-                                       make_attr({}));
-    return PrimitiveDesc(std::move(desc), {DNNL_ARG_FROM, DNNL_ARG_TO}, resolved);
+                                       make_attr({}, numbers));
+    return PrimitiveDesc(std::move(desc), {DNNL_ARG_FROM, DNNL_ARG_TO}, resolved, numbers);
 }
 
 PrimitiveDesc shuffle(const MemoryDesc &src, const MemoryDesc &dst, int axis, int group_size,

@@ -27,6 +27,14 @@ struct BinaryPostOp {
 using PostOp = std::variant<EltwisePostOp, SumPostOp, BinaryPostOp>;
 using PostOps = std::vector<PostOp>;
 
+// Scales or zero points of an argument of a primitive; they are arguments themselves.
+struct Numbers {
+    int arg;   // DNNL_ARG_ATTR_SCALES or DNNL_ARG_ATTR_ZERO_POINTS, or-ed with the argument
+    int mask;  // bit i is set if they vary along axis i of the argument
+    MemoryDesc desc;
+};
+using NumbersList = std::vector<Numbers>;
+
 // Sets the capacity of oneDNN's primitive cache, which is global to the process.
 void set_primitive_cache_capacity(int capacity);
 
@@ -36,8 +44,11 @@ int post_op_arg(int index);
 // An operation that is ready to execute. Copies are cheap, because they share oneDNN's primitive.
 class Primitive {
   public:
-    Primitive(dnnl::primitive primitive, std::vector<int> args, int threads)
-        : primitive_(std::move(primitive)), args_(std::move(args)), threads_(threads) {}
+    Primitive(dnnl::primitive primitive, std::vector<int> args, NumbersList numbers, int threads)
+        : primitive_(std::move(primitive)),
+          args_(std::move(args)),
+          numbers_(std::move(numbers)),
+          threads_(threads) {}
 
     dnnl_primitive_t get() const { return primitive_.get(); }
     std::string impl() const;
@@ -54,6 +65,7 @@ class Primitive {
   private:
     dnnl::primitive primitive_;
     std::vector<int> args_;
+    NumbersList numbers_;
     int threads_;
 };
 
@@ -63,8 +75,8 @@ class Primitive {
 // descriptor stores this number and sets it again for every call that depends on it.
 class PrimitiveDesc {
   public:
-    PrimitiveDesc(dnnl::primitive_desc_base desc, std::vector<int> args, int threads)
-        : desc_(std::move(desc)), args_(std::move(args)), threads_(threads) {}
+    PrimitiveDesc(dnnl::primitive_desc_base desc, std::vector<int> args, int threads,
+                  NumbersList numbers = {});
 
     std::string impl() const { return desc_.impl_info_str(); }
     std::size_t scratchpad_nbytes() const { return desc_.scratchpad_desc().get_size(); }
@@ -80,6 +92,7 @@ class PrimitiveDesc {
   private:
     dnnl::primitive_desc_base desc_;
     std::vector<int> args_;
+    NumbersList numbers_;
     int threads_;
 };
 
@@ -90,8 +103,9 @@ struct Window {
     Dims pads_end;
 };
 
-// The attributes of every primitive: post-ops, and a scratchpad of the caller's.
-dnnl::primitive_attr make_attr(const PostOps &post_ops);
+// The attributes of every primitive: post-ops, scales and zero points, and a scratchpad of the
+// caller's.
+dnnl::primitive_attr make_attr(const PostOps &post_ops, const NumbersList &numbers = {});
 // Checks that there is one value for each spatial axis of src, and none below `low`. oneDNN reads
 // past the end of lists that are too short.
 void check_spatial(const Dims &values, const MemoryDesc &src, const char *name, std::int64_t low);
@@ -104,12 +118,14 @@ dnnl::algorithm pooling_algorithm(const std::string &name);
 // set on the calling thread.
 PrimitiveDesc convolution(const MemoryDesc &src, const MemoryDesc &weights,
                           const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
-                          const Window &window, const PostOps &post_ops, int threads);
+                          const Window &window, const PostOps &post_ops, const NumbersList &numbers,
+                          int threads);
 // The transpose of a convolution. `weights` are [G, ]O, I, spatial, as for `convolution`. `dst`
 // must be dense: the library accepts strides there and then writes out of bounds.
 PrimitiveDesc deconvolution(const MemoryDesc &src, const MemoryDesc &weights,
                             const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
-                            const Window &window, const PostOps &post_ops, int threads);
+                            const Window &window, const PostOps &post_ops,
+                            const NumbersList &numbers, int threads);
 // `algorithm` is "nearest" or "linear". Pixel centers are aligned.
 PrimitiveDesc resampling(const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &dst,
                          const PostOps &post_ops, int threads);
@@ -119,13 +135,14 @@ PrimitiveDesc pooling(const std::string &algorithm, const MemoryDesc &src, const
 PrimitiveDesc eltwise(const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &dst,
                       float alpha, float beta, const PostOps &post_ops, int threads);
 PrimitiveDesc binary(const std::string &algorithm, const MemoryDesc &src0, const MemoryDesc &src1,
-                     const MemoryDesc &dst, const PostOps &post_ops, int threads);
+                     const MemoryDesc &dst, const PostOps &post_ops, const NumbersList &numbers,
+                     int threads);
 PrimitiveDesc matmul(const MemoryDesc &src, const MemoryDesc &weights,
                      const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
-                     const PostOps &post_ops, int threads);
+                     const PostOps &post_ops, const NumbersList &numbers, int threads);
 PrimitiveDesc inner_product(const MemoryDesc &src, const MemoryDesc &weights,
                             const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
-                            const PostOps &post_ops, int threads);
+                            const PostOps &post_ops, const NumbersList &numbers, int threads);
 // A batch norm with an epsilon of 1. With zero statistics it is exactly a scale and a shift.
 PrimitiveDesc scale_shift(const MemoryDesc &src, const MemoryDesc &dst, bool relu, int threads);
 // A batch norm with the statistics of its source over all axes except the second.
@@ -142,7 +159,8 @@ PrimitiveDesc softmax(const MemoryDesc &src, const MemoryDesc &dst, int axis, bo
                       int threads);
 PrimitiveDesc concat(const MemoryDesc &dst, int axis, const std::vector<MemoryDesc> &srcs,
                      int threads);
-PrimitiveDesc reorder(const MemoryDesc &src, const MemoryDesc &dst, int threads);
+PrimitiveDesc reorder(const MemoryDesc &src, const MemoryDesc &dst, const NumbersList &numbers,
+                      int threads);
 PrimitiveDesc shuffle(const MemoryDesc &src, const MemoryDesc &dst, int axis, int group_size,
                       int threads);
 

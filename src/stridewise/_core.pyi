@@ -33,6 +33,8 @@ ARG_SHIFT: int
 ARG_MEAN: int
 ARG_VARIANCE: int
 ARG_MULTIPLE_SRC: int
+ARG_SCALES_OF: int
+ARG_ZERO_POINTS_OF: int
 
 class NativeError(RuntimeError): ...
 
@@ -285,6 +287,16 @@ class Normalization(Kernel):
         """ValueError where the extents of an operand are neither those of ``src`` nor 1."""
 
 @final
+class Lookup(Kernel):
+    """A function of bytes; ARG_WEIGHTS is the table of its 256 results."""
+
+    def __init__(
+        self, src: MemoryDesc, dst: MemoryDesc, *, threads: int, isa: str = ""
+    ) -> None: ...
+
+def lookup_isas() -> list[str]: ...
+
+@final
 class Pointwise(Kernel):
     """An expression of elementwise operators of float32 or bfloat16, computed in one pass.
 
@@ -377,6 +389,8 @@ PostOp: TypeAlias = (
     | tuple[str, str, MemoryDesc]  # ("binary", alg, operand)
 )
 
+Numbers = tuple[int, int, MemoryDesc]  # argument of scales or zero points, mask, description
+
 def convolution(
     src: MemoryDesc,
     weights: MemoryDesc,
@@ -389,6 +403,7 @@ def convolution(
     post_ops: Sequence[PostOp] = ...,
     *,
     threads: int = 0,
+    numbers: Sequence[Numbers] = ...,
 ) -> PrimitiveDesc:
     """A dilation of 1 is dense, as in ONNX."""
 
@@ -404,6 +419,7 @@ def deconvolution(
     post_ops: Sequence[PostOp] = ...,
     *,
     threads: int = 0,
+    numbers: Sequence[Numbers] = ...,
 ) -> PrimitiveDesc:
     """Weights are [G, ]O, I, spatial; a negative end pad adds output beyond the last window."""
 
@@ -448,6 +464,7 @@ def binary(
     post_ops: Sequence[PostOp] = ...,
     *,
     threads: int = 0,
+    numbers: Sequence[Numbers] = ...,
 ) -> PrimitiveDesc:
     """alg: add, sub, mul, div, max or min."""
 
@@ -459,6 +476,7 @@ def matmul(
     post_ops: Sequence[PostOp] = ...,
     *,
     threads: int = 0,
+    numbers: Sequence[Numbers] = ...,
 ) -> PrimitiveDesc: ...
 def inner_product(
     src: MemoryDesc,
@@ -468,6 +486,7 @@ def inner_product(
     post_ops: Sequence[PostOp] = ...,
     *,
     threads: int = 0,
+    numbers: Sequence[Numbers] = ...,
 ) -> PrimitiveDesc: ...
 def fitted(desc: PrimitiveDesc, given: dict[int, MemoryDesc]) -> Kernel:
     """Return a primitive that reads some arguments in other formats than its own.
@@ -560,7 +579,9 @@ def concat(
 ) -> PrimitiveDesc:
     """Source i is argument ARG_MULTIPLE_SRC + i."""
 
-def reorder(src: MemoryDesc, dst: MemoryDesc, *, threads: int = 0) -> PrimitiveDesc: ...
+def reorder(
+    src: MemoryDesc, dst: MemoryDesc, *, threads: int = 0, numbers: Sequence[Numbers] = ...
+) -> PrimitiveDesc: ...
 
 @final
 class Reorder:

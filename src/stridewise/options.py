@@ -58,7 +58,7 @@ PlanSource = str | os.PathLike[str] | Plan
 _CHOICES = {
     "tune": ("auto", "measure", "model"),
     "accuracy": ("fast", "exact"),
-    "dtype": ("float32", "bfloat16", "auto"),
+    "dtype": ("model", "float32", "bfloat16", "auto"),
     "later": ("follow", "tune"),
 }
 """Options that are one of some words."""
@@ -112,10 +112,12 @@ class Options:
         memory_limit: bytes that the model may need to run; by default three quarters of the memory.
         accuracy: ``"fast"``, or ``"exact"`` to leave out Winograd convolution, which has rounding
             errors of its own; see ``docs/winograd.md``.
-        dtype: ``"bfloat16"`` allows to store float32 tensors as bfloat16 where that is not slower;
-            inputs and outputs keep their types. ``"auto"`` does so within ``max_error``: the plan
-            is the fastest whose predicted error is below it, and its error on data is checked. See
-            ``docs/precision.md``.
+        dtype: ``"model"`` computes quantized tensors by kernels on integers and all others in their
+            own type; ``"float32"`` computes quantized tensors in float32; ``"bfloat16"`` also
+            allows to store float32 tensors as bfloat16. Each applies where it is not slower.
+            ``"auto"`` stores tensors as bfloat16 within ``max_error``: the plan is the fastest
+            whose predicted error is below it, and its error on data is checked. See
+            ``docs/precision.md``. Default: ``"model"``.
         max_error: with ``dtype="auto"``, the limit on the relative error of the outputs: the norm
             of the difference to float32 over the norm of the float32 result.
         calibration: with ``dtype="auto"``, samples: arrays by input name, in the user's order. The
@@ -159,7 +161,7 @@ class Options:
     progress: Progress | None = None
     memory_limit: int | None = None
     accuracy: Accuracy = "fast"
-    dtype: PrecisionChoice = "float32"
+    dtype: PrecisionChoice = "model"
     max_error: float = 1e-2
     calibration: Sequence[Mapping[str, ArrayLike]] | None = None
     weight_memory_limit: int | None = None
@@ -189,10 +191,10 @@ class Options:
             raise InputError(
                 describe("tune_seconds", expected=expected, found=repr(self.tune_seconds))
             )
-        if self.dtype != "float32" and not self.is_native:
+        if self.dtype in ("bfloat16", "auto") and not self.is_native:
             found = f"{self.dtype!r}, with target {os.fspath(self.target or '')}"
-            fix = f"leave it out, or plan for {NATIVE}"
-            raise InputError(describe("dtype", expected="'float32'", found=found, fix=fix))
+            expected, fix = "'model' or 'float32'", f"leave it out, or plan for {NATIVE}"
+            raise InputError(describe("dtype", expected=expected, found=found, fix=fix))
         if not (isfinite(self.max_error) and self.max_error > 0):
             expected = "a relative error above 0"
             raise InputError(describe("max_error", expected=expected, found=repr(self.max_error)))

@@ -14,7 +14,7 @@ from stridewise.graph import Node
 from stridewise.planner.plan import Reorder
 from stridewise.planner.split import WHOLE, Split
 from stridewise.targets.kernels import KernelSpec
-from stridewise.tensor import TensorDesc
+from stridewise.tensor import Grid, TensorDesc
 
 __all__ = [
     "ArenaBlock",
@@ -155,6 +155,8 @@ class PackedConstant:
         layout: the memory layout that the implementation selected: extents, strides, blocks and
             bytes, as text; "" for row-major bytes. A kernel that is created again must have the
             same layout.
+        numbers: the elements of made-up constants that differ.
+        grid: what the integers stand for that the kernel reads instead of real numbers.
     """
 
     value: str
@@ -165,9 +167,13 @@ class PackedConstant:
     implementation: str
     role: str
     layout: str = ""
+    numbers: tuple[float, ...] = ()
+    grid: Grid | None = None
 
     def __str__(self) -> str:
-        parts = [_quoted(self.value) if self.value else f"filled with {self.fill!r}"]
+        made = f"numbers {_listed(self.numbers)}" if self.numbers else f"filled with {self.fill!r}"
+        parts = [_quoted(self.value) if self.value else made]
+        parts += [f"as {self.grid.dtype}"] if self.grid is not None else []
         parts += [f"reshaped to {list(self.reshape)}"] if self.reshape is not None else []
         parts += [f"permuted by {list(self.permute)}"] if self.permute is not None else []
         if self.spec is None:
@@ -260,6 +266,12 @@ class Program:
 
 
 _quoted = json.dumps
+_MOST_NUMBERS = 8
+
+
+def _listed(numbers: tuple[float, ...]) -> str:
+    more = ", ..." if len(numbers) > _MOST_NUMBERS else ""
+    return ", ".join(map(repr, numbers[:_MOST_NUMBERS])) + more
 
 
 def _program_lines(program: Program) -> Iterator[str]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import ModelProto, helper, numpy_helper, version_converter
+from onnx import ModelProto, TensorProto, helper, numpy_helper, version_converter
 from onnxruntime.quantization import (
     CalibrationDataReader,
     QuantFormat,
@@ -22,6 +22,7 @@ from onnxruntime.quantization import (
 
 import stridewise as sw
 from stridewise.errors import ModelError, UnsupportedError
+from stridewise.runtime.machine.machine import this_machine
 
 from .models import relative_error, run_onnxruntime
 from .onnx_nodes import fails, make, node
@@ -328,11 +329,57 @@ def test_a_network_of_the_zoo(tmp_path: Path, options: dict[str, Any]) -> None:
     assert error_of(model, fallback=False) < 2e-2
 
 
-def test_models_in_operator_format_run_with_the_fallback(tmp_path: Path) -> None:
-    model = quantized(network(), tmp_path, quant_format=QuantFormat.QOperator, **UNSIGNED)
-    assert error_of(model, fallback=True) < 2e-2
-    with pytest.raises(UnsupportedError, match=r"found 'QLinear.*' of domain 'com\.microsoft'"):
-        sw.load(model, fallback=False)
+SYMMETRIC = {**SIGNED, "per_channel": True, "extra_options": {"ActivationSymmetric": True}}
+
+
+@pytest.mark.parametrize("form", [QuantFormat.QDQ, QuantFormat.QOperator])
+@pytest.mark.parametrize(
+    "options", [SIGNED, UNSIGNED, SYMMETRIC], ids=["int8", "uint8", "symmetric"]
+)
+def test_kernels_compute_with_integers(
+    tmp_path: Path, options: dict[str, Any], form: QuantFormat
+) -> None:
+    model = quantized(network(), tmp_path, quant_format=form, **options)
+    assert error_of(model, fallback=False) < 2e-2
+    assert error_of(model, fallback=False, dtype="float32") < 2e-2
+    plan = sw.plan(model, tune="model", fallback=False)
+    products = [
+        decision.chosen.option.calls[0].spec.memory("src")
+        for node, decision in zip(plan.graph.nodes, plan.decisions, strict=True)
+        if node.op in ("conv", "matmul")
+    ]
+    stored = {item.dtype for item in products if item is not None}
+    assert stored == ({"s8", "u8"} & stored if this_machine(1).has_int8 else {"f32"})
+
+
+def test_operator_format_gives_the_results_of_qdq_format(tmp_path: Path) -> None:
+    models = [
+        sw.compile(quantized(network(), tmp_path, quant_format=form, **UNSIGNED), tune="model")
+        for form in (QuantFormat.QDQ, QuantFormat.QOperator)
+    ]
+    x = np.random.default_rng(3).standard_normal((1, 3, 24, 24)).astype(F32)
+    first, second = (model(x) for model in models)
+    np.testing.assert_array_equal(first, second)
+
+
+def test_models_that_take_and_give_integers(tmp_path: Path) -> None:
+    model = quantized(network(), tmp_path, **UNSIGNED)
+    (given,), (found,) = model.graph.input, model.graph.output
+    (first,) = [item for item in model.graph.node if given.name in item.input]
+    (last,) = [item for item in model.graph.node if found.name in item.output]
+    assert (first.op_type, last.op_type) == ("QuantizeLinear", "DequantizeLinear")
+    given.name, given.type.tensor_type.elem_type = first.output[0], TensorProto.UINT8
+    found.name, found.type.tensor_type.elem_type = last.input[0], TensorProto.UINT8
+    model.graph.node.remove(first)
+    model.graph.node.remove(last)
+    x = np.random.default_rng(4).integers(0, 256, (1, 3, 24, 24), np.uint8)
+    (expected,) = run_onnxruntime(model, {given.name: x}).values()
+    compiled = sw.compile(model, tune="model", fallback=False)
+    made = np.asarray(compiled(x))
+    assert made.dtype == np.uint8
+    assert np.abs(made.astype(int) - expected.astype(int)).max() <= 2
+    if this_machine(1).has_int8:
+        assert not any(decision.chosen.algorithm == "host" for decision in compiled.plan.decisions)
 
 
 def test_models_with_dynamic_quantization(tmp_path: Path) -> None:

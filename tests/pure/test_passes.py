@@ -261,11 +261,30 @@ def _freeze_parameters() -> Graph:
     return b.build([b.op("sub", [y, kept])])
 
 
+def _compute_on_reals() -> Graph:
+    b, x = net(1, 2, 4, 4)
+    half = {"scale": 0.5, "zero_point": 3, "dtype": "uint8"}
+    rounded = b.op("relu", [b.op("snap_u8", [x], {"alpha": 0.5, "beta": 3.0})])
+    stored = b.op("quantize", [b.op("snap_u8", [rounded], {"alpha": 0.5, "beta": 3.0})], half)
+    stored = b.op("max_pool", [stored], {"kernel": (2, 2)})
+    y = b.op("dequantize", [stored], half)
+    both = b.op("concat", [y, b.op("sigmoid", [y])], {"axis": 1})
+    return b.build([b.op("snap_s8", [both], {"alpha": 0.25}), b.op("quantize", [y], half)])
+
+
+def _tabulate() -> Graph:
+    b, x = net(1, 2)
+    x = b.op("snap_u8", [x], {"alpha": 0.5, "beta": 3.0})
+    gate = b.op("snap_u8", [b.op("sigmoid", [x])], {"alpha": 1 / 256})
+    return b.build([b.op("snap_u8", [b.op("mul", [x, gate])], {"alpha": 0.25, "beta": 9.0})])
+
+
 GOLDEN = {
     "freeze_parameters": _freeze_parameters,
     "fold_constants": _fold_constants,
     "remove_no_ops": _remove_no_ops,
     "skip_integers": _skip_integers,
+    "compute_on_reals": _compute_on_reals,
     "split_resize": _split_resize,
     "recognize_shuffle": _recognize_shuffle,
     "recognize_norms": _recognize_norms,
@@ -281,6 +300,7 @@ GOLDEN = {
     "merge_branches": _merge_branches,
     "turn_products": _turn_products,
     "merge_moves": _merge_moves,
+    "tabulate": _tabulate,
     "fuse_post_ops": _fuse_post_ops,
     "fuse_pointwise": _fuse_pointwise,
     "remove_dead": _remove_dead,

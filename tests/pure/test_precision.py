@@ -74,8 +74,10 @@ def test_a_reorder_joins_two_storages_and_may_convert():
     half = TARGET.reorder_spec(value, Storage(value.origin or NHWC), Storage(NHWC, BF16))
     assert str(half) == "reorder src=f32:1x3x12x12:abcd dst=bf16:1x3x12x12:acdb"
     assert half.nbytes == same.nbytes * 3 // 4
-    with pytest.raises(AssertionError, match="quantized"):
-        TARGET.reorder_spec(value, Storage(NHWC), Storage(NHWC, BF16, Quantization(0.5)))
+    byte = Storage(NHWC, dtype_of("u8"), Quantization(0.5, 3))
+    assert str(TARGET.reorder_spec(value, Storage(NHWC), byte)) == (
+        "reorder src=f32:1x3x12x12:acdb dst=u8:1x3x12x12:acdb scaling"
+    )
 
 
 def test_a_storage_as_text_has_the_element_type_where_it_is_not_the_own_one():

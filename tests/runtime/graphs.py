@@ -162,6 +162,8 @@ def _unaries(channels: int) -> Graph:
     results += [b.named(b.op("power", [positive], {"alpha": alpha})) for alpha in (3.0, -1.5)]
     # What is computed is not the same in the last bit, which decides where halves go.
     results.append(b.named(b.op("round", [b.x])))
+    step = {"alpha": 0.02, "beta": 3.0}
+    results += [b.named(b.op(op, [b.x], step)) for op in ("snap_s8", "snap_u8")]
     results.append(b.named(b.op("clip", [y], {"alpha": 0.25, "beta": 0.5})))
     return b.build(results)
 

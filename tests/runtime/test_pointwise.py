@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from stridewise.graph import Node
 from stridewise.ops import OPS, evaluate
+from stridewise.ops.activation import SNAPS
 from stridewise.ops.pointwise import OPERANDS, parse_expression
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.primitives import numbered
@@ -179,7 +180,7 @@ def inputs_of(op: str) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("op", sorted(OPERANDS))
+@pytest.mark.parametrize("op", sorted(OPERANDS.keys() - SNAPS.keys()))  # which become others
 def test_every_operator_is_its_reference_also_for_nan_and_infinity(op: str, isa: str) -> None:
     arrays = inputs_of(op)
     parameters = PARAMETERS.get(op)

@@ -206,7 +206,7 @@ class Request:
     cache_dir: Path | None
     plan: Path | None = None
     accuracy: Accuracy = "fast"
-    dtype: PrecisionChoice = "float32"
+    dtype: PrecisionChoice = "model"
     max_error: float = 1e-2
     weight_memory_limit: int | None = None
     memory_limit: int | None = None
@@ -336,11 +336,12 @@ _OPTIONS = (
     ),
     click.option(
         "--dtype",
-        type=click.Choice(["float32", "bfloat16", "auto"]),
-        default="float32",
+        type=click.Choice(["model", "float32", "bfloat16", "auto"]),
+        default="model",
         show_default=True,
-        help="bfloat16 allows to store float32 tensors as bfloat16 where that is not slower; auto "
-        "does so within --max-error.",
+        help="model uses integer kernels for quantized tensors; float32 computes them in float32; "
+        "bfloat16 allows to store float32 tensors as bfloat16 where that is not slower; auto does "
+        "so within --max-error.",
     ),
     click.option(
         "--max-error",

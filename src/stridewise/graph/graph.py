@@ -22,6 +22,7 @@ from stridewise.formats import Format
 from stridewise.graph.constant import Constant
 from stridewise.graph.foreign import ForeignPart
 from stridewise.graph.partition import Tail
+from stridewise.tensor import Grid
 
 __all__ = [
     "Attr",
@@ -67,11 +68,13 @@ class Value:
         name: unique in the graph.
         type: element type and logical shape in the user's axis order.
         origin: the meaning of the axes in the user's order, or None if unknown (ND).
+        grid: the numbers that its elements are among, where a quantization says so.
     """
 
     name: str
     type: TensorType
     origin: Format | None = None
+    grid: Grid | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:

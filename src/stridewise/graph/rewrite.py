@@ -146,7 +146,7 @@ class Rewriter:
         self.remove(node)
         self._rename_reads(source, result)
         outputs = tuple(result if name == source else name for name in producer.outputs)
-        self._values[result] = Value(result, self._values[source].type, self._values[source].origin)
+        self._values[result] = dataclasses.replace(self._values[source], name=result)
         self.replace(producer, dataclasses.replace(self._nodes[producer.name], outputs=outputs))
         return True
 

@@ -16,8 +16,9 @@ from stridewise.ops.backward import Derivative, Term, elementwise_rule
 from stridewise.ops.element_types import FLOATS, NUMBERS, SIGNED, Family, computed, needs_type
 from stridewise.ops.functions import exact_erf
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, register
+from stridewise.tensor.quantization import RANGES
 
-__all__ = ["UNARY", "Unary"]
+__all__ = ["SNAPS", "UNARY", "Unary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,28 @@ def _gelu_tanh(x: Array) -> Array:
 _SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 """Alpha and gamma (source: ONNX, Selu)."""
 
+SNAPS = {"snap_s8": "s8", "snap_u8": "u8"}
+"""The functions that round to what a quantized tensor holds, and the type of its integers."""
+
+
+def _snap(dtype: str) -> Unary:
+    """Return the nearest number ``(q - zero_point) * scale``, with an integer q of a type.
+
+    Alpha is the scale, beta the zero point (source: ONNX, QuantizeLinear and DequantizeLinear; in
+    float32, rounded half to even and saturated).
+    """
+    least, greatest = RANGES[dtype]
+
+    def snap(x: Array, scale: float, zero: float) -> Array:
+        step = np.float32(scale)
+        whole = np.rint(x.astype(np.float32) / step)
+        return np.clip(np.nan_to_num(whole), least - zero, greatest - zero) * step
+
+    return Unary(snap, (1.0, 0.0))
+
+
 UNARY: dict[str, Unary] = {
+    **{op: _snap(dtype) for op, dtype in SNAPS.items()},
     "relu": Unary(lambda x, _a, _b: np.maximum(x, 0), family=SIGNED),
     "leaky_relu": Unary(lambda x, a, _b: np.where(x >= 0, x, a * x), (0.01, 0.0)),
     "clip": Unary(np.clip, (float("-inf"), float("inf"))),
@@ -132,6 +154,8 @@ def _steps(x: Term, upper: float, lower: Term | float) -> Term:
 
 
 DERIVATIVES: dict[str, Derivative] = {
+    "snap_s8": lambda x, _y, _a, _b: x.like(0.0),
+    "snap_u8": lambda x, _y, _a, _b: x.like(0.0),
     "relu": lambda _x, y, _a, _b: y.where("greater", 0.0),
     "leaky_relu": lambda x, _y, a, _b: _steps(x, 1.0, a),
     "clip": lambda x, _y, a, b: x.where("greater_equal", a) * x.where("less_equal", b),

@@ -16,6 +16,7 @@ from stridewise.graph import Attr, Constant, Graph, Node, Tail, TensorType, Valu
 from stridewise.graph.names import fresh_name
 from stridewise.ops.data_format import ATTRIBUTE, CHANNELS_FIRST, DATA_FORMATS
 from stridewise.ops.registry import OPS, Array, check_data_format, infer
+from stridewise.tensor import Grid
 
 __all__ = ["NodeBuilder"]
 
@@ -93,12 +94,20 @@ class NodeBuilder:
         self._inputs.append(name)
         return self._define(name, TensorType(dtype_of(dtype), tuple(shape)))
 
-    def constant(self, array: Array, name: str = "constant") -> str:
-        """Add a constant; the array is not copied and must not change any more."""
+    def constant(self, array: Array, name: str = "constant", grid: Grid | None = None) -> str:
+        """Add a constant; the array is not copied and must not change any more.
+
+        Args:
+            array: the elements, of any shape.
+            name: of the value, if no other one has it.
+            grid: the numbers that the elements are among, where they were quantized.
+        """
         constant = Constant(array)
         chosen = self.fresh(name)
         self._constants[chosen] = constant
-        return self._define(chosen, TensorType(constant.dtype, constant.shape))
+        self._define(chosen, TensorType(constant.dtype, constant.shape))
+        self._values[chosen] = dataclasses.replace(self._values[chosen], grid=grid)
+        return chosen
 
     def parameter(self, array: Array, name: str) -> str:
         """Declare a parameter, which may change between runs, and return its name.

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from string import ascii_lowercase, ascii_uppercase
+from typing import Any
+
+from numpy.typing import NDArray
 
 from stridewise.formats import Format, nd
 from stridewise.formats.axes import POSITIONAL
 from stridewise.graph import Value
 from stridewise.tensor import Storage, TensorDesc
+from stridewise.tensor.quantization import convert, scales_of
+
+Array = NDArray[Any]
 
 __all__ = [
     "canonical_shape",
+    "converted",
     "positional",
     "reshape_groups",
     "row_major",
     "storage_shape",
     "stored",
     "user_format",
+    "way_of",
 ]
 
 
@@ -55,6 +63,29 @@ def stored(value: Value, storage: Storage) -> TensorDesc:
     """Return Origin and Storage of a value that is stored in one way."""
     dtype = storage.element(value.dtype)
     return TensorDesc(value.shape, dtype, user_format(value), storage.format)
+
+
+def way_of(value: Value, desc: TensorDesc) -> Storage:
+    """Return the way in which a value is stored, from a description of it."""
+    fmt, dtype = desc.storage.format, desc.dtype
+    if dtype == value.dtype:
+        return Storage(fmt)
+    is_grid = value.grid is not None and value.grid.dtype == dtype.short
+    return Storage(fmt, dtype, value.grid.quantization if value.grid and is_grid else None)
+
+
+def converted(value: Value, array: Array, source: Storage, goal: Storage) -> Array:
+    """Return elements of a value as another storage has them, in any order.
+
+    Args:
+        value: the tensor.
+        array: elements of the source.
+        source: how they are stored.
+        goal: what they become; the format does not matter.
+    """
+    sides = source.quantization, goal.quantization
+    types = source.element(value.dtype), goal.element(value.dtype)
+    return convert(array, *types, scales_of(*sides, (), ()), ())
 
 
 def row_major(dims: tuple[int, ...]) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from stridewise.errors import GraphError, describe
 from stridewise.graph import Attr, Node, TensorType
-from stridewise.ops.activation import UNARY
+from stridewise.ops.activation import SNAPS, UNARY
 from stridewise.ops.elementwise import BINARY
 from stridewise.ops.logic import COMPARISONS, CONNECTIVES
 from stridewise.ops.registry import OPS, Array, Operands, OpSpec, Types, needs, register
@@ -30,6 +30,7 @@ __all__ = [
     "parse_expression",
     "step_nodes",
     "steps",
+    "weight",
 ]
 
 MOST_STEPS = 16
@@ -43,6 +44,14 @@ OPERANDS: Mapping[str, int] = {
     "where": 3,
 }
 """The operators that may be steps, with the number of their operands."""
+
+
+def weight(op: str) -> int:
+    """Return how many steps of kernels an operator takes: a rounding to a grid is several."""
+    return _SNAP_STEPS if op in SNAPS else 1
+
+
+_SNAP_STEPS = 4
 
 _STEP = re.compile(r"(\w+)\(([^()]*)\)")
 _NAME = re.compile(r"([xt])(\d+)")

@@ -15,10 +15,10 @@ from stridewise.graph.rewrite import Rewriter
 from stridewise.ops import infer
 from stridewise.ops.activation import UNARY, parameters
 from stridewise.ops.data_format import channel_axis
-from stridewise.ops.pointwise import MOST_INPUTS, MOST_STEPS, Step
+from stridewise.ops.pointwise import MOST_INPUTS, MOST_STEPS, Step, weight
 from stridewise.passes.ability import Ability
 
-__all__ = ["fuse_pointwise"]
+__all__ = ["expression", "fuse_pointwise", "inputs_of", "is_step", "why_apart"]
 
 
 def _literal(rewriter: Rewriter, name: str) -> float | None:
@@ -30,14 +30,14 @@ def _literal(rewriter: Rewriter, name: str) -> float | None:
     return None if isnan(number) else number
 
 
-def _inputs(rewriter: Rewriter, group: dict[str, Node]) -> tuple[str, ...]:
+def inputs_of(rewriter: Rewriter, group: dict[str, Node]) -> tuple[str, ...]:
     """Return the values that a group of nodes reads, each once, without literals."""
     made = {node.outputs[0] for node in group.values()}
     read = dict.fromkeys(name for node in group.values() for name in node.inputs)
     return tuple(n for n in read if n not in made and _literal(rewriter, n) is None)
 
 
-def _is_step(rewriter: Rewriter, ability: Ability, node: Node) -> bool:
+def is_step(rewriter: Rewriter, ability: Ability, node: Node) -> bool:
     """Return whether an expression can have a node: of values that its kernels compute with."""
     if node.op not in ability.steps or node.post_ops or not all(node.inputs):
         return False
@@ -45,7 +45,7 @@ def _is_step(rewriter: Rewriter, ability: Ability, node: Node) -> bool:
     return all(rewriter.value(name).dtype.name in (*ability.dtypes, "bool") for name in names)
 
 
-def _apart(rewriter: Rewriter, group: dict[str, Node], node: Node, last: Node) -> str:
+def why_apart(rewriter: Rewriter, group: dict[str, Node], node: Node, last: Node) -> str:
     """Return why a node that makes an operand stays out of a group, or ""."""
     result = node.outputs[0]
     if rewriter.is_output(result):
@@ -54,7 +54,8 @@ def _apart(rewriter: Rewriter, group: dict[str, Node], node: Node, last: Node) -
         return f"its result is broadcast in {last.name!r}"
     if any(reader.name not in group for reader in rewriter.readers(result)):
         return "other nodes read its result"
-    if len(group) == MOST_STEPS or len(_inputs(rewriter, {**group, node.name: node})) > MOST_INPUTS:
+    taken = sum(weight(item.op) for item in group.values()) + weight(node.op)
+    if taken > MOST_STEPS or len(inputs_of(rewriter, {**group, node.name: node})) > MOST_INPUTS:
         return f"{last.name!r} would have more than {MOST_STEPS} steps or {MOST_INPUTS} inputs"
     return ""
 
@@ -66,11 +67,11 @@ def _group(
     group = {last.name: last}
     while True:
         reasons: dict[str, str] = {}
-        for name in _inputs(rewriter, group):
+        for name in inputs_of(rewriter, group):
             node = rewriter.producer(name)
-            if node is None or not _is_step(rewriter, ability, node):
+            if node is None or not is_step(rewriter, ability, node):
                 continue
-            reasons[node.name] = _apart(rewriter, group, node, last)
+            reasons[node.name] = why_apart(rewriter, group, node, last)
             if not reasons[node.name]:
                 group[node.name] = node
                 break
@@ -79,10 +80,10 @@ def _group(
             return group
 
 
-def _expression(rewriter: Rewriter, group: tuple[Node, ...]) -> Node:
+def expression(rewriter: Rewriter, group: tuple[Node, ...]) -> Node:
     """Return nodes, in the order in which they can run, as one expression."""
     last = group[-1]
-    inputs = _inputs(rewriter, {node.name: node for node in group})
+    inputs = inputs_of(rewriter, {node.name: node for node in group})
     names: dict[str, str | float] = {name: f"x{index}" for index, name in enumerate(inputs)}
     texts: list[str] = []
     for index, node in enumerate(group):
@@ -124,7 +125,7 @@ def _written_out(graph: Graph, ability: Ability) -> Graph:
         behind, before = rewriter.only_reader(node.outputs[0]), rewriter.producer(node.inputs[0])
         alone = before is not None and rewriter.only_reader(node.inputs[0]) is None
         beside = (behind, None if alone else before)
-        if not any(item is not None and _is_step(rewriter, ability, item) for item in beside):
+        if not any(item is not None and is_step(rewriter, ability, item) for item in beside):
             continue
         rank = len(type_.shape)
         row = (-1, *(1,) * (rank - 1 - channel_axis(node, rank)))
@@ -152,7 +153,7 @@ def fuse_pointwise(graph: Graph, ability: Ability) -> tuple[Graph, tuple[Refusal
     left = dict.fromkeys(node.name for node in reversed(graph.nodes))
     nodes = {node.name: node for node in graph.nodes}
     for name in tuple(left):
-        if name not in left or not _is_step(rewriter, ability, nodes[name]):
+        if name not in left or not is_step(rewriter, ability, nodes[name]):
             continue
         against: list[Refusal] = []
         found = _group(rewriter, ability, nodes[name], against)
@@ -160,8 +161,8 @@ def fuse_pointwise(graph: Graph, ability: Ability) -> tuple[Graph, tuple[Refusal
         refusals += against
         if len(group) == 1:
             continue
-        expression = _expression(rewriter, group)
-        if not _fits(rewriter, expression, ability):
+        joined = expression(rewriter, group)
+        if not _fits(rewriter, joined, ability):
             reason = "its expression reads or gives values that its kernels do not compute with"
             refusals.append(Refusal("fuse_pointwise", name, reason))
             continue
@@ -169,5 +170,5 @@ def fuse_pointwise(graph: Graph, ability: Ability) -> tuple[Graph, tuple[Refusal
             del left[node.name]
             if node.name != name:
                 rewriter.remove(node)
-        rewriter.replace(nodes[name], expression)
+        rewriter.replace(nodes[name], joined)
     return rewriter.finish(), tuple(refusals)

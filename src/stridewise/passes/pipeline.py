@@ -17,6 +17,7 @@ from stridewise.graph import Graph, Refusal
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
 from stridewise.passes.ability import Ability
+from stridewise.passes.compute_on_reals import compute_on_reals
 from stridewise.passes.fold_constants import fold_constants
 from stridewise.passes.fold_pad import fold_pad
 from stridewise.passes.fold_scale import fold_scale
@@ -38,6 +39,7 @@ from stridewise.passes.skip_integers import skip_integers
 from stridewise.passes.split_products import split_products
 from stridewise.passes.split_resize import split_resize
 from stridewise.passes.store_parameters import store_parameters
+from stridewise.passes.tabulate import tabulate
 from stridewise.passes.turn_products import turn_products
 from stridewise.passes.unstack import unstack
 
@@ -159,6 +161,11 @@ def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[Pass
             skip_integers,
         ),
         Pass(
+            "compute_on_reals",
+            "computes quantized models on real numbers, which plans may store as integers",
+            compute_on_reals,
+        ),
+        Pass(
             "split_resize",
             "writes a resize that no kernel computes as one matrix product per axis",
             partial(split_resize, ability=ability),
@@ -172,6 +179,12 @@ def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[Pass
             needs="which post-ops a kernel takes",
         ),
         *_FOLDED,
+        Pass(
+            "tabulate",
+            "joins functions of one quantized tensor, of which kernels look up the results",
+            partial(tabulate, ability=ability),
+            needs="which expressions a kernel computes",
+        ),
         Pass(
             "fuse_post_ops",
             "fuses activations and additions into the kernel that produces their operand",

@@ -7,6 +7,7 @@ from importlib import metadata
 from itertools import accumulate
 
 from stridewise.ops.capability import graph_capability
+from stridewise.ops.geometry import way_of
 from stridewise.planner.plan import PlanData
 from stridewise.planner.questions.moves import Move, find_moves, find_views
 from stridewise.planner.questions.partitions import find_hosted, find_partitions
@@ -78,8 +79,7 @@ def _arena(program: Program, drawing: Drawing, formats: Formats) -> Arena:
     by_node = {v.name: index for index, v in enumerate(drawing.vertices) if v.kind == "node"}
 
     def way(tensor: ArenaTensor) -> Storage:
-        desc, own = tensor.desc, drawing.plan.graph.values[tensor.value].dtype
-        return Storage(desc.storage.format, None if desc.dtype == own else desc.dtype)
+        return way_of(drawing.plan.graph.values[tensor.value], tensor.desc)
 
     def block(item: ArenaBlock) -> Block:
         span = (item.offset, item.nbytes, item.first, item.last)

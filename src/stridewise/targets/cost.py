@@ -154,6 +154,7 @@ class Roofline:
         efficiency: which part of the bound a kernel reaches, a number in (0, 1].
         overhead_ns: fixed cost of a call.
         bfloat16_rate: how many times the peak rate holds for products of bfloat16.
+        int8_rate: how many times it holds for products of integers of 8 bits.
     """
 
     peak_flops: float
@@ -161,6 +162,7 @@ class Roofline:
     efficiency: Callable[[KernelSpec], float]
     overhead_ns: float = 1500.0
     bfloat16_rate: float = 1.0
+    int8_rate: float = 1.0
 
     def costs(
         self, specs: Sequence[KernelSpec], progress: Progress | None = None
@@ -174,8 +176,8 @@ class Roofline:
         if spec.kind == HOST:
             return host_cost(spec)
         weights = spec.memory("weights")
-        is_half = weights is not None and weights.dtype == "bf16"
-        peak = self.peak_flops * (self.bfloat16_rate if is_half else 1.0)
+        rates = {"bf16": self.bfloat16_rate, "s8": self.int8_rate}
+        peak = self.peak_flops * rates.get(weights.dtype if weights else "", 1.0)
         seconds = max(spec.flops / peak, spec.nbytes / self.bandwidth)
         cost = self.overhead_ns + 1e9 * seconds / self.efficiency(spec)
         return KernelCost(cost, "", "model")

@@ -7,17 +7,18 @@ runtime makes executable kernels of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from stridewise.dtypes import DType, dtype_of
 from stridewise.formats import Format
 from stridewise.graph import Attr, Node, Value
-from stridewise.tensor import Quantization, Storage
+from stridewise.tensor import Grid, Quantization, Storage
 
 __all__ = [
     "HOST",
+    "SCALING",
     "Alias",
     "Arg",
     "Call",
@@ -34,10 +35,19 @@ __all__ = [
     "from_ahead",
     "input_of",
     "output_of",
+    "scale_args",
+    "scale_memories",
 ]
 
 HOST = "host"
 """The kind of kernels that are functions of NumPy arrays."""
+
+
+SCALING = "scaling"
+"""A parameter of reorders: zero point and scale of the source, scale and zero point of the result.
+
+Times do not depend on these numbers, so the text of a kernel leaves them out.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +134,8 @@ class KernelSpec:
 
     def __str__(self) -> str:
         memories = " ".join(f"{role}={memory}" for role, memory in self.memories)
-        params = " ".join(f"{key}={value}" for key, value in self.params)
+        shown = [key if key == SCALING else f"{key}={value}" for key, value in self.params]
+        params = " ".join(shown)
         post = " ".join(f"+{post}" for post in self.post_ops)
         return " ".join(part for part in (self.kind, memories, params, post) if part)
 
@@ -135,13 +146,47 @@ class Operand:
 
     Attributes:
         side: ``"in"`` and ``"out"`` for inputs and outputs; ``"fill"`` for a constant tensor whose
-            elements all are ``index``; ``"ahead"`` for inputs of the node that computes input 0,
-            where one kernel computes both.
+            elements all are ``index``; ``"numbers"`` for a constant tensor of given elements;
+            ``"ahead"`` for inputs of the node that computes input 0, where one kernel computes
+            both.
         index: which input or output; the element for ``"fill"``.
+        numbers: the elements for ``"numbers"``.
     """
 
-    side: Literal["in", "out", "fill", "ahead"]
+    side: Literal["in", "out", "fill", "numbers", "ahead"]
     index: int
+    numbers: tuple[float, ...] = ()
+
+
+def scale_args(role: str, quantization: Quantization | None) -> tuple[Arg, ...]:
+    """Return the arguments with the scale and the zero point of a quantized tensor, if it is one.
+
+    Args:
+        role: of the tensor; those of its numbers are ``<role>_scale`` and ``<role>_zero``. A zero
+            point of 0 has no argument.
+        quantization: with one scale; None for a tensor of real numbers.
+    """
+    if quantization is None:
+        return ()
+    return tuple(
+        Arg(f"{role}_{name}", Operand("numbers", 0, tuple(map(float, numbers))))
+        for name, numbers in (("scale", quantization.scales), ("zero", quantization.zero_points))
+        if name == "scale" or any(numbers)
+    )
+
+
+def scale_memories(args: Iterable[Arg]) -> tuple[tuple[str, MemorySpec], ...]:
+    """Return the memories of arguments of scales and zero points, by role."""
+    return tuple(
+        (
+            arg.role,
+            MemorySpec((len(arg.operand.numbers),), "a", dtype=_NUMBERS[arg.role.split("_")[1]]),
+        )
+        for arg in args
+    )
+
+
+_NUMBERS = {"scale": "f32", "zero": "s32"}
 
 
 def input_of(index: int) -> Operand:
@@ -165,6 +210,7 @@ class Arg:
         offset: elements from the start of its storage.
         reshape: for constants, the shape to give the array (in the user's order) first.
         permute: for constants, the permutation to canonical order after that.
+        grid: for constants that are read as integers, what these stand for.
     """
 
     role: str
@@ -172,6 +218,7 @@ class Arg:
     offset: int = 0
     reshape: tuple[int, ...] | None = None
     permute: tuple[int, ...] | None = None
+    grid: Grid | None = None
 
 
 @dataclass(frozen=True, slots=True)

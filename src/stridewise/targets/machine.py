@@ -33,5 +33,15 @@ class Machine:
         """Whether products of bfloat16 take instructions of their own."""
         return any(name in self.isa for name in ("BF16", "FP16", "AMX", "AVX10"))
 
+    @property
+    def has_int8(self) -> bool:
+        """Whether the library's kernels on 8-bit integers are exact.
+
+        Without VNNI, sums of two products saturate at 16 bits. Of processors with AVX2 only, those
+        with VNNI are left out, on which nothing was tested.
+        """
+        known = ("VNNI", "BF16", "FP16", "AMX", "AVX10")
+        return self.has_avx512 and any(name in self.isa for name in known)
+
     def __str__(self) -> str:
         return f"{self.cpu}, {self.isa}, {self.threads} threads, {self.library}"

@@ -15,8 +15,12 @@ __all__ = ["Accuracy", "Kind", "Precision", "PrecisionChoice", "Target"]
 Accuracy = Literal["fast", "exact"]
 """``"exact"`` keeps to kernels that sum products as the operator is defined."""
 
-Precision = Literal["float32", "bfloat16"]
-"""``"bfloat16"`` lets float32 tensors be stored in it where that is not slower."""
+Precision = Literal["model", "float32", "bfloat16"]
+"""What tensors may be stored in, where that is not slower.
+
+``"model"`` stores quantized tensors as integers and all others in their own type, ``"float32"``
+computes quantized tensors in float32, and ``"bfloat16"`` also lets float32 tensors be stored in it.
+"""
 
 PrecisionChoice = Precision | Literal["auto"]
 """``"auto"`` limits the error of what ``"bfloat16"`` allows."""

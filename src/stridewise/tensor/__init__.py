@@ -4,7 +4,7 @@ PyTorch's rules are in :mod:`stridewise.tensor.strided`.
 """
 
 from stridewise.tensor.desc import TensorDesc, View
-from stridewise.tensor.quantization import Quantization
+from stridewise.tensor.quantization import Grid, Quantization
 from stridewise.tensor.storage import Spell, Storage
 
-__all__ = ["Quantization", "Spell", "Storage", "TensorDesc", "View"]
+__all__ = ["Grid", "Quantization", "Spell", "Storage", "TensorDesc", "View"]

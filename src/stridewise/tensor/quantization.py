@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +19,13 @@ from numpy.typing import NDArray
 from stridewise.dtypes import DType
 from stridewise.errors import FormatError
 
-__all__ = ["CONVERTIBLE", "Quantization", "Scales", "convert", "scales_of"]
+__all__ = ["CONVERTIBLE", "RANGES", "Grid", "Quantization", "Scales", "convert", "scales_of"]
 
 CONVERTIBLE = ("f32", "f16", "bf16", "s8", "u8", "s32")
 """Short names of the element types that can be converted into each other."""
 
-_RANGES = {"s8": (-128, 127), "u8": (0, 255), "s32": (-(2**31), 2**31 - 1)}
+RANGES = {"s8": (-128, 127), "u8": (0, 255), "s32": (-(2**31), 2**31 - 1)}
+"""The least and the greatest number of each integer type, by its short name."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -76,6 +78,52 @@ class Quantization:
         """
         scales, zeros = (", ".join(map(repr, each)) for each in (self.scales, self.zero_points))
         return f"scale {scales} zero {zeros}" + (f" along {self.axis}" if self.axis else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The real numbers that a tensor may have: those that integers of a type stand for.
+
+    Such a tensor can be stored as integers, and nothing is lost.
+
+    Attributes:
+        dtype: the short name of the integer type.
+        scales: one for all elements, or one for each index along ``axis``.
+        zero_points: the same of the stored values of 0.
+        axis: the position of an axis in the user's order; None for single numbers.
+
+    >>> Grid("u8", (0.5,), (3,)).low
+    -1.5
+    """
+
+    dtype: str
+    scales: tuple[float, ...]
+    zero_points: tuple[int, ...] = (0,)
+    axis: int | None = None
+
+    @property
+    def quantization(self) -> Quantization | None:
+        """The meaning of stored values; None where scales vary along an axis."""
+        if self.axis is not None:
+            return None
+        return Quantization(self.scales[0], self.zero_points[0])
+
+    @property
+    def low(self) -> float:
+        """The least number, of a grid with one scale."""
+        return (RANGES[self.dtype][0] - self.zero_points[0]) * self.scales[0]
+
+    @property
+    def high(self) -> float:
+        """The greatest number, of a grid with one scale."""
+        return (RANGES[self.dtype][1] - self.zero_points[0]) * self.scales[0]
+
+    def stored(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return the integers that numbers of the grid are stored as, less the zero points."""
+        scales = np.asarray(self.scales, np.float32)
+        if self.axis is not None:
+            scales = scales.reshape([-1, *(1,) * (values.ndim - self.axis - 1)])
+        return np.rint(values / scales)
 
 
 def _refuse(expected: str, found: str) -> FormatError:
@@ -161,10 +209,10 @@ def convert(
         with np.errstate(invalid="ignore", over="ignore"):
             real = (real - along(scales.src_zero)) * along(scales.src_scale)
             real = real / along(scales.dst_scale)
-            real = np.rint(real) if dst.short in _RANGES else real
+            real = np.rint(real) if dst.short in RANGES else real
             real = real + along(scales.dst_zero)
-    if dst.short in _RANGES:
-        low, high = _RANGES[dst.short]
+    if dst.short in RANGES:
+        low, high = RANGES[dst.short]
         whole = np.rint(np.nan_to_num(real.astype(np.float64), nan=0.0, posinf=high, neginf=low))
         return np.clip(whole, low, high).astype(dst.numpy)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stridewise.discovery import modules_in
-from stridewise.frontends.onnx.handlers import quantize
+from stridewise.frontends.onnx.handlers import qlinear, quantize
 from stridewise.frontends.onnx.reading.importer import Handler
 from stridewise.frontends.onnx.writing.writer import Exporter
 
@@ -17,7 +17,7 @@ _FAMILIES = tuple(
 
 HANDLERS: dict[str, dict[str, Handler]] = {
     "": {name: handler for family in _FAMILIES for name, handler in family.HANDLERS.items()},
-    "com.microsoft": quantize.CONTRIB,
+    "com.microsoft": {**quantize.CONTRIB, **qlinear.CONTRIB},
 }
 """The handler of each operator, by domain; ONNX's own domain is ''."""
 

@@ -23,6 +23,7 @@ from stridewise.formats import Format, parse
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops import OPS
 from stridewise.ops.data_format import data_format, inverse
+from stridewise.ops.quantize import with_grids
 from stridewise.ops.registry import OriginRule
 from stridewise.planner.derivation.interruptions import interruptions
 from stridewise.planner.derivation.provenance import Derived, Provenance
@@ -238,5 +239,5 @@ def derive(graph: Graph, origins: Origins | None = None) -> Derived:
         provenance[name] = claim.provenance if claim else stops.get(name, _NO_ANCHOR)
     for name, origin in _with_weights(graph):
         values[name] = dataclasses.replace(values[name], origin=origin)
-    derived = dataclasses.replace(graph, values=MappingProxyType(values))
+    derived = with_grids(dataclasses.replace(graph, values=MappingProxyType(values)))
     return Derived(derived, MappingProxyType(provenance), tuple(flow.conflicts))

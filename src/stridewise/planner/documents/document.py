@@ -209,7 +209,7 @@ class PlanRecord:
     kernels: Mapping[str, KernelCost]
     partitions: tuple[Partition, ...] = ()
     split: Split = WHOLE
-    dtype: Precision = "float32"
+    dtype: Precision = "model"
 
     @classmethod
     def of(cls, plan: PlanData) -> PlanRecord:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from stridewise.dtypes import dtype_of
 from stridewise.graph import Constant
 from stridewise.program import PackedConstant
 from stridewise.runtime.binding.library import load_core
@@ -76,7 +77,7 @@ class Packing:
     ) -> Packing:
         """Return how a constant is packed for the kernel that asks for it."""
         source = originals[constant.value] if constant.value else None
-        of = constant.fill if source is None else source.key
+        of = (constant.fill, constant.numbers) if source is None else (source.key, constant.grid)
         spec = constant.spec
         if spec is None:
             return cls(constant, source, None, of)
@@ -109,8 +110,8 @@ class Packing:
         constant, source = self.constant, self.source
         if self.desc is None or source is None or source.nbytes <= _PART_NBYTES:
             return None
-        if not source.has_rows or source.dtype.numpy != np.float32:
-            return None
+        if not source.has_rows or source.dtype.numpy != np.float32 or constant.grid is not None:
+            return None  # sums over all integers go with them
         if self.reader is not None:
             return 0, _UNITS[-1]
         shape = constant.reshape or source.shape
@@ -134,22 +135,29 @@ class Packing:
         first = 0 if part is None else part.begin
         if reader is not None and pack_into(reader, self.role, array, buffer, offset, first):
             return
-        if array.dtype != np.float32 or min(array.strides, default=1) <= 0:
+        elements = dtype_of(array.dtype)
+        if self.constant.grid is None and not self.constant.numbers:
+            elements = dtype_of("float32")
+        if array.dtype != elements.numpy or min(array.strides, default=1) <= 0:
             # The library cannot describe broadcast and reversed views.
-            array = np.ascontiguousarray(array, np.float32)
+            array = np.ascontiguousarray(array, elements.numpy)
         strides = [step // array.itemsize for step in array.strides]
         if part is not None:
             begins = [first if axis == part.axis else 0 for axis in range(array.ndim)]
             desc = desc.submemory(array.shape, begins)
-        source = core.MemoryDesc.strided(desc.dims, "f32", strides)
+        source = core.MemoryDesc.strided(desc.dims, elements.short, strides)
         core.prepack_into(array, source, desc, buffer, offset, 1)
 
     def _elements(self, part: _Part | None) -> Array:
         """Return elements, where the kernel has a format in the order of its dimensions."""
         dims = () if self.desc is None else tuple(self.desc.dims)
+        if self.constant.numbers and self.desc is not None:
+            return np.array(self.constant.numbers, dtype_of(self.desc.dtype).numpy).reshape(dims)
         if self.source is None:
             return np.broadcast_to(np.float32(self.constant.fill), dims)
         array = self.source.array if part is None else self.source.rows(part.begin, part.end)
+        if self.constant.grid is not None:
+            array = self.constant.grid.stored(array).astype(np.int8)
         if self.desc is None or self.reader is not None:
             return array
         if self.constant.reshape is not None:

@@ -17,6 +17,7 @@ from stridewise.runtime.binding.reorders import (
     permuted_strides,
     rearrange_kernel,
     reorder_kernel,
+    scaling_of,
 )
 from stridewise.targets.cost import is_reference
 from stridewise.targets.kernels import KernelSpec, MemorySpec
@@ -89,6 +90,23 @@ class _Spec:
     def strings(self, key: str) -> tuple[str, ...]:
         return cast("tuple[str, ...]", self._params[key])
 
+    def numbers(self) -> list[_core.Numbers]:
+        """Return the scales and zero points: argument, mask and description."""
+        return [
+            (role_argument(self.spec.kind, role), self._mask(role, memory), self.describe(memory))
+            for role, memory in self.spec.memories
+            if role.endswith(_SCALING)
+        ]
+
+    def _mask(self, role: str, memory: MemorySpec) -> int:
+        """Return the axes along which scales vary: those of results, among the axes of weights."""
+        weights, src = self.spec.memory("weights"), self.spec.memory("src")
+        if memory.dims == (1,) or role != "weights_scale" or weights is None or src is None:
+            return 0
+        if self.spec.kind == "matmul":
+            return 1 << (len(weights.dims) - 1)
+        return 3 if len(weights.dims) > len(src.dims) else 1
+
     def post_ops(self) -> list[_core.PostOp]:
         found: list[_core.PostOp] = []
         for post in self.spec.post_ops:
@@ -107,7 +125,7 @@ def _convolution(s: _Spec, weights: _core.MemoryDesc | None = None) -> _core.Pri
     return factory(
         s.memory("src"), weights or s.memory("weights"), s.optional("bias"), s.memory("dst"),
         s.ints("strides"), s.ints("dilations"), s.ints("begins"), s.ints("ends"),
-        s.post_ops(), threads=s.threads,
+        s.post_ops(), threads=s.threads, numbers=s.numbers(),
     )  # fmt: skip
 
 
@@ -129,14 +147,14 @@ def _eltwise(s: _Spec) -> _core.PrimitiveDesc:
 def _binary(s: _Spec) -> _core.PrimitiveDesc:
     return s.core.binary(
         s.text("algorithm"), s.memory("src"), s.memory("src1"), s.memory("dst"),
-        s.post_ops(), threads=s.threads,
+        s.post_ops(), threads=s.threads, numbers=s.numbers(),
     )  # fmt: skip
 
 
 def _matmul(s: _Spec) -> _core.PrimitiveDesc:
     return s.core.matmul(
         s.memory("src"), s.memory("weights"), s.optional("bias"), s.memory("dst"),
-        s.post_ops(), threads=s.threads,
+        s.post_ops(), threads=s.threads, numbers=s.numbers(),
     )  # fmt: skip
 
 
@@ -303,6 +321,10 @@ def _rearrange(s: _Spec) -> _core.ReorderKernel:
     return rearrange_kernel(s.ints("boxes"), s.memory("src"), s.memory("dst"), source, s.threads)
 
 
+def _lookup(s: _Spec) -> _core.Lookup:
+    return s.core.Lookup(s.memory("src"), s.memory("dst"), threads=s.threads)
+
+
 KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
     "batch_norm_gradient": _batch_norm_gradient,
     "batch_norm_training": _batch_norm_training,
@@ -311,6 +333,7 @@ KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
     "expand_depthwise": _depthwise,
     "fitted_convolution": _fitted,
     "fitted_deconvolution": _fitted,
+    "lookup": _lookup,
     "normalization": _normalization,
     "pointwise": _pointwise,
     "pooling_gradient": _pooling_gradient,
@@ -337,8 +360,11 @@ _ROLES = {
     "out_variance": "ARG_VARIANCE",
     "out_scale": "ARG_DIFF_SCALE",
     "out_shift": "ARG_DIFF_SHIFT",
+    "table": "ARG_WEIGHTS",
 }
 
+
+_SCALING = ("_scale", "_zero")
 
 _NUMBERED = frozenset({"concat", "pointwise"})
 """Kinds of kernel with any number of sources."""
@@ -347,6 +373,10 @@ _NUMBERED = frozenset({"concat", "pointwise"})
 def role_argument(kind: str, role: str) -> int:
     """Return the library's number for a role of a primitive kind."""
     core = load_core()
+    if role.endswith(_SCALING):
+        of, _, what = role.rpartition("_")
+        base = core.ARG_SCALES_OF if what == "scale" else core.ARG_ZERO_POINTS_OF
+        return base | role_argument(kind, of)
     if role.startswith("post"):
         return core.post_op_arg(int(role.removeprefix("post")))
     if kind in _NUMBERED and role != "dst":
@@ -381,6 +411,8 @@ def implementations(spec: KernelSpec, threads: int, limit: int = 3) -> tuple[str
     if spec.kind in KERNELS:
         return (KERNELS[spec.kind](_Spec(spec, threads)).impl,)
     own = _own_reorder(spec, threads)
+    if own is not None and scaling_of(spec) is not None:
+        return (own.impl,)
     found: list[str] = []
     try:
         for descriptor in _descriptors(spec, threads):
@@ -452,8 +484,9 @@ def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primiti
             kernel = KERNELS[spec.kind](_Spec(spec, threads))
             if implementation in ("", kernel.impl):
                 return kernel
+        is_scaled = scaling_of(spec) is not None
         own = _own_reorder(spec, threads)
-        if own is not None and implementation == own.impl:
+        if own is not None and (is_scaled or implementation == own.impl):
             return own
         for descriptor in _descriptors(spec, threads):
             if own is not None and not implementation and descriptor.impl.startswith(_SLOW_COPIES):

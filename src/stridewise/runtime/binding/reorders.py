@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from stridewise.dtypes import DType, dtype_of
 from stridewise.formats import parse
 from stridewise.runtime.binding.library import load_core
-from stridewise.targets.kernels import KernelSpec, MemorySpec
+from stridewise.targets.kernels import SCALING, KernelSpec, MemorySpec
 from stridewise.tensor.moves import Move, Moves, Nest, Side, moves
 from stridewise.tensor.quantization import Scales
 from stridewise.tensor.tiles import Group, Tile, groups
@@ -23,6 +23,7 @@ __all__ = [
     "permuted_strides",
     "rearrange_kernel",
     "reorder_kernel",
+    "scaling_of",
 ]
 
 
@@ -96,6 +97,17 @@ def best_isa() -> str:
     isa: str = core.effective_isa()
     wide = isa.startswith(("AVX2", "AVX512", "AVX10"))
     return "avx2" if wide and "avx2" in core.reorder_isas() else "portable"
+
+
+def scaling_of(spec: KernelSpec) -> Scales | None:
+    """Return the numbers of a reorder between quantized tensors, None for others.
+
+    The library has such reorders, too, which ignore zero points for some shapes (oneDNN 3.2).
+    """
+    numbers = dict(spec.params).get(SCALING)
+    if not isinstance(numbers, tuple):
+        return None
+    return Scales(None, *((float(number),) for number in numbers))
 
 
 def is_own(spec: KernelSpec) -> bool:
@@ -208,7 +220,7 @@ def reorder_kernel(
     else:
         plan = Moves((_nest(given.dims, _steps(given), _steps(wanted)),), fill=False)
         have, want = _typed(given, _span(given)), _typed(wanted, _span(wanted))
-    made = core_reorder(plan, have, want, scales=None, fill=plan.fill, isa=isa)
+    made = core_reorder(plan, have, want, scales=scaling_of(spec), fill=plan.fill, isa=isa)
     kernel: _core.ReorderKernel = load_core().ReorderKernel(
         made, src, dst, threads=threads, isa=isa
     )

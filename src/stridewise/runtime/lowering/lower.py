@@ -132,6 +132,7 @@ def _kernel_step(
             operand.value, operand.fill, operand.reshape, operand.permute,
             action.spec, action.cost.implementation, role,
             constants.layout(action.spec, action.cost.implementation, role),
+            operand.numbers, operand.grid,
         )  # fmt: skip
         bindings.append(Binding(role, constants.ref(constant)))
     return KernelStep(

@@ -28,7 +28,7 @@ from stridewise.program import (
 )
 from stridewise.targets.cost import KernelCost
 from stridewise.targets.kernels import Alias, Arg, KernelSpec
-from stridewise.tensor import Storage, TensorDesc
+from stridewise.tensor import Grid, Storage, TensorDesc
 
 __all__ = [
     "Action",
@@ -96,12 +96,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class ConstantArg:
-    """A constant of the graph, or (``value == ""``) one that has ``fill`` everywhere."""
+    """A constant of the graph, or (``value == ""``) numbers, or ``fill`` everywhere."""
 
     value: str
     fill: float = 0.0
     reshape: tuple[int, ...] | None = None
     permute: tuple[int, ...] | None = None
+    numbers: tuple[float, ...] = ()
+    grid: Grid | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -284,12 +286,14 @@ class _Scheduler:
         operand = arg.operand
         if operand.side == "fill":
             return ConstantArg("", float(operand.index))
+        if operand.side == "numbers":
+            return ConstantArg("", numbers=operand.numbers)
         if operand.side == "ahead":
             sources = self.held[sources.node.inputs[0]]
         stored = (outputs if operand.side == "out" else sources.stored)[operand.index]
         if stored is None:
             name = sources.node.inputs[operand.index]
-            return ConstantArg(name, 0.0, arg.reshape, arg.permute)
+            return ConstantArg(name, 0.0, arg.reshape, arg.permute, grid=arg.grid)
         return Place(stored, arg.offset * stored.desc.dtype.itemsize)
 
     def share(

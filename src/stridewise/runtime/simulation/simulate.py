@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from stridewise.errors import ExecutionError, InputError
 from stridewise.graph import Node
 from stridewise.ops import evaluate
-from stridewise.ops.geometry import stored
+from stridewise.ops.geometry import stored, way_of
 from stridewise.planner.plan import Reorder
 from stridewise.planner.problem.candidates import Candidate
 from stridewise.planning import Plan
@@ -182,9 +182,7 @@ class _Run:
 
     def put(self, tensor: StoredTensor) -> None:
         """Note that a tensor is there, and reorder it where the plan says so."""
-        desc, own = tensor.desc, self.graph.values[tensor.value].dtype
-        way = Storage(desc.storage.format, None if desc.dtype == own else desc.dtype)
-        key = self.key(tensor.value, way)
+        key = self.key(tensor.value, way_of(self.graph.values[tensor.value], tensor.desc))
         self.there[key] = tensor
         if self.seen is not None:
             self.seen(tensor)

@@ -47,6 +47,7 @@ _FLOPS_PER_CORE = {True: 1.0e11, False: 5.0e10}
 _BANDWIDTH = 4.0e10
 # Twice the products per instruction; without such instructions, elements are widened first.
 _BFLOAT16_RATE = {True: 2.0, False: 0.8}
+_INT8_RATE = 4.0
 _COLD_BYTES_PER_NS = 25.0
 _OVERHEAD_NS = 600.0
 """What calling an isolated kernel takes."""
@@ -56,7 +57,7 @@ def roofline(machine: Machine, target: LibraryTarget) -> Roofline:
     """Return the analytic cost model of a machine."""
     peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
     rate = _BFLOAT16_RATE[machine.has_bfloat16]
-    return Roofline(peak, _BANDWIDTH, target.efficiency, bfloat16_rate=rate)
+    return Roofline(peak, _BANDWIDTH, target.efficiency, bfloat16_rate=rate, int8_rate=_INT8_RATE)
 
 
 class KernelTimes:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from math import prod
 
 from stridewise.graph import Refusal
-from stridewise.ops.activation import parameters
+from stridewise.ops.activation import SNAPS, parameters
 from stridewise.targets.kernels import (
     Alias,
     Arg,
@@ -19,6 +19,7 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
 from stridewise.targets.onednn.memory import elementwise_formats
+from stridewise.tensor.quantization import RANGES
 
 __all__ = ["ELTWISE", "FAMILY", "eltwise_steps"]
 
@@ -34,7 +35,19 @@ def _as(algorithm: str) -> _Steps:
     return lambda a, b: ((algorithm, a, b),)
 
 
+def _snap(dtype: str) -> _Steps:
+    """Return the steps of a rounding to a grid: a quotient, a whole number in range, a product."""
+    least, greatest = RANGES[dtype]
+    return lambda scale, zero: (
+        ("linear", 1 / scale, 0.0),
+        ("round", 0.0, 0.0),
+        ("clip", least - zero, greatest - zero),
+        ("linear", scale, 0.0),
+    )
+
+
 ELTWISE: dict[str, _Steps] = {
+    **{op: _snap(dtype) for op, dtype in SNAPS.items()},
     "relu": lambda _a, _b: (("relu", 0.0, 0.0),),
     "leaky_relu": lambda a, _b: (("relu", a, 0.0),),
     "clip": _as("clip"),

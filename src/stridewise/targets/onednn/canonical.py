@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from stridewise.formats import Format
-from stridewise.graph import Node, Refusal, TensorType, Value
+from stridewise.graph import Node, Refusal, Value
 from stridewise.ops.data_format import (
     CHANNELS_FIRST,
     canonical_type,
@@ -49,7 +49,7 @@ class CanonicalContext:
         if name not in self._maps or len(value.shape) not in CHANNELS_FIRST:
             return value
         type_ = canonical_type(self.node, value.type)
-        return Value(name, TensorType(type_.dtype, type_.shape), CHANNELS_FIRST[len(type_.shape)])
+        return dataclasses.replace(value, type=type_, origin=CHANNELS_FIRST[len(type_.shape)])
 
     def is_constant(self, name: str) -> bool:
         """Return whether a value is known before the run."""

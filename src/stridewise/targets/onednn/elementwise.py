@@ -20,7 +20,7 @@ from stridewise.targets.kernels import (
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
 from stridewise.targets.onednn.memory import memory_of
 from stridewise.targets.onednn.pointwise import bind, pointwise_options, result_formats
-from stridewise.targets.onednn.post_ops import BINARY_ALGORITHMS
+from stridewise.targets.onednn.post_ops import BINARY_ALGORITHMS, fused, takes_snap
 
 __all__ = ["FAMILY"]
 
@@ -52,6 +52,7 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             "binary",
             memories,
             (("algorithm", BINARY_ALGORITHMS[node.op]),),
+            fused(node, dst, accumulate=False).specs,
             flops=float(prod(result.shape)),
         )
         yield KernelOption(
@@ -61,6 +62,8 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             (Call(spec, (left[1], right[1], Arg("dst", output_of()))),),
             (Alias(first, 0, 0, "in place"),) if reuse else (),
         )
+    if node.post_ops:
+        return
     if any(context.value(name).shape != result.shape for name in node.inputs):
         # The library broadcasts only some operands with more than loops over single elements.
         yield from pointwise_options(context)
@@ -88,6 +91,6 @@ def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
 
 
 FAMILY = Family(
-    {op: Offer(_kernels) for op in BINARY_ALGORITHMS},
+    {op: Offer(_kernels, post_ops=takes_snap) for op in BINARY_ALGORITHMS},
     {"binary": KernelKind(is_naive=_is_naive)},
 )

@@ -7,6 +7,7 @@ from math import prod
 
 from stridewise.formats import nd
 from stridewise.graph import Node, Refusal
+from stridewise.ops.activation import SNAPS
 from stridewise.ops.geometry import canonical_shape
 from stridewise.targets.kernels import (
     Alias,
@@ -17,11 +18,13 @@ from stridewise.targets.kernels import (
     KernelSpec,
     MemorySpec,
     Operand,
+    PostOpSpec,
     input_of,
     output_of,
 )
 from stridewise.targets.onednn.family import Family, KernelKind, Offer
 from stridewise.targets.onednn.memory import memory_of
+from stridewise.targets.onednn.post_ops import fused, takes_snap
 
 __all__ = ["FAMILY"]
 
@@ -29,6 +32,9 @@ __all__ = ["FAMILY"]
 def _kernels_scale_shift(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    if node.post_ops and node.post_ops[0].op in SNAPS:
+        yield from _rounded(context)
+        return
     rows = [None if context.is_constant(name) else nd(1) for name in node.inputs[1:3]]
     channels = MemorySpec((x.shape[1],), "a")
     results = context.formats(y.name)
@@ -68,6 +74,37 @@ def _kernels_scale_shift(context: KernelContext) -> Iterable[KernelOption | Refu
         )
 
 
+def _rounded(context: KernelContext) -> Iterable[KernelOption]:
+    """Yield a product and a sum of each channel, whose kernel also rounds to a grid."""
+    node = context.node
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    results = context.formats(y.name)
+    if not all(map(context.is_constant, node.inputs[1:3])):
+        return
+    for kind, fmt in context.formats(x.name).items():
+        if kind not in results or fmt.is_blocked:
+            continue
+        memory = memory_of(fmt, canonical_shape(x, fmt))
+        row = (1, x.shape[1], *(1,) * (len(memory.dims) - 2))
+        channels = MemorySpec(row, memory.tag)
+        post = fused(node, memory, accumulate=False)
+        spec = KernelSpec(
+            "binary",
+            (("src", memory), ("src1", channels), ("dst", memory)),
+            (("algorithm", "mul"),),
+            (PostOpSpec("binary", "add", operand=channels), *post.specs),
+            flops=2.0 * prod(x.shape),
+        )
+        args = (
+            Arg("src", input_of(0)),
+            Arg("src1", input_of(1), reshape=row),
+            Arg("dst", output_of()),
+            Arg("post0", input_of(2), reshape=row),
+        )
+        call = Call(spec, args)
+        yield KernelOption(f"elementwise, {kind}", (fmt, None, None), (results[kind],), (call,))
+
+
 def _kernels_lrn(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
@@ -94,8 +131,9 @@ def _kernels_lrn(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         yield KernelOption(f"lrn, {kind}", (fmt,), (results[kind],), (Call(spec, args),))
 
 
-def _only_relu(node: Node) -> frozenset[str]:
-    return frozenset() if node.post_ops else frozenset({"relu"})
+def _post_ops(node: Node) -> frozenset[str]:
+    """Return relu, or a rounding to a grid and then relu."""
+    return takes_snap(node) if node.post_ops else takes_snap(node) | {"relu"}
 
 
 def _is_naive(_spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
@@ -104,7 +142,7 @@ def _is_naive(_spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
 
 
 FAMILY = Family(
-    {"scale_shift": Offer(_kernels_scale_shift, post_ops=_only_relu), "lrn": Offer(_kernels_lrn)},
+    {"scale_shift": Offer(_kernels_scale_shift, post_ops=_post_ops), "lrn": Offer(_kernels_lrn)},
     {
         "scale_shift": KernelKind(),
         "lrn": KernelKind({"plain": 0.20, "channels-last": 0.30, "blocked": 0.35}, _is_naive),

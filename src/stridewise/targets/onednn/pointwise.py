@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from math import prod
 
 from stridewise.formats import Format
 from stridewise.graph import Node, Refusal, Value
-from stridewise.ops.activation import UNARY, parameters
+from stridewise.ops.activation import SNAPS, UNARY, parameters
 from stridewise.ops.geometry import canonical_shape, row_major, user_format
 from stridewise.ops.pointwise import OPERANDS, Step, steps
 from stridewise.targets.kernels import (
@@ -23,6 +24,7 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn.family import Family, KernelKind, Offer
 from stridewise.targets.onednn.memory import memory_of, plain_memory
+from stridewise.tensor.quantization import RANGES
 
 __all__ = ["FAMILY", "Bound", "aligned", "bind", "pointwise_options", "result_formats"]
 
@@ -91,9 +93,28 @@ def result_formats(context: KernelContext) -> Iterator[tuple[str, Format]]:
 def _steps(node: Node) -> tuple[Step, ...]:
     """Return the steps of a node: of an expression, or the one of a single operator."""
     if node.op == "pointwise":
-        return steps(node)
+        return _expanded(steps(node))
     operands = tuple(f"x{index}" for index in range(OPERANDS[node.op]))
     return (Step(node.op, operands, *(parameters(node) if node.op in UNARY else (0.0, 0.0))),)
+
+
+def _expanded(found: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Return steps that kernels have: a rounding to a grid is four of them."""
+    made: list[Step] = []
+    names: dict[str | float, str] = {}
+    for index, step in enumerate(found):
+        operands = tuple(names.get(item, item) for item in step.operands)
+        if step.op not in SNAPS:
+            made.append(replace(step, operands=operands))
+        else:
+            last = len(made)
+            low, high = (limit - step.beta for limit in RANGES[SNAPS[step.op]])
+            made.append(Step("div", (*operands, step.alpha)))
+            made.append(Step("round", (f"t{last}",)))
+            made.append(Step("clip", (f"t{last + 1}",), low, high))
+            made.append(Step("mul", (f"t{last + 2}", step.alpha)))
+        names[f"t{index}"] = f"t{len(made) - 1}"
+    return tuple(made)
 
 
 def _refused(context: KernelContext) -> Refusal | None:

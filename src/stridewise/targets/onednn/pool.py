@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from math import prod
 
 from stridewise.graph import Refusal
@@ -21,6 +22,7 @@ from stridewise.targets.kernels import (
 from stridewise.targets.onednn.conv_pool import options_with_convolution
 from stridewise.targets.onednn.family import Family, KernelKind, Offer
 from stridewise.targets.onednn.memory import memory_of
+from stridewise.targets.onednn.post_ops import fused, takes_snap
 
 __all__ = ["FAMILY", "pooling_spec"]
 
@@ -66,6 +68,7 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             memory_of(results[kind], canonical_shape(y, results[kind])),
             window,
         )
+        spec = replace(spec, post_ops=fused(node, spec.memories[1][1], accumulate=False).specs)
         args = (Arg("src", input_of(0)), Arg("dst", output_of()))
         yield KernelOption(f"pooling, {kind}", (fmt,), (results[kind],), (Call(spec, args),))
     if node.op == "max_pool":
@@ -73,6 +76,9 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
 
 
 FAMILY = Family(
-    {"max_pool": Offer(_kernels, joins=frozenset({"conv"})), "avg_pool": Offer(_kernels)},
+    {
+        "max_pool": Offer(_kernels, joins=frozenset({"conv"})),
+        "avg_pool": Offer(_kernels, post_ops=takes_snap),
+    },
     {"pooling": KernelKind({"plain": 0.25, "channels-last": 0.50, "blocked": 0.50})},
 )

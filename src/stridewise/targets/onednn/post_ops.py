@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from stridewise.errors import GraphError, describe
 from stridewise.formats import Format
 from stridewise.graph import Node
+from stridewise.ops.activation import SNAPS
 from stridewise.targets.kernels import Alias, Arg, MemorySpec, PostOpSpec, input_of
 from stridewise.targets.onednn.activation import ELTWISE, eltwise_steps
 
@@ -19,6 +20,7 @@ __all__ = [
     "all_post_ops",
     "fused",
     "input_formats",
+    "takes_snap",
     "unknown_post_op",
 ]
 
@@ -93,6 +95,13 @@ def fused(node: Node, memory: MemorySpec, *, accumulate: bool) -> Fused:
         specs.append(PostOpSpec("binary", BINARY_ALGORITHMS[post.op], operand=memory))
         args.append(Arg(f"post{len(specs) - 1}", input_of(post.operand)))
     return Fused(tuple(specs), tuple(args), tuple(aliases), tuple(operands))
+
+
+def takes_snap(node: Node) -> frozenset[str]:
+    """Return the post-ops of kernels that take no others: a rounding to a grid, and then relu."""
+    if not node.post_ops:
+        return frozenset(SNAPS)
+    return frozenset({"relu"}) if node.post_ops[-1].op in SNAPS else frozenset()
 
 
 def input_formats(

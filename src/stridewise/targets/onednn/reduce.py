@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import prod
 
 from stridewise.formats import Format
-from stridewise.graph import Refusal
+from stridewise.graph import Node, Refusal
 from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.ops.reduce import REDUCTIONS, reduced_axes
 from stridewise.targets.kernels import (
@@ -27,6 +27,7 @@ from stridewise.targets.kernels import (
 from stridewise.targets.onednn.family import Family, Offer, other_than_float32
 from stridewise.targets.onednn.memory import elementwise_formats, memory_of
 from stridewise.targets.onednn.pool import pooling_spec
+from stridewise.targets.onednn.post_ops import fused, takes_snap
 from stridewise.targets.onednn.reductions import reductions
 
 __all__ = ["FAMILY"]
@@ -85,8 +86,8 @@ def _pooled(context: KernelContext) -> Iterable[KernelOption]:
             memory_of(fmt, pooled),
             (shape[2:], ones, ones, zeros, zeros),
         )
-        if node.op == "reduce_sum":
-            spec = replace(spec, post_ops=(times,))
+        post = fused(node, memory_of(fmt, pooled), accumulate=False).specs
+        spec = replace(spec, post_ops=(*((times,) if node.op == "reduce_sum" else ()), *post))
         args = (Arg("src", input_of(0)), Arg("dst", output_of()))
         yield KernelOption(f"global pooling, {kind}", (fmt,), (result,), (Call(spec, args),))
 
@@ -100,7 +101,7 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
     axes = reduced_axes(node, len(x.shape))
     reduction = REDUCTIONS[node.op]
-    if reduction.keeps_one and all(x.shape[axis] == 1 for axis in axes):
+    if not node.post_ops and reduction.keeps_one and all(x.shape[axis] == 1 for axis in axes):
         # One element is its own mean, sum and maximum; the library has no such reduction.
         pairs = [(user_format(x), user_format(y))]
         if node.int_attr("keepdims", 1):
@@ -109,7 +110,12 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             yield KernelOption("view", (source,), (result,), (), (Alias(0, 0, 0, "view"),))
         return
     yield from _pooled(context)
-    yield from reductions(context, _ALGORITHMS[node.op], axes)
+    if not node.post_ops:
+        yield from reductions(context, _ALGORITHMS[node.op], axes)
 
 
-FAMILY = Family({op: Offer(_kernels) for op in _ALGORITHMS})
+def _post_ops(node: Node) -> frozenset[str]:
+    return takes_snap(node) if node.op == "reduce_mean" else frozenset()
+
+
+FAMILY = Family({op: Offer(_kernels, post_ops=_post_ops) for op in _ALGORITHMS})

@@ -6,17 +6,15 @@ from dataclasses import replace
 
 from stridewise.graph import Value
 from stridewise.ops.geometry import canonical_shape
-from stridewise.targets.kernels import KernelSpec, MemorySpec
+from stridewise.targets.kernels import SCALING, KernelSpec, MemorySpec
 from stridewise.targets.onednn.family import Family, KernelKind
 from stridewise.targets.onednn.memory import memory_of
-from stridewise.tensor import Storage
+from stridewise.tensor import Quantization, Storage
 
 __all__ = ["FAMILY", "reorder_spec"]
 
 
 def _memory(value: Value, storage: Storage) -> MemorySpec:
-    if storage.quantization is not None:
-        raise AssertionError("no kernel of this target has quantized tensors")
     memory = memory_of(storage.format, canonical_shape(value, storage.format))
     return replace(memory, dtype=storage.element(value.dtype).short)
 
@@ -28,7 +26,12 @@ def reorder_spec(value: Value, source: Storage, goal: Storage) -> KernelSpec:
     """
     if source.format.axes != goal.format.axes:
         raise AssertionError("formats of one value are over the same axes")
-    return KernelSpec("reorder", (("src", _memory(value, source)), ("dst", _memory(value, goal))))
+    sides = (("src", _memory(value, source)), ("dst", _memory(value, goal)))
+    if source.quantization is None and goal.quantization is None:
+        return KernelSpec("reorder", sides)
+    src, dst = source.quantization or Quantization(), goal.quantization or Quantization()
+    numbers = (*src.zero_points, *src.scales, *dst.scales, *dst.zero_points)
+    return KernelSpec("reorder", sides, ((SCALING, tuple(map(float, numbers))),))
 
 
 FAMILY = Family(kinds={"reorder": KernelKind()})

@@ -26,6 +26,7 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn.family import Family, KernelKind, Offer
 from stridewise.targets.onednn.memory import elementwise_formats, memory_of, plain_memory
+from stridewise.targets.onednn.post_ops import fused, takes_snap
 from stridewise.targets.walks import Walk, walks
 
 __all__ = ["FAMILY", "is_resampling"]
@@ -111,6 +112,7 @@ def _kernels_resize(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             "resampling",
             (("src", memories[0]), ("dst", memories[1])),
             params,
+            fused(node, memories[1], accumulate=False).specs,
             flops=2.0 * taps * prod(y.shape),
         )
         call = Call(spec, (Arg("src", input_of(0)), Arg("dst", output_of())))
@@ -165,6 +167,9 @@ def _kernels_interpolate(context: KernelContext) -> Iterable[KernelOption | Refu
 
 
 FAMILY = Family(
-    {"resize": Offer(_kernels_resize), "interpolate": Offer(_kernels_interpolate)},
+    {
+        "resize": Offer(_kernels_resize, post_ops=takes_snap),
+        "interpolate": Offer(_kernels_interpolate),
+    },
     {"resampling": KernelKind({"plain": 0.25, "channels-last": 0.50, "blocked": 0.50})},
 )

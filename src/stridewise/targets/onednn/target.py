@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -14,6 +14,7 @@ from stridewise.ops.pointwise import OPERANDS
 from stridewise.passes.ability import Ability
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.int8 import boundary, in_int8
 from stridewise.targets.onednn.precision import (
     BF16,
     F32,
@@ -106,9 +107,10 @@ class LibraryTarget:
         reorder: what reports call a reorder.
         has_host: whether nodes without a kernel run on the host.
         accuracy: whether kernels may round otherwise than the definition of an operator does.
-        precision: ``"bfloat16"`` where float32 tensors may be stored in it, else ``"float32"``.
+        precision: what tensors may be stored in beside their own type.
         has_bfloat16: whether the library has kernels on bfloat16 tensors for the machine.
         has_products: whether the machine has instructions for products of bfloat16.
+        has_int8: whether kernels on tensors of integers are exact on the machine.
     """
 
     name: str
@@ -118,9 +120,10 @@ class LibraryTarget:
     reorder: str = "reorder"
     has_host: bool = True
     accuracy: Accuracy = "fast"
-    precision: Precision = "float32"
+    precision: Precision = "model"
     has_bfloat16: bool = False
     has_products: bool = False
+    has_int8: bool = False
 
     @property
     def library(self) -> str:
@@ -163,6 +166,8 @@ class LibraryTarget:
             yield Refusal(self.name, context.node.name, (odd or foreign)[0])
         if odd:
             return
+        if self.has_int8 and context.node.op in ("dequantize", "quantize"):
+            yield from boundary(context)
         if foreign or context.node.op == "cast":
             yield from self._as_accurate(context, kernel_options(context), only_views=bool(foreign))
             return
@@ -187,6 +192,8 @@ class LibraryTarget:
         if self.precision == "bfloat16" and not self.has_bfloat16:
             reason = "the library has kernels on bfloat16 tensors with AVX-512 only"
             yield Refusal("dtype", context.node.name, reason)
+        if types == {F32} and self.precision != "float32":
+            yield from self._in_int8(context, options)
 
     def _unfit(self, context: KernelContext) -> tuple[list[str], list[str]]:
         """Return why no kernel needs to know the shapes of a node, and takes its dtypes."""
@@ -216,6 +223,16 @@ class LibraryTarget:
                 yield Refusal("accuracy", context.node.name, reason)
             else:
                 yield item
+
+    def _in_int8(
+        self, context: KernelContext, options: Sequence[KernelOption]
+    ) -> Iterator[KernelOption | Refusal]:
+        """Yield options on quantized tensors, of a node whose values have grids."""
+        if self.has_int8:
+            yield from in_int8(options, context)
+        elif any(context.value(name).grid is not None for name in context.node.outputs):
+            reason = "kernels on integers need AVX-512 with VNNI, else sums of products overflow"
+            yield Refusal("int8", context.node.name, reason)
 
     def _types(self, context: KernelContext) -> set[DType]:
         """Return the types of the tensors of a node, without those of constants."""
@@ -247,14 +264,14 @@ class LibraryTarget:
 
 
 def onednn_cpu(
-    machine: Machine, accuracy: Accuracy = "fast", dtype: Precision = "float32"
+    machine: Machine, accuracy: Accuracy = "fast", dtype: Precision = "model"
 ) -> LibraryTarget:
     """Return the target for a machine: 16 channels a block with AVX-512, 8 without.
 
     Args:
         machine: what plans are for.
         accuracy: ``"exact"`` leaves out kernels that round otherwise, such as Winograd convolution.
-        dtype: ``"bfloat16"`` lets float32 tensors be stored in it.
+        dtype: what tensors may be stored in beside their own type.
     """
     block = 16 if machine.has_avx512 else 8
     kinds = (
@@ -272,4 +289,5 @@ def onednn_cpu(
         precision=dtype,
         has_bfloat16=machine.has_avx512,
         has_products=machine.has_bfloat16,
+        has_int8=machine.has_int8,
     )

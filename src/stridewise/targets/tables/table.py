@@ -78,7 +78,7 @@ class TableTarget:
     @property
     def precision(self) -> Precision:
         """Tensors are stored in their own types."""
-        return "float32"
+        return "model"
 
     @property
     def library(self) -> str:

@@ -1,7 +1,10 @@
 """Quantized tensors: arithmetic on real numbers, or on integers where ONNX defines it so.
 
-Constant weights become real numbers at import. Activations are rounded and clipped as real numbers,
-then cast to integers. The pass ``skip_integers`` removes casts that are not needed.
+Constant weights become real numbers at import, whose value has their grid. Activations of 8 bits
+with one constant scale are rounded to their grid as real numbers (``snap_s8``, ``snap_u8``), then
+become integers (``quantize``), which ``dequantize`` turns back. Other activations are rounded and
+clipped by elementwise operators, then cast to integers. The pass ``skip_integers`` removes the
+integers between.
 """
 
 from __future__ import annotations
@@ -14,10 +17,13 @@ from stridewise.frontends.onnx.reading.importer import Handler, Importer, scalar
 from stridewise.frontends.onnx.reading.proto import OnnxNode
 from stridewise.frontends.onnx.reading.tensors import dtype_of_code
 from stridewise.frontends.onnx.writing.writer import Exporter, Writer
-from stridewise.graph import Node
+from stridewise.graph import Attr, Node
+from stridewise.ops.activation import SNAPS
 from stridewise.ops.element_types import FLOATS
+from stridewise.ops.quantize import node_grid
+from stridewise.tensor import Grid
 
-__all__ = ["CONTRIB", "EXPORTERS", "HANDLERS"]
+__all__ = ["CONTRIB", "EXPORTERS", "HANDLERS", "real_of", "store_real"]
 
 _STORED = ("int8", "uint8", "int16", "uint16")
 _ACCUMULATED = "int32"
@@ -114,6 +120,80 @@ def _store(
     imp.emit(node, "cast", [clipped], {"to": dtype.name}, output)
 
 
+# --- 8 bits with one scale ---------------------------------------------------------------------
+
+_SNAPS = {"int8": "snap_s8", "uint8": "snap_u8"}
+_LEAST, _MOST = 1e-30, 1e30
+"""Scales between these have a reciprocal in float32."""
+
+
+def _single(
+    imp: Importer, scale: str, zero: str, shape: tuple[int, ...] = ()
+) -> tuple[float, int] | None:
+    """Return a scale and a zero point that are one known number each; None for others."""
+    factor, offset = imp.const(scale), imp.const(zero) if zero else np.zeros(1, np.uint8)
+    if factor is None or offset is None or factor.dtype != np.float32:
+        return None
+    if factor.size != 1 or offset.size != 1 or len(factor.shape) > len(shape) + 1:
+        return None
+    found = float(factor.reshape(-1)[0])
+    return (found, int(offset.reshape(-1)[0])) if _LEAST < found < _MOST else None
+
+
+def _store_snapped(
+    imp: Importer, node: OnnxNode, x: str, number: tuple[float, int], dtype: DType
+) -> None:
+    """Emit the integers that a float32 value is stored as."""
+    scale, zero = number
+    parameters = {"alpha": scale, "beta": float(zero)}
+    snapped = imp.step(node, "snapped", _SNAPS[dtype.name], [x], parameters)
+    attrs = {"scale": scale, "zero_point": zero, "dtype": dtype.name}
+    imp.emit(node, "quantize", [snapped], attrs)
+
+
+def _weights_grid(imp: Importer, x: str, scale: str, zero: str, axis: int) -> Grid | None:
+    """Return the grid of a constant of 8 bits; None where it has blocks or no constant scales."""
+    data, factors = imp.const(x), imp.const(scale)
+    offsets = imp.const(zero) if zero else np.zeros(1, np.int8)
+    if data is None or factors is None or offsets is None or factors.dtype != np.float32:
+        return None
+    if data.dtype.name not in _SNAPS or not ((factors > _LEAST) & (factors < _MOST)).all():
+        return None
+    scales = tuple(map(float, factors.reshape(-1)))
+    zeros = tuple(map(int, offsets.reshape(-1)))
+    if len(scales) == 1 and len(zeros) == 1:
+        return Grid(dtype_of(data.dtype).short, scales, zeros)
+    is_row = factors.ndim == 1 and data.ndim and len(scales) == data.shape[axis]
+    return Grid(dtype_of(data.dtype).short, scales, zeros, axis % data.ndim) if is_row else None
+
+
+def _as_real(
+    imp: Importer, node: OnnxNode, role: str, x: str, scale: str, zero: str, axis: int
+) -> tuple[str, list[str], dict[str, Attr], Grid | None]:
+    """Return what computes the real numbers that integers stand for: operator, inputs, attributes.
+
+    The last item is the grid of constants.
+    """
+    number = _single(imp, scale, zero)
+    dtype = imp.type(x).dtype.name
+    if imp.const(x) is None and number is not None and dtype in _SNAPS:
+        attrs: dict[str, Attr] = {"scale": number[0], "zero_point": number[1], "dtype": dtype}
+        return "dequantize", [x], attrs, None
+    grid = _weights_grid(imp, x, scale, zero, axis)
+    return "mul", _factors(imp, node, role, x, scale, zero, axis), {}, grid
+
+
+def real_of(
+    imp: Importer, node: OnnxNode, role: str, x: str, scale: str, zero: str, axis: int
+) -> str:
+    """Return the real numbers that integers stand for, as float32."""
+    op, inputs, attrs, grid = _as_real(imp, node, role, x, scale, zero, axis)
+    found = imp.step(node, f"{role}.real", op, inputs, attrs)
+    if grid is not None:
+        imp.note_grid(found, grid)
+    return found
+
+
 # --- to stored values and back --------------------------------------------------------------------
 
 
@@ -140,6 +220,14 @@ def _quantize(imp: Importer, node: OnnxNode) -> None:
     if real.name not in FLOATS:
         raise node.error("a scale of floats", real)
     axis = node.integer("axis", 1)
+    number = None if node.integer("block_size", 0) else _single(imp, scale, node.input(2))
+    if (
+        number is not None
+        and {imp.type(x).dtype.name, real.name} == {_REAL}
+        and dtype.name in _SNAPS
+    ):
+        _store_snapped(imp, node, x, number, dtype)
+        return
     x, scale = _as(imp, node, "x", x, real.name), _as(imp, node, "scale", scale, real.name)
     scale = _along(imp, node, "scale", scale, x, axis)
     zero = _zero(imp, node.input(2))
@@ -160,7 +248,14 @@ def _dequantize(imp: Importer, node: OnnxNode) -> None:
         raise node.error(f"a zero point of dtype {found}", imp.type(zero).dtype)
     if result.name not in FLOATS or imp.type(scale).dtype.name not in FLOATS:
         raise node.error("a scale and a result of floats", result)
-    factors = _factors(imp, node, "x", x, scale, zero, node.integer("axis", 1))
+    axis = node.integer("axis", 1)
+    if result.name == _REAL and not node.integer("block_size", 0):
+        op, inputs, attrs, grid = _as_real(imp, node, "x", x, scale, zero, axis)
+        imp.emit(node, op, inputs, attrs)
+        if grid is not None:
+            imp.note_grid(node.outputs[0], grid)
+        return
+    factors = _factors(imp, node, "x", x, scale, zero, axis)
     if result.name == _REAL:
         imp.emit(node, "mul", factors)
     else:
@@ -220,7 +315,21 @@ def _matmul_integer(imp: Importer, node: OnnxNode) -> None:
 
 
 def _qlinear_matmul(imp: Importer, node: OnnxNode) -> None:
-    """Source: ONNX, QLinearMatMul: the scaled product, rounded half to even and saturated."""
+    """Source: ONNX, QLinearMatMul: the scaled product, rounded half to even and saturated.
+
+    Products with constant weights are computed on real numbers, as convolutions are.
+    """
+    b, b_scale, b_zero = (node.required(place) for place in range(3, 6))
+    grid = _weights_grid(imp, b, b_scale, b_zero, -1)
+    if grid is not None and _single(imp, node.required(1), node.required(2)) is not None:
+        x, scale, zero = (node.required(place) for place in range(3))
+        operands = [
+            real_of(imp, node, "a", x, scale, zero, 1),
+            real_of(imp, node, "b", b, b_scale, b_zero, -1),
+        ]
+        real = imp.step(node, "product", "matmul", operands)
+        store_real(imp, node, real, node.required(6), node.required(7))
+        return
     product = imp.step(node, "product", "matmul", _operands(imp, node, (0, 2), (3, 5)))
     scale = _column(imp, node, node.required(1), len(imp.shape(node.required(0))))
     factor = imp.step(node, "scales", "mul", [scale, node.required(4)])
@@ -254,12 +363,24 @@ def _qlinear_conv(imp: Importer, node: OnnxNode) -> None:
     if node.input(8):
         factor = imp.step(node, "bias.scale", "mul", [x_scale, w_scale])
         stored.append(("bias", node.input(8), factor, "", 0))
-    operands = [
-        imp.step(node, f"{item[0]}.real", "mul", _factors(imp, node, *item)) for item in stored
-    ]
+    operands = [real_of(imp, node, *item) for item in stored]
     result = imp.step(node, "conv", "conv", operands, attrs)
-    quotient = imp.step(node, "quotient", "div", [result, scale])
-    _store(imp, node, quotient, _zero(imp, zero), imp.type(zero).dtype)
+    store_real(imp, node, result, scale, zero)
+
+
+def store_real(
+    imp: Importer, node: OnnxNode, real: str, scale: str, zero: str, like: str = ""
+) -> None:
+    """Emit the integers that real numbers are stored as, by one scale.
+
+    Without a zero point they have the type of ``like``.
+    """
+    number, dtype = _single(imp, scale, zero), imp.type(zero or like).dtype
+    if number is not None and dtype.name in _SNAPS:
+        _store_snapped(imp, node, real, number, dtype)
+        return
+    quotient = imp.step(node, "quotient", "div", [real, scale])
+    _store(imp, node, quotient, _zero(imp, zero) if zero else "", dtype)
 
 
 HANDLERS: dict[str, Handler] = {
@@ -273,7 +394,25 @@ HANDLERS: dict[str, Handler] = {
 }
 
 
-def _write(op_type: str) -> Exporter:
+def _numbers(writer: Writer, node: Node, grid: Grid) -> list[str]:
+    """Return the scale and the zero point of a grid as constants."""
+    dtype = dtype_of(grid.dtype).numpy
+    scale = writer.constant(node, "scale", np.array(grid.scales[0], np.float32))
+    return [scale, writer.constant(node, "zero", np.array(grid.zero_points[0], dtype))]
+
+
+def _write_snap(writer: Writer, node: Node) -> None:
+    numbers = _numbers(writer, node, node_grid(node))
+    stored = writer.step(node, "stored", "QuantizeLinear", [*node.inputs, *numbers])
+    writer.emit(node, "DequantizeLinear", [stored, *numbers])
+
+
+def _write_grid(writer: Writer, node: Node) -> None:
+    op_type = "QuantizeLinear" if node.op == "quantize" else "DequantizeLinear"
+    writer.emit(node, op_type, [*node.inputs, *_numbers(writer, node, node_grid(node))])
+
+
+def _write_linear(op_type: str) -> Exporter:
     def write(writer: Writer, node: Node) -> None:
         writer.emit(node, op_type, node.inputs, {"axis": node.int_attr("axis", 1)})
 
@@ -281,8 +420,10 @@ def _write(op_type: str) -> Exporter:
 
 
 EXPORTERS: dict[str, Exporter] = {
-    "dequantize_linear": _write("DequantizeLinear"),
-    "quantize_linear": _write("QuantizeLinear"),
+    **dict.fromkeys(SNAPS, _write_snap),
+    **dict.fromkeys(("dequantize", "quantize"), _write_grid),
+    "dequantize_linear": _write_linear("DequantizeLinear"),
+    "quantize_linear": _write_linear("QuantizeLinear"),
 }
 
 CONTRIB: dict[str, Handler] = {

@@ -31,7 +31,9 @@ from stridewise.ops import GraphBuilder, evaluate, infer
 from stridewise.ops.demand import spelled
 from stridewise.ops.effort import Budget, Effort, effort, nbytes
 from stridewise.ops.fallback import OP as FALLBACK
+from stridewise.ops.quantize import moved_grid
 from stridewise.ops.registry import Array
+from stridewise.tensor import Grid
 
 __all__ = ["MAX_WINDOW", "Handler", "Importer", "scalar", "tensor_type"]
 
@@ -87,6 +89,7 @@ class Importer:
         self._reader = reader
         self._initializers: dict[str, TensorProto] = {item.name: item for item in graph.initializer}
         self._constants: dict[str, Array] = {}
+        self._grids: dict[str, Grid] = {}
         self._aliases: dict[str, str] = {}
         self._values: dict[str, str] = {}
         given = tuple(item.name for item in graph.output)
@@ -279,6 +282,10 @@ class Importer:
             self._constants[self._claim(name)] = data
         return name
 
+    def note_grid(self, name: str, grid: Grid) -> None:
+        """Note the numbers that the elements of a constant are among."""
+        self._grids[self._resolve(name)] = grid
+
     def spend(self, where: str, wanted: Effort) -> None:
         """Take work out of the budget for constants.
 
@@ -453,6 +460,10 @@ class Importer:
             return False
         for result, data in zip(results, evaluate(node, operands), strict=True):
             self._constants[self._claim(result)] = data
+        grid = self._grids.get(self._resolve(inputs[0]))
+        moved = None if grid is None else moved_grid(node, grid, operands[0])
+        if moved is not None:
+            self._grids[results[0]] = moved
         return True
 
     def _materialize(self, name: str) -> str:
@@ -466,7 +477,7 @@ class Importer:
             # The name of an output is reserved for the node that computes it.
             hint = f"{name}/value" if name in self._outputs else name
             hint = hint if hint == name else self._fresh(hint)
-            found = self._values[name] = self.builder.constant(data, hint)
+            found = self._values[name] = self.builder.constant(data, hint, self._grids.get(name))
         return found
 
     def finish(self, tail: Tail | None = None) -> Graph:

@@ -1,0 +1,144 @@
+"""Nodes with tensors of integers: their elements, and post-ops on the real numbers of a result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from stridewise.dtypes import DType, dtype_of
+from stridewise.graph import PostOp
+from stridewise.ops.activation import SNAPS
+from stridewise.targets.kernels import (
+    Arg,
+    Call,
+    Element,
+    KernelContext,
+    KernelOption,
+    MemorySpec,
+    PostOpSpec,
+    input_of,
+)
+from stridewise.targets.onednn.activation import eltwise_steps
+from stridewise.targets.onednn.post_ops import BINARY_ALGORITHMS
+from stridewise.tensor import Grid, Quantization
+
+__all__ = ["Chain", "Typed", "element_of", "grid_named", "stored_as", "stored_grid", "with_types"]
+
+
+def grid_named(context: KernelContext, name: str) -> Grid | None:
+    """Return the grid of a value, None for one without, and for scales along an axis."""
+    grid = context.value(name).grid if name else None
+    return grid if grid is not None and grid.axis is None else None
+
+
+def stored_as(grid: Grid) -> tuple[DType, Quantization | None]:
+    """Return the type of the integers of a grid, and what they stand for."""
+    return dtype_of(grid.dtype), grid.quantization
+
+
+def element_of(grid: Grid | None) -> Element:
+    """Return the stored elements of a value on a grid; without one, its own."""
+    return Element() if grid is None else Element(*stored_as(grid))
+
+
+class Chain:
+    """Post-ops on the real numbers of a result; linear ones next to each other become one."""
+
+    def __init__(self) -> None:
+        """Start without post-ops."""
+        self.specs: list[PostOpSpec] = []
+        self.args: list[Arg] = []
+
+    def eltwise(self, algorithm: str, alpha: float, beta: float) -> None:
+        """Apply a function of the result."""
+        last = self.specs[-1] if self.specs else None
+        if algorithm == "linear" and last is not None and last.algorithm == "linear":
+            alpha, beta = alpha * last.alpha, alpha * last.beta + beta
+            self.specs.pop()
+        self.specs.append(PostOpSpec("eltwise", algorithm, alpha, beta))
+
+    def binary(self, post: PostOp, operand: MemorySpec, grid: Grid | None) -> None:
+        """Apply a function of two operands, of which the second may be integers."""
+        algorithm = BINARY_ALGORITHMS[post.op]
+        scale, zero = (1.0, 0) if grid is None else (grid.scales[0], grid.zero_points[0])
+        if grid is not None and algorithm != "mul":
+            # The sum of v and (q - zero) * scale is (v / scale - zero + q) * scale.
+            self.eltwise("linear", 1 / scale, -zero if algorithm == "add" else zero)
+        self._append(algorithm, operand, Arg("", input_of(post.operand or 0)))
+        if grid is not None:
+            self.eltwise("linear", scale, -zero * scale if algorithm in ("max", "min") else 0.0)
+
+    def store(self, grid: Grid) -> None:
+        """Give integers of a grid, which the kernel rounds half to even and saturates."""
+        self.eltwise("linear", 1 / grid.scales[0], 0.0)
+        if grid.zero_points[0] % 2:
+            # ONNX rounds before it adds the zero point; of odd ones halves go the other way.
+            self.eltwise("round", 0.0, 0.0)
+        self.eltwise("linear", 1.0, grid.zero_points[0])
+
+    def second(self, algorithm: str, operand: MemorySpec, arg: Arg, grid: Grid | None) -> None:
+        """Apply a function of two operands with an argument of the kernel; no zero point."""
+        self._append(algorithm, replace(operand, dtype=grid.dtype if grid else "f32"), arg)
+        if grid is not None:
+            self.eltwise("linear", grid.scales[0], 0.0)
+
+    def _append(self, algorithm: str, operand: MemorySpec, arg: Arg) -> None:
+        self.specs.append(PostOpSpec("binary", algorithm, operand=operand))
+        self.args.append(replace(arg, role=f"post{len(self.specs) - 1}"))
+
+
+def _before_storing(posts: tuple[PostOp, ...]) -> tuple[PostOp, ...]:
+    """Return post-ops without the last rounding: what follows it are functions that keep its grid.
+
+    These may as well come first: they are monotonic, and their bounds are on the grid.
+    """
+    last = max(index for index, post in enumerate(posts) if post.op in SNAPS)
+    return (*posts[:last], *posts[last + 1 :])
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A node whose tensors are stored as integers or as real numbers.
+
+    Attributes:
+        context: of the node.
+        sources: the grid of each input that is stored as integers.
+        result: that of the result.
+    """
+
+    context: KernelContext
+    sources: tuple[Grid | None, ...]
+    result: Grid | None
+
+    def posts(self, chain: Chain, destination: MemorySpec) -> None:
+        """Add the post-ops of the node."""
+        posts = self.context.node.post_ops
+        for post in posts if self.result is None else _before_storing(posts):
+            if post.operand is None:
+                for step in eltwise_steps(post.op, post.alpha, post.beta):
+                    chain.eltwise(*step)
+                continue
+            grid = self.sources[post.operand]
+            dtype = "f32" if grid is None else grid.dtype
+            chain.binary(post, replace(destination, dtype=dtype), grid)
+
+    def option(self, option: KernelOption, call: Call, name: str) -> KernelOption:
+        """Return an option with another call, on elements of the grids."""
+        elements = (*map(element_of, self.sources), element_of(self.result))
+        return replace(
+            option, algorithm=name, calls=(call,), aliases=(), elements=elements, packed=()
+        )
+
+
+def stored_grid(context: KernelContext) -> Grid | None:
+    """Return the grid by which the last post-op of a node rounds, or an operator after that."""
+    node = context.node
+    has_snap = any(post.op in SNAPS for post in node.post_ops)
+    return grid_named(context, node.outputs[0]) if has_snap else None
+
+
+def with_types(
+    memories: Iterable[tuple[str, MemorySpec]], types: dict[str, str]
+) -> list[tuple[str, MemorySpec]]:
+    """Return memories with element types by role; float32 where a role has none."""
+    return [(role, replace(item, dtype=types.get(role, "f32"))) for role, item in memories]

@@ -41,9 +41,9 @@ def test_uniform_plans_are_solved_when_somebody_looks(monkeypatch: pytest.Monkey
     solved: list[Only] = []
     original = Terms.solve
 
-    def solve(self: Terms, only: Only = FREE) -> Solution:
+    def solve(self: Terms, only: Only = FREE, *, time_limit: float = 0.0) -> Solution:
         solved.append(only)
-        return original(self, only)
+        return original(self, only, time_limit=time_limit)
 
     monkeypatch.setattr(Terms, "solve", solve)
     plans = make_plans(derive(simplify(residual()).graph), TARGET, MACHINE, cheap("blocked"))

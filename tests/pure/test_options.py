@@ -14,6 +14,8 @@ from stridewise.api import CompileOptions, PlanOptions
 from stridewise.options import Options
 
 FUNCTIONS = ((sw.plan, PlanOptions), (sw.compile, CompileOptions))
+OWN = {"source", "example_inputs"}
+"""What is compiled; everything else is an option."""
 both = pytest.mark.parametrize(("function", "options"), FUNCTIONS, ids=("plan", "compile"))
 
 
@@ -22,10 +24,10 @@ def test_help_shows_every_argument_with_its_default(
     function: Callable[..., Any], options: type
 ) -> None:
     shown = inspect.signature(function).parameters
-    assert set(shown) - {"source", "target"} == set(options.__annotations__)
+    assert set(shown) - {*OWN, "target"} == set(options.__annotations__)
     fields = {item.name: item for item in dataclasses.fields(Options)}
     for name, parameter in shown.items():
-        if name != "source":
+        if name not in OWN:
             assert parameter.annotation == fields[name].type, name
             assert parameter.kind is inspect.Parameter.KEYWORD_ONLY
             assert parameter.default == fields[name].default
@@ -37,7 +39,7 @@ def test_help_shows_every_argument_with_its_default(
 
 def test_every_argument_is_one_of_compile() -> None:
     names = {item.name for item in dataclasses.fields(Options)}
-    assert set(inspect.signature(sw.compile).parameters) == names | {"source"}
+    assert set(inspect.signature(sw.compile).parameters) == names | OWN
 
 
 @both

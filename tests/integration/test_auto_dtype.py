@@ -9,9 +9,10 @@ import pytest
 from tests.integration.models import relative_error, run_reference
 
 import stridewise as sw
-from stridewise.compiler import Job, import_model, simplified_graph
+from stridewise.compiler import import_model, simplified_graph
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Graph
+from stridewise.job import Job
 from stridewise.options import Options
 from stridewise.planner import derive
 from stridewise.runtime.tuning.accuracy import Reference, gated

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from stridewise.compiler import Choose, Job, Planner, compile_model, import_model, simplified_graph
+from stridewise.compiler import compile_model, import_model, simplified_graph
 from stridewise.errors import ModelError
 from stridewise.graph import Graph
+from stridewise.job import Job
 from stridewise.ops.batch import batch_outputs
 from stridewise.ops.capability import graph_capability
 from stridewise.planner.split import WHOLE, Split
@@ -27,6 +28,7 @@ from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.machine.machine import cache_nbytes
 from stridewise.runtime.tuning.plan_race import run_in_turn
+from stridewise.strategy import Choose, Planner
 from stridewise.targets.kernels import HOST
 from stridewise.targets.machine import Machine
 

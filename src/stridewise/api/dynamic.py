@@ -7,9 +7,10 @@ from collections.abc import Hashable, Mapping
 from contextlib import suppress
 
 from stridewise.api.batches import Batch
-from stridewise.compiler import Choose, Job, Planner, compile_model, import_model
+from stridewise.compiler import compile_model, import_model
 from stridewise.errors import ModelError, UnknownValueError
 from stridewise.graph import Graph, Refusal, Signature
+from stridewise.job import Job
 from stridewise.ops.batch import batch_outputs
 from stridewise.ops.demand import spelled
 from stridewise.ops.registry import Array
@@ -19,6 +20,7 @@ from stridewise.runtime.binding.weights import ArrayStore, WeightStore
 from stridewise.runtime.execution.dynamic import DynamicModel
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.tuning.following import Following
+from stridewise.strategy import Choose, Planner
 
 __all__ = ["ModelSpecializer", "SharedPrograms", "compile_file", "plan_file"]
 

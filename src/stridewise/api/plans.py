@@ -16,11 +16,12 @@ from stridewise.api.models import ModelSource, open_model
 from stridewise.api.modules import ModuleModel
 from stridewise.api.restored import name_of, restored
 from stridewise.api.stored import StoreEntry
-from stridewise.compiler import Job, Planner, compile_model
+from stridewise.compiler import compile_model
 from stridewise.errors import ExecutionError, InputError, PlanError, describe
 from stridewise.formats import Format
 from stridewise.frontends.registry import TORCH, ArraySource, TorchSource
 from stridewise.graph import Graph, Shapes
+from stridewise.job import Job
 from stridewise.options import (
     CompileOptions,
     GraphCompileOptions,
@@ -38,6 +39,7 @@ from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.model import Model, Source
 from stridewise.runtime.execution.streams import Streams
 from stridewise.runtime.simulation.simulate import SimulatedModel
+from stridewise.strategy import Planner
 
 __all__ = ["assert_plan", "compile", "load_plan", "plan"]
 

@@ -8,14 +8,16 @@ import os
 import warnings
 from collections.abc import Mapping
 
-from stridewise.compiler import Choose, Job, Planner, import_model
+from stridewise.compiler import import_model
 from stridewise.errors import PlanError, PlanWarning, describe
+from stridewise.job import Job
 from stridewise.options import Options
 from stridewise.planner.documents import files
 from stridewise.planner.documents.document import PlanRecord
 from stridewise.planner.questions.winograd_weights import check_weight_limit
 from stridewise.planner.split import WHOLE
 from stridewise.planning import Plan
+from stridewise.strategy import Choose, Planner
 from stridewise.targets.names import TARGETS
 from stridewise.targets.onednn.target import onednn_cpu
 

@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from stridewise.api.restored import restored_record
-from stridewise.compiler import Job, compile_model
+from stridewise.compiler import compile_model
 from stridewise.errors import ExecutionError, PlanError, describe
 from stridewise.frontends.registry import ModelSource, open_model
+from stridewise.job import Job
 from stridewise.options import Options
 from stridewise.planner.documents import files
 from stridewise.planning import Plan

@@ -13,14 +13,15 @@ import click
 from stridewise import api
 from stridewise.cli.console import Request, compile_options, measuring
 from stridewise.cli.formats import columns
-from stridewise.compiler import Job, Planner
 from stridewise.graph import Graph
+from stridewise.job import Job
 from stridewise.options import Options
 from stridewise.passes import Pass, Simplified, check_passes, passes_for, select, simplify
 from stridewise.planner import derive
 from stridewise.program import CopyStep, FillStep, Step
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.loading import load, lower_plan
+from stridewise.strategy import Planner
 from stridewise.targets.onednn.target import ABILITY
 
 __all__ = ["compile_", "passes"]

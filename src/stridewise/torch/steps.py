@@ -7,13 +7,13 @@ from time import perf_counter_ns
 from typing import Any
 
 from stridewise.api.dynamic import SharedPrograms
-from stridewise.compiler import Job
 from stridewise.frontends.graph import GraphReader
 from stridewise.frontends.torch.foreign import run_nodes
 from stridewise.frontends.torch.graphs import dense_strides, graph_of, restored
 from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.partition import Part
 from stridewise.frontends.torch.values import Values
+from stridewise.job import Job
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.targets.kernels import HOST
 from stridewise.torch.options import Options

@@ -1,0 +1,63 @@
+"""The input of the flow: a model, and how it is to be compiled."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from numpy.typing import ArrayLike
+
+from stridewise.frontends.source import ModelReader
+from stridewise.graph import Shapes
+from stridewise.options import Options
+from stridewise.planner.split import Split
+from stridewise.runtime.binding.weights import ArrayStore, WeightStore
+from stridewise.runtime.tuning.cost_cache import CostCache
+
+__all__ = ["Job"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The input of the flow: a model, and how it is to be compiled.
+
+    Attributes:
+        source: the model, opened by its front end.
+        options: the options of the call.
+        costs: cache of measured costs; None if nothing is measured.
+        until: time of ``time.monotonic`` at which measuring stops.
+        arrays: constants of other programs of the model, shared if they are equal.
+        weights: packed constants of other programs of the model.
+    """
+
+    source: ModelReader
+    options: Options
+    costs: CostCache | None = None
+    until: float = 0.0
+    arrays: ArrayStore | None = None
+    weights: WeightStore | None = None
+
+    @classmethod
+    def of(cls, source: ModelReader, options: Options) -> Job:
+        """Return the job of a call."""
+        costs = CostCache(options.machine, options.cache_folder) if options.measures else None
+        return cls(source, options, costs, _limit(options))
+
+    def sized(self, shapes: Shapes, values: Mapping[str, ArrayLike] | None = None) -> Job:
+        """Return the job for other shapes, with a time limit of its own, and for more values."""
+        known = {**(self.options.values or {}), **(values or {})}
+        options = dataclasses.replace(self.options, shapes=shapes, values=known)
+        return dataclasses.replace(self, options=options, until=_limit(options))
+
+    def part(self, split: Split, shapes: Mapping[str, tuple[int, ...]]) -> Job:
+        """Return the job of one part of a batch whose inputs have some shapes as a whole."""
+        threads = self.options.machine.threads * self.options.streams // split.lanes
+        options = dataclasses.replace(self.options, shapes=split.shapes(shapes), threads=threads)
+        part = Job.of(self.source, options)
+        return dataclasses.replace(part, weights=self.weights, until=self.until)
+
+
+def _limit(options: Options) -> float:
+    return time.monotonic() + options.measuring_seconds

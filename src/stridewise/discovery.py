@@ -18,8 +18,8 @@ def modules_in(package: str) -> tuple[ModuleType, ...]:
     Raises:
         ImportError: a module cannot be imported.
 
-    >>> [module.__name__ for module in modules_in("stridewise.training")]
-    ['stridewise.training.gradient']
+    >>> [module.__name__ for module in modules_in("stridewise.tensor")][0]
+    'stridewise.tensor.desc'
     """
     path = import_module(package).__path__
     return tuple(import_module(f"{package}.{item.name}") for item in pkgutil.iter_modules(path))

@@ -38,6 +38,7 @@ class ScalesReader:
     """Reads :class:`Scales`."""
 
     is_graph = False
+    calls = None
 
     def __init__(self, source: Scales) -> None:
         self.opened = time.time()
@@ -77,6 +78,7 @@ class ScalesFrontEnd:
     """Takes :class:`Scales`."""
 
     accepts = "scales"
+    runtime = "onnxruntime"
 
     def takes(self, source: object) -> bool:
         return isinstance(source, Scales)

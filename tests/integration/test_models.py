@@ -118,11 +118,11 @@ def test_eight_threads_at_once_get_the_very_same_bits(name):
 
 @pytest.mark.skipif(bool(OLD_ISA), reason="measuring takes its time")
 def test_a_measured_plan_agrees_with_onnxruntime_and_is_no_worse_than_uniform_ones(tmp_path):
-    model = sw.compile(randomized("squeezenet"), threads=2, cache_dir=tmp_path)
+    model = sw.compile(randomized("squeezenet"), threads=2, cache_dir=tmp_path, tune="measure")
     feeds = random_inputs(model.plan.graph)
     agree(model, run_onnxruntime(randomized("squeezenet"), feeds), feeds)
     # A uniform plan may have been chosen by measured time; the planned one is cheapest by costs.
-    plan = sw.plan(randomized("squeezenet"), threads=2, cache_dir=tmp_path)
+    plan = sw.plan(randomized("squeezenet"), threads=2, cache_dir=tmp_path, tune="measure")
     costs = {item.name: item.cost_ns for item in plan.compare()}
     uniform = [cost for name, cost in costs.items() if name.startswith("all ")]
     assert len(uniform) == 3

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from onnx import ModelProto, NodeProto, StringStringEntryProto
 from tests.networks import Net, networks
+from tests.runtime.gradient_graphs import GRADIENT_CASES
 from tests.runtime.graphs import CASES, KINDS, forced_plan
 from tests.simplified import simplify
 
@@ -103,7 +104,10 @@ def check_edges(plan: Plan, model: ModelProto) -> None:
             forms = [stored[item] for item in reads[node.name] if item in stored]
             assert any(
                 form.get("value") == name
-                and (form["storage"] == str(fmt) or same_bytes(parse(form["storage"]), fmt, shape))
+                and (
+                    form["storage"] == str(fmt)
+                    or same_bytes(parse(form["storage"].split()[0]), fmt, shape)
+                )
                 for form in forms
             ), (node, name)
 
@@ -116,7 +120,7 @@ def owner(node: NodeProto) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", sorted(CASES))
+@pytest.mark.parametrize("name", sorted(set(CASES) - set(GRADIENT_CASES)))
 def test_plans_in_every_format_are_shown_and_run(name: str, kind: str, folder: Path) -> None:
     graph = CASES[name]()
     plan = forced_plan(graph, kind)

@@ -150,7 +150,10 @@ def test_arguments_that_do_not_fit(source: Path) -> None:
     model = compiled(source)
     x = np.zeros((1, 2), np.float32)
     wrong: list[tuple[str, dict[str, Any]]] = [
-        ("against: expected 'reference' or 'onnxruntime', found 'torch'", {"against": "torch"}),
+        (
+            "against: expected 'reference' or 'onnxruntime' or 'pytorch', found 'torch'",
+            {"against": "torch"},
+        ),
         (
             "verify: expected no options for a model that is compiled, found threads; "
             "give them to stridewise.compile",
@@ -188,7 +191,7 @@ def test_against_onnx_runtime(source: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(sw.InputError) as raised:
         sw.verify(compiled(network(), keep_originals=True), against="onnxruntime")
     assert str(raised.value) == (
-        "model 'small': expected a model that was compiled from a file, to run it in ONNX Runtime, "
+        "model 'small': expected a model that was compiled from a file, to run it in onnxruntime, "
         "found one that was in memory; verify what it is compiled from, with the same options"
     )
     monkeypatch.setattr(fallback, "is_installed", lambda: False)

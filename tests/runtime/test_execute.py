@@ -235,7 +235,7 @@ def test_inputs_may_come_by_dlpack():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tune": "guess"}, "tune: expected 'measure' or 'model', found 'guess'"),
+        ({"tune": "guess"}, "tune: expected 'auto' or 'measure' or 'model', found 'guess'"),
         ({"target": "abacus"}, "target: expected one of onednn-cpu, ascend, "),
         ({"shapes": {"x": (1,)}}, "shapes: expected none for a graph, whose shapes are fixed"),
         ({"threads": 0}, "threads: expected a number from 1 to"),

@@ -373,7 +373,7 @@ _NUMBERED = frozenset({"concat", "pointwise"})
 def role_argument(kind: str, role: str) -> int:
     """Return the library's number for a role of a primitive kind."""
     core = load_core()
-    if role.endswith(_SCALING):
+    if role not in _ROLES and role.endswith(_SCALING):
         of, _, what = role.rpartition("_")
         base = core.ARG_SCALES_OF if what == "scale" else core.ARG_ZERO_POINTS_OF
         return base | role_argument(kind, of)

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypedDict, TypeVar
 
 from numpy.typing import ArrayLike
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.graph import Shapes
 from stridewise.planner.derivation.derive import Origins
 from stridewise.planner.problem.io_formats import Wanted
@@ -180,29 +180,27 @@ class Options:
             given = getattr(self, name)
             if given not in known:
                 expected = " or ".join(map(repr, known))
-                raise InputError(describe(name, expected=expected, found=repr(given)))
+                raise InputError.at(name, expected=expected, found=repr(given))
         for name in _SIZES:
             size = getattr(self, name)
             if size is not None and (isinstance(size, bool) or size < 0):
                 expected = "a number of bytes, 0 or more"
-                raise InputError(describe(name, expected=expected, found=repr(size)))
+                raise InputError.at(name, expected=expected, found=repr(size))
         if not self.tune_seconds > 0:
             expected = "a number of seconds above 0"
-            raise InputError(
-                describe("tune_seconds", expected=expected, found=repr(self.tune_seconds))
-            )
+            raise InputError.at("tune_seconds", expected=expected, found=repr(self.tune_seconds))
         if self.dtype in ("bfloat16", "auto") and not self.is_native:
             found = f"{self.dtype!r}, with target {os.fspath(self.target or '')}"
             expected, fix = "'model' or 'float32'", f"leave it out, or plan for {NATIVE}"
-            raise InputError(describe("dtype", expected=expected, found=found, fix=fix))
+            raise InputError.at("dtype", expected=expected, found=found, fix=fix)
         if not (isfinite(self.max_error) and self.max_error > 0):
             expected = "a relative error above 0"
-            raise InputError(describe("max_error", expected=expected, found=repr(self.max_error)))
+            raise InputError.at("max_error", expected=expected, found=repr(self.max_error))
         if self.dtype == "auto" and self.has_formats:
             found = "input_formats or output_formats"
             fix = "leave them out"
             expected = "inputs and outputs in the model's own order, for dtype 'auto'"
-            raise InputError(describe("dtype", expected=expected, found=found, fix=fix))
+            raise InputError.at("dtype", expected=expected, found=found, fix=fix)
         if self.streams != 1:
             stream_threads(self.threads, self.streams)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.runtime.tuning.calibrate import Calibration
 from stridewise.runtime.tuning.calibrate import calibrate as measured
@@ -46,7 +46,7 @@ def calibrate(
     """
     if not seconds > 0:
         expected = "a number of seconds above 0"
-        raise InputError(describe("seconds", expected=expected, found=repr(seconds)))
+        raise InputError.at("seconds", expected=expected, found=repr(seconds))
     machine = this_machine(threads)
     folder = None if cache_dir is None else Path(cache_dir)
     return measured(machine, CostCache(machine, folder), seconds, progress)

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from stridewise.errors import InputError, ModelError, describe
+from stridewise.errors import InputError, ModelError
 
 __all__ = ["read_checkpoint", "write_checkpoint"]
 
@@ -60,7 +60,7 @@ def write_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, Array]) 
         found = error.strerror or str(error)
         where = f"checkpoint {str(goal)!r}"
         expected = "a file that can be written"
-        raise InputError(describe(where, expected=expected, found=found)) from error
+        raise InputError.at(where, expected=expected, found=found) from error
 
 
 def _sync_folder(folder: Path) -> None:
@@ -84,7 +84,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Array]:
         with Path(path).open("rb") as file:
             if file.read(_HEADER) != _KIND + _digest(file):
                 expected, found = "a whole checkpoint", "other bytes, or fewer"
-                raise ModelError(describe(where, expected=expected, found=found, fix=_FIX))
+                raise ModelError.at(where, expected=expected, found=found, fix=_FIX)
             file.seek(_HEADER)
             with np.load(file, allow_pickle=False) as archive:
                 names = cast("list[str]", json.loads(bytes(archive["names"])))
@@ -92,7 +92,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Array]:
     except OSError as error:
         found = error.strerror or str(error)
         expected = "a file that can be read"
-        raise InputError(describe(where, expected=expected, found=found)) from error
+        raise InputError.at(where, expected=expected, found=found) from error
 
 
 def _digest(file: io.BufferedReader | io.BufferedRandom) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from numpy.typing import NDArray
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.frontends.source import CallConvention
 from stridewise.graph import Graph
 from stridewise.planning import Plan
@@ -125,11 +125,9 @@ class ModuleModel(Model):
         Raises:
             InputError: always.
         """
-        raise InputError(
-            describe(
-                "compiled module",
-                expected="use in the process that compiled it",
-                found="a copy or a pickle of it",
-                fix="keep the program with torch.export.save, and compile it again",
-            )
+        raise InputError.at(
+            "compiled module",
+            expected="use in the process that compiled it",
+            found="a copy or a pickle of it",
+            fix="keep the program with torch.export.save, and compile it again",
         )

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping
 
 from stridewise.compiler import import_model
-from stridewise.errors import PlanError, PlanWarning, describe
+from stridewise.errors import PlanError, PlanWarning
 from stridewise.job import Job
 from stridewise.options import Options
 from stridewise.planner.documents import files
@@ -44,7 +44,7 @@ def restored(job: Job) -> tuple[Job, Choose]:
     if options.target is None and record.target not in TARGETS:
         expected = f"a plan for target {', '.join(TARGETS)}"
         fix = "give target= the TOML file of that target"
-        raise PlanError(describe(where, expected=expected, found=record.target, fix=fix))
+        raise PlanError.at(where, expected=expected, found=record.target, fix=fix)
     options = dataclasses.replace(options, target=options.target or record.target)
     return restored_record(dataclasses.replace(job, options=options), record, where)
 
@@ -95,7 +95,7 @@ def _divisible(job: Job, parts: int, where: str) -> dict[str, tuple[int, ...]]:
             return shapes
         found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
     expected = f"a model file with a batch of {parts} parts"
-    raise PlanError(describe(where, expected=expected, found=found))
+    raise PlanError.at(where, expected=expected, found=found)
 
 
 def _warn(message: str) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from stridewise.api.restored import restored_record
 from stridewise.compiler import compile_model
-from stridewise.errors import ExecutionError, PlanError, describe
+from stridewise.errors import ExecutionError, PlanError
 from stridewise.frontends.registry import ModelSource, open_model
 from stridewise.job import Job
 from stridewise.options import Options
@@ -204,7 +204,7 @@ class _StoredPlan:
         if not self.stored.is_current:
             expected = "the file that it was compiled from, to restore its plan"
             found, fix = "a file that has changed since, or none", "compile the model again"
-            raise PlanError(describe(where, expected=expected, found=found, fix=fix))
+            raise PlanError.at(where, expected=expected, found=found, fix=fix)
         record = files.parsed(zlib.decompress(self.stored.plan).decode(), where)
         shapes = {name: graph.values[name].shape for name in graph.inputs}
         job = Job.of(open_model(self.path, fallback=self.options.fallback), self.options)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from stridewise.api.checkpoints import read_checkpoint, write_checkpoint
 from stridewise.api.plans import compile  # noqa: A004
-from stridewise.errors import InputError, ModelError, describe
+from stridewise.errors import InputError, ModelError
 from stridewise.graph import Graph
 from stridewise.options import GraphCompileOptions
 from stridewise.runtime.execution.executor import CompiledModel
@@ -97,7 +97,7 @@ class Trainer:
         if accumulate < 1 or (clip_norm is not None and clip_norm <= 0):
             found = f"accumulate={accumulate}, clip_norm={clip_norm}"
             expected = "accumulate from 1 on, and a clip_norm above 0"
-            raise InputError(describe("Trainer", expected=expected, found=found))
+            raise InputError.at("Trainer", expected=expected, found=found)
         self._graph = trainable(graph)
         names = self._graph.parameters if train is None else dict.fromkeys(train)
         self.parameters = tuple(name for name in names if name not in self._graph.updates)
@@ -186,7 +186,7 @@ class Trainer:
         names = self._graph.inputs
         if len(names) != 1:
             expected = f"arrays by name, for {', '.join(names)}"
-            raise InputError(describe("step, x", expected=expected, found="one array"))
+            raise InputError.at("step, x", expected=expected, found="one array")
         return names[0]
 
     def _check_batch(self, arrays: Mapping[str, Array]) -> None:
@@ -195,9 +195,7 @@ class Trainer:
             wanted = (shape[0] * self._accumulate, *shape[1:])
             if name not in arrays or arrays[name].shape != wanted:
                 found = str(arrays[name].shape) if name in arrays else "none"
-                raise InputError(
-                    describe(f"step, {name!r}", expected=f"shape {wanted}", found=found)
-                )
+                raise InputError.at(f"step, {name!r}", expected=f"shape {wanted}", found=found)
 
     def _part(self, array: Array, part: int) -> Array:
         rows = len(array) // self._accumulate
@@ -216,7 +214,7 @@ class Trainer:
             found = f"shape {labels.shape}"
             if labels.size:
                 found += f", from {labels.min()} to {labels.max()}"
-            raise InputError(describe("step, labels", expected=expected, found=found))
+            raise InputError.at("step, labels", expected=expected, found=found)
         return np.moveaxis(np.eye(count, dtype=np.float32)[labels], -1, 1)
 
     # --- what was learned -------------------------------------------------------------------------
@@ -249,7 +247,7 @@ class Trainer:
         for name in dict.fromkeys((*own, *found)):
             ours, theirs = (_described(known.get(name)) for known in (own, found))
             if ours != theirs:
-                raise ModelError(describe(f"state {name!r}", expected=ours, found=theirs))
+                raise ModelError.at(f"state {name!r}", expected=ours, found=theirs)
         for name in self.parameters:
             self.model.parameters[name] = found[name]
         for name in self.model.states:

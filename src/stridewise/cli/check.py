@@ -11,7 +11,7 @@ from typing import Any, cast
 import click
 
 from stridewise.cli.console import save_text
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.frontends.torch.library import submodule
 
 __all__ = ["check"]
@@ -50,17 +50,17 @@ def _made(factory: str) -> tuple[Any, Any]:
     file = Path(path)
     if not path or not file.is_file():
         expected = "FILE.py:FUNCTION, with a file that exists"
-        raise InputError(describe("check", expected=expected, found=repr(factory)))
+        raise InputError.at("check", expected=expected, found=repr(factory))
     function = getattr(_imported(file), name, None)
     if not callable(function):
         expected = f"a function {name!r}"
-        raise InputError(describe(str(file), expected=expected, found=repr(function)))
+        raise InputError.at(str(file), expected=expected, found=repr(function))
     found = cast("Any", function())
     pair = cast("tuple[Any, ...]", found) if isinstance(found, tuple) else ()
     if len(pair) != 2:
         kind = type(cast("object", found)).__name__
         expected = "a model and its inputs: return model, x"
-        raise InputError(describe(factory, expected=expected, found=kind))
+        raise InputError.at(factory, expected=expected, found=kind)
     return pair[0], pair[1]
 
 
@@ -68,7 +68,7 @@ def _imported(file: Path) -> ModuleType:
     """Import a file as if it were run from its folder."""
     spec = importlib.util.spec_from_file_location(file.stem, file.absolute())
     if spec is None or spec.loader is None:
-        raise InputError(describe(str(file), expected="a Python file", found="another kind"))
+        raise InputError.at(str(file), expected="a Python file", found="another kind")
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(file.absolute().parent))
     try:

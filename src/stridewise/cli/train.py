@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from stridewise import api
 from stridewise.cli.console import OUT, Request, compile_options, measuring, save_text
-from stridewise.errors import DependencyError, InputError, describe
+from stridewise.errors import DependencyError, InputError
 from stridewise.graph import Graph
 from stridewise.report.loss_curve import loss_curve
 from stridewise.training import SGD, AdamW
@@ -37,11 +37,11 @@ def _arrays(path: Path) -> Data:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
             x, labels = found["x"], found["labels"]
     except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(describe(where, expected=expected, found=str(error))) from error
+        raise InputError.at(where, expected=expected, found=str(error)) from error
     if not len(x) or len(x) != len(labels):
         sizes = f"{x.shape} and {labels.shape}"
         expected = "as many labels as inputs, at least one"
-        raise InputError(describe(where, expected=expected, found=sizes))
+        raise InputError.at(where, expected=expected, found=sizes)
     return x.astype(np.float32), labels
 
 
@@ -56,7 +56,7 @@ def _pixels(path: Path, shape: tuple[int, ...]) -> Array:
             pixels = np.asarray(image.convert(mode).resize(tuple(reversed(size))), np.float32)
     except OSError as error:
         where = f"image {str(path)!r}"
-        raise InputError(describe(where, expected="a readable image", found=str(error))) from error
+        raise InputError.at(where, expected="a readable image", found=str(error)) from error
     pixels = pixels.reshape(*size, channels) / 127.5 - 1
     return pixels if last else pixels.transpose(2, 0, 1)
 
@@ -66,7 +66,7 @@ def _images(path: Path, shape: tuple[int, ...]) -> Data:
     where = f"data {str(path)!r}"
     if find_spec("PIL") is None:
         fix = "run `pip install pillow`, or give an .npz file"
-        raise DependencyError(describe(where, expected="Pillow", found="none installed", fix=fix))
+        raise DependencyError.at(where, expected="Pillow", found="none installed", fix=fix)
     classes = sorted(item for item in path.iterdir() if item.is_dir())
     files = [
         (file, number)
@@ -77,7 +77,7 @@ def _images(path: Path, shape: tuple[int, ...]) -> Data:
     if not files or len(shape) != 3:
         expected = "a folder of images for each class, and a model of images"
         found = f"{len(files)} images in {len(classes)} folders, an input of {shape}"
-        raise InputError(describe(where, expected=expected, found=found))
+        raise InputError.at(where, expected=expected, found=found)
     x = np.stack([_pixels(file, shape) for file, _ in files])
     return x, np.array([number for _, number in files])
 
@@ -87,7 +87,7 @@ def _data(path: Path, graph: Graph) -> Data:
     x, labels = _images(path, shape) if path.is_dir() else _arrays(path)
     if x.shape[1:] != shape:
         where, found = f"data {str(path)!r}", str(x.shape[1:])
-        raise InputError(describe(where, expected=f"inputs of shape {shape}", found=found))
+        raise InputError.at(where, expected=f"inputs of shape {shape}", found=found)
     return x, labels
 
 
@@ -96,7 +96,7 @@ def _batches(data: Data, size: int, seed: int) -> Iterator[Data]:
     x, labels = data
     if len(x) < size:
         expected, fix = f"at least {size} items, a batch", "give --shape with a smaller batch"
-        raise InputError(describe("data", expected=expected, found=str(len(x)), fix=fix))
+        raise InputError.at("data", expected=expected, found=str(len(x)), fix=fix)
     order = np.random.default_rng(seed).permutation(len(x))
     for begin in range(0, len(x) - size + 1, size):
         chosen = order[begin : begin + size]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stridewise.errors import GraphError, describe
+from stridewise.errors import GraphError
 from stridewise.graph import Attr, Node, TensorType
 from stridewise.ops.data_format import ATTRIBUTE, canonical_order, inverse, is_turned
 from stridewise.ops.registry import OPS, Array, Backward, VjpRule
@@ -211,15 +211,13 @@ def input_gradients(node: Node, gradients: Sequence[str], b: Backward) -> tuple[
     rule = OPS[node.op].vjp
     if rule is None or node.post_ops:
         found = "post-ops" if node.post_ops else f"{node.op}, which has none"
-        raise GraphError(
-            describe(
-                f"node {node.name!r} ({node.op})",
-                expected="an operator with a gradient rule",
-                found=found,
-                fix="take the gradient of the graph before it is simplified"
-                if node.post_ops
-                else "write it with other operators",
-            )
+        raise GraphError.at(
+            f"node {node.name!r} ({node.op})",
+            expected="an operator with a gradient rule",
+            found=found,
+            fix="take the gradient of the graph before it is simplified"
+            if node.post_ops
+            else "write it with other operators",
         )
     if OPS[node.op].origin != "anchor" or not is_turned(node):
         return rule(node, gradients, b)

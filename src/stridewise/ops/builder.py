@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Self
 
 from stridewise.dtypes import DType, dtype_of
-from stridewise.errors import FormatError, GraphError, describe
+from stridewise.errors import FormatError, GraphError
 from stridewise.graph import Attr, Constant, Graph, Node, Tail, TensorType, Value
 from stridewise.graph.names import fresh_name
 from stridewise.ops.data_format import ATTRIBUTE, CHANNELS_FIRST, DATA_FORMATS
@@ -36,12 +36,10 @@ class NodeBuilder:
             FormatError: there is no such data format.
         """
         if data_format not in DATA_FORMATS:
-            raise FormatError(
-                describe(
-                    f"graph {name!r}, data_format",
-                    expected=f"one of {', '.join(DATA_FORMATS)}",
-                    found=repr(data_format),
-                )
+            raise FormatError.at(
+                f"graph {name!r}, data_format",
+                expected=f"one of {', '.join(DATA_FORMATS)}",
+                found=repr(data_format),
             )
         self.name = name
         self.data_format = data_format
@@ -71,8 +69,8 @@ class NodeBuilder:
 
     def _define(self, name: str, tensor_type: TensorType) -> str:
         if not name or name in self._values:
-            raise GraphError(
-                describe(f"graph {self.name!r}", expected="a new value name", found=repr(name))
+            raise GraphError.at(
+                f"graph {self.name!r}", expected="a new value name", found=repr(name)
             )
         self._values[name] = Value(name, tensor_type)
         return name
@@ -88,8 +86,8 @@ class NodeBuilder:
             GraphError: the name is taken, or an extent is negative.
         """
         if any(extent < 0 for extent in shape):
-            raise GraphError(
-                describe(f"input {name!r}", expected="extents from 0 on", found=f"{tuple(shape)}")
+            raise GraphError.at(
+                f"input {name!r}", expected="extents from 0 on", found=f"{tuple(shape)}"
             )
         self._inputs.append(name)
         return self._define(name, TensorType(dtype_of(dtype), tuple(shape)))
@@ -161,13 +159,13 @@ class NodeBuilder:
         """
         where = f"graph {self.name!r}, update of {name!r}"
         if name not in self._parameters and name not in self._states:
-            raise GraphError(describe(where, expected="a state or a parameter", found=repr(name)))
+            raise GraphError.at(where, expected="a state or a parameter", found=repr(name))
         if name in self._updates:
             found = repr(self._updates[name])
-            raise GraphError(describe(where, expected="one update", found=f"a second, {found}"))
+            raise GraphError.at(where, expected="one update", found=f"a second, {found}")
         if self.type(name) != self.type(value):
             expected, found = f"a value of type {self.type(name)}", str(self.type(value))
-            raise GraphError(describe(where, expected=expected, found=found))
+            raise GraphError.at(where, expected=expected, found=found)
         self._updates[name] = value
 
     def op(
@@ -243,9 +241,7 @@ class NodeBuilder:
             GraphError: there is no such value.
         """
         if name not in self._values:
-            raise GraphError(
-                describe(f"graph {self.name!r}", expected="a known value", found=repr(name))
-            )
+            raise GraphError.at(f"graph {self.name!r}", expected="a known value", found=repr(name))
         return self._values[name].type
 
     def data(self, name: str) -> Array | None:
@@ -272,8 +268,8 @@ class NodeBuilder:
             FormatError: nodes have different data formats.
         """
         if not outputs and tail is None and not self._updates:
-            raise GraphError(
-                describe(f"graph {self.name!r}", expected="at least one output", found="none")
+            raise GraphError.at(
+                f"graph {self.name!r}", expected="at least one output", found="none"
             )
         for name in outputs:
             self.type(name)

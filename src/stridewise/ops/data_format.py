@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stridewise.errors import GraphError, describe
+from stridewise.errors import GraphError
 from stridewise.formats import Format, parse
 from stridewise.graph import Node, TensorType
 
@@ -65,12 +65,10 @@ def data_format(node: Node, rank: int) -> Format | None:
     found = DATA_FORMATS.get(name, {}).get(rank)
     if found is None or str(found) != name:
         known = [str(family[rank]) for family in (CHANNELS_FIRST, CHANNELS_LAST) if rank in family]
-        raise GraphError(
-            describe(
-                f"node {node.name!r} ({node.op}), attribute {ATTRIBUTE!r}",
-                expected=f"{' or '.join(known) or 'none'} for an input of rank {rank}",
-                found=repr(name),
-            )
+        raise GraphError.at(
+            f"node {node.name!r} ({node.op}), attribute {ATTRIBUTE!r}",
+            expected=f"{' or '.join(known) or 'none'} for an input of rank {rank}",
+            found=repr(name),
         )
     return found
 

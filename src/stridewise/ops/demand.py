@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stridewise.errors import MemoryLimitError, describe
+from stridewise.errors import MemoryLimitError
 from stridewise.graph import Graph
 from stridewise.ops.effort import nbytes
 from stridewise.ops.fallback import foreign_nbytes
@@ -89,11 +89,9 @@ def check_demand(where: str, demand: MemoryDemand, limit: int | None) -> None:
         MemoryLimitError: it is above; the message has the estimate.
     """
     if limit is not None and demand.total > limit:
-        raise MemoryLimitError(
-            describe(
-                where,
-                expected=f"at most {spelled(limit)} of memory",
-                found=str(demand),
-                fix="give smaller shapes, or a higher memory_limit",
-            )
+        raise MemoryLimitError.at(
+            where,
+            expected=f"at most {spelled(limit)} of memory",
+            found=str(demand),
+            fix="give smaller shapes, or a higher memory_limit",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from stridewise.dtypes import dtype_of
-from stridewise.errors import GraphError, describe
+from stridewise.errors import GraphError
 from stridewise.graph import ForeignPart, Graph, Node, TensorType
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register
 
@@ -26,7 +26,7 @@ def foreign_part(node: Node) -> ForeignPart:
     found = node.get("part")
     if not isinstance(found, ForeignPart):
         where = f"node {node.name!r} ({node.op}), attribute 'part'"
-        raise GraphError(describe(where, expected="a foreign part", found=repr(found)))
+        raise GraphError.at(where, expected="a foreign part", found=repr(found))
     return found
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stridewise.errors import ExecutionError, describe
+from stridewise.errors import ExecutionError
 from stridewise.graph import Node, TensorType
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
@@ -43,13 +43,11 @@ def checked_indices(node: Node, indices: Array, extent: int) -> Array:
     indices = indices.astype(np.int64)
     if indices.size and not -extent <= indices.min() <= indices.max() < extent:
         outside = indices[(indices < -extent) | (indices >= extent)]
-        raise ExecutionError(
-            describe(
-                f"node {node.name!r} ({node.op})",
-                expected=f"indices from {-extent} to {extent - 1}",
-                found=str(outside.reshape(-1)[0]),
-                fix="check the indices that the model is given or computes",
-            )
+        raise ExecutionError.at(
+            f"node {node.name!r} ({node.op})",
+            expected=f"indices from {-extent} to {extent - 1}",
+            found=str(outside.reshape(-1)[0]),
+            fix="check the indices that the model is given or computes",
         )
     return np.where(indices < 0, indices + extent, indices)
 

@@ -9,7 +9,7 @@ from typing import Literal, TypedDict, Unpack
 
 import numpy as np
 
-from stridewise.errors import GraphError, describe
+from stridewise.errors import GraphError
 from stridewise.formats import Format
 from stridewise.graph import Attr
 from stridewise.ops.builder import NodeBuilder
@@ -129,12 +129,10 @@ class GraphBuilder(NodeBuilder):
         found = DATA_FORMATS[self.data_format].get(rank)
         if found is None or spatial not in (None, rank - 2):
             wanted = "1 to 3" if spatial is None else str(spatial)
-            raise GraphError(
-                describe(
-                    f"graph {self.name!r}, value {x!r}",
-                    expected=f"a feature map with {wanted} spatial axes",
-                    found=str(type_),
-                )
+            raise GraphError.at(
+                f"graph {self.name!r}, value {x!r}",
+                expected=f"a feature map with {wanted} spatial axes",
+                found=str(type_),
             )
         return found
 
@@ -152,12 +150,10 @@ class GraphBuilder(NodeBuilder):
             return axis % rank
         order = self._map_format(x).order if rank in CHANNELS_FIRST else ("N", "C")
         if isinstance(axis, int) or axis not in order[:rank]:
-            raise GraphError(
-                describe(
-                    f"graph {self.name!r}, value {x!r}",
-                    expected=f"an axis of {self.type(x)}",
-                    found=repr(axis),
-                )
+            raise GraphError.at(
+                f"graph {self.name!r}, value {x!r}",
+                expected=f"an axis of {self.type(x)}",
+                found=repr(axis),
             )
         return order.index(axis)
 
@@ -165,12 +161,10 @@ class GraphBuilder(NodeBuilder):
         """Return one number for each spatial axis."""
         numbers = (given,) * count if isinstance(given, int) else tuple(given)
         if len(numbers) != count:
-            raise GraphError(
-                describe(
-                    f"graph {self.name!r}, {what}",
-                    expected=f"one number, or {count}",
-                    found=str(numbers),
-                )
+            raise GraphError.at(
+                f"graph {self.name!r}, {what}",
+                expected=f"one number, or {count}",
+                found=str(numbers),
             )
         return numbers
 
@@ -201,12 +195,10 @@ class GraphBuilder(NodeBuilder):
         """Check words of the caller's; a wrong one must not be passed over in silence."""
         for word in given:
             if word not in known:
-                raise GraphError(
-                    describe(
-                        f"graph {self.name!r}, {what}",
-                        expected=f"one of {', '.join(known)}",
-                        found=repr(word),
-                    )
+                raise GraphError.at(
+                    f"graph {self.name!r}, {what}",
+                    expected=f"one of {', '.join(known)}",
+                    found=repr(word),
                 )
 
     def _drawn(self, shape: tuple[int, ...], fan_in: int, gain: float) -> Array:
@@ -529,10 +521,8 @@ class GraphBuilder(NodeBuilder):
             GraphError: there is no such axis, or the values do not fit together.
         """
         if not values:
-            raise GraphError(
-                describe(
-                    f"graph {self.name!r}, concat", expected="at least one value", found="none"
-                )
+            raise GraphError.at(
+                f"graph {self.name!r}, concat", expected="at least one value", found="none"
             )
         return self.op("concat", values, {"axis": self._axis(values[0], axis)}, name=name)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stridewise.errors import GraphError, describe
+from stridewise.errors import GraphError
 from stridewise.graph import Attr, Node, TensorType
 from stridewise.ops.activation import SNAPS, UNARY
 from stridewise.ops.elementwise import BINARY
@@ -127,8 +127,8 @@ def parse_expression(texts: tuple[str, ...], inputs: int) -> tuple[Step, ...]:
         step = _parse(text, known)
         if step is None:
             operands = f"{', '.join(sorted(known))} and numbers"
-            raise GraphError(
-                describe("expression", expected=f"an operator of {operands}", found=repr(text))
+            raise GraphError.at(
+                "expression", expected=f"an operator of {operands}", found=repr(text)
             )
         found.append(step)
         known |= {f"t{index}"}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.dtypes import dtype_of
-from stridewise.errors import FormatError, GraphError, StridewiseError, describe
+from stridewise.errors import FormatError, GraphError, StridewiseError
 from stridewise.formats import Format
 from stridewise.graph import Attr, Graph, Node, TensorType
 from stridewise.ops.data_format import (
@@ -148,7 +148,7 @@ OPS: dict[str, OpSpec] = {}
 def register(spec: OpSpec) -> OpSpec:
     """Add an operator to the table; a second one of the same name is a programming error."""
     if spec.name in OPS:
-        raise GraphError(describe("operator table", expected="a new name", found=spec.name))
+        raise GraphError.at("operator table", expected="a new name", found=spec.name)
     OPS[spec.name] = spec
     return spec
 
@@ -156,9 +156,7 @@ def register(spec: OpSpec) -> OpSpec:
 def _spec_of(node: Node) -> OpSpec:
     spec = OPS.get(node.op)
     if spec is None:
-        raise GraphError(
-            describe(f"node {node.name!r}", expected="a known operator", found=repr(node.op))
-        )
+        raise GraphError.at(f"node {node.name!r}", expected="a known operator", found=repr(node.op))
     return spec
 
 
@@ -178,8 +176,8 @@ def infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     low, high = spec.arity
     if own < low or (high is not None and own > high):
         wanted = f"{low}" if low == high else f"{low} to {high if high is not None else 'any'}"
-        raise GraphError(
-            describe(f"node {node.name!r} ({node.op})", expected=f"{wanted} inputs", found=str(own))
+        raise GraphError.at(
+            f"node {node.name!r} ({node.op})", expected=f"{wanted} inputs", found=str(own)
         )
     if not _turns(spec, node):
         return spec.infer(node, types)
@@ -263,23 +261,19 @@ def check_data_format(graph: Graph) -> None:
         if first is None:
             first = (node, found)
         elif DATA_FORMATS[str(first[1])] is not DATA_FORMATS[str(found)]:
-            raise FormatError(
-                describe(
-                    f"graph {graph.name!r}",
-                    expected="one data format in a model",
-                    found=f"{first[1]} at node {first[0].name!r} ({first[0].op}) "
-                    f"and {found} at node {node.name!r} ({node.op})",
-                    fix="build one of them in the other's format, with transposed inputs",
-                )
+            raise FormatError.at(
+                f"graph {graph.name!r}",
+                expected="one data format in a model",
+                found=f"{first[1]} at node {first[0].name!r} ({first[0].op}) "
+                f"and {found} at node {node.name!r} ({node.op})",
+                fix="build one of them in the other's format, with transposed inputs",
             )
 
 
 def needs(node: Node, condition: bool, expected: str, found: object) -> None:
     """Raise a GraphError that names the node unless ``condition`` holds."""
     if not condition:
-        raise GraphError(
-            describe(f"node {node.name!r} ({node.op})", expected=expected, found=str(found))
-        )
+        raise GraphError.at(f"node {node.name!r} ({node.op})", expected=expected, found=str(found))
 
 
 def tensor(node: Node, types: Types, index: int) -> TensorType:
@@ -290,8 +284,8 @@ def tensor(node: Node, types: Types, index: int) -> TensorType:
     """
     found = types[index] if index < len(types) else None
     if found is None:
-        raise GraphError(
-            describe(f"node {node.name!r} ({node.op})", expected=f"input {index}", found="none")
+        raise GraphError.at(
+            f"node {node.name!r} ({node.op})", expected=f"input {index}", found="none"
         )
     return found
 

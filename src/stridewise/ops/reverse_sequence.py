@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from stridewise.errors import ExecutionError, describe
+from stridewise.errors import ExecutionError
 from stridewise.graph import Node, TensorType
 from stridewise.ops.gather import index_type
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
@@ -26,13 +26,11 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     time = node.int_attr("time_axis", 0)
     extent = x.shape[time]
     if lengths.size and not 0 <= lengths.min() <= lengths.max() <= extent:
-        raise ExecutionError(
-            describe(
-                f"node {node.name!r} ({node.op})",
-                expected=f"lengths from 0 to {extent}",
-                found=str(lengths.tolist()),
-                fix="check the lengths that the model is given",
-            )
+        raise ExecutionError.at(
+            f"node {node.name!r} ({node.op})",
+            expected=f"lengths from 0 to {extent}",
+            found=str(lengths.tolist()),
+            fix="check the lengths that the model is given",
         )
     steps = np.arange(extent, dtype=np.int64)
     read = np.where(steps < lengths[:, None], lengths[:, None] - 1 - steps, steps)

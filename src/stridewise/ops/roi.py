@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from stridewise.errors import ExecutionError, describe
+from stridewise.errors import ExecutionError
 from stridewise.graph import Node, TensorType
 from stridewise.ops.gather import index_type
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
@@ -33,13 +33,11 @@ def _images(node: Node, batch: Array, count: int) -> list[int]:
     """
     found = [int(item) for item in batch.reshape(-1)]
     if found and not 0 <= min(found) <= max(found) < count:
-        raise ExecutionError(
-            describe(
-                f"node {node.name!r} ({node.op})",
-                expected=f"images from 0 to {count - 1}",
-                found=str(max(found, key=lambda item: abs(2 * item - count))),
-                fix="check the batch indices that the model is given",
-            )
+        raise ExecutionError.at(
+            f"node {node.name!r} ({node.op})",
+            expected=f"images from 0 to {count - 1}",
+            found=str(max(found, key=lambda item: abs(2 * item - count))),
+            fix="check the batch indices that the model is given",
         )
     return found
 
@@ -129,8 +127,8 @@ def _evaluate_align(node: Node, operands: Operands) -> tuple[Array, ...]:
     scaled = rois.astype(np.float64) * node.float_attr("scale", 1.0) - (0.5 if half else 0.0)
     if not np.isfinite(scaled).all():
         where = f"node {node.name!r} ({node.op})"
-        raise ExecutionError(
-            describe(where, expected="regions with finite corners", found="NaN or infinity")
+        raise ExecutionError.at(
+            where, expected="regions with finite corners", found="NaN or infinity"
         )
     result = np.zeros((len(rois), x.shape[1], height, width), x.dtype)
     for number, image in enumerate(_images(node, batch, len(x))):

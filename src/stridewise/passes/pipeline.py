@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.graph import Graph, Refusal
 from stridewise.graph.verify import verify
 from stridewise.ops import infer
@@ -218,9 +218,7 @@ def check_passes(where: str, names: Collection[str], passes: Sequence[Pass]) -> 
         if name not in known:
             near = get_close_matches(name, known, 1, 0.0)[0]
             fix = f"did you mean {near}? `stridewise passes` lists all"
-            raise InputError(
-                describe(where, expected="the name of a pass", found=repr(name), fix=fix)
-            )
+            raise InputError.at(where, expected="the name of a pass", found=repr(name), fix=fix)
 
 
 def select(

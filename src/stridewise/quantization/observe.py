@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.api import compile as compiled
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.graph import Graph
 from stridewise.quantization.rebuild import gate_of_layer, gate_of_tensor, simulated_graph
 from stridewise.quantization.scheme import Scheme, channel_axis
@@ -70,9 +70,7 @@ def reference(graph: Graph, samples: Sequence[Sample], threads: int | None) -> l
         for name, array in found.items():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 where = f"calibration, sample {number}, output {name!r}"
-                raise InputError(
-                    describe(where, expected="finite numbers", found="NaN or infinity")
-                )
+                raise InputError.at(where, expected="finite numbers", found="NaN or infinity")
     return results
 
 

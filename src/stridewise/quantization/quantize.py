@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stridewise.api import ModelSource, load, save
-from stridewise.errors import InputError, ModelError, describe
+from stridewise.errors import InputError, ModelError
 from stridewise.graph import Graph, Shapes
 from stridewise.passes import passes_for, simplify
 from stridewise.quantization.budget import contributions, within_budget
@@ -115,8 +115,8 @@ def quantize(  # noqa: PLR0913 (one parameter an option)
 
 def _check_output(model: ModelSource, output: Path) -> None:
     if isinstance(model, str | os.PathLike) and output.exists() and output.samefile(model):
-        raise InputError(
-            describe("output", expected="another file than the model", found=repr(str(output)))
+        raise InputError.at(
+            "output", expected="another file than the model", found=repr(str(output))
         )
 
 
@@ -129,7 +129,7 @@ def _float_graph(graph: Graph) -> Graph:
     if graph.states or graph.updates or graph.tail is not None:
         found = "states or updates" if graph.tail is None else "a part for another runtime"
         where = f"graph {graph.name!r}"
-        raise ModelError(describe(where, expected="a graph of operators alone", found=found))
+        raise ModelError.at(where, expected="a graph of operators alone", found=found)
     passes = [item for item in passes_for(ABILITY) if item.name not in _FUSIONS]
     return simplify(graph, passes).graph
 
@@ -178,7 +178,7 @@ class _Work:
             found = reasons or "none"
             where = f"graph {graph.name!r}"
             expected = "a convolution or matrix product of float32 with constant weights"
-            raise ModelError(describe(where, expected=expected, found=found))
+            raise ModelError.at(where, expected=expected, found=found)
 
     def quantized(self) -> Quantized:
         """Return the result of all stages."""
@@ -220,7 +220,7 @@ class _Work:
             if not item.histogram.is_finite:
                 where = f"graph {graph.name!r}, tensor {name!r}"
                 expected = "finite numbers for all samples"
-                raise InputError(describe(where, expected=expected, found="NaN or infinity"))
+                raise InputError.at(where, expected=expected, found="NaN or infinity")
         return seen
 
     def _best(

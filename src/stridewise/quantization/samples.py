@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.graph import Graph, Value
 from stridewise.runtime.execution.inputs import as_array
 
@@ -41,12 +41,12 @@ def checked_samples(source: CalibrationSource, graph: Graph) -> Iterator[Sample]
     if not isinstance(given, Iterable) or isinstance(given, Mapping | bytes):
         kind: type[Any] = type(cast("object", given))
         expected = "an iterable of samples, or the path of a folder, .npz or .npy file"
-        raise InputError(describe("calibration", expected=expected, found=kind.__name__))
+        raise InputError.at("calibration", expected=expected, found=kind.__name__)
     number = -1
     for number, sample in enumerate(cast("Iterable[Any]", given)):
         yield _checked(f"calibration, sample {number}", sample, graph)
     if number < 0:
-        raise InputError(describe("calibration", expected="at least one sample", found="none"))
+        raise InputError.at("calibration", expected="at least one sample", found="none")
 
 
 def _checked(where: str, sample: Any, graph: Graph) -> Sample:
@@ -57,10 +57,10 @@ def _checked(where: str, sample: Any, graph: Graph) -> Sample:
         named = dict(zip(graph.inputs, arrays, strict=False))
         if len(arrays) != len(graph.inputs):
             expected = f"{len(graph.inputs)} arrays ({', '.join(graph.inputs)})"
-            raise InputError(describe(where, expected=expected, found=str(len(arrays))))
+            raise InputError.at(where, expected=expected, found=str(len(arrays)))
     if set(named) != set(graph.inputs):
         names = ", ".join(map(str, named)) or "none"
-        raise InputError(describe(where, expected=f"inputs {', '.join(graph.inputs)}", found=names))
+        raise InputError.at(where, expected=f"inputs {', '.join(graph.inputs)}", found=names)
     found: Sample = {}
     for name in graph.inputs:
         try:
@@ -69,7 +69,7 @@ def _checked(where: str, sample: Any, graph: Graph) -> Sample:
             raise InputError(f"{where}: {error}") from error
         if found[name].dtype.kind not in "biu" and not np.isfinite(found[name]).all():
             at = f"{where}, input {name!r}"
-            raise InputError(describe(at, expected="finite numbers", found="NaN or infinity"))
+            raise InputError.at(at, expected="finite numbers", found="NaN or infinity")
     return found
 
 
@@ -84,7 +84,7 @@ def _files(path: Path, graph: Graph) -> Iterator[Sample]:
         return
     names = sorted(item for item in path.iterdir() if item.suffix.lower() in (*_FILES, *_IMAGES))
     if not names:
-        raise InputError(describe(where, expected="a folder with .npz or .npy files", found="none"))
+        raise InputError.at(where, expected="a folder with .npz or .npy files", found="none")
     for item in names:
         yield from _file(item, graph)
 
@@ -93,7 +93,7 @@ def _file(path: Path, graph: Graph) -> Iterator[Sample]:
     where = f"calibration {str(path)!r}"
     if path.suffix.lower() in _IMAGES:
         fix = "store what the model reads, scaled and cropped, with numpy.save"
-        raise InputError(describe(where, expected="a .npz or .npy file", found="an image", fix=fix))
+        raise InputError.at(where, expected="a .npz or .npy file", found="an image", fix=fix)
     try:
         with path.open("rb") as file:
             loaded: Any = np.load(file, allow_pickle=False)
@@ -102,18 +102,18 @@ def _file(path: Path, graph: Graph) -> Iterator[Sample]:
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
         expected = "a folder, or a .npz or .npy file"
-        raise InputError(describe(where, expected=expected, found=reason)) from error
+        raise InputError.at(where, expected=expected, found=reason) from error
     if list(arrays) == [""] and len(graph.inputs) == 1:
         arrays = {graph.inputs[0]: arrays[""]}
     if set(arrays) != set(graph.inputs):
         expected = f"arrays with the names of the inputs: {', '.join(graph.inputs)}"
         found = ", ".join(arrays) if list(arrays) != [""] else "one array without a name"
-        raise InputError(describe(where, expected=expected, found=found))
+        raise InputError.at(where, expected=expected, found=found)
     stacks = {name: _stack(where, graph.values[name], array) for name, array in arrays.items()}
     counts = {name: len(stack) for name, stack in stacks.items()}
     if len(set(counts.values())) > 1:
         expected = "as many samples of each input"
-        raise InputError(describe(where, expected=expected, found=str(counts)))
+        raise InputError.at(where, expected=expected, found=str(counts))
     for index in range(min(counts.values(), default=0)):
         yield {name: stack[index] for name, stack in stacks.items()}
 
@@ -131,4 +131,4 @@ def _stack(where: str, value: Value, array: Array) -> Array:
         return array.reshape(-1, *shape)
     expected = f"samples of shape {shape} along a first axis"
     at = f"{where}, input {value.name!r}"
-    raise InputError(describe(at, expected=expected, found=f"shape {array.shape}"))
+    raise InputError.at(at, expected=expected, found=f"shape {array.shape}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import get_args
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.quantization.ranges import Activations, Method
 
 __all__ = ["METHODS", "Settings"]
@@ -57,4 +57,4 @@ def _one_of(name: str, given: str, known: tuple[str, ...]) -> None:
 
 
 def _wrong(name: str, expected: str, found: object) -> InputError:
-    return InputError(describe(name, expected=expected, found=repr(found)))
+    return InputError.at(name, expected=expected, found=repr(found))

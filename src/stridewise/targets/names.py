@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.targets.tables.load import SHIPPED, load_target, shipped
 from stridewise.targets.tables.table import TableTarget
 
@@ -33,11 +33,7 @@ def table_target(target: str | os.PathLike[str] | None) -> TableTarget | None:
     if name in SHIPPED:
         return shipped(name)
     if isinstance(target, str) and not name.endswith(".toml"):
-        raise InputError(
-            describe(
-                "target",
-                expected=f"one of {', '.join(TARGETS)}, or a .toml file",
-                found=repr(name),
-            )
+        raise InputError.at(
+            "target", expected=f"one of {', '.join(TARGETS)}, or a .toml file", found=repr(name)
         )
     return load_target(name)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.frontends.torch.graphs import memory_order
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.torch.costs import Loss
@@ -62,12 +62,10 @@ def check(model: Any, inputs: Any) -> LayoutCheck:
     given = [to_channels_last(x) if isinstance(x, torch.Tensor) else x for x in args]
     images = [x for x in given if isinstance(x, torch.Tensor)]
     if not any(format_of(x) == "channels_last" for x in images):
-        raise InputError(
-            describe(
-                "check",
-                expected="an image [N, C, H, W] or volume of 2 or more channels and pixels",
-                found=", ".join(str(tuple(x.shape)) for x in images) or "no tensor",
-            )
+        raise InputError.at(
+            "check",
+            expected="an image [N, C, H, W] or volume of 2 or more channels and pixels",
+            found=", ".join(str(tuple(x.shape)) for x in images) or "no tensor",
         )
     watch = _Watch()
     mode = _mode_of(watch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stridewise.errors import VerificationError, describe
+from stridewise.errors import VerificationError
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.torch.check import check
 from stridewise.torch.findings import LayoutCheck
@@ -59,11 +59,9 @@ def _check_close(found: Sequence[Any], wanted: Sequence[Any], tolerance: float) 
     for a, b in zip(wanted, found, strict=True):
         error = float((a - b).abs().max() / a.abs().max().clamp_min(1e-30)) if a.numel() else 0.0
         if not error <= tolerance:
-            raise VerificationError(
-                describe(
-                    "convert",
-                    expected=f"results within {tolerance} of those before",
-                    found=f"a difference of {error:.1e}",
-                    fix="call check() to see which operators depend on strides",
-                )
+            raise VerificationError.at(
+                "convert",
+                expected=f"results within {tolerance} of those before",
+                found=f"a difference of {error:.1e}",
+                fix="call check() to see which operators depend on strides",
             )

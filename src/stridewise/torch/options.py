@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.frontends.torch.library import torch
 from stridewise.options import Options as CompilerOptions
 from stridewise.runtime.machine.cpus import available_cpus
@@ -100,11 +100,9 @@ _WORDS = {
 
 
 def _wrong(name: str, expected: str, found: object) -> InputError:
-    return InputError(
-        describe(
-            f"backend 'stridewise', {name}",
-            expected=expected,
-            found=repr(found),
-            fix="see docs/from-pytorch.md",
-        )
+    return InputError.at(
+        f"backend 'stridewise', {name}",
+        expected=expected,
+        found=repr(found),
+        fix="see docs/from-pytorch.md",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.partition import Outside
 from stridewise.torch.region import REGIONS, Region, summary
@@ -128,13 +128,11 @@ def report(compiled: Any = None) -> Report:
     regions = sorted(REGIONS, key=lambda region: region.name)
     if compiled is not None:
         if not isinstance(compiled, torch.nn.Module):
-            raise InputError(
-                describe(
-                    "report",
-                    expected="a torch.nn.Module, compiled or not",
-                    found=type(compiled).__name__,
-                    fix="call report() for all graphs",
-                )
+            raise InputError.at(
+                "report",
+                expected="a torch.nn.Module, compiled or not",
+                found=type(compiled).__name__,
+                fix="call report() for all graphs",
             )
         own = {id(t) for t in (*compiled.parameters(), *compiled.buffers())}
         regions = [region for region in regions if region.reads(own)]

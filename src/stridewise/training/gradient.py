@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from stridewise.errors import GraphError, describe
+from stridewise.errors import GraphError
 from stridewise.graph import Graph, Node, TensorType
 from stridewise.graph.rewrite import Rewriter
 from stridewise.ops import GraphBuilder
@@ -25,18 +25,18 @@ def _checked(graph: Graph, loss: str, wrt: Sequence[str]) -> None:
     where = f"graph {graph.name!r}"
     if graph.tail is not None:
         found = "a part that another runtime computes"
-        raise GraphError(describe(where, expected="operators of Stridewise alone", found=found))
+        raise GraphError.at(where, expected="operators of Stridewise alone", found=found)
     type_ = graph.value(loss).type
     if prod(type_.shape) != 1 or not _is_float(type_):
         expected, found = "a loss of one float element", f"{loss!r}, {type_}"
-        raise GraphError(describe(where, expected=expected, found=found, fix="take its mean"))
+        raise GraphError.at(where, expected=expected, found=found, fix="take its mean")
     if not wrt or len(set(wrt)) != len(wrt):
         expected, found = "one value or more, each once", repr(tuple(wrt))
-        raise GraphError(describe(f"{where}, wrt", expected=expected, found=found))
+        raise GraphError.at(f"{where}, wrt", expected=expected, found=found)
     for name in wrt:
         if not _is_float(graph.value(name).type):
             found = f"{name!r}, {graph.value(name).type}"
-            raise GraphError(describe(f"{where}, wrt", expected="float values", found=found))
+            raise GraphError.at(f"{where}, wrt", expected="float values", found=found)
 
 
 def _active(graph: Graph, wrt: Sequence[str]) -> set[str]:
@@ -59,7 +59,7 @@ class _Gradients:
         found, wanted = self._b.type(gradient), self._b.type(name)
         if found != wanted:
             where = f"the gradient of {name!r}"
-            raise GraphError(describe(where, expected=str(wanted), found=str(found)))
+            raise GraphError.at(where, expected=str(wanted), found=str(found))
         self._parts.setdefault(name, []).append(gradient)
 
     def total(self, name: str) -> str:
@@ -122,6 +122,6 @@ def grad(graph: Graph, loss: str, wrt: Sequence[str]) -> Graph:
         if not total:
             where = f"graph {graph.name!r}, wrt"
             expected, found = f"values that {loss!r} depends on", repr(name)
-            raise GraphError(describe(where, expected=expected, found=found, fix="leave it out"))
+            raise GraphError.at(where, expected=expected, found=found, fix="leave it out")
         outputs.append(b.op("identity", [total], output=b.fresh(f"{name}.gradient")))
     return Rewriter(b.build(outputs)).finish()

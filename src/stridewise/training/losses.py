@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.ops import GraphBuilder
 from stridewise.ops.backward import Term
 
@@ -49,5 +49,5 @@ def loss_of(given: str | Loss) -> Loss:
         return given
     if given not in LOSSES:
         expected = f"a function, or one of {', '.join(LOSSES)}"
-        raise InputError(describe("loss", expected=expected, found=repr(given)))
+        raise InputError.at("loss", expected=expected, found=repr(given))
     return LOSSES[given]

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.ops import GraphBuilder
 from stridewise.ops.backward import Term
 
@@ -53,7 +53,7 @@ def _checked(optimizer: str, **limits: tuple[object, float]) -> None:
             continue
         end = "" if below == float("inf") else f" and below {below:g}"
         expected = f"a number from 0 on{end}"
-        raise InputError(describe(f"{optimizer}, {name}", expected=expected, found=repr(value)))
+        raise InputError.at(f"{optimizer}, {name}", expected=expected, found=repr(value))
 
 
 def _at(schedule: Schedule, step: int) -> float:
@@ -97,7 +97,7 @@ class SGD:
         _checked("SGD", lr=(self.lr, _ANY), momentum=(momentum, 1.0), weight_decay=(decay, _ANY))
         if self.nesterov and not self.momentum:
             expected = "a momentum above 0 with nesterov"
-            raise InputError(describe("SGD, momentum", expected=expected, found="0"))
+            raise InputError.at("SGD, momentum", expected=expected, found="0")
 
     def scalars(self, step: int) -> Mapping[str, float]:
         """Return the learning rate as ``rate``; see :meth:`Optimizer.scalars`."""

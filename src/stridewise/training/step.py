@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stridewise.errors import GraphError, InputError, describe
+from stridewise.errors import GraphError, InputError
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
 from stridewise.ops.backward import Term
@@ -81,17 +81,17 @@ def _check(graph: Graph, names: Sequence[str]) -> None:
     where = f"graph {graph.name!r}, training"
     if len(graph.outputs) != 1:
         expected, found = "one output, the prediction", ", ".join(graph.outputs) or "none"
-        raise GraphError(describe(where, expected=expected, found=found))
+        raise GraphError.at(where, expected=expected, found=found)
     if not names:
         expected, fix = "parameters to train", "build it with GraphBuilder(training=True)"
-        raise GraphError(describe(where, expected=expected, found="none", fix=fix))
+        raise GraphError.at(where, expected=expected, found="none", fix=fix)
     for name in names:
         if name not in graph.parameters or name in graph.updates:
             expected = "names of parameters without an update"
-            raise InputError(describe(f"{where}, train", expected=expected, found=repr(name)))
+            raise InputError.at(f"{where}, train", expected=expected, found=repr(name))
         if graph.value(name).dtype.name != "float32":
             found = f"{name!r}, {graph.value(name).type}"
-            raise GraphError(describe(where, expected="float32 parameters", found=found))
+            raise GraphError.at(where, expected="float32 parameters", found=found)
 
 
 def step_graph(

@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.frontends.torch.graphs import memory_order
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.reader import array_of, tensor_of
@@ -65,7 +65,7 @@ class Argument:
         expected = f"a tensor of {self.traced.dtype} and shape {tuple(self.traced.shape)} on cpu"
         fix = "compile with such example inputs, or with shapes= that leave extents open"
         where = f"argument {self.name!r}"
-        return InputError(describe(where, expected=expected, found=found, fix=fix))
+        return InputError.at(where, expected=expected, found=found, fix=fix)
 
 
 class Limits:
@@ -155,12 +155,10 @@ class ProgramCalls:
         """
         given, spec = self._flatten((tuple(args), dict(kwargs)))
         if spec != self._in_spec:
-            raise InputError(
-                describe(
-                    "compiled module",
-                    expected=f"arguments as exported: {self._in_spec}",
-                    found=str(spec),
-                )
+            raise InputError.at(
+                "compiled module",
+                expected=f"arguments as exported: {self._in_spec}",
+                found=str(spec),
             )
         limits = Limits(self._ranges)
         found: list[Array] = []
@@ -168,13 +166,11 @@ class ProgramCalls:
             if argument.is_tensor:
                 found.append(argument.array(item, limits))
             elif item != argument.traced:
-                raise InputError(
-                    describe(
-                        f"argument {argument.name!r}",
-                        expected=repr(argument.traced),
-                        found=repr(item),
-                        fix="compile with this value among the example inputs",
-                    )
+                raise InputError.at(
+                    f"argument {argument.name!r}",
+                    expected=repr(argument.traced),
+                    found=repr(item),
+                    fix="compile with this value among the example inputs",
                 )
         return found
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stridewise.errors import InputError, UnsupportedError, describe
+from stridewise.errors import InputError, UnsupportedError
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.table import HANDLERS
 from stridewise.frontends.torch.tracing import whole_operators
@@ -46,13 +46,11 @@ def _decompositions() -> dict[Any, Any]:
 def _export(export: Any, module: Any, inputs: Any, shapes: Shapes) -> Any:
     name = type(module).__name__
     if inputs is None:
-        raise InputError(
-            describe(
-                f"module {name}",
-                expected="example inputs, to export it with",
-                found="none",
-                fix="stridewise.compile(module, (x,))",
-            )
+        raise InputError.at(
+            f"module {name}",
+            expected="example inputs, to export it with",
+            found="none",
+            fix="stridewise.compile(module, (x,))",
         )
     args = _positional(inputs)
     marks = None
@@ -62,13 +60,11 @@ def _export(export: Any, module: Any, inputs: Any, shapes: Shapes) -> Any:
         with torch.no_grad():
             return export.export(module, args, dynamic_shapes=marks)
     except Exception as error:
-        raise UnsupportedError(
-            describe(
-                f"module {name}",
-                expected="a module that torch.export takes",
-                found=f"{type(error).__name__}: {' '.join(str(error).split())[:500]}",
-                fix="use torch.compile(module, backend='stridewise'), which allows graph breaks",
-            )
+        raise UnsupportedError.at(
+            f"module {name}",
+            expected="a module that torch.export takes",
+            found=f"{type(error).__name__}: {' '.join(str(error).split())[:500]}",
+            fix="use torch.compile(module, backend='stridewise'), which allows graph breaks",
         ) from error
 
 

@@ -121,7 +121,7 @@ class ProgramReader:
         for name in values:
             if name not in types:
                 expected = f"names of inputs ({', '.join(types)})"
-                raise InputError(describe("values", expected=expected, found=repr(name)))
+                raise InputError.at("values", expected=expected, found=repr(name))
         return {name: np.asarray(value, types[name]) for name, value in values.items()}
 
     def graph(
@@ -267,17 +267,15 @@ class ProgramReader:
                 continue
             if item.name not in shapes:
                 expected = f"a shape of {item.name!r}, such as {tuple(item.traced.shape)}"
-                raise InputError(describe(f"model {self.name!r}", expected=expected, found="none"))
+                raise InputError.at(f"model {self.name!r}", expected=expected, found="none")
             tensor = torch.empty(tuple(shapes[item.name]), dtype=item.traced.dtype)
             found[node] = tensor.permute(_back(item.order))
             if not limits.fit(found[node].shape, item.traced.shape):
-                raise InputError(
-                    describe(
-                        f"input {item.name!r}",
-                        expected=f"shape {tuple(item.traced.shape)} as exported",
-                        found=str(tuple(found[node].shape)),
-                        fix="export the module for such inputs",
-                    )
+                raise InputError.at(
+                    f"input {item.name!r}",
+                    expected=f"shape {tuple(item.traced.shape)} as exported",
+                    found=str(tuple(found[node].shape)),
+                    fix="export the module for such inputs",
                 )
         return found
 
@@ -297,8 +295,8 @@ class ProgramReader:
             raise
         except Exception as error:
             found = " ".join(str(error).split())[:300]
-            raise ModelError(
-                describe(f"model {self.name!r}", expected="shapes that it takes", found=found)
+            raise ModelError.at(
+                f"model {self.name!r}", expected="shapes that it takes", found=found
             ) from error
 
 

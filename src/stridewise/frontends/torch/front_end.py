@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from numpy.typing import NDArray
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.graph import Shapes
 
 if TYPE_CHECKING:
@@ -106,12 +106,10 @@ class TorchFrontEnd:
         from stridewise.frontends.torch.library import torch
 
         if not isinstance(module, torch.nn.Module):
-            raise InputError(
-                describe(
-                    "example_inputs",
-                    expected="a torch.nn.Module as the model",
-                    found=type(module).__name__,
-                    fix="leave out example_inputs",
-                )
+            raise InputError.at(
+                "example_inputs",
+                expected="a torch.nn.Module as the model",
+                found=type(module).__name__,
+                fix="leave out example_inputs",
             )
         return ModuleSource(module, inputs, shapes)

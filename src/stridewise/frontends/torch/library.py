@@ -10,7 +10,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
-from stridewise.errors import DependencyError, describe
+from stridewise.errors import DependencyError
 
 __all__ = ["is_installed", "submodule", "torch"]
 
@@ -28,13 +28,11 @@ def submodule(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise DependencyError(
-            describe(
-                "PyTorch",
-                expected=f"module {name}",
-                found=" ".join(str(error).split()),
-                fix="pip install 'stridewise[torch]'",
-            )
+        raise DependencyError.at(
+            "PyTorch",
+            expected=f"module {name}",
+            found=" ".join(str(error).split()),
+            fix="pip install 'stridewise[torch]'",
         ) from error
 
 

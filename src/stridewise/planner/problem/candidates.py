@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from stridewise.errors import FormatError, ModelError, describe
+from stridewise.errors import FormatError, ModelError
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal, Value
 from stridewise.ops.geometry import user_format
@@ -101,22 +101,18 @@ def _check_tensors(graph: Graph, target: Target) -> None:
         for name in names:
             value = graph.values[name]
             if value.dtype.name not in target.dtypes and not target.has_host:
-                raise ModelError(
-                    describe(
-                        f"{where}, tensor {name!r}",
-                        expected=f"dtype {' or '.join(sorted(target.dtypes))}",
-                        found=value.dtype.name,
-                        fix="export the model in float32",
-                    )
+                raise ModelError.at(
+                    f"{where}, tensor {name!r}",
+                    expected=f"dtype {' or '.join(sorted(target.dtypes))}",
+                    found=value.dtype.name,
+                    fix="export the model in float32",
                 )
             if 0 in value.shape and not target.has_host:
-                raise ModelError(
-                    describe(
-                        f"{where}, tensor {name!r}",
-                        expected="a tensor with elements",
-                        found=str(value.type),
-                        fix="give larger shapes, or leave out what is computed of nothing",
-                    )
+                raise ModelError.at(
+                    f"{where}, tensor {name!r}",
+                    expected="a tensor with elements",
+                    found=str(value.type),
+                    fix="give larger shapes, or leave out what is computed of nothing",
                 )
             _check_size(where, value)
     for name in graph.inputs:
@@ -126,13 +122,11 @@ def _check_tensors(graph: Graph, target: Target) -> None:
 def _check_size(where: str, value: Value) -> None:
     # NumPy makes no array without elements, either, whose other extents are too large.
     if prod(extent or 1 for extent in value.shape) * value.dtype.itemsize > _MOST_BYTES:
-        raise ModelError(
-            describe(
-                f"{where}, tensor {value.name!r}",
-                expected="a tensor that fits into the address space",
-                found=str(value.type),
-                fix="give smaller shapes",
-            )
+        raise ModelError.at(
+            f"{where}, tensor {value.name!r}",
+            expected="a tensor that fits into the address space",
+            found=str(value.type),
+            fix="give smaller shapes",
         )
 
 
@@ -143,13 +137,11 @@ def _check_edge(graph: Graph, target: Target, edge: Boundary) -> None:
             value = graph.values[name]
             if value.dtype.name in target.dtypes or user_format(value) in formats:
                 continue
-            raise FormatError(
-                describe(
-                    f"{side} {name!r}",
-                    expected=f"the format {user_format(value)}, as {value.dtype} has no reorders",
-                    found=", ".join(map(str, formats)),
-                    fix="leave it out",
-                )
+            raise FormatError.at(
+                f"{side} {name!r}",
+                expected=f"the format {user_format(value)}, as {value.dtype} has no reorders",
+                found=", ".join(map(str, formats)),
+                fix="leave it out",
             )
 
 
@@ -168,13 +160,11 @@ def _options(
         options, against = known[signature]
         refusals += (replace(refusal, subject=node.name) for refusal in against)
         if not options:
-            raise ModelError(
-                describe(
-                    f"node {node.name!r} ({node.op})",
-                    expected=f"an operator that target {target.name} has a kernel for",
-                    found="; ".join(refusal.reason for refusal in against) or "none",
-                    fix="replace the operator, or fold it into a constant",
-                )
+            raise ModelError.at(
+                f"node {node.name!r} ({node.op})",
+                expected=f"an operator that target {target.name} has a kernel for",
+                found="; ".join(refusal.reason for refusal in against) or "none",
+                fix="replace the operator, or fold it into a constant",
             )
         found[node.name] = options
     return found
@@ -317,13 +307,11 @@ class _Prices:
             reason = f"{candidate.algorithm}: the library has only its naive reference loops"
             refusals.append(Refusal(self._rule, node.name, reason))
         if not usual:
-            raise ModelError(
-                describe(
-                    f"node {node.name!r} ({node.op})",
-                    expected="a kernel of the library for these shapes",
-                    found="none in any format",
-                    fix="run `stridewise info` and check the library's version",
-                )
+            raise ModelError.at(
+                f"node {node.name!r} ({node.op})",
+                expected="a kernel of the library for these shapes",
+                found="none in any format",
+                fix="run `stridewise info` and check the library's version",
             )
         return tuple(c for c in found if c not in slow)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stridewise.errors import ModelError, describe
+from stridewise.errors import ModelError
 from stridewise.graph import Attr, ForeignPart, Node, Refusal, Value
 from stridewise.ops.effort import effort
 from stridewise.ops.geometry import user_format
@@ -78,13 +78,11 @@ def host_option(context: NodeContext) -> KernelOption:
         tuple(value.type for value in outputs),
     )
     if wanted.operations > _MOST_OPERATIONS:
-        raise ModelError(
-            describe(
-                f"node {node.name!r} ({node.op})",
-                expected=f"at most {_MOST_OPERATIONS:.0e} operations for NumPy",
-                found=f"{wanted.operations:.1e}",
-                fix="give smaller shapes, or write it as a matrix product",
-            )
+        raise ModelError.at(
+            f"node {node.name!r} ({node.op})",
+            expected=f"at most {_MOST_OPERATIONS:.0e} operations for NumPy",
+            found=f"{wanted.operations:.1e}",
+            fix="give smaller shapes, or write it as a matrix product",
         )
     args = (
         *(Arg(f"in{index}", input_of(index)) for index in read),

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from stridewise.errors import FormatError, InputError, describe
+from stridewise.errors import FormatError, InputError
 from stridewise.formats import Format, is_dense
 from stridewise.graph import Graph, Value
 from stridewise.ops.geometry import canonical_shape, storage_shape, user_format
@@ -36,7 +36,7 @@ class Boundary:
 
 def _refused(value: Value, side: str, expected: str, found: object, fix: str = "") -> FormatError:
     where = f"{side} {value.name!r} of shape {value.shape}"
-    return FormatError(describe(where, expected=expected, found=str(found), fix=fix))
+    return FormatError.at(where, expected=expected, found=str(found), fix=fix)
 
 
 def _format(value: Value, side: str, wanted: str | Format) -> Format:
@@ -83,7 +83,7 @@ def _side(
     if unknown:
         expected = f"names of {side}s ({', '.join(names)})"
         where = f"{side}_formats of model {graph.name!r}"
-        raise InputError(describe(where, expected=expected, found=", ".join(unknown)))
+        raise InputError.at(where, expected=expected, found=", ".join(unknown))
     return MappingProxyType(
         {
             name: tuple(_formats(graph.values[name], side, wanted[name]))

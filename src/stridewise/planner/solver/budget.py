@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from stridewise.errors import PlanError, describe
+from stridewise.errors import PlanError
 from stridewise.planner.solver.integer import solve_program
 from stridewise.planner.solver.problem import Move, Problem, Solution
 from stridewise.planner.solver.solve import finish, solve
@@ -138,7 +138,7 @@ def solve_within(problem: Problem, errors: Errors, time_limit: float = 10.0) -> 
     if least > 1:
         expected = "a plan within the error budget"
         found = f"{least**0.5:.3g} times the budget at the least"
-        raise PlanError(describe("max_error", expected=expected, found=found, fix="allow more"))
+        raise PlanError.at("max_error", expected=expected, found=found, fix="allow more")
     price = 0.0
     for _ in range(_ROUNDS):
         price = (within.cost - above.cost) / (errors.of(above) - errors.of(within))

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from stridewise.errors import PlanError, describe
+from stridewise.errors import PlanError
 from stridewise.planner.solver.problem import Move, Problem, Solution, Stored
 from stridewise.planner.solver.table import Minimum, Table
 
@@ -99,13 +99,11 @@ class _Program:
             return np.asarray(highs.getSolution().col_value) > 0.5, float(info.mip_dual_bound)
         if status == highspy.HighsModelStatus.kInfeasible:
             return None
-        raise PlanError(
-            describe(
-                "plan",
-                expected="a combination of kernels",
-                found=f"none in {time_limit:g} seconds ({status})",
-                fix="allow more time",
-            )
+        raise PlanError.at(
+            "plan",
+            expected="a combination of kernels",
+            found=f"none in {time_limit:g} seconds ({status})",
+            fix="allow more time",
         )
 
 

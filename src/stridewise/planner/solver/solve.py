@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from stridewise.errors import PlanError, describe
+from stridewise.errors import PlanError
 from stridewise.planner.solver.integer import solve_program
 from stridewise.planner.solver.problem import Choice, Move, Problem, Solution
 from stridewise.planner.solver.tables import RELAX, Formats, Tables
@@ -66,12 +66,12 @@ def solve(problem: Problem, time_limit: float = 60.0, *, method: Method = "elimi
     """
     for node, choices in problem.nodes.items():
         if not choices:
-            raise PlanError(describe(f"node {node!r}", expected="a kernel", found="none"))
+            raise PlanError.at(f"node {node!r}", expected="a kernel", found="none")
     formats = Formats(problem)
     if method == "eliminate":
         return finish(problem, formats, *Tables(problem, formats).solve(time_limit))
     found = solve_program(problem, time_limit)
     if found is None:
         expected = "a combination of kernels"
-        raise PlanError(describe("plan", expected=expected, found="none", fix=RELAX))
+        raise PlanError.at("plan", expected=expected, found="none", fix=RELAX)
     return finish(problem, formats, found.picks, found.given, found.slack)

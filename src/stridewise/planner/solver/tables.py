@@ -19,7 +19,7 @@ from itertools import product
 
 import numpy as np
 
-from stridewise.errors import PlanError, describe
+from stridewise.errors import PlanError
 from stridewise.planner.solver.eliminate import Contradiction, minimize
 from stridewise.planner.solver.problem import Choice, Problem, Stored
 from stridewise.planner.solver.table import Table
@@ -189,7 +189,7 @@ class Tables:
             where, *others = [self._owners[variable] for variable in found.variables]
             beside = f" beside {', '.join(others[:3])}" if others else ""
             expected = f"a combination of kernels{beside}"
-            raise PlanError(describe(where, expected=expected, found="none", fix=RELAX))
+            raise PlanError.at(where, expected=expected, found="none", fix=RELAX)
         picks = {node: kept[found.values[v]] for node, (v, kept) in self._picks.items()}
         given = {tensor: names[found.values[v]] for tensor, (v, names) in self._given.items()}
         return picks, given, found.slack
@@ -203,7 +203,7 @@ class Tables:
         names = sorted(self._problem.given[tensor])
         if not names:
             where, expected = f"tensor {tensor!r}", "a format that it is given in"
-            raise PlanError(describe(where, expected=expected, found="none"))
+            raise PlanError.at(where, expected=expected, found="none")
         variable = self._variable(f"tensor {tensor!r}", len(names))
         self._given[tensor] = variable, names
         sets = [self._formats.bits[name] for name in names]
@@ -283,10 +283,10 @@ class Tables:
         if demanded is not None and not self._formats.mask(demanded) & possible:
             expected = f"one of the formats {', '.join(sorted(demanded))}"
             where = f"tensor {tensor!r}"
-            raise PlanError(describe(where, expected=expected, found=found, fix=RELAX))
+            raise PlanError.at(where, expected=expected, found=found, fix=RELAX)
         for side in readers:
             if all(need & ~possible for need in side.sets):
                 where = f"{self._owners[side.variable]}, tensor {tensor!r}"
                 sets = sorted({self._formats.text(need) for need in side.sets})
                 expected = f"one of the formats {' or '.join(sets)}"
-                raise PlanError(describe(where, expected=expected, found=found, fix=RELAX))
+                raise PlanError.at(where, expected=expected, found=found, fix=RELAX)

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from stridewise.errors import ExecutionError, StridewiseError, describe
+from stridewise.errors import ExecutionError, StridewiseError
 from stridewise.graph import Graph, Node, TensorType
 from stridewise.ops import evaluate
 from stridewise.ops.fallback import OP as FALLBACK
@@ -118,7 +118,7 @@ class _HostCall:
 
     def _failed(self, found: str) -> ExecutionError:
         where = f"node {self.node.name!r} ({self.node.op}), on the host"
-        return ExecutionError(describe(where, expected="its results", found=found))
+        return ExecutionError.at(where, expected="its results", found=found)
 
 
 def _as_array(view: NDArray[np.uint8], type_: TensorType) -> Array:

@@ -23,7 +23,7 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
-from stridewise.errors import LibraryError, describe
+from stridewise.errors import LibraryError
 
 __all__ = ["LibraryInfo", "library_info", "load_core"]
 
@@ -124,13 +124,11 @@ def _load() -> tuple[ModuleType, _Loaded]:
     try:
         core = _import_core()
     except ImportError as error:
-        raise LibraryError(
-            describe(
-                "stridewise._core",
-                expected="the native core that is built when Stridewise is installed",
-                found=f"{error}",
-                fix="run `pip install .` (or `pip install -e .`) in the source tree",
-            )
+        raise LibraryError.at(
+            "stridewise._core",
+            expected="the native core that is built when Stridewise is installed",
+            found=f"{error}",
+            fix="run `pip install .` (or `pip install -e .`) in the source tree",
         ) from error
     # The library's own cache takes descriptors for equal that differ in the strides of axes of
     # extent 1, so what it gives depends on what the process made before.
@@ -190,13 +188,11 @@ def _open(path: Path) -> ctypes.CDLL:
     except OSError as error:
         raise _unloadable(path, str(error)) from error
     if already is not None and already != library._handle:
-        raise LibraryError(
-            describe(
-                str(path),
-                expected=f"to be the first {SONAME} in this process",
-                found="that another package has loaded a different one",
-                fix=f"set {ENVIRONMENT_VARIABLE} to that one, or load Stridewise first",
-            )
+        raise LibraryError.at(
+            str(path),
+            expected=f"to be the first {SONAME} in this process",
+            found="that another package has loaded a different one",
+            fix=f"set {ENVIRONMENT_VARIABLE} to that one, or load Stridewise first",
         )
     if _resident() != library._handle:
         raise _error(str(path), f"a library whose SONAME is {SONAME}", "another SONAME, or none")
@@ -260,13 +256,11 @@ def _unloadable(path: Path, reason: str) -> LibraryError:
         if missing.startswith("libgomp")
         else "install the package that holds it"
     )
-    return LibraryError(
-        describe(
-            str(path),
-            expected=f"the library {missing}, which it needs",
-            found="that this system does not have it",
-            fix=package,
-        )
+    return LibraryError.at(
+        str(path),
+        expected=f"the library {missing}, which it needs",
+        found="that this system does not have it",
+        fix=package,
     )
 
 
@@ -293,4 +287,4 @@ def _check(library: ctypes.CDLL, path: Path) -> _Loaded:
 
 
 def _error(where: str, expected: str, found: str) -> LibraryError:
-    return LibraryError(describe(where, expected=expected, found=found, fix=FIX))
+    return LibraryError.at(where, expected=expected, found=found, fix=FIX)

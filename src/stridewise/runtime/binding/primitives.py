@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from stridewise.errors import ExecutionError, describe
+from stridewise.errors import ExecutionError
 from stridewise.ops.pointwise import Step, parse_expression
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.reorders import (
@@ -67,7 +67,7 @@ class _Spec:
     def memory(self, role: str) -> _core.MemoryDesc:
         found = self.spec.memory(role)
         if found is None:
-            raise ExecutionError(describe(str(self.spec), expected=role, found="none"))
+            raise ExecutionError.at(str(self.spec), expected=role, found="none")
         return self.describe(found)
 
     def optional(self, role: str) -> _core.MemoryDesc | None:
@@ -501,11 +501,9 @@ def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primiti
         found = str(error)
     else:
         found = "none of that name"
-    raise ExecutionError(
-        describe(
-            f"kernel {spec}",
-            expected=f"the implementation {implementation or 'of the library'}",
-            found=found,
-            fix="clear the cost cache (`stridewise info` shows where it is) and compile again",
-        )
+    raise ExecutionError.at(
+        f"kernel {spec}",
+        expected=f"the implementation {implementation or 'of the library'}",
+        found=found,
+        fix="clear the cost cache (`stridewise info` shows where it is) and compile again",
     )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.dtypes import dtype_of
-from stridewise.errors import ExecutionError, describe
+from stridewise.errors import ExecutionError
 from stridewise.graph import Constant, Graph, TensorType
 from stridewise.program import CopyStep, FillStep, KernelStep, PackedConstant, Program, Ref
 from stridewise.runtime.binding.fallback_steps import host_call
@@ -82,13 +82,11 @@ def check_layouts(program: Program, kernels: Kernels) -> None:
             continue
         found = kernels.layout(constant.spec, constant.implementation, constant.role)
         if found != constant.layout:
-            raise ExecutionError(
-                describe(
-                    f"kernel {constant.spec}",
-                    expected=f"{constant.role} as {constant.layout}, which they are packed in",
-                    found=found,
-                    fix="compile the model again",
-                )
+            raise ExecutionError.at(
+                f"kernel {constant.spec}",
+                expected=f"{constant.role} as {constant.layout}, which they are packed in",
+                found=found,
+                fix="compile the model again",
             )
 
 

@@ -131,7 +131,7 @@ class DynamicModel(Model):
         """
         for where, limit in (("max_programs", max_programs), ("max_program_nbytes", max_nbytes)):
             if limit is not None and limit < 1:
-                raise InputError(describe(where, expected="1 or more", found=str(limit)))
+                raise InputError.at(where, expected="1 or more", found=str(limit))
         self.name = name
         self.signature = signature
         self._specs = {item.name: item for item in signature}
@@ -175,13 +175,11 @@ class DynamicModel(Model):
         shapes = self.signature.default()
         missing = [name for name in self._specs if name not in shapes and name not in self._valued]
         if missing or self._valued:
-            raise InputError(
-                describe(
-                    f"model {self.name!r}",
-                    expected=f"shapes of {', '.join(missing or self._valued)}",
-                    found="none, as it has not been called",
-                    fix="use plan_for(shapes, values)",
-                )
+            raise InputError.at(
+                f"model {self.name!r}",
+                expected=f"shapes of {', '.join(missing or self._valued)}",
+                found="none, as it has not been called",
+                fix="use plan_for(shapes, values)",
             )
         return self.plan_for(shapes)
 
@@ -235,12 +233,10 @@ class DynamicModel(Model):
         }
         missing = [n for n in self._specs if n not in given and n not in known]
         if missing:
-            raise InputError(
-                describe(
-                    f"model {self.name!r}",
-                    expected=f"shapes of {', '.join(self._specs)}",
-                    found=f"none of {', '.join(missing)}",
-                )
+            raise InputError.at(
+                f"model {self.name!r}",
+                expected=f"shapes of {', '.join(self._specs)}",
+                found=f"none of {', '.join(missing)}",
             )
         program, _ = self._program({**given, **{n: v.shape for n, v in known.items()}}, known)
         return program
@@ -295,12 +291,10 @@ class DynamicModel(Model):
             ModelError: the model does not take these shapes.
         """
         if len(inputs) != len(self._arguments):
-            raise InputError(
-                describe(
-                    f"model {self.name!r}",
-                    expected=f"{len(self._arguments)} inputs ({', '.join(self._arguments)})",
-                    found=f"{len(inputs)}",
-                )
+            raise InputError.at(
+                f"model {self.name!r}",
+                expected=f"{len(self._arguments)} inputs ({', '.join(self._arguments)})",
+                found=f"{len(inputs)}",
             )
         outputs = self._execute(inputs)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
@@ -343,7 +337,7 @@ class DynamicModel(Model):
 
     def _wrong_names(self, found: Any) -> InputError:
         expected, names = f"inputs {', '.join(self._arguments)}", ", ".join(found) or "none"
-        return InputError(describe(f"model {self.name!r}", expected=expected, found=names))
+        return InputError.at(f"model {self.name!r}", expected=expected, found=names)
 
     def _arrays(self, inputs: Sequence[Any]) -> dict[str, Array]:
         return {
@@ -435,13 +429,11 @@ class DynamicModel(Model):
                 self._cuts[key] = found
         if isinstance(found, Refusal):
             name = next(iter(sorted(grown)))
-            raise InputError(
-                describe(
-                    f"input {name!r}",
-                    expected=f"shape {self._specs[name]}, as the batch cannot be padded",
-                    found=f"{own[name]} ({': '.join(filter(None, (found.subject, found.reason)))})",
-                    fix="compile with shapes= that include it",
-                )
+            raise InputError.at(
+                f"input {name!r}",
+                expected=f"shape {self._specs[name]}, as the batch cannot be padded",
+                found=f"{own[name]} ({': '.join(filter(None, (found.subject, found.reason)))})",
+                fix="compile with shapes= that include it",
             )
         return found
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stridewise.errors import ExecutionError, InputError, StridewiseError, describe
+from stridewise.errors import ExecutionError, InputError, StridewiseError
 from stridewise.formats import Format
 from stridewise.graph import Constant, Graph, Value
 from stridewise.ops.geometry import storage_shape
@@ -300,7 +300,7 @@ class CompiledModel(Model):
             ExecutionError: as for :meth:`run`.
         """
         if runs < 1:
-            raise InputError(describe("runs", expected="1 or more", found=str(runs)))
+            raise InputError.at("runs", expected="1 or more", found=str(runs))
         samples = self.step_times(self._named(inputs), runs + 1)[1:]
         rows: list[ProfileRow] = []
         formats, split = _formats(self.plan), self.program.split
@@ -416,16 +416,14 @@ class CompiledModel(Model):
 
     def _failed(self, error: Exception) -> ExecutionError:
         where = f"model {self.call_signature.graph.name!r}"
-        return ExecutionError(describe(where, expected="a run", found=str(error)))
+        return ExecutionError.at(where, expected="a run", found=str(error))
 
     def _checked(self, inputs: Sequence[Any]) -> list[Array]:
         if len(inputs) != len(self._inputs):
-            raise InputError(
-                describe(
-                    f"model {self.call_signature.graph.name!r}",
-                    expected=f"{len(self._inputs)} inputs ({', '.join(self.input_names)})",
-                    found=f"{len(inputs)}",
-                )
+            raise InputError.at(
+                f"model {self.call_signature.graph.name!r}",
+                expected=f"{len(self._inputs)} inputs ({', '.join(self.input_names)})",
+                found=f"{len(inputs)}",
             )
         arrays: list[Array] = []
         for value, fmt, shape, dtype, given in zip(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.dtypes import DType
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.formats import Format
 from stridewise.graph import Graph, Value
 from stridewise.ops.geometry import storage_shape, user_format
@@ -36,12 +36,10 @@ def in_order(
     unknown = [name for name in inputs if name not in graph.inputs]
     missing = [name for name in graph.inputs if name not in inputs]
     if unknown or missing:
-        raise InputError(
-            describe(
-                f"model {graph.name!r}",
-                expected=f"inputs {', '.join(graph.inputs)}",
-                found=", ".join(inputs) or "none",
-            )
+        raise InputError.at(
+            f"model {graph.name!r}",
+            expected=f"inputs {', '.join(graph.inputs)}",
+            found=", ".join(inputs) or "none",
         )
     wanted = formats or {}
     return [as_array(graph.values[name], inputs[name], wanted.get(name)) for name in graph.inputs]
@@ -68,13 +66,11 @@ def as_array(value: Value, given: Any, fmt: Format | None = None) -> Array:
         if array.shape == value.shape:
             # np.ascontiguousarray would give a scalar an axis.
             return np.asarray(array, order="C")
-        raise InputError(
-            describe(
-                f"input {value.name!r}",
-                expected=f"shape {value.shape}",
-                found=str(array.shape),
-                fix=f"compile with shapes={{{value.name!r}: {array.shape}}}",
-            )
+        raise InputError.at(
+            f"input {value.name!r}",
+            expected=f"shape {value.shape}",
+            found=str(array.shape),
+            fix=f"compile with shapes={{{value.name!r}: {array.shape}}}",
         )
     return _stored(value, array, fmt, given)
 
@@ -96,22 +92,18 @@ def of_dtype(given: Any, dtype: DType, where: str) -> Array:
             array = np.from_dlpack(given)
         except (AttributeError, TypeError, RuntimeError, BufferError, ValueError) as error:
             kind, reason = type(given).__name__, " ".join(str(error).split())
-            raise InputError(
-                describe(
-                    where,
-                    expected="an array (NumPy, or anything with DLPack)",
-                    found=f"{kind}: {reason}" if hasattr(given, "__dlpack__") else kind,
-                    fix=f"use numpy.asarray(..., dtype={dtype.name!r})",
-                )
+            raise InputError.at(
+                where,
+                expected="an array (NumPy, or anything with DLPack)",
+                found=f"{kind}: {reason}" if hasattr(given, "__dlpack__") else kind,
+                fix=f"use numpy.asarray(..., dtype={dtype.name!r})",
             ) from error
     if array.dtype != dtype.numpy:
-        raise InputError(
-            describe(
-                where,
-                expected=f"dtype {dtype}",
-                found=str(array.dtype),
-                fix=f"use .astype({dtype.name!r})",
-            )
+        raise InputError.at(
+            where,
+            expected=f"dtype {dtype}",
+            found=str(array.dtype),
+            fix=f"use .astype({dtype.name!r})",
         )
     return array
 
@@ -141,13 +133,11 @@ def _stored(value: Value, array: Array, fmt: Format, given: object) -> Array:
             array = array.transpose(order)
     if array.shape == shape:
         return np.ascontiguousarray(array)
-    raise InputError(
-        describe(
-            f"input {value.name!r}",
-            expected=f"shape {shape}, which is {value.shape} stored as {fmt}",
-            found=str(array.shape),
-            fix="store it with stridewise.reorder, or compile without input_formats",
-        )
+    raise InputError.at(
+        f"input {value.name!r}",
+        expected=f"shape {shape}, which is {value.shape} stored as {fmt}",
+        found=str(array.shape),
+        fix="store it with stridewise.reorder, or compile without input_formats",
     )
 
 
@@ -176,13 +166,10 @@ def _is_users(
     turned = falls_along(order, array.shape, strides)
     if own != turned and (turned or isinstance(given, np.ndarray)):
         return turned
-    raise InputError(
-        describe(
-            f"input {value.name!r}",
-            expected=f"strides that tell {user_format(value)} from {fmt}, both of shape "
-            f"{value.shape}",
-            found=f"strides of {strides} bytes in {type(given).__name__}",
-            fix=f"give {user_format(value)} with the strides of {fmt} (in PyTorch: channels_last), "
-            f"or what is stored as {fmt} as a C-contiguous NumPy array",
-        )
+    raise InputError.at(
+        f"input {value.name!r}",
+        expected=f"strides that tell {user_format(value)} from {fmt}, both of shape {value.shape}",
+        found=f"strides of {strides} bytes in {type(given).__name__}",
+        fix=f"give {user_format(value)} with the strides of {fmt} (in PyTorch: channels_last), "
+        f"or what is stored as {fmt} as a C-contiguous NumPy array",
     )

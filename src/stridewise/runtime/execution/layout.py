@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stridewise.errors import FormatError, describe
+from stridewise.errors import FormatError
 from stridewise.formats import algebra
 from stridewise.runtime.execution.arrays import empty
 from stridewise.tensor.desc import TensorDesc
@@ -60,24 +60,20 @@ class Layout:
             for extent, have, wanted in zip(self.shape, array.strides, self.strides, strict=True)
         )
         if differ and 0 not in self.shape:
-            raise FormatError(
-                describe(
-                    f"{self.what} of a reorder",
-                    expected=f"strides of {self.strides} bytes",
-                    found=f"{array.strides}",
-                    fix="make a Reorder for these strides, or call reorder(), which does",
-                )
+            raise FormatError.at(
+                f"{self.what} of a reorder",
+                expected=f"strides of {self.strides} bytes",
+                found=f"{array.strides}",
+                fix="make a Reorder for these strides, or call reorder(), which does",
             )
 
     def check_kind(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         """Check the shape and the dtype of an array; FormatError where one is wrong."""
         if shape != self.shape or dtype != self.dtype:
-            raise FormatError(
-                describe(
-                    f"{self.what} of a reorder",
-                    expected=f"{self.dtype} array of shape {self.shape}, {self.desc.summary}",
-                    found=f"{dtype} array of shape {shape}",
-                )
+            raise FormatError.at(
+                f"{self.what} of a reorder",
+                expected=f"{self.dtype} array of shape {self.shape}, {self.desc.summary}",
+                found=f"{dtype} array of shape {shape}",
             )
 
     def side(self) -> Side:
@@ -150,11 +146,9 @@ def layout_of(desc: TensorDesc, strides: Sequence[int] | None, what: str) -> Lay
 
 
 def _refuse_strides(what: str, expected: str, strides: Sequence[int] | None) -> FormatError:
-    return FormatError(
-        describe(
-            f"{what} of a reorder",
-            expected=expected,
-            found=f"strides {strides}",
-            fix="copy it with numpy.ascontiguousarray first",
-        )
+    return FormatError.at(
+        f"{what} of a reorder",
+        expected=expected,
+        found=f"strides {strides}",
+        fix="copy it with numpy.ascontiguousarray first",
     )

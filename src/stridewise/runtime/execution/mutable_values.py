@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.graph import Constant, Value
 from stridewise.runtime.binding.program import NativeProgram
 from stridewise.runtime.execution.inputs import as_array
@@ -72,7 +72,7 @@ class MutableValues(Mapping[str, Array]):
         if name not in self._values:
             expected = ", ".join(self._values) or "none, as the model was compiled without"
             where = f"{self._kind}s of the model"
-            raise InputError(describe(where, expected=expected, found=repr(name)))
+            raise InputError.at(where, expected=expected, found=repr(name))
         found = as_array(self._values[name], array)
         self._native.write({name: Constant(found.copy())})
 

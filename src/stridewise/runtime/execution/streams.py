@@ -17,7 +17,7 @@ from threading import Lock, current_thread, main_thread
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
-from stridewise.errors import ExecutionError, InputError, describe
+from stridewise.errors import ExecutionError, InputError
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.machine.cpus import available_cpus
 
@@ -40,18 +40,16 @@ def stream_threads(threads: int | None, streams: int) -> int | None:
         InputError: there are fewer threads than streams, or no stream.
     """
     if isinstance(streams, bool) or streams < 1:
-        raise InputError(describe("streams", expected="a number from 1 on", found=repr(streams)))
+        raise InputError.at("streams", expected="a number from 1 on", found=repr(streams))
     if streams == 1:
         return threads
     all_threads = available_cpus() if threads is None else threads
     if streams > all_threads:
-        raise InputError(
-            describe(
-                "streams",
-                expected=f"at most {all_threads}, one for each thread",
-                found=str(streams),
-                fix=f"give threads={streams} or more",
-            )
+        raise InputError.at(
+            "streams",
+            expected=f"at most {all_threads}, one for each thread",
+            found=str(streams),
+            fix=f"give threads={streams} or more",
         )
     return all_threads // streams
 
@@ -128,7 +126,7 @@ class Streams:
             found = "a model that was closed"
         except RuntimeError as error:
             found = str(error)
-        raise ExecutionError(describe("submit", expected="an open model", found=found))
+        raise ExecutionError.at("submit", expected="an open model", found=found)
 
     def map(
         self, answer: Callable[[Item], Answer], items: Iterable[Item], ahead: int | None = None
@@ -145,7 +143,7 @@ class Streams:
             InputError: ``ahead`` is below 1.
         """
         if ahead is not None and ahead < 1:
-            raise InputError(describe("ahead", expected="1 or more", found=str(ahead)))
+            raise InputError.at("ahead", expected="1 or more", found=str(ahead))
         return self._answers(answer, items, ahead or _AHEAD * self.count)
 
     def _answers(

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from stridewise.errors import InputError, PlanError, describe
+from stridewise.errors import InputError, PlanError
 from stridewise.graph import Graph, Tail
 from stridewise.ops.geometry import user_format
 from stridewise.planning import Plan
@@ -53,13 +53,11 @@ class TailRun:
             formats = plan.input_formats if name in plan.input_formats else plan.output_formats
             value = plan.graph.values.get(name)
             if value is not None and name in formats and formats[name] != user_format(value):
-                raise PlanError(
-                    describe(
-                        f"value {name!r}",
-                        expected=f"format {user_format(value)}, in which the tail reads it",
-                        found=str(formats[name]),
-                        fix="leave it out of input_formats and output_formats",
-                    )
+                raise PlanError.at(
+                    f"value {name!r}",
+                    expected=f"format {user_format(value)}, in which the tail reads it",
+                    found=str(formats[name]),
+                    fix="leave it out of input_formats and output_formats",
                 )
         return cls(plan.graph, tail, plan.machine.threads)
 
@@ -103,7 +101,7 @@ class TailRun:
         return {name: known[name] for name in self._tail.results}
 
     def _wrong(self, expected: str, found: str) -> InputError:
-        return InputError(describe(f"model {self._graph!r}", expected=expected, found=found))
+        return InputError.at(f"model {self._graph!r}", expected=expected, found=found)
 
 
 def _readable(item: Any) -> Any:

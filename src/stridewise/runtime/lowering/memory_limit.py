@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from stridewise.dtypes import dtype_of
-from stridewise.errors import InputError, describe
+from stridewise.errors import InputError
 from stridewise.graph.graph import data_of
 from stridewise.ops.demand import MemoryDemand, check_demand, memory_demand
 from stridewise.ops.effort import nbytes
@@ -30,9 +30,7 @@ def checked_limit(memory_limit: object) -> int | None:
     if memory_limit is None:
         return default_memory_limit()
     if isinstance(memory_limit, bool) or not isinstance(memory_limit, int) or memory_limit < 1:
-        raise InputError(
-            describe("memory_limit", expected="a number of bytes", found=repr(memory_limit))
-        )
+        raise InputError.at("memory_limit", expected="a number of bytes", found=repr(memory_limit))
     return memory_limit
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from stridewise.errors import PlanError, describe
+from stridewise.errors import PlanError
 from stridewise.graph import Node
 from stridewise.ops.geometry import stored as stored_desc
 from stridewise.planner.plan import Reorder
@@ -219,8 +219,8 @@ class _Scheduler:
         if key not in self.by_key:
             reorder = self.pending.get(key)
             if reorder is None:
-                raise PlanError(
-                    describe(f"value {value!r}", expected=f"storage {way}", found="none planned")
+                raise PlanError.at(
+                    f"value {value!r}", expected=f"storage {way}", found="none planned"
                 )
             source, target = self.get(value, reorder.source), self.new(value, reorder.target)
             spec = self.plan.target.reorder_spec(
@@ -302,10 +302,8 @@ class _Scheduler:
         """Share bytes now, where it is sure to be safe; else return what may be overwritten."""
         source, result = inputs[alias.input], outputs[alias.output]
         if source is None:
-            raise PlanError(
-                describe(
-                    f"node {node.name!r}", expected="shared bytes of tensors", found="a constant"
-                )
+            raise PlanError.at(
+                f"node {node.name!r}", expected="shared bytes of tensors", found="a constant"
             )
         offset = alias.offset * source.desc.dtype.itemsize
         if alias.kind == "view":

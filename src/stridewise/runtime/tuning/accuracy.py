@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.dtypes import dtype_of
-from stridewise.errors import InputError, PlanError, describe
+from stridewise.errors import InputError, PlanError
 from stridewise.graph import Constant, Graph, Node, TensorType, Value
 from stridewise.passes.fuse_pointwise import fuse_pointwise
 from stridewise.planner import derive
@@ -179,11 +179,11 @@ def _samples(graph: Graph, given: Sequence[Mapping[str, Any]] | None) -> list[li
         where = f"calibration, sample {number}"
         if set(sample) != set(graph.inputs):
             expected = f"inputs {', '.join(graph.inputs)}"
-            raise InputError(describe(where, expected=expected, found=", ".join(sample) or "none"))
+            raise InputError.at(where, expected=expected, found=", ".join(sample) or "none")
         # A program for a part of the batch takes as many of its items.
         found.append([as_array(v, _part(sample[v.name], v.shape)) for v in values])
     if not found:
-        raise InputError(describe("calibration", expected="at least one sample", found="none"))
+        raise InputError.at("calibration", expected="at least one sample", found="none")
     return found
 
 
@@ -324,11 +324,9 @@ def within_budget(
             )
             return replace(plan, notes=(*plan.notes, note))
         limit *= _CAUTION * max_error / error
-    raise PlanError(
-        describe(
-            "max_error",
-            expected=f"a plan with a relative error of at most {max_error:g}",
-            found=f"{error:.1e} with all tensors in float32",
-            fix="allow a greater error",
-        )
+    raise PlanError.at(
+        "max_error",
+        expected=f"a plan with a relative error of at most {max_error:g}",
+        found=f"{error:.1e} with all tensors in float32",
+        fix="allow a greater error",
     )

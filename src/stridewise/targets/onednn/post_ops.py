@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stridewise.errors import GraphError, describe
+from stridewise.errors import GraphError
 from stridewise.formats import Format
 from stridewise.graph import Node
 from stridewise.ops.activation import SNAPS
@@ -84,7 +84,7 @@ def fused(node: Node, memory: MemorySpec, *, accumulate: bool) -> Fused:
             steps = eltwise_steps(post.op, post.alpha, post.beta)
             if not steps:
                 where = f"node {node.name!r} ({node.op})"
-                raise GraphError(describe(where, expected="post-ops of the library", found=post.op))
+                raise GraphError.at(where, expected="post-ops of the library", found=post.op)
             specs += (PostOpSpec("eltwise", *step) for step in steps)
             continue
         operands.append(post.operand)

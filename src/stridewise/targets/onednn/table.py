@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from stridewise.errors import GraphError, describe
+from stridewise.errors import GraphError
 from stridewise.graph import Node, Refusal
 from stridewise.ops.data_format import is_turned
 from stridewise.ops.registry import OPS
@@ -104,9 +104,7 @@ def kernel_options(context: KernelContext) -> Iterator[KernelOption | Refusal]:
     """
     node = context.node
     if node.op not in OPS:
-        raise GraphError(
-            describe(f"node {node.name!r}", expected="a known operator", found=repr(node.op))
-        )
+        raise GraphError.at(f"node {node.name!r}", expected="a known operator", found=repr(node.op))
     turned = OPS[node.op].origin == "anchor" and is_turned(node)
     refused = misread(node) if turned else None
     if refused is not None:

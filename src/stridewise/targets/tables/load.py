@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated
 
 from stridewise.dtypes import DTYPES
-from stridewise.errors import FormatError, TargetError, describe
+from stridewise.errors import FormatError, TargetError
 from stridewise.formats import Format, dialects, parse
 from stridewise.formats.dialects import find
 from stridewise.ops import OPS
@@ -214,13 +214,13 @@ def _read(text: str, source: str) -> TableTarget:
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise TargetError(
-            describe(f"target {source}", expected="a TOML file", found=str(error))
+        raise TargetError.at(
+            f"target {source}", expected="a TOML file", found=str(error)
         ) from error
 
     def wrong(path: str, expected: str, found: str, fix: str) -> TargetError:
         place = f"target {source}" + (f", key {path!r}" if path else "")
-        return TargetError(describe(place, expected=expected, found=found, fix=fix))
+        return TargetError.at(place, expected=expected, found=found, fix=fix)
 
     return _target(wrong, source, Reader(wrong, "a table", strict=True).read(_File, table))
 
@@ -236,8 +236,8 @@ def load_target(path: str | os.PathLike[str]) -> TableTarget:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else str(error)
-        raise TargetError(
-            describe(f"target {os.fspath(path)}", expected="a TOML file in UTF-8", found=reason)
+        raise TargetError.at(
+            f"target {os.fspath(path)}", expected="a TOML file in UTF-8", found=reason
         ) from error
     return _read(text, os.fspath(path))
 

@@ -269,7 +269,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--tune", choices=("measure", "model"), default="measure")
+    parser.add_argument("--tune", choices=("auto", "measure", "model"), default="measure")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     for name in options.models:

@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--programs", type=int, default=50)
     parser.add_argument("--size", type=int, default=224, help="the largest height and width")
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--tune", choices=("measure", "model"), default="measure")
+    parser.add_argument("--tune", choices=("auto", "measure", "model"), default="measure")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     found = measured(options)

@@ -302,7 +302,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, help="the largest size")
     parser.add_argument("--turns", type=int, default=9)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--tune", choices=("measure", "model"), default="measure")
+    parser.add_argument("--tune", choices=("auto", "measure", "model"), default="measure")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     for over in options.over:

@@ -253,7 +253,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL", help="of the zoo")
     parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--tune", choices=("measure", "model"), default="measure")
+    parser.add_argument("--tune", choices=("auto", "measure", "model"), default="measure")
     parser.add_argument("--results", type=Path, default=RESULTS)
     for hidden in ("--of", "--shapes"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)

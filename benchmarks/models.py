@@ -279,7 +279,7 @@ def arguments() -> Options:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--pause", type=float, default=0.05, help="seconds before each turn")
     parser.add_argument("--cold", action="store_true", help="no untimed run before a timed one")
-    parser.add_argument("--tune", choices=("measure", "model"), default="measure")
+    parser.add_argument("--tune", choices=("auto", "measure", "model"), default="measure")
     parser.add_argument("--no-torch", action="store_true", help="leave PyTorch out")
     parser.add_argument("--inductor", action="store_true", help="compile with Inductor, too")
     parser.add_argument("--memory", action="store_true", help="peak memory of each contestant")

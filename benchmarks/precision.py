@@ -206,7 +206,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=30, help="rounds")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--pause", type=float, default=0.05, help="seconds before each turn")
-    parser.add_argument("--tune", choices=("measure", "model"), default="measure")
+    parser.add_argument("--tune", choices=("auto", "measure", "model"), default="measure")
     parser.add_argument("--no-torch", action="store_true", help="leave PyTorch out")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()

@@ -292,7 +292,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="*", default=[1])
     parser.add_argument("--runs", type=int, default=15)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--tune", choices=("measure", "model"), default="measure")
+    parser.add_argument("--tune", choices=("auto", "measure", "model"), default="measure")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     counts = sorted({1, options.threads})

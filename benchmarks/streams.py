@@ -133,7 +133,7 @@ def arguments() -> Options:
     parser.add_argument("--threads", type=int, default=2, help="of all requests together")
     parser.add_argument("--streams", type=int, default=2, help="requests at once")
     parser.add_argument("--pause", type=float, default=0.05, help="seconds before each turn")
-    parser.add_argument("--tune", choices=("measure", "model"), default="measure")
+    parser.add_argument("--tune", choices=("auto", "measure", "model"), default="measure")
     parser.add_argument("--accuracy", choices=("fast", "exact"), default="fast")
     parser.add_argument("--results", type=Path, default=RESULTS)
     return parser.parse_args()

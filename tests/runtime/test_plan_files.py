@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import stridewise as sw
-from stridewise import compiler
+from stridewise import strategy
 from stridewise.graph import Graph
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.machine.machine import this_machine
@@ -56,8 +56,8 @@ def nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(oracle.MeasuringOracle, "costs", refuse)
     monkeypatch.setattr(tuning, "run_in_turn", refuse)
-    monkeypatch.setattr(compiler, "tuned", refuse)
-    monkeypatch.setattr(compiler, "remembered", refuse)
+    monkeypatch.setattr(strategy, "tuned", refuse)
+    monkeypatch.setattr(strategy, "remembered", refuse)
 
 
 def answer(model: sw.CompiledModel, seed: int = 0) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 
 from stridewise.errors import ExecutionError
 from stridewise.planning import Plan
@@ -11,11 +11,13 @@ from stridewise.runtime.binding.primitives import create
 from stridewise.runtime.tuning.doubts import doubts
 from stridewise.runtime.tuning.oracle import CalibratedOracle
 from stridewise.runtime.tuning.tuning import MakePlans, remembered
-from stridewise.targets.cost import Progress
-from stridewise.targets.kernels import KernelSpec
+from stridewise.targets.cost import Progress, is_reference
+from stridewise.targets.kernels import HOST, KernelSpec
 
 __all__ = ["calibrated"]
 
+_PREDICTED = ("calibrated", "model")
+"""Sources of costs of kernels that were not created."""
 _ROUNDS = 3
 _CALIBRATED_S = 0.1
 """How long kernels are measured on a calibrated machine, so that the first answer comes soon."""
@@ -38,11 +40,26 @@ def calibrated(
         progress: called while kernels are measured.
         until: time of ``time.monotonic`` at which measuring stops.
     """
-    plans = make(oracle)
-    if oracle.is_kept:
-        return plans[0]
-    if not oracle.deviations:
-        return remembered(make, oracle, oracle.times.cache, plans)
+    plans, is_known = make(oracle), oracle.is_kept
+    if not is_known:
+        if not oracle.deviations:
+            return remembered(make, oracle, oracle.times.cache, plans)
+        plans = _measured(make, oracle, plans, progress, until)
+    while oracle.refuse(_unfit(plans[0])):
+        plans, is_known = make(oracle), False
+    if not is_known:
+        oracle.keep()
+    return plans[0]
+
+
+def _measured(
+    make: MakePlans,
+    oracle: CalibratedOracle,
+    plans: Sequence[Plan],
+    progress: Progress | None,
+    until: float,
+) -> Sequence[Plan]:
+    """Measure the kernels in doubt, and return the plans by the costs that are known then."""
     if oracle.is_calibrated:
         until = min(until, time.monotonic() + _CALIBRATED_S)
     for _ in range(_ROUNDS):
@@ -51,27 +68,26 @@ def calibrated(
             break
         oracle.times.measure(wanted, progress, until)
         plans = make(oracle)
-    while absent := list(_absent(plans[0], oracle.deviations)):
-        oracle.refuse(absent)
-        plans = make(oracle)
-    oracle.keep()
-    return plans[0]
+    return plans
 
 
-def _absent(plan: Plan, predicted: Collection[KernelSpec]) -> Iterator[tuple[KernelSpec, str]]:
-    """Yield the kernels of a plan whose predicted implementation the library does not have."""
+def _unfit(plan: Plan) -> Iterator[tuple[KernelSpec, str]]:
+    """Yield kernels of a plan whose predicted implementation does not exist, or is a naive loop."""
     used = [
         (call.spec, cost.implementation)
         for decision in plan.decisions
         for call, cost in zip(decision.chosen.option.calls, decision.chosen.costs, strict=True)
+        if call.spec.kind != HOST and cost.source in _PREDICTED
     ]
     for move in plan.reorders:
         value = plan.graph.values[move.tensor]
         spec = plan.target.reorder_spec(value, move.source, move.target)
         used.append((spec, move.implementation))
     for spec, name in dict.fromkeys(used):
-        if spec in predicted and name:
-            try:
-                create(spec, name, plan.machine.threads)
-            except ExecutionError:
-                yield spec, name
+        try:
+            found = create(spec, name, plan.machine.threads).impl
+        except ExecutionError:
+            yield spec, name
+        else:
+            if is_reference(found):
+                yield spec, ""

@@ -37,6 +37,8 @@ __all__ = ["CALIBRATION", "CalibratedOracle", "MeasuringOracle", "estimating_ora
 CALIBRATION = "calibration"
 """Key of the cost cache that changes with each calibration of the machine."""
 
+_NAIVE = 100.0
+"""Time of a loop over single elements relative to the estimate, which assumes vectors."""
 _HOPELESS = 3.0
 """Kernels that should take this many times as long as a competitor are measured last."""
 
@@ -99,21 +101,39 @@ class CalibratedOracle:
         # The mean of a log-normal variable: of two kernels that may be equally fast, the one that
         # is better known is preferred.
         ratio = rate.ratio + 0.5 * rate.deviation**2
+        estimate = self.times.estimate(spec)
         if rate is UNKNOWN:
-            return KernelCost(self.times.estimate(spec), "", "model")
+            return self._fit(spec, KernelCost(estimate, "", "model"))
         # What may be naive loops is left to the library: a name would rule out the candidate.
-        is_known = (spec, rate.implementation) not in self._absent
-        name = rate.implementation if is_known and not is_reference(rate.implementation) else ""
-        return KernelCost(self.times.estimate(spec) * exp(ratio), name, "calibrated")
+        name = "" if is_reference(rate.implementation) else rate.implementation
+        return self._fit(spec, KernelCost(estimate * exp(ratio), name, "calibrated"))
+
+    def _fit(self, spec: KernelSpec, cost: KernelCost) -> KernelCost:
+        """Return a predicted cost without what :meth:`refuse` took note of."""
+        if (spec, "") in self._absent:
+            least = self.times.estimate(spec) * _NAIVE
+            return replace(cost, cost_ns=max(cost.cost_ns, least), implementation="")
+        return (
+            replace(cost, implementation="")
+            if (spec, cost.implementation) in self._absent
+            else cost
+        )
 
     @property
     def is_calibrated(self) -> bool:
         """Whether the machine was calibrated, not only sampled while models were compiled."""
         return CALIBRATION in self.times.cache.find((CALIBRATION,))
 
-    def refuse(self, kernels: Iterable[tuple[KernelSpec, str]]) -> None:
-        """Leave the choice of the implementation to the library for some kernels."""
+    def refuse(self, kernels: Iterable[tuple[KernelSpec, str]]) -> bool:
+        """Take note of implementations that do not fit; return whether one of them is new.
+
+        Args:
+            kernels: kernels, each with the name of an implementation that does not exist, or with
+                "" if the library has only naive loops.
+        """
+        before = len(self._absent)
         self._absent.update(kernels)
+        return len(self._absent) > before
 
     def _key(self, specs: Sequence[KernelSpec]) -> str:
         state = self.times.cache.find((CALIBRATION,)).get(CALIBRATION, ())
@@ -141,7 +161,7 @@ class CalibratedOracle:
             if isinstance(measured, Refusal):
                 found[spec] = measured
             elif cost is not None:
-                found[spec] = (cost,)
+                found[spec] = (self._fit(spec, cost),)
             else:
                 return None
         return found

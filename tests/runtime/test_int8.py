@@ -20,8 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stridewise as sw
+from stridewise.errors import ExecutionError
 from stridewise.graph import Graph
 from stridewise.ops.quantize import with_grids
+from stridewise.program import KernelStep
+from stridewise.runtime.binding.primitives import create
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.runtime.simulation.reference import run_reference
 from stridewise.tensor import Grid
@@ -263,6 +266,18 @@ def test_the_option_dtype_says_whether_integers_are_used() -> None:
     assert "u8" in _types(sw.plan(graph, tune="model"))
     assert "u8" in _types(sw.plan(graph, tune="model", dtype="bfloat16"))
     assert _types(sw.plan(graph, tune="model", dtype="float32")) == {"f32"}
+
+
+@pytest.mark.skipif(not NATIVE, reason="the machine has no exact products of 8-bit integers")
+def test_kernels_whose_sums_saturate_cannot_be_named() -> None:
+    model = sw.compile(_chain(), tune="model", threads=1)
+    steps = [step for step in model.program.steps if isinstance(step, KernelStep)]
+    specs = [step.spec for step in steps if step.spec.kind == "convolution"]
+    assert specs
+    for spec in specs:
+        for name in ("brgconv:avx512_core", "brgconv_1x1:avx512_core", "jit_int8:avx512_core"):
+            with pytest.raises(ExecutionError, match="none of that name"):
+                create(spec, name, 1)
 
 
 @pytest.mark.skipif(not NATIVE, reason="the machine has no exact products of 8-bit integers")

@@ -467,6 +467,10 @@ def pack_into(
     return True
 
 
+def _has_integers(spec: KernelSpec) -> bool:
+    return any(memory.dtype in ("s8", "u8") for _, memory in spec.memories)
+
+
 @lru_cache(maxsize=_MOST_KEPT)
 def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primitive | _core.Kernel:
     """Return the primitive; the library's first choice where no implementation is named.
@@ -488,10 +492,16 @@ def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primiti
         own = _own_reorder(spec, threads)
         if own is not None and (is_scaled or implementation == own.impl):
             return own
+        first = ""
         for descriptor in _descriptors(spec, threads):
-            if own is not None and not implementation and descriptor.impl.startswith(_SLOW_COPIES):
+            name = descriptor.impl
+            if own is not None and not implementation and name.startswith(_SLOW_COPIES):
                 return own
-            if implementation in ("", descriptor.impl):
+            first = first or _instruction_set(name)
+            # Older instruction sets saturate sums of products of integers at 16 bits.
+            if _has_integers(spec) and _instruction_set(name) != first:
+                continue
+            if implementation in ("", name):
                 return descriptor.create()
     except core.NativeError as error:
         # The library converts only types that it has kernels of on the machine.

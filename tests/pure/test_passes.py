@@ -22,12 +22,9 @@ from stridewise.passes import simplify as simplify_with
 from stridewise.runtime.simulation.reference import run_reference
 from stridewise.targets.onednn.target import ABILITY
 
+from .pass_graphs import GOLDEN, net, stored
+
 BY_NAME = {item.name: item.run for item in PASSES}
-
-
-def net(*shape: int) -> tuple[Net, str]:
-    b = Net("g")
-    return b, b.input("x", shape or (1, 4, 5, 5))
 
 
 def run(name: str, graph: Graph) -> tuple[Graph, list[str]]:
@@ -54,257 +51,6 @@ def same_results(before: Graph, after: Graph) -> None:
 
 
 # --- golden texts ---------------------------------------------------------------------------------
-
-
-def _fold_constants() -> Graph:
-    b, x = net(1, 2)
-    a = b.op("add", [b.const(1, 2), b.const(3)])
-    return b.build([b.op("mul", [x, b.op("neg", [a])])])
-
-
-def _remove_no_ops() -> Graph:
-    b, x = net(1, 2, 3)
-    y = b.op("identity", [x])
-    y = b.op("transpose", [y], {"perm": (0, 1, 2)})
-    y = b.op("pad", [y], {"pads": (0,) * 6})
-    y = b.op("slice", [y], {"starts": (0, 0, 0), "stops": (1, 2, 3), "steps": (1, 1, 1)})
-    y = b.op("concat", [y], {"axis": 1})
-    y = b.op("relu", [y])
-    y = b.op("reshape", [b.op("reshape", [y], {"shape": (6,)})], {"shape": (3, 2)})
-    return b.build([b.op("identity", [y], name="y")])
-
-
-def _stored(b: Net, x: str, zero: float, dtype: str, low: float, high: float) -> str:
-    """Return x rounded, shifted and stored as an integer."""
-    y = b.op("add", [b.op("round", [x]), b.const(zero)]) if zero else b.op("round", [x])
-    y = b.op("clip", [y], {"alpha": low, "beta": high})
-    return b.op("cast", [y], {"to": dtype})
-
-
-def _skip_integers() -> Graph:
-    b, x = net(1, 3)
-    y = b.op("cast", [_stored(b, x, 0, "int8", -128.0, 127.0)], {"to": "float32"})
-    y = b.op("mul", [y, b.const(0.5)])
-    y = b.op("cast", [_stored(b, y, 100, "uint8", 0.0, 255.0)], {"to": "float32"})
-    return b.build([b.op("mul", [b.op("sub", [y, b.const(100)]), b.const(2)])])
-
-
-def _split_resize() -> Graph:
-    b, x = net(1, 1, 2, 3)
-    shape = {"shape": (1, 1, 3, 2), "mode": "linear"}
-    y = b.op("resize", [x], {**shape, "coordinates": "align_corners"})
-    return b.build([y, b.op("resize", [x], shape)])
-
-
-def _recognize_activations() -> Graph:
-    b, x = net(1, 3)
-    gate = b.op("clip", [b.op("add", [x, b.const(3)])], {"alpha": 0.0, "beta": 6.0})
-    swish = b.op("mul", [b.op("sigmoid", [x]), x], name="swish")
-    sigmoid = b.op("div", [gate, b.const(6)], name="hard_sigmoid")
-    gated = b.op("mul", [x, sigmoid], name="gated")
-    late = b.op("mul", [b.op("mul", [x, gate]), b.const(1 / 6)], name="late")
-    return b.build([swish, gated, late])
-
-
-def _recognize_shuffle() -> Graph:
-    b, x = net(2, 6, 3, 3)
-    y = b.op("reshape", [x], {"shape": (2, 2, 3, 3, 3)})
-    y = b.op("transpose", [y], {"perm": (0, 2, 1, 3, 4)})
-    return b.build([b.op("reshape", [y], {"shape": (2, 6, 3, 3)}, name="shuffle")])
-
-
-def _recognize_norms() -> Graph:
-    b, x = net(1, 4, 3)
-    c = b.op("sub", [x, b.op("reduce_mean", [x], {"axes": (2,)})])
-    variance = b.op("reduce_mean", [b.op("mul", [c, c])], {"axes": (2,)})
-    root = b.op("sqrt", [b.op("add", [variance, b.const(0.5)])])
-    y = b.op("reshape", [b.op("div", [c, root])], {"shape": (1, 2, 6)})
-    y = b.op("group_norm", [y], {"groups": 2, "epsilon": 0.5})
-    return b.build([b.op("reshape", [y], {"shape": (1, 4, 3)})])
-
-
-def _unstack() -> Graph:
-    b, x = net(1, 4, 2, 2)
-    pieces = [b.op("reshape", [y], {"shape": (1, 1, 4, 2, 2)}) for y in (x, b.op("relu", [x]))]
-    y = b.op("mul", [b.op("concat", pieces, {"axis": 1}), b.const(2, 3, shape=(2, 1, 1, 1))])
-    y = b.op("reduce_sum", [y], {"axes": (1,), "keepdims": 0})
-    z = b.op("reshape", [x], {"shape": (1, 2, 2, 2, 2)})
-    return b.build([y, b.op("reduce_max", [z], {"axes": (1,), "keepdims": 1})])
-
-
-def _sink_concats() -> Graph:
-    b, x = net(1, 1, 2, 2)
-    pieces = [b.conv(x, 1), b.conv(x, 2)]
-    return b.build([b.op("relu", [b.scale(b.op("concat", pieces, {"axis": 1}))])])
-
-
-def _sink_reshapes() -> Graph:
-    b, x = net(1, 2, 3)
-    y = b.op("matmul", [x, b.const(*range(6), shape=(3, 2))])
-    y = b.scale(b.op("reshape", [y], {"shape": (2, 2)}))
-    y = b.op("add", [x, b.op("matmul", [y, b.const(*range(6), shape=(2, 3))])], name="sum")
-    z = b.op("relu", [b.op("reshape", [b.op("abs", [y])], {"shape": (6,)})])
-    return b.build([z])
-
-
-def _fold_scale() -> Graph:
-    b, x = net(1, 2, 1, 1)
-    y = b.op("add", [b.conv(x, 2), b.const(1, 2, shape=(2, 1, 1))])
-    y = b.scale(b.op("relu", [b.op("mul", [b.scale(y), b.const(2)])]))
-    y = b.op("reshape", [b.op("sub", [y, b.const(1)])], {"shape": (1, 2)})
-    y = b.op("matmul", [y, b.const(1, 2, 3, 4, shape=(2, 2))])
-    return b.build([b.op("div", [b.op("add", [b.const(1, 2), y]), b.const(2, 4)])])
-
-
-def _split_products() -> Graph:
-    b, x = net(2, 2, 3)
-    y = b.op("matmul", [x, b.const(*range(18), shape=(3, 6)), b.const(*range(6))])
-    y = b.op("reshape", [y], {"shape": (2, 2, 3, 1, 2)})
-    y = b.op("transpose", [y], {"perm": (2, 0, 3, 1, 4)})
-    parts: list[str] = []
-    for index in range(3):
-        bounds = {"starts": (index, 0, 0, 0, 0), "stops": (index + 1, 2, 1, 2, 2)}
-        part = b.op("slice", [y], {**bounds, "steps": (1,) * 5})
-        parts.append(b.op("relu", [b.op("reshape", [part], {"shape": (2, 1, 2, 2)})]))
-    return b.build(parts)
-
-
-def _hoist_factors() -> Graph:
-    b, x = net(2, 3)
-    y = b.op("matmul", [x, b.const(*range(6), shape=(3, 2)), b.const(1, 2)])
-    y = b.op("reshape", [y], {"shape": (1, 2, 2)})
-    y = b.op("matmul", [b.op("transpose", [y], {"perm": (0, 2, 1)}), b.input("y", (1, 2, 2))])
-    return b.build([b.op("relu", [b.op("div", [y, b.const(2, shape=())])])])
-
-
-def _fold_pad() -> Graph:
-    b, x = net(1, 1, 4, 4)
-    around = {"pads": (0, 0, 1, 1, 0, 0, 1, 2)}
-    y = b.op("conv", [b.op("pad", [x], around), b.const(*range(4), shape=(1, 1, 2, 2))])
-    y = b.op("pad", [b.op("relu", [y])], around)
-    y = b.op("max_pool", [y], {"kernel": (3, 3), "strides": (2, 2)})
-    return b.build([b.op("avg_pool", [b.op("pad", [y], around)], {"kernel": (3, 3)})])
-
-
-def _merge_branches() -> Graph:
-    b, x = net(1, 2, 2, 2)
-    row = b.const(*range(6), shape=(2, 1, 1, 3))
-    y = b.op("conv", [x, row, b.const(1, 2)], {"groups": 2, "pads": (0, 1, 0, 1)}, name="row")
-    y = b.op("add", [y, b.scale(x)])
-    return b.build([b.op("sub", [y, x])])
-
-
-def _turn_products() -> Graph:
-    b, x = net(1, 3, 2, 4)
-    y, z = b.input("y", (1, 3, 2, 4)), b.input("z", (1, 2, 3, 5))
-    q, k = (b.op("transpose", [item], {"perm": (0, 2, 1, 3)}) for item in (x, y))
-    scores = b.op("matmul", [q, b.op("transpose", [k], {"perm": (0, 1, 3, 2)})])
-    found = b.op("matmul", [b.op("softmax", [scores], {"axis": 3}), z])
-    later = b.op("transpose", [b.op("matmul", [scores, z])], {"perm": (1, 0, 3, 2)})
-    return b.build([b.op("transpose", [found], {"perm": (0, 2, 1, 3)}), later])
-
-
-def _merge_moves() -> Graph:
-    b, x = net(1, 4, 6)
-    halves: list[str] = []
-    for start, stop in ((3, 6), (0, 3)):
-        bounds = {"starts": (0, 0, start), "stops": (1, 4, stop), "steps": (1, 1, 1)}
-        halves.append(b.op("slice", [x], bounds))
-    y = b.op("reshape", [b.op("concat", halves, {"axis": 2})], {"shape": (2, 2, 2, 3)})
-    return b.build([b.op("relu", [b.op("transpose", [y], {"perm": (2, 0, 1, 3)})])])
-
-
-def _fuse_post_ops() -> Graph:
-    b, x = net(1, 1, 2, 2)
-    weights = b.const(2, shape=(1, 1, 1, 1))
-    left = b.op("relu", [b.op("conv", [x, weights], name="left")])
-    right = b.op("conv", [left, weights], name="right")
-    y = b.op("clip", [b.op("add", [x, right])], {"alpha": 0.0, "beta": 6.0})
-    return b.build([b.op("relu", [b.op("mul", [y, left])])])
-
-
-def _remove_dead() -> Graph:
-    b, x = net(1, 2)
-    b.op("exp", [b.op("neg", [x])])
-    return b.build([b.op("relu", [x])])
-
-
-def _sink_transposes() -> Graph:
-    b, x = net(1, 4, 4, 2)
-    y = b.op("transpose", [x], {"perm": (0, 3, 1, 2)}, name="to_first")
-    y = b.conv(y, 3)
-    y = b.op("transpose", [y], {"perm": (0, 2, 3, 1)}, name="to_last")
-    y = b.op("add", [y, b.const(1, 2, 3)])
-    y = b.op("transpose", [y], {"perm": (0, 3, 1, 2)}, name="again")
-    y = b.op("concat", [y, b.op("relu", [y])], {"axis": 1})
-    y = b.op("mul", [b.const(*range(6), shape=(6, 1, 1)), y])
-    mean = b.op("reduce_mean", [y], {"axes": (2, 3), "keepdims": 0}, name="mean")
-    return b.build([mean, b.op("reshape", [y], {"shape": (1, 96)})])
-
-
-def _fuse_pointwise() -> Graph:
-    b, x = net(1, 4, 3, 3)
-    y = b.input("y", (1, 4, 1, 1))
-    gate = b.op("sigmoid", [y], name="gate")
-    scaled = b.op("mul", [x, gate])
-    z = b.op("add", [b.op("mul", [b.op("relu", [scaled]), b.const(0.5, shape=())]), x], name="sum")
-    below = b.op("less", [z, b.const(1, 2, 3, 4, shape=(4, 1, 1))])
-    chosen = b.op("where", [below, b.op("clip", [z], {"beta": 6.0}), x], name="chosen")
-    return b.build([chosen, b.op("tanh", [b.op("neg", [scaled])], name="tanh")])
-
-
-def _freeze_parameters() -> Graph:
-    b, x = net(1, 2)
-    total, kept = b.state(np.zeros((1, 2), F32), "total"), b.state(np.ones(2, F32), "kept")
-    y = b.op("mul", [x, b.parameter(F32([1, 2]), "w")])
-    b.update(total, b.op("add", [total, y]))
-    return b.build([b.op("sub", [y, kept])])
-
-
-def _compute_on_reals() -> Graph:
-    b, x = net(1, 2, 4, 4)
-    half = {"scale": 0.5, "zero_point": 3, "dtype": "uint8"}
-    rounded = b.op("relu", [b.op("snap_u8", [x], {"alpha": 0.5, "beta": 3.0})])
-    stored = b.op("quantize", [b.op("snap_u8", [rounded], {"alpha": 0.5, "beta": 3.0})], half)
-    stored = b.op("max_pool", [stored], {"kernel": (2, 2)})
-    y = b.op("dequantize", [stored], half)
-    both = b.op("concat", [y, b.op("sigmoid", [y])], {"axis": 1})
-    return b.build([b.op("snap_s8", [both], {"alpha": 0.25}), b.op("quantize", [y], half)])
-
-
-def _tabulate() -> Graph:
-    b, x = net(1, 2)
-    x = b.op("snap_u8", [x], {"alpha": 0.5, "beta": 3.0})
-    gate = b.op("snap_u8", [b.op("sigmoid", [x])], {"alpha": 1 / 256})
-    return b.build([b.op("snap_u8", [b.op("mul", [x, gate])], {"alpha": 0.25, "beta": 9.0})])
-
-
-GOLDEN = {
-    "freeze_parameters": _freeze_parameters,
-    "fold_constants": _fold_constants,
-    "remove_no_ops": _remove_no_ops,
-    "skip_integers": _skip_integers,
-    "compute_on_reals": _compute_on_reals,
-    "split_resize": _split_resize,
-    "recognize_shuffle": _recognize_shuffle,
-    "recognize_norms": _recognize_norms,
-    "sink_transposes": _sink_transposes,
-    "recognize_activations": _recognize_activations,
-    "unstack": _unstack,
-    "sink_reshapes": _sink_reshapes,
-    "sink_concats": _sink_concats,
-    "fold_scale": _fold_scale,
-    "split_products": _split_products,
-    "hoist_factors": _hoist_factors,
-    "fold_pad": _fold_pad,
-    "merge_branches": _merge_branches,
-    "turn_products": _turn_products,
-    "merge_moves": _merge_moves,
-    "tabulate": _tabulate,
-    "fuse_post_ops": _fuse_post_ops,
-    "fuse_pointwise": _fuse_pointwise,
-    "remove_dead": _remove_dead,
-}
 
 
 def test_every_pass_has_a_golden_text():
@@ -336,10 +82,10 @@ def _unrounded(b: Net, x: str) -> str:
     [
         _unrounded,
         lambda b, x: b.op("cast", [b.op("round", [x])], {"to": "int8"}),
-        lambda b, x: _stored(b, x, 0.5, "int8", -128.0, 127.0),
-        lambda b, x: _stored(b, x, 1, "int8", -128.0, 128.0),
-        lambda b, x: _stored(b, x, 1, "int8", -128.5, 127.0),
-        lambda b, x: _stored(b, x, 1, "int32", -(2.0**31), 2.0**30),
+        lambda b, x: stored(b, x, 0.5, "int8", -128.0, 127.0),
+        lambda b, x: stored(b, x, 1, "int8", -128.0, 128.0),
+        lambda b, x: stored(b, x, 1, "int8", -128.5, 127.0),
+        lambda b, x: stored(b, x, 1, "int32", -(2.0**31), 2.0**30),
     ],
     ids=["not rounded", "not limited", "broken shift", "wide", "broken limit", "beyond floats"],
 )
@@ -353,9 +99,9 @@ def test_integers_that_change_values_stay(store):
 
 def test_integers_that_others_read_stay():
     b, x = net(1, 3)
-    stored = _stored(b, x, 3, "int8", -128.0, 127.0)
-    y = b.op("sub", [b.op("cast", [stored], {"to": "float32"}), b.const(3)])
-    after, _ = run("skip_integers", b.build([stored, y]))
+    kept = stored(b, x, 3, "int8", -128.0, 127.0)
+    y = b.op("sub", [b.op("cast", [kept], {"to": "float32"}), b.const(3)])
+    after, _ = run("skip_integers", b.build([kept, y]))
     assert [node.op for node in after.nodes] == ["round", "add", "clip", "cast", "clip"]
     last = after.nodes[-1]
     assert (last.float_attr("alpha"), last.float_attr("beta")) == (-131, 124)

@@ -63,6 +63,27 @@ class Pass:
     needs: str = ""
 
 
+_IMPORTED = (
+    Pass("fold_constants", "computes nodes whose inputs are all constants", fold_constants),
+    Pass(
+        "remove_no_ops",
+        "removes identities, empty pads, full slices, concats of one tensor; shortens chains "
+        "of reshapes",
+        remove_no_ops,
+    ),
+    Pass(
+        "skip_integers",
+        "keeps values as floats if they are converted to integers and back (quantized models)",
+        skip_integers,
+    ),
+    Pass(
+        "compute_on_reals",
+        "computes quantized models on real numbers, which plans may store as integers",
+        compute_on_reals,
+    ),
+)
+"""The first passes on constants: they drop what only the file needs."""
+
 _RECOGNIZED = (
     Pass(
         "recognize_shuffle",
@@ -129,6 +150,30 @@ _FOLDED = (
 """The passes between `sink_concats` and the fusions; they depend on no target and no option."""
 
 
+def _fused(ability: Ability) -> tuple[Pass, ...]:
+    """Return the passes that join operators which one kernel computes."""
+    return (
+        Pass(
+            "tabulate",
+            "joins functions of one quantized tensor, of which kernels look up the results",
+            partial(tabulate, ability=ability),
+            needs="which expressions a kernel computes",
+        ),
+        Pass(
+            "fuse_post_ops",
+            "fuses activations and additions into the kernel that produces their operand",
+            partial(fuse_post_ops, ability=ability),
+            needs="which post-ops a kernel takes",
+        ),
+        Pass(
+            "fuse_pointwise",
+            "joins elementwise operators into expressions, computed in one pass over memory",
+            partial(fuse_pointwise, ability=ability),
+            needs="which expressions a kernel computes",
+        ),
+    )
+
+
 def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[Pass, ...]:
     """Return the passes, in order.
 
@@ -148,23 +193,7 @@ def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[Pass
             "turns parameters, and states that no update writes, into constants",
             freeze,
         ),
-        Pass("fold_constants", "computes nodes whose inputs are all constants", fold_constants),
-        Pass(
-            "remove_no_ops",
-            "removes identities, empty pads, full slices, concats of one tensor; shortens chains "
-            "of reshapes",
-            remove_no_ops,
-        ),
-        Pass(
-            "skip_integers",
-            "keeps values as floats if they are converted to integers and back (quantized models)",
-            skip_integers,
-        ),
-        Pass(
-            "compute_on_reals",
-            "computes quantized models on real numbers, which plans may store as integers",
-            compute_on_reals,
-        ),
+        *_IMPORTED,
         Pass(
             "split_resize",
             "writes a resize that no kernel computes as one matrix product per axis",
@@ -179,24 +208,7 @@ def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[Pass
             needs="which post-ops a kernel takes",
         ),
         *_FOLDED,
-        Pass(
-            "tabulate",
-            "joins functions of one quantized tensor, of which kernels look up the results",
-            partial(tabulate, ability=ability),
-            needs="which expressions a kernel computes",
-        ),
-        Pass(
-            "fuse_post_ops",
-            "fuses activations and additions into the kernel that produces their operand",
-            partial(fuse_post_ops, ability=ability),
-            needs="which post-ops a kernel takes",
-        ),
-        Pass(
-            "fuse_pointwise",
-            "joins elementwise operators into expressions, computed in one pass over memory",
-            partial(fuse_pointwise, ability=ability),
-            needs="which expressions a kernel computes",
-        ),
+        *_fused(ability),
         Pass("remove_dead", "removes nodes and constants that no output needs", remove_dead),
         *((store,) if keep_parameters else ()),
     )

@@ -30,6 +30,7 @@ from stridewise.runtime.lowering.memory_limit import checked_limit
 from stridewise.runtime.store.fingerprint import differing, fingerprint
 from stridewise.runtime.store.stored_models import ModelStore, StoredModel, checksums, stamp
 from stridewise.runtime.tuning.cost_cache import CostCache, cache_path
+from stridewise.runtime.tuning.oracle import decisive
 from stridewise.targets.kernels import HOST
 
 __all__ = ["DEFAULT_LIMIT", "StoreEntry"]
@@ -122,7 +123,7 @@ class StoreEntry:
             return None
         stored, weights = found
         costs = CostCache(self.options.machine, self.options.cache_folder)
-        if costs.digest(stored.costs) != stored.costs_digest:
+        if costs.digest(decisive(costs, stored.costs)) != stored.costs_digest:
             return None
         wrong = ""
         try:
@@ -154,7 +155,7 @@ class StoreEntry:
         except OSError:
             return
         changed = max(max(source[3], source[4]) for source in sources)
-        digest = costs.digest(costs.asked)
+        digest = costs.digest(decisive(costs, costs.asked.copy()))
         if changed * 1e-9 > job.source.opened - _SETTLED_S or not digest:
             return
         weights, signature = model.weights, model.call_signature

@@ -176,8 +176,7 @@ class StoreEntry:
         def completed() -> StoredModel:
             # The alternatives in a plan's document are searched when it is written.
             document = zlib.compress(plan.to_json().encode(), 1)
-            pieces = checksums(weights, signature.threads)
-            return dataclasses.replace(stored, plan=document, pieces=pieces)
+            return dataclasses.replace(stored, plan=document, pieces=checksums(weights))
 
         self.store.keep_later(self.key, completed, weights)
 

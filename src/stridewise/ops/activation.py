@@ -1,6 +1,7 @@
 """Elementwise operators of one operand.
 
-All take the attributes ``alpha`` and ``beta``; the table says what they mean. Operators of two
+Their attributes are ``alpha`` and ``beta``; the table says which of them a function has, and what
+they mean. Operators of two
 operands are in ``elementwise.py``, functions without attributes in ``functions.py``.
 """
 
@@ -12,13 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.attributes import each
 from stridewise.ops.backward import Derivative, Term, elementwise_rule
 from stridewise.ops.element_types import FLOATS, NUMBERS, SIGNED, Family, computed, needs_type
 from stridewise.ops.functions import exact_erf
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, register
 from stridewise.tensor.quantization import RANGES
 
-__all__ = ["SNAPS", "UNARY", "Unary"]
+__all__ = ["SNAPS", "UNARY", "Unary", "default_parameters", "parameter_attrs", "parameters"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +29,12 @@ class Unary:
 
     Attributes:
         function: the NumPy definition, of x, alpha and beta.
-        defaults: alpha and beta where the node has none.
+        defaults: of alpha and beta, as far as the function has them.
         family: the element types that it takes.
     """
 
     function: Callable[[Array, float, float], Array]
-    defaults: tuple[float, float] = (0.0, 0.0)
+    defaults: tuple[float, ...] = ()
     family: Family = FLOATS
 
 
@@ -54,6 +56,8 @@ def _gelu_tanh(x: Array) -> Array:
     """Source: ONNX, Gelu with approximate="tanh"."""
     return 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
 
+
+_PARAMETERS = ("alpha", "beta")
 
 _SELU = (1.67326319217681884765625, 1.05070102214813232421875)
 """Alpha and gamma (source: ONNX, Selu)."""
@@ -81,20 +85,20 @@ def _snap(dtype: str) -> Unary:
 UNARY: dict[str, Unary] = {
     **{op: _snap(dtype) for op, dtype in SNAPS.items()},
     "relu": Unary(lambda x, _a, _b: np.maximum(x, 0), family=SIGNED),
-    "leaky_relu": Unary(lambda x, a, _b: np.where(x >= 0, x, a * x), (0.01, 0.0)),
+    "leaky_relu": Unary(lambda x, a, _b: np.where(x >= 0, x, a * x), (0.01,)),
     "clip": Unary(np.clip, (float("-inf"), float("inf"))),
     "sigmoid": Unary(lambda x, _a, _b: _sigmoid(x)),
     "tanh": Unary(lambda x, _a, _b: np.tanh(x)),
     "hard_sigmoid": Unary(_hard_sigmoid, (0.2, 0.5)),
     "hard_swish": Unary(lambda x, a, b: x * _hard_sigmoid(x, a, b), (1 / 6, 0.5)),
-    "thresholded_relu": Unary(lambda x, a, _b: np.where(x > a, x, 0), (1.0, 0.0)),
+    "thresholded_relu": Unary(lambda x, a, _b: np.where(x > a, x, 0), (1.0,)),
     "shrink": Unary(lambda x, a, b: np.where(x < -a, x + b, np.where(x > a, x - b, 0)), (0.5, 0.0)),
     "mish": Unary(lambda x, _a, _b: x * np.tanh(np.logaddexp(x, 0))),
     "gelu_tanh": Unary(lambda x, _a, _b: _gelu_tanh(x)),
     "selu": Unary(lambda x, a, b: b * _elu(x, a), _SELU),
-    "celu": Unary(lambda x, a, _b: a * _elu(x / a, 1.0), (1.0, 0.0)),
-    "swish": Unary(lambda x, a, _b: x * _sigmoid(a * x), (1.0, 0.0)),
-    "elu": Unary(lambda x, a, _b: _elu(x, a), (1.0, 0.0)),
+    "celu": Unary(lambda x, a, _b: a * _elu(x / a, 1.0), (1.0,)),
+    "swish": Unary(lambda x, a, _b: x * _sigmoid(a * x), (1.0,)),
+    "elu": Unary(lambda x, a, _b: _elu(x, a), (1.0,)),
     "gelu": Unary(lambda x, _a, _b: 0.5 * x * (1 + exact_erf(x / np.sqrt(2.0)))),
     "softplus": Unary(lambda x, _a, _b: np.logaddexp(x, 0)),
     "exp": Unary(lambda x, _a, _b: np.exp(x)),
@@ -102,16 +106,30 @@ UNARY: dict[str, Unary] = {
     "sqrt": Unary(lambda x, _a, _b: np.sqrt(x)),
     "abs": Unary(lambda x, _a, _b: np.abs(x), family=NUMBERS),
     "neg": Unary(lambda x, _a, _b: -x, family=SIGNED),
-    "power": Unary(lambda x, a, _b: np.power(x, x.dtype.type(a)), (1.0, 0.0)),
+    "power": Unary(lambda x, a, _b: np.power(x, x.dtype.type(a)), (1.0,)),
     "reciprocal": Unary(lambda x, _a, _b: 1 / x),
     "round": Unary(lambda x, _a, _b: np.rint(x)),
 }
 
 
 def parameters(node: Node) -> tuple[float, float]:
-    """Return alpha and beta of a node."""
-    a, b = UNARY[node.op].defaults
-    return node.float_attr("alpha", a), node.float_attr("beta", b)
+    """Return alpha and beta of a node, 0 for those that its function does not have."""
+    defaults = zip(_PARAMETERS, UNARY[node.op].defaults, strict=False)
+    given = tuple(node.float_attr(key, default) for key, default in defaults)
+    a, b = (*given, 0.0, 0.0)[:2]
+    return a, b
+
+
+def default_parameters(op: str) -> tuple[float, float]:
+    """Return what alpha and beta of a function are by default."""
+    a, b = (*UNARY[op].defaults, 0.0, 0.0)[:2]
+    return a, b
+
+
+def parameter_attrs(op: str, alpha: float, beta: float) -> tuple[tuple[str, float], ...]:
+    """Return the attributes that give a function its parameters, as far as it has them."""
+    names = _PARAMETERS[: len(UNARY[op].defaults)] if op in UNARY else ()
+    return tuple(zip(names, (alpha, beta), strict=False))
 
 
 def _below(x: Term) -> Term:
@@ -207,6 +225,7 @@ for _name in UNARY:
             _evaluate,
             "elementwise",
             post_op="eltwise",
+            attributes=each("number", *_PARAMETERS[: len(UNARY[_name].defaults)]),
             vjp=elementwise_rule(DERIVATIVES[_name], parameters),
         )
     )

@@ -64,5 +64,25 @@ def _permuted(node: Node, _shape: tuple[int, ...], perm: tuple[int, ...]) -> Per
 
 
 for _name in RUNNING:
-    register(OpSpec(_name, (1, 1), _infer, _evaluate_running, "same", permuted=_permuted))
-HARDMAX = register(OpSpec("hardmax", (1, 1), _infer, _evaluate_hardmax, "same", permuted=_permuted))
+    register(
+        OpSpec(
+            _name,
+            (1, 1),
+            _infer,
+            _evaluate_running,
+            "same",
+            permuted=_permuted,
+            attributes={"axis": "integer", "exclusive": "flag", "reverse": "flag"},
+        )
+    )
+HARDMAX = register(
+    OpSpec(
+        "hardmax",
+        (1, 1),
+        _infer,
+        _evaluate_hardmax,
+        "same",
+        permuted=_permuted,
+        attributes={"axis": "integer"},
+    )
+)

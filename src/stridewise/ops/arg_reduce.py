@@ -45,4 +45,14 @@ def _permuted(node: Node, shape: tuple[int, ...], perm: tuple[int, ...]) -> Perm
 
 
 for _name in POSITIONS:
-    register(OpSpec(_name, (1, 1), _infer, _evaluate, "keepdims", permuted=_permuted))
+    register(
+        OpSpec(
+            _name,
+            (1, 1),
+            _infer,
+            _evaluate,
+            "keepdims",
+            permuted=_permuted,
+            attributes={"axis": "integer", "keepdims": "flag", "last": "flag"},
+        )
+    )

@@ -104,8 +104,19 @@ def _vjp_pow(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ..
 
 
 POW = register(OpSpec("pow", (2, 2), _infer_pow, _evaluate_pow, "elementwise", vjp=_vjp_pow))
-MOD = register(OpSpec("mod", (2, 2), _infer_mod, _evaluate_mod, "elementwise"))
+MOD = register(
+    OpSpec("mod", (2, 2), _infer_mod, _evaluate_mod, "elementwise", attributes={"fmod": "flag"})
+)
 for _name in BITWISE:
     register(OpSpec(_name, (2, 2), _infer_integers, _evaluate_bitwise, "elementwise"))
 register(OpSpec("bitwise_not", (1, 1), _infer_not, _evaluate_not, "elementwise"))
-BIT_SHIFT = register(OpSpec("bit_shift", (2, 2), _infer_shift, _evaluate_shift, "elementwise"))
+BIT_SHIFT = register(
+    OpSpec(
+        "bit_shift",
+        (2, 2),
+        _infer_shift,
+        _evaluate_shift,
+        "elementwise",
+        attributes={"direction": "text"},
+    )
+)

@@ -14,6 +14,7 @@ from stridewise.dtypes import DType, dtype_of
 from stridewise.errors import FormatError, GraphError
 from stridewise.graph import Attr, Constant, Graph, Node, Tail, TensorType, Value
 from stridewise.graph.names import fresh_name
+from stridewise.ops.attributes import attribute
 from stridewise.ops.data_format import ATTRIBUTE, CHANNELS_FIRST, DATA_FORMATS
 from stridewise.ops.registry import OPS, Array, check_data_format, infer
 from stridewise.tensor import Grid
@@ -216,7 +217,8 @@ class NodeBuilder:
         """
         node_name = self.fresh(name or op) if not name or name in self._nodes else name
         given = {**self._format_of(op, inputs), **(attrs or {})}
-        bare = Node(node_name, op, tuple(inputs), tuple(outputs), tuple(sorted(given.items())))
+        stored = tuple((key, attribute(value)) for key, value in sorted(given.items()))
+        bare = Node(node_name, op, tuple(inputs), tuple(outputs), stored)
         types = infer(bare, tuple(self.type(item) if item else None for item in inputs))
         wanted = (*outputs, *("",) * (len(types) - len(outputs)))
         results = tuple(

@@ -24,4 +24,6 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
 
 _vjp = rule_of_term(lambda _node, x, _y, dy: dy.of("cast", to=x.type.dtype.name))
 
-CAST = register(OpSpec("cast", (1, 1), _infer, _evaluate, "elementwise", vjp=_vjp))
+CAST = register(
+    OpSpec("cast", (1, 1), _infer, _evaluate, "elementwise", vjp=_vjp, attributes={"to": "dtype"})
+)

@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.attributes import WINDOW, each
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
 __all__ = ["COL2IM"]
@@ -66,4 +67,13 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (result[(slice(None), slice(None), *inner)],)
 
 
-COL2IM = register(OpSpec("col2im", (1, 1), _infer, _evaluate, "interrupt"))
+COL2IM = register(
+    OpSpec(
+        "col2im",
+        (1, 1),
+        _infer,
+        _evaluate,
+        "interrupt",
+        attributes={**each("integers", "image", "block"), **WINDOW},
+    )
+)

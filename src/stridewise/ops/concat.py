@@ -61,5 +61,14 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
 
 
 CONCAT = register(
-    OpSpec("concat", (1, None), _infer, _evaluate, "same", permuted=_permuted, vjp=_vjp)
+    OpSpec(
+        "concat",
+        (1, None),
+        _infer,
+        _evaluate,
+        "same",
+        permuted=_permuted,
+        vjp=_vjp,
+        attributes={"axis": "integer"},
+    )
 )

@@ -10,6 +10,7 @@ from math import prod
 import numpy as np
 
 from stridewise.graph import Attr, Node, TensorType
+from stridewise.ops.attributes import WINDOW, Attributes
 from stridewise.ops.backward import Term
 from stridewise.ops.registry import (
     Array,
@@ -196,7 +197,11 @@ def _vjp_weight_gradient(node: Node, gradients: Sequence[str], b: Backward) -> t
     return of_x.name, x.of("conv", ddw, **own).name
 
 
-CONV = register(OpSpec("conv", (2, 3), _infer, _evaluate, "anchor", vjp=_vjp))
+_ATTRIBUTES: Attributes = {"groups": "integer", **WINDOW}
+
+CONV = register(
+    OpSpec("conv", (2, 3), _infer, _evaluate, "anchor", vjp=_vjp, attributes=_ATTRIBUTES)
+)
 CONV_WEIGHT_GRADIENT = register(
     OpSpec(
         "conv_weight_gradient",
@@ -205,6 +210,7 @@ CONV_WEIGHT_GRADIENT = register(
         _evaluate_weight_gradient,
         "interrupt",
         vjp=_vjp_weight_gradient,
+        attributes={**_ATTRIBUTES, "kernel": "integers"},
     )
 )
 """The gradient of a convolution's weights, from x and dy; ``kernel`` is their spatial shape."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from stridewise.graph import Attr, Node, TensorType
 from stridewise.ops.backward import Term
-from stridewise.ops.conv import windows
+from stridewise.ops.conv import CONV, windows
 from stridewise.ops.registry import (
     Array,
     Backward,
@@ -123,4 +123,8 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
     return dx.name, dw.name, dbias.name
 
 
-CONV_TRANSPOSE = register(OpSpec("conv_transpose", (2, 3), _infer, _evaluate, "anchor", vjp=_vjp))
+CONV_TRANSPOSE = register(
+    OpSpec(
+        "conv_transpose", (2, 3), _infer, _evaluate, "anchor", vjp=_vjp, attributes=CONV.attributes
+    )
+)

@@ -7,6 +7,7 @@ inverse. Both leave blocked formats alone where each pixel of a block has whole 
 from __future__ import annotations
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.attributes import Attributes
 from stridewise.ops.backward import rule_of_term
 from stridewise.ops.registry import (
     Array,
@@ -76,6 +77,8 @@ def _inverse(op: str) -> VjpRule:
     return rule_of_term(lambda node, _x, _y, dy: dy.of(op, **dict(node.attrs)))
 
 
+_ATTRIBUTES: Attributes = {"block": "integer", "mode": "text"}
+
 DEPTH_TO_SPACE = register(
     OpSpec(
         "depth_to_space",
@@ -84,6 +87,7 @@ DEPTH_TO_SPACE = register(
         _evaluate_to_space,
         "anchor",
         vjp=_inverse("space_to_depth"),
+        attributes=_ATTRIBUTES,
     )
 )
 SPACE_TO_DEPTH = register(
@@ -94,5 +98,6 @@ SPACE_TO_DEPTH = register(
         _evaluate_to_depth,
         "anchor",
         vjp=_inverse("depth_to_space"),
+        attributes=_ATTRIBUTES,
     )
 )

@@ -119,4 +119,6 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
         return (np.asarray(result).astype(dtype),)
 
 
-EINSUM = register(OpSpec("einsum", (1, None), _infer, _evaluate, "interrupt"))
+EINSUM = register(
+    OpSpec("einsum", (1, None), _infer, _evaluate, "interrupt", attributes={"equation": "text"})
+)

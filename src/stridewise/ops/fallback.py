@@ -7,6 +7,7 @@ import re
 from stridewise.dtypes import dtype_of
 from stridewise.errors import GraphError
 from stridewise.graph import ForeignPart, Graph, Node, TensorType
+from stridewise.ops.attributes import each
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register
 
 __all__ = ["FALLBACK", "OP", "foreign_nbytes", "foreign_part", "parse_type"]
@@ -79,6 +80,7 @@ FALLBACK = register(
         infer=_infer,
         evaluate=_evaluate,
         origin="interrupt",
+        attributes={"part": "part", **each("texts", "nodes", "operators", "reasons", "types")},
     )
 )
 """Inputs and outputs are those of the foreign part. Attributes: ``part``; ``nodes`` and

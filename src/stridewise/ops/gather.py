@@ -161,8 +161,33 @@ def _evaluate_nd(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (data[nd_index(node, indices, data.shape, node.int_attr("batch_dims", 0))],)
 
 
-GATHER = register(OpSpec("gather", (2, 2), _infer_gather, _evaluate_gather, "interrupt"))
-GATHER_ELEMENTS = register(
-    OpSpec("gather_elements", (2, 2), _infer_elements, _evaluate_elements, "same")
+GATHER = register(
+    OpSpec(
+        "gather",
+        (2, 2),
+        _infer_gather,
+        _evaluate_gather,
+        "interrupt",
+        attributes={"axis": "integer"},
+    )
 )
-GATHER_ND = register(OpSpec("gather_nd", (2, 2), _infer_nd, _evaluate_nd, "interrupt"))
+GATHER_ELEMENTS = register(
+    OpSpec(
+        "gather_elements",
+        (2, 2),
+        _infer_elements,
+        _evaluate_elements,
+        "same",
+        attributes={"axis": "integer"},
+    )
+)
+GATHER_ND = register(
+    OpSpec(
+        "gather_nd",
+        (2, 2),
+        _infer_nd,
+        _evaluate_nd,
+        "interrupt",
+        attributes={"batch_dims": "integer"},
+    )
+)

@@ -155,5 +155,23 @@ def _evaluate_affine(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (grid.astype(theta.dtype).reshape(len(theta), *dims, len(dims)),)
 
 
-GRID_SAMPLE = register(OpSpec("grid_sample", (2, 2), _infer_sample, _evaluate_sample, "interrupt"))
-AFFINE_GRID = register(OpSpec("affine_grid", (1, 1), _infer_affine, _evaluate_affine, "interrupt"))
+GRID_SAMPLE = register(
+    OpSpec(
+        "grid_sample",
+        (2, 2),
+        _infer_sample,
+        _evaluate_sample,
+        "interrupt",
+        attributes={"mode": "text", "border": "text", "align_corners": "flag"},
+    )
+)
+AFFINE_GRID = register(
+    OpSpec(
+        "affine_grid",
+        (1, 1),
+        _infer_affine,
+        _evaluate_affine,
+        "interrupt",
+        attributes={"size": "integers", "align_corners": "flag"},
+    )
+)

@@ -80,4 +80,14 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
     return dx.reshape(x.shape).name, of_scale.name, of_shift.name
 
 
-GROUP_NORM = register(OpSpec("group_norm", (1, 3), _infer, _evaluate, "anchor", vjp=_vjp))
+GROUP_NORM = register(
+    OpSpec(
+        "group_norm",
+        (1, 3),
+        _infer,
+        _evaluate,
+        "anchor",
+        vjp=_vjp,
+        attributes={"groups": "integer", "epsilon": "number"},
+    )
+)

@@ -102,5 +102,14 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
 
 
 LAYER_NORM = register(
-    OpSpec("layer_norm", (1, 3), _infer, _evaluate, "data", permuted=_permuted, vjp=_vjp)
+    OpSpec(
+        "layer_norm",
+        (1, 3),
+        _infer,
+        _evaluate,
+        "data",
+        permuted=_permuted,
+        vjp=_vjp,
+        attributes={"axes": "integers", "epsilon": "number"},
+    )
 )

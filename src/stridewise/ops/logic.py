@@ -96,7 +96,16 @@ for _name in _BINARY:
     register(OpSpec(_name, (2, 2), _infer, _evaluate, "elementwise"))
 register(OpSpec("logical_not", (1, 1), _infer_not, _evaluate_not, "elementwise"))
 register(OpSpec("is_nan", (1, 1), _infer_test, _evaluate_is_nan, "elementwise"))
-register(OpSpec("is_inf", (1, 1), _infer_test, _evaluate_is_inf, "elementwise"))
+register(
+    OpSpec(
+        "is_inf",
+        (1, 1),
+        _infer_test,
+        _evaluate_is_inf,
+        "elementwise",
+        attributes={"positive": "flag", "negative": "flag"},
+    )
+)
 
 
 def _vjp_where(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:

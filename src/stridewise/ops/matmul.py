@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.attributes import each
 from stridewise.ops.backward import Term
 from stridewise.ops.data_format import inverse
 from stridewise.ops.element_types import NUMBERS, needs_type
@@ -66,7 +67,7 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     flags = node.int_attr("trans_a", 0) or node.int_attr("trans_b", 0)
     needs(node, matrices or not flags, "matrices where one is transposed", f"{a}, {b}")
     needs(node, a.dtype == b.dtype, f"two operands of dtype {a.dtype}", b.dtype)
-    left, right = _operand_shapes(node, a.shape, b.shape) if matrices else (a.shape, b.shape)
+    left, right = _operand_shapes(node, a.shape, b.shape)
     rows = left[-2:-1]
     inner = right[-2:][0]
     columns = right[-1:] if len(right) > 1 else ()
@@ -126,4 +127,17 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
     return of_a.name, of_b.name, dbias.name
 
 
-MATMUL = register(OpSpec("matmul", (2, 3), _infer, _evaluate, "interrupt", vjp=_vjp))
+MATMUL = register(
+    OpSpec(
+        "matmul",
+        (2, 3),
+        _infer,
+        _evaluate,
+        "interrupt",
+        vjp=_vjp,
+        attributes={
+            **each("flag", "trans_a", "trans_b"),
+            **each("integers", "perm_a", "perm_b", "perm"),
+        },
+    )
+)

@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.attributes import each
 from stridewise.ops.backward import Term
 from stridewise.ops.registry import (
     Array,
@@ -155,7 +156,13 @@ SCALE_SHIFT = register(
 )
 BATCH_NORM = register(
     OpSpec(
-        "batch_norm", (3, 3), _infer_batch_norm, _evaluate_batch_norm, "anchor", vjp=_vjp_batch_norm
+        "batch_norm",
+        (3, 3),
+        _infer_batch_norm,
+        _evaluate_batch_norm,
+        "anchor",
+        attributes={"epsilon": "number", RUNNING: "texts"},
+        vjp=_vjp_batch_norm,
     )
 )
 """Attributes ``epsilon`` and ``running``: the states that keep the statistics, for the graph of
@@ -167,8 +174,18 @@ BATCH_NORM_GRADIENT = register(
         _infer_batch_norm_gradient,
         _evaluate_batch_norm_gradient,
         "same",
+        attributes={"epsilon": "number"},
     )
 )
 """Attribute ``epsilon``. Inputs: x, dy, scale, mean and variance of the batch. Outputs: the
 gradients of x, scale and shift. Axis 1 has the channels, whatever the data format of the graph."""
-LRN = register(OpSpec("lrn", (1, 1), _infer_lrn, _evaluate_lrn, "anchor"))
+LRN = register(
+    OpSpec(
+        "lrn",
+        (1, 1),
+        _infer_lrn,
+        _evaluate_lrn,
+        "anchor",
+        attributes={"size": "integer", **each("number", "alpha", "beta", "bias")},
+    )
+)

@@ -36,4 +36,13 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (cast("Array", np.where(whole == places, on, off)).astype(values.dtype),)
 
 
-ONE_HOT = register(OpSpec("one_hot", (2, 2), _infer, _evaluate, "interrupt"))
+ONE_HOT = register(
+    OpSpec(
+        "one_hot",
+        (2, 2),
+        _infer,
+        _evaluate,
+        "interrupt",
+        attributes={"axis": "integer", "depth": "integer"},
+    )
+)

@@ -8,7 +8,9 @@ from typing import cast
 
 import numpy as np
 
+from stridewise.dtypes import DType
 from stridewise.graph import Node, TensorType
+from stridewise.ops.attributes import Attributes
 from stridewise.ops.backward import Term
 from stridewise.ops.data_format import inverse
 from stridewise.ops.registry import (
@@ -48,6 +50,16 @@ def bordered(x: Array, amounts: tuple[tuple[int, int], ...], mode: str) -> Array
     return cast("Array", np.pad(x, amounts, mode))  # pyright: ignore
 
 
+def _holds(dtype: DType, number: float) -> bool:
+    """Return whether an element can be a number; floats round it."""
+    if dtype.numpy.kind == "b":
+        return number in (0, 1)
+    if dtype.numpy.kind not in "iu":
+        return True
+    limits = np.iinfo(dtype.name)
+    return limits.min <= number <= limits.max and number == int(number)
+
+
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     x = tensor(node, types, 0)
     begins, ends = pad_amounts(node, len(x.shape))
@@ -55,6 +67,11 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
         value = tensor(node, types, 1)
         fits = value.dtype == x.dtype and prod(value.shape) == 1
         needs(node, fits and pad_mode(node) == "constant", f"a value of {x.dtype}", value)
+    number = node.get("value")
+    if isinstance(number, int | float) and number:
+        is_read = pad_mode(node) == "constant" and len(types) == 1
+        needs(node, is_read, "a value in mode constant only, once", number)
+        needs(node, _holds(x.dtype, number), f"a value that {x.dtype} holds", number)
     shape = tuple(b + n + e for b, n, e in zip(begins, x.shape, ends, strict=True))
     drawn = pad_mode(node) == "constant" or all(
         extent > 0 or not whole for extent, whole in zip(x.shape, shape, strict=True)
@@ -129,8 +146,28 @@ def _evaluate_gradient(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (result.astype(array(operands, 0).dtype),)
 
 
-PAD = register(OpSpec("pad", (1, 2), _infer, _evaluate, "same", permuted=_permuted, vjp=_vjp))
+_ATTRIBUTES: Attributes = {"pads": "integers", "mode": "text", "value": "number"}
+
+PAD = register(
+    OpSpec(
+        "pad",
+        (1, 2),
+        _infer,
+        _evaluate,
+        "same",
+        permuted=_permuted,
+        vjp=_vjp,
+        attributes=_ATTRIBUTES,
+    )
+)
 PAD_GRADIENT = register(
-    OpSpec("pad_gradient", (1, 1), _infer_gradient, _evaluate_gradient, "interrupt")
+    OpSpec(
+        "pad_gradient",
+        (1, 1),
+        _infer_gradient,
+        _evaluate_gradient,
+        "interrupt",
+        attributes=_ATTRIBUTES,
+    )
 )
 """The gradient of padding with a border made of the tensor; attributes are those of the padding."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from stridewise.errors import GraphError
-from stridewise.graph import Attr, Node, TensorType
-from stridewise.ops.activation import SNAPS, UNARY
+from stridewise.graph import Node, TensorType
+from stridewise.ops.activation import SNAPS, UNARY, default_parameters, parameter_attrs
 from stridewise.ops.elementwise import BINARY
 from stridewise.ops.logic import COMPARISONS, CONNECTIVES
 from stridewise.ops.registry import OPS, Array, Operands, OpSpec, Types, needs, register
@@ -80,7 +80,7 @@ class Step:
 
 
 def _defaults(op: str) -> tuple[float, float]:
-    return UNARY[op].defaults if op in UNARY else (0.0, 0.0)
+    return default_parameters(op) if op in UNARY else (0.0, 0.0)
 
 
 def _number(text: str) -> float | None:
@@ -103,6 +103,7 @@ def _parse(text: str, known: frozenset[str]) -> Step | None:
         0 < count == len(complete)
         and len(numbers) == len(parameters)
         and len(numbers) in ((0, 2) if op in UNARY else (0,))
+        and not any(numbers[len(UNARY[op].defaults) :] if op in UNARY else ())
     )
     alpha, beta = numbers if numbers and fits else _defaults(op)
     return Step(op, tuple(complete), alpha, beta) if fits else None
@@ -161,9 +162,7 @@ def step_nodes(node: Node) -> Iterator[Node]:
         GraphError: as for :func:`steps`.
     """
     for index, step in enumerate(steps(node)):
-        attrs: tuple[tuple[str, Attr], ...] = ()
-        if step.op in UNARY:
-            attrs = (("alpha", step.alpha), ("beta", step.beta))
+        attrs = parameter_attrs(step.op, step.alpha, step.beta)
         inputs = tuple(map(str, step.operands))
         yield Node(f"{node.name}/{step.op}", step.op, inputs, (f"t{index}",), attrs)
 
@@ -195,4 +194,13 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (result,)
 
 
-POINTWISE = register(OpSpec("pointwise", (1, MOST_INPUTS), _infer, _evaluate, "elementwise"))
+POINTWISE = register(
+    OpSpec(
+        "pointwise",
+        (1, MOST_INPUTS),
+        _infer,
+        _evaluate,
+        "elementwise",
+        attributes={"expression": "texts"},
+    )
+)

@@ -13,6 +13,7 @@ import numpy as np
 
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Node, TensorType
+from stridewise.ops.attributes import WINDOW, Attributes
 from stridewise.ops.backward import Term
 from stridewise.ops.conv import window_extent, windows
 from stridewise.ops.registry import (
@@ -168,15 +169,36 @@ def _vjp_avg_gradient(node: Node, gradients: Sequence[str], b: Backward) -> tupl
     return (Term(b, gradients[0]).of("avg_pool", **attrs).name,)
 
 
-MAX_POOL = register(OpSpec("max_pool", (1, 1), _infer, _evaluate_max, "anchor", vjp=_vjp_max))
+_MAXIMUM: Attributes = {"kernel": "integers", **WINDOW}
+_MEAN: Attributes = {**_MAXIMUM, "count_include_pad": "flag"}
+
+MAX_POOL = register(
+    OpSpec("max_pool", (1, 1), _infer, _evaluate_max, "anchor", vjp=_vjp_max, attributes=_MAXIMUM)
+)
 MAX_POOL_GRADIENT = register(
-    OpSpec("max_pool_gradient", (2, 2), _infer_max_gradient, _evaluate_max_gradient, "same")
+    OpSpec(
+        "max_pool_gradient",
+        (2, 2),
+        _infer_max_gradient,
+        _evaluate_max_gradient,
+        "same",
+        attributes=_MAXIMUM,
+    )
 )
 """The gradient of max pooling, from x and dy; attributes are those of the pooling."""
 MAX_POOL_INDICES = register(
-    OpSpec("max_pool_indices", (1, 1), _infer_indices, _evaluate_indices, "anchor")
+    OpSpec(
+        "max_pool_indices",
+        (1, 1),
+        _infer_indices,
+        _evaluate_indices,
+        "anchor",
+        attributes={**_MAXIMUM, "storage_order": "flag"},
+    )
 )
-AVG_POOL = register(OpSpec("avg_pool", (1, 1), _infer, _evaluate_avg, "anchor", vjp=_vjp_avg))
+AVG_POOL = register(
+    OpSpec("avg_pool", (1, 1), _infer, _evaluate_avg, "anchor", vjp=_vjp_avg, attributes=_MEAN)
+)
 AVG_POOL_GRADIENT = register(
     OpSpec(
         "avg_pool_gradient",
@@ -185,6 +207,7 @@ AVG_POOL_GRADIENT = register(
         _evaluate_avg_gradient,
         "same",
         vjp=_vjp_avg_gradient,
+        attributes={**_MEAN, "shape": "integers"},
     )
 )
 """The gradient of average pooling, from dy; ``shape`` is that of x, the rest is the pooling's."""

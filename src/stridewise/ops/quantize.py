@@ -13,9 +13,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from stridewise.dtypes import dtype_of
+from stridewise.dtypes import DType, dtype_of
 from stridewise.graph import Graph, Node, TensorType, Value
 from stridewise.ops.activation import SNAPS
+from stridewise.ops.attributes import Attributes
 from stridewise.ops.pointwise import step_nodes
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 from stridewise.tensor import Grid
@@ -119,11 +120,18 @@ def with_grids(graph: Graph) -> Graph:
 # --- operators ------------------------------------------------------------------------------------
 
 
+def _check_grid(node: Node, stored: DType) -> None:
+    low, high = RANGES[stored.short]
+    (zero,) = node_grid(node).zero_points
+    needs(node, low <= zero <= high, f"a zero point from {low} to {high}", zero)
+
+
 def _infer_quantize(node: Node, types: Types) -> tuple[TensorType, ...]:
     x = tensor(node, types, 0)
     stored = dtype_of(node.str_attr("dtype"))
     needs(node, x.dtype.name == "float32", "float32", x.dtype)
     needs(node, stored.name in _STORED, " or ".join(_STORED), stored)
+    _check_grid(node, stored)
     return (TensorType(stored, x.shape),)
 
 
@@ -131,6 +139,7 @@ def _infer_dequantize(node: Node, types: Types) -> tuple[TensorType, ...]:
     x = tensor(node, types, 0)
     stored = dtype_of(node.str_attr("dtype"))
     needs(node, x.dtype == stored and stored.name in _STORED, f"{stored}", x.dtype)
+    _check_grid(node, stored)
     return (TensorType(dtype_of("float32"), x.shape),)
 
 
@@ -147,5 +156,13 @@ def _dequantize(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (centered * np.float32(node.float_attr("scale")),)
 
 
-register(OpSpec("quantize", (1, 1), _infer_quantize, _quantize, "elementwise"))
-register(OpSpec("dequantize", (1, 1), _infer_dequantize, _dequantize, "elementwise"))
+_ATTRIBUTES: Attributes = {"dtype": "dtype", "scale": "number", "zero_point": "integer"}
+
+register(
+    OpSpec("quantize", (1, 1), _infer_quantize, _quantize, "elementwise", attributes=_ATTRIBUTES)
+)
+register(
+    OpSpec(
+        "dequantize", (1, 1), _infer_dequantize, _dequantize, "elementwise", attributes=_ATTRIBUTES
+    )
+)

@@ -72,5 +72,23 @@ def _dequantize(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (centered.astype(np.float32) * _along(node, x, scale),)
 
 
-QUANTIZE = register(OpSpec("quantize_linear", (3, 3), _infer_quantize, _quantize, "data"))
-DEQUANTIZE = register(OpSpec("dequantize_linear", (3, 3), _infer_dequantize, _dequantize, "data"))
+QUANTIZE = register(
+    OpSpec(
+        "quantize_linear",
+        (3, 3),
+        _infer_quantize,
+        _quantize,
+        "data",
+        attributes={"axis": "integer"},
+    )
+)
+DEQUANTIZE = register(
+    OpSpec(
+        "dequantize_linear",
+        (3, 3),
+        _infer_dequantize,
+        _dequantize,
+        "data",
+        attributes={"axis": "integer"},
+    )
+)

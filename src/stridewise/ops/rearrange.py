@@ -108,11 +108,21 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     result = np.empty(node.ints_attr("shape"), sources[0].dtype)
     for box in boxes_of(node):
         source = sources[box.source]
-        strides = tuple(stride * source.itemsize for stride in box.strides)
+        steps = zip(box.strides, box.extents, strict=True)
+        strides = tuple(stride * source.itemsize if n > 1 else 0 for stride, n in steps)
         found = np.lib.stride_tricks.as_strided(source[box.offset :], box.extents, strides)
         places = zip(box.starts, box.extents, strict=True)
         result[tuple(slice(start, start + extent) for start, extent in places)] = found
     return (result,)
 
 
-REARRANGE = register(OpSpec("rearrange", (1, None), _infer, _evaluate, "interrupt"))
+REARRANGE = register(
+    OpSpec(
+        "rearrange",
+        (1, None),
+        _infer,
+        _evaluate,
+        "interrupt",
+        attributes={"shape": "integers", "boxes": "integers"},
+    )
+)

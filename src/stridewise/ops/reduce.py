@@ -167,4 +167,15 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
 
 for _name in REDUCTIONS:
     _rule = _vjp if _name in _DERIVATIVES else None
-    register(OpSpec(_name, (1, 1), _infer, _evaluate, "keepdims", permuted=_permuted, vjp=_rule))
+    register(
+        OpSpec(
+            _name,
+            (1, 1),
+            _infer,
+            _evaluate,
+            "keepdims",
+            permuted=_permuted,
+            vjp=_rule,
+            attributes={"axes": "integers", "keepdims": "flag"},
+        )
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from stridewise.dtypes import dtype_of
 from stridewise.errors import FormatError, GraphError, StridewiseError
 from stridewise.formats import Format
-from stridewise.graph import Attr, Graph, Node, TensorType
+from stridewise.graph import Attr, Graph, Node, PostOp, TensorType
+from stridewise.ops.attributes import Attributes, Kind, check_attributes
 from stridewise.ops.data_format import (
     ATTRIBUTE,
     CHANNELS_LAST,
@@ -125,6 +126,7 @@ class OpSpec:
         infer: types of the outputs from the node and the types of its inputs.
         evaluate: NumPy reference: the outputs from the node and its inputs, in the user's order.
         origin: how axis names flow.
+        attributes: its attributes; anchors have ``data_format`` as well. Any other one is an error.
         post_op: whether a kernel may apply it to its own results, element by element: to them alone
             (``"eltwise"``) or with a second operand (``"binary"``).
         permuted: how a transpose of its operands moves behind it; None where none can. See
@@ -137,9 +139,16 @@ class OpSpec:
     infer: Callable[[Node, Types], tuple[TensorType, ...]]
     evaluate: Callable[[Node, Operands], tuple[Array, ...]]
     origin: OriginRule
+    attributes: Attributes = field(default_factory=dict[str, Kind])
     post_op: Literal["none", "eltwise", "binary"] = "none"
     permuted: PermuteRule | None = None
     vjp: VjpRule | None = None
+
+    @property
+    def known_attributes(self) -> Attributes:
+        """The attributes that nodes may have."""
+        is_anchor = self.origin == "anchor"
+        return {**self.attributes, ATTRIBUTE: "text"} if is_anchor else self.attributes
 
 
 OPS: dict[str, OpSpec] = {}
@@ -179,10 +188,35 @@ def infer(node: Node, types: Types) -> tuple[TensorType, ...]:
         raise GraphError.at(
             f"node {node.name!r} ({node.op})", expected=f"{wanted} inputs", found=str(own)
         )
-    if not _turns(spec, node):
-        return spec.infer(node, types)
-    seen = (canonical_type(node, tensor(node, types, 0)), *types[1:])
-    return tuple(user_type(node, found) for found in spec.infer(node, seen))
+    check_attributes(node, spec.known_attributes)
+    if _turns(spec, node):
+        seen = (canonical_type(node, tensor(node, types, 0)), *types[1:])
+        results = tuple(user_type(node, found) for found in spec.infer(node, seen))
+    else:
+        results = spec.infer(node, types)
+    for post in node.post_ops:
+        _check_post_op(node, post, types, results[0])
+    return results
+
+
+def _post_step(node: Node, post: PostOp) -> Node:
+    """Return a post-op as a node; parameters that its operator does not have must be 0."""
+    known, numbers = OPS[post.op].attributes, (("alpha", post.alpha), ("beta", post.beta))
+    attrs = tuple((key, number) for key, number in numbers if number or key in known)
+    return Node(f"{node.name}+{post.op}", post.op, ("x",), ("y",), attrs)
+
+
+def _check_post_op(node: Node, post: PostOp, types: Types, result: TensorType) -> None:
+    """Raise a GraphError unless a post-op gives a result of the type that it takes."""
+    known = OPS[post.op].post_op if post.op in OPS else "none"
+    is_known = known == ("eltwise" if post.operand is None else "binary")
+    needs(node, is_known, "post-ops with the operands of their operator", post)
+    step = _post_step(node, post)
+    operands = () if post.operand is None else (tensor(node, types, post.operand),)
+    found = infer(step, (result, *operands))
+    needs(
+        node, found == (result,), f"post-ops that keep the type {result}", f"{post.op}: {found[0]}"
+    )
 
 
 def evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
@@ -208,8 +242,7 @@ def evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     else:
         results = list(spec.evaluate(node, operands))
     for post in node.post_ops:
-        attrs = (("alpha", post.alpha), ("beta", post.beta))
-        step = Node(f"{node.name}+{post.op}", post.op, ("x",), ("y",), attrs)
+        step = _post_step(node, post)
         inputs: list[Array | None] = [results[0]]
         if post.operand is not None:
             inputs.append(operands[post.operand])

@@ -95,6 +95,7 @@ TILE = register(
         "same",
         permuted=_permuted_tile,
         vjp=_vjp_tile,
+        attributes={"repeats": "integers"},
     )
 )
 EXPAND = register(
@@ -106,5 +107,6 @@ EXPAND = register(
         "elementwise",
         permuted=_permuted_expand,
         vjp=_vjp_expand,
+        attributes={"shape": "integers"},
     )
 )

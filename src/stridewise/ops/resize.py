@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.attributes import each
 from stridewise.ops.backward import Term
 from stridewise.ops.interpolation import COORDINATES, CUBIC, MODES, ROUNDINGS, Interpolation
 from stridewise.ops.registry import (
@@ -185,7 +186,21 @@ def _vjp_interpolate(node: Node, gradients: Sequence[str], b: Backward) -> tuple
 
 
 RESIZE = register(
-    OpSpec("resize", (1, 1), _infer_resize, _evaluate_resize, "same", vjp=_vjp_resize)
+    OpSpec(
+        "resize",
+        (1, 1),
+        _infer_resize,
+        _evaluate_resize,
+        "same",
+        vjp=_vjp_resize,
+        attributes={
+            "shape": "integers",
+            **each("text", "mode", "coordinates", "rounding"),
+            **each("numbers", "scales", "roi"),
+            **each("number", "cubic", "extrapolation"),
+            **each("flag", "antialias", "exclude_outside"),
+        },
+    )
 )
 INTERPOLATE = register(
     OpSpec(
@@ -195,5 +210,6 @@ INTERPOLATE = register(
         _evaluate_interpolate,
         "same",
         vjp=_vjp_interpolate,
+        attributes={"axis": "integer"},
     )
 )

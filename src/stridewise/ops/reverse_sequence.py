@@ -38,4 +38,13 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (x[rows[:, None], read] if time == 1 else x[read.T, rows[None, :]],)
 
 
-REVERSE_SEQUENCE = register(OpSpec("reverse_sequence", (2, 2), _infer, _evaluate, "interrupt"))
+REVERSE_SEQUENCE = register(
+    OpSpec(
+        "reverse_sequence",
+        (2, 2),
+        _infer,
+        _evaluate,
+        "interrupt",
+        attributes={"batch_axis": "integer", "time_axis": "integer"},
+    )
+)

@@ -17,6 +17,9 @@ from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs
 
 __all__ = ["MAX_ROI_POOL", "ROI_ALIGN"]
 
+_FARTHEST = 2**31
+"""No image is as wide; indices of 64 bits hold all samples of a region that ends there."""
+
 
 def _result(node: Node, x: TensorType, rois: int) -> TensorType:
     size = node.ints_attr("size")
@@ -40,6 +43,18 @@ def _images(node: Node, batch: Array, count: int) -> list[int]:
             fix="check the batch indices that the model is given",
         )
     return found
+
+
+def _check_corners(node: Node, corners: Array) -> None:
+    """Raise an ExecutionError unless all corners are numbers of pixels."""
+    wrong = corners[~(np.abs(corners) < _FARTHEST)]
+    if wrong.size:
+        raise ExecutionError.at(
+            f"node {node.name!r} ({node.op})",
+            expected=f"regions with corners below {_FARTHEST} pixels",
+            found=str(wrong[0]),
+            fix="check the regions that the model is given or computes",
+        )
 
 
 # --- means or maxima of interpolated samples ------------------------------------------------------
@@ -125,11 +140,7 @@ def _evaluate_align(node: Node, operands: Operands) -> tuple[Array, ...]:
     (height, width), ratio = node.ints_attr("size"), node.int_attr("sampling_ratio", 0)
     half = bool(node.int_attr("half_pixel", 1))
     scaled = rois.astype(np.float64) * node.float_attr("scale", 1.0) - (0.5 if half else 0.0)
-    if not np.isfinite(scaled).all():
-        where = f"node {node.name!r} ({node.op})"
-        raise ExecutionError.at(
-            where, expected="regions with finite corners", found="NaN or infinity"
-        )
+    _check_corners(node, scaled)
     result = np.zeros((len(rois), x.shape[1], height, width), x.dtype)
     for number, image in enumerate(_images(node, batch, len(x))):
         left, top, right, bottom = (float(corner) for corner in scaled[number])
@@ -168,6 +179,7 @@ def _evaluate_pool(node: Node, operands: Operands) -> tuple[Array, ...]:
     x, rois = array(operands, 0), array(operands, 1)
     height, width = node.ints_attr("size")
     corners = np.floor(rois[:, 1:].astype(np.float64) * node.float_attr("scale", 1.0) + 0.5)
+    _check_corners(node, corners)
     result = np.zeros((len(rois), x.shape[1], height, width), x.dtype)
     for number, image in enumerate(_images(node, rois[:, 0], len(x))):
         left, top, right, bottom = (int(corner) for corner in corners[number])
@@ -180,5 +192,29 @@ def _evaluate_pool(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (result,)
 
 
-ROI_ALIGN = register(OpSpec("roi_align", (3, 3), _infer_align, _evaluate_align, "interrupt"))
-MAX_ROI_POOL = register(OpSpec("max_roi_pool", (2, 2), _infer_pool, _evaluate_pool, "interrupt"))
+ROI_ALIGN = register(
+    OpSpec(
+        "roi_align",
+        (3, 3),
+        _infer_align,
+        _evaluate_align,
+        "interrupt",
+        attributes={
+            "size": "integers",
+            "mode": "text",
+            "sampling_ratio": "integer",
+            "half_pixel": "flag",
+            "scale": "number",
+        },
+    )
+)
+MAX_ROI_POOL = register(
+    OpSpec(
+        "max_roi_pool",
+        (2, 2),
+        _infer_pool,
+        _evaluate_pool,
+        "interrupt",
+        attributes={"size": "integers", "scale": "number"},
+    )
+)

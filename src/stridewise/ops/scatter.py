@@ -71,6 +71,17 @@ def _evaluate_nd(node: Node, operands: Operands) -> tuple[Array, ...]:
 
 
 SCATTER_ELEMENTS = register(
-    OpSpec("scatter_elements", (3, 3), _infer_elements, _evaluate_elements, "same")
+    OpSpec(
+        "scatter_elements",
+        (3, 3),
+        _infer_elements,
+        _evaluate_elements,
+        "same",
+        attributes={"axis": "integer", "reduction": "text"},
+    )
 )
-SCATTER_ND = register(OpSpec("scatter_nd", (3, 3), _infer_nd, _evaluate_nd, "interrupt"))
+SCATTER_ND = register(
+    OpSpec(
+        "scatter_nd", (3, 3), _infer_nd, _evaluate_nd, "interrupt", attributes={"reduction": "text"}
+    )
+)

@@ -86,11 +86,18 @@ RESHAPE = register(
         "interrupt",
         permuted=_permuted_reshape,
         vjp=_vjp_reshape,
+        attributes={"shape": "integers"},
     )
 )
 TRANSPOSE = register(
     OpSpec(
-        "transpose", (1, 1), _infer_transpose, _evaluate_transpose, "permute", vjp=_vjp_transpose
+        "transpose",
+        (1, 1),
+        _infer_transpose,
+        _evaluate_transpose,
+        "permute",
+        attributes={"perm": "integers"},
+        vjp=_vjp_transpose,
     )
 )
 IDENTITY = register(

@@ -30,4 +30,14 @@ _vjp = rule_of_term(
     lambda node, x, _y, dy: dy.of("channel_shuffle", groups=x.shape[1] // node.int_attr("groups"))
 )
 
-CHANNEL_SHUFFLE = register(OpSpec("channel_shuffle", (1, 1), _infer, _evaluate, "anchor", vjp=_vjp))
+CHANNEL_SHUFFLE = register(
+    OpSpec(
+        "channel_shuffle",
+        (1, 1),
+        _infer,
+        _evaluate,
+        "anchor",
+        vjp=_vjp,
+        attributes={"groups": "integer"},
+    )
+)

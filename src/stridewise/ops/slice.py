@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.attributes import each
 from stridewise.ops.backward import Term
 from stridewise.ops.data_format import inverse
 from stridewise.ops.registry import (
@@ -96,7 +97,13 @@ def _vjp_gradient(node: Node, gradients: Sequence[str], b: Backward) -> tuple[st
     return (Term(b, gradients[0]).of("slice", **attrs).name,)
 
 
-SLICE = register(OpSpec("slice", (1, 1), _infer, _evaluate, "same", permuted=_permuted, vjp=_vjp))
+_BOUNDS = each("integers", "starts", "stops", "steps")
+
+SLICE = register(
+    OpSpec(
+        "slice", (1, 1), _infer, _evaluate, "same", permuted=_permuted, vjp=_vjp, attributes=_BOUNDS
+    )
+)
 SLICE_GRADIENT = register(
     OpSpec(
         "slice_gradient",
@@ -105,6 +112,7 @@ SLICE_GRADIENT = register(
         _evaluate_gradient,
         "interrupt",
         vjp=_vjp_gradient,
+        attributes={**_BOUNDS, "shape": "integers"},
     )
 )
 """Zeros of a ``shape`` with dy where a slice took elements; other attributes are the slice's."""

@@ -57,6 +57,17 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
 
 
 for _name in ("softmax", "log_softmax"):
-    register(OpSpec(_name, (1, 1), _infer, _evaluate, "same", permuted=_permuted, vjp=_vjp))
+    register(
+        OpSpec(
+            _name,
+            (1, 1),
+            _infer,
+            _evaluate,
+            "same",
+            permuted=_permuted,
+            vjp=_vjp,
+            attributes={"axis": "integer"},
+        )
+    )
 
 SOFTMAX, LOG_SOFTMAX = OPS["softmax"], OPS["log_softmax"]

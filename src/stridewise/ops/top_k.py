@@ -36,4 +36,13 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return np.take_along_axis(x, indices, axis), indices
 
 
-TOP_K = register(OpSpec("top_k", (1, 1), _infer, _evaluate, "same"))
+TOP_K = register(
+    OpSpec(
+        "top_k",
+        (1, 1),
+        _infer,
+        _evaluate,
+        "same",
+        attributes={"axis": "integer", "k": "integer", "largest": "flag"},
+    )
+)

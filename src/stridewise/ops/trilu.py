@@ -26,4 +26,6 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (np.where(kept, x, np.zeros((), x.dtype)),)
 
 
-TRILU = register(OpSpec("trilu", (1, 1), _infer, _evaluate, "same"))
+TRILU = register(
+    OpSpec("trilu", (1, 1), _infer, _evaluate, "same", attributes={"k": "integer", "upper": "flag"})
+)

@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.gather import checked_indices
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
 __all__ = ["MAX_UNPOOL"]
@@ -30,16 +31,25 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     """Scatter into a tensor of the inner extents, and put that at the beginning of the result.
 
     Raises:
-        IndexError: an index lies outside of that tensor.
+        ExecutionError: an index lies outside of that tensor.
     """
     x, indices = array(operands, 0), array(operands, 1)
     inner, shape = node.ints_attr("inner"), node.ints_attr("shape")
     flat = np.zeros(prod(x.shape[:2]) * prod(inner), x.dtype)
-    flat[indices.reshape(-1)] = x.reshape(-1)
+    flat[checked_indices(node, indices.reshape(-1), flat.size)] = x.reshape(-1)
     result = np.zeros((*x.shape[:2], *shape), x.dtype)
     corner = tuple(slice(extent) for extent in inner)
     result[(slice(None), slice(None), *corner)] = flat.reshape(*x.shape[:2], *inner)
     return (result,)
 
 
-MAX_UNPOOL = register(OpSpec("max_unpool", (2, 2), _infer, _evaluate, "interrupt"))
+MAX_UNPOOL = register(
+    OpSpec(
+        "max_unpool",
+        (2, 2),
+        _infer,
+        _evaluate,
+        "interrupt",
+        attributes={"inner": "integers", "shape": "integers"},
+    )
+)

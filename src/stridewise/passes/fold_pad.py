@@ -6,6 +6,7 @@ import dataclasses
 
 from stridewise.graph import Attr, Graph, Node, Refusal
 from stridewise.graph.rewrite import Rewriter
+from stridewise.ops.activation import parameters
 from stridewise.ops.data_format import canonical_order
 from stridewise.ops.pad import pad_amounts, pad_mode
 
@@ -20,7 +21,7 @@ def _is_non_negative(rewriter: Rewriter, name: str) -> bool:
     if node is None or node.post_ops:
         return False
     if node.op == "clip":
-        return node.float_attr("alpha", float("-inf")) >= 0
+        return min(parameters(node)) >= 0
     return node.op in _NON_NEGATIVE
 
 

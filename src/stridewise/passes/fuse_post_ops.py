@@ -10,7 +10,7 @@ import dataclasses
 from stridewise.graph import Graph, Node, PostOp, Refusal
 from stridewise.graph.rewrite import Rewriter
 from stridewise.ops import OPS
-from stridewise.ops.activation import UNARY
+from stridewise.ops.activation import parameters
 from stridewise.passes.ability import Ability
 
 __all__ = ["fuse_post_ops"]
@@ -22,10 +22,7 @@ _COMMUTATIVE = frozenset({"add", "mul", "maximum", "minimum"})
 
 
 def _eltwise(follower: Node) -> PostOp:
-    unary = UNARY[follower.op]
-    alpha = follower.float_attr("alpha", unary.defaults[0])
-    beta = follower.float_attr("beta", unary.defaults[1])
-    return PostOp(follower.op, alpha, beta)
+    return PostOp(follower.op, *parameters(follower))
 
 
 def _own_inputs(host: Node) -> tuple[str, ...]:

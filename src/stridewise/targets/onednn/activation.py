@@ -50,7 +50,7 @@ ELTWISE: dict[str, _Steps] = {
     **{op: _snap(dtype) for op, dtype in SNAPS.items()},
     "relu": lambda _a, _b: (("relu", 0.0, 0.0),),
     "leaky_relu": lambda a, _b: (("relu", a, 0.0),),
-    "clip": _as("clip"),
+    "clip": lambda a, b: (("clip", min(a, b), b),),
     "sigmoid": _as("logistic"),
     "tanh": _as("tanh"),
     "hard_sigmoid": _as("hardsigmoid"),
@@ -72,7 +72,10 @@ ELTWISE: dict[str, _Steps] = {
     "reciprocal": lambda _a, _b: (("pow", 1.0, -1.0),),
     "round": _as("round"),
 }
-"""The library's algorithms, applied one after another, from alpha and beta of an operator."""
+"""The library's algorithms, applied one after another, from alpha and beta of an operator.
+
+A clip with crossed bounds gives the upper one; the library refuses such bounds.
+"""
 
 
 def eltwise_steps(op: str, alpha: float, beta: float) -> tuple[Step, ...]:

@@ -18,6 +18,7 @@ from stridewise.frontends.onnx.handlers import (
 from stridewise.frontends.onnx.handlers.quantize import real_of, store_real
 from stridewise.frontends.onnx.reading.importer import Handler, Importer, scalar
 from stridewise.frontends.onnx.reading.proto import OnnxNode
+from stridewise.frontends.onnx.reading.schema import check_schema
 
 __all__ = ["CONTRIB"]
 
@@ -83,6 +84,7 @@ def _compute(imp: Importer, node: OnnxNode, form: _Form) -> None:
         node, op_type=form.op, domain="", name="", inputs=tuple(operands), outputs=(real,),
         attrs=attrs, opset=opset,
     )  # fmt: skip
+    check_schema(inner)
     _HANDLERS[form.op](imp, inner)
     first = node.required(form.operands[0])
     store_real(imp, node, real, node.required(form.result), node.input(form.result + 1), first)
@@ -117,6 +119,7 @@ def _gemm(imp: Importer, node: OnnxNode) -> None:
     inner = replace(
         node, op_type="Gemm", domain="", name="", inputs=tuple(operands), outputs=(real,)
     )
+    check_schema(inner)
     _HANDLERS["Gemm"](imp, inner)
     if has_scale:
         store_real(imp, node, real, node.input(7), node.input(8), a)

@@ -38,7 +38,7 @@ def _reduce(imp: Importer, node: OnnxNode, op: str, since: int) -> None:
     x = node.required(0)
     rank = len(imp.shape(x))
     axes = {imp.axis(node, axis, rank) for axis in _axes(imp, node, since)}
-    if not axes and not node.integer("noop_with_empty_axes", 0):
+    if not node.integer("noop_with_empty_axes", 0) and not axes:
         axes = set(range(rank))
     if not axes:
         _reduce_nothing(imp, node, op)

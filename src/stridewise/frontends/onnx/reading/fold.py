@@ -16,7 +16,7 @@ from math import ceil, isfinite, prod
 from typing import Any, cast
 
 import numpy as np
-from onnx import ModelProto, helper, numpy_helper, shape_inference
+from onnx import ModelProto, TensorProto, helper, numpy_helper, shape_inference
 
 from stridewise.errors import ModelError, UnsupportedError
 from stridewise.frontends.onnx.reading.importer import Importer
@@ -42,9 +42,14 @@ def _range_count(x: list[Array]) -> int:
     return max(int(steps), 0)
 
 
-def _range(_node: OnnxNode, x: list[Array]) -> Array:
+def _range(node: OnnxNode, x: list[Array]) -> Array:
     start, limit, delta = (item.reshape(()).item() for item in x)
-    return np.arange(start, limit, delta, dtype=x[0].dtype)
+    precision, wanted = node.integer("stash_type", TensorProto.FLOAT), x[0].dtype
+    is_half = wanted.kind not in "biu" and wanted.itemsize < np.dtype(np.float32).itemsize
+    if is_half and precision != TensorProto.FLOAT:
+        found, fix = f"stash_type={precision}", "compute the range in float32"
+        raise node.unsupported("stash_type=1", found, fix, f"it has {found}")
+    return np.arange(start, limit, delta, dtype=np.float32 if is_half else wanted).astype(wanted)
 
 
 _FOLDS: dict[str, Fold] = {

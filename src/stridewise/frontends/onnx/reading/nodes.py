@@ -16,6 +16,7 @@ from stridewise.frontends.onnx.reading import fold
 from stridewise.frontends.onnx.reading.importer import Importer
 from stridewise.frontends.onnx.reading.legacy import modern
 from stridewise.frontends.onnx.reading.proto import OPSETS, OnnxNode, Undecoded
+from stridewise.frontends.onnx.reading.schema import check_schema
 from stridewise.frontends.onnx.table import HANDLERS
 
 __all__ = ["attempt_node", "import_node"]
@@ -101,6 +102,8 @@ def _dispatch(importer: Importer, node: OnnxNode) -> None:
             "export the model with another opset",
             f"it is of opset {node.opset}",
         )
+    if node.domain == "":
+        check_schema(node)
     node = modern(importer, node)
     handler = HANDLERS.get(node.domain, {}).get(node.op_type)
     subgraph = any(isinstance(value, Undecoded) for value in node.attrs.values())

@@ -20,6 +20,7 @@ from stridewise.errors import ModelError
 from stridewise.graph import Attr, Constant, Graph, Node, PostOp, TensorType, Value
 from stridewise.graph.names import Names
 from stridewise.ops import infer
+from stridewise.ops.activation import parameter_attrs
 from stridewise.ops.data_format import inverse
 from stridewise.ops.pointwise import step_nodes
 
@@ -125,7 +126,9 @@ class _Expansion:
     def post_op(self, node: Node, post: PostOp, source: str, result: str) -> None:
         """Add one post-op as a node."""
         inputs = (source,) if post.operand is None else (source, node.inputs[post.operand])
-        self.part(node, post.op, inputs, result, alpha=post.alpha, beta=post.beta)
+        self.part(
+            node, post.op, inputs, result, **dict(parameter_attrs(post.op, post.alpha, post.beta))
+        )
 
     # --- data formats ---------------------------------------------------------------------------
 

@@ -22,16 +22,18 @@ from stridewise.graph import Constant, Graph, Node, TensorType, Value
 from stridewise.passes.fuse_pointwise import fuse_pointwise
 from stridewise.planner import derive
 from stridewise.planner.problem.error_budget import ErrorBudget
+from stridewise.planner.problem.formulation import Terms
 from stridewise.planning import Plan, make_plans
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.inputs import as_array, made_up
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.tuning.cost_cache import CostCache
+from stridewise.runtime.tuning.finalists import digest_of
 from stridewise.runtime.tuning.oracle import estimating_oracle
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import ABILITY, onednn_cpu
 
-__all__ = ["Reference", "gated", "within_budget"]
+__all__ = ["Reference", "gated", "noted", "with_budget", "within_budget"]
 
 Array = NDArray[Any]
 _BF16, _F32 = dtype_of("bfloat16"), dtype_of("float32")
@@ -254,6 +256,10 @@ class Reference:
             self.costs.store({self.key: tuple(found.items())})
         return found
 
+    def measure(self) -> None:
+        """Measure what is not known yet of sensitivities."""
+        _ = self._effects
+
     def budget(self, limit: float) -> ErrorBudget:
         """Return a limit on predicted errors, with the sensitivities that they follow from."""
         effects, graph = self._effects, self.graph
@@ -272,9 +278,20 @@ class Reference:
     def _right(self) -> list[list[Array]]:
         return [self._run(sample) for sample in self._held_out]
 
-    def error(self, model: CompiledModel) -> float:
-        """Return the relative error of a model's outputs on the samples to check on."""
-        return _error([model.run_program(sample) for sample in self._held_out], self._right)
+    def error(self, plan: Plan) -> float:
+        """Return the relative error of a plan's outputs on the samples to check on.
+
+        The cost cache keeps it, by the kernels and formats of the plan.
+        """
+        key = f"error {digest_of(plan)} of {self.key}"
+        known = self.costs.find((key,)).get(key) if self.costs else None
+        if known:
+            return known[0][1]
+        model = load(lower_plan(plan))
+        error = _error([model.run_program(sample) for sample in self._held_out], self._right)
+        if self.costs is not None:
+            self.costs.store({key: (("error", error),)})
+        return error
 
 
 def _error(found: Sequence[Sequence[Array]], right: Sequence[Sequence[Array]]) -> float:
@@ -296,33 +313,32 @@ def _error(found: Sequence[Sequence[Array]], right: Sequence[Sequence[Array]]) -
 
 
 def within_budget(
-    choose: Callable[[ErrorBudget], Plan], reference: Reference, max_error: float
+    choose: Callable[[ErrorBudget | None], Plan], reference: Reference, max_error: float
 ) -> Plan:
     """Return a plan whose error on data is within a limit.
 
-    A plan that exceeds it, though its predicted error does not, is planned again with a smaller
-    budget for predictions, and in the end with none.
+    The plan without a limit comes first. A plan that exceeds the limit, though its predicted error
+    does not, is planned again with a smaller budget for predictions, and in the end with none.
 
     Args:
-        choose: returns the best plan within a budget for predicted errors.
+        choose: returns the best plan within a budget for predicted errors, or without one.
         reference: the model in float32, and the data.
         max_error: limit on the relative error.
 
     Raises:
         PlanError: even the plan without any rounding exceeds it.
     """
-    limit, error = max_error, 0.0
+    free = choose(None)
+    error = reference.error(free)
+    if error <= max_error:
+        return with_budget(free, reference.budget(max_error))
+    limit = max_error
     for attempt in range(_ATTEMPTS + 1):
         limit = _NOTHING if attempt == _ATTEMPTS else limit
         plan = choose(reference.budget(limit))
-        error = reference.error(load(lower_plan(plan)))
+        error = reference.error(plan)
         if error <= max_error:
-            count = reference.checked
-            note = (
-                f"relative error of the outputs: {plan.predicted_error:.1e} predicted, "
-                f"{error:.1e} measured on {count} samples, at most {max_error:g} allowed"
-            )
-            return replace(plan, notes=(*plan.notes, note))
+            return plan
         limit *= _CAUTION * max_error / error
     raise PlanError.at(
         "max_error",
@@ -330,3 +346,19 @@ def within_budget(
         found=f"{error:.1e} with all tensors in float32",
         fix="allow a greater error",
     )
+
+
+def with_budget(plan: Plan, budget: ErrorBudget) -> Plan:
+    """Return a plan that was made without a budget, with the errors that its kernels cause."""
+    terms = plan.terms
+    return replace(plan, terms=Terms(terms.graph, terms.candidates, terms.edge, budget))
+
+
+def noted(plan: Plan, reference: Reference, max_error: float) -> Plan:
+    """Return a plan with its predicted and measured error in its notes."""
+    note = (
+        f"relative error of the outputs: {plan.predicted_error:.1e} predicted, "
+        f"{reference.error(plan):.1e} measured on {reference.checked} samples, "
+        f"at most {max_error:g} allowed"
+    )
+    return replace(plan, notes=(*plan.notes, note))

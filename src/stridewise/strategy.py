@@ -69,7 +69,9 @@ class Planner:
         if job.options.dtype == "auto":
             _check_stateless(derived.graph)
             options = job.options
-            reference = Reference(derived.graph, options.machine, options.calibration, job.costs)
+            machine, samples = options.machine, options.calibration
+            has_integers = samples is not None and machine.has_int8
+            reference = Reference(derived, machine, samples, job.costs, has_integers)
         return cls._of(job, simplified.refusals, derived, reference)
 
     @classmethod
@@ -131,16 +133,20 @@ class Planner:
         if reference is None:
             return choose(self)
         reference.measure()  # before the time to measure kernels begins
-        joint, found, failure = self._again("auto"), dict[str, Plan](), None
+        derived, found, failure = reference.offered, dict[str, Plan](), None
+        joint = dataclasses.replace(self._again("auto"), derived=derived)
         try:
             found["auto"] = within_budget(
                 lambda budget: choose(dataclasses.replace(joint, budget=budget)), reference, limit
             )
         except PlanError as error:
             failure = error
-        for dtype in ("float32",):
+        uniform: tuple[PrecisionChoice, ...] = ("float32",)
+        if derived is not self.derived:
+            uniform = ("bfloat16", "float32")
+        for dtype in uniform:
             plan = choose(self._again(dtype))
-            if reference.error(plan) <= limit:
+            if reference.error(plan).expected <= limit:
                 found[dtype] = with_budget(plan, reference.budget(limit))
         if failure is not None and not found:
             raise failure

@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -50,6 +51,11 @@ class Job:
         known = {**(self.options.values or {}), **(values or {})}
         options = dataclasses.replace(self.options, shapes=shapes, values=known)
         return dataclasses.replace(self, options=options, until=_limit(options))
+
+    def renewed(self, **options: Any) -> Job:
+        """Return the job with some other options, and its whole time to measure."""
+        changed = dataclasses.replace(self.options, **options)
+        return dataclasses.replace(self, options=changed, until=_limit(changed))
 
     def part(self, split: Split, shapes: Mapping[str, tuple[int, ...]]) -> Job:
         """Return the job of one part of a batch whose inputs have some shapes as a whole."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stridewise.errors import InputError
+from stridewise.errors import InputError, PlanError
 from stridewise.graph import Graph, Refusal
 from stridewise.job import Job
 from stridewise.passes import Simplified
@@ -17,8 +17,9 @@ from stridewise.planner.problem.io_formats import boundary
 from stridewise.planning import Plan, make_plans
 from stridewise.runtime.lowering.memory_limit import checked_limit, within_limit
 from stridewise.runtime.machine.machine import cache_nbytes
-from stridewise.runtime.tuning.accuracy import Reference, within_budget
+from stridewise.runtime.tuning.accuracy import Reference, noted, with_budget, within_budget
 from stridewise.runtime.tuning.calibrated import calibrated
+from stridewise.runtime.tuning.finalists import fastest
 from stridewise.runtime.tuning.kernel_times import KernelTimes
 from stridewise.runtime.tuning.oracle import CalibratedOracle, MeasuringOracle, estimating_oracle
 from stridewise.runtime.tuning.tuning import remembered, tuned
@@ -26,7 +27,7 @@ from stridewise.targets.cost import KernelOracle
 from stridewise.targets.machine import Machine
 from stridewise.targets.names import table_target
 from stridewise.targets.onednn.target import onednn_cpu
-from stridewise.targets.target import Target
+from stridewise.targets.target import PrecisionChoice, Target
 
 __all__ = ["Choose", "Planner"]
 
@@ -64,12 +65,28 @@ class Planner:
     @classmethod
     def of(cls, job: Job, simplified: Simplified, derived: Derived) -> Planner:
         """Return the planner for the target that the options name."""
-        options, refusals = job.options, simplified.refusals
+        reference = None
+        if job.options.dtype == "auto":
+            _check_stateless(derived.graph)
+            options = job.options
+            machine, samples = options.machine, options.calibration
+            has_integers = samples is not None and machine.has_int8
+            reference = Reference(derived, machine, samples, job.costs, has_integers)
+        return cls._of(job, simplified.refusals, derived, reference)
+
+    @classmethod
+    def _of(
+        cls,
+        job: Job,
+        refusals: tuple[Refusal, ...],
+        derived: Derived,
+        reference: Reference | None = None,
+    ) -> Planner:
+        options = job.options
         table = table_target(options.target)
         if table is not None:
             return cls(job, derived, refusals, table, table.machine, table)
         machine = options.machine
-        is_auto = options.dtype == "auto"
         precision = "bfloat16" if options.dtype == "auto" else options.dtype
         target = onednn_cpu(machine, options.accuracy, precision)
         oracle: KernelOracle = estimating_oracle(machine, target)
@@ -81,10 +98,6 @@ class Planner:
             if options.tune == "measure":
                 rest = job.until - _RACE * (job.until - time.monotonic())
                 oracle = MeasuringOracle(times, rest)
-        reference = None
-        if is_auto:
-            _check_stateless(derived.graph)
-            reference = Reference(derived.graph, machine, options.calibration, job.costs)
         return cls(job, derived, refusals, target, machine, oracle, reference)
 
     def __call__(self, oracle: KernelOracle) -> Sequence[Plan]:
@@ -102,7 +115,7 @@ class Planner:
 
     def tuned(self) -> Plan:
         """Return the plan that is fastest when run, or by calibrated costs; else the cheapest."""
-        return self._checked(_tuned)
+        return self._checked(_tuned, may_run=True)
 
     def remembered(self) -> Plan:
         """Return the plan that :meth:`tuned` selects, if it is known without running plans.
@@ -111,14 +124,39 @@ class Planner:
         """
         return self._checked(_remembered)
 
-    def _checked(self, choose: Choose) -> Plan:
-        """Return the plan that a strategy chooses; with an error budget, one that keeps it."""
-        if self.reference is None:
+    def _checked(self, choose: Choose, *, may_run: bool = False) -> Plan:
+        """Return the plan that a strategy chooses; with an error budget, the fastest that keeps it.
+
+        Plans of one precision are those that the other values of ``dtype`` give.
+        """
+        reference, limit = self.reference, self.job.options.max_error
+        if reference is None:
             return choose(self)
-        within = self.job.options.max_error
-        return within_budget(
-            lambda budget: choose(dataclasses.replace(self, budget=budget)), self.reference, within
-        )
+        reference.measure()  # before the time to measure kernels begins
+        derived, found, failure = reference.offered, dict[str, Plan](), None
+        joint = dataclasses.replace(self._again("auto"), derived=derived)
+        try:
+            found["auto"] = within_budget(
+                lambda budget: choose(dataclasses.replace(joint, budget=budget)), reference, limit
+            )
+        except PlanError as error:
+            failure = error
+        uniform: tuple[PrecisionChoice, ...] = ("float32",)
+        if derived is not self.derived:
+            uniform = ("bfloat16", "float32")
+        for dtype in uniform:
+            plan = choose(self._again(dtype))
+            if reference.error(plan).expected <= limit:
+                found[dtype] = with_budget(plan, reference.budget(limit))
+        if failure is not None and not found:
+            raise failure
+        plan = fastest(found, self.job.costs, may_run=may_run)
+        return noted(plan, reference, limit)
+
+    def _again(self, dtype: PrecisionChoice) -> Planner:
+        """Return the planner for another ``dtype``, with its whole time to measure."""
+        job = self.job.renewed(dtype=dtype)
+        return Planner._of(job, self.refusals, self.derived, self.reference)
 
 
 def _tuned(planner: Planner) -> Plan:

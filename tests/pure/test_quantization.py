@@ -13,12 +13,12 @@ from tests.networks import F32, Net, rng
 
 from stridewise.graph import Graph
 from stridewise.quantization.equalize import equalized
-from stridewise.quantization.ranges import parameters, quantized_weights
 from stridewise.quantization.rebuild import quantized_graph, simulated_graph
 from stridewise.quantization.scheme import Scheme, channel_axis, make_scheme
 from stridewise.quantization.selection import PRODUCTS, refusals, select
 from stridewise.quantization.settings import Settings
-from stridewise.quantization.statistics import BINS, Histogram, Observed
+from stridewise.tensor.ranges import parameters, quantized_weights
+from stridewise.tensor.statistics import BINS, Histogram, Observed
 
 Array = np.ndarray[Any, np.dtype[Any]]
 METHODS = st.sampled_from(["minmax", "percentile", "mse"])

@@ -52,7 +52,11 @@ def _digest(graph: Graph, job: Job) -> str:
         posts = [(post.op, post.alpha, post.beta, post.operand) for post in node.post_ops]
         digest.update(repr((node.op, node.inputs, node.attrs, types, posts)).encode())
     origins = sorted((name, str(origin)) for name, origin in (options.origins or {}).items())
-    dtype = () if options.dtype == "model" else (options.dtype, options.max_error)
+    dtype = (
+        ()
+        if options.dtype == "model"
+        else (options.dtype, options.max_error, options.calibration is None)
+    )
     digest.update(repr((options.accuracy, options.weight_memory_limit, *origins, *dtype)).encode())
     return digest.hexdigest()
 

@@ -20,6 +20,7 @@ from stridewise.runtime.binding.weights import ArrayStore, WeightStore
 from stridewise.runtime.execution.dynamic import DynamicModel
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.tuning.following import Following
+from stridewise.runtime.tuning.offers import with_offers
 from stridewise.strategy import Choose, Planner
 
 __all__ = ["ModelSpecializer", "SharedPrograms", "compile_file", "plan_file"]
@@ -105,7 +106,13 @@ class ModelSpecializer:
 
 def _following(leader: Plan) -> Choose:
     """Return the strategy that decides as an earlier plan did; nothing is timed for it."""
-    return lambda planner: follow(planner(Following(planner.oracle, leader))[0], leader)
+    grids = leader.graph.offers
+
+    def choose(planner: Planner) -> Plan:
+        offered = dataclasses.replace(planner, derived=with_offers(planner.derived, grids))
+        return follow(offered(Following(planner.oracle, leader))[0], leader)
+
+    return choose
 
 
 def _noted(model: CompiledModel, leader: Plan) -> Plan:

@@ -17,6 +17,7 @@ from stridewise.planner.documents.document import PlanRecord
 from stridewise.planner.questions.winograd_weights import check_weight_limit
 from stridewise.planner.split import WHOLE
 from stridewise.planning import Plan
+from stridewise.runtime.tuning.offers import with_offers
 from stridewise.strategy import Choose, Planner
 from stridewise.targets.names import TARGETS
 from stridewise.targets.onednn.target import onednn_cpu
@@ -76,7 +77,8 @@ def restored_record(
         # Formats and kernels are those of the machine that the plan was made for.
         native = onednn_cpu(record.machine, options.accuracy, record.dtype)
         target = native if options.is_native else planner.target
-        found = Plan.of(files.restore(record, planner.derived, target, planner.machine, where))
+        derived = with_offers(planner.derived, {item.tensor: item.grid for item in record.offers})
+        found = Plan.of(files.restore(record, derived, target, planner.machine, where))
         check_weight_limit(found, options.weight_memory_limit, where)
         for note in found.notes[len(record.notes) :]:
             _warn(f"{where}: {note}; costs may not hold here")

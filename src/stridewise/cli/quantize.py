@@ -11,8 +11,8 @@ from rich.table import Table
 from stridewise.cli.console import OUT, measuring, parse_shapes
 from stridewise.quantization import Quantized
 from stridewise.quantization import quantize as quantized
-from stridewise.quantization.ranges import Activations
 from stridewise.quantization.settings import METHODS
+from stridewise.tensor.ranges import Activations
 
 __all__ = ["quantize"]
 

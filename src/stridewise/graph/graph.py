@@ -69,12 +69,14 @@ class Value:
         type: element type and logical shape in the user's axis order.
         origin: the meaning of the axes in the user's order, or None if unknown (ND).
         grid: the numbers that its elements are among, where a quantization says so.
+        offer: the grid that a plan may round it to, in order to store it as integers.
     """
 
     name: str
     type: TensorType
     origin: Format | None = None
     grid: Grid | None = None
+    offer: Grid | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -292,6 +294,12 @@ class Graph:
     def types(self, names: tuple[str, ...]) -> tuple[TensorType | None, ...]:
         """Return the types of inputs of a node, None for absent ones."""
         return tuple(self.value(name).type if name else None for name in names)
+
+    @property
+    def offers(self) -> Mapping[str, Grid]:
+        """The grids that plans may round tensors to, without those of constants."""
+        known = {name: value.offer for name, value in self.values.items()}
+        return {n: grid for n, grid in known.items() if grid and n not in self.constants}
 
     def producers(self) -> dict[str, Node]:
         """Return the node that defines each result."""

@@ -70,8 +70,9 @@ def way_of(value: Value, desc: TensorDesc) -> Storage:
     fmt, dtype = desc.storage.format, desc.dtype
     if dtype == value.dtype:
         return Storage(fmt)
-    is_grid = value.grid is not None and value.grid.dtype == dtype.short
-    return Storage(fmt, dtype, value.grid.quantization if value.grid and is_grid else None)
+    grid = value.grid or value.offer
+    is_grid = grid is not None and grid.dtype == dtype.short
+    return Storage(fmt, dtype, grid.quantization if grid and is_grid else None)
 
 
 def converted(value: Value, array: Array, source: Storage, goal: Storage) -> Array:

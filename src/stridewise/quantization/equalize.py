@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from stridewise.graph import Constant, Graph, Node
 from stridewise.quantization.scheme import weight_axis
 from stridewise.quantization.selection import refusals
-from stridewise.quantization.statistics import Observed
+from stridewise.tensor.statistics import Observed
 
 __all__ = ["equalized"]
 

@@ -15,8 +15,8 @@ from stridewise.graph import Graph
 from stridewise.quantization.rebuild import gate_of_layer, gate_of_tensor, simulated_graph
 from stridewise.quantization.scheme import Scheme, channel_axis
 from stridewise.quantization.selection import PRODUCTS, Selection, select
-from stridewise.quantization.statistics import Observed
 from stridewise.runtime.verification.closeness import relative_error
+from stridewise.tensor.statistics import Observed
 
 __all__ = ["Array", "Sample", "Simulation", "observed", "outputs_error", "reference"]
 

@@ -14,15 +14,15 @@ from stridewise.passes import passes_for, simplify
 from stridewise.quantization.budget import contributions, within_budget
 from stridewise.quantization.equalize import equalized
 from stridewise.quantization.observe import Array, Sample, Simulation, observed, reference
-from stridewise.quantization.ranges import Activations, Method
 from stridewise.quantization.rebuild import quantized_graph
 from stridewise.quantization.report import LayerReport, Quantized
 from stridewise.quantization.samples import CalibrationSource, checked_samples
 from stridewise.quantization.scheme import Scheme, make_scheme
 from stridewise.quantization.selection import PRODUCTS, refusals, select
 from stridewise.quantization.settings import Settings
-from stridewise.quantization.statistics import Observed
 from stridewise.targets.onednn.target import ABILITY
+from stridewise.tensor.ranges import Activations, Method
+from stridewise.tensor.statistics import Observed
 
 __all__ = ["quantize"]
 

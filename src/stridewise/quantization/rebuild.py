@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from stridewise.graph import Attr, Graph, Node
 from stridewise.ops import GraphBuilder
-from stridewise.quantization.ranges import Parameters
 from stridewise.quantization.scheme import Layer, Scheme
 from stridewise.quantization.selection import select
+from stridewise.tensor.ranges import Parameters
 
 __all__ = ["gate_of_layer", "gate_of_tensor", "quantized_graph", "simulated_graph"]
 

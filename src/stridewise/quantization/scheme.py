@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.graph import Graph, Node
-from stridewise.quantization.ranges import (
+from stridewise.quantization.selection import PRODUCTS, select
+from stridewise.quantization.settings import Settings
+from stridewise.tensor.ranges import (
     Method,
     Parameters,
     Weights,
     parameters,
     quantized_weights,
 )
-from stridewise.quantization.selection import PRODUCTS, select
-from stridewise.quantization.settings import Settings
-from stridewise.quantization.statistics import Histogram, Observed
+from stridewise.tensor.statistics import Histogram, Observed
 
 __all__ = ["Bias", "Layer", "Scheme", "channel_axis", "make_scheme", "weight_axis"]
 

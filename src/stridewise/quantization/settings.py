@@ -7,7 +7,7 @@ from math import isfinite
 from typing import get_args
 
 from stridewise.errors import InputError
-from stridewise.quantization.ranges import Activations, Method
+from stridewise.tensor.ranges import Activations, Method
 
 __all__ = ["METHODS", "Settings"]
 

@@ -119,11 +119,28 @@ class Grid:
         return (RANGES[self.dtype][1] - self.zero_points[0]) * self.scales[0]
 
     def stored(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return the integers that numbers of the grid are stored as, less the zero points."""
-        scales = np.asarray(self.scales, np.float32)
-        if self.axis is not None:
-            scales = scales.reshape([-1, *(1,) * (values.ndim - self.axis - 1)])
-        return np.rint(values / scales)
+        """Return the integers that numbers are stored as, less the zero points.
+
+        Numbers that are not on the grid are rounded half to even and saturated.
+        """
+        low, high = (
+            np.asarray(bound - self._along(self.zero_points, values.ndim, np.int64))
+            for bound in RANGES[self.dtype]
+        )
+        whole = np.rint(values / self._along(self.scales, values.ndim, np.float32))
+        return np.clip(whole, low, high)
+
+    def rounded(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the numbers of the grid that numbers are stored as."""
+        scales = self._along(self.scales, values.ndim, np.float32)
+        return (self.stored(values) * scales).astype(np.float32)
+
+    def _along(self, numbers: Sequence[float], rank: int, dtype: type[Any]) -> NDArray[Any]:
+        """Return scales or zero points in a shape that broadcasts to a tensor of some rank."""
+        found = np.asarray(numbers, dtype)
+        if self.axis is None or found.size == 1:
+            return found
+        return found.reshape([-1, *(1,) * (rank - self.axis - 1)])
 
 
 def _refuse(expected: str, found: str) -> FormatError:

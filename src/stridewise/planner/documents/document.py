@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal
@@ -22,10 +23,12 @@ from stridewise.records import dump, encode
 from stridewise.targets.cost import KernelCost
 from stridewise.targets.machine import Machine
 from stridewise.targets.target import Precision, Target
+from stridewise.tensor import Grid
 
 __all__ = [
     "VERSION",
     "NodeRecord",
+    "OfferRecord",
     "PlanRecord",
     "RejectedRecord",
     "ReorderRecord",
@@ -184,6 +187,27 @@ def _node_record(graph: Graph, node: Node, decision: Decision) -> NodeRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class OfferRecord:
+    """The grid that a tensor may be rounded to."""
+
+    tensor: str
+    dtype: Literal["s8", "u8"]
+    scale: float
+    zero_point: int = 0
+
+    @property
+    def grid(self) -> Grid:
+        """The grid."""
+        return Grid(self.dtype, (self.scale,), (self.zero_point,))
+
+
+def _offers(graph: Graph) -> Iterator[OfferRecord]:
+    for name, grid in graph.offers.items():
+        dtype: Literal["s8", "u8"] = "s8" if grid.dtype == "s8" else "u8"
+        yield OfferRecord(name, dtype, grid.scales[0], grid.zero_points[0])
+
+
+@dataclass(frozen=True, slots=True)
 class PlanRecord:
     """A plan without its graph; the fields are those of the document."""
 
@@ -210,6 +234,7 @@ class PlanRecord:
     partitions: tuple[Partition, ...] = ()
     split: Split = WHOLE
     dtype: Precision = "model"
+    offers: tuple[OfferRecord, ...] = ()
 
     @classmethod
     def of(cls, plan: PlanData) -> PlanRecord:
@@ -249,6 +274,7 @@ class PlanRecord:
             partitions=() if graph_capability(graph).is_native else find_partitions(plan),
             split=plan.split,
             dtype=plan.target.precision,
+            offers=tuple(_offers(graph)),
         )
 
     @property

@@ -28,18 +28,18 @@ class Storages:
     def __init__(self, graph: Graph, target: Target) -> None:
         self._graph = graph
         self._target = target
-        self._alike: dict[tuple[TensorType, Format | None, Grid | None], int] = {}
+        self._alike: dict[tuple[TensorType, Format | None, Grid | None, Grid | None], int] = {}
         self._groups: dict[str, int] = {}
         self._offers: dict[int, Mapping[str, Format]] = {}
         self._known: dict[int, dict[str, Storage]] = {}
         self._keys: dict[tuple[int, Storage | Format], str] = {}
 
     def group(self, name: str) -> int:
-        """Return a number that values of the same type, Origin and grid share, and no others."""
+        """Return a number that values of the same type, Origin and grids share, and no others."""
         found = self._groups.get(name)
         if found is None:
             value = self._graph.values[name]
-            alike = (value.type, value.origin, value.grid)
+            alike = (value.type, value.origin, value.grid, value.offer)
             found = self._alike.setdefault(alike, len(self._alike))
             self._groups[name] = found
         return found

@@ -8,9 +8,10 @@ produced, or where a reorder rounds it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from stridewise.graph import Graph, Node
+from stridewise.ops.quantize import MOVES
 from stridewise.planner.problem.candidates import Candidates
 from stridewise.planner.solver.budget import Errors
 from stridewise.targets.kernels import KernelOption
@@ -33,30 +34,47 @@ class ErrorBudget:
         limit: the greatest relative error of the outputs that may be predicted.
         tensors: relative error of the outputs if a tensor alone is rounded to bfloat16.
         weights: the same for the constant weights of a node.
+        integers: relative error of the outputs if a tensor alone is rounded to the grid that it is
+            offered; tensors that are on a grid by themselves are absent.
+        integer_weights: the same for the constant weights of a node.
     """
 
     limit: float
     tensors: Mapping[str, float]
     weights: Mapping[str, float]
+    integers: Mapping[str, float] = field(default_factory=dict[str, float])
+    integer_weights: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def strained(self, factor: float) -> ErrorBudget:
+        """Return the budget with errors of integers that are greater by a factor."""
+        integers = {name: factor * error for name, error in self.integers.items()}
+        weights = {name: factor * error for name, error in self.integer_weights.items()}
+        return replace(self, integers=integers, integer_weights=weights)
 
     def of_option(self, node: Node, option: KernelOption) -> float:
         """Return the square of the relative error of the outputs if a node is computed so."""
         total = 0.0
+        needs = {stored.dtype for stored in option.needs if stored is not None}
         for name, stored in zip(node.outputs, option.makes, strict=True):
-            total += self._rounded(name, stored)
+            # Elements that are only moved were rounded before.
+            is_moved = node.op in MOVES and not node.post_ops and needs == {stored.dtype}
+            total += 0.0 if is_moved else self._rounded(name, stored)
             if option.approximate:
                 total += (_APPROXIMATE * self.tensors.get(name, 0.0)) ** 2
-        if _has_rounded_weights(option):
-            total += self.weights.get(node.name, 0.0) ** 2
+        for dtype in _weights_dtypes(option):
+            table = {"bf16": self.weights, "s8": self.integer_weights}.get(dtype, {})
+            total += table.get(node.name, 0.0) ** 2
         return total
 
     def of_move(self, name: str, source: Storage, goal: Storage) -> float:
         """Return the same for a reorder."""
-        return self._rounded(name, goal) if source.dtype is None else 0.0
+        return self._rounded(name, goal) if source.dtype != goal.dtype else 0.0
 
     def _rounded(self, name: str, stored: Storage) -> float:
-        is_rounded = stored.dtype is not None and stored.dtype.name == "bfloat16"
-        return self.tensors.get(name, 0.0) ** 2 if is_rounded else 0.0
+        if stored.dtype is None:
+            return 0.0
+        table = self.tensors if stored.dtype.name == "bfloat16" else self.integers
+        return table.get(name, 0.0) ** 2
 
     def errors(self, graph: Graph, candidates: Candidates) -> Errors:
         """Return the errors of all candidates and reorders, in parts of the limit."""
@@ -75,9 +93,10 @@ class ErrorBudget:
         return Errors(choices, moves)
 
 
-def _has_rounded_weights(option: KernelOption) -> bool:
-    return any(
-        role == "weights" and memory.dtype == "bf16"
+def _weights_dtypes(option: KernelOption) -> set[str]:
+    return {
+        memory.dtype
         for call in option.calls
         for role, memory in call.spec.memories
-    )
+        if role == "weights"
+    }

@@ -1,163 +1,64 @@
-"""What rounding a tensor to bfloat16 does to the outputs, and the error of a plan on data.
+"""What rounding a tensor does to the outputs, and the error of a plan on data.
 
 The simplified graph is compiled once more in float32, with a gate for each tensor: an input that is
-0, or 1 to round the tensor. One run for each tensor gives all sensitivities.
+0, or 1 to round the tensor. One run for each tensor gives all sensitivities. Ranges of integers
+come from the first half of the samples, sensitivities from the next one; plans are checked on the
+rest.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import MappingProxyType
+from math import sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stridewise.dtypes import dtype_of
 from stridewise.errors import InputError, PlanError
-from stridewise.graph import Constant, Graph, Node, TensorType, Value
+from stridewise.graph import Graph
 from stridewise.passes.fuse_pointwise import fuse_pointwise
 from stridewise.planner import derive
+from stridewise.planner.derivation.provenance import Derived
 from stridewise.planner.problem.error_budget import ErrorBudget
+from stridewise.planner.problem.formulation import Terms
 from stridewise.planning import Plan, make_plans
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.inputs import as_array, made_up
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.tuning.cost_cache import CostCache
+from stridewise.runtime.tuning.finalists import digest_of
+from stridewise.runtime.tuning.gates import gate_of, gate_of_weights, gated
+from stridewise.runtime.tuning.offers import grids_of, observable, with_offers
 from stridewise.runtime.tuning.oracle import estimating_oracle
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import ABILITY, onednn_cpu
+from stridewise.tensor import Grid
 
-__all__ = ["Reference", "gated", "within_budget"]
+__all__ = ["Error", "Reference", "noted", "with_budget", "within_budget"]
 
 Array = NDArray[Any]
-_BF16, _F32 = dtype_of("bfloat16"), dtype_of("float32")
-_PRODUCTS = ("conv", "conv_transpose", "matmul")
-_SPLIT = np.float32(2**16 + 1)
-"""Source: Dekker 1971: c - (c - x) with c = (2**16 + 1) x has the upper 8 bits of x, rounded."""
 _SAMPLES = 3
-"""Made-up samples: the first for sensitivities, the others to check plans on."""
+"""Made-up samples."""
 _ATTEMPTS = 4
 _CAUTION = 0.8
+"""The part of the limit to aim at if a plan exceeded it."""
+_MARGIN = 1.1
+"""How much greater the error on other data may be than the greatest on a sample."""
+_STRAINED = 1.2
+"""Least ratio of factors for errors of integers that are worth another plan."""
 _NOTHING = 1e-12
 """A budget that allows no error at all."""
 _WHOLE = 1.0
 """The sensitivity of a tensor whose rounding makes outputs infinite."""
 
 
-def _gate(name: str) -> str:
-    return f"round {name}"
-
-
-def _gate_of_weights(node: str) -> str:
-    return f"round weights of {node}"
-
-
-class _Gated:
-    """The graph with gates, node by node."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-        self.values, self.constants = dict(graph.values), dict(graph.constants)
-        self.nodes: list[Node] = []
-        self.gates: dict[str, str] = {}
-        """The names of gates, by the key of what they round."""
-        self.read: dict[str, str] = {}
-        self.split = self.constant("round/split", np.array(_SPLIT))
-        for name in graph.inputs:
-            self.round(name)
-        for node in graph.nodes:
-            inputs = tuple(self.read.get(name, name) for name in node.inputs)
-            self.node(replace(node, inputs=inputs))
-            for name in node.outputs:
-                self.round(name)
-
-    def constant(self, name: str, data: Array) -> str:
-        found = Constant(data)
-        self.constants[name] = found
-        self.values[name] = Value(name, TensorType(found.dtype, found.shape))
-        return name
-
-    def gate(self, name: str) -> str:
-        self.gates[name] = name
-        self.values[name] = Value(name, TensorType(_F32, (1,)))
-        return name
-
-    def step(self, op: str, like: str, role: str, *operands: str, **attrs: float) -> str:
-        """Add an elementwise node with a result like a value."""
-        found = f"round/{role}/{like}"
-        self.values[found] = replace(self.values[like], name=found)
-        self.nodes.append(Node(found, op, operands, (found,), tuple(sorted(attrs.items()))))
-        return found
-
-    def round(self, name: str) -> None:
-        """Add the rounding error of a tensor, times its gate, for all readers."""
-        if self.values[name].dtype != _F32:
-            return
-        gate = self.gate(_gate(name))
-        scaled = self.step("mul", name, "scaled", name, self.split)
-        rest = self.step("sub", name, "rest", scaled, name)
-        upper = self.step("sub", name, "upper", scaled, rest)
-        error = self.step("sub", name, "error", upper, name)
-        opened = self.step("mul", name, "opened", error, gate)
-        self.read[name] = self.step("add", name, "result", name, opened)
-
-    def node(self, node: Node) -> None:
-        """Add a node; a product of float32 constants with the product of their rounding errors."""
-        weights = node.inputs[1] if node.op in _PRODUCTS else ""
-        constant = self.graph.constants.get(weights)
-        if constant is None or constant.dtype != _F32:
-            self.nodes.append(node)
-            return
-        y, data = node.outputs[0], constant.array
-        operands = {post.operand for post in node.post_ops}
-        own = tuple(name for place, name in enumerate(node.inputs) if place not in operands)
-        error = data.astype(_BF16.numpy).astype(np.float32) - data
-        wrong = self.constant(f"round/weights/{node.name}", error)
-        before = self.product(node, f"round/product/{y}", own)
-        missing = self.product(node, f"round/missing/{y}", (own[0], wrong))
-        opened = self.step(
-            "mul", y, "weights opened", missing, self.gate(_gate_of_weights(node.name))
-        )
-        result = self.step("add", y, "product rounded", before, opened)
-        for place, post in enumerate(node.post_ops):
-            second = () if post.operand is None else (node.inputs[post.operand],)
-            attrs = {"alpha": post.alpha, "beta": post.beta}
-            result = self.step(post.op, y, f"post {place}", result, *second, **attrs)
-        self.nodes.append(Node(node.name, "identity", (result,), (y,)))
-
-    def product(self, node: Node, name: str, inputs: tuple[str, ...]) -> str:
-        self.values[name] = replace(self.values[node.outputs[0]], name=name)
-        self.nodes.append(replace(node, name=name, inputs=inputs, outputs=(name,), post_ops=()))
-        return name
-
-    def built(self) -> Graph:
-        """Return the graph."""
-        return replace(
-            self.graph,
-            inputs=(*self.graph.inputs, *self.gates),
-            outputs=tuple(self.read.get(name, name) for name in self.graph.outputs),
-            nodes=tuple(self.nodes),
-            values=MappingProxyType(self.values),
-            constants=MappingProxyType(self.constants),
-            tail=None,
-        )
-
-
-def gated(graph: Graph) -> Graph:
-    """Return a graph with a gate, a further input of (1,), for each tensor and each product.
-
-    The tensor is rounded to bfloat16, or the constant weights of the product are, if it is 1.
-    """
-    return _Gated(graph).built()
-
-
 def _compiled(graph: Graph, machine: Machine) -> CompiledModel:
     """Return a float32 model by estimated costs, without Winograd kernels."""
-    target = onednn_cpu(machine, "exact")
+    target = onednn_cpu(machine, "exact", "float32")
     derived = derive(fuse_pointwise(graph, ABILITY)[0])
     return load(
         lower_plan(make_plans(derived, target, machine, estimating_oracle(machine, target))[0])
@@ -194,24 +95,45 @@ def _part(array: Any, shape: tuple[int, ...]) -> Any:
 
 
 @dataclass(frozen=True)
+class Error:
+    """The relative error of a plan's outputs.
+
+    Attributes:
+        measured: over all samples that plans are checked on.
+        expected: the most that is expected on other data: 1.1 times the greatest error on a single
+            sample.
+    """
+
+    measured: float
+    expected: float
+
+
+@dataclass(frozen=True)
 class Reference:
     """A model in float32, and data to compare plans of it on.
 
     Attributes:
-        graph: the simplified graph.
+        derived: the simplified graph, with the meaning of axes.
         machine: the machine and its threads.
         given: samples by input name; None for made-up ones.
-        costs: stores sensitivities; None to measure them each time.
+        costs: stores sensitivities, ranges and errors; None to measure them each time.
+        integers: whether tensors are offered grids, so that plans may store them as integers.
     """
 
-    graph: Graph
+    derived: Derived
     machine: Machine
     given: Sequence[Mapping[str, Any]] | None = None
     costs: CostCache | None = None
+    integers: bool = False
+
+    @property
+    def graph(self) -> Graph:
+        """The simplified graph."""
+        return self.derived.graph
 
     @cached_property
     def samples(self) -> list[list[Array]]:
-        """Inputs in the order of the graph; all but the first check plans, if there are more."""
+        """Inputs in the order of the graph."""
         return _samples(self.graph, self.given)
 
     @property
@@ -220,61 +142,134 @@ class Reference:
         return len(self._held_out)
 
     @cached_property
-    def _held_out(self) -> list[list[Array]]:
-        return self.samples[1:] or self.samples
+    def _known(self) -> list[list[Array]]:
+        return self.samples[: max(1, len(self.samples) // 2)] if self.integers else []
+
+    @property
+    def _probe(self) -> list[Array]:
+        """The sample for sensitivities: its values may exceed the ranges of the others."""
+        return self.samples[min(len(self._known), len(self.samples) - 1)]
 
     @cached_property
-    def _gated(self) -> tuple[CompiledModel, list[str]]:
-        graph = gated(self.graph)
-        return _compiled(graph, self.machine), list(graph.inputs[len(self.graph.inputs) :])
-
-    def _run(self, sample: Sequence[Array], opened: str = "") -> list[Array]:
-        model, gates = self._gated
-        values = [np.full(1, gate == opened, np.float32) for gate in gates]
-        return model.run_program([*sample, *values])
+    def _held_out(self) -> list[list[Array]]:
+        return self.samples[len(self._known) + 1 :] or self.samples[-1:]
 
     @cached_property
     def key(self) -> str:
-        """The key of this model and data in the cost cache."""
+        """A digest of this model and data."""
         digest = hashlib.sha256(str(self.graph).encode())
         for array in (item for sample in self.samples for item in sample):
             digest.update(np.ascontiguousarray(array).tobytes())
-        return f"sensitivities {digest.hexdigest()}"
+        return digest.hexdigest()
+
+    def _kept(self, what: str, find: Callable[[], Mapping[str, float]]) -> dict[str, float]:
+        """Return numbers of this model and data from the cost cache, or find and keep them."""
+        key = f"{what} {self.key}"
+        known = self.costs.find((key,)).get(key) if self.costs else None
+        if known is not None:
+            return dict(known)
+        found = dict(find())
+        if self.costs is not None:
+            self.costs.store({key: tuple(found.items())})
+        return found
+
+    # --- ranges ---
+
+    @cached_property
+    def offered(self) -> Derived:
+        """The graph whose tensors are offered grids; as it is without any."""
+        if not self.integers:
+            return self.derived
+        found = self._kept("ranges", self._ranges)
+        grids = {
+            label.partition(" ")[2]: Grid("u8", (scale,), (int(label.partition(" ")[0]),))
+            for label, scale in found.items()
+        }
+        return with_offers(self.derived, grids)
+
+    def _ranges(self) -> dict[str, float]:
+        """Return the scale of each tensor, by its zero point and name."""
+        groups = observable(self.graph)
+        inner = tuple(name for name in groups if name not in self.graph.inputs)
+        model = _compiled(replace(self.graph, outputs=inner, tail=None), self.machine)
+
+        def runs() -> Iterator[Mapping[str, Array]]:
+            for sample in self._known:
+                found = zip(inner, model.run_program(sample), strict=True)
+                yield dict(found) | dict(zip(self.graph.inputs, sample, strict=True))
+
+        grids = grids_of(runs(), groups) if inner else {}
+        return {f"{grid.zero_points[0]} {name}": grid.scales[0] for name, grid in grids.items()}
+
+    # --- sensitivities ---
+
+    @cached_property
+    def _exact(self) -> CompiledModel:
+        return _compiled(self.graph, self.machine)
+
+    def _sensitivities(self, graph: Graph) -> dict[str, float]:
+        """Return the relative error of the outputs if one gate of a graph is open, by its name."""
+        model, gates = _compiled(graph, self.machine), graph.inputs[len(self.graph.inputs) :]
+        sample = self._probe
+
+        def run(opened: str = "") -> list[Array]:
+            values = [np.full(1, gate == opened, np.float32) for gate in gates]
+            return model.run_program([*sample, *values])
+
+        right = run()
+        return {gate: _error([run(gate)], [right]) for gate in gates}
 
     @cached_property
     def _effects(self) -> Mapping[str, float]:
-        """The relative error of the outputs if one gate is open, by its name."""
-        known = self.costs.find((self.key,)).get(self.key) if self.costs else None
-        if known is not None:
-            return dict(known)
-        sample = self.samples[0]
-        right = self._run(sample)
-        found = {gate: _error([self._run(sample, gate)], [right]) for gate in self._gated[1]}
-        if self.costs is not None:
-            self.costs.store({self.key: tuple(found.items())})
-        return found
+        return self._kept("sensitivities", lambda: self._sensitivities(gated(self.graph)))
+
+    @cached_property
+    def _integer_effects(self) -> Mapping[str, float]:
+        if not self.integers:
+            return {}
+        graph = self.offered.graph
+        return self._kept(
+            "integer sensitivities", lambda: self._sensitivities(gated(graph, to_integers=True))
+        )
+
+    def measure(self) -> None:
+        """Measure what is not known yet of ranges and sensitivities."""
+        _ = self._effects, self._integer_effects
 
     def budget(self, limit: float) -> ErrorBudget:
         """Return a limit on predicted errors, with the sensitivities that they follow from."""
-        effects, graph = self._effects, self.graph
+        graph = self.graph
         tensors = (*graph.inputs, *(name for node in graph.nodes for name in node.outputs))
-        return ErrorBudget(
-            limit,
-            {name: effects[_gate(name)] for name in tensors if _gate(name) in effects},
-            {
-                node.name: effects[_gate_of_weights(node.name)]
-                for node in graph.nodes
-                if _gate_of_weights(node.name) in effects
-            },
-        )
+
+        def tables(effects: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
+            of_weights = {node.name: gate_of_weights(node.name) for node in graph.nodes}
+            return (
+                {n: effects[gate_of(n)] for n in tensors if gate_of(n) in effects},
+                {n: effects[gate] for n, gate in of_weights.items() if gate in effects},
+            )
+
+        return ErrorBudget(limit, *tables(self._effects), *tables(self._integer_effects))
+
+    # --- errors ---
 
     @cached_property
     def _right(self) -> list[list[Array]]:
-        return [self._run(sample) for sample in self._held_out]
+        return [self._exact.run_program(sample) for sample in self._held_out]
 
-    def error(self, model: CompiledModel) -> float:
-        """Return the relative error of a model's outputs on the samples to check on."""
-        return _error([model.run_program(sample) for sample in self._held_out], self._right)
+    def error(self, plan: Plan) -> Error:
+        """Return the error of a plan on the samples to check on.
+
+        The cost cache keeps it, by the kernels and formats of the plan.
+        """
+        found = self._kept(f"error {digest_of(plan)}", lambda: self._errors(plan))
+        return Error(found["measured"], found["expected"])
+
+    def _errors(self, plan: Plan) -> dict[str, float]:
+        model = load(lower_plan(plan))
+        found = [model.run_program(sample) for sample in self._held_out]
+        measured = _error(found, self._right)
+        worst = max(_error([a], [b]) for a, b in zip(found, self._right, strict=True))
+        return {"measured": measured, "expected": _MARGIN * worst}
 
 
 def _error(found: Sequence[Sequence[Array]], right: Sequence[Sequence[Array]]) -> float:
@@ -296,37 +291,81 @@ def _error(found: Sequence[Sequence[Array]], right: Sequence[Sequence[Array]]) -
 
 
 def within_budget(
-    choose: Callable[[ErrorBudget], Plan], reference: Reference, max_error: float
+    choose: Callable[[ErrorBudget | None], Plan], reference: Reference, max_error: float
 ) -> Plan:
     """Return a plan whose error on data is within a limit.
 
-    A plan that exceeds it, though its predicted error does not, is planned again with a smaller
-    budget for predictions, and in the end with none.
+    The plan without a limit comes first. A plan that exceeds the limit, though its predicted error
+    does not, is planned again with greater errors of integers or a smaller budget, and in the end
+    with no budget at all.
 
     Args:
-        choose: returns the best plan within a budget for predicted errors.
+        choose: returns the best plan within a budget for predicted errors, or without one.
         reference: the model in float32, and the data.
         max_error: limit on the relative error.
 
     Raises:
         PlanError: even the plan without any rounding exceeds it.
     """
-    limit, error = max_error, 0.0
-    for attempt in range(_ATTEMPTS + 1):
-        limit = _NOTHING if attempt == _ATTEMPTS else limit
-        plan = choose(reference.budget(limit))
-        error = reference.error(load(lower_plan(plan)))
+    free = choose(None)
+    error = reference.error(free).expected
+    if error <= max_error:
+        return with_budget(free, reference.budget(max_error))
+    budget, kept = reference.budget(max_error), list[Plan]()
+    limit, strain, broken = max_error, 1.0, 1.0
+    for _ in range(_ATTEMPTS):
+        plan = choose(replace(budget.strained(strain), limit=limit))
+        error = reference.error(plan).expected
         if error <= max_error:
-            count = reference.checked
-            note = (
-                f"relative error of the outputs: {plan.predicted_error:.1e} predicted, "
-                f"{error:.1e} measured on {count} samples, at most {max_error:g} allowed"
+            kept.append(plan)
+            if strain < _STRAINED * broken or error > _CAUTION * max_error:
+                break
+            strain = sqrt(strain * broken)  # between what breaks the limit and what is far from it
+        elif kept:
+            break
+        else:
+            broken = strain
+            limit, strain = _stricter(plan, budget, limit, strain, error)
+    if not kept:
+        kept = [choose(replace(budget, limit=_NOTHING))]
+        error = reference.error(kept[0]).expected
+        if error > max_error:
+            raise PlanError.at(
+                "max_error",
+                expected=f"a plan with a relative error of at most {max_error:g}",
+                found=f"{error:.1e} expected with all tensors in float32",
+                fix="allow a greater error",
             )
-            return replace(plan, notes=(*plan.notes, note))
-        limit *= _CAUTION * max_error / error
-    raise PlanError.at(
-        "max_error",
-        expected=f"a plan with a relative error of at most {max_error:g}",
-        found=f"{error:.1e} with all tensors in float32",
-        fix="allow a greater error",
+    return with_budget(min(kept, key=lambda plan: plan.cost_ns), budget)
+
+
+def _stricter(
+    plan: Plan, budget: ErrorBudget, limit: float, strain: float, error: float
+) -> tuple[float, float]:
+    """Return the limit and the strain to plan with again if an error is greater than predicted.
+
+    Values beyond their ranges make errors of integers greater than predicted, and less independent.
+    """
+    of_floats = with_budget(plan, budget.strained(0.0)).predicted_error ** 2
+    of_integers = with_budget(plan, budget).predicted_error ** 2 - of_floats
+    if error**2 <= of_floats or of_integers <= _NOTHING * of_floats:
+        return limit * _CAUTION * budget.limit / error, strain
+    factor = sqrt((error**2 - of_floats) / of_integers)
+    return limit, max(factor, _STRAINED * strain)
+
+
+def with_budget(plan: Plan, budget: ErrorBudget) -> Plan:
+    """Return a plan that was made without a budget, with the errors that its kernels cause."""
+    terms = plan.terms
+    return replace(plan, terms=Terms(terms.graph, terms.candidates, terms.edge, budget))
+
+
+def noted(plan: Plan, reference: Reference, max_error: float) -> Plan:
+    """Return a plan with its predicted and measured error in its notes."""
+    error = reference.error(plan)
+    note = (
+        f"relative error of the outputs: {plan.predicted_error:.1e} predicted, "
+        f"{error.measured:.1e} measured on {reference.checked} samples, "
+        f"{error.expected:.1e} expected at most on other data, at most {max_error:g} allowed"
     )
+    return replace(plan, notes=(*plan.notes, note))

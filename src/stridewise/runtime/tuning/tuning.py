@@ -23,7 +23,7 @@ from stridewise.runtime.tuning.plan_race import Outcome, failure, run_in_turn
 from stridewise.targets.cost import Corrected, KernelOracle
 from stridewise.targets.kernels import KernelSpec
 
-__all__ = ["MakePlans", "remembered", "tuned"]
+__all__ = ["MakePlans", "choices", "remembered", "tuned"]
 
 MakePlans = Callable[[KernelOracle], Sequence[Plan]]
 """A strategy: plans a graph by the costs of an oracle, first the cheapest plan, then the uniform
@@ -41,7 +41,7 @@ _OTHER_COSTS = (
 PLANNED, UNCORRECTED = "planned", "planned alone"
 
 
-def _choices(plan: Plan) -> list[object]:
+def choices(plan: Plan) -> list[object]:
     """Return the choices of a plan: kernels and formats, without their costs."""
     found: list[object] = [
         (
@@ -115,8 +115,8 @@ def _near(plans: Sequence[Plan]) -> list[Plan]:
     cheapest = plans[0]
     found = [cheapest]
     for plan in plans[1:]:
-        known = [_choices(other) for other in found]
-        if plan.cost_ns <= _NEAR * cheapest.cost_ns and _choices(plan) not in known:
+        known = [choices(other) for other in found]
+        if plan.cost_ns <= _NEAR * cheapest.cost_ns and choices(plan) not in known:
             found.append(plan)
     return found[1:]
 
@@ -142,7 +142,7 @@ def _by_label(alone: Sequence[Plan], corrected: Sequence[Plan]) -> dict[str, Pla
     # If corrected costs lead to the same choices, the plan with corrected costs is shown.
     uniform = {
         plan.name: again[plan.name]
-        if plan.name in again and _choices(again[plan.name]) == _choices(plan)
+        if plan.name in again and choices(again[plan.name]) == choices(plan)
         else _noted(plan)
         for plan in alone[1:]
     }
@@ -224,7 +224,7 @@ class _Tuning:
         for _ in range(_CORRECTIONS):
             self.kernels = {_name(*kernel): cost for kernel, cost in observed.items()}
             self.corrected = _corrected(self._make, self._oracle, self.kernels)
-            if _choices(self.corrected[0]) == _choices(latest):
+            if choices(self.corrected[0]) == choices(latest):
                 break
             latest = self.corrected[0]
             self.models[PLANNED] = load(lower_plan(latest), self._weights)

@@ -38,6 +38,7 @@ from stridewise.runtime.verification.closeness import (
     shaken,
 )
 from stridewise.runtime.verification.result import RUN, Verdict, VerificationRow
+from stridewise.runtime.verification.rounded import rounded_graph
 from stridewise.tensor import Storage, TensorDesc
 
 __all__ = ["input_arrays", "verified_rows"]
@@ -102,7 +103,7 @@ def verified_rows(
     Raises:
         ExecutionError: a node fails for these inputs.
     """
-    plan = replace(model.plan, graph=graph)
+    plan = replace(model.plan, graph=rounded_graph(model.plan, graph))
     arrays = {name: item.buffer.reshape(item.desc.storage_shape) for name, item in inputs.items()}
     signature = model.call_signature
     results = model.run_program([arrays[name] for name in signature.graph.inputs])
@@ -259,7 +260,9 @@ class _Part:
         option = chosen.option
         ways = (*option.needs, *option.makes)
         types = [way.dtype.numpy for way in ways if way is not None and way.dtype is not None]
-        return max(map(relative_step, types), default=0.0)
+        # Reorders may have rounded operands to integers.
+        is_offered = bool(self._graph.offers) and any(way and way.quantization for way in ways)
+        return max(*map(relative_step, types), _INTEGER_STEP if is_offered else 0.0, 0.0)
 
     def _shaken(
         self,
@@ -371,6 +374,8 @@ def _rounded_alike(node: Node, found: Array, right: Array) -> Array:
     return np.where(near, right, found) if is_rare else found
 
 
+_INTEGER_STEP = 2.0**-6
+"""What rounding to the 256 numbers of a grid changes, as a part of typical elements."""
 _ONE_STEP = 1.01
 """A step of a grid, and rounding errors of its multiples."""
 _FEW, _MOST_HALVES = 8, 0.2

@@ -8,9 +8,11 @@ last post-op of a node, is what storing the result as integers does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from stridewise.formats import Format
+from stridewise.graph import Node, PostOp, Value
 from stridewise.ops.activation import SNAPS
 from stridewise.targets.kernels import (
     Alias,
@@ -37,10 +39,11 @@ from stridewise.targets.onednn.integers import (
     with_types,
 )
 from stridewise.targets.onednn.memory import storage_of
+from stridewise.targets.onednn.norm import affine_options
 from stridewise.targets.onednn.reorder import reorder_spec
 from stridewise.tensor import Grid, Storage
 
-__all__ = ["boundary", "in_int8"]
+__all__ = ["boundary", "in_int8", "in_offered_int8"]
 
 _PRODUCTS = frozenset({"convolution", "deconvolution", "matmul"})
 """Kinds of kernels that multiply integers, for which the CPU needs instructions."""
@@ -52,6 +55,8 @@ _SIGNED = {"s8": 0, "u8": 128}
 """Zero points of weights that are whole numbers of 8 bits with a sign when it is taken off."""
 
 _WORD = 4
+
+_SNAP = {short: op for op, short in SNAPS.items()}
 
 
 # --- products -------------------------------------------------------------------------------------
@@ -75,6 +80,13 @@ def _weights_grid(context: KernelContext, kind: str) -> Grid | None:
 
 def _products(option: KernelOption, context: KernelContext) -> Iterator[KernelOption]:
     """Yield convolutions and matrix products of integers, with integers or real results."""
+    for result in dict.fromkeys((stored_grid(context), None)):
+        yield from _products_to(result, option, context)
+
+
+def _products_to(
+    result: Grid | None, option: KernelOption, context: KernelContext
+) -> Iterator[KernelOption]:
     if len(option.calls) != 1 or option.calls[0].spec.kind not in _PRODUCTS or option.aliases:
         return
     node, spec, args = context.node, option.calls[0].spec, option.calls[0].args
@@ -84,28 +96,26 @@ def _products(option: KernelOption, context: KernelContext) -> Iterator[KernelOp
     if spec.kind != "matmul" and storage_of(spec.memory("src")) != "channels-last":
         return
     operands = _operands(context, option)
-    stored = stored_grid(context)
-    for result in dict.fromkeys((stored, None)):
-        typed = Typed(context, (source, *(operands or ())[1:]), result)
-        chain = Chain()
-        destination = spec.memory("dst")
-        assert destination is not None  # products have one
-        typed.posts(chain, destination)
-        to = "f32" if result is None else result.dtype
-        types = {"src": source.dtype, "weights": "s8", "dst": to}
-        scale = Arg("weights_scale", Operand("numbers", 0, weights.scales))
-        numbers = (*scale_args("src", source.quantization), scale)
-        if result is not None:
-            chain.store(result)
-        memories = (*with_types(spec.memories, types), *scale_memories(numbers))
-        kept = [arg for arg in args if not arg.role.startswith("post")]
-        kept = [replace(arg, grid=weights) if arg.role == "weights" else arg for arg in kept]
-        made = replace(spec, memories=memories, post_ops=tuple(chain.specs))
-        call = Call(made, (*kept, *chain.args, *numbers))
-        yield typed.option(option, call, f"{option.algorithm}, {source.dtype} to {to}")
+    typed = Typed(context, (source, *operands[1:]), result)
+    chain = Chain()
+    destination = spec.memory("dst")
+    assert destination is not None  # products have one
+    typed.posts(chain, destination)
+    to = "f32" if result is None else result.dtype
+    types = {"src": source.dtype, "weights": "s8", "dst": to}
+    scale = Arg("weights_scale", Operand("numbers", 0, weights.scales))
+    numbers = (*scale_args("src", source.quantization), scale)
+    if result is not None:
+        chain.store(result)
+    memories = (*with_types(spec.memories, types), *scale_memories(numbers))
+    kept = [arg for arg in args if not arg.role.startswith("post")]
+    kept = [replace(arg, grid=weights) if arg.role == "weights" else arg for arg in kept]
+    made = replace(spec, memories=memories, post_ops=tuple(chain.specs))
+    call = Call(made, (*kept, *chain.args, *numbers))
+    yield typed.option(option, call, f"{option.algorithm}, {source.dtype} to {to}")
 
 
-def _operands(context: KernelContext, option: KernelOption) -> tuple[Grid | None, ...] | None:
+def _operands(context: KernelContext, option: KernelOption) -> tuple[Grid | None, ...]:
     """Return the grids of the operands of post-ops; None where one is a factor around no zero."""
     node = context.node
     found: list[Grid | None] = [None] * len(option.inputs)
@@ -229,3 +239,67 @@ def in_int8(options: Iterable[KernelOption], context: KernelContext) -> Iterator
             continue
         for made in (_products, _moves, averages, elementwise, affine):
             yield from made(option, context)
+
+
+# --- offers ---------------------------------------------------------------------------------------
+
+
+class _Offered:
+    """A node as if its values were on the grids that they are offered."""
+
+    def __init__(self, inner: KernelContext, node: Node) -> None:
+        self._inner, self.node = inner, node
+
+    def value(self, name: str) -> Value:
+        value = self._inner.value(name)
+        return value if value.offer is None else replace(value, grid=value.offer)
+
+    def is_constant(self, name: str) -> bool:
+        return self._inner.is_constant(name)
+
+    def formats(self, name: str) -> Mapping[str, Format]:
+        return self._inner.formats(name)
+
+    def may_place(self, index: int) -> bool:
+        return self._inner.may_place(index)
+
+    def ahead(self) -> KernelContext | None:
+        return self._inner.ahead()
+
+    def behind(self) -> KernelContext | None:
+        return self._inner.behind()
+
+
+def in_offered_int8(
+    options: Iterable[KernelOption], context: KernelContext
+) -> Iterator[KernelOption]:
+    """Yield options of a node that round its values to the grids that they are offered.
+
+    Args:
+        options: the same on float32 tensors.
+        context: of the node; its values know their offers.
+    """
+    node = context.node
+    names = (*node.inputs, *node.outputs)
+    if all(context.value(name).offer is None for name in names if name):
+        return
+    real = _Offered(context, node)
+    grid = context.value(node.outputs[0]).offer
+    rounded = real
+    if grid is not None:
+        snap = PostOp(_SNAP[grid.dtype], grid.scales[0], float(grid.zero_points[0]))
+        rounded = _Offered(context, replace(node, post_ops=(*node.post_ops, snap)))
+        if node.op == "pointwise" or node.op in ELTWISE:
+            yield from tables(rounded)
+    if node.op == "scale_shift":
+        options = affine_options(rounded)
+    for option in options:
+        formats = [fmt for fmt in (*option.inputs, *option.outputs) if fmt is not None]
+        if option.is_joint or any(fmt.is_blocked for fmt in formats) or _is_naive(option):
+            continue
+        yield from _products_to(None, option, real)
+        yield from _moves(option, real)
+        if grid is not None:
+            yield from _products_to(grid, option, rounded)
+            for made in (averages, elementwise, affine):
+                yield from made(option, rounded)

@@ -14,7 +14,7 @@ from stridewise.ops.pointwise import OPERANDS
 from stridewise.passes.ability import Ability
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.targets.machine import Machine
-from stridewise.targets.onednn.int8 import boundary, in_int8
+from stridewise.targets.onednn.int8 import boundary, in_int8, in_offered_int8
 from stridewise.targets.onednn.precision import (
     BF16,
     F32,
@@ -230,6 +230,7 @@ class LibraryTarget:
         """Yield options on quantized tensors, of a node whose values have grids."""
         if self.has_int8:
             yield from in_int8(options, context)
+            yield from in_offered_int8(options, context)
         elif any(context.value(name).grid is not None for name in context.node.outputs):
             reason = "kernels on integers need AVX-512 with VNNI, else sums of products overflow"
             yield Refusal("int8", context.node.name, reason)

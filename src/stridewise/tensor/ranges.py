@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from stridewise.quantization.statistics import Histogram
+from stridewise.tensor.statistics import Histogram
 
 __all__ = ["Activations", "Method", "Parameters", "Weights", "parameters", "quantized_weights"]
 

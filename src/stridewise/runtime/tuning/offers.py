@@ -1,0 +1,140 @@
+"""Offers: grids that tensors and weights may be rounded to, so that plans store them as integers.
+
+Ranges of tensors come from samples. Tensors that some node only moves elements between have one
+grid, so that the node copies integers. Weights have a symmetric grid with a scale for each result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stridewise.dtypes import dtype_of
+from stridewise.graph import Graph, Node, Value
+from stridewise.ops.activation import UNARY
+from stridewise.ops.quantize import MOVES
+from stridewise.planner.derivation.provenance import Derived
+from stridewise.tensor import Grid
+from stridewise.tensor.ranges import Parameters, parameters, quantized_weights
+from stridewise.tensor.statistics import Histogram
+
+__all__ = ["grids_of", "observable", "with_offers"]
+
+Array = NDArray[Any]
+_F32 = dtype_of("float32")
+_PRODUCTS = ("conv", "conv_transpose", "matmul")
+_SUMS = frozenset(
+    {"add", "avg_pool", "mul", "pointwise", "reduce_mean", "resize", "scale_shift", "sub"}
+)
+"""Operators beside moves and functions of one tensor that have kernels on integers."""
+_LEAST_SCALE = 2.0**-60
+
+
+def observable(graph: Graph) -> dict[str, str]:
+    """Return the tensors that may be offered a grid, each with the one whose grid it has.
+
+    These are the operands of products with constant weights, and of what makes such operands.
+    """
+    wanted: dict[str, None] = {}
+    root: dict[str, str] = {}
+
+    def group(name: str) -> str:
+        while root.setdefault(name, name) != name:
+            name = root[name]
+        return name
+
+    def fits(name: str) -> bool:
+        value = graph.values[name] if name else None
+        is_real = value is not None and value.dtype == _F32 and value.grid is None
+        return is_real and not graph.is_packed(name)
+
+    for node in reversed(graph.nodes):
+        if _weight_axes(graph, node) is not None:
+            wanted[node.inputs[0]] = None
+        elif node.outputs[0] not in wanted or not _computes_integers(node):
+            continue
+        result = node.outputs[0]
+        posts = {post.operand for post in node.post_ops if post.operand is not None}
+        if result in wanted:
+            places = posts if node.op in _PRODUCTS else range(len(node.inputs))
+            wanted |= dict.fromkeys(node.inputs[place] for place in places)
+            if node.op in MOVES and not node.post_ops:
+                for name in filter(fits, node.inputs):
+                    root[group(name)] = group(result)
+    return {name: group(name) for name in wanted if fits(name)}
+
+
+def _computes_integers(node: Node) -> bool:
+    return node.op in MOVES or node.op in _SUMS or node.op in UNARY or node.op in _PRODUCTS
+
+
+def _weight_axes(graph: Graph, node: Node) -> tuple[int | None] | None:
+    """Return the axis of a product's weights with a scale for each index; None for no offer."""
+    if node.op not in _PRODUCTS or not graph.is_packed(node.inputs[1]):
+        return None
+    weights, x = (graph.values[name] for name in (node.inputs[1], node.inputs[0]))
+    if weights.dtype != _F32 or x.dtype != _F32 or weights.name not in graph.constants:
+        return None
+    if weights.grid is not None or graph.is_packed(x.name):
+        return None
+    if node.op == "matmul":
+        is_plain = len(weights.shape) == 2 and not node.int_attr("trans_a", 0)
+        return (0 if node.int_attr("trans_b", 0) else 1,) if is_plain else None
+    return (0 if node.op == "conv" else None,)
+
+
+def grids_of(runs: Iterable[Mapping[str, Array]], groups: Mapping[str, str]) -> dict[str, Grid]:
+    """Return the grid of each tensor whose elements are finite.
+
+    Args:
+        runs: for each sample, the tensors by name.
+        groups: see :func:`observable`.
+    """
+    seen, count = {root: Histogram() for root in groups.values()}, 0
+    for tensors in runs:
+        count += 1
+        for name, root in groups.items():
+            seen[root].add(tensors[name])
+    of_root: dict[str, Parameters] = {}
+    for root, item in seen.items():
+        # The fewer samples, the further are others beyond their ranges.
+        wider = 1 + 1 / max(count, 1)
+        item.low, item.high = wider * item.low, wider * item.high
+        if item.is_finite:
+            of_root[root] = parameters(item, "uint8", "minmax")
+    return {
+        name: Grid("u8", (of_root[root].scale,), (of_root[root].zero_point,))
+        for name, root in groups.items()
+        if root in of_root
+    }
+
+
+def with_offers(derived: Derived, grids: Mapping[str, Grid]) -> Derived:
+    """Return a graph whose tensors, and the weights of products that read them, have offers."""
+    if not grids:
+        return derived
+    graph = derived.graph
+    values: dict[str, Value] = dict(graph.values)
+    for name, grid in grids.items():
+        values[name] = replace(values[name], offer=grid)
+    for node in graph.nodes:
+        axes = _weight_axes(graph, node)
+        if axes is not None and node.inputs[0] in grids:
+            name = node.inputs[1]
+            values[name] = replace(values[name], offer=_weights_grid(graph, name, axes[0]))
+    return replace(derived, graph=replace(graph, values=MappingProxyType(values)))
+
+
+def _weights_grid(graph: Graph, name: str, axis: int | None) -> Grid:
+    """Return the grid of weights whose scales have the least squared error."""
+    data = graph.constants[name].array
+    least = np.full(1 if axis is None else data.shape[axis], _LEAST_SCALE)
+    scales: Sequence[float] = (
+        quantized_weights(data, axis, least, best=True).scales.reshape(-1).tolist()
+    )
+    return Grid("s8", tuple(scales), (0,), axis)

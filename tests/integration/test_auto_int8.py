@@ -1,0 +1,177 @@
+"""dtype="auto" with calibration: tensors and weights are rounded to integers within the budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.integration.models import relative_error, run_reference
+
+import stridewise as sw
+from stridewise.graph import Graph
+from stridewise.ops import evaluate
+from stridewise.ops.activation import SNAPS
+from stridewise.options import Options
+from stridewise.planner import derive
+from stridewise.runtime.tuning import accuracy, finalists
+from stridewise.runtime.tuning.accuracy import Reference
+from stridewise.runtime.tuning.gates import gate_of, gate_of_weights, gated
+from stridewise.runtime.tuning.offers import observable
+from stridewise.runtime.tuning.tuning import choices
+from stridewise.tensor import Grid
+
+from .test_auto_dtype import auto, network, sample, simplified
+
+Array = np.ndarray[Any, np.dtype[Any]]
+F32 = np.float32
+MACHINE = Options(threads=1).machine
+needs_int8 = pytest.mark.skipif(
+    not MACHINE.has_int8, reason="kernels on integers need AVX-512 with VNNI"
+)
+BUDGETS = (1e-5, 1e-3, 1e-2, 3e-2)
+CALIBRATION = [sample(seed) for seed in range(8)]
+
+
+def offered() -> tuple[Reference, Graph]:
+    reference = Reference(derive(simplified(network())), MACHINE, CALIBRATION, None, True)
+    return reference, reference.offered.graph
+
+
+# --- grids ----------------------------------------------------------------------------------------
+
+
+@given(
+    st.sampled_from(sorted(SNAPS)),
+    st.floats(2**-10, 8, width=32),
+    st.integers(-100, 100),
+    st.lists(st.floats(-1e4, 1e4, width=32), min_size=1),
+)
+def test_numbers_off_a_grid_are_rounded_and_saturated(
+    op: str, scale: float, zero: int, numbers: list[float]
+) -> None:
+    zero = abs(zero) if op == "snap_u8" else zero
+    x = np.array(numbers, F32)
+    b = sw.GraphBuilder("snap")
+    node = b.build([b.op(op, [b.input("x", x.shape)], {"alpha": scale, "beta": float(zero)})])
+    (right,) = evaluate(node.nodes[0], [x])
+    np.testing.assert_array_equal(Grid(SNAPS[op], (scale,), (zero,)).rounded(x), right)
+
+
+def test_moves_have_one_grid_and_what_no_product_reads_has_none() -> None:
+    graph = simplified(network())
+    groups = observable(graph)
+    pool = next(node for node in graph.nodes if node.op == "max_pool")
+    assert groups[pool.inputs[0]] == groups[pool.outputs[0]]
+    assert "x" in groups
+    assert "y" not in groups
+
+
+def test_ranges_cover_the_samples_that_they_come_from() -> None:
+    reference, graph = offered()
+    grid = graph.values["x"].offer
+    assert grid is not None
+    seen = np.concatenate([item["x"].ravel() for item in CALIBRATION[:4]])
+    step = grid.scales[0]
+    assert grid.low <= seen.min() + step
+    assert grid.high >= seen.max() - step
+    weights = next(node for node in graph.nodes if node.op == "conv").inputs[1]
+    per_channel = graph.values[weights].offer
+    assert per_channel is not None
+    assert len(per_channel.scales) == graph.values[weights].shape[0]
+    assert reference.checked == 3
+
+
+def test_gates_round_to_the_offered_grids() -> None:
+    _, graph = offered()
+    opened = gated(graph, to_integers=True)
+    gates = opened.inputs[1:]
+    conv = next(node for node in graph.nodes if node.op == "conv")
+    assert {gate_of("x"), gate_of_weights(conv.name)} <= set(gates)
+
+    def run(opening: str) -> Array:
+        shut = {name: np.full(1, name == opening, F32) for name in gates}
+        return run_reference(opened, {**sample(1), **shut})["y"]
+
+    assert relative_error(run(""), run_reference(graph, sample(1))["y"]) < 1e-6
+    grid = graph.values["x"].offer
+    assert grid is not None
+    right = run_reference(graph, {"x": grid.rounded(sample(1)["x"])})["y"]
+    assert relative_error(run(gate_of("x")), right) < 1e-6
+
+
+# --- plans ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("max_error", BUDGETS)
+@pytest.mark.parametrize("name", ["resnet18", "squeezenet1_1"])
+def test_the_error_on_other_data_keeps_the_budget(name: str, max_error: float) -> None:
+    graph = sw.zoo.build(name, size=32)
+    (x,) = graph.inputs
+
+    def image(seed: int) -> Array:
+        return np.random.default_rng(seed).standard_normal((1, 3, 32, 32)).astype(F32)
+
+    model = auto(graph, max_error, calibration=[{x: image(seed)} for seed in range(8)])
+    exact = sw.compile(graph, accuracy="exact", tune="model", threads=1)
+    found, right = (
+        np.stack([np.asarray(m(image(seed))) for seed in range(100, 106)]) for m in (model, exact)
+    )
+    assert relative_error(found, right) <= max_error
+    assert "measured on 3 samples" in model.plan.notes[-1]
+
+
+@needs_int8
+def test_integers_are_chosen_and_never_beaten_by_one_precision() -> None:
+    graph = network()
+    plans = [auto(graph, budget, calibration=CALIBRATION).plan for budget in BUDGETS]
+    costs = [plan.cost_ns for plan in plans]
+    assert costs == sorted(costs, reverse=True)
+    half = auto(graph, 3e-2).plan.cost_ns
+    assert costs[-1] < 0.9 * half
+    stored = {
+        str(decision.chosen.option.makes[0]).split(" (")[0] for decision in plans[-1].decisions
+    }
+    assert "NHWC u8" in stored
+    assert plans[-1].predicted_error <= 3e-2
+
+
+@needs_int8
+def test_plans_with_offers_answer_questions_and_are_restored(tmp_path: Any) -> None:
+    model = auto(network(), 3e-2, calibration=CALIBRATION, keep_originals=True)
+    plan = model.plan
+    why = plan.why("conv.1")
+    assert "u8" in why.chosen.algorithm
+    assert "bf16" in str(why)
+    half = plan.what_if({"conv.1": "bfloat16"})
+    assert half.cost_ns > plan.cost_ns
+    assert plan.regret("conv.1")
+    assert "u8" in plan.to_html()
+    path = tmp_path / "plan.json"
+    plan.save(path)
+    assert not plan.diff(sw.load_plan(path, network(), threads=1)).changes
+    again = sw.compile(network(), plan=path, threads=1)
+    x = sample(50)["x"]
+    np.testing.assert_array_equal(np.asarray(again(x)), np.asarray(model(x)))
+
+
+@needs_int8
+def test_rounded_plans_are_verified() -> None:
+    model = auto(network(), 3e-2, calibration=CALIBRATION, keep_originals=True)
+    found = sw.verify(model, sample(60))
+    assert found.ok, str(found)
+
+
+@needs_int8
+def test_second_starts_measure_nothing(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {
+        "tune": "auto", "cache_dir": tmp_path, "calibration": CALIBRATION,
+    }  # fmt: skip
+    first = auto(network(), 3e-2, **options).plan
+    monkeypatch.setattr(finalists, "run_in_turn", None)
+    monkeypatch.setattr(accuracy, "load", None)
+    second = auto(network(), 3e-2, **options).plan
+    assert choices(second) == choices(first)
+    assert second.notes == first.notes

@@ -7,12 +7,12 @@ Transposes at its borders give them PyTorch's logical order; those of known axes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.partition import Part, read_node
-from stridewise.frontends.torch.reader import Reader, Traced, array_of
+from stridewise.frontends.torch.reader import BOOL, FLOAT, Reader, Traced, array_of, type_of
 from stridewise.frontends.torch.values import Values
 from stridewise.graph import Graph
 
@@ -103,7 +103,7 @@ class PartGraph:
 
 
 def graph_of(name: str, part: Part, constants: Values, values: Values) -> PartGraph:
-    """Return a native part as a graph.
+    """Return a native part as a graph; truth values enter and leave it as float32.
 
     Args:
         name: of the graph.
@@ -113,10 +113,12 @@ def graph_of(name: str, part: Part, constants: Values, values: Values) -> PartGr
     """
     reader = Reader(name)
     made: dict[Any, Any] = {}
-    given: list[str] = []
     inputs = tuple(Border.of(values[node]) for node in part.inputs)
+    given: list[str] = []
     for node, border in zip(part.inputs, inputs, strict=True):
-        stored = reader.input(node.name, border.stored)
+        dtype = type_of(values[node])
+        held = FLOAT if dtype == BOOL else dtype
+        stored = replace(reader.input(node.name, border.stored, held), dtype=dtype)
         given.append(stored.name)
         made[node] = reader.permute(stored, border.back)
     for node in part.nodes:
@@ -126,6 +128,7 @@ def graph_of(name: str, part: Part, constants: Values, values: Values) -> PartGr
     for node, border in zip(part.outputs, outputs, strict=True):
         value: Traced = made[node]
         stored = reader.permute(value, border.order)
+        stored = stored if stored.dtype == BOOL else reader.left(stored)
         if stored.name in names or stored.name in given:
             stored = reader.emit("identity", [stored])
         names.append(stored.name)

@@ -9,6 +9,9 @@ from stridewise.frontends.torch.handlers import (
     activation,
     conv,
     elementwise,
+    fold,
+    index,
+    logic,
     matmul,
     norm,
     pool,
@@ -19,12 +22,15 @@ from stridewise.frontends.torch.handlers import (
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.reader import Handler
 
-__all__ = ["HANDLERS", "VIEWS", "decompositions"]
+__all__ = ["HANDLERS", "PRODUCTS", "VIEWS", "decompositions"]
 
 HANDLERS: Mapping[str, Handler] = {
     **activation.HANDLERS,
     **conv.HANDLERS,
     **elementwise.HANDLERS,
+    **fold.HANDLERS,
+    **index.HANDLERS,
+    **logic.HANDLERS,
     **matmul.HANDLERS,
     **norm.HANDLERS,
     **pool.HANDLERS,
@@ -33,6 +39,9 @@ HANDLERS: Mapping[str, Handler] = {
     **shape.HANDLERS,
 }
 """Handlers by the name of an operator's overload, such as ``"aten.add.Tensor"``."""
+
+PRODUCTS = frozenset((*conv.HANDLERS, *matmul.HANDLERS))
+"""Names of convolutions, matrix products and attention."""
 
 VIEWS = frozenset(shape.VIEWS)
 """Names of operators that compute nothing."""

@@ -33,7 +33,7 @@ def _batch_norm(
     if bias is not None:
         known["shift"] = r.row(bias, "a shift")
     name = r.builder.batch_norm(r.value(x), epsilon=epsilon, name="batch_norm", **known)
-    return r.traced(name), None, None
+    return r.like(x, name), None, None
 
 
 def _native_batch_norm(
@@ -47,9 +47,27 @@ def _native_batch_norm(
     momentum: float,
     epsilon: float,
 ) -> Results:
+    if training and mean is None:
+        return _instance_norm(r, x, weight, bias, training, momentum, epsilon)
     if training:
         raise r.refuse("a batch norm that computes statistics of the batch")
     return _batch_norm(r, x, weight, bias, mean, variance, momentum, epsilon)
+
+
+def _instance_norm(
+    r: Reader,
+    x: Operand,
+    weight: Operand | None,
+    bias: Operand | None,
+    _training: bool,
+    _momentum: float,
+    epsilon: float,
+) -> Results:
+    """Take what instance norm is in PyTorch: a batch norm of one image, by its own statistics."""
+    batch, channels = r.shape(x)[:2]
+    if batch != 1:
+        raise r.refuse("a batch norm that computes statistics of the batch")
+    return _group_norm(r, x, weight, bias, batch, channels, 0, channels, epsilon)
 
 
 def _group_norm(
@@ -68,7 +86,7 @@ def _group_norm(
     name = r.builder.group_norm(
         r.value(x), groups, scale=scale, shift=shift, epsilon=epsilon, name="group_norm"
     )
-    return r.traced(name), None, None
+    return r.like(x, name), None, None
 
 
 def _layer_norm(
@@ -111,6 +129,7 @@ def _shaped(r: Reader, x: Traced, shape: tuple[int, ...]) -> Traced:
 
 HANDLERS: dict[str, Handler] = {
     "aten._native_batch_norm_legit_no_training.default": _batch_norm,
+    "aten._native_batch_norm_legit.no_stats": _instance_norm,
     "aten.native_batch_norm.default": _native_batch_norm,
     "aten.native_group_norm.default": _group_norm,
     "aten.native_layer_norm.default": _layer_norm,

@@ -104,11 +104,15 @@ def _even(r: Reader, x: Operand, wanted: Sequence[int]) -> dict[str, tuple[int, 
     return {"kernel": kernel, "strides": kernel, "pads": (0,) * (2 * len(wanted))}
 
 
+def _ranges(size: int, count: int) -> list[tuple[int, int]]:
+    """Return windows from i * size // count to ceil((i + 1) * size / count)."""
+    return [(at * size // count, -(-(at + 1) * size // count)) for at in range(count)]
+
+
 def _averages(size: int, count: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-    """Return the matrix that averages windows i * size // count to ceil((i + 1) * size / count)."""
+    """Return the matrix that averages the windows of adaptive pooling."""
     matrix = np.zeros((count, size), np.float32)
-    for row in range(count):
-        begin, end = row * size // count, -(-(row + 1) * size // count)
+    for row, (begin, end) in enumerate(_ranges(size, count)):
         matrix[row, begin:end] = 1 / (end - begin)
     return matrix
 
@@ -130,10 +134,16 @@ def _adaptive_avg_pool(r: Reader, x: Operand, wanted: Sequence[int]) -> Traced:
 
 
 def _adaptive_max_pool(r: Reader, x: Operand, wanted: Sequence[int]) -> Results:
+    if len(r.shape(x)) != len(wanted) + 2:
+        raise r.refuse("an image without a batch axis")
     even = _even(r, x, wanted)
-    if even is None or len(r.shape(x)) != len(wanted) + 2:
-        raise r.refuse("adaptive windows of several sizes")
-    return r.emit("max_pool", [x], **even), None
+    if even is not None:
+        return r.emit("max_pool", [x], **even), None
+    for axis, count in enumerate(wanted, start=2):
+        rows = [r.cut(x, axis, *ends) for ends in _ranges(r.shape(x)[axis], count)]
+        found = [r.emit("reduce_max", [row], axes=(axis,), keepdims=1) for row in rows]
+        x = r.emit("concat", found, axis=axis)
+    return x, None
 
 
 HANDLERS: dict[str, Handler] = {

@@ -64,6 +64,29 @@ def _interpolated(mode: str) -> Handler:
     return handler
 
 
+def _smoothed(operator: str) -> Handler:
+    """Return the handler of a resize with antialiasing; PyTorch itself says what its weights are.
+
+    It works along one axis after the other, so the images of the rows of the identity are the
+    weights of an axis.
+    """
+
+    def handler(
+        r: Reader, x: Operand, size: Sequence[int], align_corners: bool, *scales: float | None
+    ) -> Traced:
+        for axis, (wanted, scale) in enumerate(
+            zip(size, scales or (None,) * len(size), strict=True), start=2
+        ):
+            extent = r.shape(x)[axis]
+            rows = torch.eye(extent).reshape(1, 1, extent, extent)
+            resize = getattr(torch.ops.aten, operator)
+            weights = resize(rows, [wanted, extent], align_corners, scale, None)[0, 0]
+            x = r.emit("interpolate", [x, weights], axis=axis)
+        return x
+
+    return handler
+
+
 def _nearest(coordinates: str, rounding: str, reference: str) -> Handler:
     """Return the handler of nearest neighbors.
 
@@ -110,6 +133,8 @@ _SIZED: dict[str, Handler] = {
     "aten._upsample_nearest_exact1d.default": _exact,
     "aten._upsample_nearest_exact2d.default": _exact,
     "aten._upsample_nearest_exact3d.default": _exact,
+    "aten._upsample_bicubic2d_aa.default": _smoothed("_upsample_bicubic2d_aa"),
+    "aten._upsample_bilinear2d_aa.default": _smoothed("_upsample_bilinear2d_aa"),
     "aten.upsample_bicubic2d.default": _interpolated("cubic"),
     "aten.upsample_bilinear2d.default": _interpolated("linear"),
     "aten.upsample_linear1d.default": _interpolated("linear"),

@@ -292,7 +292,8 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
                            to);
                 } else {
                     from += 2 * pair * source_.chunk * element_nbytes(o.halves.source);
-                    kernels_->gather({from, source_.pixel, source_.chunk, wide, work.lanes, to});
+                    kernels_->gather(
+                        {from, source_.row, source_.pixel, source_.chunk, wide, work.lanes, to});
                 }
             }
             for (std::int64_t tap = 0; tap < o.down.taps; ++tap) {

@@ -53,6 +53,7 @@ struct ExpandProduct {
 // Some source pixels of a depthwise convolution that is not fused.
 struct GatherPixels {
     const void *from;    // of the first vector, of the type of the kernels' source
+    std::int64_t row;    // elements from one row to the next
     std::int64_t pixel;  // elements from one pixel to the next
     std::int64_t half;   // elements from the first vector to the second one
     std::int64_t count;  // pixels

@@ -137,6 +137,8 @@ struct Gather {
         float *to = pixels.to;
         const std::int64_t lanes = pixels.lanes;
         for (std::int64_t i = 0; i < pixels.count; ++i, from += pixels.pixel, to += 2 * N) {
+            // The next row is read after the results of this row.
+            __builtin_prefetch(from + pixels.row);
             L::store(to, vector(from, lanes));
             L::store(to + N, lanes > N ? vector(from + pixels.half, lanes - N) : typename L::V{});
         }

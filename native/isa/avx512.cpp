@@ -1,4 +1,4 @@
-#include <immintrin.h>
+#include "isa/avx512.hpp"
 
 #include "depthwise/lanes.hpp"
 #include "pointwise/convert.hpp"
@@ -7,14 +7,6 @@
 #include "winograd/lanes.hpp"
 
 namespace stridewise {
-namespace {
-
-template <>
-inline Lanes<16>::V Lanes<16>::spread(const float *from) {
-    return _mm512_set1_ps(*from);
-}
-
-}  // namespace
 
 const WinogradKernels *avx512_winograd_kernels(const WinogradTile &tile, HalfSides halves) {
     return find_winograd<16, 14>(tile, halves);

@@ -1,0 +1,27 @@
+// Vectors of 16 lanes with the instructions of AVX-512, for the files that are compiled for it.
+#pragma once
+
+#include <immintrin.h>
+
+#include "support/vectors.hpp"
+
+namespace stridewise {
+namespace {
+
+// GCC 12 warns of uninitialized vectors in functions without a mask.
+constexpr __mmask16 kAll = 0xFFFF;
+
+template <>
+inline Lanes<16>::V Lanes<16>::spread(const float *from) {
+    return _mm512_set1_ps(*from);
+}
+
+// GCC converts a vector extension of this width in two halves.
+template <>
+inline Lanes<16>::V Lanes<16>::load(const Bfloat16 *from) {
+    const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i_u *>(from));
+    return number(reinterpret_cast<Words>(_mm512_maskz_cvtepu16_epi32(kAll, halves)) << 16);
+}
+
+}  // namespace
+}  // namespace stridewise

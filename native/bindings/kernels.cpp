@@ -9,6 +9,7 @@
 #include "bindings/arrays.hpp"
 #include "bindings/shared.hpp"
 #include "depthwise/depthwise.hpp"
+#include "depthwise/transposed.hpp"
 #include "executor/measure.hpp"
 #include "lookup/lookup.hpp"
 #include "onednn/gradients.hpp"
@@ -119,6 +120,37 @@ void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &ds
     new (self) Depthwise(made);
 }
 
+void init_transposed_depthwise(TransposedDepthwise *self, const MemoryDesc &src,
+                               const MemoryDesc &dst, const Dims &begins, const Entries &entries,
+                               const Dims &window, const Dims &strides, const Dims &dilations,
+                               int lanes, int threads, const std::string &isa) {
+    const Dims from = src.dims(), to = dst.dims();
+    require(from.size() == 4 && to.size() == 4 && from[0] == to[0] && from[1] == to[1],
+            "transposed depthwise: expected images of two axes with the same channels");
+    for (const Dims &given : {begins, window, strides, dilations}) {
+        require(given.size() == 2, "transposed depthwise: expected pads and windows of two axes");
+    }
+    TransposedDepthwiseOptions options{};
+    options.images = from[0];
+    options.channels = from[1];
+    options.from = {from[2], from[3]};
+    options.to = {to[2], to[3]};
+    options.pads = {begins[0], begins[1]};
+    options.window = {DepthwiseAxis{window[0], strides[0], dilations[0]},
+                      DepthwiseAxis{window[1], strides[1], dilations[1]}};
+    options.lanes = lanes;
+    options.channels_last = src == MemoryDesc(from, src.dtype(), "acdb");
+    options.threads = threads;
+    options.isa = isa;
+    const TransposedDepthwise made(std::move(options), parse_post_ops(entries));
+    for (const auto &[arg, given] : {std::pair(DNNL_ARG_SRC, src), std::pair(DNNL_ARG_DST, dst)}) {
+        const MemoryDesc wanted = made.arg_desc(arg);
+        require(given == wanted,
+                "transposed depthwise: expected " + wanted.repr() + ", got " + given.repr());
+    }
+    new (self) TransposedDepthwise(made);
+}
+
 using PointwiseSteps = std::vector<std::tuple<std::string, std::vector<int>, float, float>>;
 
 void init_pointwise(Pointwise *self, const PointwiseSteps &given,
@@ -225,6 +257,10 @@ void bind_kernels(nb::module_ &m) {
         .def("__init__", &init_depthwise, "src"_a, "dst"_a, "expands"_a, "has_bias"_a,
              "has_depthwise_bias"_a, "pads_begin"_a, "pads_end"_a, "post_ops"_a, nb::kw_only(),
              "between"_a, "window"_a, "strides"_a, "dilations"_a, "lanes"_a, "threads"_a,
+             "isa"_a = "");
+    nb::class_<TransposedDepthwise, Kernel>(m, "TransposedDepthwise", nb::is_final())
+        .def("__init__", &init_transposed_depthwise, "src"_a, "dst"_a, "pads_begin"_a, "post_ops"_a,
+             nb::kw_only(), "window"_a, "strides"_a, "dilations"_a, "lanes"_a, "threads"_a,
              "isa"_a = "");
     m.attr("ARG_DEPTHWISE_WEIGHTS") = kDepthwiseWeights;
     m.attr("ARG_DEPTHWISE_BIAS") = kDepthwiseBias;

@@ -188,6 +188,38 @@ class Depthwise(Kernel):
             isa: one of ``winograd_isas``, by default the best.
         """
 
+class TransposedDepthwise(Kernel):
+    """Transposed depthwise convolution: the gradient of a depthwise convolution's source."""
+
+    def __init__(
+        self,
+        src: MemoryDesc,
+        dst: MemoryDesc,
+        pads_begin: Sequence[int],
+        post_ops: Sequence[PostOp],
+        *,
+        window: Sequence[int],
+        strides: Sequence[int],
+        dilations: Sequence[int],
+        lanes: int,
+        threads: int,
+        isa: str = "",
+    ) -> None:
+        """Create the kernel; ValueError if it does not support the operation.
+
+        Args:
+            src: the source: f32 in acdb, or in blocks of ``lanes`` channels.
+            dst: the destination, likewise; its extents say how much the ends are cropped.
+            pads_begin: what is cropped at the top and at the left, smaller than the window.
+            post_ops: any but sums.
+            window: taps along both axes.
+            strides: pixels of the destination from one pixel of the source to the next.
+            dilations: pixels of the destination from one tap to the next.
+            lanes: elements of a vector, 8 or 16.
+            threads: of an execution. Results do not depend on it.
+            isa: one of :func:`winograd_isas`; the best by default.
+        """
+
 class Winograd(Kernel):
     """Convolution with strides of 1 by Winograd's algorithm."""
 

@@ -259,6 +259,14 @@ def _depthwise(s: _Spec) -> _core.Depthwise:
     )  # fmt: skip
 
 
+def _transposed_depthwise(s: _Spec) -> _core.Kernel:
+    return s.core.TransposedDepthwise(
+        s.memory("src"), s.memory("dst"), s.ints("begins"), s.post_ops(),
+        window=s.ints("window"), strides=s.ints("strides"), dilations=s.ints("dilations"),
+        lanes=s.integer("lanes"), threads=s.threads,
+    )  # fmt: skip
+
+
 def _fitted(s: _Spec) -> _core.Kernel:
     """Return a convolution whose weights lie in the user's order, and are reordered in each run."""
     weights = s.memory("weights")
@@ -339,6 +347,7 @@ KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
     "pooling_gradient": _pooling_gradient,
     "rearrange": _rearrange,
     "reduction": _reduction,
+    "transposed_depthwise": _transposed_depthwise,
     "winograd": _winograd,
 }
 """The core's kernels: one implementation each, for an instruction set or of library primitives."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import prod
 
 from stridewise.formats import Format, nd
@@ -21,8 +21,8 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn.conv import per_group
 from stridewise.targets.onednn.family import Family, KernelKind, Offer
-from stridewise.targets.onednn.memory import block_of, memory_of
-from stridewise.targets.onednn.post_ops import all_post_ops, fused, input_formats
+from stridewise.targets.onednn.memory import block_lanes, block_of, memory_of, plain_memory
+from stridewise.targets.onednn.post_ops import all_post_ops, fused, input_formats, unknown_post_op
 
 __all__ = ["FAMILY"]
 
@@ -87,6 +87,63 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         if kind in results:
             for accumulate in (True, False) if can_sum else (False,):
                 yield _option(context, kind, source, results[kind], accumulate=accumulate)
+            yield from _depthwise(context, kind, source, results[kind])
+
+
+_LARGEST_WINDOW, _LARGEST_STEP = 64, 1 << 12
+"""Taps, and strides and dilations, along an axis that the core's depthwise kernels accept."""
+
+
+def _depthwise(
+    context: KernelContext, kind: str, source: Format, result: Format
+) -> Iterator[KernelOption]:
+    """Yield the core's way to compute a transposed convolution of each channel by itself."""
+    node, lanes = context.node, block_lanes(context)
+    x, w, y = (context.value(name) for name in (*node.inputs[:2], node.outputs[0]))
+    strides, dilations, begins, _ = geometry(node, len(x.shape) - 2)
+    window = w.shape[2:]
+    extents = [(taps - 1) * step + 1 for taps, step in zip(window, dilations, strict=True)]
+    post = fused(node, memory_of(result, canonical_shape(y, result)), accumulate=False)
+    if (
+        lanes not in (8, 16)
+        or kind not in ("channels-last", "blocked")
+        or len(window) != 2
+        or w.shape[:2] != (node.int_attr("groups", 1), 1)
+        or max(window) > _LARGEST_WINDOW
+        or max(*strides, *dilations) > _LARGEST_STEP
+        or not all(0 <= pad < extent for pad, extent in zip(begins, extents, strict=True))
+        or (len(node.inputs) > 2 and node.inputs[2])
+        or unknown_post_op(post.specs)
+    ):
+        return
+    filters = plain_memory((w.shape[0], 1, 1, *window))
+    spec = KernelSpec(
+        "transposed_depthwise",
+        (
+            ("src", memory_of(source, canonical_shape(x, source))),
+            ("weights", filters),
+            ("dst", memory_of(result, canonical_shape(y, result))),
+        ),
+        (
+            ("begins", begins),
+            ("dilations", dilations),
+            ("lanes", lanes),
+            ("strides", strides),
+            ("window", window),
+        ),
+        post.specs,
+        flops=2.0 * prod(x.shape) * prod(window),
+    )
+    is_constant = context.is_constant(w.name)
+    weights = Arg("weights", input_of(1), reshape=filters.dims if is_constant else None)
+    own = (source, None if is_constant else user_format(w))
+    yield KernelOption(
+        f"transposed in rows, {kind}",
+        input_formats(node, own, post, result),
+        (result,),
+        (Call(spec, (Arg("src", input_of(0)), weights, Arg("dst", output_of()), *post.args)),),
+        post.aliases,
+    )
 
 
 def _ints(spec: KernelSpec, key: str) -> tuple[int, ...]:
@@ -97,11 +154,18 @@ def _ints(spec: KernelSpec, key: str) -> tuple[int, ...]:
 
 
 def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
-    """Return whether groups are uneven, or strides meet dilations or exceed the window."""
+    """Return whether groups are uneven, or strides meet dilations or exceed the window.
+
+    Depthwise convolutions with post-ops are naive in every format.
+    """
     src, weights = spec.memory("src"), spec.memory("weights")
-    if storage != "blocked" or src is None or weights is None:
+    if src is None or weights is None:
         return False
     block, group = block_of(dst), per_group(src, weights)
+    if set(group) == {1} and spec.post_ops:
+        return True
+    if storage != "blocked":
+        return False
     if set(group) != {1} and any(extent % block for extent in group):
         return True
     kernel = weights.dims[2 - len(src.dims) :]
@@ -116,5 +180,9 @@ _DECONVOLUTION = KernelKind({"plain": 0.20, "channels-last": 0.50, "blocked": 0.
 
 FAMILY = Family(
     {"conv_transpose": Offer(_kernels, post_ops=all_post_ops)},
-    {"deconvolution": _DECONVOLUTION, "fitted_deconvolution": _DECONVOLUTION},
+    {
+        "deconvolution": _DECONVOLUTION,
+        "fitted_deconvolution": _DECONVOLUTION,
+        "transposed_depthwise": KernelKind(),
+    },
 )

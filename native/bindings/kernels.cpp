@@ -206,7 +206,15 @@ void pack_winograd(const Winograd &kernel, nb::handle array, Buffer &buffer, std
 }
 
 void bind_gradients(nb::module_ &m) {
-    m.def("fitted", &fitted, "desc"_a, "given"_a, ReleaseGil());
+    m.def(
+        "fitted",
+        [](const PrimitiveDesc &desc, const std::map<int, MemoryDesc> &given,
+           const Entries &entries) {
+            const PostOps after = parse_post_ops(entries);
+            const nb::gil_scoped_release released;
+            return fitted(desc, given, after);
+        },
+        "desc"_a, "given"_a, "after"_a);
     m.def(
         "conv_weight_gradient",
         [](const MemoryDesc &src, const MemoryDesc &diff_dst, const MemoryDesc &dst,

@@ -520,10 +520,11 @@ def inner_product(
     threads: int = 0,
     numbers: Sequence[Numbers] = ...,
 ) -> PrimitiveDesc: ...
-def fitted(desc: PrimitiveDesc, given: dict[int, MemoryDesc]) -> Kernel:
+def fitted(desc: PrimitiveDesc, given: dict[int, MemoryDesc], after: Sequence[PostOp]) -> Kernel:
     """Return a primitive that reads some arguments in other formats than its own.
 
-    It reorders them before each execution.
+    It reorders them before each execution. A primitive of their own computes the post-ops
+    ``after`` it.
     """
 
 def conv_weight_gradient(

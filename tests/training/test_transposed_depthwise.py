@@ -1,4 +1,4 @@
-"""Transposed depthwise convolution in every format and instruction set, against double precision."""
+"""Transposed depthwise convolution in every format and instruction set, in double precision."""
 
 from __future__ import annotations
 

@@ -154,18 +154,11 @@ def _ints(spec: KernelSpec, key: str) -> tuple[int, ...]:
 
 
 def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
-    """Return whether groups are uneven, or strides meet dilations or exceed the window.
-
-    Depthwise convolutions with post-ops are naive in every format.
-    """
+    """Return whether groups are uneven, or strides meet dilations or exceed the window."""
     src, weights = spec.memory("src"), spec.memory("weights")
-    if src is None or weights is None:
+    if storage != "blocked" or src is None or weights is None:
         return False
     block, group = block_of(dst), per_group(src, weights)
-    if set(group) == {1} and spec.post_ops:
-        return True
-    if storage != "blocked":
-        return False
     if set(group) != {1} and any(extent % block for extent in group):
         return True
     kernel = weights.dims[2 - len(src.dims) :]

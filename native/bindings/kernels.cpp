@@ -17,6 +17,7 @@
 #include "reduction/reduction.hpp"
 #include "support/caches.hpp"
 #include "support/errors.hpp"
+#include "winograd/fitted.hpp"
 #include "winograd/winograd.hpp"
 
 namespace nb = nanobind;
@@ -261,6 +262,8 @@ void bind_kernels(nb::module_ &m) {
              "multiplies_halves"_a = false, "isa"_a = "")
         .def("pack_into", &pack_winograd, "array"_a, "buffer"_a, "offset"_a, "first"_a = 0,
              "count"_a = nb::none());
+    nb::class_<FittedWinograd, Kernel>(m, "FittedWinograd", nb::is_final())
+        .def(nb::init<Winograd, bool>(), "kernel"_a, "is_transposed"_a);
     nb::class_<Depthwise, Kernel>(m, "Depthwise", nb::is_final())
         .def("__init__", &init_depthwise, "src"_a, "dst"_a, "expands"_a, "has_bias"_a,
              "has_depthwise_bias"_a, "pads_begin"_a, "pads_end"_a, "post_ops"_a, nb::kw_only(),

@@ -283,6 +283,18 @@ class Winograd(Kernel):
         """
 
 @final
+class FittedWinograd(Kernel):
+    """Winograd convolution that transforms its weights in each execution."""
+
+    def __init__(self, kernel: Winograd, is_transposed: bool) -> None:
+        """Create the kernel; ValueError if it does not support the operation.
+
+        Args:
+            kernel: what executes with the transformed weights.
+            is_transposed: whether weights are [I, O, H, W] and rotated: those of a convolution of
+                whose source the kernel computes the gradient. Else they are [O, I, H, W].
+        """
+
 class Reduction(Kernel):
     """A reduction of float32 or bfloat16 over any axes, in any format.
 

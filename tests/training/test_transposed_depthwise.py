@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.runtime.graphs import error
-from tests.runtime.winograd_layers import CORE, KERNELS, format_of, stored
-
-from stridewise.formats import algebra
+from tests.runtime.winograd_layers import CORE, KERNELS
+from tests.training.one_kernel import image, run, tag_of
 
 Array = NDArray[Any]
 Pair = tuple[int, int]
@@ -81,29 +80,20 @@ def found(
     arrays: tuple[Array, Array, Array], layer: Layer, kind: str, kernel: tuple[int, str], n: int
 ) -> Array:
     lanes, isa = kernel
-    fmt, tag = format_of(kind, lanes), "acdb" if kind == "channels-last" else f"aBcd{lanes}b"
+    tag = tag_of(kind, lanes)
     src, dst = (CORE.MemoryDesc(shape, "f32", tag) for shape in (layer.source, layer.result))
     posts = [("binary", "mul", dst), ("eltwise", "linear", 2.0, 1.0)]
     op = CORE.TransposedDepthwise(
         src, dst, layer.pads, posts, window=layer.window, strides=layer.strides,
         dilations=layer.dilations, lanes=lanes, threads=n, isa=isa,
     )  # fmt: skip
-    x, w, factor = (stored(arrays[0], fmt, "f32"), arrays[1], stored(arrays[2], fmt, "f32"))
-    result = np.full(dst.nbytes // 4, np.nan, np.float32)
-    given = [x, w, factor]
-    program = CORE.Program(op.scratchpad_nbytes, [], [a.nbytes for a in given], [result.nbytes], n)
-    places = {CORE.ARG_SRC: (2, 0), CORE.ARG_WEIGHTS: (2, 1), CORE.post_op_arg(0): (2, 2)}
-    places |= {CORE.ARG_DST: (3, 0), CORE.ARG_SCRATCHPAD: (0, 0)}
-    args = [*op.args, CORE.ARG_SCRATCHPAD]
-    program.add_primitive(op, [(a, op.arg_desc(a), *places[a], 0) for a in args])
-    program.freeze()
-    program.poison = True
-    program.run(given, [result])
-    at = algebra.offsets(fmt, layer.result)
-    mask = np.ones(result.size, bool)
-    mask[at] = False
-    assert (result[mask] == 0).all(), "spare lanes"
-    return result[at]
+    x, w, factor = arrays
+    given = {
+        CORE.ARG_SRC: image(x, kind, lanes),
+        CORE.ARG_WEIGHTS: w,
+        CORE.post_op_arg(0): image(factor, kind, lanes),
+    }
+    return run(op, given, layer.result, kind, lanes)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -240,6 +240,10 @@ def _winograd(s: _Spec) -> _core.Winograd:
     )  # fmt: skip
 
 
+def _fitted_winograd(s: _Spec) -> _core.FittedWinograd:
+    return s.core.FittedWinograd(_winograd(s), bool(s.integer("transposed", 0)))
+
+
 def _reduction(s: _Spec) -> _core.Reduction:
     return s.core.Reduction(
         s.text("algorithm"), s.memory("src"), s.memory("dst"), threads=s.threads
@@ -351,6 +355,7 @@ KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
     "expand_depthwise": _depthwise,
     "fitted_convolution": _fitted,
     "fitted_deconvolution": _fitted,
+    "fitted_winograd": _fitted_winograd,
     "lookup": _lookup,
     "normalization": _normalization,
     "pointwise": _pointwise,

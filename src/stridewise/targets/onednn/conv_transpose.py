@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from math import prod
 
 from stridewise.formats import Format, nd
@@ -23,6 +24,7 @@ from stridewise.targets.onednn.conv import per_group
 from stridewise.targets.onednn.family import Family, KernelKind, Offer
 from stridewise.targets.onednn.memory import block_lanes, block_of, memory_of, plain_memory
 from stridewise.targets.onednn.post_ops import all_post_ops, fused, input_formats, unknown_post_op
+from stridewise.targets.onednn.winograd import specs, suits
 
 __all__ = ["FAMILY"]
 
@@ -86,8 +88,37 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     for kind, source in context.formats(node.inputs[0]).items():
         if kind in results:
             for accumulate in (True, False) if can_sum else (False,):
-                yield _option(context, kind, source, results[kind], accumulate=accumulate)
+                direct = _option(context, kind, source, results[kind], accumulate=accumulate)
+                yield direct
+                yield from _in_fewer_products(context, direct)
             yield from _depthwise(context, kind, source, results[kind])
+
+
+def _in_fewer_products(context: KernelContext, direct: KernelOption) -> Iterator[KernelOption]:
+    """Yield the ways to compute it by Winograd's algorithm, as a convolution of rotated windows.
+
+    They are for weights that change. Results are as large as the padding of that convolution says.
+    """
+    call, node = direct.calls[0], context.node
+    spec, x = call.spec, context.value(node.inputs[0])
+    strides, dilations, begins, _ = geometry(node, len(x.shape) - 2)
+    w, y = context.value(node.inputs[1]), context.value(node.outputs[0])
+    if node.int_attr("groups", 1) > 1 or context.is_constant(w.name) or set(strides) != {1}:
+        return
+    reach = [d * (taps - 1) for d, taps in zip(dilations, w.shape[2:], strict=True)]
+    turned = tuple(most - pad for most, pad in zip(reach, begins, strict=True))
+    axes = zip(reach, turned, x.shape[2:], y.shape[2:], strict=True)
+    ends = tuple(most + out - begin - size for most, begin, size, out in axes)
+    if min(*turned, *ends) < 0 or not suits(context, spec):
+        return
+    params = (("begins", turned), ("dilations", dilations), ("ends", ends), ("strides", strides))
+    found = specs(context, replace(spec, params=params), is_transposed=True)
+    for item in found:
+        if isinstance(item, tuple):
+            name, own = item
+            algorithm = direct.algorithm.replace("transposed", f"transposed, {name}", 1)
+            calls = (replace(call, spec=own),)
+            yield replace(direct, algorithm=algorithm, calls=calls, approximate=True)
 
 
 _LARGEST_WINDOW, _LARGEST_STEP = 64, 1 << 12

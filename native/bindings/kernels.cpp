@@ -9,6 +9,7 @@
 #include "bindings/arrays.hpp"
 #include "bindings/shared.hpp"
 #include "depthwise/depthwise.hpp"
+#include "depthwise/transposed.hpp"
 #include "executor/measure.hpp"
 #include "lookup/lookup.hpp"
 #include "onednn/gradients.hpp"
@@ -16,6 +17,7 @@
 #include "reduction/reduction.hpp"
 #include "support/caches.hpp"
 #include "support/errors.hpp"
+#include "winograd/fitted.hpp"
 #include "winograd/winograd.hpp"
 
 namespace nb = nanobind;
@@ -119,6 +121,37 @@ void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &ds
     new (self) Depthwise(made);
 }
 
+void init_transposed_depthwise(TransposedDepthwise *self, const MemoryDesc &src,
+                               const MemoryDesc &dst, const Dims &begins, const Entries &entries,
+                               const Dims &window, const Dims &strides, const Dims &dilations,
+                               int lanes, int threads, const std::string &isa) {
+    const Dims from = src.dims(), to = dst.dims();
+    require(from.size() == 4 && to.size() == 4 && from[0] == to[0] && from[1] == to[1],
+            "transposed depthwise: expected images of two axes with the same channels");
+    for (const Dims &given : {begins, window, strides, dilations}) {
+        require(given.size() == 2, "transposed depthwise: expected pads and windows of two axes");
+    }
+    TransposedDepthwiseOptions options{};
+    options.images = from[0];
+    options.channels = from[1];
+    options.from = {from[2], from[3]};
+    options.to = {to[2], to[3]};
+    options.pads = {begins[0], begins[1]};
+    options.window = {DepthwiseAxis{window[0], strides[0], dilations[0]},
+                      DepthwiseAxis{window[1], strides[1], dilations[1]}};
+    options.lanes = lanes;
+    options.channels_last = src == MemoryDesc(from, src.dtype(), "acdb");
+    options.threads = threads;
+    options.isa = isa;
+    const TransposedDepthwise made(std::move(options), parse_post_ops(entries));
+    for (const auto &[arg, given] : {std::pair(DNNL_ARG_SRC, src), std::pair(DNNL_ARG_DST, dst)}) {
+        const MemoryDesc wanted = made.arg_desc(arg);
+        require(given == wanted,
+                "transposed depthwise: expected " + wanted.repr() + ", got " + given.repr());
+    }
+    new (self) TransposedDepthwise(made);
+}
+
 using PointwiseSteps = std::vector<std::tuple<std::string, std::vector<int>, float, float>>;
 
 void init_pointwise(Pointwise *self, const PointwiseSteps &given,
@@ -174,7 +207,15 @@ void pack_winograd(const Winograd &kernel, nb::handle array, Buffer &buffer, std
 }
 
 void bind_gradients(nb::module_ &m) {
-    m.def("fitted", &fitted, "desc"_a, "given"_a, ReleaseGil());
+    m.def(
+        "fitted",
+        [](const PrimitiveDesc &desc, const std::map<int, MemoryDesc> &given,
+           const Entries &entries) {
+            const PostOps after = parse_post_ops(entries);
+            const nb::gil_scoped_release released;
+            return fitted(desc, given, after);
+        },
+        "desc"_a, "given"_a, "after"_a);
     m.def(
         "conv_weight_gradient",
         [](const MemoryDesc &src, const MemoryDesc &diff_dst, const MemoryDesc &dst,
@@ -221,10 +262,16 @@ void bind_kernels(nb::module_ &m) {
              "multiplies_halves"_a = false, "isa"_a = "")
         .def("pack_into", &pack_winograd, "array"_a, "buffer"_a, "offset"_a, "first"_a = 0,
              "count"_a = nb::none());
+    nb::class_<FittedWinograd, Kernel>(m, "FittedWinograd", nb::is_final())
+        .def(nb::init<Winograd, bool>(), "kernel"_a, "is_transposed"_a);
     nb::class_<Depthwise, Kernel>(m, "Depthwise", nb::is_final())
         .def("__init__", &init_depthwise, "src"_a, "dst"_a, "expands"_a, "has_bias"_a,
              "has_depthwise_bias"_a, "pads_begin"_a, "pads_end"_a, "post_ops"_a, nb::kw_only(),
              "between"_a, "window"_a, "strides"_a, "dilations"_a, "lanes"_a, "threads"_a,
+             "isa"_a = "");
+    nb::class_<TransposedDepthwise, Kernel>(m, "TransposedDepthwise", nb::is_final())
+        .def("__init__", &init_transposed_depthwise, "src"_a, "dst"_a, "pads_begin"_a, "post_ops"_a,
+             nb::kw_only(), "window"_a, "strides"_a, "dilations"_a, "lanes"_a, "threads"_a,
              "isa"_a = "");
     m.attr("ARG_DEPTHWISE_WEIGHTS") = kDepthwiseWeights;
     m.attr("ARG_DEPTHWISE_BIAS") = kDepthwiseBias;

@@ -32,18 +32,6 @@ std::int64_t whole_lines(std::int64_t count) {
     return ceil_div(count, kLine) * kLine;
 }
 
-const DepthwiseKernels &find_kernels(const DepthwiseOptions &o) {
-#ifdef STRIDEWISE_AVX2
-    if (o.isa == "avx512_bf16" && o.halves.result) {
-        return avx512_bf16_depthwise_kernels(o.across, o.halves.source);
-    }
-    const bool is_wide = o.isa == "avx512" || o.isa == "avx512_bf16";
-    if (is_wide) return avx512_depthwise_kernels(o.across, o.halves);
-    if (o.isa == "avx2") return avx2_depthwise_kernels(o.across, o.halves);
-#endif
-    return portable_depthwise_kernels(o.across, o.halves, o.lanes);
-}
-
 DepthwiseOptions checked(DepthwiseOptions o) {
     const auto known = winograd_isas(o.lanes, o.halves.source || o.halves.result);
     if (o.isa.empty()) o.isa = known.front();
@@ -71,6 +59,18 @@ DepthwiseOptions checked(DepthwiseOptions o) {
 
 }  // namespace
 
+const DepthwiseKernels &find_depthwise_kernels([[maybe_unused]] const std::string &isa, int lanes,
+                                               const DepthwiseAxis &axis, HalfSides halves) {
+#ifdef STRIDEWISE_AVX2
+    if (isa == "avx512_bf16" && halves.result) {
+        return avx512_bf16_depthwise_kernels(axis, halves.source);
+    }
+    if (isa == "avx512" || isa == "avx512_bf16") return avx512_depthwise_kernels(axis, halves);
+    if (isa == "avx2") return avx2_depthwise_kernels(axis, halves);
+#endif
+    return portable_depthwise_kernels(axis, halves, lanes);
+}
+
 struct Depthwise::Call {
     const void *source;
     const float *weights, *depthwise_weights;
@@ -88,7 +88,9 @@ void *Depthwise::result_at(const Call &call, std::int64_t element) const {
 }
 
 Depthwise::Depthwise(DepthwiseOptions options, const PostOps &post_ops, std::size_t between)
-    : options_(checked(std::move(options))), kernels_(&find_kernels(options_)) {
+    : options_(checked(std::move(options))),
+      kernels_(
+          &find_depthwise_kernels(options_.isa, options_.lanes, options_.across, options_.halves)) {
     const auto &o = options_;
     const std::int64_t lanes = kernels_->lanes;
     const std::int64_t high = o.height + o.pads[0] + o.pads[2] - o.down.extent();

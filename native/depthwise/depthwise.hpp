@@ -35,6 +35,10 @@ struct DepthwiseOptions {
 constexpr int kDepthwiseWeights = DNNL_ARG_ATTR_POST_OP_DW | DNNL_ARG_WEIGHTS;
 constexpr int kDepthwiseBias = DNNL_ARG_ATTR_POST_OP_DW | DNNL_ARG_BIAS;
 
+// The kernels for the taps, stride and dilation of a window along a row.
+const DepthwiseKernels &find_depthwise_kernels(const std::string &isa, int lanes,
+                                               const DepthwiseAxis &axis, HalfSides halves);
+
 class Depthwise : public Kernel {
   public:
     // The first `between` post-ops belong to the 1x1 convolution. No post-op has an operand. Throws

@@ -28,6 +28,7 @@ struct DepthwiseRow {
     const float *weights;      // [tap][2 * lane]
     const float *bias;         // [2 * lane]
     void *result;              // of the first vector, of the type of the kernels' result
+    std::int64_t offset;       // elements from the start of an operand of a stage to its first one
     std::int64_t pixel;        // elements from one result to the next
     std::int64_t half;         // elements from the first vector to the second one
     std::int64_t count;        // results

@@ -62,11 +62,17 @@ struct DepthwiseRows {
                 add_taps<Count>(from, weights, row.axis, sums);
             }
         }
-        for (int s = 0; s < row.stage_count; ++s) {
-            Steps::template activate<Count>(row.stages[s], sums);
-        }
-        T *to = static_cast<T *>(row.result) + first * row.pixel + half * row.half;
         const std::int64_t lanes = row.lanes - half * N;
+        const std::int64_t at = first * row.pixel + half * row.half;
+        for (int s = 0; s < row.stage_count; ++s) {
+            if (row.stages[s].op < StageOp::sum) {
+                Steps::template activate<Count>(row.stages[s], sums);
+            } else {
+                const T *others = static_cast<const T *>(row.stages[s].operand) + row.offset + at;
+                Steps::template combine<Count>(row.stages[s], sums, others, row.pixel, lanes);
+            }
+        }
+        T *to = static_cast<T *>(row.result) + at;
         if (lanes >= N) {
 #pragma GCC unroll 8
             for (int k = 0; k < Count; ++k) L::store(to + k * row.pixel, sums[k]);

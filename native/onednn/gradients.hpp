@@ -11,8 +11,10 @@
 namespace stridewise {
 
 // A primitive with some of the arguments that it reads in other formats than its own. These are
-// reordered before each execution.
-std::shared_ptr<Kernel> fitted(const PrimitiveDesc &desc, const std::map<int, MemoryDesc> &given);
+// reordered before each execution. The post-ops `after` it are computed by a primitive of their
+// own.
+std::shared_ptr<Kernel> fitted(const PrimitiveDesc &desc, const std::map<int, MemoryDesc> &given,
+                               const PostOps &after);
 
 // The gradient of a convolution's weights, DST, of its source SRC and the gradient DIFF_DST of its
 // result. Sums are in the same order in every execution.

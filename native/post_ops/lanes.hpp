@@ -78,6 +78,26 @@ struct Stages {
         return value;
     }
 
+    // Applies one stage with an operand to several vectors. Those of the operand are `stride`
+    // elements apart, and have `lanes` elements, at most those of a vector.
+    template <int Count, class T>
+    static inline void combine(const Stage &step, V *values, const T *others, std::int64_t stride,
+                               std::int64_t lanes) {
+        V other[Count];
+        for (int k = 0; k < Count; ++k) {
+            const T *from = others + k * stride;
+            other[k] = lanes >= N ? L::load(from) : L::load_some(from, lanes);
+        }
+        // Frequent stages are inlined, so that several vectors are in flight.
+        if (step.op == StageOp::mul) {
+            for (int k = 0; k < Count; ++k) values[k] *= other[k];
+        } else if (step.op == StageOp::add) {
+            for (int k = 0; k < Count; ++k) values[k] += other[k];
+        } else {
+            for (int k = 0; k < Count; ++k) values[k] = apply(step, values[k], other[k]);
+        }
+    }
+
     // Applies one stage without operands to several vectors; the operator is dispatched once.
     template <int Count>
     static inline void activate(const Stage &step, V *values) {

@@ -39,14 +39,15 @@ class WindowTransform {
           vertical_(tap_transform(tile.places_high(), tile.taps_high)),
           horizontal_(tap_transform(tile.places_wide(), tile.taps_wide)) {}
 
-    // Transforms up to kWindows windows that are `distance` elements apart. `values` must hold
-    // places_high() x places_wide() vectors.
-    void operator()(const float *windows, std::int64_t distance, std::int64_t count,
-                    Doubles *values) const {
+    // Transforms up to kWindows windows that are `distance` elements apart and whose taps are
+    // `step` elements apart: 1, or -1 if `windows` is at the last tap and windows are rotated.
+    // `values` must hold places_high() x places_wide() vectors.
+    void operator()(const float *windows, std::int64_t distance, std::int64_t step,
+                    std::int64_t count, Doubles *values) const {
         Doubles lines[kMost * kMost], taps[kMost], column[kMost];
         for (int j = 0; j < tile_.taps_wide; ++j) {
             for (int i = 0; i < tile_.taps_high; ++i) {
-                const float *tap = windows + i * tile_.taps_wide + j;
+                const float *tap = windows + (i * tile_.taps_wide + j) * step;
                 taps[i] = Doubles{};
                 for (std::int64_t window = 0; window < count; ++window) {
                     taps[i][window] = static_cast<double>(tap[window * distance]);

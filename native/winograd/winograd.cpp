@@ -273,15 +273,23 @@ MemoryDesc Winograd::arg_desc(int arg) const {
 
 void Winograd::pack(const float *weights, void *packed, std::int64_t first,
                     std::int64_t count) const {
+    const std::int64_t taps = options_.window[0] * options_.window[1];
+    const std::int64_t channels = options_.channels / options_.groups;
+    pack({weights, channels * taps, taps, false}, packed, first, count);
+}
+
+void Winograd::pack(const WinogradFilters &filters, void *packed, std::int64_t first,
+                    std::int64_t count) const {
     const WindowTransform transformed(kernels_->tile);
     const std::int64_t lanes = kernels_->lanes;
     const std::int64_t taps = options_.window[0] * options_.window[1];
     const std::int64_t panel = group_chunks_ * depth_lanes() * 2 * lanes;
     const std::int64_t channels = options_.channels / options_.groups;
+    const float *weights = filters.data + (filters.is_rotated ? taps - 1 : 0);
     Doubles values[WindowTransform::kMost * WindowTransform::kMost];
     for (std::int64_t output = first; output < first + count; output += 2 * lanes) {
         const std::int64_t outputs = std::min(2 * lanes, first + count - output);
-        const float *from = weights + (output - first) * channels * taps;
+        const float *from = weights + (output - first) * filters.output;
         float *to = static_cast<float *>(packed) + output / (2 * lanes) * window() * panel;
         if (outputs < 2 * lanes || channels < group_chunks_ * lanes) {
             std::memset(to, 0, static_cast<std::size_t>(window() * panel) * sizeof(float));
@@ -290,8 +298,8 @@ void Winograd::pack(const float *weights, void *packed, std::int64_t first,
         for (std::int64_t channel = 0; channel < channels; ++channel) {
             for (std::int64_t column = 0; column < outputs; column += kWindows) {
                 const std::int64_t windows = std::min(kWindows, outputs - column);
-                transformed(from + (column * channels + channel) * taps, channels * taps, windows,
-                            values);
+                transformed(from + column * filters.output + channel * filters.channel,
+                            filters.output, filters.is_rotated ? -1 : 1, windows, values);
                 for (std::int64_t xi = 0; xi < window(); ++xi) {
                     const auto rounded = __builtin_convertvector(values[xi], Floats);
                     put_weights(rounded, windows, channel, column, to + xi * panel);

@@ -36,6 +36,13 @@ struct WinogradOptions {
 // oneDNN is allowed to use, best first; those for bfloat16 tensors where there are some.
 std::vector<std::string> winograd_isas(int lanes, bool halves = false);
 
+// Where the weights of a convolution lie, whose windows are row-major.
+struct WinogradFilters {
+    const float *data;             // of the first output
+    std::int64_t output, channel;  // elements from one output or channel to the next
+    bool is_rotated;               // by half a turn, as for the gradient of the source
+};
+
 class Winograd : public Kernel {
   public:
     // Throws std::invalid_argument if the kernels do not support the operation.
@@ -53,6 +60,10 @@ class Winograd : public Kernel {
     // start at multiples of pair_outputs(). Their sizes are such multiples, except that of the last
     // part.
     void pack(const float *weights, void *packed, std::int64_t first, std::int64_t count) const;
+    // Likewise; the weights start with those of output `first`.
+    void pack(const WinogradFilters &filters, void *packed, std::int64_t first,
+              std::int64_t count) const;
+    const WinogradOptions &options() const { return options_; }
     std::int64_t outputs() const { return options_.outputs; }
     std::int64_t pair_outputs() const { return 2 * kernels_->lanes; }
     std::size_t weights_nbytes() const;

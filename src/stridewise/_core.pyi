@@ -188,6 +188,38 @@ class Depthwise(Kernel):
             isa: one of ``winograd_isas``, by default the best.
         """
 
+class TransposedDepthwise(Kernel):
+    """Transposed depthwise convolution: the gradient of a depthwise convolution's source."""
+
+    def __init__(
+        self,
+        src: MemoryDesc,
+        dst: MemoryDesc,
+        pads_begin: Sequence[int],
+        post_ops: Sequence[PostOp],
+        *,
+        window: Sequence[int],
+        strides: Sequence[int],
+        dilations: Sequence[int],
+        lanes: int,
+        threads: int,
+        isa: str = "",
+    ) -> None:
+        """Create the kernel; ValueError if it does not support the operation.
+
+        Args:
+            src: the source: f32 in acdb, or in blocks of ``lanes`` channels.
+            dst: the destination, likewise; its extents say how much the ends are cropped.
+            pads_begin: what is cropped at the top and at the left, smaller than the window.
+            post_ops: any but sums.
+            window: taps along both axes.
+            strides: pixels of the destination from one pixel of the source to the next.
+            dilations: pixels of the destination from one tap to the next.
+            lanes: elements of a vector, 8 or 16.
+            threads: of an execution. Results do not depend on it.
+            isa: one of :func:`winograd_isas`; the best by default.
+        """
+
 class Winograd(Kernel):
     """Convolution with strides of 1 by Winograd's algorithm."""
 
@@ -251,6 +283,18 @@ class Winograd(Kernel):
         """
 
 @final
+class FittedWinograd(Kernel):
+    """Winograd convolution that transforms its weights in each execution."""
+
+    def __init__(self, kernel: Winograd, is_transposed: bool) -> None:
+        """Create the kernel; ValueError if it does not support the operation.
+
+        Args:
+            kernel: what executes with the transformed weights.
+            is_transposed: whether weights are [I, O, H, W] and rotated: those of a convolution of
+                whose source the kernel computes the gradient. Else they are [O, I, H, W].
+        """
+
 class Reduction(Kernel):
     """A reduction of float32 or bfloat16 over any axes, in any format.
 
@@ -488,10 +532,11 @@ def inner_product(
     threads: int = 0,
     numbers: Sequence[Numbers] = ...,
 ) -> PrimitiveDesc: ...
-def fitted(desc: PrimitiveDesc, given: dict[int, MemoryDesc]) -> Kernel:
+def fitted(desc: PrimitiveDesc, given: dict[int, MemoryDesc], after: Sequence[PostOp]) -> Kernel:
     """Return a primitive that reads some arguments in other formats than its own.
 
-    It reorders them before each execution.
+    It reorders them before each execution. A primitive of their own computes the post-ops
+    ``after`` it.
     """
 
 def conv_weight_gradient(

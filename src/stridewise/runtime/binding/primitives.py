@@ -41,6 +41,9 @@ _Step = tuple[str, list[int], float, float]
 _SLOW_COPIES = "simple:"
 """What the library calls its reorders without a loop over vectors."""
 
+_SCALAR_POST_OPS = "conv:"
+"""What the library calls deconvolutions that apply post-ops one element at a time."""
+
 _MOST_KEPT = 1024
 """Primitives that are kept, as many as the library itself would keep."""
 
@@ -119,13 +122,15 @@ class _Spec:
         return found
 
 
-def _convolution(s: _Spec, weights: _core.MemoryDesc | None = None) -> _core.PrimitiveDesc:
+def _convolution(
+    s: _Spec, weights: _core.MemoryDesc | None = None, *, bare: bool = False
+) -> _core.PrimitiveDesc:
     is_transposed = s.spec.kind.endswith("deconvolution")
     factory = s.core.deconvolution if is_transposed else s.core.convolution
     return factory(
         s.memory("src"), weights or s.memory("weights"), s.optional("bias"), s.memory("dst"),
         s.ints("strides"), s.ints("dilations"), s.ints("begins"), s.ints("ends"),
-        s.post_ops(), threads=s.threads, numbers=s.numbers(),
+        [] if bare else s.post_ops(), threads=s.threads, numbers=s.numbers(),
     )  # fmt: skip
 
 
@@ -235,6 +240,10 @@ def _winograd(s: _Spec) -> _core.Winograd:
     )  # fmt: skip
 
 
+def _fitted_winograd(s: _Spec) -> _core.FittedWinograd:
+    return s.core.FittedWinograd(_winograd(s), bool(s.integer("transposed", 0)))
+
+
 def _reduction(s: _Spec) -> _core.Reduction:
     return s.core.Reduction(
         s.text("algorithm"), s.memory("src"), s.memory("dst"), threads=s.threads
@@ -259,11 +268,24 @@ def _depthwise(s: _Spec) -> _core.Depthwise:
     )  # fmt: skip
 
 
+def _transposed_depthwise(s: _Spec) -> _core.Kernel:
+    return s.core.TransposedDepthwise(
+        s.memory("src"), s.memory("dst"), s.ints("begins"), s.post_ops(),
+        window=s.ints("window"), strides=s.ints("strides"), dilations=s.ints("dilations"),
+        lanes=s.integer("lanes"), threads=s.threads,
+    )  # fmt: skip
+
+
 def _fitted(s: _Spec) -> _core.Kernel:
     """Return a convolution whose weights lie in the user's order, and are reordered in each run."""
     weights = s.memory("weights")
     chosen = s.core.MemoryDesc(weights.dims, "f32", "any")
-    return s.core.fitted(_convolution(s, chosen), {s.core.ARG_WEIGHTS: weights})
+    whole, after = _convolution(s, chosen), s.post_ops()
+    if after and whole.impl.startswith(_SCALAR_POST_OPS):
+        return s.core.fitted(
+            _convolution(s, chosen, bare=True), {s.core.ARG_WEIGHTS: weights}, after
+        )
+    return s.core.fitted(whole, {s.core.ARG_WEIGHTS: weights}, [])
 
 
 def _conv_weight_gradient(s: _Spec) -> _core.Kernel:
@@ -333,12 +355,14 @@ KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
     "expand_depthwise": _depthwise,
     "fitted_convolution": _fitted,
     "fitted_deconvolution": _fitted,
+    "fitted_winograd": _fitted_winograd,
     "lookup": _lookup,
     "normalization": _normalization,
     "pointwise": _pointwise,
     "pooling_gradient": _pooling_gradient,
     "rearrange": _rearrange,
     "reduction": _reduction,
+    "transposed_depthwise": _transposed_depthwise,
     "winograd": _winograd,
 }
 """The core's kernels: one implementation each, for an instruction set or of library primitives."""

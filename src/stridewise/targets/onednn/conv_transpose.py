@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from math import prod
 
 from stridewise.formats import Format, nd
@@ -21,8 +22,9 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn.conv import per_group
 from stridewise.targets.onednn.family import Family, KernelKind, Offer
-from stridewise.targets.onednn.memory import block_of, memory_of
-from stridewise.targets.onednn.post_ops import all_post_ops, fused, input_formats
+from stridewise.targets.onednn.memory import block_lanes, block_of, memory_of, plain_memory
+from stridewise.targets.onednn.post_ops import all_post_ops, fused, input_formats, unknown_post_op
+from stridewise.targets.onednn.winograd import specs, suits
 
 __all__ = ["FAMILY"]
 
@@ -86,7 +88,93 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     for kind, source in context.formats(node.inputs[0]).items():
         if kind in results:
             for accumulate in (True, False) if can_sum else (False,):
-                yield _option(context, kind, source, results[kind], accumulate=accumulate)
+                direct = _option(context, kind, source, results[kind], accumulate=accumulate)
+                yield direct
+                yield from _in_fewer_products(context, direct)
+            yield from _depthwise(context, kind, source, results[kind])
+
+
+def _in_fewer_products(context: KernelContext, direct: KernelOption) -> Iterator[KernelOption]:
+    """Yield the ways to compute it by Winograd's algorithm, as a convolution of rotated windows.
+
+    They are for weights that change. Results are as large as the padding of that convolution says.
+    """
+    call, node = direct.calls[0], context.node
+    spec, x = call.spec, context.value(node.inputs[0])
+    strides, dilations, begins, _ = geometry(node, len(x.shape) - 2)
+    w, y = context.value(node.inputs[1]), context.value(node.outputs[0])
+    if node.int_attr("groups", 1) > 1 or context.is_constant(w.name) or set(strides) != {1}:
+        return
+    reach = [d * (taps - 1) for d, taps in zip(dilations, w.shape[2:], strict=True)]
+    turned = tuple(most - pad for most, pad in zip(reach, begins, strict=True))
+    axes = zip(reach, turned, x.shape[2:], y.shape[2:], strict=True)
+    ends = tuple(most + out - begin - size for most, begin, size, out in axes)
+    if min(*turned, *ends) < 0 or not suits(context, spec):
+        return
+    params = (("begins", turned), ("dilations", dilations), ("ends", ends), ("strides", strides))
+    found = specs(context, replace(spec, params=params), is_transposed=True)
+    for item in found:
+        if isinstance(item, tuple):
+            name, own = item
+            algorithm = direct.algorithm.replace("transposed", f"transposed, {name}", 1)
+            calls = (replace(call, spec=own),)
+            yield replace(direct, algorithm=algorithm, calls=calls, approximate=True)
+
+
+_LARGEST_WINDOW, _LARGEST_STEP = 64, 1 << 12
+"""Taps, and strides and dilations, along an axis that the core's depthwise kernels accept."""
+
+
+def _depthwise(
+    context: KernelContext, kind: str, source: Format, result: Format
+) -> Iterator[KernelOption]:
+    """Yield the core's way to compute a transposed convolution of each channel by itself."""
+    node, lanes = context.node, block_lanes(context)
+    x, w, y = (context.value(name) for name in (*node.inputs[:2], node.outputs[0]))
+    strides, dilations, begins, _ = geometry(node, len(x.shape) - 2)
+    window = w.shape[2:]
+    extents = [(taps - 1) * step + 1 for taps, step in zip(window, dilations, strict=True)]
+    post = fused(node, memory_of(result, canonical_shape(y, result)), accumulate=False)
+    if (
+        lanes not in (8, 16)
+        or kind not in ("channels-last", "blocked")
+        or len(window) != 2
+        or w.shape[:2] != (node.int_attr("groups", 1), 1)
+        or max(window) > _LARGEST_WINDOW
+        or max(*strides, *dilations) > _LARGEST_STEP
+        or not all(0 <= pad < extent for pad, extent in zip(begins, extents, strict=True))
+        or (len(node.inputs) > 2 and node.inputs[2])
+        or unknown_post_op(post.specs)
+    ):
+        return
+    filters = plain_memory((w.shape[0], 1, 1, *window))
+    spec = KernelSpec(
+        "transposed_depthwise",
+        (
+            ("src", memory_of(source, canonical_shape(x, source))),
+            ("weights", filters),
+            ("dst", memory_of(result, canonical_shape(y, result))),
+        ),
+        (
+            ("begins", begins),
+            ("dilations", dilations),
+            ("lanes", lanes),
+            ("strides", strides),
+            ("window", window),
+        ),
+        post.specs,
+        flops=2.0 * prod(x.shape) * prod(window),
+    )
+    is_constant = context.is_constant(w.name)
+    weights = Arg("weights", input_of(1), reshape=filters.dims if is_constant else None)
+    own = (source, None if is_constant else user_format(w))
+    yield KernelOption(
+        f"transposed in rows, {kind}",
+        input_formats(node, own, post, result),
+        (result,),
+        (Call(spec, (Arg("src", input_of(0)), weights, Arg("dst", output_of()), *post.args)),),
+        post.aliases,
+    )
 
 
 def _ints(spec: KernelSpec, key: str) -> tuple[int, ...]:
@@ -116,5 +204,9 @@ _DECONVOLUTION = KernelKind({"plain": 0.20, "channels-last": 0.50, "blocked": 0.
 
 FAMILY = Family(
     {"conv_transpose": Offer(_kernels, post_ops=all_post_ops)},
-    {"deconvolution": _DECONVOLUTION, "fitted_deconvolution": _DECONVOLUTION},
+    {
+        "deconvolution": _DECONVOLUTION,
+        "fitted_deconvolution": _DECONVOLUTION,
+        "transposed_depthwise": KernelKind(),
+    },
 )

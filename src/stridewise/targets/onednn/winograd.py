@@ -16,13 +16,17 @@ from typing import cast
 from stridewise.graph import Refusal
 from stridewise.targets.kernels import KernelContext, KernelSpec, MemorySpec
 from stridewise.targets.onednn.family import Family, KernelKind
-from stridewise.targets.onednn.memory import block_lanes
+from stridewise.targets.onednn.memory import block_lanes, plain_memory
 from stridewise.targets.onednn.post_ops import unknown_post_op
 
 __all__ = ["FAMILY", "KIND", "TILES", "can_pool", "in_pairs", "pooled", "specs", "suits"]
 
-KIND = "winograd"
-"""The kind of these kernels in a :class:`KernelSpec`."""
+KIND, FITTED = "winograd", "fitted_winograd"
+"""The kinds of these kernels in a :class:`KernelSpec`: of constant weights, and of others, which
+are transformed in each run."""
+
+_LARGEST_FITTED = 4
+"""The largest tile of weights that change: errors of gradients add up from layer to layer."""
 
 TILES: Mapping[tuple[int, int], tuple[int, ...]] = {
     (3, 3): (2, 4, 6),
@@ -100,7 +104,6 @@ def _reason(context: KernelContext, direct: KernelSpec) -> str:
     has_blocks, unknown = block_lanes(context) in (8, 16), unknown_post_op(direct.post_ops)
     reasons = (
         (params["strides"] != (1, 1), "it has strides"),
-        (not context.is_constant(context.node.inputs[1]), "its weights are computed"),
         (not has_blocks, "the target has no blocks of 8 or 16 channels"),
         (has_blocks and not _fills(context), "its groups fill no whole vectors of channels"),
         (bool(unknown), f"there is no post-op {unknown}"),
@@ -160,10 +163,17 @@ def in_pairs(spec: KernelSpec) -> KernelSpec | None:
     )
 
 
-def specs(context: KernelContext, direct: KernelSpec) -> Iterator[tuple[str, KernelSpec] | Refusal]:
+def specs(
+    context: KernelContext, direct: KernelSpec, *, is_transposed: bool = False
+) -> Iterator[tuple[str, KernelSpec] | Refusal]:
     """Yield the kernels, by name, that compute the same as a direct one which :func:`suits`.
 
     Tiles for which padding eats all that is saved are refused.
+
+    Args:
+        context: the node.
+        direct: a convolution.
+        is_transposed: whether its weights are rotated, and have the channels before the outputs.
     """
     reason = _reason(context, direct)
     if reason:
@@ -171,10 +181,14 @@ def specs(context: KernelContext, direct: KernelSpec) -> Iterator[tuple[str, Ker
         return
     src, dst = _images(direct)
     lanes, params = block_lanes(context), dict(direct.params)
-    window = context.value(context.node.inputs[1]).shape[2:]
+    w = context.value(context.node.inputs[1])
+    window = w.shape[2:]
     dilations = context.node.ints_attr("dilations", (1, 1))
     groups = context.node.int_attr("groups", 1)
+    is_fitted = not context.is_constant(w.name)
     for tile in _tiles(window):
+        if is_fitted and tile > _LARGEST_FITTED:
+            continue
         results = tuple(1 if taps == 1 else tile for taps in window)
         tiling = _Tiling(results, window, dilations, groups, lanes)
         name = f"winograd {tiling}"
@@ -184,14 +198,15 @@ def specs(context: KernelContext, direct: KernelSpec) -> Iterator[tuple[str, Ker
             yield Refusal(_RULE, context.node.name, reason)
             continue
         count = tiling.packed_count(src, dst)
-        weights = MemorySpec((count,), "a")
+        weights = plain_memory(w.shape) if is_fitted else MemorySpec((count,), "a")
         memories = tuple((r, weights if r == "weights" else m) for r, m in direct.memories)
         own = (("begins", params["begins"]), ("dilations", dilations), ("ends", params["ends"]))
         own += (("groups", groups), ("lanes", lanes), ("tile", tile), ("window", window))
-        yield (
-            name,
-            KernelSpec(KIND, memories, own, direct.post_ops, 2.0 * products, 4 * count),
-        )
+        if is_transposed:
+            own += (("transposed", 1),)
+        kind, nbytes = (FITTED, 0) if is_fitted else (KIND, 4 * count)
+        spec = KernelSpec(kind, memories, own, direct.post_ops, 2.0 * products, nbytes)
+        yield name, spec
 
 
 _TRANSFORM: dict[object, float] = {2: 12.0, 4: 24.0, 6: 24.0}
@@ -219,7 +234,24 @@ def _share(spec: KernelSpec) -> float:
     return 1.0 / (1.0 + share)
 
 
+def _fitted_share(spec: KernelSpec) -> float:
+    """Return the same of kernels that transform a window as often as it meets few tiles."""
+    dst, tile = spec.memory("dst"), dict(spec.params)["tile"]
+    assert dst is not None  # all have one
+    assert isinstance(tile, int)
+    tiles = dst.dims[0] * prod(-(-extent // tile) for extent in dst.dims[2:])
+    return 1.0 / (1.0 / _share(spec) + _WINDOW / tiles)
+
+
+_WINDOW = 80.0
+"""Tiles whose products with a window take as long as the transform of the window."""
+
+_EFFICIENCY = {"channels-last": 0.85, "blocked": 0.85}
+
 FAMILY = Family(
     # Of the multiplications that are left, those of padding included, except for the transforms.
-    kinds={KIND: KernelKind({"channels-last": 0.85, "blocked": 0.85}, share=_share)}
+    kinds={
+        FITTED: KernelKind(_EFFICIENCY, share=_fitted_share),
+        KIND: KernelKind(_EFFICIENCY, share=_share),
+    }
 )

@@ -1,0 +1,32 @@
+// Winograd convolution whose weights change from run to run: each execution transforms them.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "winograd/winograd.hpp"
+
+namespace stridewise {
+
+class FittedWinograd : public Kernel {
+  public:
+    // With `is_transposed` the weights are those of a convolution from the outputs to the channels
+    // of `kernel`, which then computes the gradient of that convolution's source.
+    FittedWinograd(Winograd kernel, bool is_transposed);
+
+    std::string impl() const override { return "fitted_" + kernel_.impl(); }
+    int threads() const override { return kernel_.threads(); }
+    std::size_t scratchpad_nbytes() const override;
+    const std::vector<int> &args() const override { return kernel_.args(); }
+    MemoryDesc arg_desc(int arg) const override;
+    void execute(const std::vector<void *> &data, void *scratchpad) const override;
+
+  private:
+    std::size_t packed_nbytes() const;
+
+    Winograd kernel_;
+    bool is_transposed_;
+};
+
+}  // namespace stridewise

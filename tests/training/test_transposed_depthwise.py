@@ -1,0 +1,121 @@
+"""Transposed depthwise convolution in every format and instruction set, in double precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from tests.runtime.graphs import error
+from tests.runtime.winograd_layers import CORE, KERNELS
+from tests.training.one_kernel import image, run, tag_of
+
+Array = NDArray[Any]
+Pair = tuple[int, int]
+KINDS = ("blocked", "channels-last")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution whose source is ``size`` large; its result is the source of the kernel."""
+
+    images: int
+    channels: int
+    size: Pair
+    window: Pair
+    strides: Pair
+    dilations: Pair
+    pads: Pair
+    cropped: Pair
+
+    @property
+    def source(self) -> tuple[int, ...]:
+        axes = zip(
+            self.size, self.window, self.strides, self.dilations, self.pads, self.cropped,
+            strict=True,
+        )  # fmt: skip
+        extents = [(n + p + c - d * (t - 1) - 1) // s + 1 for n, t, s, d, p, c in axes]
+        return self.images, self.channels, *extents
+
+    @property
+    def result(self) -> tuple[int, ...]:
+        return self.images, self.channels, *self.size
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> Layer:
+    numbers = lambda low, high: (draw(st.integers(low, high)), draw(st.integers(low, high)))  # noqa: E731
+    window, strides, dilations = numbers(1, 5), numbers(1, 4), numbers(1, 3)
+    reach = [d * (t - 1) + 1 for t, d in zip(window, dilations, strict=True)]
+    high, wide = (tuple(draw(st.integers(0, most - 1)) for _ in range(2)) for most in reach)
+    least = [max(1, most - sum(p)) for most, p in zip(reach, (high, wide), strict=True)]
+    size = tuple(low + extra for low, extra in zip(least, numbers(0, 12), strict=True))
+    return Layer(
+        draw(st.integers(1, 3)),
+        draw(st.sampled_from([1, 3, 8, 16, 19, 40])),
+        (size[0], size[1]), window, strides, dilations, (high[0], wide[0]), (high[1], wide[1]),
+    )  # fmt: skip
+
+
+def wanted(x: Array, w: Array, layer: Layer) -> Array:
+    reach = [(o - 1) * s + d * (t - 1) + 1 for o, s, d, t in zip(
+        x.shape[2:], layer.strides, layer.dilations, layer.window, strict=True)]  # fmt: skip
+    ends = [max(r, p + n) for r, p, n in zip(reach, layer.pads, layer.size, strict=True)]
+    whole = np.zeros((*x.shape[:2], *ends))
+    for tap in np.ndindex(layer.window):
+        at = tuple(
+            slice(t * d, t * d + (o - 1) * s + 1, s)
+            for t, d, o, s in zip(tap, layer.dilations, x.shape[2:], layer.strides, strict=True)
+        )
+        whole[(..., *at)] += x.astype(float) * w[(slice(None), *tap)].reshape(-1, 1, 1)
+    (top, left), (height, width) = layer.pads, layer.size
+    return whole[:, :, top : top + height, left : left + width]
+
+
+def found(
+    arrays: tuple[Array, Array, Array], layer: Layer, kind: str, kernel: tuple[int, str], n: int
+) -> Array:
+    lanes, isa = kernel
+    tag = tag_of(kind, lanes)
+    src, dst = (CORE.MemoryDesc(shape, "f32", tag) for shape in (layer.source, layer.result))
+    posts = [("binary", "mul", dst), ("eltwise", "linear", 2.0, 1.0)]
+    op = CORE.TransposedDepthwise(
+        src, dst, layer.pads, posts, window=layer.window, strides=layer.strides,
+        dilations=layer.dilations, lanes=lanes, threads=n, isa=isa,
+    )  # fmt: skip
+    x, w, factor = arrays
+    given = {
+        CORE.ARG_SRC: image(x, kind, lanes),
+        CORE.ARG_WEIGHTS: w,
+        CORE.post_op_arg(0): image(factor, kind, lanes),
+    }
+    return run(op, given, layer.result, kind, lanes)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@settings(max_examples=40, deadline=None)
+@given(layers(), st.integers(0, 99))
+def test_any_window_in_any_format(kernel: tuple[int, str], kind: str, layer: Layer, seed: int):
+    rng = np.random.default_rng(seed)
+    x, factor = (rng.normal(size=s).astype(np.float32) for s in (layer.source, layer.result))
+    w = rng.normal(size=(layer.channels, *layer.window)).astype(np.float32)
+    one, two = (found((x, w, factor), layer, kind, kernel, n) for n in (1, 2))
+    np.testing.assert_array_equal(one, two)
+    assert error(one, wanted(x, w, layer) * factor * 2 + 1) <= 1e-6
+
+
+def test_what_the_kernel_does_not_do_is_refused():
+    desc = CORE.MemoryDesc((1, 8, 4, 4), "f32", "acdb")
+    options = {"window": (3, 3), "strides": (1, 1), "dilations": (1, 1), "lanes": 8, "threads": 1}
+    with pytest.raises(ValueError, match="a padding smaller than the window"):
+        CORE.TransposedDepthwise(desc, desc, (3, 0), [], **options)
+    with pytest.raises(ValueError, match="nothing is summed up"):
+        CORE.TransposedDepthwise(desc, desc, (1, 1), [("sum", 1.0)], **options)
+    far = CORE.MemoryDesc((1, 8, 9, 4), "f32", "acdb")
+    with pytest.raises(ValueError, match="larger than what windows reach"):
+        CORE.TransposedDepthwise(desc, far, (1, 1), [], **options)

@@ -64,7 +64,8 @@ def compile_model(
     graph = import_model(job.source, job.options)
     simplified = simplified_graph(graph, job.options, job.arrays)
     derived = derive(simplified.graph, job.options.origins)
-    plan = choose(Planner.of(job, simplified, derived))
+    planner = Planner.of(job, simplified, derived)
+    plan = planner.fitted(choose(planner))
     if until == "plan":
         return plan
     lowered = lower_plan(plan)

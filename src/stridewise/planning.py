@@ -23,7 +23,7 @@ from stridewise.planner.documents.dot import to_dot
 from stridewise.planner.documents.listing import listing
 from stridewise.planner.documents.text import explain
 from stridewise.planner.later import Later
-from stridewise.planner.plan import Comparison, Pin, PlanData
+from stridewise.planner.plan import Comparison, Pin, PlanData, Point
 from stridewise.planner.problem.alone import each_for_itself
 from stridewise.planner.problem.candidates import enumerate_candidates
 from stridewise.planner.problem.error_budget import ErrorBudget
@@ -70,6 +70,8 @@ class Plan(PlanData):
         pins: tensors whose formats were given; see :meth:`what_if`.
         notes: remarks, such as that costs were measured on another machine.
         split: the graph is that of a part of the caller's batch, and runs once for each.
+        repeats: nodes that run a second time to save memory, with the nodes that they repeat.
+        points: computes :meth:`front`; None for a plan without one.
     """
 
     __slots__ = ()
@@ -209,6 +211,16 @@ class Plan(PlanData):
         """Return the cheapest plan over some candidates; PlanError where there is none."""
         return restricted(self, name, only)
 
+    def front(self) -> tuple[Point, ...]:
+        """Return predicted time against memory of a training step, the least memory first.
+
+        Each point is what its ``nbytes`` as ``memory_limit`` of :class:`stridewise.Trainer` give:
+        to need less memory, a step computes values again for its backward part. There are no
+        points of graphs that no run changes, nor of plans under pins. The first call plans the
+        step several times.
+        """
+        return self.points() if self.points is not None else ()
+
     def diff(self, other: Plan) -> PlanDiff:
         """Return the differences from this plan to another one."""
         return diff(PlanRecord.of(self), PlanRecord.of(other))
@@ -220,7 +232,8 @@ class Plan(PlanData):
         is replaced at once, or not at all.
 
         Raises:
-            PlanError: the file cannot be written.
+            PlanError: the file cannot be written, or nodes run twice to save memory
+                (:attr:`repeats`).
         """
         files.save(self, path)
 

@@ -81,6 +81,7 @@ class Memory:
         originals: other weights that the model keeps in memory; weights that are still in their
             file do not count.
         streams: largest number of arenas, one for each simultaneous request.
+        mutable: parameters and states that change between runs, in all forms that kernels read.
     """
 
     arena: int
@@ -90,6 +91,7 @@ class Memory:
     shared_weights: int = 0
     originals: int = 0
     streams: int = 1
+    mutable: int = 0
 
     @property
     def arenas(self) -> int:

@@ -6,6 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from stridewise.errors import InputError, PlanError
 from stridewise.graph import Graph, Refusal
@@ -15,7 +16,10 @@ from stridewise.planner import Derived
 from stridewise.planner.problem.error_budget import ErrorBudget
 from stridewise.planner.problem.io_formats import boundary
 from stridewise.planning import Plan, make_plans
-from stridewise.runtime.lowering.memory_limit import checked_limit, within_limit
+from stridewise.runtime.binding.program import Kernels
+from stridewise.runtime.execution.loading import made_kernels
+from stridewise.runtime.lowering.fitting import fitted, front
+from stridewise.runtime.lowering.memory_limit import checked_limit, is_far_below, within_limit
 from stridewise.runtime.machine.machine import cache_nbytes
 from stridewise.runtime.tuning.accuracy import Reference, noted, with_budget, within_budget
 from stridewise.runtime.tuning.calibrated import calibrated
@@ -107,7 +111,27 @@ class Planner:
         basis = (self.derived, self.target, self.machine, oracle, options.progress)
         limit = options.weight_memory_limit
         plans = make_plans(*basis, self.refusals, edge, limit, self.budget)
+        if graph.updates:
+            return plans  # see `fitted`
         return within_limit(plans, checked_limit(options.memory_limit), options.streams)
+
+    def fitted(self, plan: Plan) -> Plan:
+        """Return the plan within the limit of memory, by computing values again.
+
+        That is for graphs whose runs change values, as steps of training do; plans of others are
+        within their limit.
+
+        Raises:
+            MemoryLimitError: there is no such plan; the message has the least memory.
+            ExecutionError: the library refuses a kernel of the plan.
+        """
+        if not plan.graph.updates or not self.job.options.is_native:
+            return plan
+        kernels: Callable[[], Kernels] = cache(lambda: made_kernels(plan))
+        limit, found = checked_limit(self.job.options.memory_limit), plan
+        if limit is not None and not is_far_below(plan, limit):
+            found = fitted(plan, kernels(), limit)
+        return dataclasses.replace(found, points=cache(lambda: front(plan, kernels())))
 
     def cheapest(self) -> Plan:
         """Return the cheapest plan by the costs of isolated kernels."""
@@ -163,6 +187,8 @@ def _tuned(planner: Planner) -> Plan:
     job, oracle = planner.job, planner.oracle
     if job.costs is None or isinstance(oracle, CalibratedOracle):
         return _remembered(planner)
+    if planner.derived.graph.updates and job.options.memory_limit is not None:
+        return planner(oracle)[0]  # plans that race would need more memory than the limit
     return tuned(planner, oracle, job.costs, job.weights, job.until)
 
 

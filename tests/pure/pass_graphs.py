@@ -220,6 +220,16 @@ def _freeze_parameters() -> Graph:
     return b.build([b.op("sub", [y, kept])])
 
 
+def _hoist_updates() -> Graph:
+    b, x = net(1, 2)
+    w, total = b.parameter(F32([[1, 2]]), "w"), b.state(np.zeros((1, 2), F32), "total")
+    y = b.op("mul", [x, w])
+    z = b.op("mul", [b.op("tanh", [y]), w], name="last reader of w")
+    b.update("w", b.op("add", [w, y], name="w is new"))
+    b.update(total, b.op("add", [total, y], name="total is new"))
+    return b.build([b.op("relu", [z])])
+
+
 def _compute_on_reals() -> Graph:
     b, x = net(1, 2, 4, 4)
     half = {"scale": 0.5, "zero_point": 3, "dtype": "uint8"}
@@ -263,4 +273,5 @@ GOLDEN = {
     "fuse_post_ops": _fuse_post_ops,
     "fuse_pointwise": _fuse_pointwise,
     "remove_dead": _remove_dead,
+    "hoist_updates": _hoist_updates,
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import prod
 from typing import Any, Unpack
 
 import numpy as np
@@ -122,10 +121,8 @@ class Trainer:
         The arena has all activations and gradients at their peak. Arrays of the caller, and the
         initial values that the graph has, are not counted.
         """
-        graph, memory = self.model.plan.graph, self.model.memory
-        types = [graph.value(name).type for name in graph.stored]
-        stored = sum(prod(found.shape) * found.dtype.itemsize for found in types)
-        return memory.arena + memory.packed_weights + stored
+        memory = self.model.memory
+        return memory.arena + memory.packed_weights + memory.mutable
 
     # --- steps ------------------------------------------------------------------------------------
 

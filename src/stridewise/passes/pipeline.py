@@ -25,6 +25,7 @@ from stridewise.passes.freeze_parameters import freeze_parameters
 from stridewise.passes.fuse_pointwise import fuse_pointwise
 from stridewise.passes.fuse_post_ops import fuse_post_ops
 from stridewise.passes.hoist_factors import hoist_factors
+from stridewise.passes.hoist_updates import hoist_updates
 from stridewise.passes.merge_branches import merge_branches
 from stridewise.passes.merge_moves import merge_moves
 from stridewise.passes.recognize_activations import recognize_activations
@@ -210,6 +211,11 @@ def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[Pass
         *_FOLDED,
         *_fused(ability),
         Pass("remove_dead", "removes nodes and constants that no output needs", remove_dead),
+        Pass(
+            "hoist_updates",
+            "computes updates of parameters and states as soon as they are known",
+            hoist_updates,
+        ),
         *((store,) if keep_parameters else ()),
     )
 

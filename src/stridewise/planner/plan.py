@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stridewise.formats import Format
@@ -19,7 +19,7 @@ from stridewise.targets.machine import Machine
 from stridewise.targets.target import Target
 from stridewise.tensor import Spell, Storage, TensorDesc
 
-__all__ = ["Comparison", "Decision", "Pin", "PlanData", "Reorder"]
+__all__ = ["Comparison", "Decision", "Pin", "PlanData", "Point", "Reorder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,22 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Point:
+    """What one plan of a training step needs.
+
+    Attributes:
+        nbytes: memory of a step: arena, packed constants, parameters and states. As
+            ``memory_limit``, this number gives the plan.
+        cost_ns: predicted time of a step.
+        repeats: number of nodes that run a second time.
+    """
+
+    nbytes: int
+    cost_ns: float
+    repeats: int
+
+
+@dataclass(frozen=True, slots=True)
 class Pin:
     """A tensor that is produced in a given storage, whatever it costs."""
 
@@ -113,6 +129,8 @@ class PlanData:
     pins: tuple[Pin, ...] = ()
     notes: tuple[str, ...] = ()
     split: Split = WHOLE
+    repeats: Mapping[str, str] = field(default_factory=dict[str, str])
+    points: Callable[[], tuple[Point, ...]] | None = field(default=None, compare=False, repr=False)
 
     @property
     def candidates(self) -> Candidates:

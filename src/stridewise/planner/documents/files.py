@@ -50,9 +50,17 @@ def save(plan: PlanData, path: str | os.PathLike[str]) -> None:
     """Write a plan to a file, which is replaced at once or not at all.
 
     Raises:
-        PlanError: the file cannot be written.
+        PlanError: the file cannot be written, or nodes run twice to save memory.
     """
     goal = Path(path)
+    if plan.repeats:
+        # They are found again, always the same ones, and the graph of a model has them not.
+        raise PlanError.at(
+            f"plan file {str(goal)!r}",
+            expected="a plan in which each node runs once",
+            found=f"{len(plan.repeats)} nodes that run again to save memory",
+            fix="save the plan without memory_limit, and give memory_limit again with plan=",
+        )
     text = PlanRecord.of(plan).to_json()
     try:
         with replacing(goal) as file:

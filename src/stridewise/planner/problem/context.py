@@ -5,6 +5,7 @@ Nodes are looked at in a graph whose values know their Origin, against the forma
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
@@ -33,6 +34,12 @@ class Storages:
         self._offers: dict[int, Mapping[str, Format]] = {}
         self._known: dict[int, dict[str, Storage]] = {}
         self._keys: dict[tuple[int, Storage | Format], str] = {}
+
+    def of(self, graph: Graph) -> Storages:
+        """Return the same names for the values of a graph with more of them."""
+        found = copy.copy(self)
+        found._graph = graph
+        return found
 
     def group(self, name: str) -> int:
         """Return a number that values of the same type, Origin and grids share, and no others."""

@@ -65,6 +65,7 @@ def restricted(plan: P, name: str, only: Only) -> P:
         comparisons=(comparison(name, solution.cost, steps), *others),
         input_formats=plan.terms.inputs(solution),
         output_formats=plan.terms.outputs(solution),
+        points=None,
     )
 
 

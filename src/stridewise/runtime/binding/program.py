@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-__all__ = ["NativeProgram", "check_layouts"]
+__all__ = ["NativeProgram", "check_layouts", "program_nbytes"]
 
 _SPACES = {"arena": 0, "constant": 1, "input": 2, "output": 3, "parameter": 4, "state": 5}
 
@@ -54,6 +54,26 @@ def _nbytes(type_: TensorType) -> int:
     return type_.dtype.itemsize * prod(type_.shape)
 
 
+def mutable_nbytes(graph: Graph, program: Program, kernels: Kernels) -> tuple[list[int], list[int]]:
+    """Return the bytes of each form of a parameter, and of each state."""
+    forms = [Packing.of(form, kernels, graph.parameters).nbytes for form in program.parameters]
+    return forms, [_nbytes(graph.values[name].type) for name in program.states]
+
+
+def program_nbytes(graph: Graph, program: Program, kernels: Kernels) -> int:
+    """Return the bytes that runs use: the arena, packed constants, parameters and states.
+
+    Args:
+        graph: what the program computes.
+        program: the program; no other one shares its constants.
+        kernels: its kernels.
+    """
+    packed = [Packing.of(constant, kernels, graph.constants) for constant in program.constants]
+    distinct = {packing.key: packing.nbytes for packing in packed}
+    forms, states = mutable_nbytes(graph, program, kernels)
+    return program.arena_nbytes + sum(distinct.values()) + sum(forms) + sum(states)
+
+
 class NativeProgram:
     """The native program, ready to run, and the weights that it reads."""
 
@@ -63,7 +83,8 @@ class NativeProgram:
         """Make it; where the program is split, graph and threads are those of a part."""
         core = load_core()
         self.weights = weights
-        values = graph.values
+        values, mutable = graph.values, mutable_nbytes(graph, program, kernels)
+        self.mutable_nbytes = sum(map(sum, mutable))
         self.program = core.Program(
             program.arena_nbytes,
             self.weights.buffers,
@@ -72,8 +93,7 @@ class NativeProgram:
             threads,
             program.split.parts,
             program.split.lanes,
-            [Packing.of(form, kernels, graph.parameters).nbytes for form in program.parameters],
-            [_nbytes(values[name].type) for name in program.states],
+            *mutable,
         )
         nodes = {node.name: node for node in graph.nodes}
         for step in program.steps:

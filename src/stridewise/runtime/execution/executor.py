@@ -203,6 +203,7 @@ class CompiledModel(Model):
             self.weights.shared_nbytes,
             sum(constant.held_nbytes for constant in self._constants.values()),
             self.streams,
+            self._native.mutable_nbytes,
         )
 
     def drop_originals(self) -> None:

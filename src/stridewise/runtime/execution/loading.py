@@ -19,7 +19,7 @@ from stridewise.runtime.execution.executor import CallSignature, CompiledModel, 
 from stridewise.runtime.lowering.lower import lower
 from stridewise.targets.kernels import HOST, KernelSpec
 
-__all__ = ["Lowered", "kernels_of", "load", "load_stored", "lower_plan"]
+__all__ = ["Lowered", "kernels_of", "load", "load_stored", "lower_plan", "made_kernels"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,17 @@ def kernels_of(plan: Plan) -> Iterator[tuple[KernelSpec, str]]:
                 yield call.spec, cost.implementation
 
 
+def made_kernels(plan: Plan) -> Kernels:
+    """Return the kernels of a plan.
+
+    Raises:
+        ExecutionError: the library refuses a kernel that the plan counts on.
+    """
+    kernels = Kernels(plan.machine.threads)
+    kernels.make(kernels_of(plan))
+    return kernels
+
+
 def lower_plan(plan: Plan) -> Lowered:
     """Return the program of a plan.
 
@@ -56,8 +67,7 @@ def lower_plan(plan: Plan) -> Lowered:
         ExecutionError: the library refuses a kernel that the plan counts on.
         PlanError: the plan contradicts itself.
     """
-    kernels = Kernels(plan.machine.threads)
-    kernels.make(kernels_of(plan))
+    kernels = made_kernels(plan)
     return Lowered(plan, lower(plan, kernels), kernels)
 
 

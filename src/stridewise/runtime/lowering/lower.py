@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
 
@@ -31,7 +32,7 @@ from stridewise.runtime.lowering.schedule import (
 )
 from stridewise.targets.kernels import HOST, KernelSpec
 
-__all__ = ["KernelFacts", "lower"]
+__all__ = ["KernelFacts", "Tenants", "lower"]
 
 
 class KernelFacts(Protocol):
@@ -46,15 +47,25 @@ class KernelFacts(Protocol):
         ...
 
 
-class _Addresses:
-    """Where every stored tensor and every scratchpad lies."""
+@dataclass(frozen=True, slots=True)
+class Tenants:
+    """What needs memory of the arena, and when: families of tensors, then scratchpads.
 
-    def __init__(self, schedule: Schedule, kernels: KernelFacts) -> None:
-        lives: list[Life] = []
-        roots: list[Stored] = []
-        for root, first, last in _families(schedule):
-            roots.append(root)
-            lives.append(Life(root.desc.nbytes, first, last))
+    Attributes:
+        lives: of all of them.
+        roots: the tensors in whose memory the families lie.
+        owners: the actions that have a scratchpad.
+    """
+
+    lives: tuple[Life, ...]
+    roots: tuple[Stored, ...]
+    owners: tuple[int, ...]
+
+    @classmethod
+    def of(cls, schedule: Schedule, kernels: KernelFacts) -> Tenants:
+        """Return what the actions of a schedule need."""
+        families = _families(schedule)
+        lives = [Life(root.desc.nbytes, first, last) for root, first, last in families]
         owners: list[int] = []
         for position, action in enumerate(schedule.actions):
             if action.spec is None or action.cost is None or action.spec.kind == HOST:
@@ -63,11 +74,20 @@ class _Addresses:
             if nbytes:
                 owners.append(position)
                 lives.append(Life(nbytes, position, position))
-        offsets, self.total = arrange(lives)
-        self.bound = lower_bound(lives)
-        placed = list(zip(lives, offsets, strict=True))
+        return cls(tuple(lives), tuple(root for root, _, _ in families), tuple(owners))
+
+
+class _Addresses:
+    """Where every stored tensor and every scratchpad lies."""
+
+    def __init__(self, schedule: Schedule, kernels: KernelFacts) -> None:
+        tenants = Tenants.of(schedule, kernels)
+        offsets, self.total = arrange(tenants.lives)
+        self.bound = lower_bound(tenants.lives)
+        placed = list(zip(tenants.lives, offsets, strict=True))
+        roots = tenants.roots
         self.families = dict(zip(map(id, roots), placed, strict=False))
-        self.scratch = dict(zip(owners, placed[len(roots) :], strict=True))
+        self.scratch = dict(zip(tenants.owners, placed[len(roots) :], strict=True))
 
     def ref(self, place: Place) -> Ref:
         root, offset = place.stored.root()

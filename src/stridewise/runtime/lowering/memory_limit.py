@@ -18,7 +18,7 @@ from stridewise.runtime.lowering.lower import lower
 from stridewise.runtime.machine.machine import default_memory_limit
 from stridewise.targets.kernels import HOST, KernelSpec
 
-__all__ = ["checked_limit", "plan_demand", "within_limit"]
+__all__ = ["checked_limit", "is_far_below", "plan_demand", "within_limit"]
 
 
 def checked_limit(memory_limit: object) -> int | None:
@@ -90,6 +90,11 @@ def plan_demand(plan: Plan, streams: int = 1) -> MemoryDemand:
     return MemoryDemand(weights, packed, streams * (program.arena_nbytes + boundary + host))
 
 
+def is_far_below(plan: Plan, limit: int, streams: int = 1) -> bool:
+    """Return whether a plan is within a limit, whatever formats it chose; False if unknown."""
+    return _PADDING * streams * memory_demand(plan.graph).total <= limit
+
+
 def within_limit(plans: Sequence[Plan], limit: int | None, streams: int = 1) -> Sequence[Plan]:
     """Return the plans that need no more than ``limit`` bytes.
 
@@ -103,8 +108,7 @@ def within_limit(plans: Sequence[Plan], limit: int | None, streams: int = 1) -> 
     """
     if limit is None:
         return plans
-    demand = memory_demand(plans[0].graph)
-    if _PADDING * streams * demand.total <= limit:
+    if is_far_below(plans[0], limit, streams):
         return plans
     demands = [plan_demand(plan, streams) for plan in plans]
     check_demand(f"plan of {plans[0].graph.name!r}", demands[0], limit)

@@ -9,6 +9,7 @@ is safe can be told only here, where all readers are known; where it is not, a c
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from stridewise.errors import PlanError
@@ -183,6 +184,46 @@ class Schedule:
     stored: list[Stored] = field(default_factory=list[Stored])
 
 
+class _Families:
+    """Which stored tensors lie in the same memory, and which actions read each."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._members: dict[int, list[Stored]] = {}
+        self._readers: dict[int, list[tuple[int, Action]]] = {}
+        self.actions: dict[str, list[Action]] = {}
+        """The actions of each node."""
+        for stored in schedule.stored:
+            self.of(stored).append(stored)
+        for position, action in enumerate(schedule.actions):
+            self.actions.setdefault(action.node, []).append(action)
+            for stored in action.reads():
+                self._readers.setdefault(id(stored), []).append((position, action))
+
+    def of(self, stored: Stored) -> list[Stored]:
+        """Return all tensors of the family of a tensor."""
+        return self._members.setdefault(id(stored.root()[0]), [])
+
+    def overlapping(self, stored: Stored) -> list[Stored]:
+        """Return the tensors that share bytes with a tensor."""
+        return [item for item in self.of(stored) if item.overlaps(stored)]
+
+    def join(self, child: Stored, parent: Stored) -> None:
+        """Let a tensor without a parent lie at the first byte of another one."""
+        members = self.of(child)
+        child.parent = (parent, 0)
+        self.of(parent).extend(members)
+
+    def last_read(self, stored: Stored, copy: Action) -> int:
+        """Return the last action but a copy that reads a byte of a tensor; -1 for none."""
+        positions = (
+            position
+            for item in self.overlapping(stored)
+            for position, action in self._readers.get(id(item), ())
+            if not action.dropped and action is not copy
+        )
+        return max(positions, default=-1)
+
+
 @dataclass(frozen=True, slots=True)
 class _Sources:
     """A node and its inputs as they are stored; None for constants and absent ones."""
@@ -203,6 +244,11 @@ class _Scheduler:
         self.held: dict[str, _Sources] = {}
         self.stored: dict[str, Stored] = {}
         self.updates: list[tuple[Stored, Stored, Action]] = []
+
+    @cached_property
+    def families(self) -> _Families:
+        """The families once all actions are known; granting joins them."""
+        return _Families(self.schedule)
 
     def key(self, value: str, way: Storage) -> tuple[str, str]:
         return value, self.plan.storages.key(value, way)
@@ -389,11 +435,11 @@ class _Scheduler:
             root, offset = result.root()
             if root.space != "arena" or offset != 0 or root.desc.nbytes != target.desc.nbytes:
                 continue
-            family = [item for item in self.schedule.stored if item.root()[0] is root]
-            first = min(item.first for item in family if item.first >= 0)
-            last = self.last_read(target, copy)
+            first = min(item.first for item in self.families.of(root) if item.first >= 0)
+            last = self.families.last_read(target, copy)
             if last < first or (last == first and self.overwrites(root, target, first)):
-                root.parent, copy.dropped = (target, 0), True
+                self.families.join(root, target)
+                copy.dropped = True
 
     def overwrites(self, root: Stored, target: Stored, position: int) -> bool:
         """Return whether an action may overwrite a state by what it writes, and let it."""
@@ -414,16 +460,6 @@ class _Scheduler:
                 return True
         return False
 
-    def last_read(self, stored: Stored, copy: Action) -> int:
-        """Return the last action but a copy that reads a byte of a tensor; -1 for none."""
-        positions = (
-            position
-            for position, action in enumerate(self.schedule.actions)
-            if not action.dropped and action is not copy
-            if any(item.overlaps(stored) for item in action.reads())
-        )
-        return max(positions, default=-1)
-
     # --- overwriting ---
 
     def grant_requests(self) -> None:
@@ -441,8 +477,8 @@ class _Scheduler:
     def declare(self, request: _Overwrite) -> None:
         """Note in all actions of the node which roles share bytes now."""
         last = self.schedule.actions[request.position]
-        for action in self.schedule.actions[: request.position + 1]:
-            if action.node == last.node and action.kind == "kernel":
+        for action in self.families.actions[last.node]:
+            if action.kind == "kernel":
                 action.declare(request.result, request.source)
 
     def grant(self, request: _Overwrite) -> bool:
@@ -453,18 +489,18 @@ class _Scheduler:
         if root is result.root()[0] or not self.is_dead(request):
             return False
         if result.parent is None and result.space == "arena":
-            result.parent = (source, 0)
+            self.families.join(result, source)
             return True
         is_kept = result.root()[0].space in ("parameter", "state")
         if source.parent is None and not is_kept and self.is_unborn(result, position):
-            source.parent = (result, 0)
+            self.families.join(source, result)
             return True
         return False
 
     def is_dead(self, request: _Overwrite) -> bool:
         """Return whether nothing needs the operand's bytes but the argument to be overwritten."""
         source, position = request.source, request.position
-        if any(other.last > position and other.overlaps(source) for other in self.schedule.stored):
+        if any(other.last > position for other in self.families.overlapping(source)):
             return False
         readers = [s for s in self.schedule.actions[position].reads() if s.overlaps(source)]
         # Without its copy, a sum starts from the operand; any other argument would see it change.
@@ -474,9 +510,8 @@ class _Scheduler:
     def is_unborn(self, result: Stored, position: int) -> bool:
         """Return whether the result's bytes hold nothing before this action and its copy."""
         return all(
-            other is result or other.first >= position - 1 or not other.overlaps(result)
-            for other in self.schedule.stored
-            if other.first >= 0
+            other is result or other.first < 0 or other.first >= position - 1
+            for other in self.families.overlapping(result)
         )
 
 

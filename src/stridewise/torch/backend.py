@@ -7,11 +7,13 @@ from importlib.metadata import entry_points
 from itertools import count
 from typing import Any
 
-from stridewise.frontends.torch.library import is_installed, submodule, torch
+from stridewise.frontends.torch.joint import divided
+from stridewise.frontends.torch.library import is_installed, submodule
 from stridewise.frontends.torch.table import decompositions
 from stridewise.frontends.torch.tracing import whole_operators
 from stridewise.torch.options import Options
 from stridewise.torch.region import Region
+from stridewise.torch.training import TrainingStep
 
 __all__ = ["NAME", "backend", "register"]
 
@@ -45,34 +47,29 @@ def backend(
     """
     found = Options.of(options or {}, mode)
     name = f"graph{next(_numbers)}"
-    if torch.is_grad_enabled() and any(_needs_grad(item) for item in example_inputs):
-        region = Region(name, module, (), found, _TRAINING)
-        region.watch(example_inputs)
-        return lambda *args: tuple(region(args))
-
     def compiled(graph: Any, _inputs: Sequence[Any]) -> Callable[..., Any]:
         context = submodule("torch._guards").TracingContext.get()
         static = context.fw_metadata.static_input_indices
         return _boxed(Region(name, graph, static, found))
 
-    def left(graph: Any, _inputs: Sequence[Any]) -> Callable[..., Any]:
-        return _boxed(Region(name, graph, (), found, _TRAINING))
+    def part(kind: str) -> Callable[..., Any]:
+        # Parameters change between steps, so that they are inputs like all others.
+        return lambda graph, _inputs: _boxed(
+            Region(f"{name}.{kind}", graph, (), found, native=TrainingStep)
+        )
 
     autograd = submodule("torch._dynamo.backends.common").aot_autograd
     traced = autograd(
-        fw_compiler=left,
+        fw_compiler=part("forward"),
+        bw_compiler=part("backward"),
         inference_compiler=compiled,
+        partition_fn=divided,
         decompositions=decompositions(),
     )
-    with whole_operators():
+    # No program overwrites what the forward has kept: backward may run several times.
+    keeping = submodule("torch._functorch.config").patch(donated_buffer=False)
+    with whole_operators(), keeping:
         return traced(module, example_inputs)
-
-
-_TRAINING = "gradients are wanted; run inference under torch.inference_mode() or torch.no_grad()"
-
-
-def _needs_grad(item: Any) -> bool:
-    return isinstance(item, torch.Tensor) and item.requires_grad
 
 
 def _boxed(region: Region) -> Callable[..., Any]:

@@ -151,7 +151,13 @@ class Region:
     """
 
     def __init__(
-        self, name: str, module: Any, static: Sequence[int], options: Options, reason: str = ""
+        self,
+        name: str,
+        module: Any,
+        static: Sequence[int],
+        options: Options,
+        reason: str = "",
+        native: type[NativeStep] = NativeStep,
     ) -> None:
         """Take a functional aten graph; nothing is compiled before the first run.
 
@@ -161,8 +167,10 @@ class Region:
             static: positions of the placeholders that are parameters and buffers.
             options: how to compile it.
             reason: why PyTorch is to compute all of it, "" if it is not.
+            native: how native parts run.
         """
         self.name, self.module, self.options, self.reason = name, module, options, reason
+        self._native = native
         if not reason:
             module.graph.eliminate_dead_code()
         self._inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
@@ -284,7 +292,8 @@ class Region:
         if not part.is_native:
             return TorchStep(part, constants, values), ""
         try:
-            return NativeStep(self.name, part, constants, values, self.options, shared), ""
+            kind = self._native
+            return kind(self.name, part, constants, values, self.options, shared), ""
         except (ExecutionError, GraphError, PlanError, UnsupportedError) as error:
             where = f"{self._where}, part from {part.nodes[0].name} to {part.nodes[-1].name}"
             message = describe(where, expected="a program", found=str(error))
@@ -366,6 +375,8 @@ class Region:
 
 def _stamp(tensors: Sequence[Any]) -> list[int]:
     """Return what changes when elements of tensors do."""
+    if not tensors:
+        return []
     places = [_Epoch.number, *[tensor.data_ptr() for tensor in tensors]]
     try:
         return places + [tensor._version for tensor in tensors]

@@ -9,11 +9,12 @@ from typing import Any
 from stridewise.api.dynamic import SharedPrograms
 from stridewise.frontends.graph import GraphReader
 from stridewise.frontends.torch.foreign import run_nodes
-from stridewise.frontends.torch.graphs import dense_strides, graph_of, restored
+from stridewise.frontends.torch.graphs import PartGraph, dense_strides, graph_of, restored
 from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.partition import Part
 from stridewise.frontends.torch.values import Values
 from stridewise.job import Job
+from stridewise.options import Options as CompilerOptions
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.targets.kernels import HOST
 from stridewise.torch.options import Options
@@ -74,8 +75,8 @@ class NativeStep(Step):
             programs: those of the same part for other shapes, and of other parts.
         """
         super().__init__(part)
-        found = graph_of(name, part, constants, values)
-        job = Job.of(GraphReader(found.graph), options.compiling())
+        found, compiling = self._described(name, part, constants, values, options.compiling())
+        job = Job.of(GraphReader(found.graph), compiling)
         empty = any(0 in border.shape for border in found.inputs)
         kind = (empty, *(node.name for node in part.nodes))
         self.model: CompiledModel = programs.compiled(job, kind)
@@ -92,6 +93,12 @@ class NativeStep(Step):
             for border, own in zip(found.outputs, dense, strict=True)
         ]
         self._empty: Callable[..., Any] = torch.empty_strided
+
+    def _described(
+        self, name: str, part: Part, constants: Values, values: Values, options: CompilerOptions
+    ) -> tuple[PartGraph, CompilerOptions]:
+        """Return the part as a graph, and the options to compile it with."""
+        return graph_of(name, part, constants, values), options
 
     def fallback_nodes(self) -> tuple[str, ...]:
         """Return the nodes that run on the NumPy fallback."""

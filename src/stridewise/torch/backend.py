@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from itertools import count
 from typing import Any
 
-from stridewise.frontends.torch.joint import divided
-from stridewise.frontends.torch.library import is_installed, submodule
-from stridewise.frontends.torch.table import decompositions
+from stridewise.frontends.torch.joint import divided, training_decompositions
+from stridewise.frontends.torch.library import is_installed, submodule, torch
 from stridewise.frontends.torch.tracing import whole_operators
 from stridewise.torch.options import Options
 from stridewise.torch.region import Region
@@ -31,8 +31,9 @@ def backend(
 ) -> Callable[..., Any]:
     """Compile a graph; ``torch.compile(model, backend="stridewise")`` calls this.
 
-    Graphs for inference, under ``torch.no_grad()`` or ``torch.inference_mode()``, run in
-    Stridewise. Graphs that need gradients run in PyTorch, with a :class:`FallbackWarning`.
+    A graph for inference, under ``torch.no_grad()`` or ``torch.inference_mode()``, has its weights
+    packed. A graph that needs gradients becomes a forward and a backward, which read the parameters
+    where PyTorch has them.
 
     Args:
         module: the captured graph, float32 for native operators.
@@ -47,16 +48,21 @@ def backend(
     """
     found = Options.of(options or {}, mode)
     name = f"graph{next(_numbers)}"
+    given = [weakref.ref(x) for x in example_inputs if isinstance(x, torch.Tensor)]
+
     def compiled(graph: Any, _inputs: Sequence[Any]) -> Callable[..., Any]:
         context = submodule("torch._guards").TracingContext.get()
         static = context.fw_metadata.static_input_indices
         return _boxed(Region(name, graph, static, found))
 
     def part(kind: str) -> Callable[..., Any]:
-        # Parameters change between steps, so that they are inputs like all others.
-        return lambda graph, _inputs: _boxed(
-            Region(f"{name}.{kind}", graph, (), found, native=TrainingStep)
-        )
+        def compiler(graph: Any, _inputs: Sequence[Any]) -> Callable[..., Any]:
+            # Parameters change between steps, so that they are inputs like all others.
+            region = Region(f"{name}.{kind}", graph, (), found, native=TrainingStep)
+            region.watch(given)
+            return _boxed(region)
+
+        return compiler
 
     autograd = submodule("torch._dynamo.backends.common").aot_autograd
     traced = autograd(
@@ -64,7 +70,7 @@ def backend(
         bw_compiler=part("backward"),
         inference_compiler=compiled,
         partition_fn=divided,
-        decompositions=decompositions(),
+        decompositions=training_decompositions(),
     )
     # No program overwrites what the forward has kept: backward may run several times.
     keeping = submodule("torch._functorch.config").patch(donated_buffer=False)

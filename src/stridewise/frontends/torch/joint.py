@@ -11,11 +11,15 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from math import prod
 from typing import Any
 
+from stridewise.frontends.torch.graphs import Border, dense_strides, memory_order
 from stridewise.frontends.torch.library import submodule, torch
+from stridewise.frontends.torch.table import decompositions
+from stridewise.frontends.torch.values import UNSET, resolved
 
-__all__ = ["divided"]
+__all__ = ["divided", "training_decompositions"]
 
 
 def _max_pool_backward(gradient: Any, x: Any, *window: Any) -> Any:
@@ -85,6 +89,19 @@ def _own(name: str) -> Any:
     return getattr(torch.ops.stridewise, name).default
 
 
+def training_decompositions() -> dict[Any, Callable[..., Any]]:
+    """Return :func:`decompositions`, and that of dropout, which draws what eager PyTorch draws."""
+    return {**decompositions(), torch.ops.aten.native_dropout.default: _dropout}
+
+
+def _dropout(x: Any, share: float, training: bool | None) -> tuple[Any, Any]:
+    """Source: PyTorch, ``native_dropout``; the mask is of floats, which kernels multiply with."""
+    if training is False or not share:
+        return x.clone(), torch.ones_like(x)
+    mask = torch.bernoulli(torch.empty_like(x), 1 - share)
+    return x * mask * (1 / (1 - share) if share < 1 else 0.0), mask
+
+
 # --- rewriting ------------------------------------------------------------------------------------
 
 
@@ -135,9 +152,89 @@ def _of_copy(node: Any) -> None:
 
 def _of_identity(node: Any) -> None:
     """Let operators that compute read what is copied or detached, not the copy."""
-    source = node.args[0]
+    source = node
+    while _REWRITES.get(str(source.target)) is _of_identity:
+        source = source.args[0]
     if node.meta["val"].stride() == source.meta["val"].stride():
         node.replace_all_uses_with(source, delete_user_cb=_computes)
+
+
+def _of_empty(node: Any) -> None:
+    """Read nothing for a tensor without values, so that masks wait for no program."""
+    found = node.meta["val"]
+    if _is_fixed(found):
+        node.target = torch.ops.aten.empty_strided.default
+        node.args, node.kwargs = (list(found.shape), list(found.stride())), {"dtype": found.dtype}
+
+
+def _of_bernoulli(node: Any) -> None:
+    """Draw in the order in memory, as eager PyTorch does; the functional operator does not."""
+    empty = node.args[0]
+    if str(empty.target) not in UNSET or not _is_fixed(empty.meta["val"]):
+        return
+    border = Border.of(empty.meta["val"])
+    if border.is_dense and border.shape != border.stored:
+        given = {"dtype": empty.meta["val"].dtype}
+        args = (list(border.stored), list(dense_strides(border.stored)))
+        with node.graph.inserting_before(node):
+            stored = _called(node, torch.ops.aten.empty_strided.default, args, given)
+            drawn = _called(node, node.target, (stored, *node.args[1:]), node.kwargs)
+            turned = _called(node, torch.ops.aten.permute.default, (drawn, list(border.back)))
+        node.replace_all_uses_with(turned)
+
+
+class _Types(dict[Any, Any]):
+    """By node, the type of its result."""
+
+    def __missing__(self, node: Any) -> Any:
+        return node.meta["val"]
+
+
+def _called(
+    node: Any, target: Any, args: tuple[Any, ...], options: Mapping[str, Any] | None = None
+) -> Any:
+    """Add a call beside a node, with the type of its result."""
+    found = node.graph.call_function(target, args, dict(options or {}))
+    found.meta = dict(node.meta)
+    known, given = resolved((args, found.kwargs), {}, _Types())
+    with node.meta["val"].fake_mode:
+        found.meta["val"] = target(*known, **given)
+    return found
+
+
+def _is_fixed(tensor: Any) -> bool:
+    return not any(isinstance(n, torch.SymInt) for n in (*tensor.shape, *tensor.stride()))
+
+
+def _of_strided(node: Any) -> None:
+    """Write a tensor that is taken for one of other strides as a view."""
+    source, size, stride = node.args[:3]
+    if _is_fixed(source.meta["val"]) and _is_fixed(node.meta["val"]):
+        read = Border.of(source.meta["val"])
+        made = Border(tuple(size), tuple(stride), memory_order(size, stride))
+        offset = node.args[3] if len(node.args) > 3 else None
+        if read.shape != made.shape and not offset:
+            _relaid(node, source, read, made)
+
+
+def _of_strided_scatter(node: Any) -> None:
+    """Write a tensor that replaces all elements of one of other strides as a view of it."""
+    base, source, size, stride = node.args[:4]
+    if _is_fixed(base.meta["val"]) and not (node.args[4] if len(node.args) > 4 else 0):
+        read = Border(tuple(size), tuple(stride), memory_order(size, stride))
+        _relaid(node, source, read, Border.of(base.meta["val"]))
+
+
+def _relaid(node: Any, source: Any, read: Border, made: Border) -> None:
+    """Replace a node by the elements of a tensor, in their order in memory, in another shape."""
+    if not (read.is_dense and made.is_dense and prod(read.shape) == prod(made.shape)):
+        return
+    aten = torch.ops.aten
+    with node.graph.inserting_before(node):
+        turned = _called(node, aten.permute.default, (source, list(read.order)))
+        shaped = _called(node, aten.reshape.default, (turned, list(made.stored)))
+        found = _called(node, aten.permute.default, (shaped, list(made.back)))
+    node.replace_all_uses_with(found)
 
 
 def _computes(node: Any) -> bool:
@@ -147,11 +244,16 @@ def _computes(node: Any) -> bool:
 
 
 _REWRITES: Mapping[str, Callable[[Any], None]] = {
+    "aten.as_strided.default": _of_strided,
+    "aten.as_strided_scatter.default": _of_strided_scatter,
+    "aten.bernoulli.p": _of_bernoulli,
     "aten.clone.default": _of_identity,
     "aten.copy.default": _of_copy,
     "aten.detach.default": _of_identity,
+    "aten.empty_like.default": _of_empty,
     "aten.max_pool2d_with_indices_backward.default": _of_max_pool,
     "aten.max_pool3d_with_indices_backward.default": _of_max_pool,
+    "aten.new_empty.default": _of_empty,
     "aten.native_batch_norm_backward.default": _of_batch_norm,
     "aten.native_group_norm_backward.default": _of_group_norm,
     "aten.native_layer_norm_backward.default": _of_layer_norm,

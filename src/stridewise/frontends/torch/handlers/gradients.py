@@ -78,6 +78,14 @@ def _gradients(
     return tuple(r.traced(name) if name else None for name in found)
 
 
+def _gradient(r: Reader, op: str, gradient: Operand, *inputs: Any, **options: Any) -> Traced:
+    """Return the gradient of the first input; see :func:`_gradients`."""
+    found = _gradients(r, op, gradient, *inputs, **options)[0]
+    if found is None:
+        raise r.refuse("an operand without a gradient")
+    return found
+
+
 def _masked(found: Sequence[Traced | None], mask: Sequence[bool]) -> Results:
     """Return the gradients that PyTorch asks for."""
     return tuple(x if wanted else None for x, wanted in zip(found, mask, strict=True))
@@ -93,8 +101,8 @@ def _term(r: Reader, x: Operand) -> Term:
 def _of_input(op: str, **attrs: Attr) -> Handler:
     """Return the handler of a gradient that PyTorch computes from the operand."""
 
-    def handler(r: Reader, gradient: Operand, x: Operand) -> Traced | None:
-        return _gradients(r, op, gradient, [x], attrs=attrs)[0]
+    def handler(r: Reader, gradient: Operand, x: Operand) -> Traced:
+        return _gradient(r, op, gradient, [x], attrs=attrs)
 
     return handler
 
@@ -102,8 +110,8 @@ def _of_input(op: str, **attrs: Attr) -> Handler:
 def _of_result(op: str) -> Handler:
     """Return the handler of a gradient that PyTorch computes from the result."""
 
-    def handler(r: Reader, gradient: Operand, y: Operand) -> Traced | None:
-        return _gradients(r, op, gradient, [None], y, shape=r.shape(y))[0]
+    def handler(r: Reader, gradient: Operand, y: Operand) -> Traced:
+        return _gradient(r, op, gradient, [None], y, shape=r.shape(y))
 
     return handler
 
@@ -128,17 +136,15 @@ def _hardsigmoid(r: Reader, gradient: Operand, x: Operand) -> Traced:
     return r.emit("mul", [_kept(r, gradient, x, -3.0, 3.0), 1 / 6])
 
 
-def _gelu(r: Reader, gradient: Operand, x: Operand, *, approximate: str = "none") -> Traced | None:
+def _gelu(r: Reader, gradient: Operand, x: Operand, *, approximate: str = "none") -> Traced:
     op = "gelu_tanh" if approximate == "tanh" else "gelu"
-    return _gradients(r, op, gradient, [x])[0]
+    return _gradient(r, op, gradient, [x])
 
 
-def _leaky_relu(
-    r: Reader, gradient: Operand, x: Operand, slope: float, is_result: bool
-) -> Traced | None:
+def _leaky_relu(r: Reader, gradient: Operand, x: Operand, slope: float, is_result: bool) -> Traced:
     if is_result and slope < 0:
         raise r.refuse("the result of a negative slope")  # x and its result have one sign else
-    return _gradients(r, "leaky_relu", gradient, [x], attrs={"alpha": float(slope)})[0]
+    return _gradient(r, "leaky_relu", gradient, [x], attrs={"alpha": float(slope)})
 
 
 def _elu(
@@ -149,35 +155,37 @@ def _elu(
     input_scale: float,
     is_result: bool,
     x: Operand,
-) -> Traced | None:
+) -> Traced:
     if is_result or input_scale != 1:
         raise r.refuse("a gradient from the result of elu, or with input_scale")
     attrs = {"alpha": float(alpha), "beta": float(scale)}
-    return _gradients(r, "selu", gradient, [x], attrs=attrs)[0]
+    return _gradient(r, "selu", gradient, [x], attrs=attrs)
 
 
-def _softplus(
-    r: Reader, gradient: Operand, x: Operand, beta: float, threshold: float
-) -> Traced | None:
+def _softplus(r: Reader, gradient: Operand, x: Operand, beta: float, threshold: float) -> Traced:
     if beta != 1 or threshold < 15:  # from there on softplus and the identity are the same
         raise r.refuse(f"softplus with beta {beta} and threshold {threshold}")
-    return _gradients(r, "softplus", gradient, [x])[0]
+    return _gradient(r, "softplus", gradient, [x])
 
 
 def _softmax(op: str) -> Handler:
     def handler(
         r: Reader, gradient: Operand, y: Operand, axis: int, _dtype: object = None
-    ) -> Traced | None:
+    ) -> Traced:
         if not r.shape(y):
             raise r.refuse("a tensor without axes")
         attrs = {"axis": r.axis(y, axis)}
-        return _gradients(r, op, gradient, [None], y, attrs=attrs, shape=r.shape(y))[0]
+        return _gradient(r, op, gradient, [None], y, attrs=attrs, shape=r.shape(y))
 
     return handler
 
 
 def _prelu(r: Reader, gradient: Operand, x: Operand, slopes: Operand) -> Results:
-    return _gradients(r, "prelu", gradient, [x, slopes])
+    """PyTorch adds the gradients of the slopes up afterwards."""
+    dx = _gradient(r, "prelu", gradient, [x, slopes])
+    below = _term(r, r.emit("mul", [gradient, x]))
+    positive = _term(r, x).of("greater", 0.0)
+    return dx, r.traced(positive.of("where", below.like(0.0), below).name)
 
 
 def _dropout(r: Reader, gradient: Operand, mask: Operand, scale: float) -> Traced:
@@ -215,9 +223,9 @@ def _max_pool(
     padding: Sequence[int],
     dilation: Sequence[int],
     ceil: bool,
-) -> Traced | None:
+) -> Traced:
     attrs = windows(r, x, len(r.shape(x)) - 2, kernel, stride, padding, dilation, ceil)
-    return _gradients(r, "max_pool", gradient, [x], attrs=attrs)[0]
+    return _gradient(r, "max_pool", gradient, [x], attrs=attrs)
 
 
 def _avg_pool(
@@ -230,19 +238,19 @@ def _avg_pool(
     ceil: bool,
     count_padding: bool,
     divisor: int | None,
-) -> Traced | None:
+) -> Traced:
     count = len(r.shape(x)) - 2
     attrs = avg_windows(r, x, kernel, stride, padding, ceil, count_padding, divisor, count=count)
-    return _gradients(r, "avg_pool", gradient, [None], attrs=attrs, shape=r.shape(x))[0]
+    return _gradient(r, "avg_pool", gradient, [None], attrs=attrs, shape=r.shape(x))
 
 
-def _adaptive_avg_pool(r: Reader, gradient: Operand, x: Operand) -> Traced | None:
+def _adaptive_avg_pool(r: Reader, gradient: Operand, x: Operand) -> Traced:
     shape, wanted = r.shape(x), r.shape(gradient)[2:]
     if len(shape) != len(wanted) + 2:
         raise r.refuse("an image without a batch axis")
     even = adaptive_windows(shape, wanted)
     if isinstance(even, dict):
-        return _gradients(r, "avg_pool", gradient, [None], attrs=even, shape=shape)[0]
+        return _gradient(r, "avg_pool", gradient, [None], attrs=even, shape=shape)
     return averaged(r, gradient, [matrix.T for matrix in even])
 
 
@@ -360,9 +368,9 @@ def _resize(forward: str) -> Handler:
 
     def handler(
         r: Reader, gradient: Operand, size: Sequence[int], shape: Sequence[int], *rest: Any
-    ) -> Traced | None:
+    ) -> Traced:
         attrs = RESIZES[forward](r, tuple(shape), size, *rest)
-        return _gradients(r, "resize", gradient, [None], attrs=attrs, shape=shape)[0]
+        return _gradient(r, "resize", gradient, [None], attrs=attrs, shape=shape)
 
     return handler
 

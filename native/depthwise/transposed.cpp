@@ -221,7 +221,7 @@ void TransposedDepthwise::compute(const Call &call, std::int64_t item, float *ri
     const std::int64_t image = item / (splits_ * bands_), wide = 2 * o.lanes;
     const std::int64_t row_end = o.to[0] * (band + 1) / bands_;
     const DepthwiseAxis &w = o.window[0];
-    const GatherPixels pixels{nullptr, source_.pixel, source_.chunk, o.from[1], 0, nullptr};
+    const GatherPixels pixels{nullptr, source_.row, source_.pixel, source_.chunk, o.from[1], 0, nullptr};
     for (std::int64_t pair = pairs_ * split / splits_; pair < pairs_ * (split + 1) / splits_;
          ++pair) {
         GatherPixels work = pixels;

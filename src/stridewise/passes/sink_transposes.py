@@ -168,6 +168,8 @@ class _Sinking:
         """Return the transpose that all tied operands have, or why it cannot be moved."""
         perms = {seen.perm for seen in map(self.seen.__getitem__, tied)} - {None}
         (perm, *others) = perms
+        if len(node.outputs) > 1:
+            return "it has several results"
         if perm is None or others:
             return "its operands are transposed in different ways"
         if any(post.operand is not None for post in node.post_ops):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from itertools import count
 from typing import Any
 
+from stridewise.frontends.torch.joint import divided, training_decompositions
 from stridewise.frontends.torch.library import is_installed, submodule, torch
-from stridewise.frontends.torch.table import decompositions
 from stridewise.frontends.torch.tracing import whole_operators
 from stridewise.torch.options import Options
 from stridewise.torch.region import Region
+from stridewise.torch.training import TrainingStep
 
 __all__ = ["NAME", "backend", "register"]
 
@@ -29,8 +31,9 @@ def backend(
 ) -> Callable[..., Any]:
     """Compile a graph; ``torch.compile(model, backend="stridewise")`` calls this.
 
-    Graphs for inference, under ``torch.no_grad()`` or ``torch.inference_mode()``, run in
-    Stridewise. Graphs that need gradients run in PyTorch, with a :class:`FallbackWarning`.
+    A graph for inference, under ``torch.no_grad()`` or ``torch.inference_mode()``, has its weights
+    packed. A graph that needs gradients becomes a forward and a backward, which read the parameters
+    where PyTorch has them.
 
     Args:
         module: the captured graph, float32 for native operators.
@@ -45,34 +48,34 @@ def backend(
     """
     found = Options.of(options or {}, mode)
     name = f"graph{next(_numbers)}"
-    if torch.is_grad_enabled() and any(_needs_grad(item) for item in example_inputs):
-        region = Region(name, module, (), found, _TRAINING)
-        region.watch(example_inputs)
-        return lambda *args: tuple(region(args))
+    given = [weakref.ref(x) for x in example_inputs if isinstance(x, torch.Tensor)]
 
     def compiled(graph: Any, _inputs: Sequence[Any]) -> Callable[..., Any]:
         context = submodule("torch._guards").TracingContext.get()
         static = context.fw_metadata.static_input_indices
         return _boxed(Region(name, graph, static, found))
 
-    def left(graph: Any, _inputs: Sequence[Any]) -> Callable[..., Any]:
-        return _boxed(Region(name, graph, (), found, _TRAINING))
+    def part(kind: str) -> Callable[..., Any]:
+        def compiler(graph: Any, _inputs: Sequence[Any]) -> Callable[..., Any]:
+            # Parameters change between steps, so that they are inputs like all others.
+            region = Region(f"{name}.{kind}", graph, (), found, native=TrainingStep)
+            region.watch(given)
+            return _boxed(region)
+
+        return compiler
 
     autograd = submodule("torch._dynamo.backends.common").aot_autograd
     traced = autograd(
-        fw_compiler=left,
+        fw_compiler=part("forward"),
+        bw_compiler=part("backward"),
         inference_compiler=compiled,
-        decompositions=decompositions(),
+        partition_fn=divided,
+        decompositions=training_decompositions(),
     )
-    with whole_operators():
+    # No program overwrites what the forward has kept: backward may run several times.
+    keeping = submodule("torch._functorch.config").patch(donated_buffer=False)
+    with whole_operators(), keeping:
         return traced(module, example_inputs)
-
-
-_TRAINING = "gradients are wanted; run inference under torch.inference_mode() or torch.no_grad()"
-
-
-def _needs_grad(item: Any) -> bool:
-    return isinstance(item, torch.Tensor) and item.requires_grad
 
 
 def _boxed(region: Region) -> Callable[..., Any]:

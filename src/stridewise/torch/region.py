@@ -147,12 +147,16 @@ class Region:
         name: for messages and reports.
         module: the ``GraphModule``.
         options: how it is compiled.
-        reason: why PyTorch computes all of it; "" if it does not.
         left: reasons for which PyTorch computed all of it in a call.
     """
 
     def __init__(
-        self, name: str, module: Any, static: Sequence[int], options: Options, reason: str = ""
+        self,
+        name: str,
+        module: Any,
+        static: Sequence[int],
+        options: Options,
+        native: type[NativeStep] | None = None,
     ) -> None:
         """Take a functional aten graph; nothing is compiled before the first run.
 
@@ -161,11 +165,11 @@ class Region:
             module: the ``GraphModule``.
             static: positions of the placeholders that are parameters and buffers.
             options: how to compile it.
-            reason: why PyTorch is to compute all of it, "" if it is not.
+            native: how native parts run, by default as :class:`NativeStep`.
         """
-        self.name, self.module, self.options, self.reason = name, module, options, reason
-        if not reason:
-            module.graph.eliminate_dead_code()
+        self.name, self.module, self.options = name, module, options
+        self._native = native or NativeStep
+        module.graph.eliminate_dead_code()
         self._inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
         self._static = tuple(static)
         self._parameters = _picker(self._static)
@@ -286,7 +290,8 @@ class Region:
         if not part.is_native:
             return TorchStep(part, constants, values), ""
         try:
-            return NativeStep(self.name, part, constants, values, self.options, shared), ""
+            kind = self._native
+            return kind(self.name, part, constants, values, self.options, shared), ""
         except (ExecutionError, GraphError, PlanError, UnsupportedError) as error:
             where = f"{self._where}, part from {part.nodes[0].name} to {part.nodes[-1].name}"
             message = describe(where, expected="a program", found=str(error))
@@ -295,8 +300,6 @@ class Region:
 
     def _whole_reason(self, args: Sequence[Any]) -> str:
         """Return why PyTorch has to run the whole graph, "" if it does not."""
-        if self.reason:
-            return self.reason
         if self._static and not self._packable(args):
             return "its parameters are inference tensors, whose changes leave no trace"
         unknown = [str(node.target) for node in self.module.graph.nodes if depends_on_data(node)]
@@ -355,9 +358,9 @@ class Region:
         with self._lock:
             return [p for w in self._weights for p in w.programs.values() if p is not None]
 
-    def watch(self, tensors: Sequence[Any]) -> None:
-        """Note the inputs of a graph that is left to PyTorch; reports find it by them."""
-        self._watched = [weakref.ref(x) for x in tensors if isinstance(x, torch.Tensor)]
+    def watch(self, tensors: Sequence[weakref.ref[Any]]) -> None:
+        """Note tensors that belong to a graph; reports find it by them."""
+        self._watched = list(tensors)
 
     def reads(self, tensors: set[int]) -> bool:
         """Return whether the graph has read one of these parameters, given by ``id``."""
@@ -378,6 +381,8 @@ _version = attrgetter("_version")
 
 def _stamp(tensors: Sequence[Any]) -> list[int]:
     """Return what changes when elements of tensors do."""
+    if not tensors:
+        return []
     address = torch.Tensor.data_ptr
     try:
         return [_Epoch.number, *map(address, tensors), *map(_version, tensors)]

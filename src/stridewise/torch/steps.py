@@ -9,12 +9,19 @@ from typing import Any
 from stridewise.api.dynamic import SharedPrograms
 from stridewise.frontends.graph import GraphReader
 from stridewise.frontends.torch.foreign import run_nodes
-from stridewise.frontends.torch.graphs import Border, dense_strides, graph_of, restored
+from stridewise.frontends.torch.graphs import (
+    Border,
+    PartGraph,
+    dense_strides,
+    graph_of,
+    restored,
+)
 from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.partition import Part
 from stridewise.frontends.torch.table import PRODUCTS
 from stridewise.frontends.torch.values import Values, tensors_of
 from stridewise.job import Job
+from stridewise.options import Options as CompilerOptions
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.targets.kernels import HOST
 from stridewise.torch.options import Options
@@ -95,8 +102,9 @@ class NativeStep(Step):
             programs: those of the same part for other shapes, and of other parts.
         """
         super().__init__(part)
-        found = graph_of(name, part, constants, values)
-        job = Job.of(GraphReader(found.graph), options.compiling(_allows_bfloat16(part, values)))
+        wanted = options.compiling(_allows_bfloat16(part, values))
+        found, compiling = self._described(name, part, constants, values, wanted)
+        job = Job.of(GraphReader(found.graph), compiling)
         empty = any(0 in border.shape for border in found.inputs)
         kind = (empty, *(node.name for node in part.nodes))
         self.model: CompiledModel = programs.compiled(job, kind)
@@ -111,6 +119,12 @@ class NativeStep(Step):
         kinds = [values[node].dtype for node in part.outputs]
         self._masks = [at for at, dtype in enumerate(kinds) if dtype == torch.bool]
         self._empty: Callable[..., Any] = torch.empty_strided
+
+    def _described(
+        self, name: str, part: Part, constants: Values, values: Values, options: CompilerOptions
+    ) -> tuple[PartGraph, CompilerOptions]:
+        """Return the part as a graph, and the options to compile it with."""
+        return graph_of(name, part, constants, values), options
 
     def fallback_nodes(self) -> tuple[str, ...]:
         """Return the nodes that run on the NumPy fallback."""

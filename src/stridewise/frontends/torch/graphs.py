@@ -102,7 +102,13 @@ class PartGraph:
     outputs: tuple[Border, ...]
 
 
-def graph_of(name: str, part: Part, constants: Values, values: Values) -> PartGraph:
+def graph_of(
+    name: str,
+    part: Part,
+    constants: Values,
+    values: Values,
+    logical: frozenset[Any] = frozenset(),
+) -> PartGraph:
     """Return a native part as a graph; truth values enter and leave it as float32.
 
     Args:
@@ -110,24 +116,27 @@ def graph_of(name: str, part: Part, constants: Values, values: Values) -> PartGr
         part: its nodes.
         constants: tensors by node.
         values: the type of every node's result.
+        logical: inputs and outputs that the graph has in PyTorch's logical order, whatever the
+            order in memory.
     """
     reader = Reader(name)
     made: dict[Any, Any] = {}
     inputs = tuple(Border.of(values[node]) for node in part.inputs)
     given: list[str] = []
     for node, border in zip(part.inputs, inputs, strict=True):
-        dtype = type_of(values[node])
+        own, dtype = node in logical, type_of(values[node])
         held = FLOAT if dtype == BOOL else dtype
-        stored = replace(reader.input(node.name, border.stored, held), dtype=dtype)
+        found = reader.input(node.name, border.shape if own else border.stored, held)
+        stored = replace(found, dtype=dtype)
         given.append(stored.name)
-        made[node] = reader.permute(stored, border.back)
+        made[node] = stored if own else reader.permute(stored, border.back)
     for node in part.nodes:
         made[node] = read_node(reader, node, made, constants, values)
     outputs = tuple(Border.of(values[node]) for node in part.outputs)
     names: list[str] = []
     for node, border in zip(part.outputs, outputs, strict=True):
         value: Traced = made[node]
-        stored = reader.permute(value, border.order)
+        stored = value if node in logical else reader.permute(value, border.order)
         stored = stored if stored.dtype == BOOL else reader.left(stored)
         if stored.name in names or stored.name in given:
             stored = reader.emit("identity", [stored])

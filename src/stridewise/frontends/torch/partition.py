@@ -12,6 +12,7 @@ from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.reader import BOOL, FLOATS, Reader, Traced, type_of
 from stridewise.frontends.torch.table import HANDLERS, VIEWS
 from stridewise.frontends.torch.values import (
+    UNSET,
     Values,
     is_impure,
     listed,
@@ -181,9 +182,9 @@ def _levels(nodes: Sequence[Any], is_native: Mapping[Any, bool]) -> dict[Any, in
     operators keep their order, so that they draw the same numbers as in PyTorch.
     """
     found: dict[Any, int] = {}
-    drawn = 1
+    drawn = -1  # before all native nodes
     for node in nodes:
-        level = 0 if is_native[node] else 1
+        level = 0 if is_native[node] else -1
         for read in node.all_input_nodes:
             if read in found:
                 level = max(level, found[read] + (is_native[read] != is_native[node]))
@@ -202,7 +203,14 @@ def _grouped(nodes: Sequence[Any], is_native: Mapping[Any, bool]) -> list[list[A
 
 
 def _computes(node: Any) -> bool:
-    return node.target is not operator.getitem and str(node.target) not in VIEWS
+    name = str(node.target)
+    return node.target is not operator.getitem and name not in VIEWS and name not in UNSET
+
+
+def _counts(node: Any, values: Values) -> bool:
+    """Return whether a node computes with integers without axes alone: it counts, say, batches."""
+    tensors = [x for item in (node, *node.all_input_nodes) for x in tensors_of(values[item])]
+    return not any(tensor.dim() or tensor.dtype.is_floating_point for tensor in tensors)
 
 
 def partition(graph: Any, constants: Values, values: Values) -> Partition:
@@ -233,7 +241,7 @@ def partition(graph: Any, constants: Values, values: Values) -> Partition:
     outside = tuple(
         Outside(node.name, str(node.target), reason or "")
         for node in nodes
-        if not is_native[node] and _computes(node)
+        if not is_native[node] and _computes(node) and not _counts(node, values)
         for reason in (reasons[node],)
     )
     native = sum(is_native[node] and node.target is not operator.getitem for node in nodes)

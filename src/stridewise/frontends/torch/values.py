@@ -8,6 +8,7 @@ from typing import Any, cast
 from stridewise.frontends.torch.library import submodule, torch
 
 __all__ = [
+    "UNSET",
     "Values",
     "constants_of",
     "depends_on_data",
@@ -142,6 +143,8 @@ def constants_of(module: Any, known: Values, values: Values) -> dict[Any, Any]:
         elif node.op == "call_function" and not is_impure(node):
             # Numbers count as known: they are the same in all calls with these shapes.
             reads = [n for n in node.all_input_nodes if tensors_of(values[n])]
+            if str(node.target) in UNSET:
+                continue
             if str(node.target) in _OF_SHAPES:
                 found[node] = _of_shape(node, values)
             elif all(n in found for n in reads) and tensors_of(values[node]):
@@ -159,6 +162,18 @@ _OF_SHAPES = frozenset(
     )
 )
 """Operators that read of their operand no more than its type."""
+
+
+UNSET = frozenset(
+    f"aten.{name}"
+    for name in (
+        "empty.memory_format",
+        "empty_like.default",
+        "empty_strided.default",
+        "new_empty.default",
+    )
+)
+"""Operators whose results have no values yet; as constants they would only hold memory."""
 
 
 def _of_shape(node: Any, values: Values) -> Any:

@@ -130,6 +130,7 @@ HANDLERS: dict[str, Handler] = {
     "aten.relu6.default": _plain("clip", alpha=0.0, beta=6.0),
     "aten.round.default": _plain("round"),
     "aten.rsqrt.default": _rsqrt,
+    "aten.sgn.default": _plain("sign"),
     "aten.sigmoid.default": _plain("sigmoid"),
     "aten.sign.default": _plain("sign"),
     "aten.silu.default": _plain("swish"),

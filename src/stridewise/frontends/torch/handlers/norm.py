@@ -1,9 +1,10 @@
-"""Batch norm with known statistics, group norm and layer norm."""
+"""Batch norm by known statistics or by those of the batch, group norm and layer norm."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,8 @@ def _batch_norm(
     _momentum: float,
     epsilon: float,
 ) -> Results:
+    if any(isinstance(item, Traced) for item in (weight, bias, mean, variance)):
+        return _scaled(r, x, weight, bias, mean, variance, epsilon), None, None
     known: Statistics = {
         "mean": r.row(mean, "statistics"),
         "variance": r.row(variance, "statistics"),
@@ -34,6 +37,90 @@ def _batch_norm(
         known["shift"] = r.row(bias, "a shift")
     name = r.builder.batch_norm(r.value(x), epsilon=epsilon, name="batch_norm", **known)
     return r.like(x, name), None, None
+
+
+def _scaled(
+    r: Reader,
+    x: Operand,
+    weight: Operand | None,
+    bias: Operand | None,
+    mean: Operand,
+    variance: Operand,
+    epsilon: float,
+) -> Traced:
+    """Return a batch norm by known statistics whose parameters are no constants."""
+    inverse = r.emit("power", [r.emit("add", [variance, epsilon])], alpha=-0.5)
+    scale = inverse if weight is None else r.emit("mul", [inverse, weight])
+    offset = r.emit("mul", [scale, mean])
+    shift = r.emit("neg", [offset]) if bias is None else r.emit("sub", [bias, offset])
+    return r.emit("scale_shift", [x, scale, shift])
+
+
+class _Statistics(NamedTuple):
+    """A batch norm by the statistics of the batch; these have one number a channel."""
+
+    result: Traced
+    mean: Traced
+    variance: Traced
+    inverse: Traced
+
+
+def _of_batch(
+    r: Reader, x: Operand, weight: Operand | None, bias: Operand | None, epsilon: float
+) -> _Statistics:
+    channels = r.shape(x)[1]
+    scale = r.builder.constant(np.ones(channels, np.float32)) if weight is None else r.value(weight)
+    shift = r.builder.constant(np.zeros(channels, np.float32)) if bias is None else r.value(bias)
+    names = r.builder.node("batch_norm", [r.value(x), scale, shift], {"epsilon": epsilon})
+    mean, variance = map(r.traced, names[1:])
+    inverse = r.emit("power", [r.emit("add", [variance, epsilon])], alpha=-0.5)
+    return _Statistics(r.like(x, names[0]), mean, variance, inverse)
+
+
+def _moved(r: Reader, old: Operand, new: Operand, momentum: float) -> Traced:
+    return r.emit("add", [r.emit("mul", [old, 1 - momentum]), r.emit("mul", [new, momentum])])
+
+
+def _trained_batch_norm(
+    r: Reader,
+    x: Operand,
+    weight: Operand | None,
+    bias: Operand | None,
+    mean: Operand,
+    variance: Operand,
+    training: bool,
+    momentum: float,
+    epsilon: float,
+) -> Results:
+    """Source: PyTorch, ``_native_batch_norm_legit``: the running variance is the unbiased one."""
+    if not training:
+        raise r.refuse("a functional batch norm by known statistics")
+    found = _of_batch(r, x, weight, bias, epsilon)
+    shape = r.shape(x)
+    count = prod(shape) // shape[1]
+    unbiased = r.emit("mul", [found.variance, count / max(count - 1, 1)])
+    return (
+        found.result,
+        found.mean,
+        found.inverse,
+        _moved(r, mean, found.mean, momentum),
+        _moved(r, variance, unbiased, momentum),
+    )
+
+
+def _batch_norm_without_states(
+    r: Reader,
+    x: Operand,
+    weight: Operand | None,
+    bias: Operand | None,
+    training: bool,
+    _momentum: float,
+    epsilon: float,
+) -> Results:
+    if not training:
+        raise r.refuse("a batch norm without statistics")
+    found = _of_batch(r, x, weight, bias, epsilon)
+    return found.result, found.mean, found.inverse
 
 
 def _native_batch_norm(
@@ -48,26 +135,10 @@ def _native_batch_norm(
     epsilon: float,
 ) -> Results:
     if training and mean is None:
-        return _instance_norm(r, x, weight, bias, training, momentum, epsilon)
+        return _batch_norm_without_states(r, x, weight, bias, training, momentum, epsilon)
     if training:
         raise r.refuse("a batch norm that computes statistics of the batch")
     return _batch_norm(r, x, weight, bias, mean, variance, momentum, epsilon)
-
-
-def _instance_norm(
-    r: Reader,
-    x: Operand,
-    weight: Operand | None,
-    bias: Operand | None,
-    _training: bool,
-    _momentum: float,
-    epsilon: float,
-) -> Results:
-    """Take what instance norm is in PyTorch: a batch norm of one image, by its own statistics."""
-    batch, channels = r.shape(x)[:2]
-    if batch != 1:
-        raise r.refuse("a batch norm that computes statistics of the batch")
-    return _group_norm(r, x, weight, bias, batch, channels, 0, channels, epsilon)
 
 
 def _group_norm(
@@ -81,12 +152,13 @@ def _group_norm(
     groups: int,
     epsilon: float,
 ) -> Results:
-    scale = np.ones(channels, np.float32) if weight is None else r.row(weight, "a scale")
-    shift = np.zeros(channels, np.float32) if bias is None else r.row(bias, "a shift")
-    name = r.builder.group_norm(
-        r.value(x), groups, scale=scale, shift=shift, epsilon=epsilon, name="group_norm"
-    )
-    return r.like(x, name), None, None
+    operands = [x]
+    if weight is not None or bias is not None:
+        operands.append(torch.ones(channels) if weight is None else weight)
+    if bias is not None:
+        operands.append(bias)
+    found = r.emit("group_norm", operands, groups=groups, epsilon=epsilon)
+    return found, None, None
 
 
 def _layer_norm(
@@ -129,7 +201,8 @@ def _shaped(r: Reader, x: Traced, shape: tuple[int, ...]) -> Traced:
 
 HANDLERS: dict[str, Handler] = {
     "aten._native_batch_norm_legit_no_training.default": _batch_norm,
-    "aten._native_batch_norm_legit.no_stats": _instance_norm,
+    "aten._native_batch_norm_legit.no_stats": _batch_norm_without_states,
+    "aten._native_batch_norm_legit_functional.default": _trained_batch_norm,
     "aten.native_batch_norm.default": _native_batch_norm,
     "aten.native_group_norm.default": _group_norm,
     "aten.native_layer_norm.default": _layer_norm,

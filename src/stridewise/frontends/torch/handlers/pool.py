@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stridewise.frontends.torch.reader import Handler, Operand, Reader, Results, Traced
+from stridewise.graph import Attr
 
-__all__ = ["HANDLERS"]
+__all__ = ["HANDLERS", "adaptive_windows", "averaged", "avg_windows", "windows"]
+
+Matrix: TypeAlias = NDArray[np.float32]
 
 
 def _numbers(given: Sequence[int] | int, count: int) -> tuple[int, ...]:
@@ -27,7 +32,7 @@ def _extent(size: int, reach: int, stride: int, pad: int, *, ceil: bool) -> int:
     return count - 1 if ceil and (count - 1) * stride >= size + pad else count
 
 
-def _windows(
+def windows(
     r: Reader,
     x: Operand,
     count: int,
@@ -70,11 +75,11 @@ def _max_pool(
     *,
     count: int,
 ) -> Results:
-    attrs = _windows(r, x, count, kernel, stride, padding, dilation, ceil)
+    attrs = windows(r, x, count, kernel, stride, padding, dilation, ceil)
     return r.emit("max_pool", [x], **attrs), None
 
 
-def _avg_pool(
+def avg_windows(
     r: Reader,
     x: Operand,
     kernel: Sequence[int],
@@ -85,19 +90,24 @@ def _avg_pool(
     divisor: int | None = None,
     *,
     count: int,
-) -> Traced:
+) -> dict[str, Attr]:
+    """Return the attributes of an average pooling over ``count`` axes."""
     if divisor is not None:
         raise r.refuse("a divisor of its own")
-    attrs = _windows(r, x, count, kernel, stride, padding, 1, ceil)
+    attrs = windows(r, x, count, kernel, stride, padding, 1, ceil)
     begins, ends = attrs["pads"][:count], attrs["pads"][count:]
     if count_padding and any(begins) and begins != ends:
         raise r.refuse("counted padding and windows beyond it (ceil_mode)")
-    return r.emit("avg_pool", [x], **attrs, count_include_pad=int(count_padding and any(begins)))
+    return {**attrs, "count_include_pad": int(count_padding and any(begins))}
 
 
-def _even(r: Reader, x: Operand, wanted: Sequence[int]) -> dict[str, tuple[int, ...]] | None:
+def _avg_pool(r: Reader, x: Operand, *window: Any, count: int, **options: Any) -> Traced:
+    return r.emit("avg_pool", [x], **avg_windows(r, x, *window, count=count, **options))
+
+
+def _even(shape: Sequence[int], wanted: Sequence[int]) -> dict[str, Attr] | None:
     """Return windows of one size that do not overlap, if adaptive pooling has such."""
-    sizes = r.shape(x)[-len(wanted) :]
+    sizes = shape[-len(wanted) :]
     if any(not count or size % count for size, count in zip(sizes, wanted, strict=True)):
         return None
     kernel = tuple(size // count for size, count in zip(sizes, wanted, strict=True))
@@ -109,12 +119,25 @@ def _ranges(size: int, count: int) -> list[tuple[int, int]]:
     return [(at * size // count, -(-(at + 1) * size // count)) for at in range(count)]
 
 
-def _averages(size: int, count: int) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+def _averages(size: int, count: int) -> Matrix:
     """Return the matrix that averages the windows of adaptive pooling."""
     matrix = np.zeros((count, size), np.float32)
     for row, (begin, end) in enumerate(_ranges(size, count)):
         matrix[row, begin:end] = 1 / (end - begin)
     return matrix
+
+
+def adaptive_windows(shape: Sequence[int], wanted: Sequence[int]) -> dict[str, Attr] | list[Matrix]:
+    """Return what adaptive average pooling to some extents is: windows, or a matrix for each axis.
+
+    Args:
+        shape: of the images.
+        wanted: spatial extents of the result.
+    """
+    even = _even(shape, wanted)
+    if even is not None:
+        return even
+    return [_averages(size, count) for size, count in zip(shape[2:], wanted, strict=True)]
 
 
 def _adaptive_avg_pool(r: Reader, x: Operand, wanted: Sequence[int]) -> Traced:
@@ -123,20 +146,22 @@ def _adaptive_avg_pool(r: Reader, x: Operand, wanted: Sequence[int]) -> Traced:
         raise r.refuse("an image without a batch axis")
     if all(count == 1 for count in wanted):
         return r.emit("reduce_mean", [x], axes=tuple(range(2, len(shape))), keepdims=1)
-    even = _even(r, x, wanted)
-    if even is not None:
-        return r.emit("avg_pool", [x], **even)
-    found = x
-    for axis, count in enumerate(wanted, start=2):
-        matrix = r.builder.constant(_averages(shape[axis], count), "windows")
-        found = r.emit("interpolate", [found, r.traced(matrix)], axis=axis)
-    return found
+    found = adaptive_windows(shape, wanted)
+    return r.emit("avg_pool", [x], **found) if isinstance(found, dict) else averaged(r, x, found)
+
+
+def averaged(r: Reader, x: Operand, matrices: Sequence[Matrix]) -> Operand:
+    """Multiply the spatial axes of images by matrices, one for each."""
+    for axis, matrix in enumerate(matrices, start=2):
+        name = r.builder.constant(np.ascontiguousarray(matrix), "windows")
+        x = r.emit("interpolate", [x, r.traced(name)], axis=axis)
+    return x
 
 
 def _adaptive_max_pool(r: Reader, x: Operand, wanted: Sequence[int]) -> Results:
     if len(r.shape(x)) != len(wanted) + 2:
         raise r.refuse("an image without a batch axis")
-    even = _even(r, x, wanted)
+    even = _even(r.shape(x), wanted)
     if even is not None:
         return r.emit("max_pool", [x], **even), None
     for axis, count in enumerate(wanted, start=2):

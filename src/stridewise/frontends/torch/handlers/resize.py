@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.reader import Handler, Operand, Reader, Results, Traced
+from stridewise.graph import Attr
 from stridewise.ops.interpolation import Interpolation
 
-__all__ = ["HANDLERS"]
+__all__ = ["HANDLERS", "RESIZES"]
+
+Attributes: TypeAlias = Callable[..., dict[str, Attr]]
+"""From a reader, the shape of the images, and PyTorch's arguments after these to attributes."""
 
 
 def _extents(
-    r: Reader, x: Operand, size: Sequence[int] | None, scales: Sequence[float | None]
+    r: Reader, shape: tuple[int, ...], size: Sequence[int] | None, scales: Sequence[float | None]
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Return the shape of the result, and outputs per input along every axis."""
-    shape = r.shape(x)
     spatial = shape[2:]
     if len(spatial) != len(scales):
         raise r.refuse("an image without a batch axis")
@@ -36,32 +39,25 @@ def _extents(
 
 def _attrs(
     shape: tuple[int, ...], wanted: tuple[int, ...], ratios: tuple[float, ...]
-) -> dict[str, tuple[int, ...] | tuple[float, ...]]:
+) -> dict[str, Attr]:
     usual = all(new == old * ratio for old, new, ratio in zip(shape, wanted, ratios, strict=True))
     return {"shape": wanted} if usual else {"shape": wanted, "scales": ratios}
 
 
-def _interpolated(mode: str) -> Handler:
-    def handler(
+def _interpolated(mode: str) -> Attributes:
+    def attributes(
         r: Reader,
-        x: Operand,
+        shape: tuple[int, ...],
         size: Sequence[int] | None,
         align_corners: bool,
         *scales: float | None,
-    ) -> Traced:
-        spatial = len(r.shape(x)) - 2
-        given = scales or (None,) * spatial
-        wanted, ratios = _extents(r, x, size, given)
+    ) -> dict[str, Attr]:
+        given = scales or (None,) * (len(shape) - 2)
         coordinates = "align_corners" if align_corners else "half_pixel"
-        return r.emit(
-            "resize",
-            [x],
-            mode=mode,
-            coordinates=coordinates,
-            **_attrs(r.shape(x), wanted, ratios),
-        )
+        found = _attrs(shape, *_extents(r, shape, size, given))
+        return {"mode": mode, "coordinates": coordinates, **found}
 
-    return handler
+    return attributes
 
 
 def _smoothed(operator: str) -> Handler:
@@ -87,16 +83,17 @@ def _smoothed(operator: str) -> Handler:
     return handler
 
 
-def _nearest(coordinates: str, rounding: str, reference: str) -> Handler:
-    """Return the handler of nearest neighbors.
+def _nearest(coordinates: str, rounding: str, reference: str) -> Attributes:
+    """Return the attributes of nearest neighbors.
 
     PyTorch maps coordinates in float32. If that gives another neighbor than the reference, the
     operator is refused.
     """
 
-    def handler(r: Reader, x: Operand, size: Sequence[int] | None, *scales: float | None) -> Traced:
-        shape = r.shape(x)
-        wanted, ratios = _extents(r, x, size, scales or (None,) * (len(shape) - 2))
+    def attributes(
+        r: Reader, shape: tuple[int, ...], size: Sequence[int] | None, *scales: float | None
+    ) -> dict[str, Attr]:
+        wanted, ratios = _extents(r, shape, size, scales or (None,) * (len(shape) - 2))
         attrs = _attrs(shape, wanted, ratios)
         for axis in range(2, len(shape)):
             scale = ratios[axis] if "scales" in attrs else None
@@ -108,9 +105,14 @@ def _nearest(coordinates: str, rounding: str, reference: str) -> Handler:
             theirs = getattr(torch.ops.aten, reference)(line, [wanted[axis]], given)
             if not np.array_equal(ours, theirs.reshape(-1).numpy()):
                 raise r.refuse("a scale at which rounding decides on neighbors")
-        return r.emit(
-            "resize", [x], mode="nearest", coordinates=coordinates, rounding=rounding, **attrs
-        )
+        return {"mode": "nearest", "coordinates": coordinates, "rounding": rounding, **attrs}
+
+    return attributes
+
+
+def _resized(attributes: Attributes) -> Handler:
+    def handler(r: Reader, x: Operand, size: Sequence[int] | None, *rest: Any) -> Traced:
+        return r.emit("resize", [x], **attributes(r, r.shape(x), size, *rest))
 
     return handler
 
@@ -129,12 +131,10 @@ def _with_factors(handler: Handler) -> Handler:
     return listed
 
 
-_SIZED: dict[str, Handler] = {
+RESIZES: dict[str, Attributes] = {
     "aten._upsample_nearest_exact1d.default": _exact,
     "aten._upsample_nearest_exact2d.default": _exact,
     "aten._upsample_nearest_exact3d.default": _exact,
-    "aten._upsample_bicubic2d_aa.default": _smoothed("_upsample_bicubic2d_aa"),
-    "aten._upsample_bilinear2d_aa.default": _smoothed("_upsample_bilinear2d_aa"),
     "aten.upsample_bicubic2d.default": _interpolated("cubic"),
     "aten.upsample_bilinear2d.default": _interpolated("linear"),
     "aten.upsample_linear1d.default": _interpolated("linear"),
@@ -142,6 +142,13 @@ _SIZED: dict[str, Handler] = {
     "aten.upsample_nearest2d.default": _floor,
     "aten.upsample_nearest3d.default": _floor,
     "aten.upsample_trilinear3d.default": _interpolated("linear"),
+}
+"""By the resizes that take a size: their attributes."""
+
+_SIZED = {
+    **{name: _resized(attributes) for name, attributes in RESIZES.items()},
+    "aten._upsample_bicubic2d_aa.default": _smoothed("_upsample_bicubic2d_aa"),
+    "aten._upsample_bilinear2d_aa.default": _smoothed("_upsample_bilinear2d_aa"),
 }
 
 HANDLERS: dict[str, Handler] = {

@@ -1,0 +1,298 @@
+"""Graphs of forward and backward together, as AOT Autograd traces them, before they are divided.
+
+Some gradients of aten read more of the forward than native kernels give: positions of maxima,
+statistics of layer and group norms. They become operators of the library ``stridewise`` of
+PyTorch, which read operands alone. Where these have no native counterpart, PyTorch computes what
+they need again.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from math import prod
+from typing import Any
+
+from stridewise.frontends.torch.graphs import Border, dense_strides, memory_order
+from stridewise.frontends.torch.library import submodule, torch
+from stridewise.frontends.torch.table import decompositions
+from stridewise.frontends.torch.values import UNSET, resolved
+
+__all__ = ["divided", "training_decompositions"]
+
+
+def _max_pool_backward(gradient: Any, x: Any, *window: Any) -> Any:
+    count = x.dim() - 2
+    forward = getattr(torch.ops.aten, f"max_pool{count}d_with_indices").default
+    backward = getattr(torch.ops.aten, f"max_pool{count}d_with_indices_backward").default
+    return backward(gradient, x, *window, forward(x, *window)[1])
+
+
+def _layer_norm_backward(
+    gradient: Any, x: Any, shape: Sequence[int], weight: Any, epsilon: float, mask: Sequence[bool]
+) -> Any:
+    aten = torch.ops.aten
+    _, mean, inverse = aten.native_layer_norm.default(x, shape, weight, None, epsilon)
+    bias = x.new_zeros(shape) if mask[2] else None
+    operands = (gradient, x, shape, mean, inverse, weight, bias, mask)
+    return _dense(aten.native_layer_norm_backward.default(*operands), x)
+
+
+def _group_norm_backward(
+    gradient: Any, x: Any, weight: Any, groups: int, epsilon: float, mask: Sequence[bool]
+) -> Any:
+    aten = torch.ops.aten
+    sizes = (x.shape[0], x.shape[1], x[0, 0].numel(), groups)
+    _, mean, inverse = aten.native_group_norm.default(x, weight, None, *sizes, epsilon)
+    operands = (gradient, x, mean, inverse, weight, *sizes, mask)
+    return _dense(aten.native_group_norm_backward.default(*operands), x)
+
+
+def _dense(found: Sequence[Any], x: Any) -> tuple[Any, ...]:
+    """Return results with tensors of no element where PyTorch gives None."""
+    return tuple(x.new_empty(0) if item is None else item for item in found)
+
+
+_OPERATORS: Mapping[str, tuple[str, Callable[..., Any]]] = {
+    "max_pool_backward": (
+        "(Tensor gradient, Tensor x, int[] kernel, int[] stride, int[] padding, int[] dilation, "
+        "bool ceil_mode) -> Tensor",
+        _max_pool_backward,
+    ),
+    "layer_norm_backward": (
+        "(Tensor gradient, Tensor x, SymInt[] shape, Tensor? weight, float epsilon, bool[] mask)"
+        " -> (Tensor, Tensor, Tensor)",
+        _layer_norm_backward,
+    ),
+    "group_norm_backward": (
+        "(Tensor gradient, Tensor x, Tensor? weight, int groups, float epsilon, bool[] mask)"
+        " -> (Tensor, Tensor, Tensor)",
+        _group_norm_backward,
+    ),
+}
+"""Schemas of the operators, and how PyTorch computes them."""
+
+
+@cache
+def _library() -> Any:
+    """Return the library of operators, which lives as long as the process."""
+    library = submodule("torch.library").Library("stridewise", "FRAGMENT")
+    for name, (schema, function) in _OPERATORS.items():
+        library.define(name + schema)
+        library.impl(name, function, "CompositeExplicitAutograd")
+    return library
+
+
+def _own(name: str) -> Any:
+    _library()
+    return getattr(torch.ops.stridewise, name).default
+
+
+def training_decompositions() -> dict[Any, Callable[..., Any]]:
+    """Return :func:`decompositions`, and that of dropout, which draws what eager PyTorch draws."""
+    return {**decompositions(), torch.ops.aten.native_dropout.default: _dropout}
+
+
+def _dropout(x: Any, share: float, training: bool | None) -> tuple[Any, Any]:
+    """Source: PyTorch, ``native_dropout``; the mask is of floats, which kernels multiply with."""
+    if training is False or not share:
+        return x.clone(), torch.ones_like(x)
+    mask = torch.bernoulli(torch.empty_like(x), 1 - share)
+    return x * mask * (1 / (1 - share) if share < 1 else 0.0), mask
+
+
+# --- rewriting ------------------------------------------------------------------------------------
+
+
+def _producer(node: Any, name: str) -> Any:
+    """Return the operator that a node takes one of several results of, if it has this name."""
+    taken = node.target is operator.getitem
+    return node.args[0] if taken and str(node.args[0].target) == name else None
+
+
+def _of_max_pool(node: Any) -> None:
+    *kept, indices = node.args
+    forward = f"aten.max_pool{len(kept[2])}d_with_indices.default"
+    if _producer(indices, forward) is not None:
+        kept[3] = kept[3] or kept[2]
+        node.target, node.args = _own("max_pool_backward"), tuple(kept)
+
+
+def _of_layer_norm(node: Any) -> None:
+    gradient, x, shape, mean, _, weight, _, mask = node.args
+    forward = _producer(mean, "aten.native_layer_norm.default")
+    if forward is not None:
+        args = (gradient, x, shape, weight, forward.args[4], mask)
+        node.target, node.args = _own("layer_norm_backward"), args
+
+
+def _of_group_norm(node: Any) -> None:
+    gradient, x, mean, _, weight, *_, groups, mask = node.args
+    forward = _producer(mean, "aten.native_group_norm.default")
+    if forward is not None:
+        args = (gradient, x, weight, groups, forward.args[7], mask)
+        node.target, node.args = _own("group_norm_backward"), args
+
+
+def _of_batch_norm(node: Any) -> None:
+    """Drop what a gradient does not read: running statistics, or those of the batch."""
+    training = node.args[7]
+    for index in (3, 4) if training else (5, 6):
+        node.update_arg(index, None)
+
+
+def _of_copy(node: Any) -> None:
+    """Read no longer what a copy overwrites."""
+    target, source = node.args[:2]
+    made, given = target.meta["val"], source.meta["val"]
+    if made.shape == given.shape and made.dtype == given.dtype:
+        node.target, node.args, node.kwargs = torch.ops.aten.clone.default, (source,), {}
+
+
+def _of_identity(node: Any) -> None:
+    """Let operators that compute read what is copied or detached, not the copy."""
+    source = node
+    while _REWRITES.get(str(source.target)) is _of_identity:
+        source = source.args[0]
+    if node.meta["val"].stride() == source.meta["val"].stride():
+        node.replace_all_uses_with(source, delete_user_cb=_computes)
+
+
+def _of_empty(node: Any) -> None:
+    """Read nothing for a tensor without values, so that masks wait for no program."""
+    found = node.meta["val"]
+    if _is_fixed(found):
+        node.target = torch.ops.aten.empty_strided.default
+        node.args, node.kwargs = (list(found.shape), list(found.stride())), {"dtype": found.dtype}
+
+
+def _of_bernoulli(node: Any) -> None:
+    """Draw in the order in memory, as eager PyTorch does; the functional operator does not."""
+    empty = node.args[0]
+    if str(empty.target) not in UNSET or not _is_fixed(empty.meta["val"]):
+        return
+    border = Border.of(empty.meta["val"])
+    if border.is_dense and border.shape != border.stored:
+        given = {"dtype": empty.meta["val"].dtype}
+        args = (list(border.stored), list(dense_strides(border.stored)))
+        with node.graph.inserting_before(node):
+            stored = _called(node, torch.ops.aten.empty_strided.default, args, given)
+            drawn = _called(node, node.target, (stored, *node.args[1:]), node.kwargs)
+            turned = _called(node, torch.ops.aten.permute.default, (drawn, list(border.back)))
+        node.replace_all_uses_with(turned)
+
+
+class _Types(dict[Any, Any]):
+    """By node, the type of its result."""
+
+    def __missing__(self, node: Any) -> Any:
+        return node.meta["val"]
+
+
+def _called(
+    node: Any, target: Any, args: tuple[Any, ...], options: Mapping[str, Any] | None = None
+) -> Any:
+    """Add a call beside a node, with the type of its result."""
+    found = node.graph.call_function(target, args, dict(options or {}))
+    found.meta = dict(node.meta)
+    known, given = resolved((args, found.kwargs), {}, _Types())
+    with node.meta["val"].fake_mode:
+        found.meta["val"] = target(*known, **given)
+    return found
+
+
+def _is_fixed(tensor: Any) -> bool:
+    return not any(isinstance(n, torch.SymInt) for n in (*tensor.shape, *tensor.stride()))
+
+
+def _of_strided(node: Any) -> None:
+    """Write a tensor that is taken for one of other strides as a view."""
+    source, size, stride = node.args[:3]
+    if _is_fixed(source.meta["val"]) and _is_fixed(node.meta["val"]):
+        read = Border.of(source.meta["val"])
+        made = Border(tuple(size), tuple(stride), memory_order(size, stride))
+        offset = node.args[3] if len(node.args) > 3 else None
+        if read.shape != made.shape and not offset:
+            _relaid(node, source, read, made)
+
+
+def _of_strided_scatter(node: Any) -> None:
+    """Write a tensor that replaces all elements of one of other strides as a view of it."""
+    base, source, size, stride = node.args[:4]
+    if _is_fixed(base.meta["val"]) and not (node.args[4] if len(node.args) > 4 else 0):
+        read = Border(tuple(size), tuple(stride), memory_order(size, stride))
+        _relaid(node, source, read, Border.of(base.meta["val"]))
+
+
+def _relaid(node: Any, source: Any, read: Border, made: Border) -> None:
+    """Replace a node by the elements of a tensor, in their order in memory, in another shape."""
+    if not (read.is_dense and made.is_dense and prod(read.shape) == prod(made.shape)):
+        return
+    aten = torch.ops.aten
+    with node.graph.inserting_before(node):
+        turned = _called(node, aten.permute.default, (source, list(read.order)))
+        shaped = _called(node, aten.reshape.default, (turned, list(made.stored)))
+        found = _called(node, aten.permute.default, (shaped, list(made.back)))
+    node.replace_all_uses_with(found)
+
+
+def _computes(node: Any) -> bool:
+    """Return whether results of a node share no memory with its operands."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and not any(item.alias_info for item in schema.returns)
+
+
+_REWRITES: Mapping[str, Callable[[Any], None]] = {
+    "aten.as_strided.default": _of_strided,
+    "aten.as_strided_scatter.default": _of_strided_scatter,
+    "aten.bernoulli.p": _of_bernoulli,
+    "aten.clone.default": _of_identity,
+    "aten.copy.default": _of_copy,
+    "aten.detach.default": _of_identity,
+    "aten.empty_like.default": _of_empty,
+    "aten.max_pool2d_with_indices_backward.default": _of_max_pool,
+    "aten.max_pool3d_with_indices_backward.default": _of_max_pool,
+    "aten.new_empty.default": _of_empty,
+    "aten.native_batch_norm_backward.default": _of_batch_norm,
+    "aten.native_group_norm_backward.default": _of_group_norm,
+    "aten.native_layer_norm_backward.default": _of_layer_norm,
+}
+"""By operator, how a call of it is changed."""
+
+
+def divided(
+    joint: Any, inputs: Sequence[Any], *, num_fwd_outputs: int, **options: Any
+) -> tuple[Any, Any]:
+    """Divide a graph into forward and backward; this is AOT Autograd's ``partition_fn``.
+
+    Gradients of the inputs have the strides of the inputs.
+
+    Args:
+        joint: the ``GraphModule`` of both.
+        inputs: the inputs of the forward, and the gradients of its outputs.
+        num_fwd_outputs: how many of the results belong to the forward.
+        options: of PyTorch's partitioner, which decides what is kept and what is computed again.
+    """
+    for node in joint.graph.nodes:
+        change = _REWRITES.get(str(node.target)) if node.op == "call_function" else None
+        if change is not None:
+            change(node)
+    joint.graph.eliminate_dead_code()
+    joint.recompile()
+    partition = submodule("torch._functorch.partitioners").min_cut_rematerialization_partition
+    forward, backward = partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
+    _shape_gradients(backward, inputs[0])
+    return forward, backward
+
+
+def _shape_gradients(backward: Any, primals: Sequence[Any]) -> None:
+    """Note for each gradient of an input that it has the strides of the input."""
+    (results,) = next(node for node in backward.graph.nodes if node.op == "output").args
+    for result, primal in zip(results, primals, strict=False):
+        known = isinstance(result, submodule("torch.fx").Node) and result.op == "call_function"
+        if known and len(result.users) == 1 and isinstance(primal, torch.Tensor):
+            found = result.meta["val"]
+            if isinstance(found, torch.Tensor) and found.shape == primal.shape:
+                strided = torch.empty_strided(primal.shape, primal.stride(), dtype=found.dtype)
+                result.meta["val"] = strided

@@ -664,3 +664,12 @@ def test_plan_takes_values_and_limits(folder: Path) -> None:
         status, output = stridewise(*command, "--value", wrong)
         assert status == 1
         assert "--value: expected NAME=" in output
+
+
+@pytest.mark.parametrize("tune", ["model", "auto"])
+def test_nodes_on_the_numpy_fallback_take_every_shape(tune):
+    model = make(node("CumSum", "x", "axis"), shape=("N", 3), opset=14, constants={"axis": 1})
+    compiled = sw.compile(model, tune=tune)
+    for batch in (2, 5, 1):
+        x = draw(batch, 3, seed=batch)
+        np.testing.assert_allclose(compiled(x), np.cumsum(x, 1), rtol=1e-6)

@@ -103,7 +103,7 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
     )
     padded = np.pad(x, ((0, 0), (0, 0), *zip(begins, ends, strict=True)))
     split = padded.reshape(x.shape[0], groups, x.shape[1] // groups, *padded.shape[2:])
-    kernels = w.reshape(groups, -1, *w.shape[1:])
+    kernels = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
     result = np.zeros((x.shape[0], groups, kernels.shape[1], prod(out)), np.float64)
     for group in range(groups):
         for position, view in windows(split[:, group], out, strides, w.shape[2:], dilations):

@@ -11,7 +11,7 @@ from stridewise.planning import Plan
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.primitives import implementations
 from stridewise.targets.cost import KernelCost, KernelOracle, Progress
-from stridewise.targets.kernels import KernelSpec
+from stridewise.targets.kernels import HOST, KernelSpec
 
 __all__ = ["Following"]
 
@@ -29,7 +29,7 @@ class Following:
             likeness(call.spec): cost.implementation
             for decision in leader.decisions
             for call, cost in zip(decision.chosen.option.calls, decision.chosen.costs, strict=True)
-            if cost.implementation
+            if cost.implementation and call.spec.kind != HOST
         }
 
     def costs(

@@ -35,6 +35,8 @@ def pooling_spec(
 ) -> KernelSpec:
     """Return the pooling primitive over ``(kernel, strides, dilations, begins, ends)``."""
     kernel, strides, dilations, begins, ends = geometry
+    # A dilation of one element has no effect, but the library checks it.
+    dilations = tuple(d if k > 1 else 1 for d, k in zip(dilations, kernel, strict=True))
     return KernelSpec(
         "pooling",
         (("src", source), ("dst", result)),
@@ -50,6 +52,16 @@ def pooling_spec(
     )
 
 
+def _may_miss(geometry: tuple[tuple[int, ...], ...], shape: tuple[int, ...]) -> bool:
+    """Return whether the library refuses a mean without padding, which might be one of nothing."""
+    kernel, _, dilations, begins, ends = geometry
+    axes = zip(shape[2:], kernel, dilations, begins, ends, strict=True)
+    return any(
+        begin >= taps or end >= taps or (taps > 1 and dilation > size)
+        for size, taps, dilation, begin, end in axes
+    )
+
+
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     node = context.node
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
@@ -58,6 +70,9 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         include = node.int_attr("count_include_pad", 0)
         algorithm = "avg_include" if include else "avg_exclude"
     window = geometry(node, len(x.shape) - 2)
+    if algorithm == "avg_exclude" and _may_miss(window, x.shape):
+        yield Refusal("onednn-cpu", node.name, "a window may meet padding only")
+        return
     results = context.formats(y.name)
     for kind, fmt in context.formats(x.name).items():
         if kind not in results:

@@ -252,7 +252,7 @@ def test_activations(name: str, kernel: Any) -> None:
     spread = np.array([0, *np.geomspace(1e-3, 300, 299), np.inf, np.nan], np.float32)
     numbers = in_bfloat16(np.concatenate([spread, -spread]).reshape(1, 4, 1, 151))
     block = Block(
-        channels=4, middle=4, height=1, width=151, window=(1, 1), pads=(0,) * 4, expands=False
+        channels=4, middle=4, height=1, width=151, window=(1, 1), pads=(0, 0, 0, 0), expands=False
     )
     case = Case(block)
     case.x, case.d = numbers, np.ones_like(case.d)

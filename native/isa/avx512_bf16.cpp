@@ -1,6 +1,5 @@
-#include "isa/avx512.hpp"
-
 #include "depthwise/lanes.hpp"
+#include "isa/avx512.hpp"
 #include "pointwise/convert.hpp"
 #include "winograd/lanes.hpp"
 
@@ -28,9 +27,9 @@ inline Lanes<16>::V Lanes<16>::add_pairs(V sum, V a, V b) {
 constexpr float kPowerOfTwo[] = {1.000002593F, 6.930038345e-1F, 2.414427569e-1F, 5.201146062e-2F,
                                  1.353416791e-2F};
 
-// Results are rounded to 8 bits, or are sums of products of such numbers. So 14 bits are sufficient.
-// exp(x) = 2^floor(y) 2^(y - floor(y)), y = x / ln(2), by a minimax polynomial of relative error
-// 3e-6. Very large and very small results are infinite and zero.
+// Results are rounded to 8 bits, or are sums of products of such numbers. So 14 bits are
+// sufficient. exp(x) = 2^floor(y) 2^(y - floor(y)), y = x / ln(2), by a minimax polynomial of
+// relative error 3e-6. Very large and very small results are infinite and zero.
 template <>
 inline Lanes<16>::V Lanes<16>::exponential(V x) {
     const V y = x * 1.44269504088896341F;

@@ -15,7 +15,7 @@ from stridewise.dtypes import dtype_of
 from stridewise.runtime.binding.library import load_core
 
 from .graphs import error
-from .test_joint import ACTIVATIONS, BLOCKS, Case, same
+from .test_joint import ACTIVATIONS, BLOCKS, Block, Case, same
 from .test_pointwise import cases, kernel_of, run, strides_of
 from .test_reduction import ALGORITHMS, NORMS, drawn, walks, without
 from .test_reduction import run as run_reduction
@@ -244,6 +244,29 @@ def test_depthwise(expands: bool, name: str, kernel: Any, kind: str, dtypes: Any
     biases = (expands, True)
     found = case.found(kind, kernel, posts, len(first) * expands, biases, dtypes=dtypes)
     near(found, case.wanted(between if expands else same, last, biases), 3e-6)
+
+
+@pytest.mark.parametrize("kernel", HALF_KERNELS, ids=str)
+@pytest.mark.parametrize("name", ["logistic", "swish", "tanh"])
+def test_activations(name: str, kernel: Any) -> None:
+    spread = np.array([0, *np.geomspace(1e-3, 300, 299), np.inf, np.nan], np.float32)
+    numbers = in_bfloat16(np.concatenate([spread, -spread]).reshape(1, 4, 1, 151))
+    block = Block(
+        channels=4, middle=4, height=1, width=151, window=(1, 1), pads=(0, 0, 0, 0), expands=False
+    )
+    case = Case(block)
+    case.x, case.d = numbers, np.ones_like(case.d)
+    posts = [("eltwise", name, 1.0, 0.0)]
+    found = case.found("blocked", kernel, posts, 0, (False, False), dtypes=("bf16", "bf16"))
+    x = numbers.astype(float)
+    with np.errstate(over="ignore", invalid="ignore"):
+        logistic = 1 / (1 + np.exp(-x))
+        wanted = {"logistic": logistic, "swish": x * logistic, "tanh": np.tanh(x)}[name]
+    np.testing.assert_array_equal(np.isnan(found.astype(float)), np.isnan(wanted))
+    finite = np.isfinite(wanted)
+    np.testing.assert_allclose(
+        found[finite].astype(float), wanted[finite], rtol=STEP / 2 + 2e-4, atol=1e-36
+    )
 
 
 @settings(deadline=None, max_examples=60)

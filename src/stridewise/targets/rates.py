@@ -28,7 +28,7 @@ class Traits:
     Attributes:
         kind: kind of kernel. Kernels of different kinds have nothing in common.
         family: storages and element types of source and destination.
-        way: windows, strides and algorithm.
+        way: groups, windows, strides and algorithm.
         numbers: logarithms of sizes to base 2, each over its length scale; always as many.
     """
 
@@ -36,6 +36,11 @@ class Traits:
     family: str
     way: str
     numbers: tuple[float, ...]
+
+    @property
+    def groups(self) -> str:
+        """The first word of the way: ``"whole"``, ``"groups"`` or ``"depthwise"``."""
+        return self.way.partition(" ")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,8 @@ class Rate:
     Attributes:
         ratio: expected logarithm of the cost over the estimate.
         deviation: standard deviation of that.
-        implementation: the one that is fastest for similar kernels; "" if none is known.
+        implementation: the one that is fastest for similar kernels of the same family; "" if none
+            is known.
     """
 
     ratio: float
@@ -144,10 +150,9 @@ def predicted(samples: Sequence[Sample], wanted: Sequence[Traits]) -> list[Rate]
     solved = np.linalg.solve(within, np.stack([ratios[nearest], cross], axis=-1))
     mean, explained = np.einsum("qn,qnk->kq", cross, solved)
     deviation = np.sqrt(np.maximum(_NOISE, _PRIOR + _NOISE - explained))
-    names: Array = np.array([sample.implementation for sample in samples], object)
     return [
-        Rate(float(m), float(d), _elected(names[near[:_VOTES]].tolist(), weights))
-        for m, d, near, weights in zip(mean, deviation, nearest, cross, strict=True)
+        Rate(float(m), float(d), _elected(traits, [samples[i] for i in near[:_VOTES]], weights))
+        for traits, m, d, near, weights in zip(wanted, mean, deviation, nearest, cross, strict=True)
     ]
 
 
@@ -160,9 +165,16 @@ def _largest(values: Array, count: int) -> Array:
     return result
 
 
-def _elected(names: Sequence[str], weights: Array) -> str:
-    """Return the implementation that most of the nearest samples have; each has a weight."""
+def _elected(traits: Traits, nearest: Sequence[Sample], weights: Array) -> str:
+    """Return the implementation that most of the nearest samples have; each has a weight.
+
+    An implementation that is fast for one family of kernels, or for convolutions without groups,
+    may be a hundred times slower for others. So only samples of the same family and the same kind
+    of groups vote. Without any, the choice is left to the library.
+    """
     votes: dict[str, float] = {}
-    for name, weight in zip(names, weights[: len(names)], strict=True):
-        votes[name] = votes.get(name, 0.0) + float(weight) ** 4
-    return max(votes, key=lambda name: votes[name])
+    for sample, weight in zip(nearest, weights[: len(nearest)], strict=True):
+        if (sample.traits.family, sample.traits.groups) == (traits.family, traits.groups):
+            name = sample.implementation
+            votes[name] = votes.get(name, 0.0) + float(weight) ** 4
+    return max(votes, key=lambda name: votes[name], default="")

@@ -26,7 +26,7 @@ from stridewise.runtime.tuning.oracle import CALIBRATION
 from stridewise.targets.cost import KernelCost, Progress
 from stridewise.targets.kernels import HOST, KernelSpec
 from stridewise.targets.machine import Machine
-from stridewise.targets.onednn.target import ABILITY, onednn_cpu
+from stridewise.targets.onednn.target import ABILITY, LibraryTarget, onednn_cpu
 from stridewise.targets.rates import Sample, predicted
 
 __all__ = ["Calibration", "FamilyRate", "calibrate"]
@@ -35,6 +35,9 @@ _MOST_NS = 2e7
 """Kernels with a larger estimate are not measured: similar smaller ones tell their costs."""
 _MOST_FLOPS, _MOST_PIXELS = 4e8, 56 * 56 * 256
 _BATCHES = (1, 1, 1, 4)
+_HALVES = (3, 7)
+"""Of how many layers the kernels on bfloat16 tensors are measured, too, of how many in a row. The
+second number has no common factor with the other periods."""
 _FOLDS = 4
 
 
@@ -259,11 +262,11 @@ class _Recorder:
         return {spec: (KernelCost(self._times.estimate(spec), "", "model"),) for spec in specs}
 
 
-def _kernels(graph: Graph, times: KernelTimes, machine: Machine) -> list[KernelSpec]:
+def _kernels(graph: Graph, times: KernelTimes, target: LibraryTarget) -> list[KernelSpec]:
     """Return the kernels that the target offers for a layer, and reorders around it."""
     recorder = _Recorder(times)
     derived = derive(simplify(graph, passes_for(ABILITY, keep_parameters=False)).graph)
-    enumerate_candidates(derived.graph, onednn_cpu(machine), recorder)
+    enumerate_candidates(derived.graph, target, recorder)
     return [
         spec
         for spec in dict.fromkeys(recorder.specs)
@@ -283,6 +286,8 @@ def calibrate(
         progress: called with the seconds that have passed, all seconds, and the kind of layer.
     """
     target, begin = onednn_cpu(machine), time.monotonic()
+    # Without instructions for products of bfloat16, plans hardly use it.
+    halves = onednn_cpu(machine, dtype="bfloat16") if machine.has_bfloat16 else target
     ways = [KernelTimes(machine, target, cache, cold=cold) for cold in (False, True)]
     seen, measured = set[str](), 0
     for number, graph in enumerate(_layers()):
@@ -292,10 +297,9 @@ def calibrate(
         if progress is not None:
             progress(int(passed), ceil(seconds), graph.name)
         times = ways[number // 2 % 2]
+        offer = halves if number % _HALVES[1] < _HALVES[0] else target
         # Reorders have few families, and each layer has many of them.
-        specs = [
-            s for s in _kernels(graph, times, machine) if s.kind != "reorder" or not number % 4
-        ]
+        specs = [s for s in _kernels(graph, times, offer) if s.kind != "reorder" or not number % 4]
         fresh = [spec for spec in specs if times.key(spec) not in seen]
         seen.update(map(times.key, fresh))
         measured += times.sample(fresh, begin + seconds)

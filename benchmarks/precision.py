@@ -1,19 +1,20 @@
 """Time and error of networks of the zoo in float32, bfloat16, mixed precision and int8.
 
-Run it on a quiet machine::
+Run it on a quiet machine; it takes less than 12 minutes::
 
     .venv/bin/python benchmarks/precision.py
+    .venv/bin/python benchmarks/precision.py --all --minutes 60
     .venv/bin/python benchmarks/precision.py resnet50 --batch 16 --no-torch
 
-Stridewise runs with ``dtype="float32"``, ``"bfloat16"``, and ``"auto"`` for each budget; OpenVINO
-in float32, in bfloat16, and as it is without a hint; ONNX Runtime in float32; PyTorch in bfloat16.
-The int8 model that ``sw.quantize`` writes runs in all three that read files. They are timed as in
-``models.py``: in one process, in turn, each after an untimed run of its own.
+Stridewise runs with ``dtype="float32"``, ``"bfloat16"``, and ``"auto"`` for each budget, with
+calibration; OpenVINO in float32, in bfloat16, and as it is without a hint; ONNX Runtime in float32;
+PyTorch in bfloat16. The int8 model that ``sw.quantize`` writes runs in all three that read files.
+They are timed as in ``models.py``: in one process, in turn, each after an untimed run of its own.
 
 Errors are norms of the difference to ONNX Runtime's float32 outputs, over the norm of these, on
 images that were used neither for calibration nor to check budgets. Raw samples are written to
 ``results/precision.json``, the table to ``precision.md``, and error against time to
-``precision.svg``.
+``precision.svg``. ``--report`` writes the table and the drawing of the results that exist.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
+from math import nan
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -39,8 +42,17 @@ import stridewise as sw
 from stridewise.runtime.machine.machine import this_machine
 
 RESULTS = Path(__file__).parent / "results" / "precision.json"
-BUDGETS = (1e-3, 1e-2, 3e-2)
-CALIBRATION, IMAGES = 8, 4
+BUDGETS = (1e-5, 1e-3, 1e-2, 3e-2)
+DEFAULT = (
+    "resnet18",
+    "mobilenet_v2",
+    "squeezenet1_1",
+    "shufflenet_v2",
+    "resnet50",
+    "efficientnet_b0",
+)
+INT8 = (*DEFAULT, "densenet121")
+CALIBRATION, IMAGES = 12, 4
 _AREA = 40.0
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -106,13 +118,16 @@ def by_torch(graph: sw.Graph, options: Options) -> Run:
 
 def contestants(graph: sw.Graph, path: Path, folder: Path, options: Options) -> dict[str, Run]:
     """Return all runtimes and precisions of one model, each loaded."""
-    quantized = folder / "int8.onnx"
-    sw.quantize(path, images(graph, CALIBRATION, 1), quantized, threads=options.threads)
+    quantized, calibration = folder / "int8.onnx", images(graph, CALIBRATION, 1)
+    sw.quantize(path, calibration, quantized, method="minmax", threads=options.threads)
+    samples = [{graph.inputs[0]: x} for x in calibration]
     found = {
         "stridewise float32": ours(path, options),
         "stridewise bfloat16": ours(path, options, dtype="bfloat16"),
         **{
-            f"stridewise auto {budget:g}": ours(path, options, dtype="auto", max_error=budget)
+            f"stridewise auto {budget:g}": ours(
+                path, options, dtype="auto", max_error=budget, calibration=samples
+            )
             for budget in BUDGETS
         },
         "stridewise int8": ours(quantized, options),
@@ -160,7 +175,7 @@ def look_at(name: str, options: Options) -> dict[str, Any]:
 
 
 def report(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table: median milliseconds and error of each contestant."""
+    """Return tables: median milliseconds and error of each contestant, and what follows of them."""
     names = list(dict.fromkeys(name for row in rows for name in row["samples_ms"]))
     lines = [
         [
@@ -175,7 +190,36 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
         for row in rows
     ]
     head = "Milliseconds (median) and relative error to float32.\n\n"
-    return head + "\n".join(table(["network", *names], lines)) + "\n"
+    return "\n".join((head + "\n".join(table(["network", *names], lines)), "", *claims(rows), ""))
+
+
+def claims(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a table of automatic beside the best uniform precision, and of int8 beside peers."""
+    lines: list[list[str]] = []
+    for row in rows:
+        times = {name: median(samples) for name, samples in row["samples_ms"].items()}
+        errors_, line = row["errors"], [f"{row['model']}, batch {row['batch']}"]
+        for budget in BUDGETS:
+            name = f"stridewise auto {budget:g}"
+            uniform = [
+                times[f"stridewise {dtype}"]
+                for dtype in ("float32", "bfloat16")
+                if errors_[f"stridewise {dtype}"] <= budget
+            ]
+            kept = "" if errors_[name] <= budget else ", above the budget"
+            line.append(f"{min(uniform, default=nan) / times[name]:.2f}{kept}")
+        peers = min(times["onnxruntime int8"], times["openvino int8"])
+        line.append(f"{times['stridewise bfloat16'] / times['stridewise auto 0.01']:.2f}")
+        line.append(f"{peers / times['stridewise int8']:.2f}")
+        line.append(f"{times['openvino bfloat16'] / times['stridewise bfloat16']:.2f}")
+        lines.append(line)
+    head = [
+        "network",
+        *(f"best uniform / auto {budget:g}" for budget in BUDGETS),
+        *("bfloat16 / auto 0.01", "best peer int8 / int8", "OpenVINO bfloat16 / bfloat16"),
+    ]
+    note = "Ratios of median times, above 1 where Stridewise's second one is faster.\n"
+    return [note, *table(head, lines)]
 
 
 def figure(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -197,30 +241,52 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> str:
     return chart([panel], "Relative error of the outputs against relative time of networks")
 
 
+def write(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Write results, their tables and their drawing."""
+    path.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+    path.with_suffix(".md").write_text(report(rows))
+    path.with_suffix(".svg").write_text(figure(rows))
+
+
 def main() -> None:
     """Measure, save and print."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("models", nargs="*", default=MODELS, metavar="MODEL", help="of the zoo")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="of the zoo")
+    parser.add_argument("--all", action="store_true", help="all networks")
+    parser.add_argument("--int8", action="store_true", help="the networks of the goals for int8")
+    parser.add_argument(
+        "--minutes", type=float, default=12.0, help="no network is begun that may end later"
+    )
+    parser.add_argument("--report", action="store_true", help="measure nothing")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--size", type=int, help="pixels a side, by default the model's own")
-    parser.add_argument("--runs", type=int, default=30, help="rounds")
+    parser.add_argument("--runs", type=int, default=20, help="rounds")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--pause", type=float, default=0.05, help="seconds before each turn")
-    parser.add_argument("--tune", choices=("auto", "measure", "model"), default="measure")
+    parser.add_argument("--pause", type=float, default=0.02, help="seconds before each turn")
+    parser.add_argument("--tune", choices=("auto", "measure", "model"), default="auto")
     parser.add_argument("--no-torch", action="store_true", help="leave PyTorch out")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     path = options.results
     rows = json.loads(path.read_text())["rows"] if path.exists() else []
-    for name in options.models:
+    chosen = options.models or (MODELS if options.all else INT8 if options.int8 else DEFAULT)
+    begin = time.monotonic()
+    longest = 0.0
+    for name in () if options.report else chosen:
+        if time.monotonic() - begin + longest > 60 * options.minutes:
+            print(f"{name} and what follows: left out, --minutes {options.minutes:g} are over")
+            break
+        now = time.monotonic()
         row = look_at(name, options)
+        longest = max(longest, time.monotonic() - now)
         key = (name, options.batch, options.size)
         rows = [r for r in rows if (r["model"], r["batch"], r["size"]) != key] + [row]
-        path.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-        path.with_suffix(".md").write_text(report(rows))
-        path.with_suffix(".svg").write_text(figure(rows))
+        write(rows, path)
         times = {who: f"{median(ms):.2f} ms" for who, ms in row["samples_ms"].items()}
-        print(name, ", ".join(f"{w} {t} {row['errors'][w]:.1e}" for w, t in times.items()))
+        print(f"{name} ({time.monotonic() - now:.0f} s)")
+        print("\n".join(f"  {w:<24} {t:>10} {row['errors'][w]:.1e}" for w, t in times.items()))
+    write(rows, path)
+    print("\n".join(claims(rows)))
 
 
 if __name__ == "__main__":

@@ -115,14 +115,16 @@ class Options:
         dtype: ``"model"`` computes quantized tensors by kernels on integers and all others in their
             own type; ``"float32"`` computes quantized tensors in float32; ``"bfloat16"`` also
             allows to store float32 tensors as bfloat16. Each applies where it is not slower.
-            ``"auto"`` stores tensors as bfloat16 within ``max_error``: the plan is the fastest
-            whose predicted error is below it, and its error on data is checked. See
+            ``"auto"`` stores tensors as bfloat16, and with ``calibration`` as integers of 8 bits,
+            within ``max_error``: the plan is the fastest whose predicted error is below it, and its
+            error on data is checked. Plans of one precision that keep the limit run against it. See
             ``docs/precision.md``. Default: ``"model"``.
         max_error: with ``dtype="auto"``, the limit on the relative error of the outputs: the norm
             of the difference to float32 over the norm of the float32 result.
-        calibration: with ``dtype="auto"``, samples: arrays by input name, in the user's order. The
-            sensitivities of tensors come from the first, and plans are checked on the others. By
-            default samples are standard normal.
+        calibration: with ``dtype="auto"``, samples: arrays by input name, in the user's order. From
+            the first half come the ranges of integers, from the next sample the sensitivities of
+            tensors, and plans are checked on the rest; eight samples or more are recommended. By
+            default samples are standard normal, and no tensor is rounded to integers.
         weight_memory_limit: bytes that the weights which Winograd kernels transform may take,
             counted for each node; ``Plan.winograd_weights`` has the actual number.
         fallback: whether ONNX Runtime may compute what Stridewise has no operator for.

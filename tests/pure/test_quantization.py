@@ -14,9 +14,10 @@ from tests.networks import F32, Net, rng
 from stridewise.graph import Graph
 from stridewise.quantization.equalize import equalized
 from stridewise.quantization.rebuild import quantized_graph, simulated_graph
-from stridewise.quantization.scheme import Scheme, channel_axis, make_scheme
+from stridewise.quantization.scheme import Scheme, make_scheme
 from stridewise.quantization.selection import PRODUCTS, refusals, select
 from stridewise.quantization.settings import Settings
+from stridewise.runtime.tuning.offers import channel_axis
 from stridewise.tensor.ranges import parameters, quantized_weights
 from stridewise.tensor.statistics import BINS, Histogram, Observed
 

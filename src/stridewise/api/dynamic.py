@@ -107,9 +107,10 @@ class ModelSpecializer:
 def _following(leader: Plan) -> Choose:
     """Return the strategy that decides as an earlier plan did; nothing is timed for it."""
     grids = leader.graph.offers
+    biases = {name: value.bias for name, value in leader.graph.values.items() if value.bias}
 
     def choose(planner: Planner) -> Plan:
-        offered = dataclasses.replace(planner, derived=with_offers(planner.derived, grids))
+        offered = dataclasses.replace(planner, derived=with_offers(planner.derived, grids, biases))
         return follow(offered(Following(planner.oracle, leader))[0], leader)
 
     return choose

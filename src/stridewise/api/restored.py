@@ -77,7 +77,9 @@ def restored_record(
         # Formats and kernels are those of the machine that the plan was made for.
         native = onednn_cpu(record.machine, options.accuracy, record.dtype)
         target = native if options.is_native else planner.target
-        derived = with_offers(planner.derived, {item.tensor: item.grid for item in record.offers})
+        grids = {item.tensor: item.grid for item in record.offers}
+        biases = {item.weights: item.bias for item in record.biases}
+        derived = with_offers(planner.derived, grids, biases)
         found = Plan.of(files.restore(record, derived, target, planner.machine, where))
         check_weight_limit(found, options.weight_memory_limit, where)
         for note in found.notes[len(record.notes) :]:

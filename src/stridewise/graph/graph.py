@@ -70,6 +70,8 @@ class Value:
         origin: the meaning of the axes in the user's order, or None if unknown (ND).
         grid: the numbers that its elements are among, where a quantization says so.
         offer: the grid that a plan may round it to, in order to store it as integers.
+        bias: of weights with an offer, what is added to the results of rounded weights: the bias of
+            the node, less the mean error of the results; empty for the bias alone.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Value:
     origin: Format | None = None
     grid: Grid | None = None
     offer: Grid | None = None
+    bias: tuple[float, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:

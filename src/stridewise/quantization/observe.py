@@ -13,8 +13,9 @@ from stridewise.api import compile as compiled
 from stridewise.errors import InputError
 from stridewise.graph import Graph
 from stridewise.quantization.rebuild import gate_of_layer, gate_of_tensor, simulated_graph
-from stridewise.quantization.scheme import Scheme, channel_axis
+from stridewise.quantization.scheme import Scheme
 from stridewise.quantization.selection import PRODUCTS, Selection, select
+from stridewise.runtime.tuning.offers import channel_axis
 from stridewise.runtime.verification.closeness import relative_error
 from stridewise.tensor.statistics import Observed
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from stridewise.graph import Graph, Node
 from stridewise.quantization.selection import PRODUCTS, select
 from stridewise.quantization.settings import Settings
+from stridewise.runtime.tuning.offers import mean_error
 from stridewise.tensor.ranges import (
     Method,
     Parameters,
@@ -21,7 +22,7 @@ from stridewise.tensor.ranges import (
 )
 from stridewise.tensor.statistics import Histogram, Observed
 
-__all__ = ["Bias", "Layer", "Scheme", "channel_axis", "make_scheme", "weight_axis"]
+__all__ = ["Bias", "Layer", "Scheme", "make_scheme", "weight_axis"]
 
 Array = NDArray[Any]
 _MATRIX = 2
@@ -84,14 +85,6 @@ def weight_axis(node: Node) -> int | None:
     return 1 if node.int_attr("groups", 1) == 1 else None
 
 
-def channel_axis(node: Node, rank: int) -> int:
-    """Return the axis of the channels of the activation that a product reads."""
-    declared = node.get("data_format")
-    if node.op == "matmul":
-        return rank - 1
-    return str(declared).index("C") if declared is not None else 1
-
-
 def make_scheme(
     graph: Graph,
     seen: Mapping[str, Observed],
@@ -148,7 +141,7 @@ def _layer(
         real, axis, least, best=method == "mse", steps=settings.weight_steps
     )
     if mean is not None and node.op != "conv_transpose":
-        shift = _mean_error(node, weights.real - real, mean)
+        shift = mean_error(node, weights.real - real, mean)
         bias = -shift if bias is None else bias - shift
     if bias is None:
         return Layer(weights, None)
@@ -161,17 +154,3 @@ def _layer(
 def _bias_of(graph: Graph, node: Node) -> Array | None:
     name = node.inputs[2] if len(node.inputs) > 2 else ""
     return graph.constants[name].array.astype(np.float64) if name else None
-
-
-def _mean_error(node: Node, error: Array, mean: Array) -> Array:
-    """Return the mean error of a product's results for operands of some mean.
-
-    Source: Nagel et al. 2019, Data-Free Quantization, section 4.2: the error of the weights times
-    the mean of the operand.
-    """
-    if node.op == "matmul":
-        return mean @ (error.T if node.int_attr("trans_b", 0) else error)
-    taps = error.reshape(*error.shape[:2], -1).sum(axis=2, dtype=np.float64)
-    groups = node.int_attr("groups", 1)
-    rows = taps.reshape(groups, -1, taps.shape[1])
-    return np.einsum("goc,gc->go", rows, mean.reshape(groups, -1)).reshape(-1)

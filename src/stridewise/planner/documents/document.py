@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
+
+import numpy as np
 
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal
@@ -27,6 +30,7 @@ from stridewise.tensor import Grid
 
 __all__ = [
     "VERSION",
+    "BiasRecord",
     "NodeRecord",
     "OfferRecord",
     "PlanRecord",
@@ -201,6 +205,28 @@ class OfferRecord:
         return Grid(self.dtype, (self.scale,), (self.zero_point,))
 
 
+@dataclass(frozen=True, slots=True)
+class BiasRecord:
+    """The bias of rounded weights: float32 numbers in base64, little-endian."""
+
+    weights: str
+    numbers: str
+
+    @classmethod
+    def of(cls, weights: str, bias: tuple[float, ...]) -> BiasRecord:
+        """Return the record of a bias."""
+        return cls(weights, base64.b64encode(np.asarray(bias, "<f4").tobytes()).decode())
+
+    @property
+    def bias(self) -> tuple[float, ...]:
+        """The numbers; empty if they are damaged."""
+        try:
+            found = np.frombuffer(base64.b64decode(self.numbers, validate=True), "<f4")
+        except ValueError:
+            return ()
+        return tuple(map(float, found))
+
+
 def _offers(graph: Graph) -> Iterator[OfferRecord]:
     for name, grid in graph.offers.items():
         dtype: Literal["s8", "u8"] = "s8" if grid.dtype == "s8" else "u8"
@@ -235,6 +261,7 @@ class PlanRecord:
     split: Split = WHOLE
     dtype: Precision = "model"
     offers: tuple[OfferRecord, ...] = ()
+    biases: tuple[BiasRecord, ...] = ()
 
     @classmethod
     def of(cls, plan: PlanData) -> PlanRecord:
@@ -275,6 +302,11 @@ class PlanRecord:
             split=plan.split,
             dtype=plan.target.precision,
             offers=tuple(_offers(graph)),
+            biases=tuple(
+                BiasRecord.of(name, value.bias)
+                for name, value in graph.values.items()
+                if value.bias
+            ),
         )
 
     @property

@@ -11,10 +11,10 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from stridewise.formats import Format, same_bytes
-from stridewise.graph import Graph, Node, TensorType, Value
+from stridewise.graph import Graph, Node, Value
 from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.targets.target import Target
-from stridewise.tensor import Grid, Storage
+from stridewise.tensor import Storage
 
 __all__ = ["NodeContext", "Pairs", "Storages", "placing"]
 
@@ -29,7 +29,7 @@ class Storages:
     def __init__(self, graph: Graph, target: Target) -> None:
         self._graph = graph
         self._target = target
-        self._alike: dict[tuple[TensorType, Format | None, Grid | None, Grid | None], int] = {}
+        self._alike: dict[Hashable, int] = {}
         self._groups: dict[str, int] = {}
         self._offers: dict[int, Mapping[str, Format]] = {}
         self._known: dict[int, dict[str, Storage]] = {}
@@ -46,7 +46,7 @@ class Storages:
         found = self._groups.get(name)
         if found is None:
             value = self._graph.values[name]
-            alike = (value.type, value.origin, value.grid, value.offer)
+            alike = (value.type, value.origin, value.grid, value.offer, value.bias)
             found = self._alike.setdefault(alike, len(self._alike))
             self._groups[name] = found
         return found

@@ -32,7 +32,7 @@ from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.finalists import digest_of
 from stridewise.runtime.tuning.gates import gate_of, gate_of_weights, gated
-from stridewise.runtime.tuning.offers import grids_of, observable, with_offers
+from stridewise.runtime.tuning.offers import observable, observed, with_offers
 from stridewise.runtime.tuning.oracle import estimating_oracle
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import ABILITY, onednn_cpu
@@ -181,16 +181,19 @@ class Reference:
         if not self.integers:
             return self.derived
         found = self._kept("ranges", self._ranges)
-        grids = {
-            label.partition(" ")[2]: Grid("u8", (scale,), (int(label.partition(" ")[0]),))
-            for label, scale in found.items()
-        }
-        return with_offers(self.derived, grids)
+        grids: dict[str, Grid] = {}
+        biases: dict[str, list[float]] = {}
+        for label, number in found.items():
+            kind, which, name = label.split(" ", 2)
+            if kind == "grid":
+                grids[name] = Grid("u8", (number,), (int(which),))
+            else:
+                biases.setdefault(name, []).append(-number if kind == "minus" else number)
+        return with_offers(self.derived, grids, {n: tuple(row) for n, row in biases.items()})
 
     def _ranges(self) -> dict[str, float]:
-        """Return the scale of each tensor, by its zero point and name."""
-        groups = observable(self.graph)
-        inner = tuple(name for name in groups if name not in self.graph.inputs)
+        """Return scales of tensors and biases of weights; labels have zero points and signs."""
+        inner = tuple(name for name in observable(self.graph) if name not in self.graph.inputs)
         model = _compiled(replace(self.graph, outputs=inner, tail=None), self.machine)
 
         def runs() -> Iterator[Mapping[str, Array]]:
@@ -198,8 +201,12 @@ class Reference:
                 found = zip(inner, model.run_program(sample), strict=True)
                 yield dict(found) | dict(zip(self.graph.inputs, sample, strict=True))
 
-        grids = grids_of(runs(), groups) if inner else {}
-        return {f"{grid.zero_points[0]} {name}": grid.scales[0] for name, grid in grids.items()}
+        grids, biases = observed(self.graph, runs()) if inner else ({}, {})
+        found = {f"grid {grid.zero_points[0]} {n}": grid.scales[0] for n, grid in grids.items()}
+        for name, numbers in biases.items():
+            for index, number in enumerate(numbers):
+                found[f"{'minus' if number < 0 else 'plus'} {index} {name}"] = abs(number)
+        return found
 
     # --- sensitivities ---
 

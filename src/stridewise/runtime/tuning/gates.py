@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Constant, Graph, Node, TensorType, Value
 from stridewise.ops.activation import SNAPS
+from stridewise.runtime.tuning.offers import bias_of
 
 __all__ = ["gate_of", "gate_of_weights", "gated"]
 
@@ -104,7 +105,7 @@ class _Gated:
         own = tuple(name for place, name in enumerate(node.inputs) if place not in operands)
         wrong = self.constant(f"round/weights/{node.name}", error)
         before = self.product(node, f"round/product/{y}", own)
-        missing = self.product(node, f"round/missing/{y}", (own[0], wrong))
+        missing = self.product(node, f"round/missing/{y}", (own[0], wrong, *self.correction(node)))
         opened = self.step(
             "mul", y, "weights opened", missing, self.gate(gate_of_weights(node.name))
         )
@@ -124,6 +125,16 @@ class _Gated:
         if not self.to_integers:
             return data.astype(_BF16.numpy).astype(np.float32) - data
         return None if grid is None else grid.rounded(data) - data
+
+    def correction(self, node: Node) -> tuple[str, ...]:
+        """Return the change of the bias that goes with rounded weights, where there is one."""
+        corrected = self.graph.values[node.inputs[1]].bias if self.to_integers else ()
+        if not corrected:
+            return ()
+        bias = bias_of(node)
+        own = self.graph.constants[bias].array.reshape(-1) if bias else 0.0
+        change = np.asarray(corrected, np.float32) - own
+        return (self.constant(f"round/bias/{node.name}", np.asarray(change, np.float32)),)
 
     def product(self, node: Node, name: str, inputs: tuple[str, ...]) -> str:
         self.values[name] = replace(self.values[node.outputs[0]], name=name)

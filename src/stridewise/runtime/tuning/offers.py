@@ -6,6 +6,7 @@ grid, so that the node copies integers. Weights have a symmetric grid with a sca
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -20,10 +21,10 @@ from stridewise.ops.activation import UNARY
 from stridewise.ops.quantize import MOVES
 from stridewise.planner.derivation.provenance import Derived
 from stridewise.tensor import Grid
-from stridewise.tensor.ranges import Parameters, parameters, quantized_weights
-from stridewise.tensor.statistics import Histogram
+from stridewise.tensor.ranges import parameters, quantized_weights
+from stridewise.tensor.statistics import Histogram, Observed
 
-__all__ = ["grids_of", "observable", "with_offers"]
+__all__ = ["bias_of", "channel_axis", "mean_error", "observable", "observed", "with_offers"]
 
 Array = NDArray[Any]
 _F32 = dtype_of("float32")
@@ -88,34 +89,106 @@ def _weight_axes(graph: Graph, node: Node) -> tuple[int | None] | None:
     return (0 if node.op == "conv" else None,)
 
 
-def grids_of(runs: Iterable[Mapping[str, Array]], groups: Mapping[str, str]) -> dict[str, Grid]:
-    """Return the grid of each tensor whose elements are finite.
+def observed(
+    graph: Graph, runs: Iterable[Mapping[str, Array]]
+) -> tuple[dict[str, Grid], dict[str, tuple[float, ...]]]:
+    """Return the grid of each tensor whose elements are finite, and biases of rounded weights.
 
     Args:
-        runs: for each sample, the tensors by name.
-        groups: see :func:`observable`.
+        graph: the graph.
+        runs: for each sample, the tensors of :func:`observable` by name.
     """
-    seen, count = {root: Histogram() for root in groups.values()}, 0
+    groups = observable(graph)
+    seen = {root: Histogram() for root in groups.values()}
+    axes = {
+        node.inputs[0]: channel_axis(node, len(graph.values[node.inputs[0]].shape))
+        for node in graph.nodes
+        if _weight_axes(graph, node) is not None
+    }
+    channels = {name: Observed(axis) for name, axis in axes.items()}
+    count = 0
     for tensors in runs:
         count += 1
         for name, root in groups.items():
             seen[root].add(tensors[name])
-    of_root: dict[str, Parameters] = {}
-    for root, item in seen.items():
-        # The fewer samples, the further are others beyond their ranges.
-        wider = 1 + 1 / max(count, 1)
-        item.low, item.high = wider * item.low, wider * item.high
-        if item.is_finite:
-            of_root[root] = parameters(item, "uint8", "minmax")
-    return {
-        name: Grid("u8", (of_root[root].scale,), (of_root[root].zero_point,))
-        for name, root in groups.items()
-        if root in of_root
-    }
+        for name, item in channels.items():
+            item.add(tensors[name])
+    of_root = {root: _grid(item, count) for root, item in seen.items() if item.is_finite}
+    grids = {name: of_root[root] for name, root in groups.items() if root in of_root}
+    return grids, _biases(graph, {name: channels[name].mean for name in axes if name in grids})
 
 
-def with_offers(derived: Derived, grids: Mapping[str, Grid]) -> Derived:
-    """Return a graph whose tensors, and the weights of products that read them, have offers."""
+def _grid(seen: Histogram, count: int) -> Grid:
+    # The fewer samples, the further are others beyond their ranges.
+    wider = 1 + 1 / max(count, 1)
+    found = replace(seen, low=wider * seen.low, high=wider * seen.high)
+    made = parameters(found, "uint8", "minmax")
+    return Grid("u8", (made.scale,), (made.zero_point,))
+
+
+def _biases(graph: Graph, means: Mapping[str, Array]) -> dict[str, tuple[float, ...]]:
+    """Return the bias of each product's rounded weights, by the name of the weights.
+
+    It makes up for the mean error of the results. Weights that several nodes read have none.
+    """
+    readers = Counter(name for node in graph.nodes for name in node.inputs)
+    found: dict[str, tuple[float, ...]] = {}
+    for node in graph.nodes:
+        axes, mean = _weight_axes(graph, node), means.get(node.inputs[0])
+        bias = bias_of(node)
+        if axes is None or mean is None or node.op == "conv_transpose":
+            continue
+        is_constant = bias in graph.constants or (not bias and node.op == "conv")
+        name = str(node.inputs[1])
+        if readers[name] > 1 or not is_constant:
+            continue
+        data = graph.constants[name].array
+        error = _weights_grid(graph, name, axes[0]).rounded(data) - data
+        own = graph.constants[bias].array.reshape(-1) if bias else 0.0
+        corrected = np.asarray(own - mean_error(node, error, mean), np.float32)
+        if np.isfinite(corrected).all():
+            found[name] = tuple(corrected.tolist())
+    return found
+
+
+def bias_of(node: Node) -> str:
+    """Return the name of the bias of a product; "" for none."""
+    posts = {post.operand for post in node.post_ops}
+    return node.inputs[2] if len(node.inputs) > 2 and 2 not in posts else ""
+
+
+def channel_axis(node: Node, rank: int) -> int:
+    """Return the axis of the channels of the activation that a product reads."""
+    declared = node.get("data_format")
+    if node.op == "matmul":
+        return rank - 1
+    return str(declared).index("C") if declared is not None else 1
+
+
+def mean_error(node: Node, error: Array, mean: Array) -> Array:
+    """Return the mean error of a product's results for operands of some mean.
+
+    Source: Nagel et al. 2019, Data-Free Quantization, section 4.2: the error of the weights times
+    the mean of the operand.
+    """
+    if node.op == "matmul":
+        return mean @ (error.T if node.int_attr("trans_b", 0) else error)
+    taps = error.reshape(*error.shape[:2], -1).sum(axis=2, dtype=np.float64)
+    groups = node.int_attr("groups", 1)
+    rows = taps.reshape(groups, -1, taps.shape[1])
+    return np.einsum("goc,gc->go", rows, mean.reshape(groups, -1)).reshape(-1)
+
+
+def with_offers(
+    derived: Derived, grids: Mapping[str, Grid], biases: Mapping[str, tuple[float, ...]]
+) -> Derived:
+    """Return a graph whose tensors, and the weights of products that read them, have offers.
+
+    Args:
+        derived: the graph.
+        grids: of tensors.
+        biases: of rounded weights; see :func:`observed`.
+    """
     if not grids:
         return derived
     graph = derived.graph
@@ -126,7 +199,8 @@ def with_offers(derived: Derived, grids: Mapping[str, Grid]) -> Derived:
         axes = _weight_axes(graph, node)
         if axes is not None and node.inputs[0] in grids:
             name = node.inputs[1]
-            values[name] = replace(values[name], offer=_weights_grid(graph, name, axes[0]))
+            grid = _weights_grid(graph, name, axes[0])
+            values[name] = replace(values[name], offer=grid, bias=biases.get(name, ()))
     return replace(derived, graph=replace(graph, values=MappingProxyType(values)))
 
 

@@ -21,6 +21,7 @@ from stridewise.targets.kernels import (
     Element,
     KernelContext,
     KernelOption,
+    MemorySpec,
     Operand,
     input_of,
     output_of,
@@ -110,6 +111,12 @@ def _products_to(
     memories = (*with_types(spec.memories, types), *scale_memories(numbers))
     kept = [arg for arg in args if not arg.role.startswith("post")]
     kept = [replace(arg, grid=weights) if arg.role == "weights" else arg for arg in kept]
+    value = context.value(node.inputs[1])
+    if value.offer is not None and value.bias:
+        if spec.memory("bias") is None:
+            memories = (*memories, ("bias", MemorySpec((len(value.bias),), "a")))
+        corrected = Arg("bias", Operand("numbers", 0, value.bias))
+        kept = [*(arg for arg in kept if arg.role != "bias"), corrected]
     made = replace(spec, memories=memories, post_ops=tuple(chain.specs))
     call = Call(made, (*kept, *chain.args, *numbers))
     yield typed.option(option, call, f"{option.algorithm}, {source.dtype} to {to}")

@@ -205,13 +205,16 @@ def _computes(node: Any) -> bool:
     return node.target is not operator.getitem and str(node.target) not in VIEWS
 
 
-def partition(graph: Any, constants: Values, values: Values) -> Partition:
+def partition(
+    graph: Any, constants: Values, values: Values, results: Sequence[Any] | None = None
+) -> Partition:
     """Return a graph in as few parts as can run one after the other.
 
     Args:
         graph: a ``torch.fx`` graph of aten operators.
         constants: tensors by node, for the nodes that need no run.
         values: the type of every node's result.
+        results: nodes whose results are wanted; by default those that the graph returns.
     """
     nodes = [
         node
@@ -226,7 +229,8 @@ def partition(graph: Any, constants: Values, values: Values) -> Partition:
     if idle:
         is_native.update({node: False for group in idle for node in group})
         groups = _grouped(nodes, is_native)
-    returned = set(next(node for node in graph.nodes if node.op == "output").all_input_nodes)
+    output = next(node for node in graph.nodes if node.op == "output")
+    returned = set(output.all_input_nodes if results is None else results)
     parts = tuple(
         _part(group, is_native[group[0]], constants, values, returned) for group in groups
     )

@@ -23,6 +23,8 @@ from stridewise.errors import (
     UnsupportedError,
     describe,
 )
+from stridewise.frontends.torch.aliases import Aliases
+from stridewise.frontends.torch.foreign import run_nodes
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.partition import Outside, Part, Partition, partition
 from stridewise.frontends.torch.values import (
@@ -86,6 +88,8 @@ class Program:
         steps: the parts, ready to run.
         inputs: placeholders that are not packed, by position.
         results: where each result comes from.
+        views: nodes that PyTorch runs after the steps.
+        values: the type of every node's result.
         calls: number of runs.
     """
 
@@ -93,6 +97,8 @@ class Program:
     steps: list[Step]
     inputs: tuple[tuple[int, Any], ...]
     results: tuple[_Result, ...]
+    views: Sequence[Any]
+    values: Values
     calls: int = 0
 
     def run(self, args: Sequence[Any]) -> list[Any]:
@@ -100,6 +106,8 @@ class Program:
         tensors = {node: args[index] for index, node in self.inputs}
         for step in self.steps:
             step.run(tensors)
+        if self.views:
+            run_nodes(self.views, tensors, self.values)
         self.calls += 1
         found: list[Any] = []
         for node, index, value in self.results:
@@ -177,6 +185,7 @@ class Region:
         self._has_symbols = has_symbols(module.graph)
         output = next(node for node in module.graph.nodes if node.op == "output")
         self._outputs: Sequence[Any] = output.args[0]
+        self._aliases = Aliases.of(self._outputs)
         self._weights: list[_Weights] = []
         self._latest: tuple[_Weights, tuple[Any, ...], Program | None] | None = None
         self._lock = Lock()
@@ -250,7 +259,8 @@ class Region:
             packed = self._packable(args)
             known = {self._inputs[index]: args[index] for index in packed}
             constants = constants_of(self.module, known, values)
-            found = partition(self.module.graph, constants, values)
+            results = self._aliases.computed
+            found = partition(self.module.graph, constants, values, results)
             if not any(part.is_native for part in found.parts) and not found.outside:
                 return None  # views and constants alone
             self._warn(found)
@@ -261,11 +271,11 @@ class Region:
                 found = found.without(part, failure) if failure else found
         own = set(packed)
         inputs = tuple((at, node) for at, node in enumerate(self._inputs) if at not in own)
-        return Program(found, steps, inputs, self._results(constants, values))
+        origins = self._results(constants, values)
+        views = [node for node in self._aliases.views if node not in constants]
+        return Program(found, steps, inputs, origins, views, values)
 
-    def _results(
-        self, constants: Values, values: Values
-    ) -> tuple[tuple[Any, int | None, Any], ...]:
+    def _results(self, constants: Values, values: Values) -> tuple[_Result, ...]:
         """Return where each result comes from; see :class:`Program`."""
         found: list[_Result] = []
         for item in self._outputs:

@@ -213,13 +213,16 @@ def _counts(node: Any, values: Values) -> bool:
     return not any(tensor.dim() or tensor.dtype.is_floating_point for tensor in tensors)
 
 
-def partition(graph: Any, constants: Values, values: Values) -> Partition:
+def partition(
+    graph: Any, constants: Values, values: Values, results: Sequence[Any] | None = None
+) -> Partition:
     """Return a graph in as few parts as can run one after the other.
 
     Args:
         graph: a ``torch.fx`` graph of aten operators.
         constants: tensors by node, for the nodes that need no run.
         values: the type of every node's result.
+        results: nodes whose results are wanted; by default those that the graph returns.
     """
     nodes = [
         node
@@ -234,7 +237,8 @@ def partition(graph: Any, constants: Values, values: Values) -> Partition:
     if idle:
         is_native.update({node: False for group in idle for node in group})
         groups = _grouped(nodes, is_native)
-    returned = set(next(node for node in graph.nodes if node.op == "output").all_input_nodes)
+    output = next(node for node in graph.nodes if node.op == "output")
+    returned = set(output.all_input_nodes if results is None else results)
     parts = tuple(
         _part(group, is_native[group[0]], constants, values, returned) for group in groups
     )

@@ -7,6 +7,7 @@ convolution's source are transposed convolutions, which ``conv_transpose.py`` ha
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from math import prod
 
 from stridewise.formats import Format, nd
@@ -29,6 +30,7 @@ from stridewise.targets.kernels import (
 from stridewise.targets.onednn.conv import FIRST_LAYER_CHANNELS, per_group
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
 from stridewise.targets.onednn.memory import block_of, memory_of, plain_memory, storage_of
+from stridewise.targets.onednn.winograd import weight_gradients
 
 __all__ = ["FAMILY"]
 
@@ -89,9 +91,23 @@ def _conv_weights(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         )
         args = (Arg("src", input_of(0)), Arg("diff_dst", input_of(1)), Arg("dst", output_of()))
         needs = (_needs(context, x.name, source), _needs(context, dy.name, gradient))
-        yield KernelOption(
+        direct = KernelOption(
             f"weight gradient, {kind}", needs, (user_format(w),), (Call(spec, args),)
         )
+        yield direct
+        if groups > 1 or None in needs:
+            continue
+        window = (strides, dilations, begins, ends)
+        src, diff_dst, dst = (memory for _, memory in memories)
+        for name, own in weight_gradients(src, diff_dst, dst, window, _lanes(context)):
+            algorithm, calls = f"weight gradient, {name}, {kind}", (Call(own, args),)
+            yield replace(direct, algorithm=algorithm, calls=calls, approximate=True)
+
+
+def _lanes(context: KernelContext) -> int:
+    """Return the channels of the blocks of images, which are the lanes of a vector; else 0."""
+    formats = context.formats(context.node.inputs[0]).values()
+    return next((fmt.blocks[-1].size for fmt in formats if fmt.is_blocked), 0)
 
 
 def _pools(context: KernelContext) -> Iterable[KernelOption | Refusal]:

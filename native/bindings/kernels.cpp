@@ -18,6 +18,7 @@
 #include "support/caches.hpp"
 #include "support/errors.hpp"
 #include "winograd/fitted.hpp"
+#include "winograd/weights.hpp"
 #include "winograd/winograd.hpp"
 
 namespace nb = nanobind;
@@ -264,6 +265,8 @@ void bind_kernels(nb::module_ &m) {
              "count"_a = nb::none());
     nb::class_<FittedWinograd, Kernel>(m, "FittedWinograd", nb::is_final())
         .def(nb::init<Winograd, bool>(), "kernel"_a, "is_transposed"_a);
+    nb::class_<WinogradWeightGradient, Kernel>(m, "WinogradWeightGradient", nb::is_final())
+        .def(nb::init<Winograd>(), "forward"_a);
     nb::class_<Depthwise, Kernel>(m, "Depthwise", nb::is_final())
         .def("__init__", &init_depthwise, "src"_a, "dst"_a, "expands"_a, "has_bias"_a,
              "has_depthwise_bias"_a, "pads_begin"_a, "pads_end"_a, "post_ops"_a, nb::kw_only(),

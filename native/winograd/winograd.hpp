@@ -64,6 +64,9 @@ class Winograd : public Kernel {
     void pack(const WinogradFilters &filters, void *packed, std::int64_t first,
               std::int64_t count) const;
     const WinogradOptions &options() const { return options_; }
+    const WinogradShape &shape() const { return shape_; }
+    const WinogradKernels &kernels() const { return *kernels_; }
+    std::int64_t tile_count() const;
     std::int64_t outputs() const { return options_.outputs; }
     std::int64_t pair_outputs() const { return 2 * kernels_->lanes; }
     std::size_t weights_nbytes() const;
@@ -75,7 +78,6 @@ class Winograd : public Kernel {
     std::int64_t window() const {
         return kernels_->tile.places_high() * kernels_->tile.places_wide();
     }
-    std::int64_t tile_count() const;
     std::size_t packed_count() const;
     // Stores transformed weights of one channel and `count` outputs from `column` on.
     void put_weights(const Floats &values, std::int64_t count, std::int64_t channel,

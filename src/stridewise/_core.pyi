@@ -295,6 +295,16 @@ class FittedWinograd(Kernel):
                 whose source the kernel computes the gradient. Else they are [O, I, H, W].
         """
 
+class WinogradWeightGradient(Kernel):
+    """The gradient of the weights of a convolution by Winograd's algorithm."""
+
+    def __init__(self, forward: Winograd) -> None:
+        """Create the kernel; ValueError if it does not support the operation.
+
+        Args:
+            forward: the convolution, with windows of 3x3 and without groups or pooling.
+        """
+
 class Reduction(Kernel):
     """A reduction of float32 or bfloat16 over any axes, in any format.
 

@@ -28,7 +28,7 @@ def image(array: Array, kind: str, lanes: int) -> Array:
 def run(
     op: Any, given: Mapping[int, Array], shape: tuple[int, ...], kind: str, lanes: int
 ) -> Array:
-    """Return the result of a kernel, an image of a shape in a format; spare lanes must be 0."""
+    """Return the result of a kernel, of a shape in a format; spare lanes must be 0."""
     dst, arrays = op.arg_desc(CORE.ARG_DST), list(given.values())
     result = np.full(dst.nbytes // 4, np.nan, np.float32)
     program = CORE.Program(
@@ -41,6 +41,8 @@ def run(
     program.freeze()
     program.poison = True
     program.run(arrays, [result])
+    if kind == "plain":
+        return result.reshape(shape)
     at = algebra.offsets(format_of(kind, lanes), shape)
     mask = np.ones(result.size, bool)
     mask[at] = False

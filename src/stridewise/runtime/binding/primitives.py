@@ -244,6 +244,15 @@ def _fitted_winograd(s: _Spec) -> _core.FittedWinograd:
     return s.core.FittedWinograd(_winograd(s), bool(s.integer("transposed", 0)))
 
 
+def _winograd_weight_gradient(s: _Spec) -> _core.WinogradWeightGradient:
+    forward = s.core.Winograd(
+        s.memory("src"), s.memory("diff_dst"), False, s.ints("begins"), s.ints("ends"), [],
+        tile=s.integer("tile"), lanes=s.integer("lanes"), threads=s.threads,
+        window=s.ints("window"), dilations=s.ints("dilations"),
+    )  # fmt: skip
+    return s.core.WinogradWeightGradient(forward)
+
+
 def _reduction(s: _Spec) -> _core.Reduction:
     return s.core.Reduction(
         s.text("algorithm"), s.memory("src"), s.memory("dst"), threads=s.threads
@@ -364,6 +373,7 @@ KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
     "reduction": _reduction,
     "transposed_depthwise": _transposed_depthwise,
     "winograd": _winograd,
+    "winograd_weight_gradient": _winograd_weight_gradient,
 }
 """The core's kernels: one implementation each, for an instruction set or of library primitives."""
 

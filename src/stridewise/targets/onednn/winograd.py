@@ -19,11 +19,27 @@ from stridewise.targets.onednn.family import Family, KernelKind
 from stridewise.targets.onednn.memory import block_lanes, plain_memory
 from stridewise.targets.onednn.post_ops import unknown_post_op
 
-__all__ = ["FAMILY", "KIND", "TILES", "can_pool", "in_pairs", "pooled", "specs", "suits"]
+__all__ = [
+    "FAMILY",
+    "KIND",
+    "TILES",
+    "can_pool",
+    "in_pairs",
+    "pooled",
+    "specs",
+    "suits",
+    "weight_gradients",
+]
 
 KIND, FITTED = "winograd", "fitted_winograd"
 """The kinds of these kernels in a :class:`KernelSpec`: of constant weights, and of others, which
 are transformed in each run."""
+
+WEIGHTS = "winograd_weight_gradient"
+"""The kind of kernels of weight gradients."""
+
+Geometry = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Strides, dilations, and pads at the begin and the end of each axis."""
 
 _LARGEST_FITTED = 4
 """The largest tile of weights that change: errors of gradients add up from layer to layer."""
@@ -209,6 +225,41 @@ def specs(
         yield name, spec
 
 
+def weight_gradients(
+    src: MemorySpec, diff_dst: MemorySpec, dst: MemorySpec, geometry: Geometry, lanes: int
+) -> Iterator[tuple[str, KernelSpec]]:
+    """Yield the kernels, by name, that compute the gradient of the weights of a convolution.
+
+    Args:
+        src: the source of the convolution.
+        diff_dst: the gradient of its result.
+        dst: the gradient of its weights, without groups.
+        geometry: strides, dilations and pads of the convolution.
+        lanes: elements of a vector of the target, 0 where it has none.
+    """
+    strides, dilations, begins, ends = geometry
+    window = dst.dims[2:]
+    tags = ("acdb", f"aBcd{lanes}b")
+    if (
+        lanes not in (8, 16)
+        or window != (3, 3)
+        or set(strides) != {1}
+        or min(*begins, *ends) < 0
+        or src.tag != diff_dst.tag
+        or src.tag not in tags
+    ):
+        return
+    params = (("begins", begins), ("dilations", dilations), ("ends", ends), ("lanes", lanes))
+    direct = 2.0 * prod(diff_dst.dims) * prod(dst.dims[1:])
+    for tile in (2, 4):
+        tiling = _Tiling((tile, tile), window, dilations, 1, lanes)
+        flops = 2.0 * tiling.products(src, diff_dst)
+        if flops < direct:
+            memories = (("src", src), ("diff_dst", diff_dst), ("dst", dst))
+            own = (*params, ("tile", tile), ("window", window))
+            yield f"winograd {tiling}", KernelSpec(WEIGHTS, memories, own, flops=flops)
+
+
 _TRANSFORM: dict[object, float] = {2: 12.0, 4: 24.0, 6: 24.0}
 """By results of a tile along an axis, what transforming a pixel, either way, takes in products.
 
@@ -246,6 +297,21 @@ def _fitted_share(spec: KernelSpec) -> float:
 _WINDOW = 80.0
 """Tiles whose products with a window take as long as the transform of the window."""
 
+
+def _weights_share(spec: KernelSpec) -> float:
+    """Return the same of weight gradients, whose sums are loaded and stored for few tiles."""
+    src, diff_dst, tile = spec.memory("src"), spec.memory("diff_dst"), dict(spec.params)["tile"]
+    assert src is not None  # all have both
+    assert diff_dst is not None
+    assert isinstance(tile, int)
+    tiles = diff_dst.dims[0] * prod(-(-extent // tile) for extent in diff_dst.dims[2:])
+    each = _TRANSFORM[tile]
+    return 1.0 / (1.0 + each / src.dims[1] + each / diff_dst.dims[1] + _SUMS / tiles)
+
+
+_SUMS = 30.0
+"""Tiles whose products take as long as the transform of their sums."""
+
 _EFFICIENCY = {"channels-last": 0.85, "blocked": 0.85}
 
 FAMILY = Family(
@@ -253,5 +319,6 @@ FAMILY = Family(
     kinds={
         FITTED: KernelKind(_EFFICIENCY, share=_fitted_share),
         KIND: KernelKind(_EFFICIENCY, share=_share),
+        WEIGHTS: KernelKind({"plain": 0.85}, share=_weights_share),
     }
 )

@@ -1,0 +1,186 @@
+#include "winograd/weights.hpp"
+
+#include <algorithm>
+
+#include "support/errors.hpp"
+#include "threads/openmp.hpp"
+#include "threads/shares.hpp"
+#include "winograd/window.hpp"
+
+namespace stridewise {
+namespace {
+
+// Transformed pixels and gradients of a block, so that they stay in the second-level caches of a
+// few threads. It does not depend on the machine: the order of sums follows from it.
+constexpr std::int64_t kBlockBytes = 1280 << 10;
+// With fewer tiles, sums are loaded and stored too often.
+constexpr std::int64_t kFewestTiles = 64;
+// Tiles of one item of a transform.
+constexpr std::int64_t kItemTiles = 8;
+constexpr std::int64_t kLine = 64 / sizeof(float);
+
+// An odd number of lines: places of the window, which are written together, are in different sets
+// of the caches.
+std::int64_t off_page(std::int64_t count) {
+    return (ceil_div(count, kLine) | 1) * kLine;
+}
+
+const WinogradWeightsKernels &find_kernels(const Winograd &forward) {
+    const auto &o = forward.options();
+    require(o.groups == 1 && o.pool == 1 && !o.halves.source && !o.halves.result,
+            "winograd: weight gradients are of float32 images without groups or pooling");
+    const WinogradTile tile = forward.kernels().tile;
+    const WinogradWeightsKernels *found = nullptr;
+#ifdef STRIDEWISE_AVX2
+    if (o.isa == "avx512") found = avx512_winograd_weights(tile);
+    if (o.isa == "avx2") found = avx2_winograd_weights(tile);
+#endif
+    if (o.isa == "portable") found = portable_winograd_weights(tile, o.lanes);
+    require(found != nullptr, "winograd: there are no weight gradients for this window and tile");
+    return *found;
+}
+
+std::vector<double> transform_matrix(int places, int taps) {
+    std::vector<double> matrix(static_cast<std::size_t>(places * taps));
+    for (int tap = 0; tap < taps; ++tap) {
+        Doubles given[WindowTransform::kMost] = {}, values[WindowTransform::kMost];
+        given[tap] += 1.0;
+        tap_transform(places, taps)(given, values);
+        for (int place = 0; place < places; ++place) {
+            matrix[static_cast<std::size_t>(place * taps + tap)] = values[place][0];
+        }
+    }
+    return matrix;
+}
+
+}  // namespace
+
+struct WinogradWeightGradient::Call {
+    const float *source, *gradient;
+    float *pixels, *gradients, *sums, *result;
+};
+
+WinogradWeightGradient::WinogradWeightGradient(Winograd forward)
+    : forward_(std::move(forward)),
+      kernels_(&find_kernels(forward_)),
+      lanes_(forward_.options().lanes),
+      window_(kernels_->tile.places_high() * kernels_->tile.places_wide()),
+      vertical_(transform_matrix(kernels_->tile.places_high(), kernels_->tile.taps_high)),
+      horizontal_(transform_matrix(kernels_->tile.places_wide(), kernels_->tile.taps_wide)),
+      args_{DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DST} {
+    const auto &o = forward_.options();
+    const std::int64_t chunks = ceil_div(o.channels, lanes_) + ceil_div(o.outputs, lanes_);
+    const std::int64_t tile_nbytes = window_ * chunks * lanes_ * std::int64_t{sizeof(float)};
+    const std::int64_t total = forward_.tile_count();
+    const std::int64_t most = std::max(kBlockBytes / tile_nbytes, kFewestTiles);
+    block_ = ceil_div(total, ceil_div(total, most));
+    pixels_ = transformed(o.channels);
+    gradients_ = transformed(o.outputs);
+    sums_stride_ = gradients_.chunks * pixels_.chunks * lanes_ * lanes_;
+}
+
+WinogradWeightGradient::Transformed WinogradWeightGradient::transformed(
+    std::int64_t channels) const {
+    const std::int64_t chunks = ceil_div(channels, lanes_), chunk = block_ * lanes_;
+    return {chunks, {off_page(chunks * chunk), chunk}};
+}
+
+std::size_t WinogradWeightGradient::scratchpad_nbytes() const {
+    const std::int64_t count =
+        window_ * (pixels_.tiles.xi_stride + gradients_.tiles.xi_stride + sums_stride_);
+    return static_cast<std::size_t>(count) * sizeof(float);
+}
+
+MemoryDesc WinogradWeightGradient::arg_desc(int arg) const {
+    const auto &o = forward_.options();
+    if (arg == DNNL_ARG_SCRATCHPAD) {
+        return MemoryDesc({static_cast<std::int64_t>(scratchpad_nbytes())}, "u8", "a");
+    }
+    if (arg == DNNL_ARG_DST) {
+        return MemoryDesc({o.outputs, o.channels, o.window[0], o.window[1]}, "f32", "abcd");
+    }
+    return forward_.arg_desc(arg == DNNL_ARG_DIFF_DST ? DNNL_ARG_DST : arg);
+}
+
+// Items of adjacent chunks of the same tiles are consecutive, because they share cache lines.
+void WinogradWeightGradient::transform(const Call &call, std::int64_t first,
+                                       std::int64_t count) const {
+    const WinogradShape &shape = forward_.shape();
+    const std::int64_t chunks = pixels_.chunks + gradients_.chunks;
+    Shares items(ceil_div(count, kItemTiles) * chunks, threads());
+    in_parallel(threads(), [&](int part, int) {
+        for (std::int64_t item; (item = items.next(part)) >= 0;) {
+            const std::int64_t tile = item / chunks * kItemTiles, chunk = item % chunks;
+            const std::int64_t tiles = std::min(kItemTiles, count - tile);
+            const std::int64_t other = chunk - pixels_.chunks;
+            if (other < 0) {
+                forward_.kernels().input(shape, call.source, first + tile, tiles, chunk, chunk + 1,
+                                         pixels_.tiles, call.pixels + tile * lanes_);
+            } else {
+                kernels_->gradient(shape, call.gradient, first + tile, tiles, other, other + 1,
+                                   gradients_.tiles, call.gradients + tile * lanes_);
+            }
+        }
+    });
+}
+
+void WinogradWeightGradient::multiply(const Call &call, std::int64_t count, bool resumes) const {
+    const std::int64_t columns = pixels_.chunks * lanes_;
+    Shares items(window_ * gradients_.chunks, threads());
+    in_parallel(threads(), [&](int part, int) {
+        WinogradOuterProduct product{};
+        product.tiles = count;
+        product.chunk_stride = pixels_.tiles.chunk_stride;
+        product.sums_stride = columns;
+        product.resumes = resumes;
+        for (std::int64_t item; (item = items.next(part)) >= 0;) {
+            const std::int64_t xi = item / gradients_.chunks, output = item % gradients_.chunks;
+            const float *gradients = call.gradients + xi * gradients_.tiles.xi_stride +
+                                     output * gradients_.tiles.chunk_stride;
+            float *sums = call.sums + xi * sums_stride_ + output * lanes_ * columns;
+            for (std::int64_t chunk = 0; chunk < pixels_.chunks; chunk += 2) {
+                product.chunks = std::min<std::int64_t>(pixels_.chunks - chunk, 2);
+                product.pixels =
+                    call.pixels + xi * pixels_.tiles.xi_stride + chunk * pixels_.tiles.chunk_stride;
+                for (std::int64_t row = 0; row < lanes_; row += kernels_->rows) {
+                    product.gradients = gradients + row;
+                    product.sums = sums + row * columns + chunk * lanes_;
+                    kernels_->outer(product);
+                }
+            }
+        }
+    });
+}
+
+void WinogradWeightGradient::finish(const Call &call) const {
+    const auto &o = forward_.options();
+    const std::int64_t columns = pixels_.chunks * lanes_;
+    const std::int64_t output_count = o.channels * o.window[0] * o.window[1];
+    Shares items(o.outputs, threads());
+    in_parallel(threads(), [&](int part, int) {
+        for (std::int64_t output; (output = items.next(part)) >= 0;) {
+            kernels_->windows({call.sums + output * columns, sums_stride_, o.channels,
+                               vertical_.data(), horizontal_.data(),
+                               call.result + output * output_count});
+        }
+    });
+}
+
+void WinogradWeightGradient::execute(const std::vector<void *> &data, void *scratchpad) const {
+    Call call{};
+    call.source = static_cast<const float *>(data[0]);
+    call.gradient = static_cast<const float *>(data[1]);
+    call.result = static_cast<float *>(data[2]);
+    call.pixels = static_cast<float *>(scratchpad);
+    call.gradients = call.pixels + window_ * pixels_.tiles.xi_stride;
+    call.sums = call.gradients + window_ * gradients_.tiles.xi_stride;
+    const std::int64_t total = forward_.tile_count();
+    for (std::int64_t first = 0; first < total; first += block_) {
+        const std::int64_t count = std::min(block_, total - first);
+        transform(call, first, count);
+        multiply(call, count, first > 0);
+    }
+    finish(call);
+}
+
+}  // namespace stridewise

@@ -118,7 +118,11 @@ def step_plan() -> sw.Plan:
 def after_a_step(plan: sw.Plan) -> dict[str, Any]:
     """Return the loss, parameters and states after a step."""
     ((x, labels),) = batches(1)
-    arrays = {"x": x, "target": np.eye(CLASSES, dtype=F32)[labels], "optimizer.rate": F32([0.1])}
+    arrays = {
+        "x": x,
+        "target": np.eye(CLASSES, dtype=F32)[labels],
+        "optimizer.rate": np.array([0.1], F32),
+    }
     model = load(lower_plan(plan))
     return {**model.run(arrays), **model.states, **model.parameters}
 

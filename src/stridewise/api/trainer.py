@@ -127,8 +127,7 @@ class Trainer:
         The arena has all activations and gradients at their peak. Arrays of the caller, and the
         initial values that the graph has, are not counted.
         """
-        memory = self.model.memory
-        return memory.arena + memory.packed_weights + memory.mutable
+        return self.model.memory.used
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -195,6 +194,13 @@ class Trainer:
     def _part(self, array: Array, part: int) -> Array:
         rows = len(array) // self._accumulate
         return array[part * rows : (part + 1) * rows]
+
+    def to_html(self) -> str:
+        """Return a page about the step: its plan, phases, memory against time, and the losses."""
+        from stridewise.report import to_html  # noqa: PLC0415 (jinja2 takes time to load)
+
+        model = self.model
+        return to_html(model.plan, model.program, memory=model.memory, losses=self.losses)
 
     # --- what was learned -------------------------------------------------------------------------
 

@@ -98,6 +98,11 @@ class Memory:
         """The arenas of all streams."""
         return self.arena * self.streams
 
+    @property
+    def used(self) -> int:
+        """What runs use: arenas, packed constants, parameters and states."""
+        return self.arenas + self.packed_weights + self.mutable
+
 
 def _chrome_trace(steps: Iterable[ProfileRow], runs: int) -> str:
     """Return steps as a trace of one track, each beginning where the one before it ends.

@@ -16,6 +16,7 @@ import stridewise as sw
 from stridewise.errors import MemoryLimitError, PlanError
 from stridewise.graph import Graph
 from stridewise.planner.recompute.repeat import repeated
+from stridewise.report.training import find_training
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.training import loss_of, step_graph
 
@@ -118,7 +119,11 @@ def step_plan() -> sw.Plan:
 def after_a_step(plan: sw.Plan) -> dict[str, Any]:
     """Return the loss, parameters and states after a step."""
     ((x, labels),) = batches(1)
-    arrays = {"x": x, "target": np.eye(CLASSES, dtype=F32)[labels], "optimizer.rate": F32([0.1])}
+    arrays = {
+        "x": x,
+        "target": np.eye(CLASSES, dtype=F32)[labels],
+        "optimizer.rate": np.array([0.1], F32),
+    }
     model = load(lower_plan(plan))
     return {**model.run(arrays), **model.states, **model.parameters}
 
@@ -137,3 +142,40 @@ def test_any_nodes_may_run_again_anywhere(data: st.DataObject):
     wanted = after_a_step(plan)
     for name, array in after_a_step(changed).items():
         np.testing.assert_array_equal(array, wanted[name], err_msg=name)
+
+
+def test_the_page_has_phases_and_points_and_losses():
+    whole, losses = unlimited()
+    found = trainer(memory_limit=int(0.6 * whole.nbytes))
+    plan = found.model.plan
+    training = find_training(plan, None, found.nbytes, losses)
+    assert training is not None
+    forward, again, backward, update = training.total.nodes
+    assert (forward + again + backward + update, again) == (
+        len(plan.graph.nodes),
+        len(plan.repeats),
+    )
+    assert update >= len(found.parameters)
+    assert backward > forward
+    steps = sum(training.total.times_ns) + sum(move.cost_ns for move in plan.reorders)
+    assert steps == pytest.approx(plan.cost_ns)
+    assert training.points == whole.model.plan.front()
+    assert training.front_picture.count("<circle") >= len(training.points)
+    assert training.loss_picture.count("<polyline") == 1
+    page = found.to_html()
+    assert "Time against memory" in page
+    assert "Losses" not in page
+    b = sw.GraphBuilder("net")
+    plain = sw.plan(b.build([b.relu(b.input("x", (2, 3)))]), tune="model")
+    assert find_training(plain, None, None, ()) is None
+
+
+def test_uniform_plans_of_predicted_kernels_run(tmp_path: Path):
+    rule = sw.SGD(lr=0.1)
+    options: dict[str, Any] = {"threads": 2, "cache_dir": tmp_path, "optimizer": rule}
+    found = sw.Trainer(network(), **options)
+    ((x, labels),) = batches(1)
+    loss = found.step(x, labels)
+    for kind in ("plain", "channels-last", "blocked"):
+        uniform = sw.Trainer(network(), plan=found.model.plan.uniform(kind), **options)
+        np.testing.assert_allclose(uniform.step(x, labels), loss, rtol=1e-4)

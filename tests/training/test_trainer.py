@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import stridewise as sw
-from stridewise.errors import GraphError, InputError, ModelError
+from stridewise.errors import ExecutionError, GraphError, InputError, ModelError
 from stridewise.graph import Graph
 from stridewise.program import KernelStep
 from stridewise.runtime.simulation.reference import run_reference
@@ -190,11 +190,16 @@ def test_states_of_another_training_change_nothing():
 @pytest.mark.parametrize(
     ("x", "labels", "message"),
     [
-        (np.zeros((4, *SHAPE[1:]), F32), np.zeros(4, int), "expected classes of shape (8,)"),
+        (np.zeros(SHAPE, F32), np.zeros(4, int), "expected integers of shape (8,)"),
+        (np.zeros(SHAPE, F32), np.zeros((8, CLASSES)), "found float64 (8, 5)"),
+        (np.zeros(SHAPE, F32), ["a"] * 8, "expected integers of shape (8,)"),
+        (np.zeros((0, *SHAPE[1:]), F32), np.zeros(0, int), "found (0, 3, 12, 12)"),
+        (np.full(SHAPE, np.nan, F32), np.zeros(8, int), "expected finite numbers"),
+        ([[1.0], [2.0, 3.0]], np.zeros(8, int), "expected an array"),
         (np.zeros((4, *SHAPE[1:]), F32), np.zeros(8, int), "expected shape (8, 3, 12, 12)"),
         (np.zeros(SHAPE, F32), np.full(8, CLASSES), "from 5 to 5"),
         (np.zeros(SHAPE, F32), np.full(8, -1), "from -1 to -1"),
-        ({"y": np.zeros(SHAPE, F32)}, np.zeros(8, int), "found none"),
+        ({"y": np.zeros(SHAPE, F32)}, np.zeros(8, int), "expected inputs x, found y"),
     ],
 )
 def test_arrays_that_do_not_fit(x: Any, labels: Any, message: str):
@@ -220,13 +225,43 @@ def test_graphs_and_options_that_do_not_fit():
         trainer(train=["dense"])
     with pytest.raises(InputError, match="mean_squared_error"):
         trainer(loss="hinge")
-    with pytest.raises(InputError, match="accumulate from 1 on"):
-        trainer(accumulate=0)
+    wrong_options: dict[str, list[Any]] = {
+        "accumulate": [0, 1.5, True],
+        "clip_norm": [0, float("nan"), float("inf")],
+        "optimizer": [None, sw.SGD],
+        "loss": [None],
+        "train": ["dense.weights"],
+        "streams": [2],
+    }
+    for name, values in wrong_options.items():
+        for value in values:
+            with pytest.raises(InputError, match=f"Trainer, {name}: expected"):
+                trainer(**{name: value})
+    with pytest.raises(InputError, match="Trainer, graph"):
+        trainer(Path("model.onnx"))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InputError, match="learning rate of step 0"):
+        trainer(optimizer=sw.SGD(lr=lambda _: float("nan")))
+    with pytest.raises(InputError, match="pairs of inputs and labels"):
+        trainer().fit([np.zeros(SHAPE)])  # pyright: ignore[reportArgumentType]
     for wrong in (
         lambda: sw.SGD(lr=-1.0),
         lambda: sw.SGD(lr=0.1, nesterov=True),
         lambda: sw.SGD(lr=0.1, momentum=1.0),
         lambda: sw.AdamW(betas=(0.9, 1.0)),
+        lambda: sw.AdamW(betas=(0.9,)),  # pyright: ignore[reportArgumentType]
     ):
         with pytest.raises(InputError):
             wrong()
+
+
+def test_what_is_not_finite_is_an_error_and_no_checkpoint(tmp_path: Path):
+    found = trainer(network(norm=False), optimizer=sw.SGD(lr=1e30))
+    found.save(tmp_path / "checkpoint")
+    x, labels = batch()
+    with pytest.raises(ExecutionError, match=r"step \d+: expected finite numbers"):
+        found.fit([(x, labels)] * 20)
+    found.model.parameters["dense.bias"] = np.full(CLASSES, np.nan, F32)
+    with pytest.raises(ExecutionError, match="expected finite numbers"):
+        found.save(tmp_path / "checkpoint")
+    found.load(tmp_path / "checkpoint")
+    assert found.steps == 0

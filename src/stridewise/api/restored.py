@@ -13,10 +13,11 @@ from stridewise.errors import PlanError, PlanWarning
 from stridewise.job import Job
 from stridewise.options import Options
 from stridewise.planner.documents import files
-from stridewise.planner.documents.document import PlanRecord
+from stridewise.planner.documents.document import NodeRecord, PlanRecord
 from stridewise.planner.questions.winograd_weights import check_weight_limit
 from stridewise.planner.split import WHOLE
 from stridewise.planning import Plan
+from stridewise.runtime.tuning.calibrated import unfit
 from stridewise.runtime.tuning.offers import with_offers
 from stridewise.strategy import Choose, Planner
 from stridewise.targets.names import TARGETS
@@ -41,7 +42,7 @@ def restored(job: Job) -> tuple[Job, Choose]:
     """
     options, decided, where = job.options, job.options.plan, name_of(job.options)
     assert decided is not None  # checked by the caller
-    record = PlanRecord.of(decided) if isinstance(decided, Plan) else files.read(decided)
+    record = _existing(decided) if isinstance(decided, Plan) else files.read(decided)
     if options.target is None and record.target not in TARGETS:
         expected = f"a plan for target {', '.join(TARGETS)}"
         fix = "give target= the TOML file of that target"
@@ -87,6 +88,37 @@ def restored_record(
         return found
 
     return job, choose
+
+
+def _existing(plan: Plan) -> PlanRecord:
+    """Return the decisions of a plan; the library chooses kernels of predicted names without one.
+
+    Plans under restrictions, such as uniform ones, are found by predicted costs, and the library is
+    not asked whether it has their kernels.
+    """
+    record, missing = PlanRecord.of(plan), {str(spec): name for spec, name in unfit(plan)}
+
+    def name_of(text: str, name: str) -> str:
+        return "" if missing.get(text) == name else name
+
+    def changed(node: NodeRecord) -> NodeRecord:
+        names = tuple(map(name_of, node.kernels, node.implementations))
+        return dataclasses.replace(node, implementations=names)
+
+    kernels = {
+        text: dataclasses.replace(cost, implementation=name_of(text, cost.implementation))
+        for text, cost in record.kernels.items()
+    }
+    specs = [
+        plan.target.reorder_spec(plan.graph.values[item.tensor], item.source, item.target)
+        for item in plan.reorders
+    ]
+    reorders = tuple(
+        dataclasses.replace(item, implementation=name_of(str(spec), item.implementation))
+        for item, spec in zip(record.reorders, specs, strict=True)
+    )
+    nodes = tuple(map(changed, record.nodes))
+    return dataclasses.replace(record, nodes=nodes, reorders=reorders, kernels=kernels)
 
 
 def _divisible(job: Job, parts: int, where: str) -> dict[str, tuple[int, ...]]:

@@ -11,9 +11,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from stridewise.api.checkpoints import read_checkpoint, write_checkpoint
 from stridewise.api.plans import compile  # noqa: A004
-from stridewise.errors import InputError, ModelError
+from stridewise.api.training_inputs import (
+    check_finite,
+    check_options,
+    pairs,
+    step_arrays,
+)
+from stridewise.errors import ModelError
 from stridewise.graph import Graph
-from stridewise.options import GraphCompileOptions
+from stridewise.options import GraphCompileOptions, checked
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.training import (
     Loss,
@@ -93,10 +99,9 @@ class Trainer:
             InputError: an argument does not fit.
             StridewiseError: as for :func:`stridewise.compile`.
         """
-        if accumulate < 1 or (clip_norm is not None and clip_norm <= 0):
-            found = f"accumulate={accumulate}, clip_norm={clip_norm}"
-            expected = "accumulate from 1 on, and a clip_norm above 0"
-            raise InputError.at("Trainer", expected=expected, found=found)
+        checked("Trainer", options, GraphCompileOptions)
+        streams = options.get("streams", 1)
+        check_options(graph, optimizer, loss, train, clip_norm, accumulate, streams)
         self._graph = trainable(graph)
         names = self._graph.parameters if train is None else dict.fromkeys(train)
         self.parameters = tuple(name for name in names if name not in self._graph.updates)
@@ -109,7 +114,8 @@ class Trainer:
             clip_norm=clip_norm,
             accumulate=accumulate,
         )
-        self._classes = loss == "softmax_cross_entropy"
+        self._loss = loss if isinstance(loss, str) else ""
+        self._statistics = [name for name in self._graph.states if name in self._graph.updates]
         self.model: CompiledModel = compile(self._step.graph, **options)
         self.steps = 0
         self.losses: list[float] = []
@@ -121,8 +127,7 @@ class Trainer:
         The arena has all activations and gradients at their peak. Arrays of the caller, and the
         initial values that the graph has, are not counted.
         """
-        memory = self.model.memory
-        return memory.arena + memory.packed_weights + memory.mutable
+        return self.model.memory.used
 
     # --- steps ------------------------------------------------------------------------------------
 
@@ -137,12 +142,15 @@ class Trainer:
                 of classes, float32 of that shape. Else float32 of the prediction's shape.
 
         Raises:
-            InputError: an array does not fit.
+            InputError: an array does not fit, or is not finite.
+            ExecutionError: the loss, or a running statistic, is not finite any more. The step is
+                done by then.
         """
-        given = x if isinstance(x, Mapping) else {self._only_input(): x}
-        arrays = {name: np.asarray(array) for name, array in given.items()}
-        arrays[self._step.target] = self._target(np.asarray(labels))
-        self._check_batch(arrays)
+        step = self._step
+        arrays = step_arrays(
+            step.graph, self._graph.inputs, x, step.target, labels, self._accumulate,
+            kind=self._loss,
+        )  # fmt: skip
         numbers = self._optimizer.scalars(self.steps)
         scalars = {self._step.scalars[key]: _row(number) for key, number in numbers.items()}
         losses: list[float] = []
@@ -155,6 +163,9 @@ class Trainer:
             losses.append(float(loss))
         self.steps += 1
         self.losses.append(float(np.mean(losses)))
+        statistics = {name: self.model.states[name] for name in self._statistics}
+        loss = np.array(self.losses[-1])
+        check_finite(f"step {self.steps}", {"loss": loss, **statistics})
         return self.losses[-1]
 
     def fit(
@@ -171,48 +182,25 @@ class Trainer:
 
         Raises:
             InputError: an array does not fit.
+            ExecutionError: as for :meth:`step`.
         """
         losses: list[float] = []
-        for x, labels in batches:
+        for x, labels in pairs(batches):
             losses.append(self.step(x, labels))
             if progress is not None:
                 progress(self.steps, losses[-1])
         return losses
 
-    def _only_input(self) -> str:
-        names = self._graph.inputs
-        if len(names) != 1:
-            expected = f"arrays by name, for {', '.join(names)}"
-            raise InputError.at("step, x", expected=expected, found="one array")
-        return names[0]
-
-    def _check_batch(self, arrays: Mapping[str, Array]) -> None:
-        for name in (*self._graph.inputs, self._step.target):
-            shape = self._step.graph.value(name).shape
-            wanted = (shape[0] * self._accumulate, *shape[1:])
-            if name not in arrays or arrays[name].shape != wanted:
-                found = str(arrays[name].shape) if name in arrays else "none"
-                raise InputError.at(f"step, {name!r}", expected=f"shape {wanted}", found=found)
-
     def _part(self, array: Array, part: int) -> Array:
         rows = len(array) // self._accumulate
         return array[part * rows : (part + 1) * rows]
 
-    def _target(self, labels: Array) -> Array:
-        """Return classes as shares of classes, other labels as they are."""
-        shape = self._step.graph.value(self._step.target).shape
-        if not self._classes or labels.dtype.kind not in "iu":
-            return labels
-        count, wanted = shape[1], (shape[0] * self._accumulate, *shape[2:])
-        if labels.shape != wanted or (
-            labels.size and not 0 <= labels.min() <= labels.max() < count
-        ):
-            expected = f"classes of shape {wanted}, from 0 to {count - 1}"
-            found = f"shape {labels.shape}"
-            if labels.size:
-                found += f", from {labels.min()} to {labels.max()}"
-            raise InputError.at("step, labels", expected=expected, found=found)
-        return np.moveaxis(np.eye(count, dtype=np.float32)[labels], -1, 1)
+    def to_html(self) -> str:
+        """Return a page about the step: its plan, phases, memory against time, and the losses."""
+        from stridewise.report import to_html  # noqa: PLC0415 (jinja2 takes time to load)
+
+        model = self.model
+        return to_html(model.plan, model.program, memory=model.memory, losses=self.losses)
 
     # --- what was learned -------------------------------------------------------------------------
 
@@ -245,6 +233,9 @@ class Trainer:
             ours, theirs = (_described(known.get(name)) for known in (own, found))
             if ours != theirs:
                 raise ModelError.at(f"state {name!r}", expected=ours, found=theirs)
+        if found[_STEP] < 0:
+            expected, number = "a number from 0 on", str(found[_STEP])
+            raise ModelError.at(f"state {_STEP!r}", expected=expected, found=number)
         for name in self.parameters:
             self.model.parameters[name] = found[name]
         for name in self.model.states:
@@ -261,8 +252,11 @@ class Trainer:
 
         Raises:
             InputError: the file cannot be written.
+            ExecutionError: a parameter or a state is not finite; the file is not replaced.
         """
-        write_checkpoint(path, self.state_dict())
+        arrays = self.state_dict()
+        check_finite(f"checkpoint {os.fspath(path)!r}", arrays)
+        write_checkpoint(path, arrays)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Continue from a checkpoint.

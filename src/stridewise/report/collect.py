@@ -20,6 +20,7 @@ from stridewise.report.drawing import Drawing
 from stridewise.report.fold import repeats, stretches
 from stridewise.report.formats import Formats
 from stridewise.report.movers import find_movers, find_placed
+from stridewise.report.training import find_training
 from stridewise.tensor import Storage
 
 __all__ = ["MOST_BOXES", "collect"]
@@ -127,6 +128,7 @@ def collect(
     regrets: Iterable[Regret] = (),
     others: Mapping[str, Mapping[str, int]] | None = None,
     memory: Memory | None = None,
+    losses: Sequence[float] = (),
 ) -> Report:
     """Return the content of the page.
 
@@ -137,6 +139,7 @@ def collect(
         regrets: costs of other formats of tensors.
         others: for other runtimes by name, the number of steps of each kind that only move bytes.
         memory: memory of the compiled model.
+        losses: of the training steps so far.
     """
     measured = _measured(profile)
     formats = Formats(plan)
@@ -173,5 +176,6 @@ def collect(
         memory=memory,
         refusals=plan.refusals,
         conflicts=plan.derived.conflicts,
+        training=find_training(plan, measured, memory and memory.used, losses),
     )
     return cleaned(report)

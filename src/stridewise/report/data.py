@@ -17,6 +17,7 @@ from stridewise.planner.plan import Comparison
 from stridewise.planner.questions.moves import Move
 from stridewise.planner.questions.partitions import Hosted, Partition
 from stridewise.profile import Memory
+from stridewise.report.training import Training
 
 __all__ = [
     "Arena",
@@ -259,6 +260,7 @@ class Report:
         memory: memory of the compiled model; None without one.
         refusals: optimizations that were not done, with reasons.
         conflicts: tensors whose axes have two contradicting meanings.
+        training: phases, memory and losses of a training step; None for other plans.
     """
 
     name: str
@@ -289,6 +291,7 @@ class Report:
     memory: Memory | None
     refusals: tuple[Refusal, ...]
     conflicts: tuple[Refusal, ...]
+    training: Training | None = None
 
 
 _UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -137,6 +137,7 @@ def to_html(
     profile: Profile | None = None,
     others: Mapping[str, Mapping[str, int]] | None = None,
     memory: Memory | None = None,
+    losses: Sequence[float] = (),
 ) -> str:
     """Return a plan as a page; see :func:`stridewise.report.collect` for the arguments.
 
@@ -145,7 +146,7 @@ def to_html(
     """
     largest = max(_LEAST_REGRETS, _REGRET_WORK // max(len(plan.decisions), 1))
     found = regrets(plan, limit=largest)
-    return render(collect(plan, program, profile, found, others, memory))
+    return render(collect(plan, program, profile, found, others, memory, losses))
 
 
 def layouts_page(found: Mapping[str, Any]) -> str:

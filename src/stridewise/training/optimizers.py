@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from math import isfinite
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -21,6 +22,7 @@ Updates = dict[str, Term]
 """New values by the names of the parameter and of states."""
 
 
+@runtime_checkable
 class Optimizer(Protocol):
     """What a trainer asks of an optimizer."""
 
@@ -57,7 +59,17 @@ def _checked(optimizer: str, **limits: tuple[object, float]) -> None:
 
 
 def _at(schedule: Schedule, step: int) -> float:
-    return float(schedule(step)) if callable(schedule) else float(schedule)
+    if not callable(schedule):
+        return float(schedule)
+    found = schedule(step)
+    try:
+        number = float(found)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not (isfinite(number) and number >= 0):
+        expected = "a finite number from 0 on"
+        raise InputError.at(f"learning rate of step {step}", expected=expected, found=repr(found))
+    return number
 
 
 def _state(b: GraphBuilder, parameter: str, role: str) -> Term:
@@ -141,6 +153,9 @@ class AdamW:
 
     def __post_init__(self) -> None:
         """Check the numbers."""
+        if len(self.betas) != 2:
+            found = repr(self.betas)
+            raise InputError.at("AdamW, betas", expected="two numbers", found=found)
         first, second = self.betas
         _checked("AdamW", lr=(self.lr, _ANY), betas=(first, 1.0), epsilon=(self.epsilon, _ANY))
         _checked("AdamW", betas=(second, 1.0), weight_decay=(self.weight_decay, _ANY))

@@ -14,7 +14,7 @@ from stridewise.runtime.tuning.tuning import MakePlans, remembered
 from stridewise.targets.cost import Progress, is_reference
 from stridewise.targets.kernels import HOST, KernelSpec
 
-__all__ = ["calibrated"]
+__all__ = ["calibrated", "unfit"]
 
 _PREDICTED = ("calibrated", "model")
 """Sources of costs of kernels that were not created."""
@@ -45,7 +45,7 @@ def calibrated(
         if not oracle.deviations:
             return remembered(make, oracle, oracle.times.cache, plans)
         plans = _measured(make, oracle, plans, progress, until)
-    while oracle.refuse(_unfit(plans[0])):
+    while oracle.refuse(unfit(plans[0])):
         plans, is_known = make(oracle), False
     if not is_known:
         oracle.keep()
@@ -71,7 +71,7 @@ def _measured(
     return plans
 
 
-def _unfit(plan: Plan) -> Iterator[tuple[KernelSpec, str]]:
+def unfit(plan: Plan) -> Iterator[tuple[KernelSpec, str]]:
     """Yield kernels of a plan whose predicted implementation does not exist, or is a naive loop."""
     used = [
         (call.spec, cost.implementation)

@@ -1,0 +1,308 @@
+"""Training: formats, gradients of single operators, and a race with PyTorch.
+
+Run it on a quiet machine::
+
+    .venv/bin/python benchmarks/training.py formats     # plain, channels-last, blocked, planned
+    .venv/bin/python benchmarks/training.py operators   # gradients in NHWC against NCHW
+    .venv/bin/python benchmarks/training.py race        # a training step against PyTorch
+    .venv/bin/python benchmarks/training.py memory      # planning, and limits of memory
+
+``formats`` and ``race`` need torchvision, whose networks are trained; ``race`` runs each contender
+in a process of its own. Rounds run all contenders once, in rotating order. Raw samples are written
+to ``benchmarks/results/training-<command>.json``, and a table is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import date
+from functools import partial
+from math import exp, log
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+import stridewise as sw
+from stridewise.errors import StridewiseError
+from stridewise.graph import Graph
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
+
+from training_race import NETWORKS, Worker, network  # noqa: E402
+
+RESULTS = Path(__file__).parent / "results"
+KINDS = ("plain", "channels-last", "blocked")
+SEEDS = ("resnet50", "resnext101_32x8d")
+"""The networks of the seeds."""
+_PAUSE_S = 0.05
+"""Between two runs, so that the threads of the run before are asleep."""
+
+Run = Callable[[], object]
+Samples = dict[str, list[float]]
+
+
+def interleaved(runs: Mapping[str, Run], rounds: int) -> Samples:
+    """Return milliseconds of each run in each round, after one round that does not count."""
+    names, found = list(runs), {name: list[float]() for name in runs}
+    for number in range(rounds + 1):
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            time.sleep(_PAUSE_S)
+            begin = time.perf_counter()
+            runs[name]()
+            if number:
+                found[name].append(1e3 * (time.perf_counter() - begin))
+    return found
+
+
+def batch_of(graph: Graph) -> tuple[Any, Any]:
+    """Return images and classes for a network."""
+    rng, shape = np.random.default_rng(0), graph.value(graph.inputs[0]).shape
+    classes = graph.value(graph.outputs[0]).shape[1]
+    return rng.standard_normal(shape, np.float32), rng.integers(0, classes, shape[0])
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+# --- formats ------------------------------------------------------------------------------------
+
+
+def _trainers(graph: Graph, options: Mapping[str, Any]) -> Iterator[tuple[str, Run]]:
+    """Yield a training step in each kind of format, and as planned."""
+    rule, (x, labels) = sw.SGD(lr=1e-3, momentum=0.9), batch_of(graph)
+    planned = sw.Trainer(graph, optimizer=rule, **options)
+    plan = planned.model.plan
+    for kind in KINDS:
+        found = sw.Trainer(graph, optimizer=rule, plan=plan.uniform(kind), **options)
+        yield kind, partial(found.step, x, labels)
+    yield "planned", partial(planned.step, x, labels)
+
+
+def _models(graph: Graph, options: Mapping[str, Any]) -> Iterator[tuple[str, Run]]:
+    """Yield inference in each kind of format, and as planned."""
+    planned, (x, _) = sw.compile(graph, keep_originals=True, **options), batch_of(graph)
+    for kind in KINDS:
+        yield kind, partial(sw.compile(graph, plan=planned.plan.uniform(kind), **options), x)
+    yield "planned", partial(planned, x)
+
+
+def _evaluated(graph: Graph) -> Graph:
+    from stridewise.training import evaluation_graph  # noqa: PLC0415
+
+    values = {name: item.array for name, item in (*graph.parameters.items(), *graph.states.items())}
+    return evaluation_graph(graph, values)
+
+
+def formats(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Measure training, throughput and latency in each kind of format."""
+    document, rows = dict[str, Any](), list[list[str]]()
+    given = {"threads": options.threads, "tune": options.tune}
+    for name in options.networks or SEEDS:
+        large = network(name, options.batch, options.size).graph
+        small = network(name, 1, options.size).graph
+        parts = {
+            "training": (options.batch, lambda graph=large: _trainers(graph, given)),
+            "inference": (options.batch, lambda graph=large: _models(_evaluated(graph), given)),
+            "latency": (1, lambda graph=small: _models(_evaluated(graph), given)),
+        }
+        for part, (batch, runs) in parts.items():
+            samples = interleaved(dict(runs()), options.rounds)
+            document[f"{name}, {part}, batch {batch}"] = samples
+            ms = {kind: median(found) for kind, found in samples.items()}
+            times = [f"{ms[kind]:.1f}" for kind in (*KINDS, "planned")]
+            ratio = ms["blocked"] / ms["channels-last"]
+            rate = f"{1e3 * batch / ms['planned']:.1f}"
+            best = min(ms[kind] for kind in KINDS) / ms["planned"]
+            rows.append([name, part, str(batch), *times, rate, f"**{ratio:.2f}**", f"{best:.2f}"])
+            print(*rows[-1], flush=True)
+    heads = ["network", "what", "batch", *(f"{kind}, ms" for kind in KINDS), "planned, ms"]
+    heads += [
+        "images/s, planned",
+        "channels-last / blocked, speed",
+        "planned / best uniform, speed",
+    ]
+    return document, _table(heads, rows)
+
+
+# --- operators ----------------------------------------------------------------------------------
+
+
+def _operators(b: sw.GraphBuilder, x: str) -> dict[str, Callable[[], str]]:
+    """Return the five operators, each as a function that adds it."""
+    return {
+        "convolution": lambda: b.conv2d(x, 128, 3, padding=1, bias=False),
+        "transposed convolution": lambda: b.op(
+            "conv_transpose",
+            [x, b.parameter(np.full((128, 64, 3, 3), 0.01, np.float32), "w")],
+            {"strides": (2, 2), "pads": (1, 1, 1, 1)},
+        ),
+        "max pooling": lambda: b.max_pool2d(x, 3, strides=2, padding=1),
+        "average pooling": lambda: b.avg_pool2d(x, 3, strides=2, padding=1),
+        "LRN": lambda: b.op("lrn", [x], {"size": 5, "alpha": 1e-4, "beta": 0.75, "bias": 1.0}),
+        "batch norm": lambda: b.batch_norm(x),
+    }
+
+
+def _gradients(name: str, data_format: str, batch: int) -> Graph:
+    """Return the graph of the gradients of an operator, without its result."""
+    b = sw.GraphBuilder(name, data_format, training=True)
+    shape = (batch, 128, 56, 56) if data_format == "NCHW" else (batch, 56, 56, 128)
+    x = b.input("x", shape)
+    y = _operators(b, x)[name]()
+    dy = b.input("dy", b.type(y).shape)
+    axes = tuple(range(len(shape)))
+    loss = b.op("reduce_sum", [b.mul(y, dy)], {"axes": axes, "keepdims": 0}, output="loss")
+    graph = b.build([loss])
+    learned = [name for name in graph.parameters if name not in graph.updates]
+    found = sw.grad(replace(graph, updates={}), "loss", [x, *learned])
+    return replace(found, outputs=found.outputs[1:])
+
+
+def operators(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Measure gradients in NHWC against NCHW."""
+    document, rows = dict[str, Any](), list[list[str]]()
+    given: dict[str, Any] = {"threads": options.threads, "tune": options.tune}
+    b = sw.GraphBuilder("names")
+    for name in _operators(b, b.input("x", (1, 1, 1, 1))):
+        runs: dict[str, Run] = {}
+        try:
+            for data_format, kind in (("NCHW", "plain"), ("NHWC", "channels-last")):
+                graph = _gradients(name, data_format, options.batch)
+                plan = sw.plan(graph, **given)
+                model = sw.compile(graph, plan=plan.uniform(kind), **given)
+                rng = np.random.default_rng(0)
+                arrays = {n: rng.standard_normal(graph.value(n).shape, np.float32)
+                          for n in graph.inputs}  # fmt: skip
+                runs[data_format] = partial(model.run, arrays)
+        except StridewiseError as error:
+            rows.append([name, "-", "-", str(error)])
+        else:
+            samples = document[name] = interleaved(runs, options.rounds)
+            plain, last = median(samples["NCHW"]), median(samples["NHWC"])
+            rows.append([name, f"{plain:.2f}", f"{last:.2f}", f"**{plain / last:.2f}**"])
+        print(*rows[-1], flush=True)
+    heads = ["gradients of", "NCHW, ms", "NHWC, ms", "speed of NHWC to NCHW"]
+    return document, _table(heads, rows)
+
+
+# --- race ---------------------------------------------------------------------------------------
+
+CONTENDERS = ("ours", "half", "compiled", "eager", "inductor")
+PYTORCH = ("eager", "inductor")
+
+
+def race(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Measure training steps against those of PyTorch."""
+    document, rows, gains = dict[str, Any](), list[list[str]](), dict[str, list[float]]()
+    for name in options.networks or tuple(NETWORKS):
+        workers: dict[str, Worker] = {}
+        for contender in options.contenders:
+            worker = Worker(contender, name, options)
+            if worker.error:
+                print(f"{name}, {contender}: {worker.error}", flush=True)
+            else:
+                workers[contender] = worker
+        samples = interleaved({key: item.step for key, item in workers.items()}, options.rounds)
+        peaks = {key: worker.stop() for key, worker in workers.items()}
+        document[name] = {"samples_ms": samples, "peak_nbytes": peaks}
+        ms = {key: median(found) for key, found in samples.items()}
+        peers = [ms[key] for key in PYTORCH if key in ms]
+        cells = [name, *(f"{ms[key]:.0f}" if key in ms else "-" for key in options.contenders)]
+        for key in ("ours", "compiled"):
+            if key in ms and peers:
+                gains.setdefault(key, []).append(min(peers) / ms[key])
+            cells.append(f"**{min(peers) / ms[key]:.2f}**" if key in ms and peers else "-")
+        cells += [f"{peaks[key] / 1e6:.0f}" if key in peaks else "-" for key in options.contenders]
+        rows.append(cells)
+        print(*cells, flush=True)
+    heads = ["network", *(f"{key}, ms" for key in options.contenders), "best peer / ours"]
+    heads += ["best peer / compiled", *(f"{key}, MB" for key in options.contenders)]
+    means = [f"{key}: geometric mean {exp(sum(map(log, found)) / len(found)):.2f}"
+             for key, found in gains.items()]  # fmt: skip
+    return document, "\n".join([_table(heads, rows), "", *means])
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+def memory(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Measure how long planning takes, and what steps take within limits of memory."""
+    document, rows = dict[str, Any](), list[list[str]]()
+    rule, given = sw.SGD(lr=1e-3, momentum=0.9), {"threads": options.threads, "tune": options.tune}
+    for name in options.networks or ("resnet50",):
+        graph = network(name, options.batch, options.size).graph
+        x, labels = batch_of(graph)
+        limits: list[int | None] = [None]
+        runs: dict[str, Run] = {}
+        facts: dict[str, tuple[float, sw.Trainer]] = {}
+        while limits:
+            limit = limits.pop(0)
+            begin = time.perf_counter()
+            key = "unlimited" if limit is None else f"{limit / 1e6:.0f} MB"
+            try:
+                found = sw.Trainer(graph, optimizer=rule, memory_limit=limit, **given)
+            except sw.errors.MemoryLimitError as error:
+                print(f"{name}, {key}: {error}", flush=True)
+                continue
+            seconds = time.perf_counter() - begin
+            facts[key], runs[key] = (seconds, found), partial(found.step, x, labels)
+            if limit is None:
+                limits = [found.nbytes * 3 // 4, found.nbytes // 2]
+        samples = interleaved(runs, options.rounds)
+        base = median(samples["unlimited"])
+        for key, (seconds, found) in facts.items():
+            plan, ms = found.model.plan, median(samples[key])
+            document[f"{name}, {key}"] = {
+                "planning_s": seconds,
+                "gap": plan.gap,
+                "nbytes": found.nbytes,
+                "predicted_ms": plan.cost_ns / 1e6,
+                "repeats": len(plan.repeats),
+                "samples_ms": samples[key],
+            }
+            cells = [f"{seconds:.1f}", f"{plan.gap:.2%}", f"{found.nbytes / 1e6:.0f}"]
+            cells += [str(len(plan.repeats)), f"{ms:.0f}", f"**{ms / base:.2f}**"]
+            rows.append([name, key, *cells])
+            print(*rows[-1], flush=True)
+    heads = ["network", "limit", "planned and compiled in, s", "gap", "needs, MB", "nodes again"]
+    return document, _table([*heads, "ms", "to unlimited"], rows)
+
+
+COMMANDS = {"formats": formats, "operators": operators, "race": race, "memory": memory}
+
+
+def main() -> None:
+    """Measure, save and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("networks", nargs="*", help="networks of torchvision; a list by default")
+    parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--size", type=int, default=224, help="pixels a side")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--tune", default="auto", help="as for sw.compile")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=CONTENDERS)
+    options = parser.parse_args()
+    samples, table = COMMANDS[options.command](options)
+    document = {"date": date.today().isoformat(), **vars(options), "samples": samples}
+    name = f"training-{options.command}"
+    if options.dtype != "float32":
+        name += f"-{options.dtype}"
+    if not options.networks:
+        (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+    print("\n" + table)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "support/errors.hpp"
+#include "threads/openmp.hpp"
 
 namespace stridewise {
 
@@ -49,7 +50,8 @@ BoundStep Context::bind_step(const Step &step) {
     }
     if (const auto *kernel = std::get_if<KernelStep>(&step)) return bind_kernel(*kernel);
     const auto &primitive = std::get<PrimitiveStep>(step);
-    BoundPrimitive bound{primitive.primitive.get(), {}, std::nullopt};
+    BoundPrimitive bound{
+        primitive.primitive.get(), primitive.primitive.threads(), {}, std::nullopt};
     for (const auto &arg : primitive.args) {
         const bool owned = arg.ref.space != Space::inputs && arg.ref.space != Space::outputs;
         void *data = owned ? resolve(arg.ref) : DNNL_MEMORY_NONE;
@@ -99,6 +101,7 @@ void Context::poison() {
 }
 
 void Context::execute_primitive(std::size_t index, const BoundPrimitive &step) {
+    const ThreadScope scope(step.threads);
     const auto status = dnnl_primitive_execute(
         step.primitive, stream_.get(), static_cast<int>(step.args.size()), step.args.data());
     if (status != dnnl_success) {

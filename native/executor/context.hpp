@@ -14,6 +14,7 @@ namespace stridewise {
 // A step with its memory bound. Places in the caller's arrays are resolved for each run.
 struct BoundPrimitive {
     dnnl_primitive_t primitive;
+    int threads;
     std::vector<dnnl_exec_arg_t> args;
     // The destination of one that streams.
     struct Streamed {

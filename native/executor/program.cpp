@@ -283,9 +283,9 @@ template <class Operation>
 void Program::check_args(const Operation &operation, const std::vector<Arg> &args,
                          const std::vector<InPlace> &in_place) const {
     const std::string what = where() + " (" + operation.impl() + ")";
-    require(operation.threads() == threads_,
+    require(operation.threads() == threads_ || operation.threads() == 1,
             what + ": expected a primitive made for threads=" + std::to_string(threads_) +
-                ", got one for " + std::to_string(operation.threads()));
+                " or 1, got one for " + std::to_string(operation.threads()));
     std::vector<int> expected = operation.args();
     if (operation.scratchpad_nbytes() > 0) expected.push_back(DNNL_ARG_SCRATCHPAD);
     for (const int id : expected) {

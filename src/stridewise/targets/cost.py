@@ -155,6 +155,7 @@ class Roofline:
         overhead_ns: fixed cost of a call.
         bfloat16_rate: how many times the peak rate holds for products of bfloat16.
         int8_rate: how many times it holds for products of integers of 8 bits.
+        threads: number of threads; small kernels run on one of them.
     """
 
     peak_flops: float
@@ -163,6 +164,7 @@ class Roofline:
     overhead_ns: float = 1500.0
     bfloat16_rate: float = 1.0
     int8_rate: float = 1.0
+    threads: int = 1
 
     def costs(
         self, specs: Sequence[KernelSpec], progress: Progress | None = None
@@ -178,6 +180,7 @@ class Roofline:
         weights = spec.memory("weights")
         rates = {"bf16": self.bfloat16_rate, "s8": self.int8_rate}
         peak = self.peak_flops * rates.get(weights.dtype if weights else "", 1.0)
+        peak /= self.threads if spec.is_small else 1
         seconds = max(spec.flops / peak, spec.nbytes / self.bandwidth)
         cost = self.overhead_ns + 1e9 * seconds / self.efficiency(spec)
         return KernelCost(cost, "", "model")

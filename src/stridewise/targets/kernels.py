@@ -19,6 +19,8 @@ from stridewise.tensor import Grid, Quantization, Storage
 __all__ = [
     "HOST",
     "SCALING",
+    "SMALL_FLOPS",
+    "SMALL_NBYTES",
     "Alias",
     "Arg",
     "Call",
@@ -42,6 +44,8 @@ __all__ = [
 HOST = "host"
 """The kind of kernels that are functions of NumPy arrays."""
 
+SMALL_FLOPS, SMALL_NBYTES = 2e6, 4e5
+"""Up to so many operations and bytes, a kernel runs on one thread (:attr:`KernelSpec.is_small`)."""
 
 SCALING = "scaling"
 """A parameter of reorders: zero point and scale of the source, scale and zero point of the result.
@@ -131,6 +135,15 @@ class KernelSpec:
                 count *= extent
             total += dtype_of(memory.dtype).itemsize * count
         return total
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the kernel runs on one thread, however many threads its program has.
+
+        Between two kernels, about half of the operands move from the caches of one core to those
+        of another one. For a small kernel this takes longer than its work on one thread.
+        """
+        return self.flops <= SMALL_FLOPS and self.nbytes <= SMALL_NBYTES
 
     def __str__(self) -> str:
         memories = " ".join(f"{role}={memory}" for role, memory in self.memories)

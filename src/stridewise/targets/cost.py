@@ -78,6 +78,10 @@ def host_cost(spec: KernelSpec) -> KernelCost:
     return KernelCost(_HOST_OVERHEAD_NS + work, name, "model")
 
 
+_FUNCTION_NS = 0.5
+"""What one thread takes for a value of an exponential function in a post-op."""
+
+
 class KernelOracle(Protocol):
     """Knows which kernels exist and how long they take."""
 
@@ -180,7 +184,11 @@ class Roofline:
         weights = spec.memory("weights")
         rates = {"bf16": self.bfloat16_rate, "s8": self.int8_rate}
         peak = self.peak_flops * rates.get(weights.dtype if weights else "", 1.0)
-        peak /= self.threads if spec.is_small else 1
-        seconds = max(spec.flops / peak, spec.nbytes / self.bandwidth)
-        cost = self.overhead_ns + 1e9 * seconds / self.efficiency(spec)
+        threads = 1 if spec.is_small else self.threads
+        seconds = max(
+            spec.flops / peak * self.threads / threads,
+            spec.nbytes / self.bandwidth,
+        )
+        functions = _FUNCTION_NS * spec.function_values / threads
+        cost = self.overhead_ns + 1e9 * seconds / self.efficiency(spec) + functions
         return KernelCost(cost, "", "model")

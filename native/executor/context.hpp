@@ -50,7 +50,7 @@ using BoundStep = std::variant<BoundPrimitive, BoundKernel, BoundCopy, BoundFill
 class Context {
   public:
     Context(std::size_t arena_nbytes, const std::vector<Constant> &constants,
-            const Mutables &mutables, const std::vector<Step> &steps);
+            const Mutables &mutables, const std::vector<Step> &steps, int threads);
 
     // Points every memory that lives in the caller's arrays at the arrays of this run.
     void bind(const Program::Views &inputs, const Program::Views &outputs);
@@ -78,6 +78,7 @@ class Context {
     void execute_aside(std::size_t index, const BoundPrimitive &step);
     void execute_host(const BoundHost &step);
 
+    int threads_;
     // Shared, because an array handed to a trace may outlive the program.
     std::shared_ptr<Buffer> arena_;
     const std::vector<Constant> &constants_;

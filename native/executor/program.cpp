@@ -128,8 +128,9 @@ class Program::Lease {
             }
         }
         if (context_) return;
-        context_ = std::make_unique<Context>(program_.arena_nbytes_, program_.constants_,
-                                             program_.mutables_, program_.steps_);
+        context_ =
+            std::make_unique<Context>(program_.arena_nbytes_, program_.constants_,
+                                      program_.mutables_, program_.steps_, program_.threads_);
         const std::lock_guard lock(pools());
         // Capacity for every context, so that returning one cannot fail.
         program_.idle_.reserve(program_.context_count_ + 1);

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from stridewise.targets import kernels
 
 settings.register_profile(
     "suite",
@@ -25,6 +27,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite the files under tests/golden"
     )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def several_threads() -> Generator[None]:
+    """Run small kernels on all threads: the graphs of tests have hardly any other kernels."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "SMALL_FLOPS", -1.0)
+        yield
 
 
 @pytest.fixture

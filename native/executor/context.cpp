@@ -7,12 +7,14 @@
 #include <memory>
 
 #include "support/errors.hpp"
+#include "threads/openmp.hpp"
 
 namespace stridewise {
 
 Context::Context(std::size_t arena_nbytes, const std::vector<Constant> &constants,
-                 const Mutables &mutables, const std::vector<Step> &steps)
-    : arena_(std::make_shared<Buffer>(arena_nbytes)),
+                 const Mutables &mutables, const std::vector<Step> &steps, int threads)
+    : threads_(threads),
+      arena_(std::make_shared<Buffer>(arena_nbytes)),
       constants_(constants),
       mutables_(mutables),
       stream_(cpu_engine()) {
@@ -21,6 +23,21 @@ Context::Context(std::size_t arena_nbytes, const std::vector<Constant> &constant
 }
 
 namespace {
+
+// Calls `body(first, count)` for ranges of elements: on all threads if they have so many bytes that
+// one thread cannot use the bandwidth of the memory.
+template <class Body>
+void in_ranges(std::size_t count, std::size_t element_nbytes, int threads, const Body &body) {
+    constexpr std::size_t kLarge = 1 << 20, kLine = 64;
+    const std::size_t line = kLine / element_nbytes, lines = (count + line - 1) / line;
+    in_parallel(count * element_nbytes >= kLarge ? threads : 1, [&](int part, int parts) {
+        const auto begin = [&](int at) {
+            const auto whole = static_cast<std::size_t>(parts);
+            return std::min(count, lines * static_cast<std::size_t>(at) / whole * line);
+        };
+        body(begin(part), begin(part + 1) - begin(part));
+    });
+}
 
 BoundKernel bind_kernel(const KernelStep &step) {
     BoundKernel bound{step.kernel.get(), {}, std::nullopt, {}};
@@ -49,7 +66,8 @@ BoundStep Context::bind_step(const Step &step) {
     }
     if (const auto *kernel = std::get_if<KernelStep>(&step)) return bind_kernel(*kernel);
     const auto &primitive = std::get<PrimitiveStep>(step);
-    BoundPrimitive bound{primitive.primitive.get(), {}, std::nullopt};
+    BoundPrimitive bound{
+        primitive.primitive.get(), primitive.primitive.threads(), {}, std::nullopt};
     for (const auto &arg : primitive.args) {
         const bool owned = arg.ref.space != Space::inputs && arg.ref.space != Space::outputs;
         void *data = owned ? resolve(arg.ref) : DNNL_MEMORY_NONE;
@@ -99,6 +117,7 @@ void Context::poison() {
 }
 
 void Context::execute_primitive(std::size_t index, const BoundPrimitive &step) {
+    const ThreadScope scope(step.threads);
     const auto status = dnnl_primitive_execute(
         step.primitive, stream_.get(), static_cast<int>(step.args.size()), step.args.data());
     if (status != dnnl_success) {
@@ -175,15 +194,20 @@ void Context::execute(std::size_t index) {
         execute_kernel(*kernel);
     } else if (const auto *copy = std::get_if<BoundCopy>(&step)) {
         // Empty arrays may have no address, and memcpy wants one.
-        if (copy->nbytes > 0) {
-            std::memcpy(resolve(copy->dst), resolve(copy->src), copy->nbytes);
-        }
+        if (copy->nbytes == 0) return;
+        std::byte *dst = resolve(copy->dst);
+        const std::byte *src = resolve(copy->src);
+        in_ranges(copy->nbytes, 1, threads_, [&](std::size_t first, std::size_t count) {
+            std::memcpy(dst + first, src + first, count);
+        });
     } else if (const auto *host = std::get_if<BoundHost>(&step)) {
         execute_host(*host);
     } else {
         const auto &fill = std::get<BoundFill>(step);
         auto *first = reinterpret_cast<float *>(resolve(fill.dst));
-        std::fill_n(first, fill.count, fill.value);
+        in_ranges(fill.count, sizeof(float), threads_, [&](std::size_t begin, std::size_t count) {
+            std::fill_n(first + begin, count, fill.value);
+        });
     }
 }
 

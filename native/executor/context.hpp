@@ -14,6 +14,7 @@ namespace stridewise {
 // A step with its memory bound. Places in the caller's arrays are resolved for each run.
 struct BoundPrimitive {
     dnnl_primitive_t primitive;
+    int threads;
     std::vector<dnnl_exec_arg_t> args;
     // The destination of one that streams.
     struct Streamed {
@@ -49,7 +50,7 @@ using BoundStep = std::variant<BoundPrimitive, BoundKernel, BoundCopy, BoundFill
 class Context {
   public:
     Context(std::size_t arena_nbytes, const std::vector<Constant> &constants,
-            const Mutables &mutables, const std::vector<Step> &steps);
+            const Mutables &mutables, const std::vector<Step> &steps, int threads);
 
     // Points every memory that lives in the caller's arrays at the arrays of this run.
     void bind(const Program::Views &inputs, const Program::Views &outputs);
@@ -77,6 +78,7 @@ class Context {
     void execute_aside(std::size_t index, const BoundPrimitive &step);
     void execute_host(const BoundHost &step);
 
+    int threads_;
     // Shared, because an array handed to a trace may outlive the program.
     std::shared_ptr<Buffer> arena_;
     const std::vector<Constant> &constants_;

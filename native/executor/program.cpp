@@ -128,8 +128,9 @@ class Program::Lease {
             }
         }
         if (context_) return;
-        context_ = std::make_unique<Context>(program_.arena_nbytes_, program_.constants_,
-                                             program_.mutables_, program_.steps_);
+        context_ =
+            std::make_unique<Context>(program_.arena_nbytes_, program_.constants_,
+                                      program_.mutables_, program_.steps_, program_.threads_);
         const std::lock_guard lock(pools());
         // Capacity for every context, so that returning one cannot fail.
         program_.idle_.reserve(program_.context_count_ + 1);
@@ -283,9 +284,9 @@ template <class Operation>
 void Program::check_args(const Operation &operation, const std::vector<Arg> &args,
                          const std::vector<InPlace> &in_place) const {
     const std::string what = where() + " (" + operation.impl() + ")";
-    require(operation.threads() == threads_,
+    require(operation.threads() == threads_ || operation.threads() == 1,
             what + ": expected a primitive made for threads=" + std::to_string(threads_) +
-                ", got one for " + std::to_string(operation.threads()));
+                " or 1, got one for " + std::to_string(operation.threads()));
     std::vector<int> expected = operation.args();
     if (operation.scratchpad_nbytes() > 0) expected.push_back(DNNL_ARG_SCRATCHPAD);
     for (const int id : expected) {

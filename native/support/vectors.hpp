@@ -114,7 +114,8 @@ struct Lanes {
     }
 };
 
-// exp(x) = 2^n exp(r), |r| <= ln(2) / 2, by the polynomial of Cephes' expf; relative error 2e-7.
+// exp(x) = 2^n exp(r), |r| <= ln(2) / 2, by a polynomial with the least relative error in float32;
+// relative error 4e-7.
 template <int N>
 inline typename Lanes<N>::V Lanes<N>::exponential(V x) {
     // Adding it leaves no fraction bits and puts n into the low bits.
@@ -122,14 +123,13 @@ inline typename Lanes<N>::V Lanes<N>::exponential(V x) {
     x = smaller(all(88.0F), larger(all(-87.0F), x));
     const V shifted = x * 1.44269504088896341F + kWhole;
     const V n = shifted - kWhole;
-    const V r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
-    V p = all(1.9875691500e-4F);
-    p = p * r + 1.3981999507e-3F;
-    p = p * r + 8.3334519073e-3F;
-    p = p * r + 4.1665795894e-2F;
-    p = p * r + 1.6666665459e-1F;
-    p = p * r + 5.0000001201e-1F;
-    p = p * (r * r) + r + 1.0F;
+    const V r = x - n * 0.69314718055994531F;
+    V p = all(8.297647350e-3F);
+    p = p * r + 4.191543162e-2F;
+    p = p * r + 1.666757464e-1F;
+    p = p * r + 4.999889433e-1F;
+    p = p * r + 9.999997020e-1F;
+    p = p * r + 1.000000119F;
     // Adds n to the exponent of p, which is 0 or -1.
     Mask bits, power;
     __builtin_memcpy(&bits, &p, sizeof bits);

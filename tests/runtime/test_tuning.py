@@ -185,7 +185,8 @@ def test_a_disturbed_measurement_is_made_again(tmp_path: Path, monkeypatch: pyte
     specs = [d.chosen.option.calls[0].spec for d in plans(near())[0].decisions[:2]]
     oracle = measuring(tmp_path)
     times = iter([[90.0], [30.0], [500.0], [20.0], [40.0]])
-    monkeypatch.setattr("stridewise.runtime.tuning.kernel_times.create", lambda *_: None)
+    kernel = SimpleNamespace(threads=1)
+    monkeypatch.setattr("stridewise.runtime.tuning.kernel_times.create", lambda *_: kernel)
     names = {specs[0]: ["a"], specs[1]: ["b", "slow"]}
     monkeypatch.setattr(
         "stridewise.runtime.tuning.kernel_times.implementations", lambda s, _: names[s]

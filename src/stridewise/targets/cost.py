@@ -78,6 +78,10 @@ def host_cost(spec: KernelSpec) -> KernelCost:
     return KernelCost(_HOST_OVERHEAD_NS + work, name, "model")
 
 
+_FUNCTION_NS = 0.5
+"""What one thread takes for a value of an exponential function in a post-op."""
+
+
 class KernelOracle(Protocol):
     """Knows which kernels exist and how long they take."""
 
@@ -155,6 +159,7 @@ class Roofline:
         overhead_ns: fixed cost of a call.
         bfloat16_rate: how many times the peak rate holds for products of bfloat16.
         int8_rate: how many times it holds for products of integers of 8 bits.
+        threads: number of threads; small kernels run on one of them.
     """
 
     peak_flops: float
@@ -163,6 +168,7 @@ class Roofline:
     overhead_ns: float = 1500.0
     bfloat16_rate: float = 1.0
     int8_rate: float = 1.0
+    threads: int = 1
 
     def costs(
         self, specs: Sequence[KernelSpec], progress: Progress | None = None
@@ -178,6 +184,11 @@ class Roofline:
         weights = spec.memory("weights")
         rates = {"bf16": self.bfloat16_rate, "s8": self.int8_rate}
         peak = self.peak_flops * rates.get(weights.dtype if weights else "", 1.0)
-        seconds = max(spec.flops / peak, spec.nbytes / self.bandwidth)
-        cost = self.overhead_ns + 1e9 * seconds / self.efficiency(spec)
+        threads = 1 if spec.is_small else self.threads
+        seconds = max(
+            spec.flops / peak * self.threads / threads,
+            spec.nbytes / self.bandwidth,
+        )
+        functions = _FUNCTION_NS * spec.function_values / threads
+        cost = self.overhead_ns + 1e9 * seconds / self.efficiency(spec) + functions
         return KernelCost(cost, "", "model")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Literal, Protocol
 
 from stridewise.dtypes import DType, dtype_of
@@ -19,6 +20,8 @@ from stridewise.tensor import Grid, Quantization, Storage
 __all__ = [
     "HOST",
     "SCALING",
+    "SMALL_FLOPS",
+    "SMALL_NBYTES",
     "Alias",
     "Arg",
     "Call",
@@ -42,6 +45,16 @@ __all__ = [
 HOST = "host"
 """The kind of kernels that are functions of NumPy arrays."""
 
+SMALL_FLOPS, SMALL_NBYTES = 2e6, 4e5
+"""Up to so many operations and bytes, a kernel runs on one thread (:attr:`KernelSpec.is_small`)."""
+
+_EXPONENTIAL = frozenset(
+    {
+        "elu", "exp", "gelu_erf", "gelu_tanh", "log", "logistic", "mish", "pow", "soft_relu",
+        "swish", "tanh",
+    }
+)  # fmt: skip
+"""Post-ops that take more time than the arithmetic of a light kernel."""
 
 SCALING = "scaling"
 """A parameter of reorders: zero point and scale of the source, scale and zero point of the result.
@@ -126,11 +139,33 @@ class KernelSpec:
         operands = [p.operand for p in self.post_ops if p.operand is not None]
         total = 0
         for memory in [*(m for _, m in self.memories), *operands]:
-            count = 1
-            for extent in memory.dims:
-                count *= extent
-            total += dtype_of(memory.dtype).itemsize * count
+            total += dtype_of(memory.dtype).itemsize * prod(memory.dims)
         return total
+
+    @property
+    def function_values(self) -> int:
+        """Values of exponential functions that post-ops compute."""
+        src, dst, filters = map(self.memory, ("src", "dst", "depthwise_weights"))
+        if dst is None:
+            return 0
+        between = dict(self.params).get("between", 0)
+        inner = prod(dst.dims)
+        if src is not None and filters is not None:
+            inner = prod((src.dims[0], filters.dims[0], *src.dims[2:]))
+        return sum(
+            inner if isinstance(between, int) and index < between else prod(dst.dims)
+            for index, post in enumerate(self.post_ops)
+            if post.algorithm in _EXPONENTIAL
+        )
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the kernel runs on one thread, however many threads its program has.
+
+        Between two kernels, about half of the operands move from the caches of one core to those
+        of another one. For a small kernel this takes longer than its work on one thread.
+        """
+        return self.flops <= SMALL_FLOPS and self.nbytes <= SMALL_NBYTES
 
     def __str__(self) -> str:
         memories = " ".join(f"{role}={memory}" for role, memory in self.memories)

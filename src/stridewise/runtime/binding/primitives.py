@@ -433,6 +433,10 @@ def _instruction_set(implementation: str) -> str:
     return implementation.rpartition(":")[2]
 
 
+def _threads(spec: KernelSpec, threads: int) -> int:
+    return 1 if spec.is_small else threads
+
+
 def implementations(spec: KernelSpec, threads: int, limit: int = 3) -> tuple[str, ...]:
     """Return the implementations worth measuring, in the library's order.
 
@@ -442,6 +446,7 @@ def implementations(spec: KernelSpec, threads: int, limit: int = 3) -> tuple[str
     Raises:
         NativeError: the library has none at all.
     """
+    threads = _threads(spec, threads)
     if spec.kind in KERNELS:
         return (KERNELS[spec.kind](_Spec(spec, threads)).impl,)
     own = _own_reorder(spec, threads)
@@ -509,6 +514,8 @@ def _has_integers(spec: KernelSpec) -> bool:
 def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primitive | _core.Kernel:
     """Return the primitive; the library's first choice where no implementation is named.
 
+    Small kernels are created for one thread.
+
     Primitives hold no state of a run. The last ones that were asked for are kept, because creating
     one means generating code. The key is the whole description, which the library's own cache does
     not compare (see :mod:`stridewise.runtime.binding.library`).
@@ -516,7 +523,7 @@ def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primiti
     Raises:
         ExecutionError: the library no longer has that implementation.
     """
-    core = load_core()
+    core, threads = load_core(), _threads(spec, threads)
     try:
         if spec.kind in KERNELS:
             kernel = KERNELS[spec.kind](_Spec(spec, threads))

@@ -105,13 +105,18 @@ def _image(b: GraphBuilder, size: _Size, channels: int | None = None) -> str:
     return b.input("x", (size.batch, channels or size.inputs, size.side, size.side))
 
 
+def _active(b: GraphBuilder, x: str, size: _Size) -> str:
+    """Add an activation: in every third size one of exponential functions, which take longer."""
+    return b.op("mul", [x, b.sigmoid(x)]) if size.side % 3 == 0 else b.relu(x)
+
+
 def _conv(
     window: int | tuple[int, int], stride: int = 1, channels: int | None = None, dilation: int = 1
 ) -> _Layer:
     def layer(b: GraphBuilder, size: _Size) -> str:
         x = _image(b, size, channels)
         found = b.conv2d(x, size.outputs, window, strides=stride, padding="same", dilation=dilation)
-        return b.relu(found)
+        return _active(b, found, size)
 
     return layer
 
@@ -124,14 +129,16 @@ def _residual(b: GraphBuilder, size: _Size) -> str:
 def _depthwise(window: int, stride: int = 1) -> _Layer:
     def layer(b: GraphBuilder, size: _Size) -> str:
         x, count = _image(b, size), size.inputs
-        return b.relu(b.conv2d(x, count, window, strides=stride, padding="same", groups=count))
+        found = b.conv2d(x, count, window, strides=stride, padding="same", groups=count)
+        return _active(b, found, size)
 
     return layer
 
 
 def _expanded(b: GraphBuilder, size: _Size) -> str:
-    inner = b.relu(b.conv2d(_image(b, size), size.outputs, 1))
-    return b.relu(b.conv2d(inner, size.outputs, 3, padding="same", groups=size.outputs))
+    inner = _active(b, b.conv2d(_image(b, size), size.outputs, 1), size)
+    found = b.conv2d(inner, size.outputs, 3, padding="same", groups=size.outputs)
+    return _active(b, found, size)
 
 
 def _grouped(b: GraphBuilder, size: _Size) -> str:

@@ -57,7 +57,10 @@ def roofline(machine: Machine, target: LibraryTarget) -> Roofline:
     """Return the analytic cost model of a machine."""
     peak = machine.threads * _FLOPS_PER_CORE[machine.has_avx512]
     rate = _BFLOAT16_RATE[machine.has_bfloat16]
-    return Roofline(peak, _BANDWIDTH, target.efficiency, bfloat16_rate=rate, int8_rate=_INT8_RATE)
+    return Roofline(
+        peak, _BANDWIDTH, target.efficiency,
+        bfloat16_rate=rate, int8_rate=_INT8_RATE, threads=machine.threads,
+    )  # fmt: skip
 
 
 class KernelTimes:
@@ -85,7 +88,8 @@ class KernelTimes:
 
     def key(self, spec: KernelSpec) -> str:
         """Return the key of a kernel in the cost cache."""
-        return f"{spec} cold" if self.is_cold(spec) else str(spec)
+        marks = [" one thread"] * spec.is_small + [" cold"] * self.is_cold(spec)
+        return "".join((str(spec), *marks))
 
     def estimate(self, spec: KernelSpec) -> float:
         """Return the nanoseconds that samples of a kernel are related to."""
@@ -189,11 +193,11 @@ class KernelTimes:
         )
 
     def _timed(self, spec: KernelSpec, name: str, budget_ns: int) -> float:
-        core, threads = load_core(), self.machine.threads
-        slow = is_reference(name)  # one run of a naive loop is enough
+        core, slow = load_core(), is_reference(name)  # one run of a naive loop is enough
+        kernel = create(spec, name, self.machine.threads)
         samples = core.measure(
-            create(spec, name, threads),
-            threads=threads,
+            kernel,
+            threads=kernel.threads,
             min_runs=1 if slow else _MIN_RUNS,
             max_runs=1 if slow else _MAX_RUNS,
             budget_ns=budget_ns,

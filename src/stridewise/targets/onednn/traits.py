@@ -16,7 +16,7 @@ from stridewise.targets.rates import Traits
 
 __all__ = ["VERSION", "traits_of"]
 
-VERSION = 1
+VERSION = 2
 """Changes with the meaning of traits and with the analytic estimates: samples of other versions are
 ignored."""
 
@@ -88,6 +88,7 @@ def traits_of(spec: KernelSpec, *, cold: bool = False) -> Traits:
     )
     nbytes, posts = spec.nbytes, [post.kind for post in spec.post_ops]
     operands = ", operands" if "binary" in posts else ""
+    functions = ", functions" if spec.function_values else ""
     sizes = (
         _log(nbytes),
         _log(spec.flops / max(1, nbytes)),
@@ -102,7 +103,8 @@ def traits_of(spec: KernelSpec, *, cold: bool = False) -> Traits:
     )
     return Traits(
         f"{spec.kind} naive" if is_naive(spec) else spec.kind,
-        f"{_storage(src)} > {_storage(dst)}{operands}" + (", cold weights" if cold else ""),
+        f"{_storage(src)} > {_storage(dst)}{operands}{functions}"
+        + (", cold weights" if cold else ""),
         _way(spec, src, groups),
         tuple(size / scale for size, scale in zip(sizes, _SCALES, strict=True)),
     )

@@ -477,7 +477,7 @@ def test_what_no_runtime_knows_is_refused() -> None:
     ("bad", "message"),
     [
         (node("Dream", "x", "y"), "'Dream' of domain 'ai.onnx'"),
-        (node("Loop", "x", "y"), "without control flow"),
+        (node("Loop", "x", "y"), "at least 2 inputs, found 1"),
         (node("Conv", "x x", "y", pads="wide"), "attribute 'pads' to be a list of integers"),
         (
             node("MaxPool", "x", "y", kernel_shape=[2, 2], strides=[1 << 40, 1]),

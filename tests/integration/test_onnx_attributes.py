@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
-from onnx import ModelProto, defs
+from onnx import ModelProto, TensorProto, defs, helper
 from onnx.backend.test.case.node import collect_testcases
 
 import stridewise as sw
@@ -114,8 +114,25 @@ def test_handlers_read_all_attributes(monkeypatch):
         ("Relu", {"alpha": 0.5}, 1, "attributes of opset .* among: none, found 'alpha'"),
         ("Softmax", {"axes": 1}, 1, "among: axis, found 'axes'"),
         ("Relu", {}, 2, "at most 1 inputs, found 2"),
+        ("Add", {}, 1, "at least 2 inputs, found 1"),
+        # ONNX's shape inference and ONNX Runtime end the process on these two.
+        ("LayerNormalization", {"axis": 2**63 - 1}, 2, "an axis from -4 to 3"),
+        ("Sum", {}, 0, "input 1, found none"),
     ],
 )
 def test_what_the_operator_does_not_have_is_an_error(op, attrs, inputs, message):
+    operands = ("x",) * inputs or ("x", "")
     with pytest.raises(DamageError, match=message):
-        open_model(make(node(op, *("x",) * inputs, **attrs)), fallback=True).graph()
+        open_model(make(node(op, *operands, **attrs), opset=17), fallback=True).graph()
+
+
+def test_nodes_of_subgraphs_are_checked():
+    branch = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["z"], alpha=0.5)],
+        "branch",
+        [],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
+    )
+    choice = node("If", "c", then_branch=branch, else_branch=branch)
+    with pytest.raises(DamageError, match="among: none, found 'alpha'"):
+        open_model(make(choice, constants={"c": True}), fallback=True).graph()

@@ -138,3 +138,9 @@ def test_truth_values_are_stored_as_numbers():
     graph = b.build([y])
     assert graph.nodes[0].get("keepdims") == 1
     assert str(from_text(str(graph))) == str(graph)
+
+
+@pytest.mark.parametrize("op", ["celu", "snap_s8"])
+def test_functions_that_divide_by_a_parameter_refuse_zero(op):
+    with pytest.raises(GraphError, match="an alpha other than 0"):
+        infer(Node("n", op, ("x",), ("y",), (("alpha", 0.0),)), (X,))

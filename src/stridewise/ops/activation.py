@@ -17,7 +17,7 @@ from stridewise.ops.attributes import each
 from stridewise.ops.backward import Derivative, Term, elementwise_rule
 from stridewise.ops.element_types import FLOATS, NUMBERS, SIGNED, Family, computed, needs_type
 from stridewise.ops.functions import exact_erf
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, register
+from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register
 from stridewise.tensor.quantization import RANGES
 
 __all__ = ["SNAPS", "UNARY", "Unary", "default_parameters", "parameter_attrs", "parameters"]
@@ -81,6 +81,9 @@ def _snap(dtype: str) -> Unary:
 
     return Unary(snap, (1.0, 0.0))
 
+
+_DIVIDES = frozenset({*SNAPS, "celu"})
+"""The functions that divide by alpha."""
 
 UNARY: dict[str, Unary] = {
     **{op: _snap(dtype) for op, dtype in SNAPS.items()},
@@ -204,6 +207,9 @@ DERIVATIVES: dict[str, Derivative] = {
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
+    if node.op in _DIVIDES:
+        alpha, _ = parameters(node)
+        needs(node, alpha != 0, "an alpha other than 0", alpha)
     return (needs_type(node, types, 0, UNARY[node.op].family),)
 
 

@@ -50,7 +50,8 @@ __all__ = ["Survey", "node_label", "operator_label"]
 
 _RULE = "onnx"
 _COMMON = frozenset({"float32", "int64"})
-_WINDOW = ("dilations", "kernel_shape", "output_padding", "pads", "strides")
+_BOUNDS = frozenset({"end", "ends", "start", "starts"})
+"""Attributes that are clamped, so that any number is right."""
 
 
 def node_label(node: NodeProto) -> str:
@@ -204,8 +205,9 @@ class Survey:
             raise error
         if isinstance(error.__cause__, GraphError) and self._is_common(node):
             raise error  # shapes and attributes do not fit; ONNX's inference misses some
-        if any(item > MAX_WINDOW for key in _WINDOW for item in _integers(node, key)):
-            raise error  # other runtimes may overflow when they compute sizes from these
+        wide = (key for key in node.attrs if key not in _BOUNDS)
+        if any(abs(item) > MAX_WINDOW for key in wide for item in _integers(node, key)):
+            raise error  # other runtimes may overflow when they compute with these
         model = self.types.node_model(node)
         complete = ModelProto()
         complete.CopyFrom(model)
@@ -298,6 +300,8 @@ class Survey:
 
 def _integers(node: OnnxNode, key: str) -> list[int]:
     found = node.attrs.get(key)
+    if isinstance(found, int):
+        return [found]
     return [item for item in found if isinstance(item, int)] if isinstance(found, tuple) else []
 
 

@@ -205,10 +205,10 @@ class Importer:
         """Return an axis counted from the front.
 
         Raises:
-            ModelError: there is no such axis.
+            DamageError: there is no such axis.
         """
         if not -rank <= axis < rank:
-            raise node.error(f"an axis from {-rank} to {rank - 1}", axis)
+            raise node.damage(f"an axis from {-rank} to {rank - 1}", axis)
         return axis + rank if axis < 0 else axis
 
     def check_inputs(self, node: OnnxNode) -> None:

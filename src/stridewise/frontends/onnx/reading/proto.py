@@ -23,6 +23,7 @@ __all__ = [
     "decode_node",
     "opset_of",
     "reads_of",
+    "subgraphs_of",
     "tensors_of",
 ]
 
@@ -223,12 +224,12 @@ def reads_of(proto: NodeProto) -> tuple[str, ...]:
     """
     names = dict.fromkeys(name for name in proto.input if name)
     for attribute in proto.attribute:
-        for graph in _subgraphs(attribute):
+        for graph in subgraphs_of(attribute):
             names |= dict.fromkeys(_captured(graph))
     return tuple(names)
 
 
-def _subgraphs(attribute: AttributeProto) -> tuple[GraphProto, ...]:
+def subgraphs_of(attribute: AttributeProto) -> tuple[GraphProto, ...]:
     """Return the graphs in an attribute; an absent ``g`` would be an empty graph."""
     return (*((attribute.g,) if attribute.HasField("g") else ()), *attribute.graphs)
 
@@ -253,7 +254,7 @@ def _attribute_tensors(attribute: AttributeProto) -> Iterator[TensorProto]:
     yield from (attribute.t, *attribute.tensors)
     for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
         yield from (sparse.values, sparse.indices)
-    for graph in _subgraphs(attribute):
+    for graph in subgraphs_of(attribute):
         yield from graph.initializer
         for sparse in graph.sparse_initializer:
             yield from (sparse.values, sparse.indices)

@@ -239,6 +239,39 @@ def test_scales_are_folded_into_transposed_convolutions(groups):
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+@given(
+    st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.booleans(),
+    st.booleans(),
+)  # fmt: skip
+def test_scales_are_folded_into_convolutions_without_padding(
+    groups: int, inputs: int, outputs: int, window: int, has_bias: bool, is_padded: bool
+):
+    b, x = net(1, groups * inputs, 4, 4)
+    random = np.random.default_rng(inputs)
+    shape = (groups * outputs, inputs, window, window)
+    constants = [b.constant(random.normal(size=shape).astype(F32), "w")]
+    if has_bias:
+        constants.append(b.constant(random.normal(size=shape[:1]).astype(F32), "c"))
+    attrs = {"groups": groups, "pads": (int(is_padded),) * 4}
+    y = b.op("conv", [b.scale(b.op("relu", [x])), *constants], attrs)
+    graph = b.build([b.op("relu", [y])])
+    after, _ = run("fold_scale", graph)
+    ops = ["relu", "conv", "relu"]
+    assert [node.op for node in after.nodes] == (
+        ["relu", "scale_shift", *ops[1:]] if is_padded else ops
+    )
+    feed = {"x": random.normal(size=(1, groups * inputs, 4, 4)).astype(F32)}
+    (wanted,), (found,) = (run_reference(each, feed).values() for each in (graph, after))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_scales_with_other_readers_are_not_folded_into_convolutions():
+    b, x = net()
+    y = b.scale(b.op("relu", [x]))
+    graph = b.build([b.op("relu", [b.conv(y, 3)]), b.op("relu", [y])])
+    assert "scale_shift" in [node.op for node in run("fold_scale", graph)[0].nodes]
+
+
 @pytest.mark.parametrize("op", ["sub", "div"])
 def test_scales_that_are_no_per_channel_constants_are_left_alone(op):
     b, x = net(1, 2, 2, 2)

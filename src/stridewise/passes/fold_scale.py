@@ -1,11 +1,13 @@
-"""Fold per-channel scales and shifts (batch norm, bias additions) into what produces them.
+"""Fold per-channel scales and shifts (batch norm, bias additions) into their neighbors.
 
-Three rules, each applied where the intermediate value has no other reader:
+Five rules, each applied where the intermediate value has no other reader:
 
 - adding, subtracting, multiplying or dividing by one constant per channel is a ``scale_shift``;
 - ``scale_shift`` after ``scale_shift`` is one;
 - ``scale_shift`` after a convolution or matrix product with constant weights is other weights;
-- after a norm of groups, or of one axis, it is another scale and shift of that.
+- after a norm of groups, or of one axis, it is another scale and shift of that;
+- ``scale_shift`` before a convolution without padding is other weights. With padding it is not,
+  because the zeros at the border are not shifted.
 """
 
 from __future__ import annotations
@@ -120,8 +122,36 @@ def _fold_weights(rewriter: Rewriter, host: Node, scale: Array, shift: Array) ->
     return dataclasses.replace(host, inputs=(host.inputs[0], *names))
 
 
+def _fold_into_reader(rewriter: Rewriter, node: Node, before: Node) -> Node | None:
+    """Return a convolution that reads what a scale_shift reads; None if there is none."""
+    scale, shift = (rewriter.constant(name) for name in before.inputs[1:])
+    weights = rewriter.constant(node.inputs[1])
+    bias_name = node.inputs[_BIAS] if len(node.inputs) > _BIAS else ""
+    bias = rewriter.constant(bias_name) if bias_name else np.zeros(1)
+    rank = len(rewriter.value(before.outputs[0]).shape)
+    if scale is None or shift is None or weights is None or bias is None:
+        return None
+    if before.post_ops or any(node.ints_attr("pads", (0,))):
+        return None
+    if channel_axis(node, rank) != channel_axis(before, rank):
+        return None
+    groups, each = node.int_attr("groups", 1), weights.shape[1]
+    rest = (1,) * (rank - 2)
+
+    def inputs_of(row: Array) -> Array:
+        rows = row.astype(np.float64).reshape(groups, each)
+        return rows.repeat(weights.shape[0] // groups, axis=0).reshape(-1, each, *rest)
+
+    more = (weights * inputs_of(shift)).sum(axis=tuple(range(1, rank)))
+    names = (
+        rewriter.add_constant(node.inputs[1], (weights * inputs_of(scale)).astype(np.float32)),
+        rewriter.add_constant(bias_name or f"{node.name}.bias", (bias + more).astype(np.float32)),
+    )
+    return dataclasses.replace(node, inputs=(before.inputs[0], *names))
+
+
 def fold_scale(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
-    """Return the graph with per-channel scales folded into their producers."""
+    """Return the graph with per-channel scales folded into their producers or readers."""
     rewriter = Rewriter(graph)
     refusals: list[Refusal] = []
     for node in rewriter.nodes():
@@ -131,6 +161,12 @@ def fold_scale(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
                 continue
             if rewriter.value(name).dtype.name != "float32":
                 continue
+            if node.op == "conv" and host.op == "scale_shift" and rewriter.only_reader(name):
+                merged = _fold_into_reader(rewriter, node, host)  # its weights are constant
+                if merged is not None:
+                    rewriter.replace(node, merged)
+                    rewriter.remove(host)
+                    break
             parameters = _as_scale(rewriter, node, host)
             if parameters is None:
                 continue

@@ -114,7 +114,7 @@ _RECOGNIZED = (
 _FOLDED = (
     Pass(
         "fold_scale",
-        "folds per-channel scales and shifts (batch norm, bias) into their producer",
+        "folds per-channel scales and shifts (batch norm, bias) into their producer or reader",
         fold_scale,
     ),
     Pass(

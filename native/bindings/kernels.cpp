@@ -91,7 +91,7 @@ void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &ds
                     bool has_bias, bool has_depthwise_bias, const Dims &begins, const Dims &ends,
                     const Entries &entries, std::int64_t between, const Dims &window,
                     const Dims &strides, const Dims &dilations, int lanes, int threads,
-                    const std::string &isa) {
+                    bool multiplies_halves, const std::string &isa) {
     const Dims from = src.dims(), to = dst.dims();
     require(from.size() == 4 && to.size() == 4, "depthwise: expected images of two axes");
     for (const Dims &given : {begins, ends, window, strides, dilations}) {
@@ -109,6 +109,7 @@ void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &ds
     options.across = {window[1], strides[1], dilations[1]};
     options.lanes = lanes;
     options.halves = {is_half(src), is_half(dst)};
+    options.multiplies_halves = multiplies_halves;
     options.channels_last = src == MemoryDesc(from, src.dtype(), "acdb");
     options.has_bias = has_bias;
     options.has_depthwise_bias = has_depthwise_bias;
@@ -271,7 +272,7 @@ void bind_kernels(nb::module_ &m) {
         .def("__init__", &init_depthwise, "src"_a, "dst"_a, "expands"_a, "has_bias"_a,
              "has_depthwise_bias"_a, "pads_begin"_a, "pads_end"_a, "post_ops"_a, nb::kw_only(),
              "between"_a, "window"_a, "strides"_a, "dilations"_a, "lanes"_a, "threads"_a,
-             "isa"_a = "");
+             "multiplies_halves"_a = false, "isa"_a = "");
     nb::class_<TransposedDepthwise, Kernel>(m, "TransposedDepthwise", nb::is_final())
         .def("__init__", &init_transposed_depthwise, "src"_a, "dst"_a, "pads_begin"_a, "post_ops"_a,
              nb::kw_only(), "window"_a, "strides"_a, "dilations"_a, "lanes"_a, "threads"_a,

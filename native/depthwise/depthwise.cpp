@@ -53,6 +53,10 @@ DepthwiseOptions checked(DepthwiseOptions o) {
     require(std::max(o.pads[0], o.pads[2]) < o.down.extent() &&
                 std::max(o.pads[1], o.pads[3]) < o.across.extent(),
             "depthwise: padding of a whole window");
+    require(!o.multiplies_halves || (o.expands && o.halves.source && o.halves.result),
+            "depthwise: products of bfloat16 are of a 1x1 convolution and tensors of bfloat16");
+    require(!o.multiplies_halves || o.isa == "avx512_bf16" || o.isa == "portable",
+            "depthwise: " + o.isa + " has no products of bfloat16");
     require(o.threads >= 1, "threads: expected at least 1, got " + std::to_string(o.threads));
     return o;
 }
@@ -98,7 +102,7 @@ Depthwise::Depthwise(DepthwiseOptions options, const PostOps &post_ops, std::siz
     require(high >= 0 && wide >= 0, "depthwise: the window does not fit into the padded source");
     out_height_ = high / o.down.stride + 1;
     out_width_ = wide / o.across.stride + 1;
-    chunks_ = ceil_div(o.channels, lanes);
+    chunks_ = ceil_div(o.channels, o.multiplies_halves ? 2 * lanes : lanes);
     pairs_ = ceil_div(o.middle, 2 * lanes);
     source_ = strides_of(o.channels_last, lanes, o.channels, o.height, o.width);
     result_ = strides_of(o.channels_last, lanes, o.middle, out_height_, out_width_);
@@ -187,6 +191,10 @@ MemoryDesc Depthwise::arg_desc(int arg) const {
             return image_desc({o.images, o.middle, out_height_, out_width_}, o.halves.result,
                               o.channels_last, o.lanes);
         case DNNL_ARG_WEIGHTS:
+            if (o.multiplies_halves) {
+                return MemoryDesc({o.middle, o.channels, 1, 1}, "bf16",
+                                  wide ? "ABcd8b32a2b" : "ABcd8b16a2b");
+            }
             return MemoryDesc({o.middle, o.channels, 1, 1}, "f32",
                               wide ? "ABcd16b32a" : "ABcd16b16a");
         case kDepthwiseWeights:
@@ -207,12 +215,13 @@ void Depthwise::gather(const Call &call, const Item &item, const Region &region,
                        float *gathered) const {
     const std::int64_t lanes = kernels_->lanes, wide = region.column_end - region.column;
     const std::int64_t pixel = source_.pixel * element_nbytes(options_.halves.source);
+    auto *run = options_.multiplies_halves ? kernels_->gather_pairs : kernels_->gather_channels;
     for (std::int64_t row = region.row; row < region.row_end; ++row) {
         const std::byte *from = source_at(
             call, item.image * source_.image + row * source_.row + region.column * source_.pixel);
         float *to = gathered + (row - region.row) * chunks_ * wide * lanes;
         for (std::int64_t x = 0; x < wide; ++x, from += pixel, to += lanes) {
-            kernels_->gather_channels({from, source_.chunk, options_.channels, to, wide * lanes});
+            run({from, source_.chunk, options_.channels, to, wide * lanes});
         }
     }
 }
@@ -221,11 +230,15 @@ void Depthwise::gather(const Call &call, const Item &item, const Region &region,
 void Depthwise::expand(const Call &call, const float *source, std::int64_t chunk_stride,
                        std::int64_t pixels, std::int64_t pair, float *row) const {
     const std::int64_t lanes = kernels_->lanes, rows = kernels_->row_count;
-    const std::int64_t panel = ceil_div(options_.channels, kInputBlock) * kInputBlock * 2 * lanes;
+    // Elements are pairs of channels, or channels.
+    const std::int64_t each = options_.multiplies_halves ? 2 : 1;
+    const std::int64_t panel =
+        ceil_div(options_.channels, kInputBlock) * kInputBlock / each * 2 * lanes;
+    auto *run = options_.multiplies_halves ? kernels_->expand_pairs : kernels_->expand;
     const std::int64_t groups = ceil_div(pixels, rows);
     ExpandProduct product{};
     product.chunk_stride = chunk_stride;
-    product.channels = options_.channels;
+    product.channels = ceil_div(options_.channels, each);
     product.weights = call.weights + pair * panel;
     product.bias = call.bias + pair * 2 * lanes;
     // The first stage is applied in registers if it is a clip, which is free there.
@@ -239,7 +252,7 @@ void Depthwise::expand(const Call &call, const float *source, std::int64_t chunk
         product.rows = pixels * (group + 1) / groups - begin;
         product.pixels = source + begin * lanes;
         product.results = row + begin * 2 * lanes;
-        kernels_->expand(product);
+        run(product);
     }
     const int done = product.clips ? 1 : 0;
     if (between_ > done) {

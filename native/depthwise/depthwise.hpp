@@ -24,8 +24,9 @@ struct DepthwiseOptions {
     DepthwiseAxis down, across;        // of the window
     int lanes;                         // elements of a vector: 8 or 16
     HalfSides halves;
-    bool channels_last;  // otherwise channels in blocks of one vector
-    bool has_bias;       // of the 1x1 convolution
+    bool multiplies_halves;  // whether the products of the 1x1 convolution are of bfloat16
+    bool channels_last;      // otherwise channels in blocks of one vector
+    bool has_bias;           // of the 1x1 convolution
     bool has_depthwise_bias;
     int threads;
     std::string isa;  // one of winograd_isas(lanes); "" for the best
@@ -87,7 +88,8 @@ class Depthwise : public Kernel {
 
     DepthwiseOptions options_;
     const DepthwiseKernels *kernels_;
-    std::int64_t chunks_, pairs_;  // vectors of channels of the source, pairs of the result
+    // Vectors of elements that products read for a pixel, and pairs of vectors of the result.
+    std::int64_t chunks_, pairs_;
     std::int64_t out_height_, out_width_;
     std::int64_t bands_, strips_, splits_;  // of the rows, columns and pairs of an image
     // Sizes in elements: one row between the two convolutions, all such rows, the source pixels of

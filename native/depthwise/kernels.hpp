@@ -38,16 +38,17 @@ struct DepthwiseRow {
     int stage_count;
 };
 
-// A product of the 1x1 convolution: some pixels x a pair of vectors of outputs.
+// A product of the 1x1 convolution: some pixels x a pair of vectors of outputs. Elements are
+// channels in float32, or pairs of channels in bfloat16.
 struct ExpandProduct {
     const float *pixels;        // [chunk][pixel][lane]
-    std::int64_t chunk_stride;  // elements from one chunk of channels to the next
-    std::int64_t channels;
-    const float *weights;  // [channel][2 * lane]
-    const float *bias;     // [2 * lane]
-    float *results;        // [pixel][2 * lane]
-    std::int64_t rows;     // pixels
-    bool clips;            // to the bounds
+    std::int64_t chunk_stride;  // elements from one chunk to the next
+    std::int64_t channels;      // or pairs
+    const float *weights;       // [channel][2 * lane]
+    const float *bias;          // [2 * lane]
+    float *results;             // [pixel][2 * lane]
+    std::int64_t rows;          // pixels
+    bool clips;                 // to the bounds
     float low, high;
 };
 
@@ -77,6 +78,9 @@ struct DepthwiseKernels {
     void (*expand)(const ExpandProduct &product);
     void (*gather)(const GatherPixels &pixels);
     void (*gather_channels)(const GatherChannels &pixel);
+    // The same in pairs of channels; null for a source of float32.
+    void (*expand_pairs)(const ExpandProduct &product);
+    void (*gather_pairs)(const GatherChannels &pixel);
     // Applies stages without operands to `count` pixels of a pair of vectors.
     void (*activate)(float *pixels, std::int64_t count, const Stage *stages, int stage_count);
     void (*row)(const DepthwiseRow &row);

@@ -159,21 +159,44 @@ struct Gather {
         }
         for (std::int64_t lane = 0; lane < left; ++lane) to[lane] = as_float(from[lane]);
     }
+
+    // Copies the elements of two chunks of the source to each vector. The last pair of an odd
+    // number ends with zero, because its weights are zero.
+    static void run_pairs(const GatherChannels &pixel) {
+        const T *from = static_cast<const T *>(pixel.from);
+        float *to = pixel.to;
+        std::int64_t left = pixel.channels;
+        for (bool odd = false; left > 0; left -= N, from += pixel.chunk, odd = !odd) {
+            T *half = reinterpret_cast<T *>(to) + (odd ? N : 0);
+            const std::int64_t count = left < N ? left : N;
+            if (count % 2 != 0) half[count] = T{};
+            if (count == N) {
+                __builtin_memcpy(half, from, N * sizeof(T));
+            } else {
+                __builtin_memcpy(half, from, static_cast<std::size_t>(count) * sizeof(T));
+            }
+            if (odd) to += pixel.to_stride;
+        }
+    }
 };
 
-// Matrix products of up to `Most` pixels over all channels.
-template <int N, int Most>
+// Matrix products of up to `Most` pixels over all channels, or pairs of channels.
+template <int N, int Most, bool InPairs>
 struct Expansion {
     using L = Lanes<N>;
     using V = typename L::V;
+
+    static inline V added(V sum, V value, V weights) {
+        return InPairs ? L::add_pairs(sum, value, weights) : sum + value * weights;
+    }
 
     static inline void add(const float *pixels, const float *weights, V (*sums)[2]) {
         const V low = L::load(weights), high = L::load(weights + N);
 #pragma GCC unroll 16
         for (int row = 0; row < Most; ++row) {
             const V value = L::spread(pixels + row * N);
-            sums[row][0] += value * low;
-            sums[row][1] += value * high;
+            sums[row][0] = added(sums[row][0], value, low);
+            sums[row][1] = added(sums[row][1], value, high);
         }
     }
 
@@ -211,20 +234,27 @@ struct Expansion {
         if (product.rows == Most) {
             multiply(product);
         } else if constexpr (Most > 1) {
-            Expansion<N, Most - 1>::run(product);
+            Expansion<N, Most - 1, InPairs>::run(product);
         }
     }
 };
 
 template <int N, int Rows, int Taps, int Stride, class Source, class Result>
 constexpr DepthwiseKernels depthwise_of() {
-    return {N,
-            Rows,
-            Expansion<N, Rows>::run,
-            Gather<N, Source>::run,
-            Gather<N, Source>::run_channels,
-            Activation<N>::run,
-            DepthwiseRows<N, Taps, Stride, Result>::run};
+    DepthwiseKernels found{N,
+                           Rows,
+                           Expansion<N, Rows, false>::run,
+                           Gather<N, Source>::run,
+                           Gather<N, Source>::run_channels,
+                           nullptr,
+                           nullptr,
+                           Activation<N>::run,
+                           DepthwiseRows<N, Taps, Stride, Result>::run};
+    if constexpr (sizeof(Source) < sizeof(float)) {
+        found.expand_pairs = Expansion<N, Rows, true>::run;
+        found.gather_pairs = Gather<N, Source>::run_pairs;
+    }
+    return found;
 }
 
 // The kernels with vectors of N lanes. Kernels for frequent windows keep pixels in registers.

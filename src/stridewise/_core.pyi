@@ -165,6 +165,7 @@ class Depthwise(Kernel):
         dilations: Sequence[int],
         lanes: int,
         threads: int,
+        multiplies_halves: bool = False,
         isa: str = "",
     ) -> None:
         """Create the kernel; ValueError if it does not support the operation.
@@ -185,6 +186,8 @@ class Depthwise(Kernel):
             dilations: its dilations; 1 for adjacent taps.
             lanes: elements of a vector: 8 or 16.
             threads: number of threads.
+            multiplies_halves: whether the 1x1 convolution multiplies in pairs of bfloat16; src and
+                dst are of bfloat16 then.
             isa: one of ``winograd_isas``, by default the best.
         """
 

@@ -340,6 +340,27 @@ def test_products_of_pairs(
         assert np.linalg.norm(found - wanted) <= 6e-3 * np.linalg.norm(wanted)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kernel", PAIRS, ids=str)
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("activations", ["none", "clips", "swish"])
+def test_expansions_in_pairs(activations: str, name: str, kernel: Any, kind: str) -> None:
+    first, between, second, last = ACTIVATIONS[activations]
+    for channels in {BLOCKS[name].channels, 1, 33}:
+        case = Case(replace(BLOCKS[name], channels=channels))
+        case.x, case.w = in_bfloat16(case.x), in_bfloat16(case.w)
+        posts = [*first, *second]
+        halves = ("bf16", "bf16")
+        found = case.found(kind, kernel, posts, len(first), dtypes=halves, in_pairs=True)
+        near(found, case.wanted(between, last, (True, True)), 1e-4)
+
+
+def test_products_of_pairs_need_tensors_of_bfloat16() -> None:
+    case = Case(Block())
+    with pytest.raises(ValueError, match="tensors of bfloat16"):
+        case.found("blocked", (8, "portable"), [], 0, dtypes=("bf16", "f32"), in_pairs=True)
+
+
 @pytest.mark.parametrize("changes", [{"groups": 2}, {"window": (5, 5)}], ids=str)
 def test_what_is_not_multiplied_in_pairs(changes: Any) -> None:
     shape = replace(Shape(channels=32, outputs=32), **changes)

@@ -190,7 +190,7 @@ class Case:
     def found(
         self, kind: str, kernel: tuple[int, str], posts: Any, between: int,
         biases: tuple[bool, bool] = (True, True), threads: int = 2,
-        dtypes: tuple[str, str] = WHOLE,
+        dtypes: tuple[str, str] = WHOLE, in_pairs: bool = False,
     ) -> Array:  # fmt: skip
         block, (lanes, isa) = self.block, kernel
         fmt = format_of(kind, lanes)
@@ -201,6 +201,7 @@ class Case:
             src, dst, block.expands, *biases, block.pads[:2], block.pads[2:], posts,
             between=between, window=block.window, strides=block.strides,
             dilations=block.dilations, lanes=lanes, threads=threads, isa=isa,
+            multiplies_halves=in_pairs,
         )  # fmt: skip
         assert op.impl == f"{'expand_' if block.expands else ''}depthwise:{isa}"
         arrays = {

@@ -150,9 +150,10 @@ def predicted(samples: Sequence[Sample], wanted: Sequence[Traits]) -> list[Rate]
     solved = np.linalg.solve(within, np.stack([ratios[nearest], cross], axis=-1))
     mean, explained = np.einsum("qn,qnk->kq", cross, solved)
     deviation = np.sqrt(np.maximum(_NOISE, _PRIOR + _NOISE - explained))
+    voters: list[list[int]] = nearest[:, :_VOTES].tolist()
     return [
-        Rate(float(m), float(d), _elected(traits, [samples[i] for i in near[:_VOTES]], weights))
-        for traits, m, d, near, weights in zip(wanted, mean, deviation, nearest, cross, strict=True)
+        Rate(float(m), float(d), _elected(traits, [samples[i] for i in near], weights))
+        for traits, m, d, near, weights in zip(wanted, mean, deviation, voters, cross, strict=True)
     ]
 
 

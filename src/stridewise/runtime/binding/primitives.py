@@ -274,6 +274,7 @@ def _depthwise(s: _Spec) -> _core.Depthwise:
         "depthwise_bias" in has, s.ints("begins"), s.ints("ends"), s.post_ops(),
         between=s.integer("between"), window=s.ints("window"), strides=s.ints("strides"),
         dilations=s.ints("dilations"), lanes=s.integer("lanes"), threads=s.threads,
+        multiplies_halves="products" in dict(s.spec.params),
     )  # fmt: skip
 
 

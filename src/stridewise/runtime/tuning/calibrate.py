@@ -35,9 +35,9 @@ _MOST_NS = 2e7
 """Kernels with a larger estimate are not measured: similar smaller ones tell their costs."""
 _MOST_FLOPS, _MOST_PIXELS = 4e8, 56 * 56 * 256
 _BATCHES = (1, 1, 1, 4)
-_HALVES = (3, 7)
-"""Of how many layers the kernels on bfloat16 tensors are measured, too, of how many in a row. The
-second number has no common factor with the other periods."""
+_HALVES = 7
+"""Of the last three of so many layers the kernels on bfloat16 tensors are measured, too. The number
+has no common factor with the other periods."""
 _FOLDS = 4
 
 
@@ -304,7 +304,7 @@ def calibrate(
         if progress is not None:
             progress(int(passed), ceil(seconds), graph.name)
         times = ways[number // 2 % 2]
-        offer = halves if number % _HALVES[1] < _HALVES[0] else target
+        offer = halves if number % _HALVES >= _HALVES - 3 else target
         # Reorders have few families, and each layer has many of them.
         specs = [s for s in _kernels(graph, times, offer) if s.kind != "reorder" or not number % 4]
         fresh = [spec for spec in specs if times.key(spec) not in seen]

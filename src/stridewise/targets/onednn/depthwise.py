@@ -9,7 +9,9 @@ nearest to the core. The kernels are the core's, ``native/depthwise/depthwise.cp
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
+from typing import cast
 
 from stridewise.graph import Node
 from stridewise.ops.geometry import canonical_shape
@@ -29,7 +31,7 @@ from stridewise.targets.onednn.family import Family, KernelKind
 from stridewise.targets.onednn.memory import block_lanes, memory_of
 from stridewise.targets.onednn.post_ops import fused, unknown_post_op
 
-__all__ = ["FAMILY", "depthwise_options", "options_with_expansion"]
+__all__ = ["FAMILY", "KIND", "depthwise_options", "in_pairs", "options_with_expansion"]
 
 ALONE, KIND = "depthwise", "expand_depthwise"
 """The kinds of these kernels in a :class:`KernelSpec`, without and with the convolution of 1x1."""
@@ -205,6 +207,22 @@ def _with_expansion(
         (*posts, *alone.post_ops),
         flops=alone.flops + 2.0 * between * weights[1],
     )
+
+
+def in_pairs(spec: KernelSpec) -> KernelSpec:
+    """Return the kernel whose convolution of 1x1 multiplies pairs of bfloat16.
+
+    Args:
+        spec: the kernel with float32 products, whose tensors are of bfloat16.
+    """
+    outputs = 2 * cast("int", dict(spec.params)["lanes"])
+    memories = tuple(
+        (role, MemorySpec(memory.dims, f"ABcd8b{outputs}a2b", dtype="bf16"))
+        if role == "weights"
+        else (role, memory)
+        for role, memory in spec.memories
+    )
+    return replace(spec, memories=memories, params=(*spec.params, ("products", "bf16")))
 
 
 FAMILY = Family(kinds={ALONE: KernelKind(), KIND: KernelKind()})

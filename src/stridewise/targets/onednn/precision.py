@@ -26,7 +26,7 @@ from stridewise.targets.kernels import (
     MemorySpec,
     PostOpSpec,
 )
-from stridewise.targets.onednn.winograd import in_pairs
+from stridewise.targets.onednn import depthwise, winograd
 
 __all__ = ["BF16", "F32", "FLOATS", "OWN", "PRIMITIVES", "AsFloat32", "in_bfloat16", "in_float32"]
 
@@ -233,7 +233,8 @@ def _is_native(spec: KernelSpec, *, has_primitives: bool) -> bool:
 def _multiplying_pairs(option: KernelOption) -> Iterator[KernelOption]:
     """Yield the option whose kernel multiplies in bfloat16, too, where there is one."""
     (call,) = option.calls
-    spec = in_pairs(call.spec)
+    kind = call.spec.kind
+    spec = depthwise.in_pairs(call.spec) if kind == depthwise.KIND else winograd.in_pairs(call.spec)
     if spec is not None:
         calls = (replace(call, spec=spec),)
         yield replace(option, algorithm=f"{option.algorithm} products", calls=calls)

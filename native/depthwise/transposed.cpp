@@ -131,7 +131,7 @@ void TransposedDepthwise::plan_items() {
 std::size_t TransposedDepthwise::scratchpad_nbytes() const {
     const std::int64_t zeros = 2 * options_.lanes;
     return static_cast<std::size_t>(zeros + pairs_ * packed_count_ +
-                                    options_.threads * ring_count_) *
+                                    options_.threads * ceil_div(pairs_, splits_) * ring_count_) *
            sizeof(float);
 }
 
@@ -215,23 +215,25 @@ void TransposedDepthwise::compute_row(const Call &call, std::int64_t image, std:
     }
 }
 
-void TransposedDepthwise::compute(const Call &call, std::int64_t item, float *ring) const {
+// Rows of all pairs before the next row: with channels last they share pages of memory, and what is
+// prefetched for one pair is of use for the next one.
+void TransposedDepthwise::compute(const Call &call, std::int64_t item, float *rings) const {
     const auto &o = options_;
     const std::int64_t split = item % splits_, band = item / splits_ % bands_;
     const std::int64_t image = item / (splits_ * bands_), wide = 2 * o.lanes;
+    const std::int64_t first = pairs_ * split / splits_, end = pairs_ * (split + 1) / splits_;
     const std::int64_t row_end = o.to[0] * (band + 1) / bands_;
     const DepthwiseAxis &w = o.window[0];
-    const GatherPixels pixels{nullptr, source_.row, source_.pixel, source_.chunk, o.from[1], 0, nullptr};
-    for (std::int64_t pair = pairs_ * split / splits_; pair < pairs_ * (split + 1) / splits_;
-         ++pair) {
-        GatherPixels work = pixels;
-        work.lanes = std::min(o.channels - pair * wide, wide);
-        std::int64_t next = 0;  // the first row of the source that is not there
-        for (std::int64_t y = o.to[0] * band / bands_; y < row_end; ++y) {
-            const std::int64_t top = y + o.pads[0] - (w.extent() - 1);
-            const std::int64_t last = std::min((y + o.pads[0]) / w.stride, o.from[0] - 1);
-            for (next = std::max(next, top > 0 ? ceil_div(top, w.stride) : 0); next <= last;
-                 ++next) {
+    GatherPixels work{nullptr, source_.row, source_.pixel, source_.chunk, o.from[1], 0, nullptr};
+    std::int64_t next = 0;  // the first row of the source that is not there
+    for (std::int64_t y = o.to[0] * band / bands_; y < row_end; ++y) {
+        const std::int64_t top = y + o.pads[0] - (w.extent() - 1);
+        const std::int64_t last = std::min((y + o.pads[0]) / w.stride, o.from[0] - 1);
+        const std::int64_t begin = std::max(next, top > 0 ? ceil_div(top, w.stride) : 0);
+        float *ring = rings;
+        for (std::int64_t pair = first; pair < end; ++pair, ring += ring_count_) {
+            work.lanes = std::min(o.channels - pair * wide, wide);
+            for (next = begin; next <= last; ++next) {
                 work.from = call.source + image * source_.image + 2 * pair * source_.chunk +
                             next * source_.row;
                 work.to = ring + next % ring_rows_ * row_count_ + left_ * wide;
@@ -254,19 +256,20 @@ void TransposedDepthwise::execute(const std::vector<void *> &data, void *scratch
         }
     }
     const auto *weights = static_cast<const float *>(data[1]);
+    const std::int64_t rings_count = ceil_div(pairs_, splits_) * ring_count_;
     in_parallel(o.threads, [&](int part, int parts) {
         for (std::int64_t pair = part; pair < pairs_; pair += parts) {
             pack(weights, pair, packed + pair * packed_count_);
         }
-        float *ring = rings + part * ring_count_;
-        std::fill(ring, ring + ring_count_, 0.0F);
+        float *own = rings + part * rings_count;
+        std::fill(own, own + rings_count, 0.0F);
     });
     const Call call{static_cast<const float *>(data[0]), packed, zeros,
                     static_cast<float *>(data[2]), &stages};
     Shares items(o.images * bands_ * splits_, o.threads);
     in_parallel(o.threads, [&](int part, int) {
         for (std::int64_t item; (item = items.next(part)) >= 0;) {
-            compute(call, item, rings + part * ring_count_);
+            compute(call, item, rings + part * rings_count);
         }
     });
 }

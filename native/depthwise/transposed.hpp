@@ -53,7 +53,7 @@ class TransposedDepthwise : public Kernel {
     std::int64_t dilation(std::size_t axis) const;
     void plan_items();
     void pack(const float *weights, std::int64_t pair, float *packed) const;
-    void compute(const Call &call, std::int64_t item, float *scratch) const;
+    void compute(const Call &call, std::int64_t item, float *rings) const;
     void compute_row(const Call &call, std::int64_t image, std::int64_t pair, std::int64_t y,
                      const float *ring) const;
 

@@ -5,6 +5,7 @@
 #include "support/errors.hpp"
 #include "threads/openmp.hpp"
 #include "threads/shares.hpp"
+#include "winograd/weights.hpp"
 
 namespace stridewise {
 namespace {
@@ -14,10 +15,16 @@ constexpr std::size_t kAlignment = 64;
 }  // namespace
 
 FittedWinograd::FittedWinograd(Winograd kernel, bool is_transposed)
-    : kernel_(std::move(kernel)), is_transposed_(is_transposed) {
+    : kernel_(std::move(kernel)),
+      is_transposed_(is_transposed),
+      quick_(winograd_weights_kernels(kernel_)) {
     require(!is_transposed || kernel_.options().groups == 1,
             "winograd: transposed weights have no groups");
     require(!kernel_.options().multiplies_halves, "winograd: expected weights of float32");
+    if (quick_ != nullptr) {
+        vertical_ = winograd_transform_matrix(quick_->tile.places_high(), quick_->tile.taps_high);
+        horizontal_ = winograd_transform_matrix(quick_->tile.places_wide(), quick_->tile.taps_wide);
+    }
 }
 
 std::size_t FittedWinograd::packed_nbytes() const {
@@ -43,19 +50,52 @@ MemoryDesc FittedWinograd::arg_desc(int arg) const {
     return kernel_.arg_desc(arg);
 }
 
-void FittedWinograd::execute(const std::vector<void *> &data, void *scratchpad) const {
+// The weights of a pair of vectors of outputs.
+void FittedWinograd::pack(const float *weights, std::int64_t pair, float *packed) const {
     const auto &o = kernel_.options();
     const std::int64_t taps = o.window[0] * o.window[1], channels = o.channels / o.groups;
-    const std::int64_t unit = kernel_.pair_outputs(), pairs = ceil_div(o.outputs, unit);
+    const std::int64_t unit = kernel_.pair_outputs(), first = pair * unit;
+    const std::int64_t count = std::min(unit, o.outputs - first);
+    WinogradFilters filters{weights, channels * taps, taps, is_transposed_};
+    if (is_transposed_) {
+        filters.output = taps;
+        filters.channel = o.outputs * taps;
+    }
+    filters.data += first * filters.output;
+    if (quick_ == nullptr) return kernel_.pack(filters, packed, first, count);
+    pack_quickly(filters, pair, count, packed);
+}
+
+void FittedWinograd::pack_quickly(const WinogradFilters &filters, std::int64_t pair,
+                                  std::int64_t count, float *packed) const {
+    const auto &o = kernel_.options();
+    const std::int64_t taps = o.window[0] * o.window[1], channels = o.channels / o.groups;
+    const std::int64_t unit = kernel_.pair_outputs(), panel = kernel_.panel_count();
+    float *to = packed + pair * kernel_.window() * panel;
+    WinogradFilterPair work{};
+    work.distance = filters.output;
+    work.step = filters.is_rotated ? -1 : 1;
+    work.outputs = count;
+    work.vertical = vertical_.data();
+    work.horizontal = horizontal_.data();
+    work.xi_stride = panel;
+    for (std::int64_t channel = 0; channel < channels; ++channel) {
+        work.windows =
+            filters.data + channel * filters.channel + (filters.is_rotated ? taps - 1 : 0);
+        work.packed = to + channel * unit;
+        quick_->pack(work);
+    }
+    for (std::int64_t xi = 0; xi < kernel_.window(); ++xi) {
+        std::fill(to + xi * panel + channels * unit, to + (xi + 1) * panel, 0.0F);
+    }
+}
+
+void FittedWinograd::execute(const std::vector<void *> &data, void *scratchpad) const {
     const auto *weights = static_cast<const float *>(data[1]);
-    Shares items(pairs, threads());
+    Shares items(ceil_div(kernel_.options().outputs, kernel_.pair_outputs()), threads());
     in_parallel(threads(), [&](int part, int) {
         for (std::int64_t pair; (pair = items.next(part)) >= 0;) {
-            const std::int64_t first = pair * unit, count = std::min(unit, o.outputs - first);
-            const std::int64_t output = is_transposed_ ? taps : channels * taps;
-            const std::int64_t channel = is_transposed_ ? o.outputs * taps : taps;
-            kernel_.pack({weights + first * output, output, channel, is_transposed_}, scratchpad,
-                         first, count);
+            pack(weights, pair, static_cast<float *>(scratchpad));
         }
     });
     std::vector<void *> given = data;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "winograd/weights_kernels.hpp"
 #include "winograd/winograd.hpp"
 
 namespace stridewise {
@@ -24,9 +25,14 @@ class FittedWinograd : public Kernel {
 
   private:
     std::size_t packed_nbytes() const;
+    void pack(const float *weights, std::int64_t pair, float *packed) const;
+    void pack_quickly(const WinogradFilters &filters, std::int64_t pair, std::int64_t count,
+                      float *packed) const;
 
     Winograd kernel_;
     bool is_transposed_;
+    const WinogradWeightsKernels *quick_;        // null if only Winograd::pack has the window
+    std::vector<double> vertical_, horizontal_;  // the transforms of weights for `quick_`
 };
 
 }  // namespace stridewise

@@ -25,22 +25,28 @@ std::int64_t off_page(std::int64_t count) {
     return (ceil_div(count, kLine) | 1) * kLine;
 }
 
-const WinogradWeightsKernels &find_kernels(const Winograd &forward) {
+const WinogradWeightsKernels &checked_kernels(const Winograd &forward) {
     const auto &o = forward.options();
     require(o.groups == 1 && o.pool == 1 && !o.halves.source && !o.halves.result,
             "winograd: weight gradients are of float32 images without groups or pooling");
-    const WinogradTile tile = forward.kernels().tile;
-    const WinogradWeightsKernels *found = nullptr;
-#ifdef STRIDEWISE_AVX2
-    if (o.isa == "avx512") found = avx512_winograd_weights(tile);
-    if (o.isa == "avx2") found = avx2_winograd_weights(tile);
-#endif
-    if (o.isa == "portable") found = portable_winograd_weights(tile, o.lanes);
+    const WinogradWeightsKernels *found = winograd_weights_kernels(forward);
     require(found != nullptr, "winograd: there are no weight gradients for this window and tile");
     return *found;
 }
 
-std::vector<double> transform_matrix(int places, int taps) {
+}  // namespace
+
+const WinogradWeightsKernels *winograd_weights_kernels(const Winograd &forward) {
+    const WinogradTile tile = forward.kernels().tile;
+    const std::string &isa = forward.options().isa;
+#ifdef STRIDEWISE_AVX2
+    if (isa == "avx512") return avx512_winograd_weights(tile);
+    if (isa == "avx2") return avx2_winograd_weights(tile);
+#endif
+    return isa == "portable" ? portable_winograd_weights(tile, forward.options().lanes) : nullptr;
+}
+
+std::vector<double> winograd_transform_matrix(int places, int taps) {
     std::vector<double> matrix(static_cast<std::size_t>(places * taps));
     for (int tap = 0; tap < taps; ++tap) {
         Doubles given[WindowTransform::kMost] = {}, values[WindowTransform::kMost];
@@ -53,8 +59,6 @@ std::vector<double> transform_matrix(int places, int taps) {
     return matrix;
 }
 
-}  // namespace
-
 struct WinogradWeightGradient::Call {
     const float *source, *gradient;
     float *pixels, *gradients, *sums, *result;
@@ -62,11 +66,12 @@ struct WinogradWeightGradient::Call {
 
 WinogradWeightGradient::WinogradWeightGradient(Winograd forward)
     : forward_(std::move(forward)),
-      kernels_(&find_kernels(forward_)),
+      kernels_(&checked_kernels(forward_)),
       lanes_(forward_.options().lanes),
       window_(kernels_->tile.places_high() * kernels_->tile.places_wide()),
-      vertical_(transform_matrix(kernels_->tile.places_high(), kernels_->tile.taps_high)),
-      horizontal_(transform_matrix(kernels_->tile.places_wide(), kernels_->tile.taps_wide)),
+      vertical_(winograd_transform_matrix(kernels_->tile.places_high(), kernels_->tile.taps_high)),
+      horizontal_(
+          winograd_transform_matrix(kernels_->tile.places_wide(), kernels_->tile.taps_wide)),
       args_{DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DST} {
     const auto &o = forward_.options();
     const std::int64_t chunks = ceil_div(o.channels, lanes_) + ceil_div(o.outputs, lanes_);

@@ -10,6 +10,12 @@
 
 namespace stridewise {
 
+// The kernels for the window, the tile and the instruction set of a convolution; null if there are
+// none.
+const WinogradWeightsKernels *winograd_weights_kernels(const Winograd &forward);
+// The transform of the taps of a line of a window: [place][tap].
+std::vector<double> winograd_transform_matrix(int places, int taps);
+
 // Sums are over tiles in one order, which does not depend on the number of threads.
 class WinogradWeightGradient : public Kernel {
   public:

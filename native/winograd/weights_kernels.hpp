@@ -30,6 +30,17 @@ struct WinogradWindows {
     float *windows;                       // [channel][tap]
 };
 
+// The transform of the windows of one channel and a pair of vectors of outputs.
+struct WinogradFilterPair {
+    const float *windows;                 // of the first output, at the first tap
+    std::int64_t distance;                // elements from one output to the next
+    std::int64_t step;                    // elements from one tap to the next
+    std::int64_t outputs;                 // at most those of a pair; the others are set to zero
+    const double *vertical, *horizontal;  // the transforms of weights, [place][tap]
+    float *packed;                        // [xi][...][2 * lane]
+    std::int64_t xi_stride;               // in elements
+};
+
 struct WinogradWeightsKernels {
     WinogradTile tile;
     int rows;  // outputs of one product
@@ -40,6 +51,7 @@ struct WinogradWeightsKernels {
                      const TransformedTiles &tiles, float *transformed);
     void (*outer)(const WinogradOuterProduct &product);
     void (*windows)(const WinogradWindows &windows);
+    void (*pack)(const WinogradFilterPair &pair);
 };
 
 // Null if there are no kernels for the tile.

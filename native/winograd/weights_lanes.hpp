@@ -70,6 +70,42 @@ struct WinogradWeights {
         }
     }
 
+    // Multiplies `count` lines of taps with a matrix [place][tap].
+    static inline void transform_lines(const double *matrix, const V *taps, int line, int next,
+                                       int count, V *places, int to, int to_next) {
+        for (int place = 0; place < kPlaces; ++place) {
+            for (int k = 0; k < count; ++k) {
+                V sum{};
+                for (int tap = 0; tap < Taps; ++tap) {
+                    const auto factor = static_cast<float>(matrix[place * Taps + tap]);
+                    sum += factor * taps[k * line + tap * next];
+                }
+                places[k * to + place * to_next] = sum;
+            }
+        }
+    }
+
+    static void pack(const WinogradFilterPair &pair) {
+        for (int half = 0; half < 2; ++half) {
+            const std::int64_t left = pair.outputs - half * N;
+            const std::int64_t lanes = left < N ? left : N;
+            const float *from = pair.windows + half * N * pair.distance;
+            V taps[Taps * Taps], lines[kPlaces * Taps], values[kPlaces * kPlaces];
+            for (int tap = 0; tap < Taps * Taps; ++tap) {
+                V value{};
+                for (int lane = 0; lane < N; ++lane) {
+                    if (lane < lanes) value[lane] = from[lane * pair.distance + tap * pair.step];
+                }
+                taps[tap] = value;
+            }
+            transform_lines(pair.vertical, taps, 1, Taps, Taps, lines, 1, Taps);
+            transform_lines(pair.horizontal, lines, Taps, 1, kPlaces, values, kPlaces, 1);
+            for (int xi = 0; xi < kPlaces * kPlaces; ++xi) {
+                L::store(pair.packed + xi * pair.xi_stride + half * N, values[xi]);
+            }
+        }
+    }
+
     static void windows(const WinogradWindows &given) {
         for (std::int64_t channel = 0; channel < given.channels; channel += N) {
             V half[Taps * kPlaces], window[Taps * Taps];
@@ -153,12 +189,14 @@ const WinogradWeightsKernels *find_winograd_weights(const WinogradTile &tile) {
          Rows,
          WinogradWeights<N, 2, 3>::gradient,
          OuterProducts<N, Rows>::run,
-         WinogradWeights<N, 2, 3>::windows},
+         WinogradWeights<N, 2, 3>::windows,
+         WinogradWeights<N, 2, 3>::pack},
         {{4, 4, 3, 3},
          Rows,
          WinogradWeights<N, 4, 3>::gradient,
          OuterProducts<N, Rows>::run,
-         WinogradWeights<N, 4, 3>::windows},
+         WinogradWeights<N, 4, 3>::windows,
+         WinogradWeights<N, 4, 3>::pack},
     };
     for (const WinogradWeightsKernels &kernels : kTable) {
         if (kernels.tile == tile) return &kernels;

@@ -283,7 +283,7 @@ void Winograd::pack(const WinogradFilters &filters, void *packed, std::int64_t f
     const WindowTransform transformed(kernels_->tile);
     const std::int64_t lanes = kernels_->lanes;
     const std::int64_t taps = options_.window[0] * options_.window[1];
-    const std::int64_t panel = group_chunks_ * depth_lanes() * 2 * lanes;
+    const std::int64_t panel = panel_count();
     const std::int64_t channels = options_.channels / options_.groups;
     const float *weights = filters.data + (filters.is_rotated ? taps - 1 : 0);
     Doubles values[WindowTransform::kMost * WindowTransform::kMost];

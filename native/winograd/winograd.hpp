@@ -67,6 +67,11 @@ class Winograd : public Kernel {
     const WinogradShape &shape() const { return shape_; }
     const WinogradKernels &kernels() const { return *kernels_; }
     std::int64_t tile_count() const;
+    std::int64_t window() const {
+        return kernels_->tile.places_high() * kernels_->tile.places_wide();
+    }
+    // Elements of the transformed weights of a pair of vectors of outputs at one place.
+    std::int64_t panel_count() const { return group_chunks_ * depth_lanes() * 2 * kernels_->lanes; }
     std::int64_t outputs() const { return options_.outputs; }
     std::int64_t pair_outputs() const { return 2 * kernels_->lanes; }
     std::size_t weights_nbytes() const;
@@ -75,9 +80,6 @@ class Winograd : public Kernel {
     struct Call;
     struct Panel;
 
-    std::int64_t window() const {
-        return kernels_->tile.places_high() * kernels_->tile.places_wide();
-    }
     std::size_t packed_count() const;
     // Stores transformed weights of one channel and `count` outputs from `column` on.
     void put_weights(const Floats &values, std::int64_t count, std::int64_t channel,

@@ -226,7 +226,7 @@ def _weights_share(spec: KernelSpec) -> float:
     if storage == "blocked":
         is_pointwise = prod(dst.dims[2 - len(diff_dst.dims) :]) == 1
         return 0.85 / (1 + pixels / 4000) if is_pointwise else 0.85
-    return max(0.25, 0.85 / (1 + pixels / 1500)) if storage == "channels-last" else 0.40
+    return max(0.25, 0.85 / (1 + pixels / 1500)) if storage == "channels-last" else 0.20
 
 
 _DEPTHWISE_WINDOW = 3

@@ -294,7 +294,7 @@ def _fitted_share(spec: KernelSpec) -> float:
     return 1.0 / (1.0 / _share(spec) + _WINDOW / tiles)
 
 
-_WINDOW = 80.0
+_WINDOW = 25.0
 """Tiles whose products with a window take as long as the transform of the window."""
 
 

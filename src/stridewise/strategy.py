@@ -16,7 +16,7 @@ from stridewise.planner import Derived
 from stridewise.planner.problem.error_budget import ErrorBudget
 from stridewise.planner.problem.io_formats import boundary
 from stridewise.planning import Plan, make_plans
-from stridewise.runtime.binding.program import Kernels
+from stridewise.runtime.binding.kernels import Kernels
 from stridewise.runtime.execution.loading import made_kernels
 from stridewise.runtime.lowering.fitting import fitted, front
 from stridewise.runtime.lowering.memory_limit import checked_limit, is_far_below, within_limit

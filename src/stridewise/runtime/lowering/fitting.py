@@ -20,7 +20,8 @@ from stridewise.planner.plan import Point
 from stridewise.planner.recompute.repeat import repeated
 from stridewise.planner.recompute.saving import Passage
 from stridewise.planning import Plan
-from stridewise.runtime.binding.program import Kernels, program_nbytes
+from stridewise.runtime.binding.kernels import Kernels
+from stridewise.runtime.binding.program import program_nbytes
 from stridewise.runtime.lowering.arena import Life, lower_bound
 from stridewise.runtime.lowering.lower import Tenants, lower
 from stridewise.runtime.lowering.schedule import Schedule, make_schedule

@@ -245,12 +245,16 @@ def train(request: Request, **given: Any) -> None:
     if checkpoint is not None and checkpoint.exists():
         trainer.load(checkpoint)
         OUT.print(f"continued from {checkpoint} after {trainer.steps} steps")
-    for _ in range(settings.epochs):
-        for x, labels in _batches(arrays, size, settings.seed + trainer.steps):
-            trainer.step(x, labels)
-            _report(trainer.losses, settings.every)
-        if checkpoint is not None:
-            trainer.save(checkpoint)
+    total = settings.epochs * (len(arrays[0]) // size)
+    with measuring(title="training") as advance:
+        for _ in range(settings.epochs):
+            for x, labels in _batches(arrays, size, settings.seed + trainer.steps):
+                trainer.step(x, labels)
+                _report(trainer.losses, settings.every)
+                if advance is not None:
+                    advance(len(trainer.losses), total, f"loss {trainer.losses[-1]:.4f}")
+            if checkpoint is not None:
+                trainer.save(checkpoint)
     found = trainer.graph()
     if settings.curve is not None:
         save_text(settings.curve, loss_curve(trainer.losses), "--curve")

@@ -267,31 +267,45 @@ def _batch_norm(
     gradient: Operand,
     x: Operand,
     weight: Operand | None,
+    mean: Operand,
+    variance: Operand,
+    epsilon: float,
+    mask: Sequence[bool],
+) -> Results:
+    weights = np.ones(r.shape(x)[1], np.float32)
+    scale = r.builder.constant(weights) if weight is None else r.value(weight)
+    operands = (r.value(x), r.value(gradient), scale, r.value(mean), r.value(variance))
+    found = r.builder.node("batch_norm_gradient", operands, {"epsilon": epsilon})
+    return _masked([r.traced(name) for name in found], mask)
+
+
+def _known_batch_norm(
+    r: Reader,
+    gradient: Operand,
+    x: Operand,
+    weight: Operand | None,
     running_mean: Operand | None,
     running_variance: Operand | None,
-    mean: Operand | None,
-    inverse: Operand | None,
+    _mean: Operand | None,
+    _inverse: Operand | None,
     training: bool,
     epsilon: float,
     mask: Sequence[bool],
 ) -> Results:
-    scale = np.ones(r.shape(x)[1], np.float32)
-    weights = r.builder.constant(scale) if weight is None else r.value(weight)
+    """Return the gradients of a batch norm in evaluation mode."""
     if training:
-        variance = r.emit("sub", [r.emit("power", [inverse], alpha=-2.0), epsilon])
-        operands = (r.value(x), r.value(gradient), weights, r.value(mean), variance.name)
-        found = r.builder.node("batch_norm_gradient", operands, {"epsilon": epsilon})
-        return _masked([r.traced(name) for name in found], mask)
+        raise r.refuse("a batch norm of another graph")
     rank = len(r.shape(x))
     axes = (0, *range(2, rank))
     inverse = r.emit("power", [r.emit("add", [running_variance, epsilon])], alpha=-0.5)
-    factor = _row(r, r.emit("mul", [r.traced(weights), inverse]), rank)
+    factor = inverse if weight is None else r.emit("mul", [inverse, weight])
     centered = r.emit("sub", [x, _row(r, running_mean, rank)])
     products = r.emit("mul", [gradient, centered])
     total = r.emit("reduce_sum", [products], axes=axes, keepdims=0)
     of_scale = r.emit("mul", [total, inverse])
     of_shift = r.emit("reduce_sum", [gradient], axes=axes, keepdims=0)
-    return _masked([r.emit("mul", [gradient, factor]), of_scale, of_shift], mask)
+    of_x = r.emit("mul", [gradient, _row(r, factor, rank)])
+    return _masked([of_x, of_scale, of_shift], mask)
 
 
 def _layer_norm(
@@ -391,7 +405,7 @@ HANDLERS: dict[str, Handler] = {
     "aten.hardtanh_backward.default": _hardtanh,
     "aten.leaky_relu_backward.default": _leaky_relu,
     "aten.mish_backward.default": _of_input("mish"),
-    "aten.native_batch_norm_backward.default": _batch_norm,
+    "aten.native_batch_norm_backward.default": _known_batch_norm,
     "aten.native_dropout_backward.default": _dropout,
     "aten.select_backward.default": _select,
     "aten.sigmoid_backward.default": _of_result("sigmoid"),
@@ -400,6 +414,7 @@ HANDLERS: dict[str, Handler] = {
     "aten.softplus_backward.default": _softplus,
     "aten.tanh_backward.default": _of_result("tanh"),
     "aten.threshold_backward.default": _kept,
+    "stridewise.batch_norm_backward.default": _batch_norm,
     "stridewise.group_norm_backward.default": _group_norm,
     "stridewise.layer_norm_backward.default": _layer_norm,
     "stridewise.max_pool_backward.default": _max_pool,

@@ -52,9 +52,7 @@ def worker(rank, port, is_inside, results):
         results: a queue for the losses and the last parameters.
     """
     torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        "gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2
-    )
+    torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
     parallel, options = nn.parallel.DistributedDataParallel, {"fallback": "error"}
     inner = model(rank)  # the first process gives all others its parameters
     if is_inside:

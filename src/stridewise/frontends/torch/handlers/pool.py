@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import prod
+from typing import Any
 
 import numpy as np
 
+from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.reader import Handler, Operand, Reader, Results, Traced
 
 __all__ = ["HANDLERS"]
@@ -86,13 +89,30 @@ def _avg_pool(
     *,
     count: int,
 ) -> Traced:
-    if divisor is not None:
-        raise r.refuse("a divisor of its own")
     attrs = _windows(r, x, count, kernel, stride, padding, 1, ceil)
     begins, ends = attrs["pads"][:count], attrs["pads"][count:]
-    if count_padding and any(begins) and begins != ends:
-        raise r.refuse("counted padding and windows beyond it (ceil_mode)")
-    return r.emit("avg_pool", [x], **attrs, count_include_pad=int(count_padding and any(begins)))
+    if divisor is not None:
+        found = r.emit("avg_pool", [x], **attrs, count_include_pad=1)
+        return r.emit("mul", [found, prod(attrs["kernel"]) / divisor])
+    counted = count_padding and any(begins)
+    found = r.emit("avg_pool", [x], **attrs, count_include_pad=int(counted))
+    if not counted or begins == ends:
+        return found
+    for axis, (taps, step, pad) in enumerate(
+        zip(attrs["kernel"], attrs["strides"], begins, strict=True), start=2
+    ):
+        shares = _shares(r.shape(x)[axis], r.shape(found)[axis], taps, step, pad)
+        found = r.emit("mul", [found, shares.reshape(-1, *(1,) * (count + 1 - axis))])
+    return found
+
+
+def _shares(size: int, count: int, taps: int, step: int, pad: int) -> Any:
+    """Return taps per counted tap: those beyond the padding, which ``ceil`` allows, do not count.
+
+    Source: PyTorch, ``avg_pool2d``: a window is as large as its part inside of the padded image.
+    """
+    starts = torch.arange(count) * step - pad
+    return taps / (torch.clamp(starts + taps, max=size + pad) - starts).float()
 
 
 def _even(r: Reader, x: Operand, wanted: Sequence[int]) -> dict[str, tuple[int, ...]] | None:

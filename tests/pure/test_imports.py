@@ -27,28 +27,16 @@ def module_files() -> dict[str, Path]:
 FILES = module_files()
 
 
-def statements(tree: ast.AST, *, typing: bool = False) -> Iterator[tuple[ast.ImportFrom, bool]]:
-    """Yield every ``from ... import``, those in functions too, and whether it is for types only."""
-    for child in ast.iter_child_nodes(tree):
-        only = typing or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test))
-        if isinstance(child, ast.ImportFrom):
-            yield child, only
-        yield from statements(child, typing=only)
-
-
 def imports(module: str) -> Iterator[str]:
-    """Yield the modules that a module imports at any time.
-
-    Imports for type checkers count if they lead to another folder.
-    """
-    for statement, typing in statements(ast.parse(FILES[module].read_text(encoding="utf-8"))):
-        base = statement.module or ""
-        for alias in statement.names:
-            name = f"{base}.{alias.name}"
-            target = name if name in FILES else base
-            beside = target in FILES and FILES[target].parent == FILES[module].parent
-            if target in FILES and not (typing and beside):
-                yield target
+    """Yield the modules that a module imports at any time, those for type checkers too."""
+    for statement in ast.walk(ast.parse(FILES[module].read_text(encoding="utf-8"))):
+        if isinstance(statement, ast.ImportFrom):
+            base = statement.module or ""
+            for alias in statement.names:
+                name = f"{base}.{alias.name}"
+                target = name if name in FILES else base
+                if target in FILES:
+                    yield target
 
 
 def cycles(graph: Imports) -> list[list[str]]:

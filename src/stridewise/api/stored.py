@@ -158,7 +158,7 @@ class StoreEntry:
         digest = costs.digest(decisive(costs, costs.asked.copy()))
         if changed * 1e-9 > job.source.opened - _SETTLED_S or not digest:
             return
-        weights, signature = model.weights, model.call_signature
+        weights, signature, plan = model.weights, model.call_signature, model.plan
         stored = StoredModel(
             signature=signature,
             program=model.program,
@@ -166,17 +166,19 @@ class StoreEntry:
             nbytes=weights.own_nbytes,
             winograd_nbytes=sum(weights.winograd.values()),
             pieces=(),
-            plan=zlib.compress(model.plan.to_json().encode(), 1),
+            plan=b"",
             sources=sources,
             costs=tuple(sorted(costs.asked)),
             costs_digest=digest,
             outputs=fingerprint(model),
         )
 
-        def summed() -> StoredModel:
-            return dataclasses.replace(stored, pieces=checksums(weights, signature.threads))
+        def completed() -> StoredModel:
+            # The alternatives in a plan's document are searched when it is written.
+            document = zlib.compress(plan.to_json().encode(), 1)
+            return dataclasses.replace(stored, plan=document, pieces=checksums(weights))
 
-        self.store.keep_later(self.key, summed, weights)
+        self.store.keep_later(self.key, completed, weights)
 
 
 def _is_plain(model: CompiledModel) -> bool:

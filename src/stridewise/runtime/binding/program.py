@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -15,60 +14,21 @@ from stridewise.errors import ExecutionError
 from stridewise.graph import Constant, Graph, TensorType
 from stridewise.program import CopyStep, FillStep, KernelStep, PackedConstant, Program, Ref
 from stridewise.runtime.binding.fallback_steps import host_call
+from stridewise.runtime.binding.kernels import Kernels
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.packing import Packing, pack_all
-from stridewise.runtime.binding.primitives import create, role_argument
+from stridewise.runtime.binding.primitives import role_argument
 from stridewise.runtime.binding.weights import Weights
-from stridewise.targets.kernels import HOST, KernelSpec
+from stridewise.targets.kernels import HOST
 
 if TYPE_CHECKING:
     from stridewise import _core
 
 Array = NDArray[Any]
 
-__all__ = ["Kernels", "NativeProgram", "check_layouts"]
+__all__ = ["NativeProgram", "check_layouts"]
 
 _SPACES = {"arena": 0, "constant": 1, "input": 2, "output": 3, "parameter": 4, "state": 5}
-
-_MOST_AT_ONCE = 8
-
-
-class Kernels:
-    """Primitives, each created once."""
-
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
-        self._made: dict[tuple[KernelSpec, str], _core.Primitive | _core.Kernel] = {}
-
-    def get(self, spec: KernelSpec, implementation: str) -> _core.Primitive | _core.Kernel:
-        """Return the primitive of an implementation; ExecutionError where there is none."""
-        key = (spec, implementation)
-        if key not in self._made:
-            self._made[key] = create(spec, implementation, self._threads)
-        return self._made[key]
-
-    def make(self, wanted: Iterable[tuple[KernelSpec, str]]) -> None:
-        """Create primitives beforehand, several at a time: the library generates code for each.
-
-        Raises:
-            ExecutionError: there is none for one of them.
-        """
-        keys = [key for key in dict.fromkeys(wanted) if key not in self._made]
-        with ThreadPoolExecutor(min(self._threads, _MOST_AT_ONCE)) as pool:
-            made = list(pool.map(self._create, keys))
-        self._made.update(zip(keys, made, strict=True))
-
-    def _create(self, key: tuple[KernelSpec, str]) -> _core.Primitive | _core.Kernel:
-        spec, implementation = key
-        return create(spec, implementation, self._threads)
-
-    def scratch(self, spec: KernelSpec, implementation: str) -> int:
-        """Return the bytes of scratchpad that an implementation needs."""
-        return self.get(spec, implementation).scratchpad_nbytes
-
-    def layout(self, spec: KernelSpec, implementation: str, role: str) -> str:
-        """Return the memory layout in which an implementation reads a constant."""
-        return self.get(spec, implementation).arg_desc(role_argument(spec.kind, role)).layout
 
 
 def check_layouts(program: Program, kernels: Kernels) -> None:

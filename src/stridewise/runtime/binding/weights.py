@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from stridewise.graph import Constant, Graph
 from stridewise.program import PackedConstant
+from stridewise.runtime.binding.kernels import Kernels
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.packing import Packing, pack_all
 
 if TYPE_CHECKING:
     from stridewise import _core
-    from stridewise.runtime.binding.program import Kernels
 
 __all__ = ["ArrayStore", "Block", "WeightStore", "Weights"]
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from stridewise.planning import Plan
 from stridewise.program import KernelStep, Program
-from stridewise.runtime.binding.program import Kernels, NativeProgram, check_layouts
+from stridewise.runtime.binding.kernels import Kernels
+from stridewise.runtime.binding.program import NativeProgram, check_layouts
 from stridewise.runtime.binding.weights import Weights, WeightStore
 from stridewise.runtime.execution.executor import CallSignature, CompiledModel, DeferredPlan
 from stridewise.runtime.lowering.lower import lower

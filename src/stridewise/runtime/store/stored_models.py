@@ -173,26 +173,31 @@ def _weights(file: BinaryIO, begin: int, stored: StoredModel) -> Weights:
     mapped: _core.Buffer | None = core.Buffer.map(descriptor, begin, nbytes) if nbytes else None
     buffer: _core.Buffer = core.Buffer(nbytes) if mapped is None else mapped
 
-    def checksum(offset: int, size: int) -> int:
+    def checksum(piece: tuple[int, int]) -> int:
+        offset, size = piece
         if mapped is not None:
             return mapped.checksum(offset, size)
         return buffer.read(descriptor, begin + offset, offset, size)
 
-    found = _piecewise(checksum, nbytes, stored.signature.threads)
+    with ThreadPoolExecutor(max(1, stored.signature.threads)) as pool:
+        found = tuple(pool.map(checksum, _pieces(nbytes)))
     _needs(found == stored.pieces, "checksum of the weights")
     return Weights.stored(buffer, stored.offsets, nbytes, stored.winograd_nbytes)
 
 
-def _piecewise(checksum: Callable[[int, int], int], nbytes: int, threads: int) -> tuple[int, ...]:
-    """Return the checksums of all pieces, several at a time."""
-    pieces = [(at, min(_PIECE, nbytes - at)) for at in range(0, nbytes, _PIECE)]
-    with ThreadPoolExecutor(max(1, threads)) as pool:
-        return tuple(pool.map(checksum, *zip(*pieces, strict=True))) if pieces else ()
+def _pieces(nbytes: int) -> list[tuple[int, int]]:
+    """Return offset and size of each piece of the weights that has a checksum of its own."""
+    return [(at, min(_PIECE, nbytes - at)) for at in range(0, nbytes, _PIECE)]
 
 
-def checksums(weights: Weights, threads: int) -> tuple[int, ...]:
-    """Return checksums of the packed weights of a model, piece by piece."""
-    return _piecewise(weights.buffers[0].checksum, weights.own_nbytes, threads)
+def checksums(weights: Weights) -> tuple[int, ...]:
+    """Return checksums of the packed weights of a model, piece by piece.
+
+    One thread computes them: at the end of a process, when a model is still being stored, Python
+    starts no more threads.
+    """
+    checksum = weights.buffers[0].checksum
+    return tuple(checksum(*piece) for piece in _pieces(weights.own_nbytes))
 
 
 class ModelStore:

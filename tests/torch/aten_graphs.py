@@ -43,7 +43,10 @@ def check(function: Callable[..., Any], *inputs: Any, tolerance: float = TOLERAN
     for a, b, promise in zip(wanted, found, promised, strict=True):
         assert a.shape == b.shape
         assert b.stride() == promise.stride()
-        assert torch.allclose(a, b, rtol=tolerance, atol=tolerance * max(1.0, float(a.abs().max())))
+        assert a.dtype == b.dtype
+        assert torch.allclose(
+            a, b, rtol=tolerance, atol=tolerance * max(1.0, float(a.float().abs().max()))
+        )
     for program in region.programs():
         assert [name for step in program.steps for name in step.fallback_nodes()] == []
     return region

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -22,6 +23,8 @@ from stridewise.errors import (
     UnsupportedError,
     describe,
 )
+from stridewise.frontends.torch.aliases import Aliases
+from stridewise.frontends.torch.foreign import run_nodes
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.partition import Outside, Part, Partition, partition
 from stridewise.frontends.torch.values import (
@@ -39,6 +42,8 @@ __all__ = ["REGIONS", "Program", "Region", "repack", "summary"]
 
 _MOST_WEIGHTS = 8
 """Sets of weights that one graph has programs for: instances of one class share a graph."""
+
+_NEW_SHAPES = "almost every call has another shape; more max_programs may keep programs for all"
 
 REGIONS: weakref.WeakSet[Region] = weakref.WeakSet()
 """All graphs that are alive."""
@@ -85,6 +90,8 @@ class Program:
         steps: the parts, ready to run.
         inputs: placeholders that are not packed, by position.
         results: where each result comes from.
+        views: nodes that PyTorch runs after the steps.
+        values: the type of every node's result.
         calls: number of runs.
     """
 
@@ -92,6 +99,8 @@ class Program:
     steps: list[Step]
     inputs: tuple[tuple[int, Any], ...]
     results: tuple[_Result, ...]
+    views: Sequence[Any]
+    values: Values
     calls: int = 0
 
     def run(self, args: Sequence[Any]) -> list[Any]:
@@ -99,6 +108,8 @@ class Program:
         tensors = {node: args[index] for index, node in self.inputs}
         for step in self.steps:
             step.run(tensors)
+        if self.views:
+            run_nodes(self.views, tensors, self.values)
         self.calls += 1
         found: list[Any] = []
         for node, index, value in self.results:
@@ -171,14 +182,17 @@ class Region:
         module.graph.eliminate_dead_code()
         self._inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
         self._static = tuple(static)
+        self._parameters = _picker(self._static)
         self._free = [index for index in range(len(self._inputs)) if index not in set(static)]
         self._has_symbols = has_symbols(module.graph)
         output = next(node for node in module.graph.nodes if node.op == "output")
         self._outputs: Sequence[Any] = output.args[0]
+        self._aliases = Aliases.of(self._outputs)
         self._weights: list[_Weights] = []
         self._latest: tuple[_Weights, tuple[Any, ...], Program | None] | None = None
         self._lock = Lock()
         self._has_warned = False
+        self._dropped: deque[int] = deque(maxlen=options.max_programs)
         self._watched: list[weakref.ref[Any]] = []
         self.left: set[str] = set()
         _Epoch.hook()
@@ -200,7 +214,7 @@ class Region:
 
     def _program(self, args: Sequence[Any]) -> Program | None:
         """Return the program for these weights and shapes; None if PyTorch runs the whole graph."""
-        tensors = [args[index] for index in self._static]
+        tensors = self._parameters(args)
         stamp = _stamp(tensors)
         key = self._key(args) if self._has_symbols else ()
         latest = self._latest
@@ -213,7 +227,8 @@ class Region:
             else:
                 weights.programs[key] = self._made(args, weights.shared)
                 if len(weights.programs) > self.options.max_programs:
-                    weights.programs.popitem(last=False)
+                    dropped = weights.programs.popitem(last=False)[1]
+                    self._dropped.extend([] if dropped is None else [dropped.calls])
             self._latest = (weights, key, weights.programs[key])
             return weights.programs[key]
 
@@ -239,6 +254,8 @@ class Region:
         reason = self._whole_reason(args)
         if reason:
             return self._left(reason)
+        if self.options.fallback == "eager" and self._is_in_vain():
+            return self._left(_NEW_SHAPES)
         given = (args[index] for index in self._free)
         if any(isinstance(x, torch.Tensor) and not x.numel() for x in given):
             return None  # nothing to compute, which PyTorch does as well
@@ -248,7 +265,8 @@ class Region:
             packed = self._packable(args)
             known = {self._inputs[index]: args[index] for index in packed}
             constants = constants_of(self.module, known, values)
-            found = partition(self.module.graph, constants, values)
+            results = self._aliases.computed
+            found = partition(self.module.graph, constants, values, results)
             if not any(part.is_native for part in found.parts) and not found.outside:
                 return None  # views and constants alone
             self._warn(found)
@@ -259,11 +277,15 @@ class Region:
                 found = found.without(part, failure) if failure else found
         own = set(packed)
         inputs = tuple((at, node) for at, node in enumerate(self._inputs) if at not in own)
-        return Program(found, steps, inputs, self._results(constants, values))
+        origins = self._results(constants, values)
+        views = [node for node in self._aliases.views if node not in constants]
+        return Program(found, steps, inputs, origins, views, values)
 
-    def _results(
-        self, constants: Values, values: Values
-    ) -> tuple[tuple[Any, int | None, Any], ...]:
+    def _is_in_vain(self) -> bool:
+        """Return whether the programs that were dropped at last had run once or twice only."""
+        return len(self._dropped) == self.options.max_programs and max(self._dropped) < 3
+
+    def _results(self, constants: Values, values: Values) -> tuple[_Result, ...]:
         """Return where each result comes from; see :class:`Program`."""
         found: list[_Result] = []
         for item in self._outputs:
@@ -367,15 +389,26 @@ class Region:
             return any(id(ref()) in tensors for ref in (*packed, *self._watched))
 
 
+def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Return what picks elements of a list; for hundreds of them, faster than a comprehension."""
+    if len(positions) < 2:
+        return lambda args: [args[index] for index in positions]
+    return itemgetter(*positions)
+
+
+_version = attrgetter("_version")
+
+
 def _stamp(tensors: Sequence[Any]) -> list[int]:
     """Return what changes when elements of tensors do."""
     if not tensors:
         return []
-    places = [_Epoch.number, *[tensor.data_ptr() for tensor in tensors]]
+    address = torch.Tensor.data_ptr
     try:
-        return places + [tensor._version for tensor in tensors]
+        return [_Epoch.number, *map(address, tensors), *map(_version, tensors)]
     except RuntimeError:  # inference tensors have none; they are not packed
-        return places + [-1 if t.is_inference() else t._version for t in tensors]
+        versions = [-1 if t.is_inference() else t._version for t in tensors]
+        return [_Epoch.number, *map(address, tensors), *versions]
 
 
 def summary(outside: Sequence[Outside]) -> str:

@@ -9,10 +9,17 @@ from typing import Any
 from stridewise.api.dynamic import SharedPrograms
 from stridewise.frontends.graph import GraphReader
 from stridewise.frontends.torch.foreign import run_nodes
-from stridewise.frontends.torch.graphs import PartGraph, dense_strides, graph_of, restored
+from stridewise.frontends.torch.graphs import (
+    Border,
+    PartGraph,
+    dense_strides,
+    graph_of,
+    restored,
+)
 from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.partition import Part
-from stridewise.frontends.torch.values import Values
+from stridewise.frontends.torch.table import PRODUCTS
+from stridewise.frontends.torch.values import Values, tensors_of
 from stridewise.job import Job
 from stridewise.options import Options as CompilerOptions
 from stridewise.runtime.execution.executor import CompiledModel
@@ -48,6 +55,26 @@ class Step:
         raise NotImplementedError
 
 
+def _allows_bfloat16(part: Part, values: Values) -> bool:
+    """Return whether a part may store its tensors as bfloat16: PyTorch computes it so.
+
+    Where PyTorch computes products in float32 beside bfloat16, the model asks for that; autocast
+    would not. float16 has more digits than bfloat16.
+    """
+    types = {tensor.dtype for node in part.nodes for tensor in tensors_of(values[node])}
+    products = [node for node in part.nodes if str(node.target) in PRODUCTS]
+    exact = any(tensors_of(values[node])[0].dtype == torch.float32 for node in products)
+    return torch.bfloat16 in types and torch.float16 not in types and not exact
+
+
+def _layout(border: Border, dtype: Any) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
+    """Return shape, strides and element type of the tensor that a program writes."""
+    held = torch.float32 if dtype == torch.bool else dtype
+    if border.is_dense:
+        return border.shape, border.strides, held
+    return border.stored, dense_strides(border.stored), held
+
+
 class NativeStep(Step):
     """A part that a program of Stridewise computes.
 
@@ -75,7 +102,8 @@ class NativeStep(Step):
             programs: those of the same part for other shapes, and of other parts.
         """
         super().__init__(part)
-        found, compiling = self._described(name, part, constants, values, options.compiling())
+        compiling = options.compiling(_allows_bfloat16(part, values))
+        found, compiling = self._described(name, part, constants, values, compiling)
         job = Job.of(GraphReader(found.graph), compiling)
         empty = any(0 in border.shape for border in found.inputs)
         kind = (empty, *(node.name for node in part.nodes))
@@ -86,12 +114,10 @@ class NativeStep(Step):
         ]
         self._results = list(zip(part.outputs, found.outputs, strict=True))
         # Dense results get their strides at once, others after the run.
-        dense = [border.is_dense for border in found.outputs]
-        self._is_dense = all(dense)
-        self._layouts = [
-            (border.shape, border.strides) if own else (border.stored, dense_strides(border.stored))
-            for border, own in zip(found.outputs, dense, strict=True)
-        ]
+        self._is_dense = all(border.is_dense for border in found.outputs)
+        self._layouts = [_layout(border, values[node].dtype) for node, border in self._results]
+        kinds = [values[node].dtype for node in part.outputs]
+        self._masks = [at for at, dtype in enumerate(kinds) if dtype == torch.bool]
         self._empty: Callable[..., Any] = torch.empty_strided
 
     def _described(
@@ -112,11 +138,15 @@ class NativeStep(Step):
         sources: list[Any] = []
         for node, strides, border in self._sources:
             tensor = tensors[node]
+            if tensor.dtype == torch.bool:
+                tensor = tensor.float()
             if tensor.stride() != strides or tensor.is_neg():
                 tensor = tensor.permute(border.order).contiguous().resolve_neg()
             sources.append(tensor)
-        results = [self._empty(shape, strides) for shape, strides in self._layouts]
+        results = [self._empty(shape, steps, dtype=dtype) for shape, steps, dtype in self._layouts]
         self.model.run_tensors(sources, results)
+        for at in self._masks:
+            results[at] = results[at].bool()
         if not self._is_dense:
             found = zip(results, self._results, strict=True)
             results = [r if b.is_dense else restored(r, b) for r, (_, b) in found]

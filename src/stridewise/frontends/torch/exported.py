@@ -243,7 +243,7 @@ class ProgramReader:
                 add_foreign(reader, part, made, constants, types, reasons)
         for node, name in zip(self._computed, self.outputs, strict=True):
             value = self._value(reader, node, made, constants)
-            stored = reader.permute(value, order_of(node.meta["val"]))
+            stored = reader.left(reader.permute(value, order_of(node.meta["val"])))
             reader.builder.op("identity", [stored.name], output=name)
         return reader.builder.build(self.outputs)
 

@@ -154,7 +154,7 @@ def add_foreign(
     """
     foreign = TorchPart(part, constants, values)
     operands = [
-        reader.permute(made[node], border.order).name
+        reader.left(reader.permute(made[node], border.order)).name
         for node, border in zip(part.inputs, foreign.inputs, strict=True)
     ]
     types = [
@@ -176,4 +176,4 @@ def add_foreign(
         name=reader.builder.fresh(part.nodes[0].name),
     )
     for node, border, name in zip(part.outputs, foreign.outputs, names, strict=True):
-        made[node] = reader.permute(reader.traced(name), border.back)
+        made[node] = reader.permute(reader.entered(name), border.back)

@@ -7,12 +7,12 @@ Transposes at its borders give them PyTorch's logical order; those of known axes
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.partition import Part, read_node
-from stridewise.frontends.torch.reader import Reader, Traced, array_of
+from stridewise.frontends.torch.reader import BOOL, FLOAT, Reader, Traced, array_of, type_of
 from stridewise.frontends.torch.values import Values
 from stridewise.graph import Graph
 
@@ -109,7 +109,7 @@ def graph_of(
     values: Values,
     logical: frozenset[Any] = frozenset(),
 ) -> PartGraph:
-    """Return a native part as a graph.
+    """Return a native part as a graph; truth values enter and leave it as float32.
 
     Args:
         name: of the graph.
@@ -121,11 +121,14 @@ def graph_of(
     """
     reader = Reader(name)
     made: dict[Any, Any] = {}
-    given: list[str] = []
     inputs = tuple(Border.of(values[node]) for node in part.inputs)
+    given: list[str] = []
     for node, border in zip(part.inputs, inputs, strict=True):
         own = node in logical
-        stored = reader.input(node.name, border.shape if own else border.stored)
+        dtype = type_of(values[node])
+        held = FLOAT if dtype == BOOL else dtype
+        shape = border.shape if own else border.stored
+        stored = replace(reader.input(node.name, shape, held), dtype=dtype)
         given.append(stored.name)
         made[node] = stored if own else reader.permute(stored, border.back)
     for node in part.nodes:
@@ -135,6 +138,7 @@ def graph_of(
     for node, border in zip(part.outputs, outputs, strict=True):
         value: Traced = made[node]
         stored = value if node in logical else reader.permute(value, border.order)
+        stored = stored if stored.dtype == BOOL else reader.left(stored)
         if stored.name in names or stored.name in given:
             stored = reader.emit("identity", [stored])
         names.append(stored.name)

@@ -9,7 +9,7 @@ from typing import Any
 
 from stridewise.errors import StridewiseError, UnsupportedError
 from stridewise.frontends.torch.library import torch
-from stridewise.frontends.torch.reader import Reader, Traced
+from stridewise.frontends.torch.reader import BOOL, FLOATS, Reader, Traced, type_of
 from stridewise.frontends.torch.table import HANDLERS, VIEWS
 from stridewise.frontends.torch.values import (
     UNSET,
@@ -106,6 +106,9 @@ def read_node(
     return reader.read(node.name, handler, args, options)
 
 
+_NATIVE = frozenset(dtype.name for dtype in (*FLOATS, BOOL))
+
+
 def _takers(node: Any) -> list[Any]:
     """Return the nodes that take one of a node's several results."""
     return [user for user in node.users if user.target is operator.getitem]
@@ -120,16 +123,16 @@ def _type_reason(node: Any, constants: Values, values: Values) -> str | None:
                 return f"a tensor on {tensor.device}"
             if tensor.layout != torch.strided:
                 return f"a tensor of layout {tensor.layout}"
-            # Constants of no axes are numbers, whatever their type.
-            number = read in constants and not tensor.dim()
-            if tensor.dtype != torch.float32 and not number:
-                return f"elements of {tensor.dtype}".replace("torch.", "")
+            # Handlers check what types constants have.
+            name = str(tensor.dtype).removeprefix("torch.")
+            if read not in constants and name not in _NATIVE:
+                return f"elements of {name}"
     return None
 
 
 def _reason(node: Any, constants: Values, values: Values) -> str | None:
     """Return why a node has no counterpart, or None if it has one; it is tried out."""
-    if is_impure(node) and str(node.target) not in HANDLERS:  # handlers refuse what is random
+    if is_impure(node):
         return "its results are random, or it writes to its operands"
     found = _type_reason(node, constants, values)
     if found is not None:
@@ -137,7 +140,8 @@ def _reason(node: Any, constants: Values, values: Values) -> str | None:
     reader, made = Reader("trial"), dict[Any, Any]()
     for read in node.all_input_nodes:
         if read not in constants and isinstance(values[read], torch.Tensor):
-            made[read] = reader.input(read.name, values[read].shape)
+            shape, dtype = values[read].shape, type_of(values[read])
+            made[read] = reader.input(read.name, shape, dtype)
     try:
         results = made[node] = read_node(reader, node, made, constants, values)
         for taker in _takers(node):
@@ -152,8 +156,12 @@ def _reason(node: Any, constants: Values, values: Values) -> str | None:
 def _mismatch(results: Any, promised: Any) -> str | None:
     """Return how results differ from what PyTorch says that the operator gives."""
     for found, tensor in zip(listed(results), listed(promised), strict=True):
-        if isinstance(found, Traced) and found.shape != tuple(tensor.shape):
+        if not isinstance(found, Traced):
+            continue
+        if found.shape != tuple(tensor.shape):
             return f"a result of shape {found.shape} in place of {tuple(tensor.shape)}"
+        if found.dtype != type_of(tensor):
+            return f"a result of {found.dtype} in place of {type_of(tensor)}"
     return None
 
 
@@ -205,13 +213,16 @@ def _counts(node: Any, values: Values) -> bool:
     return not any(tensor.dim() or tensor.dtype.is_floating_point for tensor in tensors)
 
 
-def partition(graph: Any, constants: Values, values: Values) -> Partition:
+def partition(
+    graph: Any, constants: Values, values: Values, results: Sequence[Any] | None = None
+) -> Partition:
     """Return a graph in as few parts as can run one after the other.
 
     Args:
         graph: a ``torch.fx`` graph of aten operators.
         constants: tensors by node, for the nodes that need no run.
         values: the type of every node's result.
+        results: nodes whose results are wanted; by default those that the graph returns.
     """
     nodes = [
         node
@@ -226,7 +237,8 @@ def partition(graph: Any, constants: Values, values: Values) -> Partition:
     if idle:
         is_native.update({node: False for group in idle for node in group})
         groups = _grouped(nodes, is_native)
-    returned = set(next(node for node in graph.nodes if node.op == "output").all_input_nodes)
+    output = next(node for node in graph.nodes if node.op == "output")
+    returned = set(output.all_input_nodes if results is None else results)
     parts = tuple(
         _part(group, is_native[group[0]], constants, values, returned) for group in groups
     )

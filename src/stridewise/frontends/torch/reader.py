@@ -3,12 +3,15 @@
 A handler gets the arguments of an aten operator in the order of its schema. A value of the graph
 is a :class:`Traced`, a constant is a PyTorch tensor, and all else is as PyTorch has it. The handler
 adds nodes and returns its results.
+
+All values of the graph are float32. Floats of 16 bits are converted where they enter and leave it;
+the plan decides which values are stored as bfloat16. Truth values are 1 and 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,9 +23,28 @@ from stridewise.frontends.torch.library import torch
 from stridewise.graph import Attr
 from stridewise.ops import GraphBuilder
 
-__all__ = ["Handler", "Operand", "Reader", "Results", "Traced", "array_of", "tensor_of", "type_of"]
+__all__ = [
+    "BOOL",
+    "FLOAT",
+    "FLOATS",
+    "Handler",
+    "Operand",
+    "Reader",
+    "Results",
+    "Traced",
+    "array_of",
+    "tensor_of",
+    "type_of",
+]
 
 Array = NDArray[Any]
+
+BOOL, FLOAT = dtype_of("bool"), dtype_of("float32")
+FLOATS = tuple(map(dtype_of, ("float32", "bfloat16", "float16")))
+"""Element types of floats that kernels store."""
+
+_MOVES = frozenset({"concat", "expand", "identity", "reshape", "slice", "tile", "transpose"})
+"""Operators whose results are elements of their operands: truth values stay such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +54,12 @@ class Traced:
     Attributes:
         name: of the value.
         shape: its extents in PyTorch's logical order.
+        dtype: its element type in PyTorch.
     """
 
     name: str
     shape: tuple[int, ...]
+    dtype: DType
 
 
 Operand: TypeAlias = Any
@@ -64,12 +88,19 @@ def tensor_of(array: Array) -> Any:
 
 
 def type_of(tensor: Any) -> DType:
-    """Return the element type of a tensor.
+    """Return the element type of a tensor, or the one that a type of PyTorch stands for.
 
     Raises:
         DTypeError: Stridewise does not support it.
     """
-    return dtype_of(str(tensor.dtype).removeprefix("torch."))
+    return dtype_of(str(getattr(tensor, "dtype", tensor)).removeprefix("torch."))
+
+
+def _stand_in(x: Operand) -> Any:
+    """Return a number, or a tensor without elements in memory, that has the type of an operand."""
+    if not isinstance(x, Traced):
+        return x
+    return torch.empty(x.shape, dtype=getattr(torch, x.dtype.name), device="meta")
 
 
 class Reader:
@@ -83,6 +114,7 @@ class Reader:
         """Start an empty graph of that name."""
         self.builder = GraphBuilder(name)
         self._operator = ""
+        self._made_by: dict[str, tuple[str, Sequence[Operand]]] = {}
 
     def read(
         self, operator: str, handler: Handler, args: Sequence[Any], options: Mapping[str, Any]
@@ -134,28 +166,120 @@ class Reader:
         given = [axes] if isinstance(axes, int) else list(axes or range(rank))
         return tuple(sorted(axis % rank for axis in given)) if rank else ()
 
+    def common(self, a: Operand, b: Operand) -> DType:
+        """Return the element type that PyTorch computes in for two operands."""
+        return type_of(torch.result_type(_stand_in(a), _stand_in(b)))
+
+    def may_be_masked(self, x: Traced) -> bool:
+        """Return whether all elements of a row may be -inf though operands are finite."""
+        op, inputs = self._made_by.get(x.name, ("", ()))
+        if op == "matmul":
+            return len(inputs) > 2
+        values = [item for item in inputs if self.number(item) is None]
+        plain = op in _MOVES or (op in ("mul", "div") and len(values) == 1)
+        return not plain or any(map(self.may_be_masked, values))
+
     # --- what handlers add ------------------------------------------------------------------------
 
     def value(self, x: Operand) -> str:
         """Return the name of a value; constants and numbers are added."""
         if isinstance(x, Traced):
             return x.name
-        if isinstance(x, bool | int | float):
-            return self.builder.constant(np.asarray(x, np.float32))
-        return self.builder.constant(np.asarray(array_of(x), np.float32))
+        if isinstance(x, bool | int | float) or not x.dim():
+            return self.builder.constant(np.asarray(float(x), np.float32))
+        if type_of(x) not in FLOATS:
+            raise self.refuse(f"a constant of {type_of(x)} among floats")
+        return self.builder.constant(array_of(x.float()))
 
     def emit(self, op: str, inputs: Sequence[Operand], **attrs: Attr) -> Traced:
-        """Add a node and return its output."""
+        """Add a node and return its output, of the element type of the first value."""
         names = [self.value(x) for x in inputs]
-        return self.traced(self.builder.op(op, names, attrs, name=self._operator))
+        found = self.traced(self.builder.op(op, names, attrs, name=self._operator))
+        self._made_by[found.name] = op, inputs
+        types = [x.dtype for x in inputs if isinstance(x, Traced)] or [FLOAT]
+        is_truth = types[0] == BOOL and op not in _MOVES
+        return replace(found, dtype=FLOAT if is_truth else types[0])
+
+    def cast(self, x: Operand, dtype: DType) -> Operand:
+        """Return an operand with elements of a type; numbers stay.
+
+        Args:
+            x: the operand.
+            dtype: one of :data:`FLOATS`, or bool: what is not 0.
+        """
+        if isinstance(x, bool | int | float):
+            return x
+        if not isinstance(x, Traced):
+            return x.to(getattr(torch, dtype.name))
+        if x.dtype != dtype and dtype == BOOL:
+            return self.negated(self.truth("equal", x, 0.0))
+        if dtype not in (*FLOATS, BOOL):
+            raise self.refuse(f"elements of {dtype}")
+        return replace(x, dtype=dtype)
+
+    def arithmetic(self, op: str, a: Operand, b: Operand) -> Traced:
+        """Add an operator of two operands in the type that they have in common."""
+        dtype = self.common(a, b)
+        return self.emit(op, [self.cast(a, dtype), self.cast(b, dtype)])
+
+    def truth(self, op: str, *operands: Operand) -> Traced:
+        """Add a comparison."""
+        compared = self.builder.op(op, list(map(self.value, operands)))
+        found = self.builder.op("where", [compared, self.value(1.0), self.value(0.0)])
+        return replace(self.traced(found), dtype=BOOL)
+
+    def chosen(self, condition: Operand, a: Operand, b: Operand) -> Traced:
+        """Add the choice between two operands of one type, one of them a value.
+
+        Kernels compute a comparison together with the choice, if both have the same shape.
+
+        Args:
+            condition: truth values.
+            a: where it is true.
+            b: where it is false.
+        """
+        if isinstance(condition, Traced):
+            shape = np.broadcast_shapes(*map(self.shape, (condition, a, b)))
+            if condition.shape != shape:
+                ones = (1,) * (len(shape) - len(condition.shape))
+                aligned = self.reshape(condition, (*ones, *condition.shape)) if ones else condition
+                condition = self.emit("expand", [aligned], shape=shape)
+            known = self.builder.op("greater", [condition.name, self.value(0.5)])
+        else:
+            known = self.builder.constant(condition.numpy())
+        name = self.builder.op("where", [known, self.value(a), self.value(b)])
+        dtypes = [x.dtype for x in (a, b) if isinstance(x, Traced)]
+        return replace(self.traced(name), dtype=dtypes[0] if dtypes else FLOAT)
+
+    def negated(self, x: Operand) -> Traced:
+        """Add the negation of truth values."""
+        return replace(self.emit("sub", [1.0, x]), dtype=BOOL)
 
     def input(self, name: str, shape: Sequence[int], dtype: str | DType = "float32") -> Traced:
         """Add an input of the graph."""
-        return self.traced(self.builder.input(self.builder.fresh(name), shape, dtype))
+        return self.entered(self.builder.input(self.builder.fresh(name), shape, dtype))
+
+    def entered(self, name: str) -> Traced:
+        """Return a value from outside as operators read it."""
+        found = self.traced(name)
+        if found.dtype not in (*FLOATS[1:], BOOL):
+            return found
+        return replace(self.emit("cast", [found], to=FLOAT.name), dtype=found.dtype)
+
+    def left(self, x: Traced) -> Traced:
+        """Return a value as the outside reads it."""
+        if self.builder.type(x.name).dtype == x.dtype:
+            return x
+        return self.traced(self.builder.op("cast", [x.name], {"to": x.dtype.name}))
 
     def traced(self, name: str) -> Traced:
         """Return a value that the builder made."""
-        return Traced(name, self.builder.type(name).shape)
+        found = self.builder.type(name)
+        return Traced(name, found.shape, found.dtype)
+
+    def like(self, x: Traced, name: str) -> Traced:
+        """Return a value that the builder made, with the element type of another one."""
+        return replace(self.traced(name), dtype=x.dtype)
 
     def reshape(self, x: Operand, shape: Sequence[int]) -> Traced:
         """Add a view of another shape."""

@@ -9,7 +9,10 @@ from stridewise.frontends.torch.handlers import (
     activation,
     conv,
     elementwise,
+    fold,
     gradients,
+    index,
+    logic,
     matmul,
     norm,
     pool,
@@ -20,13 +23,16 @@ from stridewise.frontends.torch.handlers import (
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.reader import Handler
 
-__all__ = ["HANDLERS", "VIEWS", "decompositions"]
+__all__ = ["HANDLERS", "PRODUCTS", "VIEWS", "decompositions"]
 
 HANDLERS: Mapping[str, Handler] = {
     **activation.HANDLERS,
     **conv.HANDLERS,
     **elementwise.HANDLERS,
+    **fold.HANDLERS,
     **gradients.HANDLERS,
+    **index.HANDLERS,
+    **logic.HANDLERS,
     **matmul.HANDLERS,
     **norm.HANDLERS,
     **pool.HANDLERS,
@@ -35,6 +41,9 @@ HANDLERS: Mapping[str, Handler] = {
     **shape.HANDLERS,
 }
 """Handlers by the name of an operator's overload, such as ``"aten.add.Tensor"``."""
+
+PRODUCTS = frozenset((*conv.HANDLERS, *matmul.HANDLERS))
+"""Names of convolutions, matrix products and attention."""
 
 VIEWS = frozenset(shape.VIEWS)
 """Names of operators that compute nothing."""

@@ -112,8 +112,18 @@ def is_impure(node: Any) -> bool:
         return True  # it draws with a state of the generator
     if not hasattr(node.target, "_schema"):
         return False
-    tags = node.target.tags
-    return torch.Tag.nondeterministic_seeded in tags or node.target._schema.is_mutable
+    return node.target._schema.is_mutable or _is_random(node)
+
+
+def _is_random(node: Any) -> bool:
+    """Return whether an operator draws numbers; attention does if it has dropout."""
+    if torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return False
+    names = [argument.name for argument in node.target._schema.arguments]
+    if "dropout_p" not in names:
+        return True
+    given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    return given.get("dropout_p", 0.0) != 0
 
 
 def depends_on_data(node: Any) -> bool:
@@ -150,7 +160,10 @@ def constants_of(module: Any, known: Values, values: Values) -> dict[Any, Any]:
 
 _OF_SHAPES = frozenset(
     f"aten.{name}.default"
-    for name in ("full_like", "new_full", "new_ones", "new_zeros", "ones_like", "zeros_like")
+    for name in (
+        *("empty_like", "full_like", "new_empty", "new_full", "new_ones", "new_zeros"),
+        *("ones_like", "zeros_like"),
+    )
 )
 """Operators that read of their operand no more than its type."""
 

@@ -26,9 +26,12 @@ def _gelu(r: Reader, x: Operand, approximate: str = "none") -> Traced:
 
 
 def _softplus(r: Reader, x: Operand, beta: float = 1, threshold: float = 20) -> Traced:
-    if beta != 1 or threshold < _LINEAR_FROM:
-        raise r.refuse(f"softplus with beta {beta} and threshold {threshold}")
-    return r.emit("softplus", [x])
+    if threshold < _LINEAR_FROM:
+        raise r.refuse(f"softplus that is linear from {threshold} on")
+    if beta == 1:
+        return r.emit("softplus", [x])
+    found = r.emit("softplus", [r.emit("mul", [x, float(beta)])])
+    return r.emit("div", [found, float(beta)])
 
 
 def _elu(
@@ -95,7 +98,7 @@ def _softshrink(r: Reader, x: Operand, limit: float = 0.5) -> Traced:
 
 def _threshold(r: Reader, x: Operand, threshold: float, value: float) -> Traced:
     if value:
-        raise r.refuse("a threshold below which the result is not 0")
+        return r.chosen(r.truth("greater", x, float(threshold)), x, float(value))
     return r.emit("thresholded_relu", [x], alpha=float(threshold))
 
 

@@ -9,13 +9,13 @@ __all__ = ["HANDLERS"]
 
 def _binary(op: str) -> Handler:
     def handler(r: Reader, a: Operand, b: Operand) -> Traced:
-        return r.emit(op, [a, b])
+        return r.arithmetic(op, a, b)
 
     return handler
 
 
 def _sum(r: Reader, op: str, a: Operand, b: Operand, alpha: float) -> Traced:
-    return r.emit(op, [a, b if alpha == 1 else r.emit("mul", [b, alpha])])
+    return r.arithmetic(op, a, b if alpha == 1 else r.arithmetic("mul", b, alpha))
 
 
 def _add(r: Reader, a: Operand, b: Operand, alpha: float = 1) -> Traced:
@@ -31,15 +31,24 @@ def _rsub(r: Reader, a: Operand, b: Operand, alpha: float = 1) -> Traced:
 
 
 def _add_product(r: Reader, x: Operand, a: Operand, b: Operand, value: float = 1) -> Traced:
-    return _sum(r, "add", x, r.emit("mul", [a, b]), value)
+    return _sum(r, "add", x, r.arithmetic("mul", a, b), value)
 
 
 def _add_quotient(r: Reader, x: Operand, a: Operand, b: Operand, value: float = 1) -> Traced:
-    return _sum(r, "add", x, r.emit("div", [a, b]), value)
+    return _sum(r, "add", x, r.arithmetic("div", a, b), value)
+
+
+def _clamp(
+    r: Reader, x: Operand, low: Operand | None = None, high: Operand | None = None
+) -> Traced:
+    for op, bound in (("maximum", low), ("minimum", high)):
+        x = x if bound is None else r.arithmetic(op, x, bound)
+    return x
 
 
 def _lerp(r: Reader, a: Operand, b: Operand, weight: Operand) -> Traced:
-    return r.emit("add", [a, r.emit("mul", [r.emit("sub", [b, a]), weight])])
+    change = r.arithmetic("mul", r.arithmetic("sub", b, a), weight)
+    return r.arithmetic("add", a, change)
 
 
 HANDLERS: dict[str, Handler] = {
@@ -47,6 +56,7 @@ HANDLERS: dict[str, Handler] = {
     "aten.add.Tensor": _add,
     "aten.addcdiv.default": _add_quotient,
     "aten.addcmul.default": _add_product,
+    "aten.clamp.Tensor": _clamp,
     "aten.clamp_max.Tensor": _binary("minimum"),
     "aten.clamp_min.Tensor": _binary("maximum"),
     "aten.div.Scalar": _binary("div"),

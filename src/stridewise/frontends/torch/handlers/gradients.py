@@ -75,7 +75,13 @@ def _gradients(
     node = Node(op, op, names, (made,), tuple(sorted((attrs or {}).items())))
     graph = _Shaped(r, {_X: shape})
     found = input_gradients(node, [r.value(gradient)], graph)
-    return tuple(r.traced(name) if name else None for name in found)
+    like = [gradient if x is None else x for x in inputs] + [inputs[-1]] * len(found)
+    return tuple(_typed(r, x, name) if name else None for x, name in zip(like, found, strict=False))
+
+
+def _typed(r: Reader, x: Operand, name: str) -> Traced:
+    """Return a value with the element type of an operand."""
+    return r.like(x, name) if isinstance(x, Traced) else r.traced(name)
 
 
 def _gradient(r: Reader, op: str, gradient: Operand, *inputs: Any, **options: Any) -> Traced:
@@ -125,7 +131,7 @@ def _kept(
         if bound is not None:
             inside = _term(r, x).of(comparison, float(bound))
             found = inside.of("where", found, found.like(0.0))
-    return r.traced(found.name)
+    return _typed(r, gradient, found.name)
 
 
 def _hardtanh(r: Reader, gradient: Operand, x: Operand, low: float, high: float) -> Traced:
@@ -185,7 +191,7 @@ def _prelu(r: Reader, gradient: Operand, x: Operand, slopes: Operand) -> Results
     dx = _gradient(r, "prelu", gradient, [x, slopes])
     below = _term(r, r.emit("mul", [gradient, x]))
     positive = _term(r, x).of("greater", 0.0)
-    return dx, r.traced(positive.of("where", below.like(0.0), below).name)
+    return dx, _typed(r, gradient, positive.of("where", below.like(0.0), below).name)
 
 
 def _dropout(r: Reader, gradient: Operand, mask: Operand, scale: float) -> Traced:
@@ -240,7 +246,10 @@ def _avg_pool(
     divisor: int | None,
 ) -> Traced:
     count = len(r.shape(x)) - 2
-    attrs = avg_windows(r, x, kernel, stride, padding, ceil, count_padding, divisor, count=count)
+    window = (kernel, stride, padding, ceil, count_padding, divisor)
+    attrs, factors = avg_windows(r, x, *window, count=count)
+    for factor in factors:
+        gradient = r.emit("mul", [gradient, factor])
     return _gradient(r, "avg_pool", gradient, [None], attrs=attrs, shape=r.shape(x))
 
 
@@ -276,7 +285,8 @@ def _batch_norm(
     scale = r.builder.constant(weights) if weight is None else r.value(weight)
     operands = (r.value(x), r.value(gradient), scale, r.value(mean), r.value(variance))
     found = r.builder.node("batch_norm_gradient", operands, {"epsilon": epsilon})
-    return _masked([r.traced(name) for name in found], mask)
+    first, *rest = found
+    return _masked([_typed(r, x, first), *map(r.traced, rest)], mask)
 
 
 def _known_batch_norm(

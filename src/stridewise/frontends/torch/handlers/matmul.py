@@ -14,7 +14,7 @@ def _product(r: Reader, a: Operand, b: Operand) -> Traced:
 
 
 def _scaled(r: Reader, x: Operand, factor: float) -> Operand:
-    return x if factor == 1 else r.emit("mul", [x, factor])
+    return x if factor == 1 else r.arithmetic("mul", x, factor)
 
 
 def _add_product(
@@ -24,7 +24,7 @@ def _add_product(
     if beta == alpha == 1 and r.shape(added) == columns:
         return r.emit("matmul", [a, b, added])
     product = _scaled(r, _product(r, a, b), alpha)
-    return product if beta == 0 else r.emit("add", [product, _scaled(r, added, beta)])
+    return product if beta == 0 else r.arithmetic("add", product, _scaled(r, added, beta))
 
 
 def _linear(r: Reader, x: Operand, weight: Operand, bias: Operand | None = None) -> Traced:
@@ -49,7 +49,7 @@ def _attention(
     factor = 1 / sqrt(r.shape(query)[-1]) if scale is None else scale
     scores = r.emit("matmul", [_scaled(r, query, factor), key], trans_b=1)
     if mask is not None:
-        scores = r.emit("add", [scores, mask])
+        scores = r.arithmetic("add", scores, mask)
     weights = r.emit("softmax", [scores], axis=len(scores.shape) - 1)
     return r.emit("matmul", [weights, value])
 

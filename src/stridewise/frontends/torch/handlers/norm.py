@@ -36,7 +36,7 @@ def _batch_norm(
     if bias is not None:
         known["shift"] = r.row(bias, "a shift")
     name = r.builder.batch_norm(r.value(x), epsilon=epsilon, name="batch_norm", **known)
-    return r.traced(name), None, None
+    return r.like(x, name), None, None
 
 
 def _scaled(
@@ -75,7 +75,8 @@ def _of_batch(
     scale = r.builder.constant(np.ones(channels, np.float32)) if weight is None else r.value(weight)
     shift = r.builder.constant(np.zeros(channels, np.float32)) if bias is None else r.value(bias)
     names = r.builder.node("batch_norm", [r.value(x), scale, shift], {"epsilon": epsilon})
-    return _Statistics(*map(r.traced, names))
+    result, mean, variance = names
+    return _Statistics(r.like(x, result), r.traced(mean), r.traced(variance))
 
 
 def _moved(r: Reader, old: Operand, new: Operand, momentum: float) -> Traced:
@@ -128,6 +129,8 @@ def _batch_norm_without_states(
     _momentum: float,
     epsilon: float,
 ) -> Results:
+    if len(r.shape(x)) and r.shape(x)[0] == 1:
+        return _instance_norm(r, x, weight, bias, training, _momentum, epsilon)
     if not training:
         raise r.refuse("a batch norm without statistics")
     found = _of_batch(r, x, weight, bias, epsilon)
@@ -145,9 +148,27 @@ def _native_batch_norm(
     momentum: float,
     epsilon: float,
 ) -> Results:
+    if training and mean is None:
+        return _instance_norm(r, x, weight, bias, training, momentum, epsilon)
     if training:
         raise r.refuse("a batch norm that computes statistics of the batch")
     return _batch_norm(r, x, weight, bias, mean, variance, momentum, epsilon)
+
+
+def _instance_norm(
+    r: Reader,
+    x: Operand,
+    weight: Operand | None,
+    bias: Operand | None,
+    _training: bool,
+    _momentum: float,
+    epsilon: float,
+) -> Results:
+    """Take what instance norm is in PyTorch: a batch norm of one image, by its own statistics."""
+    batch, channels = r.shape(x)[:2]
+    if batch != 1:
+        raise r.refuse("a batch norm that computes statistics of the batch")
+    return _group_norm(r, x, weight, bias, batch, channels, 0, channels, epsilon)
 
 
 def _group_norm(

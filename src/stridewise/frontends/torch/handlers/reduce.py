@@ -88,6 +88,15 @@ def _norm(
     return _reduced(r, _NORMS[int(order)], x, axes, keep)
 
 
+def _safe_softmax(r: Reader, x: Operand, axis: int, _dtype: object = None) -> Traced:
+    """Add a softmax that is 0 where all operands are -inf, as whole rows of a mask may be."""
+    found = r.emit("softmax", [x], axis=r.axis(x, axis))
+    if not r.may_be_masked(x):
+        return found
+    greatest = r.emit("reduce_max", [x], axes=(r.axis(x, axis),), keepdims=1)
+    return r.chosen(r.truth("equal", greatest, -inf), 0.0, found)
+
+
 def _softmax(op: str) -> Handler:
     def handler(r: Reader, x: Operand, axis: int, _half_to_float: bool = False) -> Traced:
         if not r.shape(x):
@@ -99,16 +108,20 @@ def _softmax(op: str) -> Handler:
 
 HANDLERS: dict[str, Handler] = {
     "aten._log_softmax.default": _softmax("log_softmax"),
+    "aten._safe_softmax.default": _safe_softmax,
     "aten._softmax.default": _softmax("softmax"),
     "aten.amax.default": _reduction("reduce_max"),
     "aten.amin.default": _reduction("reduce_min"),
     "aten.linalg_vector_norm.default": _norm,
+    "aten.logsumexp.default": _reduction("reduce_log_sum_exp"),
     "aten.max.default": _reduction("reduce_max"),
     "aten.max.dim": _extremum("reduce_max"),
     "aten.mean.default": _reduction("reduce_mean"),
     "aten.mean.dim": _reduction("reduce_mean"),
     "aten.min.default": _reduction("reduce_min"),
     "aten.min.dim": _extremum("reduce_min"),
+    "aten.prod.default": _reduction("reduce_prod"),
+    "aten.prod.dim_int": _reduction("reduce_prod"),
     "aten.std.correction": _deviation,
     "aten.sum.default": _reduction("reduce_sum"),
     "aten.sum.dim_IntList": _reduction("reduce_sum"),

@@ -60,6 +60,29 @@ def _interpolated(mode: str) -> Attributes:
     return attributes
 
 
+def _smoothed(operator: str) -> Handler:
+    """Return the handler of a resize with antialiasing; PyTorch itself says what its weights are.
+
+    It works along one axis after the other, so the images of the rows of the identity are the
+    weights of an axis.
+    """
+
+    def handler(
+        r: Reader, x: Operand, size: Sequence[int], align_corners: bool, *scales: float | None
+    ) -> Traced:
+        for axis, (wanted, scale) in enumerate(
+            zip(size, scales or (None,) * len(size), strict=True), start=2
+        ):
+            extent = r.shape(x)[axis]
+            rows = torch.eye(extent).reshape(1, 1, extent, extent)
+            resize = getattr(torch.ops.aten, operator)
+            weights = resize(rows, [wanted, extent], align_corners, scale, None)[0, 0]
+            x = r.emit("interpolate", [x, weights], axis=axis)
+        return x
+
+    return handler
+
+
 def _nearest(coordinates: str, rounding: str, reference: str) -> Attributes:
     """Return the attributes of nearest neighbors.
 
@@ -122,7 +145,11 @@ RESIZES: dict[str, Attributes] = {
 }
 """By the resizes that take a size: their attributes."""
 
-_SIZED = {name: _resized(attributes) for name, attributes in RESIZES.items()}
+_SIZED = {
+    "aten._upsample_bicubic2d_aa.default": _smoothed("_upsample_bicubic2d_aa"),
+    "aten._upsample_bilinear2d_aa.default": _smoothed("_upsample_bilinear2d_aa"),
+    **{name: _resized(attributes) for name, attributes in RESIZES.items()},
+}
 
 HANDLERS: dict[str, Handler] = {
     **_SIZED,

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
+from typing import Any
 
-from stridewise.frontends.torch.reader import Handler, Operand, Reader, Results, Traced
+from stridewise.frontends.torch.library import torch
+from stridewise.frontends.torch.reader import (
+    Handler,
+    Operand,
+    Reader,
+    Results,
+    Traced,
+    type_of,
+)
 
-__all__ = ["HANDLERS", "VIEWS"]
+__all__ = ["HANDLERS", "VIEWS", "expanded", "joined", "unsqueezed"]
 
 
 def _same(r: Reader, x: Operand, *_args: object, **_options: object) -> Traced:
@@ -49,13 +59,15 @@ def _squeeze(r: Reader, x: Operand, axes: Sequence[int] | int | None = None) -> 
     )
 
 
-def _unsqueeze(r: Reader, x: Operand, axis: int) -> Traced:
+def unsqueezed(r: Reader, x: Operand, axis: int) -> Traced:
+    """Add an axis of one element."""
     shape = list(r.shape(x))
     shape.insert(axis % (len(shape) + 1), 1)
     return r.reshape(x, shape)
 
 
-def _expand(r: Reader, x: Operand, size: Sequence[int], implicit: bool = False) -> Traced:
+def expanded(r: Reader, x: Operand, size: Sequence[int], implicit: bool = False) -> Traced:
+    """Repeat elements along axes of one element."""
     del implicit
     shape = r.shape(x)
     ahead = len(size) - len(shape)
@@ -119,12 +131,19 @@ def _unbind(r: Reader, x: Operand, dim: int = 0) -> Results:
 def _cat(r: Reader, tensors: Sequence[Operand], dim: int = 0) -> Traced:
     # Tensors of shape (0,) are left out whatever the others are (source: PyTorch, cat).
     kept = [x for x in tensors if r.shape(x) != (0,)] or list(tensors)
-    return r.emit("concat", kept, axis=r.axis(kept[0], dim))
+    return joined(r, kept, r.axis(kept[0], dim))
 
 
 def _stack(r: Reader, tensors: Sequence[Operand], dim: int = 0) -> Traced:
     axis = dim % (len(r.shape(tensors[0])) + 1)
-    return r.emit("concat", [_unsqueeze(r, x, axis) for x in tensors], axis=axis)
+    return joined(r, [unsqueezed(r, x, axis) for x in tensors], axis)
+
+
+def joined(r: Reader, tensors: Sequence[Operand], axis: int) -> Traced:
+    """Join tensors in the element type that they have in common."""
+    types = (getattr(torch, type_of(x).name) for x in tensors)
+    dtype = type_of(reduce(torch.promote_types, types))
+    return r.emit("concat", [r.cast(x, dtype) for x in tensors], axis=axis)
 
 
 def _pads(r: Reader, x: Operand, pads: Sequence[int]) -> tuple[int, ...]:
@@ -205,11 +224,9 @@ def _channel_shuffle(r: Reader, x: Operand, groups: int) -> Traced:
     return r.emit("channel_shuffle", [x], groups=groups)
 
 
-def _copy(
-    r: Reader, x: Operand, *, dtype: object = None, device: object = None, **_options: object
-) -> Traced:
-    del dtype, device  # that they are float32 and the CPU is checked for every operator
-    return _same(r, x)
+def _copy(r: Reader, x: Operand, *, dtype: Any = None, **_options: object) -> Traced:
+    found = _same(r, x)
+    return found if dtype is None else r.cast(found, type_of(dtype))
 
 
 VIEWS: dict[str, Handler] = {
@@ -221,7 +238,7 @@ VIEWS: dict[str, Handler] = {
     "aten.clone.default": _same,
     "aten.contiguous.default": _same,
     "aten.detach.default": _same,
-    "aten.expand.default": _expand,
+    "aten.expand.default": expanded,
     "aten.lift_fresh_copy.default": _same,
     "aten.permute.default": _permute,
     "aten.reshape.default": _view,
@@ -235,7 +252,9 @@ VIEWS: dict[str, Handler] = {
     "aten.t.default": _transpose,
     "aten.transpose.int": _swap,
     "aten.unbind.int": _unbind,
-    "aten.unsqueeze.default": _unsqueeze,
+    "aten.unsafe_split.Tensor": _split,
+    "aten.unsafe_split_with_sizes.default": _split_sizes,
+    "aten.unsqueeze.default": unsqueezed,
     "aten.view.default": _view,
 }
 """Operators that compute nothing; alone they are not worth a program."""

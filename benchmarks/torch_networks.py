@@ -89,6 +89,11 @@ def build(name: str, side: int) -> tuple[Any, int]:
     return model, side
 
 
+def torchvision_models() -> Any:
+    """Return the models of torchvision."""
+    return _torchvision().models
+
+
 def _torchvision() -> Any:
     """Return torchvision, also where its own operators do not load."""
     register = torch.library.register_fake

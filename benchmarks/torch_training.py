@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torchvision.models
+from torch_networks import torchvision_models
 
 import stridewise.torch as st
 
@@ -59,7 +59,7 @@ def measured(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
     torch._dynamo.reset()
     torch.manual_seed(0)
     layout = torch.contiguous_format if arguments.nchw else torch.channels_last
-    net = getattr(torchvision.models, name)(weights=None).train().to(memory_format=layout)
+    net = getattr(torchvision_models(), name)(weights=None).train().to(memory_format=layout)
     x = torch.randn(arguments.batch, 3, arguments.size, arguments.size)
     x = x.contiguous(memory_format=layout)
     labels = torch.randint(0, 1000, (arguments.batch,))

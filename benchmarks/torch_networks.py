@@ -89,6 +89,11 @@ def build(name: str, side: int) -> tuple[Any, int]:
     return model, side
 
 
+def torchvision_models() -> Any:
+    """Return the models of torchvision."""
+    return _torchvision().models
+
+
 def _torchvision() -> Any:
     """Return torchvision, also where its own operators do not load."""
     register = torch.library.register_fake
@@ -214,6 +219,11 @@ def apart(name: str, side: int, quick: bool, seconds: int) -> dict[str, Any]:
     return {"name": name, "failure": failure}
 
 
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file, the last one of each network."""
+    return list({row["name"]: row for row in map(json.loads, path.open())}.values())
+
+
 _PAGE = """\
 # Networks through the backend of torch.compile
 
@@ -237,6 +247,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one batch for each layout")
     parser.add_argument("--out", type=Path, default=Path("build/networks.jsonl"))
     parser.add_argument("--table", type=Path, help="also write the table of all rows in --out")
+    parser.add_argument("--resume", action="store_true", help="leave out networks that --out has")
     parser.add_argument("--timeout", type=int, default=600, help="seconds for a network")
     given = parser.parse_args()
     _torchvision()
@@ -244,13 +255,17 @@ def main() -> None:
         import_module("timm")
     rows: list[dict[str, Any]] = []
     given.out.parent.mkdir(parents=True, exist_ok=True)
+    if given.resume and given.out.exists():
+        rows = [row for row in read(given.out) if row["name"] in given.names]
+    done = {row["name"] for row in rows}
     for name in given.names:
+        if name in done:
+            continue
         rows.append(apart(name, given.side, given.quick, given.timeout))
         with given.out.open("a") as file:
             file.write(json.dumps(rows[-1]) + "\n")
     if given.table is not None:
-        every = {row["name"]: row for row in map(json.loads, given.out.read_text().splitlines())}
-        given.table.write_text(_PAGE.format(table=table(list(every.values()))))
+        given.table.write_text(_PAGE.format(table=table(read(given.out))))
     print(table(rows))
 
 

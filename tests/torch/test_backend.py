@@ -162,6 +162,19 @@ def test_programs_beyond_the_most_are_made_again():
     assert len(st.report(fast).graphs) == 2  # of the graph with fixed shapes, and the open one
 
 
+def test_shapes_that_never_return_run_in_pytorch():
+    model = Net().eval()
+    fast = compiled(model, max_programs=2, fallback="eager")
+    for batch in (2, 3, 4, 5, 6):
+        same(fast, model, image(batch))
+    with pytest.warns(st.FallbackWarning, match="almost every call has another shape"):
+        same(fast, model, image(7))
+    for _ in range(2):
+        same(fast, model, image(6))
+        same(fast, model, image(8))
+    assert any("another shape" in graph.reason for graph in st.report(fast).graphs)
+
+
 def test_empty_batches():
     model = Features().eval()
     fast = compiled(model)

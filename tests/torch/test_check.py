@@ -192,6 +192,22 @@ def chosen(x):
     return torch.where(torch.ones(x.shape) > 2, torch.zeros(x.shape), x)  # here
 
 
+def tokens(x):
+    n, c, h, w = x.shape
+    rows = F.layer_norm(x.flatten(2).transpose(1, 2), (c,))
+    return rows.transpose(1, 2).contiguous().view(n, c, h, w)  # here
+
+
+def channels_weighted(x):
+    n, c, h, w = x.shape
+    rows = F.linear(x.permute(0, 2, 3, 1).reshape(n, h * w, c), torch.ones(c, c))
+    return torch.relu(rows).mT.contiguous().reshape(n, c, h, w)  # here
+
+
+def strides_written_down(x):
+    return x.as_strided(x.shape, (512, 64, 8, 1))  # here
+
+
 def weighted(x):
     return x.softmax(1)  # here
 
@@ -225,6 +241,9 @@ PLANTED = {
     summed: None,
     chosen: None,
     weighted: None,
+    tokens: "rows.transpose(1, 2).reshape(n, c, h, w)",
+    channels_weighted: None,
+    strides_written_down: None,
 }
 
 
@@ -237,7 +256,7 @@ def test_planted_losses(function):
     assert finding.where.place.text.endswith("# here"), str(found)
     assert finding.fix
     assert finding.milliseconds is None or finding.milliseconds > 0
-    assert (finding.milliseconds is None) == (function is viewed)
+    assert (finding.milliseconds is None) == (function in (strides_written_down, viewed))
     patch = PLANTED[function]
     assert (finding.patch is not None) == (patch is not None)
     if patch is not None:

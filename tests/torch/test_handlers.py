@@ -144,6 +144,7 @@ UNARY = {
     "select": lambda x: (x + 1)[:, 2],
     "slice": lambda x: (x + 1)[:, 1:5:2, ::3],
     "split": lambda x: [y * 2 for y in x.split([1, 2, 3], 1)],
+    "unsafe_split": lambda x: [y + 1 for y in aten.unsafe_split(x, 2, 1)],
     "squeeze": lambda x: x.mean(1, keepdim=True).squeeze(1) + 1,
     "stack": lambda x: torch.stack([x, x + 1], 1),
     "unbind": lambda x: [y + 1 for y in x.unbind(2)],
@@ -160,6 +161,8 @@ UNARY = {
     "avg_pool_ceil_uncounted": lambda x: F.avg_pool2d(
         x, 3, 2, 1, ceil_mode=True, count_include_pad=False
     ),
+    "avg_pool_ceil_counted": lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
+    "avg_pool_divisor": lambda x: F.avg_pool2d(x, (3, 2), 2, 1, True, divisor_override=4),
     "avg_pool_uncounted": lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False),
     "max_pool": lambda x: F.max_pool2d(x, 3, 2, 1),
     "max_pool_ceil": lambda x: F.max_pool2d(x, 3, 2, 1, ceil_mode=True),
@@ -292,7 +295,6 @@ def test_outputs_that_repeat_or_skip_elements_have_their_strides():
         ("there is no operator", lambda x: torch.cumsum(x, 1)),
         ("elements of int64", lambda x: F.max_pool2d(x, 2, return_indices=True)),
         ("random", F.dropout),
-        ("a divisor of its own", lambda x: F.avg_pool2d(x, 2, divisor_override=3)),
     ],
 )
 def test_refusals_have_a_reason(reason, function):

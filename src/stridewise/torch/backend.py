@@ -57,6 +57,8 @@ def backend(
 
     def part(kind: str) -> Callable[..., Any]:
         def compiler(graph: Any, _inputs: Sequence[Any]) -> Callable[..., Any]:
+            # No program overwrites what the forward has kept: backward may run several times.
+            submodule("torch._guards").TracingContext.get().fw_metadata.bw_donated_idxs = []
             # Parameters change between steps, so that they are inputs like all others.
             region = Region(f"{name}.{kind}", graph, (), found, native=TrainingStep)
             region.watch(given)
@@ -72,9 +74,7 @@ def backend(
         partition_fn=divided,
         decompositions=training_decompositions(),
     )
-    # No program overwrites what the forward has kept: backward may run several times.
-    keeping = submodule("torch._functorch.config").patch(donated_buffer=False)
-    with whole_operators(), keeping:
+    with whole_operators():
         return traced(module, example_inputs)
 
 

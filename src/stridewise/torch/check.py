@@ -20,6 +20,7 @@ from stridewise.torch.findings import (
     of_copy,
     of_operator,
     of_result,
+    of_strides,
     replaced,
 )
 from stridewise.torch.layouts import (
@@ -35,6 +36,10 @@ __all__ = ["check"]
 
 _COPIES = ("aten.clone.default", "aten._to_copy.default", "aten.copy_.default")
 """Operators that store a tensor anew, in the order that the program asks for."""
+
+_UNSAFE_VIEW = "aten._unsafe_view.default"
+
+_RESTRIDES = "aten.as_strided.default"
 
 _READERS = re.compile(
     r"aten\.(_?convolution|conv\w*|\w*pool\w*|\w*batch_norm\w*|native_group_norm|upsample\w*|"
@@ -156,28 +161,38 @@ class _Watch:
         if row.inputs or row.outputs:
             self.rows.append(row)
         before = copied = next((self._copied[x] for x in read if x in self._copied), None)
-        is_last = [format_of(x) == "channels_last" or x in self._views for x in read]
+        last = next((x for x in read if format_of(x) == "channels_last" or x in self._views), None)
+        keeps = operator.is_view or row.operator == _UNSAFE_VIEW
         if copied is not None and _READERS.match(row.operator) and _is_plain(row.inputs):
             self._add(copied)
-        elif not operator.is_view and any(is_last):
+        elif last is not None and row.operator == _RESTRIDES:
+            self._restrided(row)
+        elif last is not None and not keeps:
+            keeps = row.operator not in _COPIES and _keeps_order(last, made)
             if row.operator in _COPIES:
-                copied = copied if _keeps_order(read, made) else of_copy(row, made[0].dim())
+                copied = copied if _keeps_order(read[-1], made) else of_copy(row, made[0].dim())
             elif "channels_last" in row.inputs and _is_plain(row.outputs):
-                found = of_operator(row, is_mixed_up(operator, args, made))
-                self._losses.setdefault(found, Loss.of(made[0]))
-                self._add(found)
-            else:
+                self._lost(row, operator, args, made)
+            elif not keeps:
                 copied = of_result(row)
         if copied is not None and copied is not before:
             source = read[-1] if row.operator in _COPIES else None
             self._losses.setdefault(copied, Loss.of(made[0], source))
         for x in made:
-            if format_of(x) == "channels_last":
-                continue
-            if operator.is_view and any(is_last):
-                self._views[x] = True
-            if copied is not None:
-                self._copied[x] = copied
+            if format_of(x) != "channels_last":
+                self._views.update({x: True} if keeps and last is not None else {})
+                self._copied.update({} if copied is None else {x: copied})
+
+    def _lost(self, row: OperatorLayout, operator: Any, args: Any, made: Sequence[Any]) -> None:
+        """Take note of an operator that reads channels-last images and gives other ones."""
+        found = of_operator(row, is_mixed_up(operator, args, made))
+        self._losses.setdefault(found, Loss.of(made[0]))
+        self._add(found)
+
+    def _restrided(self, row: OperatorLayout) -> None:
+        """Take note of strides that a program sets itself."""
+        if "channels_last" in row.inputs and _is_plain(row.outputs):
+            self._add(of_strides(row))
 
     def _add(self, finding: Finding) -> None:
         self.findings.setdefault((finding.where.place, finding.where.operator), finding)
@@ -211,7 +226,7 @@ def _is_plain(formats: Sequence[str]) -> bool:
     return "contiguous" in formats or "strided" in formats
 
 
-def _keeps_order(read: Sequence[Any], made: Sequence[Any]) -> bool:
-    """Return whether a copy stores its axes in the order of what it reads."""
-    orders = [memory_order(x.shape, x.stride()) for x in (read[-1], made[0])]
-    return orders[0] == orders[1]
+def _keeps_order(read: Any, made: Sequence[Any]) -> bool:
+    """Return whether the first result stores its axes in the order of what was read."""
+    orders = [memory_order(x.shape, x.stride()) for x in (read, *made[:1])]
+    return len(orders) == 2 and orders[0] == orders[1]

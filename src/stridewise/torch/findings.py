@@ -160,9 +160,22 @@ def of_result(row: OperatorLayout) -> Finding:
     )
 
 
+def of_strides(row: OperatorLayout) -> Finding:
+    """Return the finding of strides that are written down: they fit one memory format only."""
+    return Finding(
+        row,
+        "as_strided reads channels-last images as if they were NCHW, which gives other values",
+        "use operators on axes, such as unfold, permute and slices",
+    )
+
+
 def of_copy(row: OperatorLayout, rank: int) -> Finding:
     """Return the finding of a copy into another order."""
     text = row.place.text
+    if ".contiguous()" in text and rank < 4:
+        problem = "contiguous() stores what was a view of channels-last images as NCHW"
+        patch = replaced(row.place, ".contiguous().view(", ".reshape(")
+        return Finding(row, problem, "leave the call out, and use reshape in place of view", patch)
     if ".contiguous()" in text:
         last = "torch.channels_last_3d" if rank == 5 else "torch.channels_last"
         named = f".contiguous(memory_format={last})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
@@ -42,6 +42,8 @@ __all__ = ["REGIONS", "Program", "Region", "repack", "summary"]
 
 _MOST_WEIGHTS = 8
 """Sets of weights that one graph has programs for: instances of one class share a graph."""
+
+_NEW_SHAPES = "almost every call has another shape; more max_programs may keep programs for all"
 
 REGIONS: weakref.WeakSet[Region] = weakref.WeakSet()
 """All graphs that are alive."""
@@ -190,6 +192,7 @@ class Region:
         self._latest: tuple[_Weights, tuple[Any, ...], Program | None] | None = None
         self._lock = Lock()
         self._has_warned = False
+        self._dropped: deque[int] = deque(maxlen=options.max_programs)
         self._watched: list[weakref.ref[Any]] = []
         self.left: set[str] = set()
         _Epoch.hook()
@@ -224,7 +227,8 @@ class Region:
             else:
                 weights.programs[key] = self._made(args, weights.shared)
                 if len(weights.programs) > self.options.max_programs:
-                    weights.programs.popitem(last=False)
+                    dropped = weights.programs.popitem(last=False)[1]
+                    self._dropped.extend([] if dropped is None else [dropped.calls])
             self._latest = (weights, key, weights.programs[key])
             return weights.programs[key]
 
@@ -250,6 +254,8 @@ class Region:
         reason = self._whole_reason(args)
         if reason:
             return self._left(reason)
+        if self.options.fallback == "eager" and self._is_in_vain():
+            return self._left(_NEW_SHAPES)
         given = (args[index] for index in self._free)
         if any(isinstance(x, torch.Tensor) and not x.numel() for x in given):
             return None  # nothing to compute, which PyTorch does as well
@@ -274,6 +280,10 @@ class Region:
         origins = self._results(constants, values)
         views = [node for node in self._aliases.views if node not in constants]
         return Program(found, steps, inputs, origins, views, values)
+
+    def _is_in_vain(self) -> bool:
+        """Return whether the programs that were dropped at last had run once or twice only."""
+        return len(self._dropped) == self.options.max_programs and max(self._dropped) < 3
 
     def _results(self, constants: Values, values: Values) -> tuple[_Result, ...]:
         """Return where each result comes from; see :class:`Program`."""

@@ -102,8 +102,8 @@ class NativeStep(Step):
             programs: those of the same part for other shapes, and of other parts.
         """
         super().__init__(part)
-        wanted = options.compiling(_allows_bfloat16(part, values))
-        found, compiling = self._described(name, part, constants, values, wanted)
+        compiling = options.compiling(_allows_bfloat16(part, values))
+        found, compiling = self._described(name, part, constants, values, compiling)
         job = Job.of(GraphReader(found.graph), compiling)
         empty = any(0 in border.shape for border in found.inputs)
         kind = (empty, *(node.name for node in part.nodes))

@@ -124,10 +124,11 @@ def graph_of(
     inputs = tuple(Border.of(values[node]) for node in part.inputs)
     given: list[str] = []
     for node, border in zip(part.inputs, inputs, strict=True):
-        own, dtype = node in logical, type_of(values[node])
+        own = node in logical
+        dtype = type_of(values[node])
         held = FLOAT if dtype == BOOL else dtype
-        found = reader.input(node.name, border.shape if own else border.stored, held)
-        stored = replace(found, dtype=dtype)
+        shape = border.shape if own else border.stored
+        stored = replace(reader.input(node.name, shape, held), dtype=dtype)
         given.append(stored.name)
         made[node] = stored if own else reader.permute(stored, border.back)
     for node in part.nodes:

@@ -3,7 +3,8 @@
 Some gradients of aten read more of the forward than native kernels give: positions of maxima,
 statistics of layer and group norms. They become operators of the library ``stridewise`` of
 PyTorch, which read operands alone. Where these have no native counterpart, PyTorch computes what
-they need again.
+they need again. Batch norms by the statistics of the batch become an operator without running
+statistics, so that a checkpoint can compute it again after these have changed.
 """
 
 from __future__ import annotations
@@ -49,12 +50,45 @@ def _group_norm_backward(
     return _dense(aten.native_group_norm_backward.default(*operands), x)
 
 
+def _batch_norm(x: Any, weight: Any, bias: Any, epsilon: float) -> Any:
+    own = torch.ops.aten._native_batch_norm_legit.no_stats
+    axes, wide = [0, *range(2, x.dim())], x.float()
+    variance = wide.var(axes, correction=0)
+    unbiased = variance * (x.numel() / max(x.numel() - x.shape[1], 1))
+    return own(x, weight, bias, True, 0.0, epsilon)[0], wide.mean(axes), variance, unbiased
+
+
+def _batch_norm_backward(
+    gradient: Any,
+    x: Any,
+    weight: Any,
+    mean: Any,
+    variance: Any,
+    epsilon: float,
+    mask: Sequence[bool],
+) -> Any:
+    inverse = (variance + epsilon).rsqrt()
+    own = torch.ops.aten.native_batch_norm_backward.default
+    found = own(gradient, x, weight, None, None, mean, inverse, True, epsilon, mask)
+    return _dense(found, x)
+
+
 def _dense(found: Sequence[Any], x: Any) -> tuple[Any, ...]:
     """Return results with tensors of no element where PyTorch gives None."""
     return tuple(x.new_empty(0) if item is None else item for item in found)
 
 
 _OPERATORS: Mapping[str, tuple[str, Callable[..., Any]]] = {
+    "batch_norm": (
+        "(Tensor x, Tensor? weight, Tensor? bias, float epsilon)"
+        " -> (Tensor, Tensor, Tensor, Tensor)",
+        _batch_norm,
+    ),
+    "batch_norm_backward": (
+        "(Tensor gradient, Tensor x, Tensor? weight, Tensor mean, Tensor variance, float epsilon,"
+        " bool[] mask) -> (Tensor, Tensor, Tensor)",
+        _batch_norm_backward,
+    ),
     "max_pool_backward": (
         "(Tensor gradient, Tensor x, int[] kernel, int[] stride, int[] padding, int[] dilation, "
         "bool ceil_mode) -> Tensor",
@@ -136,10 +170,49 @@ def _of_group_norm(node: Any) -> None:
 
 
 def _of_batch_norm(node: Any) -> None:
+    """Compute statistics of the batch in one operator, and running ones from these."""
+    x, weight, bias, *running, training, momentum, epsilon = node.args
+    if not training:
+        return
+    with node.graph.inserting_before(node):
+        found = _called(node, _own("batch_norm"), (x, weight, bias, epsilon))
+        result, mean, variance, unbiased = (
+            _called(node, operator.getitem, (found, index)) for index in range(4)
+        )
+        new = zip(running, (mean, unbiased), strict=False)  # instance norms may have none
+        moved = [_moved(node, old, value, momentum) for old, value in new]
+    for taker in list(node.users):
+        index = taker.args[1]
+        if index == 2:  # aten has one over the deviation in place of the variance
+            taker.target, taker.args = _inverse(taker, variance, epsilon)
+        else:
+            taker.replace_all_uses_with((result, mean, None, *moved)[index])
+
+
+def _moved(node: Any, old: Any, new: Any, momentum: float) -> Any:
+    aten = torch.ops.aten
+    kept = _called(node, aten.mul.Tensor, (old, 1 - momentum))
+    added = _called(node, aten.mul.Tensor, (new, momentum))
+    return _called(node, aten.add.Tensor, (kept, added))
+
+
+def _inverse(taker: Any, variance: Any, epsilon: float) -> tuple[Any, tuple[Any, ...]]:
+    with taker.graph.inserting_before(taker):
+        added = _called(taker, torch.ops.aten.add.Tensor, (variance, epsilon))
+    return torch.ops.aten.rsqrt.default, (added,)
+
+
+def _of_batch_norm_backward(node: Any) -> None:
     """Drop what a gradient does not read: running statistics, or those of the batch."""
-    training = node.args[7]
-    for index in (3, 4) if training else (5, 6):
-        node.update_arg(index, None)
+    gradient, x, weight, _, _, mean, inverse, training, epsilon, mask = node.args
+    inverse = _root(inverse)
+    if not training:
+        node.update_arg(5, None)
+        node.update_arg(6, None)
+    elif inverse is not None and str(inverse.target) == "aten.rsqrt.default":
+        variance = inverse.args[0].args[0]
+        args = (gradient, x, weight, _root(mean), variance, epsilon, mask)
+        node.target, node.args = _own("batch_norm_backward"), args
 
 
 def _of_copy(node: Any) -> None:
@@ -150,11 +223,16 @@ def _of_copy(node: Any) -> None:
         node.target, node.args, node.kwargs = torch.ops.aten.clone.default, (source,), {}
 
 
+def _root(node: Any) -> Any:
+    """Return what a node is a copy of."""
+    while node is not None and _REWRITES.get(str(node.target)) is _of_identity:
+        node = node.args[0]
+    return node
+
+
 def _of_identity(node: Any) -> None:
     """Let operators that compute read what is copied or detached, not the copy."""
-    source = node
-    while _REWRITES.get(str(source.target)) is _of_identity:
-        source = source.args[0]
+    source = _root(node)
     if node.meta["val"].stride() == source.meta["val"].stride():
         node.replace_all_uses_with(source, delete_user_cb=_computes)
 
@@ -183,6 +261,11 @@ def _of_bernoulli(node: Any) -> None:
         node.replace_all_uses_with(turned)
 
 
+def _fake_mode() -> Any:
+    """Return the mode in which tensors have types alone."""
+    return submodule("torch._guards").TracingContext.get().fake_mode
+
+
 class _Types(dict[Any, Any]):
     """By node, the type of its result."""
 
@@ -197,7 +280,7 @@ def _called(
     found = node.graph.call_function(target, args, dict(options or {}))
     found.meta = dict(node.meta)
     known, given = resolved((args, found.kwargs), {}, _Types())
-    with node.meta["val"].fake_mode:
+    with _fake_mode():
         found.meta["val"] = target(*known, **given)
     return found
 
@@ -254,7 +337,9 @@ _REWRITES: Mapping[str, Callable[[Any], None]] = {
     "aten.max_pool2d_with_indices_backward.default": _of_max_pool,
     "aten.max_pool3d_with_indices_backward.default": _of_max_pool,
     "aten.new_empty.default": _of_empty,
-    "aten.native_batch_norm_backward.default": _of_batch_norm,
+    "aten._native_batch_norm_legit.no_stats": _of_batch_norm,
+    "aten._native_batch_norm_legit_functional.default": _of_batch_norm,
+    "aten.native_batch_norm_backward.default": _of_batch_norm_backward,
     "aten.native_group_norm_backward.default": _of_group_norm,
     "aten.native_layer_norm_backward.default": _of_layer_norm,
 }
@@ -282,8 +367,29 @@ def divided(
     joint.recompile()
     partition = submodule("torch._functorch.partitioners").min_cut_rematerialization_partition
     forward, backward = partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
+    for part in (forward, backward):
+        _type_random_states(part.graph)
     _shape_gradients(backward, inputs[0])
     return forward, backward
+
+
+def _type_random_states(graph: Any) -> None:
+    """Note types where a checkpoint draws with a kept state of the random generator."""
+    with _fake_mode():
+        state = torch.empty(torch.get_rng_state().shape, dtype=torch.uint8)
+    for node in graph.nodes:
+        if str(node.target) == "run_and_save_rng_state":
+            node.meta["val"] = (state, _drawn(*node.args))
+            for taker in node.users:
+                taker.meta["val"] = node.meta["val"][taker.args[1]]
+        elif str(node.target) == "run_with_rng_state":
+            kept, *call = node.args
+            kept.meta["val"], node.meta["val"] = state, _drawn(*call)
+
+
+def _drawn(target: Any, *args: Any) -> Any:
+    with _fake_mode():
+        return target(*resolved(args, {}, _Types()))
 
 
 def _shape_gradients(backward: Any, primals: Sequence[Any]) -> None:

@@ -106,7 +106,11 @@ def _symbolic() -> tuple[Any, ...]:
 
 def is_impure(node: Any) -> bool:
     """Return whether a node's result differs from call to call, or it does more than compute."""
-    if node.op != "call_function" or not hasattr(node.target, "_schema"):
+    if node.op != "call_function":
+        return False
+    if isinstance(node.target, submodule("torch._ops").HigherOrderOperator):
+        return True  # it draws with a state of the generator
+    if not hasattr(node.target, "_schema"):
         return False
     return node.target._schema.is_mutable or _is_random(node)
 

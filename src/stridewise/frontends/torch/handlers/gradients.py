@@ -75,7 +75,13 @@ def _gradients(
     node = Node(op, op, names, (made,), tuple(sorted((attrs or {}).items())))
     graph = _Shaped(r, {_X: shape})
     found = input_gradients(node, [r.value(gradient)], graph)
-    return tuple(r.traced(name) if name else None for name in found)
+    like = [gradient if x is None else x for x in inputs] + [inputs[-1]] * len(found)
+    return tuple(_typed(r, x, name) if name else None for x, name in zip(like, found, strict=False))
+
+
+def _typed(r: Reader, x: Operand, name: str) -> Traced:
+    """Return a value with the element type of an operand."""
+    return r.like(x, name) if isinstance(x, Traced) else r.traced(name)
 
 
 def _gradient(r: Reader, op: str, gradient: Operand, *inputs: Any, **options: Any) -> Traced:
@@ -125,7 +131,7 @@ def _kept(
         if bound is not None:
             inside = _term(r, x).of(comparison, float(bound))
             found = inside.of("where", found, found.like(0.0))
-    return r.traced(found.name)
+    return _typed(r, gradient, found.name)
 
 
 def _hardtanh(r: Reader, gradient: Operand, x: Operand, low: float, high: float) -> Traced:
@@ -185,7 +191,7 @@ def _prelu(r: Reader, gradient: Operand, x: Operand, slopes: Operand) -> Results
     dx = _gradient(r, "prelu", gradient, [x, slopes])
     below = _term(r, r.emit("mul", [gradient, x]))
     positive = _term(r, x).of("greater", 0.0)
-    return dx, r.traced(positive.of("where", below.like(0.0), below).name)
+    return dx, _typed(r, gradient, positive.of("where", below.like(0.0), below).name)
 
 
 def _dropout(r: Reader, gradient: Operand, mask: Operand, scale: float) -> Traced:
@@ -240,7 +246,10 @@ def _avg_pool(
     divisor: int | None,
 ) -> Traced:
     count = len(r.shape(x)) - 2
-    attrs = avg_windows(r, x, kernel, stride, padding, ceil, count_padding, divisor, count=count)
+    window = (kernel, stride, padding, ceil, count_padding, divisor)
+    attrs, factors = avg_windows(r, x, *window, count=count)
+    for factor in factors:
+        gradient = r.emit("mul", [gradient, factor])
     return _gradient(r, "avg_pool", gradient, [None], attrs=attrs, shape=r.shape(x))
 
 
@@ -267,31 +276,46 @@ def _batch_norm(
     gradient: Operand,
     x: Operand,
     weight: Operand | None,
+    mean: Operand,
+    variance: Operand,
+    epsilon: float,
+    mask: Sequence[bool],
+) -> Results:
+    weights = np.ones(r.shape(x)[1], np.float32)
+    scale = r.builder.constant(weights) if weight is None else r.value(weight)
+    operands = (r.value(x), r.value(gradient), scale, r.value(mean), r.value(variance))
+    found = r.builder.node("batch_norm_gradient", operands, {"epsilon": epsilon})
+    first, *rest = found
+    return _masked([_typed(r, x, first), *map(r.traced, rest)], mask)
+
+
+def _known_batch_norm(
+    r: Reader,
+    gradient: Operand,
+    x: Operand,
+    weight: Operand | None,
     running_mean: Operand | None,
     running_variance: Operand | None,
-    mean: Operand | None,
-    inverse: Operand | None,
+    _mean: Operand | None,
+    _inverse: Operand | None,
     training: bool,
     epsilon: float,
     mask: Sequence[bool],
 ) -> Results:
-    scale = np.ones(r.shape(x)[1], np.float32)
-    weights = r.builder.constant(scale) if weight is None else r.value(weight)
+    """Return the gradients of a batch norm in evaluation mode."""
     if training:
-        variance = r.emit("sub", [r.emit("power", [inverse], alpha=-2.0), epsilon])
-        operands = (r.value(x), r.value(gradient), weights, r.value(mean), variance.name)
-        found = r.builder.node("batch_norm_gradient", operands, {"epsilon": epsilon})
-        return _masked([r.traced(name) for name in found], mask)
+        raise r.refuse("a batch norm of another graph")
     rank = len(r.shape(x))
     axes = (0, *range(2, rank))
     inverse = r.emit("power", [r.emit("add", [running_variance, epsilon])], alpha=-0.5)
-    factor = _row(r, r.emit("mul", [r.traced(weights), inverse]), rank)
+    factor = inverse if weight is None else r.emit("mul", [inverse, weight])
     centered = r.emit("sub", [x, _row(r, running_mean, rank)])
     products = r.emit("mul", [gradient, centered])
     total = r.emit("reduce_sum", [products], axes=axes, keepdims=0)
     of_scale = r.emit("mul", [total, inverse])
     of_shift = r.emit("reduce_sum", [gradient], axes=axes, keepdims=0)
-    return _masked([r.emit("mul", [gradient, factor]), of_scale, of_shift], mask)
+    of_x = r.emit("mul", [gradient, _row(r, factor, rank)])
+    return _masked([of_x, of_scale, of_shift], mask)
 
 
 def _layer_norm(
@@ -391,7 +415,7 @@ HANDLERS: dict[str, Handler] = {
     "aten.hardtanh_backward.default": _hardtanh,
     "aten.leaky_relu_backward.default": _leaky_relu,
     "aten.mish_backward.default": _of_input("mish"),
-    "aten.native_batch_norm_backward.default": _batch_norm,
+    "aten.native_batch_norm_backward.default": _known_batch_norm,
     "aten.native_dropout_backward.default": _dropout,
     "aten.select_backward.default": _select,
     "aten.sigmoid_backward.default": _of_result("sigmoid"),
@@ -400,6 +424,7 @@ HANDLERS: dict[str, Handler] = {
     "aten.softplus_backward.default": _softplus,
     "aten.tanh_backward.default": _of_result("tanh"),
     "aten.threshold_backward.default": _kept,
+    "stridewise.batch_norm_backward.default": _batch_norm,
     "stridewise.group_norm_backward.default": _group_norm,
     "stridewise.layer_norm_backward.default": _layer_norm,
     "stridewise.max_pool_backward.default": _max_pool,

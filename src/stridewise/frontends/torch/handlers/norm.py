@@ -62,7 +62,10 @@ class _Statistics(NamedTuple):
     result: Traced
     mean: Traced
     variance: Traced
-    inverse: Traced
+
+    def inverse(self, r: Reader, epsilon: float) -> Traced:
+        """Return one over the deviation."""
+        return r.emit("power", [r.emit("add", [self.variance, epsilon])], alpha=-0.5)
 
 
 def _of_batch(
@@ -72,9 +75,8 @@ def _of_batch(
     scale = r.builder.constant(np.ones(channels, np.float32)) if weight is None else r.value(weight)
     shift = r.builder.constant(np.zeros(channels, np.float32)) if bias is None else r.value(bias)
     names = r.builder.node("batch_norm", [r.value(x), scale, shift], {"epsilon": epsilon})
-    mean, variance = map(r.traced, names[1:])
-    inverse = r.emit("power", [r.emit("add", [variance, epsilon])], alpha=-0.5)
-    return _Statistics(r.like(x, names[0]), mean, variance, inverse)
+    result, mean, variance = names
+    return _Statistics(r.like(x, result), r.traced(mean), r.traced(variance))
 
 
 def _moved(r: Reader, old: Operand, new: Operand, momentum: float) -> Traced:
@@ -96,16 +98,26 @@ def _trained_batch_norm(
     if not training:
         raise r.refuse("a functional batch norm by known statistics")
     found = _of_batch(r, x, weight, bias, epsilon)
-    shape = r.shape(x)
-    count = prod(shape) // shape[1]
-    unbiased = r.emit("mul", [found.variance, count / max(count - 1, 1)])
     return (
         found.result,
         found.mean,
-        found.inverse,
+        found.inverse(r, epsilon),
         _moved(r, mean, found.mean, momentum),
-        _moved(r, variance, unbiased, momentum),
+        _moved(r, variance, _unbiased(r, x, found.variance), momentum),
     )
+
+
+def _whole_batch_norm(
+    r: Reader, x: Operand, weight: Operand | None, bias: Operand | None, epsilon: float
+) -> Results:
+    found = _of_batch(r, x, weight, bias, epsilon)
+    return *found, _unbiased(r, x, found.variance)
+
+
+def _unbiased(r: Reader, x: Operand, variance: Traced) -> Traced:
+    shape = r.shape(x)
+    count = prod(shape) // shape[1]
+    return r.emit("mul", [variance, count / max(count - 1, 1)])
 
 
 def _batch_norm_without_states(
@@ -117,10 +129,12 @@ def _batch_norm_without_states(
     _momentum: float,
     epsilon: float,
 ) -> Results:
+    if len(r.shape(x)) and r.shape(x)[0] == 1:
+        return _instance_norm(r, x, weight, bias, training, _momentum, epsilon)
     if not training:
         raise r.refuse("a batch norm without statistics")
     found = _of_batch(r, x, weight, bias, epsilon)
-    return found.result, found.mean, found.inverse
+    return found.result, found.mean, found.inverse(r, epsilon)
 
 
 def _native_batch_norm(
@@ -135,10 +149,26 @@ def _native_batch_norm(
     epsilon: float,
 ) -> Results:
     if training and mean is None:
-        return _batch_norm_without_states(r, x, weight, bias, training, momentum, epsilon)
+        return _instance_norm(r, x, weight, bias, training, momentum, epsilon)
     if training:
         raise r.refuse("a batch norm that computes statistics of the batch")
     return _batch_norm(r, x, weight, bias, mean, variance, momentum, epsilon)
+
+
+def _instance_norm(
+    r: Reader,
+    x: Operand,
+    weight: Operand | None,
+    bias: Operand | None,
+    _training: bool,
+    _momentum: float,
+    epsilon: float,
+) -> Results:
+    """Take what instance norm is in PyTorch: a batch norm of one image, by its own statistics."""
+    batch, channels = r.shape(x)[:2]
+    if batch != 1:
+        raise r.refuse("a batch norm that computes statistics of the batch")
+    return _group_norm(r, x, weight, bias, batch, channels, 0, channels, epsilon)
 
 
 def _group_norm(
@@ -206,4 +236,5 @@ HANDLERS: dict[str, Handler] = {
     "aten.native_batch_norm.default": _native_batch_norm,
     "aten.native_group_norm.default": _group_norm,
     "aten.native_layer_norm.default": _layer_norm,
+    "stridewise.batch_norm.default": _whole_batch_norm,
 }

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.reader import Handler, Operand, Reader, Results, Traced
 from stridewise.graph import Attr
 
@@ -90,19 +92,45 @@ def avg_windows(
     divisor: int | None = None,
     *,
     count: int,
-) -> dict[str, Attr]:
-    """Return the attributes of an average pooling over ``count`` axes."""
-    if divisor is not None:
-        raise r.refuse("a divisor of its own")
+) -> tuple[dict[str, Attr], list[Any]]:
+    """Return the attributes of an average pooling over ``count`` axes, and factors of its results.
+
+    PyTorch may divide by another number than the pooling does.
+    """
     attrs = windows(r, x, count, kernel, stride, padding, 1, ceil)
     begins, ends = attrs["pads"][:count], attrs["pads"][count:]
-    if count_padding and any(begins) and begins != ends:
-        raise r.refuse("counted padding and windows beyond it (ceil_mode)")
-    return {**attrs, "count_include_pad": int(count_padding and any(begins))}
+    if divisor is not None:
+        return {**attrs, "count_include_pad": 1}, [prod(attrs["kernel"]) / divisor]
+    counted = count_padding and any(begins)
+    found: dict[str, Attr] = {**attrs, "count_include_pad": int(counted)}
+    if not counted or begins == ends:
+        return found, []
+    factors: list[Any] = []
+    for axis, (taps, step, pad) in enumerate(
+        zip(attrs["kernel"], attrs["strides"], begins, strict=True), start=2
+    ):
+        size = r.shape(x)[axis]
+        number = _extent(size, taps, step, pad, ceil=ceil)
+        shares = _shares(size, number, taps, step, pad)
+        factors.append(shares.reshape(-1, *(1,) * (count + 1 - axis)))
+    return found, factors
+
+
+def _shares(size: int, count: int, taps: int, step: int, pad: int) -> Any:
+    """Return taps per counted tap: those beyond the padding, which ``ceil`` allows, do not count.
+
+    Source: PyTorch, ``avg_pool2d``: a window is as large as its part inside of the padded image.
+    """
+    starts = torch.arange(count) * step - pad
+    return taps / (torch.clamp(starts + taps, max=size + pad) - starts).float()
 
 
 def _avg_pool(r: Reader, x: Operand, *window: Any, count: int, **options: Any) -> Traced:
-    return r.emit("avg_pool", [x], **avg_windows(r, x, *window, count=count, **options))
+    attrs, factors = avg_windows(r, x, *window, count=count, **options)
+    found = r.emit("avg_pool", [x], **attrs)
+    for factor in factors:
+        found = r.emit("mul", [found, factor])
+    return found
 
 
 def _even(shape: Sequence[int], wanted: Sequence[int]) -> dict[str, Attr] | None:

@@ -146,9 +146,9 @@ RESIZES: dict[str, Attributes] = {
 """By the resizes that take a size: their attributes."""
 
 _SIZED = {
-    **{name: _resized(attributes) for name, attributes in RESIZES.items()},
     "aten._upsample_bicubic2d_aa.default": _smoothed("_upsample_bicubic2d_aa"),
     "aten._upsample_bilinear2d_aa.default": _smoothed("_upsample_bilinear2d_aa"),
+    **{name: _resized(attributes) for name, attributes in RESIZES.items()},
 }
 
 HANDLERS: dict[str, Handler] = {

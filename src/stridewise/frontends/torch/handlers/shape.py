@@ -252,6 +252,8 @@ VIEWS: dict[str, Handler] = {
     "aten.t.default": _transpose,
     "aten.transpose.int": _swap,
     "aten.unbind.int": _unbind,
+    "aten.unsafe_split.Tensor": _split,
+    "aten.unsafe_split_with_sizes.default": _split_sizes,
     "aten.unsqueeze.default": unsqueezed,
     "aten.view.default": _view,
 }

@@ -1,0 +1,299 @@
+"""Training with ``torch.compile``: what users do between forward and the step of the optimizer."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import warnings
+from functools import partial
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra [torch])")
+
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+import stridewise.torch as st  # noqa: E402
+
+from .test_gradients import relative  # noqa: E402
+
+F, nn = torch.nn.functional, torch.nn
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+TOLERANCE = 1e-4
+"""Winograd convolutions; bfloat16 has a tolerance of its own."""
+
+
+class Net(nn.Module):
+    """Convolutions with batch norms; the second block may be computed again in the backward."""
+
+    def __init__(self, *, again=False, share=0.0):
+        super().__init__()
+        self.first = nn.Sequential(
+            nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True)
+        )
+        self.second = nn.Sequential(
+            nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.Hardswish(),
+            nn.Dropout(share),
+        )  # fmt: skip
+        self.last = nn.Linear(16, 5)
+        self.again = again
+
+    def features(self, x):
+        y = self.first(x)
+        return checkpoint(self.second, y, use_reentrant=False) if self.again else self.second(y)
+
+    def forward(self, x):
+        return self.last(F.adaptive_avg_pool2d(self.features(x), 1).flatten(1))
+
+
+class TwoResults(Net):
+    def forward(self, x):
+        y = self.features(x)
+        return self.last(y.mean((2, 3))), y
+
+
+def images(batch=4):
+    return torch.randn(batch, 3, 12, 12), torch.arange(batch) % 5
+
+
+def loss_of(net, x, labels):
+    torch.manual_seed(3)  # compiled and eager draw the same numbers
+    return F.cross_entropy(net(x), labels)
+
+
+def both(model, train, fallback="error"):
+    """Train a compiled model and a copy; return the largest error of gradients and buffers."""
+    twin = copy.deepcopy(model)
+    fast = torch.compile(model, backend="stridewise", options={"fallback": fallback})
+    train(fast, model)
+    train(twin, twin)
+    errors = [0.0]
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        assert (a.grad is None) == (b.grad is None)
+        if a.grad is not None:
+            assert a.grad.stride() == b.grad.stride()
+            errors.append(relative(a.grad, b.grad))
+    for a, b in zip(model.buffers(), twin.buffers(), strict=True):
+        errors.append(relative(a.float(), b.float()))
+    return max(errors)
+
+
+def test_gradients_accumulate():
+    batches = [images() for _ in range(3)]
+
+    def train(net, _own):
+        for x, labels in batches:
+            loss_of(net, x, labels).backward()
+
+    assert both(Net(), train) <= TOLERANCE
+
+
+def test_frozen_layers():
+    x, labels = images()
+
+    def train(net, own):
+        own.first.requires_grad_(False)
+        loss_of(net, x, labels).backward()
+        own.first.requires_grad_(True)
+        loss_of(net, x, labels).backward()
+
+    assert both(Net(), train) <= TOLERANCE
+
+
+def test_backward_twice():
+    x, labels = images()
+
+    def train(net, _own):
+        loss = loss_of(net, x, labels)
+        loss.backward(retain_graph=True)
+        loss.backward()
+
+    assert both(Net(), train) <= TOLERANCE
+
+
+def test_several_losses():
+    x, labels = images()
+
+    def train(net, _own):
+        torch.manual_seed(3)
+        y = net(x)
+        (F.cross_entropy(y, labels) + y.square().mean()).backward(retain_graph=True)
+        y.abs().sum().backward()
+
+    assert both(Net(), train) <= TOLERANCE
+
+
+def test_results_without_and_with_gradients():
+    x, labels = images()
+
+    def train(net, _own):
+        F.cross_entropy(net(x)[0], labels).backward()
+        scores, features = net(x)
+        features.square().sum().backward(retain_graph=True)
+        F.cross_entropy(scores, labels).backward()
+
+    assert both(TwoResults(), train) <= TOLERANCE
+
+
+def test_the_loss_may_be_compiled():
+    x, labels = images()
+    model = Net()
+    twin = copy.deepcopy(model)
+    loss = torch.compile(partial(loss_of, model), backend="stridewise")
+    with pytest.warns(st.FallbackWarning, match="nll_loss"):
+        loss(x, labels).backward()
+    loss_of(twin, x, labels).backward()
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        assert relative(a.grad, b.grad) <= TOLERANCE
+
+
+def test_evaluation_between_steps():
+    x, labels = images()
+    results = []
+
+    def train(net, own):
+        loss_of(net, x, labels).backward()
+        own.eval()
+        with torch.no_grad():
+            results.append(net(x))
+        results.append(net(x).detach())
+        loss_of(net, x, labels).backward()
+        own.train()
+        loss_of(net, x, labels).backward()
+
+    assert both(Net(), train) <= TOLERANCE
+    ours, theirs = results[:2], results[2:]
+    for a, b in zip(ours, theirs, strict=True):
+        assert relative(a, b) <= 1e-5
+
+
+def test_batches_of_other_sizes():
+    sizes = [images(batch) for batch in (4, 3, 6, 2)]
+
+    def train(net, _own):
+        for x, labels in sizes:
+            loss_of(net, x, labels).backward()
+
+    assert both(Net(), train) <= TOLERANCE
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_dropout_draws_what_eager_pytorch_draws(layout):
+    x, labels = images()
+
+    def train(net, _own):
+        loss_of(net, x.contiguous(memory_format=layout), labels).backward()
+
+    model = Net(share=0.4).to(memory_format=layout)
+    with pytest.warns(st.FallbackWarning, match="bernoulli"):
+        assert both(model, train, "eager") <= TOLERANCE
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4])
+def test_checkpoints(share):
+    x, labels = images()
+
+    def train(net, _own):
+        loss_of(net, x, labels).backward()
+
+    model = Net(again=True, share=share)
+    twin = copy.deepcopy(model)
+    twin.again = False  # eager checkpoints move running statistics twice
+    fast = torch.compile(model, backend="stridewise")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", st.FallbackWarning)
+        train(fast, model)
+    train(twin, twin)
+    for a, b in zip(model.parameters(), twin.parameters(), strict=True):
+        assert relative(a.grad, b.grad) <= TOLERANCE
+    for a, b in zip(model.buffers(), twin.buffers(), strict=True):
+        assert relative(a.float(), b.float()) <= 1e-5
+
+
+@pytest.mark.parametrize("is_inside", [True, False], ids=["inside", "around"])
+def test_autocast(is_inside):
+    x, labels = images()
+    model = Net()
+    twin = copy.deepcopy(model)
+
+    def loss(net, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return F.cross_entropy(net(x), labels)
+
+    fast = partial(loss, torch.compile(model, backend="stridewise"))
+    if is_inside:
+        fast = torch.compile(partial(loss, model), backend="stridewise")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", st.FallbackWarning)
+        fast(x).backward()
+    wide = copy.deepcopy(twin)
+    loss(twin, x).backward()
+    F.cross_entropy(wide(x), labels).backward()
+    nets = (net.parameters() for net in (model, twin, wide))
+    for ours, theirs, wanted in zip(*nets, strict=True):
+        allowed = max(2e-2, relative(theirs.grad, wanted.grad))
+        assert relative(ours.grad, wanted.grad) <= allowed
+        assert ours.grad.dtype == torch.float32
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # Dynamo reads it
+def test_gradients_of_inputs_and_hooks():
+    x, labels = images()
+    gradients = []
+
+    def train(net, own):
+        own.last.weight.register_hook(lambda gradient: gradient * 2)
+        leaf = x.clone().requires_grad_()
+        loss_of(net, leaf * 2, labels).backward()
+        gradients.append(leaf.grad)
+
+    assert both(Net(), train) <= TOLERANCE
+    assert relative(*gradients) <= TOLERANCE
+
+
+def test_threads_train_at_the_same_time():
+    x, labels = images()
+    model = Net().eval()
+    fast = torch.compile(model, backend="stridewise", options={"fallback": "error"})
+    found = []
+
+    def run():
+        found.append(torch.autograd.grad(loss_of(fast, x, labels), list(model.parameters())))
+
+    threads = [threading.Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wanted = torch.autograd.grad(loss_of(model, x, labels), list(model.parameters()))
+    assert len(found) == 3
+    for gradients in found:
+        for a, b in zip(gradients, wanted, strict=True):
+            assert relative(a, b) <= TOLERANCE
+
+
+def test_gradients_of_gradients_are_refused():
+    x, labels = images()
+    fast = torch.compile(Net(), backend="stridewise")
+    leaf = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(loss_of(fast, leaf, labels), leaf, create_graph=True)
+    with pytest.raises(RuntimeError, match="double backward"):
+        gradient.square().sum().backward()
+
+
+def test_parameters_are_read_where_they_are():
+    """A step compiles nothing: neither optimizers nor writes to parameters pack anything."""
+    x, labels = images()
+    model = Net()
+    fast = torch.compile(model, backend="stridewise", options={"fallback": "error"})
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, fused=True)
+    found = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        loss = loss_of(fast, x, labels)
+        loss.backward()
+        optimizer.step()
+        found.append(float(loss.detach()))
+    assert found == sorted(found, reverse=True)
+    assert [graph.calls for graph in st.report(model).graphs] == [4, 4]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -15,7 +16,7 @@ modules = pytest.importorskip(
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "torch-modules.md").read_text()
 spec = spec_from_file_location("make_torch_modules", DOCS / "make_torch_modules.py")
-made = module_from_spec(spec)
+made = sys.modules[spec.name] = module_from_spec(spec)
 spec.loader.exec_module(made)
 
 MODULES = [info for info in modules.module_db if torch.float32 in info.dtypes]

@@ -15,7 +15,7 @@ from tests.simplified import simplify
 from stridewise.errors import PlanError
 from stridewise.graph import Graph, Refusal
 from stridewise.ops import GraphBuilder
-from stridewise.ops.activation import UNARY
+from stridewise.ops.activation import default_parameters
 from stridewise.planner import derive
 from stridewise.planner.problem.candidates import Candidate
 from stridewise.planner.problem.weight_limit import granted
@@ -113,7 +113,7 @@ def test_every_post_op_is_known_or_refused(op):
     plan = planned(convolution(post=op))
     refused = [r.reason for r in plan.refusals if r.rule == "winograd"]
     spec = plan.decisions[0].chosen.option.calls[0].spec
-    wanted = [algorithm for algorithm, *_ in eltwise_steps(op, *UNARY[op].defaults)]
+    wanted = [algorithm for algorithm, *_ in eltwise_steps(op, *default_parameters(op))]
     if algorithms(plan):
         assert len(algorithms(plan)) == 6
         assert [post.algorithm for post in spec.post_ops] == wanted

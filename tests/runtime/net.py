@@ -32,6 +32,7 @@ class Net(GraphBuilder):
         *,
         groups: int = 1,
         bias: bool = True,
+        name: str = "",
         **attrs: Any,
     ) -> str:
         shape = self.type(x).shape
@@ -40,7 +41,7 @@ class Net(GraphBuilder):
         w = self.rng.normal(0, 1 / np.sqrt(fan_in), (outputs, shape[1] // groups, *[kernel] * rank))
         inputs = [x, self.constant(w.astype(F32), "w"), *([self.data(outputs)] if bias else [])]
         attrs.setdefault("pads", (kernel // 2,) * (2 * rank))
-        return self.op("conv", inputs, {"groups": groups, **attrs})
+        return self.op("conv", inputs, {"groups": groups, **attrs}, name=name)
 
     def named(self, x: str) -> str:
         """Give the axes of a value their names, by a convolution of one tap."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import stridewise as sw
 from stridewise.errors import InputError, PlanError
 from stridewise.graph import Graph
-from stridewise.ops.activation import UNARY
+from stridewise.ops.activation import UNARY, default_parameters
 from stridewise.targets.onednn.activation import eltwise_steps
 
 from .graphs import Net, error, inputs_of
@@ -121,7 +121,7 @@ def test_activations_of_extreme_numbers(kernel, kind):
     x, w = np.zeros(shape.src, F32), np.ones((24, 3, 3, 3), F32)
     bias = np.tile(np.array([-3e38, -200, -89, -1e-6, 1e-6, 89, 200, 3e38], F32), 3)
     for name in ("relu", "sigmoid", "tanh", "swish", "elu", "softplus", "hard_swish"):
-        alpha, beta = UNARY[name].defaults
+        alpha, beta = default_parameters(name)
         post_ops = [("eltwise", *step) for step in eltwise_steps(name, alpha, beta)]
         found = Runner(shape, kind, kernel, 4, post_ops=post_ops)(x, w, bias)
         with np.errstate(over="ignore"):

@@ -58,7 +58,8 @@ def models(fast):
     (graph,) = st.report(fast).graphs
     assert graph.outside == ()
     assert graph.fallback_nodes == ()
-    programs = [p for region in st.region.REGIONS for p in region.programs() if p.calls]
+    regions = [region for region in st.region.REGIONS if region.name == graph.name]
+    programs = [p for region in regions for p in region.programs() if p.calls]
     return [step.model for p in programs for step in p.steps]
 
 

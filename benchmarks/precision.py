@@ -206,6 +206,9 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> list[str]:
                 for dtype in ("float32", "bfloat16")
                 if errors_[f"stridewise {dtype}"] <= budget
             ]
+            if name not in times:
+                line.append("no plan")
+                continue
             kept = "" if errors_[name] <= budget else ", above the budget"
             line.append(f"{min(uniform, default=nan) / times[name]:.2f}{kept}")
         peers = min(times["onnxruntime int8"], times["openvino int8"])

@@ -208,7 +208,7 @@ CONV_WEIGHT_GRADIENT = register(
         (2, 2),
         _infer_weight_gradient,
         _evaluate_weight_gradient,
-        "interrupt",
+        "sources",
         vjp=_vjp_weight_gradient,
         attributes={**_ATTRIBUTES, "kernel": "integers"},
     )

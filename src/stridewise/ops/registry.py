@@ -51,10 +51,13 @@ Operands = Sequence[Array | None]
 Types = tuple[TensorType | None, ...]
 """Types of the inputs of a node, None for absent ones."""
 
-OriginRule = Literal["anchor", "elementwise", "same", "data", "permute", "keepdims", "interrupt"]
+OriginRule = Literal[
+    "anchor", "sources", "elementwise", "same", "data", "permute", "keepdims", "interrupt"
+]
 """How axis names flow through an operator.
 
 - ``anchor``: input 0 and every output are N, C and spatial axes, by the operator's definition.
+- ``sources``: every input is, and no output.
 - ``elementwise``: all inputs and outputs of the output's rank have the same axes.
 - ``same``: all inputs and outputs have the same axes, whatever their extents.
 - ``data``: input 0 and the output have the same axes; other inputs are parameters.

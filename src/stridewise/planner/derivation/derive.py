@@ -120,9 +120,12 @@ class _Flow:
 
     def anchors(self) -> Iterator[tuple[str, _Claim]]:
         for node in self.graph.nodes:
-            if OPS[node.op].origin != "anchor":
+            rule, names = OPS[node.op].origin, node.inputs
+            if rule == "anchor":
+                names = (node.inputs[0], *node.outputs)
+            elif rule != "sources":
                 continue
-            for name in dict.fromkeys((node.inputs[0], *node.outputs)):
+            for name in dict.fromkeys(names):
                 origin = data_format(node, len(self.graph.values[name].shape))
                 if origin is not None and not self.graph.is_packed(name):
                     yield name, _Claim(origin, Provenance(node.name))

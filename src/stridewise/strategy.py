@@ -174,7 +174,9 @@ class Planner:
                 found[dtype] = with_budget(plan, reference.budget(limit))
         if failure is not None and not found:
             raise failure
-        plan = fastest(found, self.job.costs, may_run=may_run)
+        # Of plans that take the same time, the one with less rounding.
+        ranked = dict(reversed(found.items()))
+        plan = fastest(ranked, self.job.costs, may_run=may_run)
         return noted(plan, reference, limit)
 
     def _again(self, dtype: PrecisionChoice) -> Planner:

@@ -22,7 +22,7 @@ __all__ = ["digest_of", "fastest"]
 
 _NEAR = 1.5
 """Plans that cost more than this many times the cheapest do not run: predictions err by less."""
-_SAME = 0.99
+_SAME = 0.97
 """Times that differ by less than this factor differ by noise."""
 _RACE_S = 2.0
 

@@ -1,4 +1,4 @@
-#include <immintrin.h>
+#include "isa/avx2.hpp"
 
 #include "depthwise/lanes.hpp"
 #include "pointwise/convert.hpp"
@@ -7,15 +7,6 @@
 #include "winograd/lanes.hpp"
 
 namespace stridewise {
-namespace {
-
-template <>
-inline Lanes<8>::V Lanes<8>::spread(const float *from) {
-    return _mm256_broadcast_ss(from);
-}
-
-}  // namespace
-
 const WinogradKernels *avx2_winograd_kernels(const WinogradTile &tile, HalfSides halves) {
     return find_winograd<8, 6>(tile, halves);
 }

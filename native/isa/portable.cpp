@@ -1,3 +1,5 @@
+#include "isa/portable.hpp"
+
 #include "depthwise/lanes.hpp"
 #include "pointwise/convert.hpp"
 #include "pointwise/lanes.hpp"
@@ -6,16 +8,6 @@
 
 namespace stridewise {
 namespace {
-
-template <>
-inline Lanes<8>::V Lanes<8>::spread(const float *from) {
-    return all(*from);
-}
-
-template <>
-inline Lanes<16>::V Lanes<16>::spread(const float *from) {
-    return all(*from);
-}
 
 // Without instructions for them, conversions are long, so they are not inlined.
 template <int N>

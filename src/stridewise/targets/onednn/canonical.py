@@ -18,6 +18,7 @@ from stridewise.ops.data_format import (
 )
 from stridewise.ops.geometry import user_format
 from stridewise.targets.kernels import KernelContext, KernelOption
+from stridewise.targets.onednn.context_view import ContextView
 
 __all__ = ["CanonicalContext", "fitted", "misread"]
 
@@ -26,7 +27,7 @@ def _operands(node: Node) -> tuple[str, ...]:
     return tuple(node.inputs[post.operand] for post in node.post_ops if post.operand is not None)
 
 
-class CanonicalContext:
+class CanonicalContext(ContextView):
     """What kernels of an anchor see of a node that is not in canonical order.
 
     Storage formats are over named axes, so they are the same whatever the user's order.
@@ -34,40 +35,27 @@ class CanonicalContext:
 
     def __init__(self, inner: KernelContext) -> None:
         """Wrap the context of an anchor with a data format."""
-        self._inner = inner
+        super().__init__(inner)
         node = inner.node
         self._maps = frozenset((node.inputs[0], *node.outputs, *_operands(node)))
 
-    @property
-    def node(self) -> Node:
-        """The node."""
-        return self._inner.node
-
     def value(self, name: str) -> Value:
         """Return a value; feature maps in canonical order, with its Origin."""
-        value = self._inner.value(name)
+        value = self.inner.value(name)
         if name not in self._maps or len(value.shape) not in CHANNELS_FIRST:
             return value
         type_ = canonical_type(self.node, value.type)
         return dataclasses.replace(value, type=type_, origin=CHANNELS_FIRST[len(type_.shape)])
 
-    def is_constant(self, name: str) -> bool:
-        """Return whether a value is known before the run."""
-        return self._inner.is_constant(name)
-
     def formats(self, name: str) -> Mapping[str, Format]:
         """Return the storage formats of a value by kind; of ND values only the user's order."""
-        value = self._inner.value(name)
+        value = self.inner.value(name)
         if name not in self._maps or value.origin is not None:
-            return self._inner.formats(name)
+            return self.inner.formats(name)
         users = data_format(self.node, len(value.shape))
         if users is None:
             raise AssertionError("inference has checked the data format")
         return {"plain": users, "channels-last": users}
-
-    def may_place(self, index: int) -> bool:
-        """Return whether input ``index`` may be produced inside an output of this node."""
-        return self._inner.may_place(index)
 
     def ahead(self) -> KernelContext | None:
         """Return None: what lies between two nodes would have to be in canonical order, too."""

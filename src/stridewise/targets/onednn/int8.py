@@ -8,10 +8,9 @@ last post-op of a node, is what storing the result as integers does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from stridewise.formats import Format
 from stridewise.graph import Node, PostOp, Value
 from stridewise.ops.activation import SNAPS
 from stridewise.targets.kernels import (
@@ -29,6 +28,7 @@ from stridewise.targets.kernels import (
     scale_memories,
 )
 from stridewise.targets.onednn.activation import ELTWISE
+from stridewise.targets.onednn.context_view import ContextView
 from stridewise.targets.onednn.int8_elementwise import affine, averages, elementwise, tables
 from stridewise.targets.onednn.integers import (
     Chain,
@@ -251,30 +251,20 @@ def in_int8(options: Iterable[KernelOption], context: KernelContext) -> Iterator
 # --- offers ---------------------------------------------------------------------------------------
 
 
-class _Offered:
+class _Offered(ContextView):
     """A node as if its values were on the grids that they are offered."""
 
     def __init__(self, inner: KernelContext, node: Node) -> None:
-        self._inner, self.node = inner, node
+        super().__init__(inner)
+        self._node = node
+
+    @property
+    def node(self) -> Node:
+        return self._node
 
     def value(self, name: str) -> Value:
-        value = self._inner.value(name)
+        value = self.inner.value(name)
         return value if value.offer is None else replace(value, grid=value.offer)
-
-    def is_constant(self, name: str) -> bool:
-        return self._inner.is_constant(name)
-
-    def formats(self, name: str) -> Mapping[str, Format]:
-        return self._inner.formats(name)
-
-    def may_place(self, index: int) -> bool:
-        return self._inner.may_place(index)
-
-    def ahead(self) -> KernelContext | None:
-        return self._inner.ahead()
-
-    def behind(self) -> KernelContext | None:
-        return self._inner.behind()
 
 
 def in_offered_int8(

@@ -8,13 +8,13 @@ and the weights of the core's kernels stay float32.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import cast
 
 from stridewise.dtypes import DType, dtype_of
 from stridewise.formats import Format
-from stridewise.graph import Node, TensorType, Value
+from stridewise.graph import TensorType, Value
 from stridewise.targets.kernels import (
     Arg,
     Call,
@@ -27,6 +27,7 @@ from stridewise.targets.kernels import (
     PostOpSpec,
 )
 from stridewise.targets.onednn import depthwise, winograd
+from stridewise.targets.onednn.context_view import ContextView
 
 __all__ = ["BF16", "F32", "FLOATS", "OWN", "PRIMITIVES", "AsFloat32", "in_bfloat16", "in_float32"]
 
@@ -68,45 +69,24 @@ _JUMPS = frozenset(
 """Functions that turn the rounding of an operand into another result."""
 
 
-class AsFloat32:
+class AsFloat32(ContextView):
     """What kernels see of a node with tensors of 16 bits: float32, as families describe them."""
-
-    def __init__(self, inner: KernelContext) -> None:
-        """Wrap the context of a node, or of one beside it."""
-        self._inner = inner
-
-    @property
-    def node(self) -> Node:
-        """The node."""
-        return self._inner.node
 
     def value(self, name: str) -> Value:
         """Return a value of the graph, of float32 where it is of bfloat16 or float16."""
-        value = self._inner.value(name)
+        value = self.inner.value(name)
         if value.dtype not in FLOATS:
             return value
         return replace(value, type=TensorType(F32, value.type.shape))
 
-    def is_constant(self, name: str) -> bool:
-        """Return whether a value is known before the run."""
-        return self._inner.is_constant(name)
-
-    def formats(self, name: str) -> Mapping[str, Format]:
-        """Return the storage formats that the target offers for a value, by kind."""
-        return self._inner.formats(name)
-
-    def may_place(self, index: int) -> bool:
-        """Return whether input ``index`` may be produced inside an output of this node."""
-        return self._inner.may_place(index)
-
     def ahead(self) -> KernelContext | None:
         """Return the context of the node ahead, seen in the same way."""
-        ahead = self._inner.ahead()
+        ahead = self.inner.ahead()
         return None if ahead is None else AsFloat32(ahead)
 
     def behind(self) -> KernelContext | None:
         """Return the context of the node behind, seen in the same way."""
-        behind = self._inner.behind()
+        behind = self.inner.behind()
         return None if behind is None else AsFloat32(behind)
 
 

@@ -328,8 +328,48 @@ inline void shuffle(__m128i a, __m128i b, __m128i &low, __m128i &high) {
     }
 }
 
+// The bytes of each row that one of three adjacent vectors has, as places in the row; those of other
+// rows are negative, which a byte shuffle turns into zeros.
+template <std::int64_t kWidth>
+struct Thirds {
+    alignas(16) std::int8_t from[3][3][16];  // by vector and row
+
+    constexpr Thirds() : from{} {
+        for (std::int64_t i = 0; i < 3 * 16; ++i) {
+            const std::int64_t element = i / kWidth, at = element / 3 * kWidth + i % kWidth;
+            for (std::int64_t row = 0; row < 3; ++row) {
+                from[i / 16][row][i % 16] = static_cast<std::int8_t>(element % 3 == row ? at : -1);
+            }
+        }
+    }
+};
+
+// Three rows, such as the channels of an image.
+template <std::int64_t kWidth>
+inline void interleave_three(const Transposition &t) {
+    static constexpr Thirds<kWidth> kThirds;
+    constexpr std::int64_t kColumns = 16 / kWidth;
+    for (std::int64_t c = 0; c < t.column_count; c += kColumns) {
+        const std::byte *src = t.src + c * kWidth;
+        std::byte *dst = t.dst + t.columns[c];
+        __m128i rows[3];
+        for (int i = 0; i < 3; ++i) {
+            rows[i] = Xmm::load(src + t.rows[i]);
+            fetch_next(t, t.rows[i] + (src - t.src));
+        }
+        for (int k = 0; k < 3; ++k) {
+            const auto part = [&](int i) {
+                const auto *from = reinterpret_cast<const __m128i *>(kThirds.from[k][i]);
+                return _mm_shuffle_epi8(rows[i], _mm_load_si128(from));
+            };
+            Xmm::store(dst + 16 * k, _mm_or_si128(_mm_or_si128(part(0), part(1)), part(2)));
+        }
+    }
+}
+
 template <std::int64_t kWidth>
 void interleave(const Transposition &t) {
+    if (t.row_count == 3) return interleave_three<kWidth>(t);
     constexpr std::int64_t kColumns = 16 / kWidth;
     for (std::int64_t c = 0; c < t.column_count; c += kColumns) {
         const std::byte *src = t.src + c * kWidth;

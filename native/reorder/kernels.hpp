@@ -64,7 +64,7 @@ constexpr int kElements = 6;
 
 struct ReorderKernels {
     void (*transpose[kWidths])(const Transposition &);
-    // Two or four rows, and columns that are contiguous for sixteen bytes of each row; null if
+    // Two to four rows, and columns that are contiguous for sixteen bytes of each row; null if
     // there is no faster kernel than `transpose`.
     void (*interleave[kWidths])(const Transposition &);
     // Two columns, and rows that are contiguous for sixteen bytes of each column; or null.

@@ -105,7 +105,7 @@ std::int64_t prepare_tile(ReorderTile &tile, const ReorderTypes &types, bool is_
     if (!tile.is_runs) {
         tile.is_aligned = fills_lines(tile.columns, (rows + tile.zeros) * width);
         // Longer stretches are accessed on the side that is scattered in memory.
-        tile.is_interleaved = (rows == 2 || rows == 4) && tile.zeros == 0 &&
+        tile.is_interleaved = rows >= 2 && rows <= 4 && tile.zeros == 0 &&
                               in_chunks(tile.columns, kVector / width, rows * width);
         tile.is_separated = !types.conversion && columns == 2 && rows >= kVector / width &&
                             tile.zeros == 0 &&

@@ -110,6 +110,20 @@ def test_the_same_results_in_stridewise_onnxruntime_and_openvino(
     assert relative([np.asarray(ours(x)) for x in samples], right) < 1e-5
 
 
+def test_the_graph_in_memory_runs_as_its_file_does(small: Path, tmp_path: Path) -> None:
+    graph = sw.quantize(small, images(10, 4)).graph
+    path = tmp_path / "small.int8.onnx"
+    sw.save(graph, path)
+    one, other = (sw.compile(source, tune="model", threads=1) for source in (graph, path))
+    assert isinstance(one, sw.CompiledModel)
+    assert isinstance(other, sw.CompiledModel)
+    assert one.plan.cost_ns == other.plan.cost_ns
+    profile = one.profile({one.input_names[0]: images(10, 1)[0]})
+    assert sum("u8" in row.formats for row in profile.rows) >= 2
+    for x in images(10, 3, seed=9):
+        assert np.array_equal(one(x), other(x))
+
+
 def test_the_file_has_integers_for_all_layers(small: Path, tmp_path: Path) -> None:
     path = tmp_path / "small.int8.onnx"
     found = sw.quantize(small, images(10, 2), path)

@@ -230,6 +230,17 @@ def _hoist_updates() -> Graph:
     return b.build([b.op("relu", [z])])
 
 
+def _name_grids() -> Graph:
+    b, x = net(1, 2, 4, 4)
+    half, zero = b.constant(F32(0.5), "half"), b.constant(np.uint8(3), "zero")
+    scales, zeros = b.constant(F32([0.5, 0.25]), "scales"), b.constant(np.int8([0, 0]), "zeros")
+    weights = b.constant(np.int8([[[[3]], [[-4]]], [[[5]], [[6]]]]), "w")
+    real = b.op("dequantize_linear", [weights, scales, zeros], {"axis": 0})
+    stored = b.op("quantize_linear", [x, half, zero])
+    y = b.op("conv", [b.op("dequantize_linear", [stored, half, zero]), real])
+    return b.build([y, b.op("quantize_linear", [y, scales, zeros], {"axis": 1})])
+
+
 def _compute_on_reals() -> Graph:
     b, x = net(1, 2, 4, 4)
     half = {"scale": 0.5, "zero_point": 3, "dtype": "uint8"}
@@ -250,6 +261,7 @@ def _tabulate() -> Graph:
 
 GOLDEN = {
     "freeze_parameters": _freeze_parameters,
+    "name_grids": _name_grids,
     "fold_constants": _fold_constants,
     "remove_no_ops": _remove_no_ops,
     "skip_integers": _skip_integers,

@@ -22,9 +22,19 @@ from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs
 from stridewise.tensor import Grid
 from stridewise.tensor.quantization import RANGES
 
-__all__ = ["MOVES", "grid_of", "moved_grid", "node_grid", "with_grids"]
+__all__ = [
+    "MOVES",
+    "grid_of",
+    "grid_of_constants",
+    "has_reciprocal",
+    "moved_grid",
+    "node_grid",
+    "with_grids",
+]
 
 _STORED = ("int8", "uint8")
+_LEAST, _MOST = 1e-30, 1e30
+"""Scales between these have a reciprocal in float32."""
 
 MOVES = frozenset(
     {"channel_shuffle", "depth_to_space", "identity", "max_pool", "reshape", "slice"}
@@ -45,6 +55,32 @@ def node_grid(node: Node) -> Grid:
 def grid_of(dtype: str, scale: float, zero_point: float) -> Grid:
     """Return the grid of an integer type with one scale."""
     return Grid(dtype, (scale,), (int(zero_point),))
+
+
+def has_reciprocal(scales: Array) -> bool:
+    """Return whether scales are float32 and have a reciprocal in float32."""
+    return scales.dtype == np.float32 and bool(((scales > _LEAST) & (scales < _MOST)).all())
+
+
+def grid_of_constants(
+    dtype: str, scales: Array, zeros: Array, axis: int, shape: tuple[int, ...]
+) -> Grid | None:
+    """Return the grid of a tensor with these scales and zero points; None where it has none.
+
+    Args:
+        dtype: of the integers, s8 or u8.
+        scales: one for all elements, or a row with one for each index along ``axis``.
+        zeros: zero points, likewise.
+        axis: an axis of the tensor, from its end if negative.
+        shape: of the tensor.
+    """
+    if not has_reciprocal(scales):
+        return None
+    numbers = tuple(map(float, scales.reshape(-1))), tuple(map(int, zeros.reshape(-1)))
+    if scales.size == zeros.size == 1:
+        return Grid(dtype, *numbers)
+    is_row = scales.ndim == 1 and bool(shape) and scales.size == shape[axis]
+    return Grid(dtype, *numbers, axis % len(shape)) if is_row else None
 
 
 def _after(grid: Grid | None, op: str, alpha: float, beta: float) -> Grid | None:

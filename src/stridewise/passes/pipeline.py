@@ -28,6 +28,7 @@ from stridewise.passes.hoist_factors import hoist_factors
 from stridewise.passes.hoist_updates import hoist_updates
 from stridewise.passes.merge_branches import merge_branches
 from stridewise.passes.merge_moves import merge_moves
+from stridewise.passes.name_grids import name_grids
 from stridewise.passes.recognize_activations import recognize_activations
 from stridewise.passes.recognize_norms import recognize_norms
 from stridewise.passes.recognize_shuffle import recognize_shuffle
@@ -65,6 +66,11 @@ class Pass:
 
 
 _IMPORTED = (
+    Pass(
+        "name_grids",
+        "rounds tensors to the grids that `quantize_linear` names (quantized models)",
+        name_grids,
+    ),
     Pass("fold_constants", "computes nodes whose inputs are all constants", fold_constants),
     Pass(
         "remove_no_ops",

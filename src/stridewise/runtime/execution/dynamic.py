@@ -19,7 +19,7 @@ from stridewise.graph import InputSpec, Refusal, Signature
 from stridewise.planning import Plan
 from stridewise.profile import Memory, Profile
 from stridewise.runtime.execution.executor import CompiledModel
-from stridewise.runtime.execution.inputs import of_dtype
+from stridewise.runtime.execution.inputs import by_name, of_dtype
 from stridewise.runtime.execution.model import Model
 from stridewise.runtime.execution.programs import ProgramCache
 from stridewise.runtime.execution.streams import Streams
@@ -243,7 +243,9 @@ class DynamicModel(Model):
 
     def _spec(self, name: str) -> InputSpec:
         if name not in self._specs:
-            raise self._wrong_names((name,))
+            raise InputError.at(
+                f"model {self.name!r}", expected=f"inputs {', '.join(self._arguments)}", found=name
+            )
         return self._specs[name]
 
     @property
@@ -306,7 +308,13 @@ class DynamicModel(Model):
             InputError: a name, a shape or a dtype is wrong, or an input is missing.
             ModelError: the model does not take these shapes.
         """
-        return dict(zip(self._outputs, self._execute(self._ordered(inputs)), strict=True))
+        return dict(
+            zip(
+                self._outputs,
+                self._execute(by_name(self.name, self._arguments, inputs)),
+                strict=True,
+            )
+        )
 
     def profile(self, inputs: Mapping[str, Any], runs: int = 20) -> Profile:
         """Time every step of the program for these inputs; see :meth:`CompiledModel.profile`."""
@@ -324,20 +332,11 @@ class DynamicModel(Model):
             InputError: a name, a shape or a dtype is wrong, or an input is missing.
             ModelError: the model does not take these shapes.
         """
-        arrays = self._arrays(self._ordered(inputs))
+        arrays = self._arrays(by_name(self.name, self._arguments, inputs))
         program, shapes = self._program({n: a.shape for n, a in arrays.items()}, arrays)
         padded = {name: _padded(array, shapes.get(name)) for name, array in arrays.items()}
         given = {**inputs, **padded}
         return program, {name: given[name] for name in program.input_names}
-
-    def _ordered(self, inputs: Mapping[str, Any]) -> list[Any]:
-        if set(inputs) != set(self._arguments):
-            raise self._wrong_names(inputs)
-        return [inputs[name] for name in self._arguments]
-
-    def _wrong_names(self, found: Any) -> InputError:
-        expected, names = f"inputs {', '.join(self._arguments)}", ", ".join(found) or "none"
-        return InputError.at(f"model {self.name!r}", expected=expected, found=names)
 
     def _arrays(self, inputs: Sequence[Any]) -> dict[str, Array]:
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,26 @@ from stridewise.graph import Graph, Value
 from stridewise.ops.geometry import storage_shape, user_format
 from stridewise.runtime.execution.layout import falls_along
 
-__all__ = ["as_array", "in_order", "made_up", "of_dtype"]
+__all__ = ["as_array", "by_name", "in_order", "made_up", "of_dtype"]
 
 Array = NDArray[Any]
+
+
+def by_name(model: str, names: Sequence[str], inputs: Mapping[str, Any]) -> list[Any]:
+    """Return the inputs of a call in the order of their names.
+
+    Raises:
+        InputError: they are not a mapping, or have other names.
+    """
+    expected, fix = f"inputs {', '.join(names)}", ""
+    if not isinstance(cast("object", inputs), Mapping):
+        expected, found = "a mapping from names to arrays", type(inputs).__name__
+        fix = f"pass {{{', '.join(f'{name!r}: ...' for name in names)}}}"
+    elif set(inputs) != set(names):
+        found = ", ".join(map(str, inputs)) or "none"
+    else:
+        return [inputs[name] for name in names]
+    raise InputError.at(f"model {model!r}", expected=expected, found=found, fix=fix)
 
 
 def in_order(
@@ -31,18 +48,12 @@ def in_order(
         formats: the format of each input; by default the user's axis order.
 
     Raises:
-        InputError: a name, a shape or a dtype is wrong, or an input is missing.
+        InputError: the inputs are not a mapping, a name, a shape or a dtype is wrong, or an input
+            is missing.
     """
-    unknown = [name for name in inputs if name not in graph.inputs]
-    missing = [name for name in graph.inputs if name not in inputs]
-    if unknown or missing:
-        raise InputError.at(
-            f"model {graph.name!r}",
-            expected=f"inputs {', '.join(graph.inputs)}",
-            found=", ".join(inputs) or "none",
-        )
     wanted = formats or {}
-    return [as_array(graph.values[name], inputs[name], wanted.get(name)) for name in graph.inputs]
+    given = zip(graph.inputs, by_name(graph.name, graph.inputs, inputs), strict=True)
+    return [as_array(graph.values[name], array, wanted.get(name)) for name, array in given]
 
 
 def as_array(value: Value, given: Any, fmt: Format | None = None) -> Array:

@@ -20,7 +20,7 @@ from stridewise.frontends.onnx.writing.writer import Exporter, Writer
 from stridewise.graph import Attr, Node
 from stridewise.ops.activation import SNAPS
 from stridewise.ops.element_types import FLOATS
-from stridewise.ops.quantize import node_grid
+from stridewise.ops.quantize import grid_of_constants, has_reciprocal, node_grid
 from stridewise.tensor import Grid
 
 __all__ = ["CONTRIB", "EXPORTERS", "HANDLERS", "real_of", "store_real"]
@@ -123,8 +123,6 @@ def _store(
 # --- 8 bits with one scale ---------------------------------------------------------------------
 
 _SNAPS = {"int8": "snap_s8", "uint8": "snap_u8"}
-_LEAST, _MOST = 1e-30, 1e30
-"""Scales between these have a reciprocal in float32."""
 
 
 def _single(
@@ -132,12 +130,11 @@ def _single(
 ) -> tuple[float, int] | None:
     """Return a scale and a zero point that are one known number each; None for others."""
     factor, offset = imp.const(scale), imp.const(zero) if zero else np.zeros(1, np.uint8)
-    if factor is None or offset is None or factor.dtype != np.float32:
+    if factor is None or offset is None or not has_reciprocal(factor):
         return None
     if factor.size != 1 or offset.size != 1 or len(factor.shape) > len(shape) + 1:
         return None
-    found = float(factor.reshape(-1)[0])
-    return (found, int(offset.reshape(-1)[0])) if _LEAST < found < _MOST else None
+    return float(factor.reshape(-1)[0]), int(offset.reshape(-1)[0])
 
 
 def _store_snapped(
@@ -155,16 +152,9 @@ def _weights_grid(imp: Importer, x: str, scale: str, zero: str, axis: int) -> Gr
     """Return the grid of a constant of 8 bits; None where it has blocks or no constant scales."""
     data, factors = imp.const(x), imp.const(scale)
     offsets = imp.const(zero) if zero else np.zeros(1, np.int8)
-    if data is None or factors is None or offsets is None or factors.dtype != np.float32:
+    if data is None or factors is None or offsets is None or data.dtype.name not in _SNAPS:
         return None
-    if data.dtype.name not in _SNAPS or not ((factors > _LEAST) & (factors < _MOST)).all():
-        return None
-    scales = tuple(map(float, factors.reshape(-1)))
-    zeros = tuple(map(int, offsets.reshape(-1)))
-    if len(scales) == 1 and len(zeros) == 1:
-        return Grid(dtype_of(data.dtype).short, scales, zeros)
-    is_row = factors.ndim == 1 and data.ndim and len(scales) == data.shape[axis]
-    return Grid(dtype_of(data.dtype).short, scales, zeros, axis % data.ndim) if is_row else None
+    return grid_of_constants(dtype_of(data.dtype).short, factors, offsets, axis, data.shape)
 
 
 def _as_real(

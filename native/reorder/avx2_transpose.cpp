@@ -328,8 +328,8 @@ inline void shuffle(__m128i a, __m128i b, __m128i &low, __m128i &high) {
     }
 }
 
-// The bytes of each row that one of three adjacent vectors has, as places in the row; those of other
-// rows are negative, which a byte shuffle turns into zeros.
+// The bytes of each row that one of three adjacent vectors has, as places in the row; those of
+// other rows are negative, which a byte shuffle turns into zeros.
 template <std::int64_t kWidth>
 struct Thirds {
     alignas(16) std::int8_t from[3][3][16];  // by vector and row

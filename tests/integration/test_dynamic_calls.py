@@ -35,6 +35,8 @@ def test_calls_that_do_not_fit() -> None:
     for call in (model.run, model.profile):
         with pytest.raises(sw.InputError, match="expected inputs x, found z"):
             call({"z": image})
+        with pytest.raises(sw.InputError, match=r"a mapping .*, found ndarray; pass {'x': ...}"):
+            call(image)
 
 
 def test_a_profile_is_of_the_program_for_the_inputs() -> None:

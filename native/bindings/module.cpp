@@ -579,6 +579,7 @@ NB_MODULE(_core, m) {
     bind_kernels(m);
     bind_reorders(m);
     bind_program(m);
+    bind_tensors(m);
     m.def("max_threads", [] { return omp_get_max_threads(); });
     m.def("team_count", [] { return Teams::process().count(); });
     m.def("set_primitive_cache_capacity", &set_primitive_cache_capacity, "capacity"_a);

@@ -26,4 +26,7 @@ void bind_kernels(nanobind::module_ &m);
 // Binds reorders of arrays, and as steps of programs; needs the classes of bind_kernels().
 void bind_reorders(nanobind::module_ &m);
 
+// Binds the class that notices changes of tensors of PyTorch.
+void bind_tensors(nanobind::module_ &m);
+
 }  // namespace stridewise

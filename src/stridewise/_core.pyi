@@ -751,6 +751,26 @@ class Gate:
     @property
     def width(self) -> int: ...
 
+@final
+class TensorWatch:
+    """Identity, version and address of tensors, as they were when this was made.
+
+    tensors: a sequence, of which those at ``positions`` count. No reference to them is kept, so
+    that another tensor may come to be at the place of one that has been freed. version: a
+    descriptor, ``torch.Tensor._version``. address: called with a tensor, ``torch.Tensor.data_ptr``.
+    Both give integers, and their exceptions are raised here.
+    """
+
+    def __init__(
+        self,
+        tensors: Sequence[Any],
+        positions: Sequence[int],
+        version: Any,
+        address: Callable[[Any], int],
+    ) -> None: ...
+    def holds(self, tensors: Sequence[Any]) -> bool:
+        """Whether the same tensors are at these positions, unchanged."""
+
 class Program:
     """A list of steps. After ``freeze`` any number of threads may run it at the same time."""
 

@@ -5,9 +5,9 @@ from stridewise.torch.check import check
 from stridewise.torch.convert import convert
 from stridewise.torch.findings import Finding, LayoutCheck, OperatorLayout
 from stridewise.torch.options import FallbackWarning
-from stridewise.torch.region import repack
 from stridewise.torch.report import Report, report
 from stridewise.torch.tensors import contiguous, desc_of, empty, suggest_memory_format
+from stridewise.torch.weights import repack
 
 __all__ = [
     "FallbackWarning",

@@ -9,11 +9,9 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from operator import attrgetter, itemgetter
+from collections.abc import Sequence
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any
 
 from stridewise.api.dynamic import SharedPrograms
 from stridewise.errors import (
@@ -24,7 +22,6 @@ from stridewise.errors import (
     describe,
 )
 from stridewise.frontends.torch.aliases import Aliases
-from stridewise.frontends.torch.foreign import run_nodes
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.partition import Outside, Part, Partition, partition
 from stridewise.frontends.torch.values import (
@@ -36,9 +33,11 @@ from stridewise.frontends.torch.values import (
     values_of,
 )
 from stridewise.torch.options import FallbackWarning, Options
+from stridewise.torch.program import Program, Result
 from stridewise.torch.steps import NativeStep, Step, TorchStep
+from stridewise.torch.weights import Weights, count_optimizer_steps
 
-__all__ = ["REGIONS", "Program", "Region", "repack", "summary"]
+__all__ = ["REGIONS", "Region", "summary"]
 
 _MOST_WEIGHTS = 8
 """Sets of weights that one graph has programs for: instances of one class share a graph."""
@@ -49,105 +48,13 @@ REGIONS: weakref.WeakSet[Region] = weakref.WeakSet()
 """All graphs that are alive."""
 
 
-class _Epoch:
-    """Counts changes of parameters that leave no other trace."""
-
-    number = 0
-    is_hooked = False
-
-    @classmethod
-    def advance(cls, *_: object) -> None:
-        cls.number += 1
-
-    @classmethod
-    def hook(cls) -> None:
-        """Count the steps of all optimizers; fused ones change no version of a parameter."""
-        if not cls.is_hooked:
-            cls.is_hooked = True
-            optimizer = submodule("torch.optim.optimizer")
-            optimizer.register_optimizer_step_post_hook(cls.advance)
-
-
-def repack() -> None:
-    """Pack all parameters anew at the next run of each compiled model.
-
-    In-place operators, ``load_state_dict`` and optimizers are noticed without this. Writes through
-    ``tensor.data`` or through NumPy arrays that share memory are not.
-    """
-    _Epoch.advance()
-
-
-_Result: TypeAlias = "tuple[Any, int | None, Any]"
-"""The node of a result, or its position among the arguments, or neither and its value."""
-
-
-@dataclass(slots=True)
-class Program:
-    """A graph for one set of weights and one set of input shapes.
-
-    Attributes:
-        partition: which operators are native.
-        steps: the parts, ready to run.
-        inputs: placeholders that are not packed, by position.
-        results: where each result comes from.
-        views: nodes that PyTorch runs after the steps.
-        values: the type of every node's result.
-        calls: number of runs.
-    """
-
-    partition: Partition
-    steps: list[Step]
-    inputs: tuple[tuple[int, Any], ...]
-    results: tuple[_Result, ...]
-    views: Sequence[Any]
-    values: Values
-    calls: int = 0
-
-    def run(self, args: Sequence[Any]) -> list[Any]:
-        """Return the results for the values of the placeholders."""
-        tensors = {node: args[index] for index, node in self.inputs}
-        for step in self.steps:
-            step.run(tensors)
-        if self.views:
-            run_nodes(self.views, tensors, self.values)
-        self.calls += 1
-        found: list[Any] = []
-        for node, index, value in self.results:
-            if node is not None:
-                found.append(tensors[node])
-            elif index is not None:
-                found.append(args[index])
-            else:  # the caller may write to results
-                found.append(value.clone() if isinstance(value, torch.Tensor) else value)
-        return found
-
-
-class _Weights:
+class _Packed:
     """Programs with one set of weights packed, least recently used first."""
 
-    def __init__(self, tensors: Sequence[Any], stamp: list[int]) -> None:
-        self.stamp, self.is_alive = stamp, True
+    def __init__(self, weights: Weights) -> None:
+        self.weights = weights
         self.programs: OrderedDict[tuple[Any, ...], Program | None] = OrderedDict()
         self.shared = SharedPrograms()
-        own = weakref.ref(self)
-
-        def died(_: object) -> None:
-            weights = own()
-            if weights is not None:
-                weights.is_alive = False
-
-        self.tensors = [weakref.ref(tensor, died) for tensor in tensors]
-
-    def holds(self, stamp: list[int]) -> bool:
-        """Return whether these are tensors with this stamp.
-
-        As long as all of its own are alive, no other ones have their addresses.
-        """
-        return self.is_alive and self.stamp == stamp
-
-    def is_of(self, tensors: Sequence[Any]) -> bool:
-        """Return whether these tensors were packed, before a change or after."""
-        return all(ref() is tensor for ref, tensor in zip(self.tensors, tensors, strict=True))
 
 
 class Region:
@@ -182,20 +89,19 @@ class Region:
         module.graph.eliminate_dead_code()
         self._inputs = [node for node in module.graph.nodes if node.op == "placeholder"]
         self._static = tuple(static)
-        self._parameters = _picker(self._static)
         self._free = [index for index in range(len(self._inputs)) if index not in set(static)]
         self._has_symbols = has_symbols(module.graph)
         output = next(node for node in module.graph.nodes if node.op == "output")
         self._outputs: Sequence[Any] = output.args[0]
         self._aliases = Aliases.of(self._outputs)
-        self._weights: list[_Weights] = []
-        self._latest: tuple[_Weights, tuple[Any, ...], Program | None] | None = None
+        self._weights: list[_Packed] = []
+        self._latest: tuple[_Packed, tuple[Any, ...], Program | None] | None = None
         self._lock = Lock()
         self._has_warned = False
         self._dropped: deque[int] = deque(maxlen=options.max_programs)
         self._watched: list[weakref.ref[Any]] = []
         self.left: set[str] = set()
-        _Epoch.hook()
+        count_optimizer_steps()
         REGIONS.add(self)
 
     # --- running ------------------------------------------------------------------------------
@@ -214,23 +120,21 @@ class Region:
 
     def _program(self, args: Sequence[Any]) -> Program | None:
         """Return the program for these weights and shapes; None if PyTorch runs the whole graph."""
-        tensors = self._parameters(args)
-        stamp = _stamp(tensors)
         key = self._key(args) if self._has_symbols else ()
         latest = self._latest
-        if latest is not None and latest[1] == key and latest[0].holds(stamp):
+        if latest is not None and latest[1] == key and latest[0].weights.holds(args):
             return latest[2]
         with self._lock:
-            weights = self._packed(tensors, stamp)
-            if key in weights.programs:
-                weights.programs.move_to_end(key)
+            packed = self._packed(args)
+            if key in packed.programs:
+                packed.programs.move_to_end(key)
             else:
-                weights.programs[key] = self._made(args, weights.shared)
-                if len(weights.programs) > self.options.max_programs:
-                    dropped = weights.programs.popitem(last=False)[1]
+                packed.programs[key] = self._made(args, packed.shared)
+                if len(packed.programs) > self.options.max_programs:
+                    dropped = packed.programs.popitem(last=False)[1]
                     self._dropped.extend([] if dropped is None else [dropped.calls])
-            self._latest = (weights, key, weights.programs[key])
-            return weights.programs[key]
+            self._latest = (packed, key, packed.programs[key])
+            return packed.programs[key]
 
     def _key(self, args: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(
@@ -238,14 +142,14 @@ class Region:
             for item in (args[index] for index in self._free)
         )
 
-    def _packed(self, tensors: Sequence[Any], stamp: list[int]) -> _Weights:
+    def _packed(self, args: Sequence[Any]) -> _Packed:
         """Return the programs of these weights, none of them made before a change."""
-        for weights in reversed(self._weights):
-            if weights.holds(stamp):
-                return weights
-        kept = [w for w in self._weights if w.is_alive and not w.is_of(tensors)]
+        for packed in reversed(self._weights):
+            if packed.weights.holds(args):
+                return packed
+        kept = [p for p in self._weights if p.weights.is_alive and not p.weights.is_of(args)]
         self._weights = kept[-_MOST_WEIGHTS + 1 :]
-        self._weights.append(_Weights(tensors, stamp))
+        self._weights.append(_Packed(Weights(args, self._static)))
         return self._weights[-1]
 
     # --- compiling ----------------------------------------------------------------------------
@@ -285,9 +189,9 @@ class Region:
         """Return whether the programs that were dropped at last had run once or twice only."""
         return len(self._dropped) == self.options.max_programs and max(self._dropped) < 3
 
-    def _results(self, constants: Values, values: Values) -> tuple[_Result, ...]:
+    def _results(self, constants: Values, values: Values) -> tuple[Result, ...]:
         """Return where each result comes from; see :class:`Program`."""
-        found: list[_Result] = []
+        found: list[Result] = []
         for item in self._outputs:
             if not isinstance(item, submodule("torch.fx").Node):
                 found.append((None, None, item))  # a number, or None
@@ -385,30 +289,8 @@ class Region:
     def reads(self, tensors: set[int]) -> bool:
         """Return whether the graph has read one of these parameters, given by ``id``."""
         with self._lock:
-            packed = [ref for weights in self._weights for ref in weights.tensors]
+            packed = [ref for item in self._weights for ref in item.weights.tensors]
             return any(id(ref()) in tensors for ref in (*packed, *self._watched))
-
-
-def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Return what picks elements of a list; for hundreds of them, faster than a comprehension."""
-    if len(positions) < 2:
-        return lambda args: [args[index] for index in positions]
-    return itemgetter(*positions)
-
-
-_version = attrgetter("_version")
-
-
-def _stamp(tensors: Sequence[Any]) -> list[int]:
-    """Return what changes when elements of tensors do."""
-    if not tensors:
-        return []
-    address = torch.Tensor.data_ptr
-    try:
-        return [_Epoch.number, *map(address, tensors), *map(_version, tensors)]
-    except RuntimeError:  # inference tensors have none; they are not packed
-        versions = [-1 if t.is_inference() else t._version for t in tensors]
-        return [_Epoch.number, *map(address, tensors), *versions]
 
 
 def summary(outside: Sequence[Outside]) -> str:

@@ -1,0 +1,61 @@
+"""A captured graph for one set of weights and one set of input shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from stridewise.frontends.torch.foreign import run_nodes
+from stridewise.frontends.torch.library import torch
+from stridewise.frontends.torch.partition import Partition
+from stridewise.frontends.torch.values import Values
+from stridewise.torch.steps import Step
+
+__all__ = ["Program", "Result"]
+
+__all__ = ["Program"]
+
+Result: TypeAlias = "tuple[Any, int | None, Any]"
+"""The node of a result, or its position among the arguments, or neither and its value."""
+
+
+@dataclass(slots=True)
+class Program:
+    """A graph for one set of weights and one set of input shapes.
+
+    Attributes:
+        partition: which operators are native.
+        steps: the parts, ready to run.
+        inputs: placeholders that are not packed, by position.
+        results: where each result comes from.
+        views: nodes that PyTorch runs after the steps.
+        values: the type of every node's result.
+        calls: number of runs.
+    """
+
+    partition: Partition
+    steps: list[Step]
+    inputs: tuple[tuple[int, Any], ...]
+    results: tuple[Result, ...]
+    views: Sequence[Any]
+    values: Values
+    calls: int = 0
+
+    def run(self, args: Sequence[Any]) -> list[Any]:
+        """Return the results for the values of the placeholders."""
+        tensors = {node: args[index] for index, node in self.inputs}
+        for step in self.steps:
+            step.run(tensors)
+        if self.views:
+            run_nodes(self.views, tensors, self.values)
+        self.calls += 1
+        found: list[Any] = []
+        for node, index, value in self.results:
+            if node is not None:
+                found.append(tensors[node])
+            elif index is not None:
+                found.append(args[index])
+            else:  # the caller may write to results
+                found.append(value.clone() if isinstance(value, torch.Tensor) else value)
+        return found

@@ -1,0 +1,86 @@
+"""Parameters as constants of programs: whether they are those that were packed, unchanged."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from stridewise.frontends.torch.library import submodule, torch
+from stridewise.runtime.binding.library import load_core
+
+__all__ = ["Weights", "count_optimizer_steps", "repack"]
+
+
+class _Epoch:
+    """Counts changes of parameters that leave no other trace."""
+
+    number = 0
+    is_hooked = False
+
+    @classmethod
+    def advance(cls, *_: object) -> None:
+        cls.number += 1
+
+
+def count_optimizer_steps() -> None:
+    """Notice the steps of all optimizers; fused ones change no version of a parameter."""
+    if not _Epoch.is_hooked:
+        _Epoch.is_hooked = True
+        optimizer = submodule("torch.optim.optimizer")
+        optimizer.register_optimizer_step_post_hook(_Epoch.advance)
+
+
+def repack() -> None:
+    """Pack all parameters anew at the next run of each compiled model.
+
+    In-place operators, ``load_state_dict`` and optimizers are noticed without this. Writes through
+    ``tensor.data`` or through NumPy arrays that share memory are not.
+    """
+    _Epoch.advance()
+
+
+class Weights:
+    """The parameters among the arguments of a call, as they were then.
+
+    They are compared by identity, version and address. As long as all of them are alive, no other
+    tensor has the identity of one of them.
+    """
+
+    def __init__(self, args: Sequence[Any], positions: Sequence[int]) -> None:
+        """Note the parameters.
+
+        Args:
+            args: of the call.
+            positions: of the parameters. Inference tensors are left out: they have no version, and
+                programs read them in each run.
+        """
+        self._epoch, self._is_alive = _Epoch.number, True
+        watched = [at for at in positions if not args[at].is_inference()]
+        kind = torch.Tensor
+        self._watch = load_core().TensorWatch(args, watched, kind._version, kind.data_ptr)
+        self._positions, self._are_watched = positions, bool(watched)
+        own = weakref.ref(self)
+
+        def died(_: object) -> None:
+            weights = own()
+            if weights is not None:
+                weights._is_alive = False
+
+        self.tensors = [weakref.ref(args[at], died) for at in positions]
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether all of the parameters exist."""
+        return self._is_alive
+
+    def holds(self, args: Sequence[Any]) -> bool:
+        """Return whether the arguments of another call have the same parameters, unchanged."""
+        if not self._is_alive or self._epoch != _Epoch.number:
+            return False
+        return self._watch.holds(args) if self._are_watched else self.is_of(args)
+
+    def is_of(self, args: Sequence[Any]) -> bool:
+        """Return whether the arguments have the same parameters, changed or not."""
+        pairs = zip(self.tensors, self._positions, strict=True)
+        return all(ref() is args[at] for ref, at in pairs)

@@ -1,0 +1,116 @@
+"""Parameters that programs have packed: every change that PyTorch can report is noticed."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from stridewise.runtime.binding.library import load_core  # noqa: E402
+from stridewise.torch import repack  # noqa: E402
+from stridewise.torch.weights import Weights, count_optimizer_steps  # noqa: E402
+
+VERSION, ADDRESS = torch.Tensor._version, torch.Tensor.data_ptr
+
+
+def made() -> list[Any]:
+    """Return the arguments of a call: a number, an input, and two parameters."""
+    return [
+        3,
+        torch.randn(2),
+        torch.nn.Parameter(torch.randn(4)),
+        torch.nn.Parameter(torch.ones(3)),
+    ]
+
+
+def assign(args: list[Any]) -> None:
+    args[2].data = torch.zeros(4)
+
+
+def step(args: list[Any]) -> None:
+    count_optimizer_steps()
+    args[3].grad = torch.ones(3)
+    torch.optim.SGD([args[3]], lr=0.1).step()
+
+
+def in_place(args: list[Any]) -> None:
+    with torch.no_grad():
+        args[3].mul_(2)
+
+
+def through_a_view(args: list[Any]) -> None:
+    with torch.no_grad():
+        args[2][1:].zero_()
+
+
+def another(args: list[Any]) -> None:
+    args[2] = torch.nn.Parameter(args[2].detach())  # with the same memory
+
+
+def all_at_once(_: list[Any]) -> None:
+    repack()
+
+
+CHANGES = (assign, step, in_place, through_a_view, another, all_at_once)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_changes_are_noticed(change: Callable[[list[Any]], None]) -> None:
+    args = made()
+    weights = Weights(args, (2, 3))
+    assert weights.holds(args)
+    assert weights.holds([None, None, *args[2:]])
+    change(args)
+    assert not weights.holds(args)
+    assert weights.is_of(args) == (change is not another)
+    assert Weights(args, (2, 3)).holds(args)
+
+
+def test_a_parameter_that_is_gone_is_not_replaced_by_one_at_its_place() -> None:
+    args = made()
+    weights = Weights(args, (2, 3))
+    args[2] = None
+    gc.collect()
+    args[2] = torch.nn.Parameter(torch.randn(4))
+    assert not weights.is_alive
+    assert not weights.holds(args)
+
+
+def test_inference_tensors_are_read_in_each_run() -> None:
+    args = made()
+    with torch.inference_mode():
+        args[2] = torch.ones(4)
+    weights = Weights(args, (2, 3))
+    with torch.inference_mode():
+        args[2].mul_(2)
+    assert weights.holds(args)
+    in_place(args)
+    assert not weights.holds(args)
+
+
+def test_fewer_arguments_are_others() -> None:
+    args = made()
+    watch = load_core().TensorWatch(args, [2, 3], VERSION, ADDRESS)
+    assert watch.holds(tuple(args))
+    assert not watch.holds(args[:3])
+    assert not watch.holds([])
+
+
+@pytest.mark.parametrize(
+    ("positions", "version", "kind", "message"),
+    [
+        ([4], VERSION, ValueError, "position: expected one within the sequence"),
+        ([-1], VERSION, ValueError, "position: expected at least 0"),
+        ([0], VERSION, TypeError, "_version"),
+        ([2], "text", ValueError, "expected a descriptor"),
+    ],
+)
+def test_what_cannot_be_watched(positions: Any, version: Any, kind: Any, message: str) -> None:
+    with pytest.raises(kind, match=message):
+        load_core().TensorWatch(made(), positions, version, ADDRESS)
+    with pytest.raises(TypeError, match="expected a sequence of tensors"):
+        load_core().TensorWatch(3, [0], VERSION, ADDRESS)

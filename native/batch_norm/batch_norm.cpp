@@ -37,7 +37,6 @@ BatchNormOptions checked(BatchNormOptions o) {
     require(*std::min_element(dims.begin(), dims.end()) >= 1,
             "batch norm: expected positive extents, got " + o.images.repr());
     require(o.epsilon >= 0, "batch norm: expected an epsilon of 0 or more");
-    require(o.low <= 0 && o.high >= 0, "batch norm: expected bounds on both sides of 0");
     require(o.threads >= 1, "threads: expected at least 1, got " + std::to_string(o.threads));
     return o;
 }
@@ -106,6 +105,8 @@ BatchNormWork::BatchNormWork(BatchNormOptions options, bool adds, bool masks)
     segment_stride_ = groups_ * group_stride_;
     slices_ = std::clamp<std::int64_t>(ceil_div(kParts, groups_), 1,
                                        std::max<std::int64_t>(pixels() / kFewestPixels, 1));
+    require(padded() == channels_ || (options_.low <= 0 && options_.high >= 0),
+            "batch norm: expected bounds on both sides of 0, because spare lanes are 0");
     kernels_ = &find_kernels(options_.isa, {of_pixels_, adds, masks});
 }
 

@@ -163,7 +163,7 @@ def test_gradient(
 @pytest.mark.parametrize(
     ("shape", "tag", "given", "message"),
     [
-        ((2, 3, 4, 4), "abcd", {"low": 1.0}, "bounds on both sides of 0"),
+        ((2, 3, 4, 4), "aBcd8b", {"low": 1.0}, "bounds on both sides of 0"),
         ((2, 3, 4, 4), "bacd", {}, "images in a known format"),
         ((2, 3, 4, 4), "abcd", {"epsilon": -1.0}, "an epsilon of 0 or more"),
         ((2,), "a", {}, "2 to 5 axes"),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from math import prod
+from math import inf, isinf, prod
 
 from stridewise.formats import Format, nd
-from stridewise.graph import Refusal, Value
+from stridewise.graph import Node, Refusal, Value
 from stridewise.ops.conv import geometry
 from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.ops.norm import EPSILON
@@ -24,6 +24,7 @@ from stridewise.targets.kernels import (
     KernelOption,
     KernelSpec,
     MemorySpec,
+    PostOpSpec,
     input_of,
     output_of,
 )
@@ -59,7 +60,7 @@ def _memory(context: KernelContext, name: str, fmt: Format) -> MemorySpec:
     return memory_of(fmt, canonical_shape(value, fmt))
 
 
-def _needs(context: KernelContext, name: str, fmt: Format) -> Format | None:
+def _needs(context: KernelContext, name: str, fmt: Format | None) -> Format | None:
     return None if context.is_constant(name) else fmt
 
 
@@ -155,11 +156,11 @@ _NORMS = {
     "batch_norm": ("batch_norm_training", ("scale", "shift"), ("out_mean", "out_variance")),
     "batch_norm_gradient": (
         "batch_norm_gradient",
-        ("scale", "mean", "variance"),
+        ("scale", "mean", "variance", "shift"),
         ("out_scale", "out_shift"),
     ),
 }
-"""The kind of kernel of each operator, and the roles of its rows, read and written."""
+"""The library's kind of kernel of each operator, and the roles of its rows, read and written."""
 
 
 def _norms(context: KernelContext) -> Iterable[KernelOption | Refusal]:
@@ -172,31 +173,69 @@ def _norms(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         yield refusal
         return
     name, reads, writes = _NORMS[node.op]
-    maps, rows = node.inputs[: -len(reads)], node.inputs[-len(reads) :]
+    added = tuple(post.operand for post in node.post_ops if post.operand is not None)
+    firsts = 2 if node.op == "batch_norm_gradient" else 1
+    rows = range(firsts, len(node.inputs) - len(added))
+    images = (*range(firsts), *added)
+    bounds = _bounds(node)
+    is_fused = bool(bounds or added)
+    clears_spare_lanes = dict(bounds).get("low", 0.0) <= 0 <= dict(bounds).get("high", 0.0)
+    roles = (*("src", "diff_dst")[:firsts], *reads[: len(rows)])
     row = MemorySpec(context.value(node.outputs[1]).shape, "a")
-    wanted = tuple(_needs(context, item, nd(1)) for item in rows)
-    for kind, (*sources, result) in _maps(context, *maps, node.outputs[0]):
-        roles = (*("src", "diff_dst")[: len(maps)], *reads)
-        described = [_memory(context, *item) for item in zip(maps, sources, strict=True)]
-        memories = dict(zip(roles, [*described, *[row] * len(reads)], strict=True))
-        outputs = {"dst": _memory(context, node.outputs[0], result), **dict.fromkeys(writes, row)}
+    for kind, (*sources, result) in _maps(
+        context, *(node.inputs[index] for index in images), node.outputs[0]
+    ):
+        if result.is_blocked and not clears_spare_lanes:
+            continue
+        formats: list[Format | None] = [nd(1)] * len(node.inputs)
+        memories: list[MemorySpec] = [row] * len(node.inputs)
+        for index, fmt in zip(images, sources, strict=True):
+            memories[index], formats[index] = _memory(context, node.inputs[index], fmt), fmt
+        needs = tuple(
+            _needs(context, item, fmt) for item, fmt in zip(node.inputs, formats, strict=True)
+        )
+        dst = _memory(context, node.outputs[0], result)
+        outputs = {"dst": dst, **dict.fromkeys(writes, row)}
+        post_ops = tuple(PostOpSpec("binary", "add", operand=dst) for _ in added)
+        args = [Arg(role, input_of(index)) for index, role in enumerate(roles)]
+        args += [Arg("post0", input_of(index)) for index in added]
+        args += [Arg(role, output_of(index)) for index, role in enumerate(outputs)]
+        aliases = (Alias(1, 0, 0, "in place"),) if firsts > 1 and needs[1] is not None else ()
+        described = zip(roles, memories, strict=False)
         spec = KernelSpec(
-            name,
-            (*memories.items(), *outputs.items()),
-            (("epsilon", epsilon),),
+            f"fused_{node.op}",
+            (*described, *outputs.items()),
+            (("epsilon", epsilon), *bounds),
+            post_ops,
             flops=8.0 * prod(context.value(node.outputs[0]).shape),
         )
-        args = [Arg(role, input_of(index)) for index, role in enumerate(roles)]
-        args += [Arg(role, output_of(index)) for index, role in enumerate(outputs)]
-        needs = tuple(_needs(context, *item) for item in zip(maps, sources, strict=True))
-        aliases = (Alias(1, 0, 0, "in place"),) if len(maps) > 1 and needs[1] is not None else ()
-        yield KernelOption(
-            f"{name.replace('_', ' ')}, {kind}",
-            (*needs, *wanted),
+        option = KernelOption(
+            f"own {name.replace('_', ' ')}, {kind}",
+            needs,
             (result, nd(1), nd(1)),
             (Call(spec, tuple(args)),),
             aliases,
         )
+        yield option
+        if not is_fused:
+            library = (Call(replace(spec, kind=name), tuple(args)),)
+            yield replace(option, algorithm=option.algorithm.removeprefix("own "), calls=library)
+
+
+def _bounds(node: Node) -> tuple[tuple[str, float], ...]:
+    """Return the bounds of what a batch norm gives, by name; those that there are."""
+    low, high = node.float_attr("low", -inf), node.float_attr("high", inf)
+    for post in node.post_ops:
+        if post.operand is None:
+            low, high = (0.0, inf) if post.op == "relu" else (post.alpha, post.beta)
+    return tuple((key, x) for key, x in (("high", high), ("low", low)) if not isinf(x))
+
+
+def _norm_post_ops(node: Node) -> frozenset[str]:
+    """Return what follows a batch norm of the batch: a sum, and then an activation."""
+    if not node.post_ops:
+        return frozenset({"add", "clip", "relu"})
+    return frozenset({"clip", "relu"}) if node.post_ops[-1].op == "add" else frozenset()
 
 
 def _is_naive(spec: KernelSpec, _storage: str, dst: MemorySpec) -> bool:
@@ -235,7 +274,7 @@ _DEPTHWISE_WINDOW = 3
 FAMILY = Family(
     {
         "avg_pool_gradient": Offer(_pools),
-        "batch_norm": Offer(_norms),
+        "batch_norm": Offer(_norms, post_ops=_norm_post_ops),
         "batch_norm_gradient": Offer(_norms),
         "conv_weight_gradient": Offer(_conv_weights),
         "max_pool_gradient": Offer(_pools),
@@ -243,6 +282,8 @@ FAMILY = Family(
     {
         "batch_norm_gradient": KernelKind(),
         "batch_norm_training": KernelKind(),
+        "fused_batch_norm": KernelKind(),
+        "fused_batch_norm_gradient": KernelKind(),
         "conv_weight_gradient": KernelKind({"plain": 1.0}, _is_naive, _weights_share),
         "pooling_gradient": KernelKind({"plain": 0.10, "channels-last": 0.20, "blocked": 0.25}),
     },

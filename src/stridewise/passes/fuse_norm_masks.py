@@ -50,16 +50,18 @@ def _next(bound: float, towards: float) -> float:
 def _compared(rewriter: Rewriter, name: str) -> _Bounds | None:
     """Return the bounds that a condition is about."""
     node = rewriter.producer(name)
-    bound = None if node is None or len(node.inputs) < 2 else _scalar(rewriter, node.inputs[1])
-    if node is None or bound is None:
+    if node is None or node.op not in ("greater", "greater_equal", "less", "less_equal"):
         return None
-    value = node.inputs[0]
+    value, other = node.inputs
+    bound = _scalar(rewriter, other)
+    if bound is None:
+        return None
     return {
         "greater": _Bounds(value, low=bound),
         "greater_equal": _Bounds(value, low=_next(bound, -inf)),
         "less": _Bounds(value, high=bound),
         "less_equal": _Bounds(value, high=_next(bound, inf)),
-    }.get(node.op)
+    }[node.op]
 
 
 def _mask(rewriter: Rewriter, name: str) -> _Bounds | None:

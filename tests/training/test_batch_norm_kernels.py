@@ -160,6 +160,23 @@ def test_gradient(
     assert np.abs(found[2] - of_shift).max() <= 1e-6 * most
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("isa", CORE.pointwise_isas())
+def test_masks_are_those_of_the_results_to_the_bit(kind: str, isa: str):
+    shape = (3, 19, 24, 24)
+    x, dy, _, scale, shift = drawn(shape, 1)
+    given = {CORE.ARG_SRC: x, CORE.ARG_SCALE: scale, CORE.ARG_SHIFT: shift}
+    options = {"low": 0.0, "high": 0.5, "threads": 1, "isa": isa}
+    y, mean, variance = run(
+        CORE.BatchNorm(described(kind, shape), EPSILON, **options), given, kind, shape
+    )
+    given = {CORE.ARG_SRC: x, CORE.ARG_DIFF_DST: np.ones_like(dy), CORE.ARG_SCALE: scale,
+             CORE.ARG_MEAN: mean, CORE.ARG_VARIANCE: variance, CORE.ARG_SHIFT: shift}  # fmt: skip
+    op = CORE.BatchNormGradient(described(kind, shape), EPSILON, masks=True, **options)
+    count = run(op, given, kind, shape)[2]
+    assert count.tolist() == ((y > 0) & (y < 0.5)).sum((0, 2, 3)).tolist()
+
+
 @pytest.mark.parametrize(
     ("shape", "tag", "given", "message"),
     [

@@ -73,17 +73,8 @@ def _batch_norm_backward(
     return _dense(found, x)
 
 
-def _masked_batch_norm_backward(
-    gradient: Any,
-    x: Any,
-    weight: Any,
-    bias: Any,
-    mean: Any,
-    variance: Any,
-    epsilon: float,
-    bounds: Sequence[float],
-    mask: Sequence[bool],
-) -> Any:
+def _masked_batch_norm_backward(gradient: Any, x: Any, weight: Any, bias: Any, *rest: Any) -> Any:
+    mean, variance, epsilon, bounds, mask = rest
     row = (-1, *(1,) * (x.dim() - 2))
     factor = weight * (variance + epsilon).rsqrt()
     y = (x - mean.reshape(row)) * factor.reshape(row) + bias.reshape(row)
@@ -250,10 +241,11 @@ def _mask_batch_norm_backward(node: Any) -> None:
         return
     result, bounds = found
     norm = _producer(result, "stridewise.batch_norm.default")
+    if norm is None or None in norm.args or result.args[1] != 0:
+        return
     gradient = masked.args[0]
-    same = norm is not None and (norm.args[0], norm.args[1], norm.args[3]) == (x, weight, epsilon)
-    is_whole = all(item.meta["val"].dtype == torch.float32 for item in (gradient, x))
-    if same and is_whole and None not in norm.args and result.args[1] == 0:
+    same = (norm.args[0], norm.args[1], norm.args[3]) == (x, weight, epsilon)
+    if same and all(item.meta["val"].dtype == torch.float32 for item in (gradient, x)):
         args = (gradient, x, weight, norm.args[2], mean, variance, epsilon, bounds, mask)
         node.target, node.args = _own("masked_batch_norm_backward"), args
 

@@ -6,6 +6,9 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <limits>
+
+#include "batch_norm/batch_norm.hpp"
 #include "bindings/arrays.hpp"
 #include "bindings/shared.hpp"
 #include "depthwise/depthwise.hpp"
@@ -26,6 +29,8 @@ using namespace nb::literals;
 
 namespace stridewise {
 namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // The two axes of an argument.
 std::array<std::int64_t, 2> axes_of(const Dims &values, const char *what) {
@@ -242,6 +247,24 @@ void bind_gradients(nb::module_ &m) {
           "threads"_a, ReleaseGil());
     m.def("batch_norm_gradient", &batch_norm_gradient, "src"_a, "diff_dst"_a, "dst"_a, "epsilon"_a,
           nb::kw_only(), "threads"_a, ReleaseGil());
+    nb::class_<BatchNorm, Kernel>(m, "BatchNorm", nb::is_final())
+        .def(
+            "__init__",
+            [](BatchNorm *self, const MemoryDesc &images, float epsilon, bool adds, float low,
+               float high, int threads, const std::string &isa) {
+                new (self) BatchNorm({images, epsilon, low, high, threads, isa}, adds);
+            },
+            "images"_a, "epsilon"_a, nb::kw_only(), "adds"_a = false, "low"_a = -kInfinity,
+            "high"_a = kInfinity, "threads"_a, "isa"_a = "");
+    nb::class_<BatchNormGradient, Kernel>(m, "BatchNormGradient", nb::is_final())
+        .def(
+            "__init__",
+            [](BatchNormGradient *self, const MemoryDesc &images, float epsilon, bool masks,
+               float low, float high, int threads, const std::string &isa) {
+                new (self) BatchNormGradient({images, epsilon, low, high, threads, isa}, masks);
+            },
+            "images"_a, "epsilon"_a, nb::kw_only(), "masks"_a = false, "low"_a = -kInfinity,
+            "high"_a = kInfinity, "threads"_a, "isa"_a = "");
     m.attr("ARG_DIFF_DST") = DNNL_ARG_DIFF_DST;
     m.attr("ARG_DIFF_SCALE") = DNNL_ARG_DIFF_SCALE;
     m.attr("ARG_DIFF_SHIFT") = DNNL_ARG_DIFF_SHIFT;

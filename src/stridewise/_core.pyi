@@ -589,6 +589,47 @@ def batch_norm_gradient(
 ) -> Kernel:
     """Return the gradients of a batch norm's source, scale and shift."""
 
+@final
+class BatchNorm(Kernel):
+    """A batch norm by the statistics of its source, which it writes as well; float32.
+
+    ``adds`` adds the operand of post-op 0. Results are cut to ``low`` and ``high``.
+    """
+
+    def __init__(
+        self,
+        images: MemoryDesc,
+        epsilon: float,
+        *,
+        adds: bool = False,
+        low: float = ...,
+        high: float = ...,
+        threads: int,
+        isa: str = "",
+    ) -> None:
+        """ValueError where ``images`` is neither plain, channels last nor blocked."""
+
+@final
+class BatchNormGradient(Kernel):
+    """The gradients of a batch norm's source, scale and shift; float32.
+
+    With ``masks``, the gradient of the result counts where the result, computed again, lies between
+    ``low`` and ``high``.
+    """
+
+    def __init__(
+        self,
+        images: MemoryDesc,
+        epsilon: float,
+        *,
+        masks: bool = False,
+        low: float = ...,
+        high: float = ...,
+        threads: int,
+        isa: str = "",
+    ) -> None:
+        """ValueError where ``images`` is neither plain, channels last nor blocked."""
+
 def scale_shift(src: MemoryDesc, dst: MemoryDesc, relu: bool, *, threads: int = 0) -> PrimitiveDesc:
     """Compute scale * (src - mean) / sqrt(variance + 1) + shift per channel, then ReLU if ``relu``.
 

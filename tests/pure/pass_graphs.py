@@ -241,6 +241,20 @@ def _name_grids() -> Graph:
     return b.build([y, b.op("quantize_linear", [y, scales, zeros], {"axis": 1})])
 
 
+def _fuse_norm_masks() -> Graph:
+    b, x = net(1, 2, 4, 4)
+    rows = [b.parameter(F32([1, 2]), name) for name in ("scale", "shift")]
+    y, mean, variance = b.node("batch_norm", [x, *rows], {"epsilon": 0.5})
+    above, below = (b.op(op, [y, b.const(n)]) for op, n in (("greater", -1), ("less_equal", 6)))
+    masks = [b.op("where", [item, b.const(1), b.const(0)]) for item in (above, below)]
+    whole = b.op("relu", [x])
+    results: list[str] = []
+    for dy in (b.op("mul", [whole, b.op("mul", masks)]), whole):
+        given = [x, dy, rows[0], mean, variance]
+        results += b.node("batch_norm_gradient", given, {"epsilon": 0.5})
+    return b.build(results)
+
+
 def _compute_on_reals() -> Graph:
     b, x = net(1, 2, 4, 4)
     half = {"scale": 0.5, "zero_point": 3, "dtype": "uint8"}
@@ -282,6 +296,7 @@ GOLDEN = {
     "turn_products": _turn_products,
     "merge_moves": _merge_moves,
     "tabulate": _tabulate,
+    "fuse_norm_masks": _fuse_norm_masks,
     "fuse_post_ops": _fuse_post_ops,
     "fuse_pointwise": _fuse_pointwise,
     "remove_dead": _remove_dead,

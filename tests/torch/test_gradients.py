@@ -206,3 +206,42 @@ def test_what_has_no_counterpart_runs_in_pytorch():
     model = Function(lambda x: F.relu(x.cumsum(1)) * 2)
     with pytest.warns(st.FallbackWarning, match="cumsum"):
         compare(model, torch.randn(SHAPE), fallback="eager")
+
+
+class Masked(nn.Module):
+    """Batch norms with the activations whose masks their gradients take, and with others."""
+
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(c, 20, 3, bias=False) for c in (3, 20, 20, 20))
+        self.norms = nn.ModuleList(nn.BatchNorm2d(20) for _ in range(4))
+
+    def forward(self, x):
+        for conv, norm, act in zip(
+            self.convs, self.norms, (F.relu, F.relu6, F.silu, F.relu), strict=True
+        ):
+            y = norm(conv(x))
+            x = act(y)
+        return x.mean((2, 3)) + y.mean((2, 3))  # the last result has another reader
+
+
+def test_masks_of_activations_are_fused_into_batch_norms():
+    torch.manual_seed(0)
+    net, x = Masked(), torch.randn(3, 3, 12, 12)
+    with torch.no_grad():
+        for norm in net.norms:
+            norm.weight.uniform_(0.5, 4)  # beyond 6
+            norm.bias.uniform_(-1, 1)
+    twin, before = copy.deepcopy(net), set(REGIONS)
+    fast = torch.compile(net, backend="stridewise", options={"accuracy": "exact"})
+    for model in (fast, twin):
+        (model(x) ** 2).sum().backward()
+    for own, other in zip(net.parameters(), twin.parameters(), strict=True):
+        assert relative(own.grad, other.grad) <= 1e-5
+    programs = [p for region in REGIONS - before for p in region.programs()]
+    models = [s.model for p in programs for s in p.steps if getattr(s, "model", None) is not None]
+    nodes = [node for model in models for node in model.plan.graph.nodes]
+    masked = [len(node.inputs) == 6 for node in nodes if node.op == "batch_norm_gradient"]
+    assert sorted(masked) == [False, False, True, True]
+    after = [[p.op for p in n.post_ops] for n in nodes if n.op == "batch_norm"]
+    assert sorted(after) == [[], [], ["clip"], ["relu"]]

@@ -105,3 +105,43 @@ def test_batch_norms(images: int, channels: int, spatial: list[int]):
     axes = tuple(range(len(shape)))
     loss = b.op("reduce_sum", ["product"], {"axes": axes, "keepdims": 0}, output="loss")
     agree(sw.grad(b.build([loss]), loss, ["x", "scale", "shift"]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from([1, 3, 8, 16, 19, 32]),
+    st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    st.sampled_from(
+        [("relu", {}), ("clip", {"alpha": -0.25, "beta": 0.5}), ("clip", {"alpha": 0.1})]
+    ),
+    st.booleans(),
+)
+def test_batch_norms_with_what_follows(
+    channels: int, spatial: list[int], activation: tuple[str, dict[str, float]], adds: bool
+):
+    b = sw.GraphBuilder("norm")
+    shape = (2, channels, *spatial)
+    x, other, dy = (b.input(name, shape) for name in ("x", "other", "dy"))
+    scale, shift = (b.input(name, (channels,)) for name in ("scale", "shift"))
+    y, _, _ = b.node("batch_norm", [x, scale, shift], {"epsilon": 0.1})
+    y = b.op("add", [other, y]) if adds else y
+    y = b.op(activation[0], [y], activation[1])
+    b.op("mul", [y, dy], output="product")
+    axes = tuple(range(len(shape)))
+    loss = b.op("reduce_sum", ["product"], {"axes": axes, "keepdims": 0}, output="loss")
+    graph = b.build([loss, y])
+    backward = sw.grad(graph, loss, ["x", "scale", "shift"])
+    agree(sw.GraphBuilder.of(backward).build([loss, y, *backward.outputs[1:]]))
+
+
+def test_masks_are_fused():
+    b = sw.GraphBuilder("norm", training=True)
+    y = b.relu(b.batch_norm(b.conv2d(b.input("x", (2, 3, 5, 5)), 4, 3)))
+    y = b.op("clip", [b.batch_norm(b.conv2d(y, 4, 3))], {"alpha": 0.0, "beta": 6.0})
+    graph = b.build([b.flatten(y)])
+    trainer = sw.Trainer(graph, loss="mean_squared_error", optimizer=sw.SGD(lr=0.1), tune="model")
+    nodes = trainer.model.plan.graph.nodes
+    assert [len(n.inputs) for n in nodes if n.op == "batch_norm_gradient"] == [6, 6]
+    found = [[post.op for post in n.post_ops] for n in nodes if n.op == "batch_norm"]
+    assert found == [["relu"], ["clip"]]
+    assert not any(n.op in ("relu", "clip", "where") for n in nodes)

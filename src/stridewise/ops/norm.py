@@ -127,9 +127,16 @@ def _vjp_batch_norm(node: Node, gradients: Sequence[str], b: Backward) -> tuple[
 
 def _infer_batch_norm_gradient(node: Node, types: Types) -> tuple[TensorType, ...]:
     x, row, _ = _infer_batch_norm(node, (types[0], types[2], types[2]))
-    given = tuple(tensor(node, types, index) for index in range(1, 5))
-    needs(node, given == (x, row, row, row), f"{x}, and three times {row}", given)
+    given = tuple(tensor(node, types, index) for index in range(1, len(types)))
+    rows = (row,) * (len(types) - 2)
+    needs(node, given == (x, *rows), f"{x}, and {len(rows)} times {row}", given)
+    low, high = _bounds(node)
+    needs(node, low <= 0 <= high, "bounds on both sides of 0", (low, high))
     return x, row, row
+
+
+def _bounds(node: Node) -> tuple[float, float]:
+    return node.float_attr("low", -np.inf), node.float_attr("high", np.inf)
 
 
 def _evaluate_batch_norm_gradient(node: Node, operands: Operands) -> tuple[Array, ...]:
@@ -137,12 +144,19 @@ def _evaluate_batch_norm_gradient(node: Node, operands: Operands) -> tuple[Array
     axes, row = (0, *range(2, x.ndim)), (-1, *(1,) * (x.ndim - 2))
     inverse = 1 / np.sqrt(variance + node.float_attr("epsilon", EPSILON))
     normal = (x - mean.reshape(row)) * inverse.reshape(row)
+    if len(operands) > _UNMASKED:
+        result = normal * scale.reshape(row) + array(operands, 5).reshape(row)
+        low, high = _bounds(node)
+        dy = np.where((low < result) & (result < high), dy, 0)
     of_scale, of_shift = (dy * normal).sum(axes, keepdims=True), dy.sum(axes, keepdims=True)
     rest = dy - (normal * of_scale + of_shift) * (of_shift.size / x.size)
     dx = rest * (inverse * scale).reshape(row)
     dtype = array(operands, 0).dtype
     return tuple(found.astype(dtype) for found in (dx, of_scale.reshape(-1), of_shift.reshape(-1)))
 
+
+_UNMASKED = 5
+"""Inputs of a gradient that counts everywhere."""
 
 SCALE_SHIFT = register(
     OpSpec(
@@ -170,15 +184,18 @@ inference. Inputs: x, scale, shift. Outputs: y, mean and variance of each channe
 BATCH_NORM_GRADIENT = register(
     OpSpec(
         "batch_norm_gradient",
-        (5, 5),
+        (5, 6),
         _infer_batch_norm_gradient,
         _evaluate_batch_norm_gradient,
         "same",
-        attributes={"epsilon": "number"},
+        attributes=each("number", "epsilon", "high", "low"),
     )
 )
 """Attribute ``epsilon``. Inputs: x, dy, scale, mean and variance of the batch. Outputs: the
-gradients of x, scale and shift. Axis 1 has the channels, whatever the data format of the graph."""
+gradients of x, scale and shift. Axis 1 has the channels, whatever the data format of the graph.
+
+With the shift as another input, dy counts where the result of the norm lies between the attributes
+``low`` and ``high``, which are infinite by default; elsewhere it is 0."""
 LRN = register(
     OpSpec(
         "lrn",

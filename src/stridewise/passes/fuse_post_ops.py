@@ -45,6 +45,8 @@ def _binary(
     if rewriter.known(other) is not None:
         return "the other operand is a constant"
     rival = rewriter.producer(other)
+    if rival is not None and len(producer.outputs) > 1 and order[rival.name] > order[producer.name]:
+        return f"{rival.name!r} runs later"
     if rival is not None:
         if rival.op == "transpose":
             return "the other operand's axes come in another order"
@@ -72,14 +74,18 @@ def _fused(producer: Node, follower: Node, post: PostOp) -> Node:
         own = follower.inputs.index(producer.outputs[0])
         inputs = (*_own_inputs(producer), follower.inputs[1 - own])
     return dataclasses.replace(
-        producer, inputs=inputs, outputs=follower.outputs, post_ops=(*producer.post_ops, post)
+        producer,
+        inputs=inputs,
+        outputs=(*follower.outputs, *producer.outputs[1:]),
+        post_ops=(*producer.post_ops, post),
     )
 
 
 def fuse_post_ops(graph: Graph, ability: Ability) -> tuple[Graph, tuple[Refusal, ...]]:
     """Return the graph with elementwise followers fused into their producers.
 
-    The fused node stands where the follower stood, so that the other operand exists by then.
+    The fused node stands where the follower stood, so that the other operand exists by then. One
+    with several results stays in its place, before the readers of the others.
     """
     rewriter = Rewriter(graph)
     refusals: list[Refusal] = []
@@ -99,8 +105,12 @@ def fuse_post_ops(graph: Graph, ability: Ability) -> tuple[Graph, tuple[Refusal,
                 refusals.append(Refusal("fuse_post_ops", follower.name, post))
                 break
             fused = _fused(producer, follower, post)
-            order[producer.name] = order[follower.name]
-            rewriter.remove(producer)
-            rewriter.replace(follower, fused)
+            if len(producer.outputs) > 1:
+                rewriter.remove(follower)
+                rewriter.replace(producer, fused)
+            else:
+                order[producer.name] = order[follower.name]
+                rewriter.remove(producer)
+                rewriter.replace(follower, fused)
             producer = fused
     return rewriter.finish(), tuple(refusals)

@@ -22,6 +22,7 @@ from stridewise.passes.fold_constants import fold_constants
 from stridewise.passes.fold_pad import fold_pad
 from stridewise.passes.fold_scale import fold_scale
 from stridewise.passes.freeze_parameters import freeze_parameters
+from stridewise.passes.fuse_norm_masks import fuse_norm_masks
 from stridewise.passes.fuse_pointwise import fuse_pointwise
 from stridewise.passes.fuse_post_ops import fuse_post_ops
 from stridewise.passes.hoist_factors import hoist_factors
@@ -165,6 +166,12 @@ def _fused(ability: Ability) -> tuple[Pass, ...]:
             "joins functions of one quantized tensor, of which kernels look up the results",
             partial(tabulate, ability=ability),
             needs="which expressions a kernel computes",
+        ),
+        Pass(
+            "fuse_norm_masks",
+            "fuses the mask of an activation into the gradient of the batch norm before it",
+            partial(fuse_norm_masks, ability=ability),
+            needs="which element types kernels compute in",
         ),
         Pass(
             "fuse_post_ops",

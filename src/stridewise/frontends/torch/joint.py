@@ -12,7 +12,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from math import prod
+from math import inf, prod
 from typing import Any
 
 from stridewise.frontends.torch.graphs import Border, dense_strides, memory_order
@@ -73,6 +73,15 @@ def _batch_norm_backward(
     return _dense(found, x)
 
 
+def _masked_batch_norm_backward(gradient: Any, x: Any, weight: Any, bias: Any, *rest: Any) -> Any:
+    mean, variance, epsilon, bounds, mask = rest
+    row = (-1, *(1,) * (x.dim() - 2))
+    factor = weight * (variance + epsilon).rsqrt()
+    y = (x - mean.reshape(row)) * factor.reshape(row) + bias.reshape(row)
+    kept = torch.where((y > bounds[0]) & (y < bounds[1]), gradient, 0.0)
+    return _batch_norm_backward(kept, x, weight, mean, variance, epsilon, mask)
+
+
 def _dense(found: Sequence[Any], x: Any) -> tuple[Any, ...]:
     """Return results with tensors of no element where PyTorch gives None."""
     return tuple(x.new_empty(0) if item is None else item for item in found)
@@ -88,6 +97,11 @@ _OPERATORS: Mapping[str, tuple[str, Callable[..., Any]]] = {
         "(Tensor gradient, Tensor x, Tensor? weight, Tensor mean, Tensor variance, float epsilon,"
         " bool[] mask) -> (Tensor, Tensor, Tensor)",
         _batch_norm_backward,
+    ),
+    "masked_batch_norm_backward": (
+        "(Tensor gradient, Tensor x, Tensor weight, Tensor bias, Tensor mean, Tensor variance,"
+        " float epsilon, float[] bounds, bool[] mask) -> (Tensor, Tensor, Tensor)",
+        _masked_batch_norm_backward,
     ),
     "max_pool_backward": (
         "(Tensor gradient, Tensor x, int[] kernel, int[] stride, int[] padding, int[] dilation, "
@@ -213,6 +227,39 @@ def _of_batch_norm_backward(node: Any) -> None:
         variance = inverse.args[0].args[0]
         args = (gradient, x, weight, _root(mean), variance, epsilon, mask)
         node.target, node.args = _own("batch_norm_backward"), args
+        _mask_batch_norm_backward(node)
+
+
+def _mask_batch_norm_backward(node: Any) -> None:
+    """Let the gradient of a batch norm mask that of the activation behind it.
+
+    It computes the result of the batch norm again, so nothing keeps it for the mask.
+    """
+    masked, x, weight, mean, variance, epsilon, mask = node.args
+    found = _bounds(masked)
+    if found is None or len(masked.users) > 1:
+        return
+    result, bounds = found
+    norm = _producer(result, "stridewise.batch_norm.default")
+    if norm is None or None in norm.args or result.args[1] != 0:
+        return
+    gradient = masked.args[0]
+    same = (norm.args[0], norm.args[1], norm.args[3]) == (x, weight, epsilon)
+    if same and all(item.meta["val"].dtype == torch.float32 for item in (gradient, x)):
+        args = (gradient, x, weight, norm.args[2], mean, variance, epsilon, bounds, mask)
+        node.target, node.args = _own("masked_batch_norm_backward"), args
+
+
+def _bounds(masked: Any) -> tuple[Any, list[float]] | None:
+    """Return what an activation is of whose gradient this is, and between which bounds it is 1."""
+    name = str(masked.target)
+    if name == "aten.threshold_backward.default" and masked.args[2] == 0:
+        result = _root(masked.args[1])
+        if str(result.target) == "aten.relu.default":
+            return _root(result.args[0]), [0.0, inf]
+    if name == "aten.hardtanh_backward.default" and masked.args[2] <= 0 <= masked.args[3]:
+        return _root(masked.args[1]), [float(bound) for bound in masked.args[2:4]]
+    return None
 
 
 def _of_copy(node: Any) -> None:

@@ -326,6 +326,26 @@ def _batch_norm_gradient(s: _Spec) -> _core.Kernel:
     )  # fmt: skip
 
 
+def _bounds(s: _Spec) -> dict[str, float]:
+    """Return the bounds of a batch norm's results; a spec names those that it has."""
+    known = dict(s.spec.params)
+    return {name: s.number(name) for name in ("low", "high") if name in known}
+
+
+def _fused_batch_norm(s: _Spec) -> _core.BatchNorm:
+    return s.core.BatchNorm(
+        s.memory("src"), s.number("epsilon"), adds=bool(s.spec.post_ops), threads=s.threads,
+        **_bounds(s),
+    )  # fmt: skip
+
+
+def _fused_batch_norm_gradient(s: _Spec) -> _core.BatchNormGradient:
+    return s.core.BatchNormGradient(
+        s.memory("src"), s.number("epsilon"), masks=s.spec.memory("shift") is not None,
+        threads=s.threads, **_bounds(s),
+    )  # fmt: skip
+
+
 def numbered(expression: tuple[Step, ...], sources: int) -> tuple[list[_Step], list[float]]:
     """Return steps whose operands are numbers: of sources, literals and steps; and the literals."""
     operands = [item for step in expression for item in step.operands]
@@ -366,6 +386,8 @@ KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
     "fitted_convolution": _fitted,
     "fitted_deconvolution": _fitted,
     "fitted_winograd": _fitted_winograd,
+    "fused_batch_norm": _fused_batch_norm,
+    "fused_batch_norm_gradient": _fused_batch_norm_gradient,
     "lookup": _lookup,
     "normalization": _normalization,
     "pointwise": _pointwise,

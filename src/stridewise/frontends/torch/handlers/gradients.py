@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import isinf
 from typing import Any
 
 import numpy as np
@@ -280,13 +281,37 @@ def _batch_norm(
     variance: Operand,
     epsilon: float,
     mask: Sequence[bool],
+    *,
+    bias: Operand | None = None,
+    bounds: Sequence[float] = (),
 ) -> Results:
     weights = np.ones(r.shape(x)[1], np.float32)
     scale = r.builder.constant(weights) if weight is None else r.value(weight)
     operands = (r.value(x), r.value(gradient), scale, r.value(mean), r.value(variance))
-    found = r.builder.node("batch_norm_gradient", operands, {"epsilon": epsilon})
+    given = {"epsilon": epsilon}
+    if bias is not None:
+        operands = (*operands, r.value(bias))
+        named = zip(("low", "high"), bounds, strict=True)
+        given |= {key: bound for key, bound in named if not isinf(bound)}
+    found = r.builder.node("batch_norm_gradient", operands, given)
     first, *rest = found
     return _masked([_typed(r, x, first), *map(r.traced, rest)], mask)
+
+
+def _masked_batch_norm(
+    r: Reader,
+    gradient: Operand,
+    x: Operand,
+    weight: Operand,
+    bias: Operand,
+    mean: Operand,
+    variance: Operand,
+    epsilon: float,
+    bounds: Sequence[float],
+    mask: Sequence[bool],
+) -> Results:
+    given = (gradient, x, weight, mean, variance, epsilon, mask)
+    return _batch_norm(r, *given, bias=bias, bounds=bounds)
 
 
 def _known_batch_norm(
@@ -427,6 +452,7 @@ HANDLERS: dict[str, Handler] = {
     "stridewise.batch_norm_backward.default": _batch_norm,
     "stridewise.group_norm_backward.default": _group_norm,
     "stridewise.layer_norm_backward.default": _layer_norm,
+    "stridewise.masked_batch_norm_backward.default": _masked_batch_norm,
     "stridewise.max_pool_backward.default": _max_pool,
     **{name.replace(".default", "_backward.default"): _resize(name) for name in RESIZES},
 }

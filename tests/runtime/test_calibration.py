@@ -77,13 +77,17 @@ def copied(folder: Path, to: Path) -> Path:
 # --- samples in the cache -------------------------------------------------------------------------
 
 
+def stored(cache: CostCache, kind: str) -> list[Sample]:
+    return list(cache.samples(kind).rows(kind))
+
+
 def test_samples_come_back_as_they_were_stored(tmp_path: Path):
     cache = CostCache(HERE, tmp_path)
-    assert cache.samples("k") == []
+    assert stored(cache, "k") == []
     cache.store_samples(SAMPLES)
     for found in (cache, CostCache(HERE, tmp_path)):
-        assert found.samples("k") == list(SAMPLES.values())
-        assert found.samples("other") == []
+        assert stored(found, "k") == list(SAMPLES.values())
+        assert stored(found, "other") == []
         assert found.sample_kinds() == ["k"]
     assert cache.load() == {}
 
@@ -99,7 +103,7 @@ def test_samples_come_back_as_they_were_stored(tmp_path: Path):
 )
 def test_samples_of_other_machines_are_ignored(tmp_path: Path, other: Machine):
     CostCache(HERE, tmp_path).store_samples(SAMPLES)
-    assert CostCache(other, tmp_path).samples("k") == []
+    assert stored(CostCache(other, tmp_path), "k") == []
     assert CostCache(other, tmp_path).sample_kinds() == []
 
 
@@ -119,7 +123,7 @@ def test_samples_that_make_no_sense_are_ignored(tmp_path: Path, change: str):
     CostCache(HERE, tmp_path).store_samples(SAMPLES)
     with closing(sqlite3.connect(cache_path(tmp_path))) as connection, connection:
         connection.execute(f"UPDATE samples SET {change} WHERE spec = 'kernel a'")
-    assert CostCache(HERE, tmp_path).samples("k") == [SAMPLES["kernel b"]]
+    assert stored(CostCache(HERE, tmp_path), "k") == [SAMPLES["kernel b"]]
 
 
 # --- calibration ----------------------------------------------------------------------------------
@@ -171,7 +175,7 @@ def test_plans_are_predicted_and_stay_as_they_are(
     cache.store_samples(
         {
             f"other {s.traits}": Sample(s.traits, s.ratio + 2.0, "")
-            for s in cache.samples("convolution")
+            for s in stored(cache, "convolution")
         }
     )
     assert sw.plan(network(), threads=1, cache_dir=folder).cost_ns == model.plan.cost_ns

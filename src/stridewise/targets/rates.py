@@ -9,14 +9,14 @@ Rasmussen and Williams, *Gaussian Processes for Machine Learning*, equations 2.2
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["UNKNOWN", "Rate", "Sample", "Traits", "predicted"]
+__all__ = ["UNKNOWN", "Rate", "Sample", "Samples", "Traits", "predicted"]
 
 Array = NDArray[Any]
 
@@ -37,11 +37,6 @@ class Traits:
     way: str
     numbers: tuple[float, ...]
 
-    @property
-    def groups(self) -> str:
-        """The first word of the way: ``"whole"``, ``"groups"`` or ``"depthwise"``."""
-        return self.way.partition(" ")[0]
-
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -56,6 +51,44 @@ class Sample:
     traits: Traits
     ratio: float
     implementation: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """Measured kernels of one kind by columns, because thousands of them are read at once.
+
+    Attributes:
+        families: family of each.
+        ways: way of each.
+        sizes: numbers of each (kernels, numbers), float64.
+        ratios: logarithm of the measured cost over the estimate of each (kernels,), float64.
+        implementations: the fastest one of each.
+    """
+
+    families: Sequence[str]
+    ways: Sequence[str]
+    sizes: Array
+    ratios: Array
+    implementations: Sequence[str]
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample]) -> Samples:
+        """Return the columns of samples of one kind, each with as many numbers."""
+        traits = [sample.traits for sample in samples]
+        return cls(
+            [item.family for item in traits],
+            [item.way for item in traits],
+            np.array([item.numbers for item in traits]),
+            np.array([sample.ratio for sample in samples]),
+            [sample.implementation for sample in samples],
+        )
+
+    def rows(self, kind: str) -> Iterator[Sample]:
+        """Yield the samples one by one."""
+        for at, name in enumerate(self.implementations):
+            numbers: list[float] = self.sizes[at].tolist()
+            traits = Traits(kind, self.families[at], self.ways[at], tuple(numbers))
+            yield Sample(traits, float(self.ratios[at]), name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +129,9 @@ def _covariance(family: Array, way: Array, distance: Array) -> Array:
 def _squared(a: Array, b: Array) -> Array:
     """Return squared distances of the rows of ``a`` and ``b`` (..., rows, numbers)."""
     squares = (a**2).sum(-1)[..., :, None] + (b**2).sum(-1)[..., None, :]
-    return np.maximum(0.0, squares - 2.0 * a @ np.swapaxes(b, -1, -2))
+    # A product by a library of linear algebra would start its threads, which spin for a while.
+    products: Array = np.einsum("...in,...jn->...ij", a, b)
+    return np.maximum(0.0, squares - 2.0 * products)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +143,14 @@ class _Points:
     sizes: Array
 
     @classmethod
-    def of(cls, traits: Sequence[Traits], words: dict[str, int]) -> _Points:
+    def of(
+        cls, families: Sequence[str], ways: Sequence[str], sizes: Array, words: dict[str, int]
+    ) -> _Points:
         family, way = (
             np.array([words.setdefault(word, len(words)) for word in texts])
-            for texts in ([t.family for t in traits], [t.way for t in traits])
+            for texts in (families, ways)
         )
-        return cls(family, way, np.array([t.numbers for t in traits]))
+        return cls(family, way, sizes)
 
     def at(self, index: Array) -> _Points:
         return _Points(self.family[index], self.way[index], self.sizes[index])
@@ -127,7 +164,7 @@ class _Points:
         )
 
 
-def predicted(samples: Sequence[Sample], wanted: Sequence[Traits]) -> list[Rate]:
+def predicted(samples: Samples | Sequence[Sample], wanted: Sequence[Traits]) -> list[Rate]:
     """Return the rates of kernels of one kind.
 
     The result depends on nothing but the arguments. Of the samples, those that have most in common
@@ -137,22 +174,24 @@ def predicted(samples: Sequence[Sample], wanted: Sequence[Traits]) -> list[Rate]
         samples: measured kernels of that kind.
         wanted: traits of the kernels.
     """
-    if not samples or not wanted:
+    known = samples if isinstance(samples, Samples) else Samples.of(samples)
+    if not len(known.ratios) or not wanted:
         return [UNKNOWN] * len(wanted)
     words: dict[str, int] = {}
-    points = _Points.of([sample.traits for sample in samples], words)
-    ratios = np.array([sample.ratio for sample in samples])
-    covariance = _Points.of(wanted, words).shared(points)
+    points = _Points.of(known.families, known.ways, known.sizes, words)
+    families, ways = [item.family for item in wanted], [item.way for item in wanted]
+    asked = _Points.of(families, ways, np.array([item.numbers for item in wanted]), words)
+    covariance = asked.shared(points)
     nearest = _largest(covariance, _NEAREST)
     cross: Array = np.take_along_axis(covariance, nearest, axis=1)
     close = points.at(nearest)
     within = close.shared(close) + _NOISE * np.eye(nearest.shape[1])
-    solved = np.linalg.solve(within, np.stack([ratios[nearest], cross], axis=-1))
+    solved = np.linalg.solve(within, np.stack([known.ratios[nearest], cross], axis=-1))
     mean, explained = np.einsum("qn,qnk->kq", cross, solved)
     deviation = np.sqrt(np.maximum(_NOISE, _PRIOR + _NOISE - explained))
     voters: list[list[int]] = nearest[:, :_VOTES].tolist()
     return [
-        Rate(float(m), float(d), _elected(traits, [samples[i] for i in near], weights))
+        Rate(float(m), float(d), _elected(traits, known, near, weights))
         for traits, m, d, near, weights in zip(wanted, mean, deviation, voters, cross, strict=True)
     ]
 
@@ -166,7 +205,12 @@ def _largest(values: Array, count: int) -> Array:
     return result
 
 
-def _elected(traits: Traits, nearest: Sequence[Sample], weights: Array) -> str:
+def _groups(way: str) -> str:
+    """Return the first word of a way: ``"whole"``, ``"groups"`` or ``"depthwise"``."""
+    return way.partition(" ")[0]
+
+
+def _elected(traits: Traits, known: Samples, nearest: Sequence[int], weights: Array) -> str:
     """Return the implementation that most of the nearest samples have; each has a weight.
 
     An implementation that is fast for one family of kernels, or for convolutions without groups,
@@ -174,8 +218,9 @@ def _elected(traits: Traits, nearest: Sequence[Sample], weights: Array) -> str:
     of groups vote. Without any, the choice is left to the library.
     """
     votes: dict[str, float] = {}
+    groups = _groups(traits.way)
     for sample, weight in zip(nearest, weights[: len(nearest)], strict=True):
-        if (sample.traits.family, sample.traits.groups) == (traits.family, traits.groups):
-            name = sample.implementation
+        if known.families[sample] == traits.family and _groups(known.ways[sample]) == groups:
+            name = known.implementations[sample]
             votes[name] = votes.get(name, 0.0) + float(weight) ** 4
     return max(votes, key=lambda name: votes[name], default="")

@@ -318,7 +318,7 @@ def calibrate(
 
 def _rates(cache: CostCache) -> Iterator[FamilyRate]:
     for kind in cache.sample_kinds():
-        samples = cache.samples(kind)
+        samples = list(cache.samples(kind).rows(kind))
         errors = _errors(samples)
         for family in sorted({sample.traits.family for sample in samples}):
             chosen = [i for i, sample in enumerate(samples) if sample.traits.family == family]

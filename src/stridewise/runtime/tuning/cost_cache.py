@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,11 +19,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar, cast
 
+import numpy as np
 import platformdirs
 
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.traits import VERSION as TRAITS
-from stridewise.targets.rates import Sample, Traits
+from stridewise.targets.rates import Sample, Samples
 
 __all__ = ["CostCache", "cache_path"]
 
@@ -59,6 +59,7 @@ _SAMPLES = (
 )
 _LARGEST_RATIO = 25.0
 """Logarithm of the largest ratio of a measured cost to its estimate."""
+_NUMBER = np.dtype(np.float64)
 
 Row = TypeVar("Row")
 
@@ -93,19 +94,51 @@ def _checked(entries: object) -> tuple[Entry, ...] | None:
     return tuple(found)
 
 
-def _sample(kind: str, row: Sequence[object]) -> Sample | None:
-    """Return a row of the samples, None if it is invalid."""
-    family, way, numbers, ratio, name = row
-    if not (isinstance(numbers, bytes) and isinstance(ratio, float) and len(numbers) % 8 == 0):
-        return None
-    found = array("d", numbers)
-    if not (all(map(math.isfinite, found)) and abs(ratio) <= _LARGEST_RATIO):
-        return None
+_SampleRow = tuple[str, str, bytes, float, str]
+"""A sample: family, way, numbers, ratio, implementation."""
+
+
+def _sound(rows: Iterable[Sequence[object]]) -> list[_SampleRow]:
+    """Return the rows of samples that are valid and have as many numbers as the longest."""
+    texts: dict[object, str | None] = {}
+
+    def text(found: object) -> str | None:
+        if found not in texts:
+            texts[found] = _decoded(found)
+        return texts[found]
+
+    sound: list[_SampleRow] = []
+    for family, way, numbers, ratio, name in rows:
+        words = text(family), text(way), text(name)
+        if None in words or not (isinstance(ratio, float) and abs(ratio) <= _LARGEST_RATIO):
+            continue
+        if isinstance(numbers, bytes) and len(numbers) % _NUMBER.itemsize == 0:
+            sound.append(cast("_SampleRow", (words[0], words[1], numbers, ratio, words[2])))
+    longest = max((len(row[2]) for row in sound), default=0)
+    return [row for row in sound if len(row[2]) == longest]
+
+
+def _decoded(text: object) -> str | None:
     try:
-        texts = [cast("bytes", text).decode() for text in (family, way, name)]
-    except (AttributeError, UnicodeDecodeError):
+        return text.decode() if isinstance(text, bytes) else None
+    except UnicodeDecodeError:
         return None
-    return Sample(Traits(kind, texts[0], texts[1], tuple(found)), ratio, texts[2])
+
+
+def _columns(rows: Iterable[Sequence[object]]) -> Samples:
+    """Return rows of the table of samples, those that are invalid left out."""
+    sound = _sound(rows)
+    width = len(sound[0][2]) // _NUMBER.itemsize if sound else 0
+    sizes = np.frombuffer(b"".join(row[2] for row in sound), _NUMBER).reshape(len(sound), width)
+    finite = np.flatnonzero(np.isfinite(sizes).all(axis=1))
+    sound = [sound[at] for at in finite]
+    return Samples(
+        [row[0] for row in sound],
+        [row[1] for row in sound],
+        sizes[finite],
+        np.array([row[3] for row in sound]),
+        [row[4] for row in sound],
+    )
 
 
 def _parsed(spec: object, entries: object) -> tuple[str, tuple[Entry, ...]] | None:
@@ -204,16 +237,14 @@ class CostCache:
             )  # fmt: skip
         return dict(row for row in parsed if row is not None)
 
-    def samples(self, kind: str) -> list[Sample]:
+    def samples(self, kind: str) -> Samples:
         """Return the samples of one kind of kernels, in the order of their texts."""
         limits = (self._machine, TRAITS, kind)
         rows = self._read(lambda connection: connection.execute(_SAMPLES, limits).fetchall())
-        own = [sample for sample in self._own_samples.values() if sample.traits.kind == kind]
+        if rows:
+            return _columns(rows)
         # Without a file, what this object has stored counts.
-        found = own if not rows else [_sample(kind, row) for row in rows]
-        sound = [item for item in found if item is not None]
-        size = max((len(item.traits.numbers) for item in sound), default=0)
-        return [item for item in sound if len(item.traits.numbers) == size]
+        return Samples.of([s for s in self._own_samples.values() if s.traits.kind == kind])
 
     def sample_kinds(self) -> list[str]:
         """Return the kinds of kernels of which there are samples."""

@@ -181,13 +181,22 @@ def test_plans_are_predicted_and_stay_as_they_are(
     assert sw.plan(network(), threads=1, cache_dir=folder).cost_ns == model.plan.cost_ns
 
 
-def test_a_calibration_decides_again(calibrated: Path, tmp_path: Path):
+def test_a_calibration_decides_again(
+    calibrated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     folder = copied(calibrated, tmp_path / "cache")
+    monkeypatch.setattr("stridewise.options._AUTO_S", 0.0)
     before = compiled(folder).plan
-    sw.calibrate(threads=1, seconds=1.0, cache_dir=folder)
-    calls: list[str] = []
-    after = compiled(folder, progress=lambda _d, _t, kind: calls.append(kind)).plan
-    assert after.cost_ns != before.cost_ns or calls
+    cache = CostCache(this_machine(1), folder)
+    faster = {
+        f"other {kind} {s.traits}": Sample(s.traits, s.ratio - 2.0, "")
+        for kind in cache.sample_kinds()
+        for s in stored(cache, kind)
+    }
+    cache.store_samples(faster)
+    assert compiled(folder).plan.cost_ns == before.cost_ns
+    sw.calibrate(threads=1, seconds=0.2, cache_dir=folder)
+    assert compiled(folder).plan.cost_ns < before.cost_ns
 
 
 def test_nothing_is_measured_after_the_time_is_over(

@@ -111,6 +111,9 @@ _KIND, _FAMILY, _WAY, _SIZES, _BOTH = 0.10, 0.07, 0.03, 0.07, 0.06
 """Variances of a ratio that kernels share: of the same kind; of the same family; with the same way;
 of the same sizes; of the same family and way, once for all and once for the same sizes."""
 _NOISE = 0.002
+_FAR, _PASSES = 2.0, 2
+"""A measurement counts less if it is slower than the others let expect by more than so many
+standard deviations; how often that is judged anew."""
 _NEAREST = 32
 _VOTES = 8
 _PRIOR = _KIND + _FAMILY + _WAY + _SIZES + 2 * _BOTH
@@ -186,14 +189,45 @@ def predicted(samples: Samples | Sequence[Sample], wanted: Sequence[Traits]) -> 
     cross: Array = np.take_along_axis(covariance, nearest, axis=1)
     close = points.at(nearest)
     within = close.shared(close) + _NOISE * np.eye(nearest.shape[1])
-    solved = np.linalg.solve(within, np.stack([known.ratios[nearest], cross], axis=-1))
+    ratios = known.ratios[nearest]
+    within += _diagonal(_disturbance(within, ratios))
+    solved = np.linalg.solve(within, np.stack([ratios, cross], axis=-1))
     mean, explained = np.einsum("qn,qnk->kq", cross, solved)
+    # What is far from all samples is no better known than they are.
+    mean = np.clip(mean, np.minimum(0.0, ratios.min(axis=1)), np.maximum(0.0, ratios.max(axis=1)))
     deviation = np.sqrt(np.maximum(_NOISE, _PRIOR + _NOISE - explained))
     voters: list[list[int]] = nearest[:, :_VOTES].tolist()
     return [
         Rate(float(m), float(d), _elected(traits, known, near, weights))
         for traits, m, d, near, weights in zip(wanted, mean, deviation, voters, cross, strict=True)
     ]
+
+
+def _diagonal(values: Array) -> Array:
+    """Return matrices with these diagonals (..., n)."""
+    return values[..., :, None] * np.eye(values.shape[-1])
+
+
+def _disturbance(within: Array, ratios: Array) -> Array:
+    """Return the variance that other work on the machine added to each measurement.
+
+    It is what the square of the difference from the expectation by the other samples has beyond
+    that of few standard deviations. Other work only ever adds time, so faster kernels count fully.
+    Rasmussen and Williams, equation 5.12.
+
+    Args:
+        within: covariances of the samples (kernels, samples, samples).
+        ratios: their ratios (kernels, samples).
+    """
+    found = np.zeros_like(ratios)
+    centered = ratios - np.median(ratios, axis=1, keepdims=True)
+    for _ in range(_PASSES):
+        inverse = np.linalg.inv(within + _diagonal(found))
+        precision: Array = np.einsum("qii->qi", inverse)
+        residual = np.einsum("qij,qj->qi", inverse, centered) / precision
+        usual = _FAR**2 * (1.0 / precision - found)
+        found = np.where(residual > 0, np.maximum(0.0, residual**2 - usual), 0.0)
+    return found
 
 
 def _largest(values: Array, count: int) -> Array:

@@ -152,8 +152,8 @@ def _restored(of: type, *values: object) -> object:
 class _Writer(pickle.Pickler):
     """Pickles dataclasses by their fields."""
 
-    def reducer_override(self, obj: Any, /) -> Any:
-        of: type[object] = type(obj)
+    def reducer_override(self, obj: object, /) -> Any:
+        of = type(obj)
         if not hasattr(of, "__dataclass_fields__"):
             return NotImplemented
         return _restored, (of, *(getattr(obj, name) for name in _fields(of)))

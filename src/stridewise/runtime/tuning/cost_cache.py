@@ -57,6 +57,12 @@ _SAMPLES = (
     "SELECT family, way, numbers, ratio, implementation FROM samples "
     "WHERE machine = ? AND version = ? AND kind = ? ORDER BY spec"
 )
+_COLUMNS = ("family", "way", "numbers", "ratio", "implementation")
+_ADD_SAMPLE = (
+    f"INSERT INTO samples VALUES ({', '.join('?' * 9)}) ON CONFLICT DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS)
+)
+_IF_LESS = " WHERE excluded.ratio < ratio"
 _LARGEST_RATIO = 25.0
 """Logarithm of the largest ratio of a measured cost to its estimate."""
 _NUMBER = np.dtype(np.float64)
@@ -254,15 +260,23 @@ class CostCache:
         own = [sample.traits.kind for sample in self._own_samples.values()]
         return sorted({*own, *(cast("bytes", row[0]).decode(errors="replace") for row in rows)})
 
-    def store_samples(self, samples: Mapping[str, Sample]) -> None:
-        """Add the samples of some kernels, by their texts; those of other processes stay."""
-        self._own_samples |= samples
+    def store_samples(self, samples: Mapping[str, Sample], *, is_least: bool = False) -> None:
+        """Add the samples of some kernels, by their texts; those of other processes stay.
+
+        Args:
+            samples: they replace earlier ones of the same kernels.
+            is_least: whether an earlier one stays if it is faster.
+        """
+        for spec, item in samples.items():
+            known = self._own_samples.get(spec)
+            if known is None or not is_least or item.ratio < known.ratio:
+                self._own_samples[spec] = item
         rows = [
             (self._machine, TRAITS, item.traits.kind, spec, item.traits.family, item.traits.way,
              array("d", item.traits.numbers).tobytes(), item.ratio, item.implementation)
             for spec, item in samples.items()
         ]  # fmt: skip
-        self._write(f"INSERT OR REPLACE INTO samples VALUES ({', '.join('?' * 9)})", rows)
+        self._write(_ADD_SAMPLE + (_IF_LESS if is_least else ""), rows)
 
     def _rows(self, keys: Sequence[str] | None) -> list[tuple[object, object]]:
         """Return the rows of some keys as they are in the file; None stands for all."""

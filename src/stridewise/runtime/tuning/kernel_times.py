@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import log, prod
 
 from stridewise.graph import Refusal
@@ -18,6 +18,7 @@ from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.primitives import create, implementations
 from stridewise.runtime.machine.machine import cache_nbytes
 from stridewise.runtime.tuning.cost_cache import CostCache, Entry
+from stridewise.runtime.tuning.disturbance import Stopwatch
 from stridewise.runtime.tuning.timing import undisturbed
 from stridewise.targets.cost import KernelCost, Progress, Roofline, Source, is_reference
 from stridewise.targets.kernels import KernelSpec
@@ -26,7 +27,7 @@ from stridewise.targets.onednn.target import LibraryTarget
 from stridewise.targets.onednn.traits import traits_of
 from stridewise.targets.rates import Sample
 
-__all__ = ["KernelTimes", "Known", "roofline"]
+__all__ = ["KernelTimes", "Known", "Sampled", "roofline"]
 
 Known = tuple[KernelCost, ...] | Refusal
 """The implementations of a kernel, cheapest first, or why there is none."""
@@ -61,6 +62,19 @@ def roofline(machine: Machine, target: LibraryTarget) -> Roofline:
         peak, _BANDWIDTH, target.efficiency,
         bfloat16_rate=rate, int8_rate=_INT8_RATE, threads=machine.threads,
     )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What :meth:`KernelTimes.sample` measured.
+
+    Attributes:
+        specs: all kernels.
+        disturbed: those that waited for processors which ran other work.
+    """
+
+    specs: tuple[KernelSpec, ...]
+    disturbed: tuple[KernelSpec, ...]
 
 
 class KernelTimes:
@@ -138,34 +152,40 @@ class KernelTimes:
             progress(len(found), len(specs), "")
         return found
 
-    def sample(self, specs: Sequence[KernelSpec], until: float) -> int:
+    def sample(self, specs: Sequence[KernelSpec], until: float) -> Sampled:
         """Measure kernels in a short time, for predictions only: not as the costs of these.
+
+        Of a kernel that was measured before, the faster sample is kept: other work on the machine
+        only ever adds time.
 
         Args:
             specs: what to measure.
             until: time of ``time.monotonic`` at which to stop.
-
-        Returns:
-            How many were measured.
         """
         found: dict[KernelSpec, tuple[Entry, ...]] = {}
+        disturbed: list[KernelSpec] = []
         try:
             for spec in specs:
                 if _is_past(until):
                     break
+                watch = Stopwatch()
                 found[spec] = self._all(spec, _QUICK_NS)
+                if watch.is_disturbed:
+                    disturbed.append(spec)
         finally:
-            self._store_samples(found)
-        return len(found)
+            self._store_samples(found, is_least=True)
+        return Sampled(tuple(found), tuple(disturbed))
 
-    def _store_samples(self, measured: Mapping[KernelSpec, tuple[Entry, ...]]) -> None:
+    def _store_samples(
+        self, measured: Mapping[KernelSpec, tuple[Entry, ...]], *, is_least: bool = False
+    ) -> None:
         samples: dict[str, Sample] = {}
         for spec, entries in measured.items():
             name, cost = min(entries, key=lambda entry: entry[1], default=("", 0.0))
             if cost > 0 and not _is_guess(spec, name):
                 traits = traits_of(spec, cold=self.is_cold(spec))
                 samples[self.key(spec)] = Sample(traits, log(cost / self.estimate(spec)), name)
-        self.cache.store_samples(samples)
+        self.cache.store_samples(samples, is_least=is_least)
 
     def _all(self, spec: KernelSpec, budget_ns: int) -> tuple[Entry, ...]:
         """Return the times of all implementations."""

@@ -137,6 +137,23 @@ def test_other_work_during_some_measurements_hardly_moves_rates(
     assert np.quantile(moved, 0.9) < 0.25
 
 
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**32 - 1))
+def test_a_calibration_of_a_busy_machine_is_no_worse_than_none(seed: int):
+    """If each kernel takes up to fifty times as long, costs stay as good as the estimates."""
+    rng = np.random.default_rng(seed)
+    busy = [
+        Sample(s.traits, s.ratio + 4.0 * float(rng.random()), s.implementation, is_disturbed=True)
+        for s in lawful(rng, 240)
+    ]
+    truth = lawful(rng, 60)
+    rates = predicted(busy, [sample.traits for sample in truth])
+    # A factor that all kernels share changes no plan.
+    errors = np.array([r.ratio - s.ratio for r, s in zip(rates, truth, strict=True)])
+    without = np.array([-sample.ratio for sample in truth])
+    assert errors.std() < 1.2 * without.std()
+
+
 @settings(deadline=None)
 @given(samples(), samples())
 def test_rates_stay_within_the_measured_ones_and_the_estimate(

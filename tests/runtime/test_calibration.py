@@ -122,7 +122,7 @@ def test_samples_of_other_machines_are_ignored(tmp_path: Path, other: Machine):
 def test_samples_that_make_no_sense_are_ignored(tmp_path: Path, change: str):
     CostCache(HERE, tmp_path).store_samples(SAMPLES)
     with closing(sqlite3.connect(cache_path(tmp_path))) as connection, connection:
-        connection.execute(f"UPDATE samples SET {change} WHERE spec = 'kernel a'")
+        connection.execute(f"UPDATE measured SET {change} WHERE spec = 'kernel a'")
     assert stored(CostCache(HERE, tmp_path), "k") == [SAMPLES["kernel b"]]
 
 
@@ -224,7 +224,7 @@ def test_an_implementation_that_the_library_lacks_is_replaced(
 ):
     folder = copied(calibrated, tmp_path / "cache")
     with closing(sqlite3.connect(cache_path(folder))) as connection, connection:
-        connection.execute("UPDATE samples SET implementation = 'jit:another'")
+        connection.execute("UPDATE measured SET implementation = 'jit:another'")
     monkeypatch.setattr("stridewise.options._AUTO_S", 0.0)
     model = compiled(folder)
     works(model)
@@ -260,7 +260,7 @@ def test_measuring_stops_in_time_and_the_rest_is_predicted(tmp_path: Path):
 def test_predictions_beside_measured_costs_name_no_implementation(calibrated: Path, tmp_path: Path):
     folder = copied(calibrated, tmp_path / "cache")
     with closing(sqlite3.connect(cache_path(folder))) as connection, connection:
-        connection.execute("UPDATE samples SET implementation = 'jit:another'")
+        connection.execute("UPDATE measured SET implementation = 'jit:another'")
     model = compiled(folder, tune="measure", tune_seconds=1e-6)
     works(model)
     assert "calibrated" in sources(model.plan)

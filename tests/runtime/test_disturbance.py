@@ -87,19 +87,26 @@ def test_disturbed_kernels_are_measured_once_more_and_counted_if_that_did_not_he
         assert (spec in queue.disturbed) == (count == 2)
 
 
-@given(st.lists(st.floats(-5, 5), min_size=1, max_size=6))
-def test_of_repeated_samples_the_fastest_stays(ratios: list[float]):
+def sample(ratio: float, *, disturbed: bool) -> Sample:
+    return Sample(Traits("k", "f", "w", (1.0,)), ratio, f"jit {ratio}", disturbed)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(-5, 5)), min_size=1, max_size=6))
+def test_of_repeated_samples_the_fastest_undisturbed_one_stays(found: list[tuple[bool, float]]):
     cache = CostCache(HERE, Path(os.devnull) / "no folder")  # what it stored itself counts
-    for ratio in ratios:
-        sample = Sample(Traits("k", "f", "w", (1.0,)), ratio, "jit")
-        cache.store_samples({"kernel": sample}, is_least=True)
-    assert cache.samples("k").ratios.tolist() == [min(ratios)]
+    for disturbed, ratio in found:
+        item = sample(ratio, disturbed=disturbed)
+        cache.store_samples({"kernel": item}, is_least=True)
+    (kept,) = cache.samples("k").rows("k")
+    assert (kept.is_disturbed, kept.ratio) == min(found)
 
 
-def test_of_repeated_samples_the_fastest_stays_in_the_file(tmp_path: Path):
-    for ratio, least in ((1.0, 1.0), (2.0, 1.0), (0.5, 0.5)):
-        sample = Sample(Traits("k", "f", "w", (1.0,)), ratio, f"jit {ratio}")
-        CostCache(HERE, tmp_path).store_samples({"kernel": sample}, is_least=True)
+def test_of_repeated_samples_the_fastest_undisturbed_one_stays_in_the_file(tmp_path: Path):
+    rounds = ((True, 0.1, 0.1), (True, 0.2, 0.1), (False, 1.0, 1.0), (False, 2.0, 1.0),
+              (True, 0.1, 1.0), (False, 0.5, 0.5))  # fmt: skip
+    for disturbed, ratio, least in rounds:
+        item = sample(ratio, disturbed=disturbed)
+        CostCache(HERE, tmp_path).store_samples({"kernel": item}, is_least=True)
         (kept,) = CostCache(HERE, tmp_path).samples("k").rows("k")
         assert (kept.ratio, kept.implementation) == (least, f"jit {least}")
 

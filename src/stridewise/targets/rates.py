@@ -46,11 +46,13 @@ class Sample:
         traits: its traits.
         ratio: logarithm of the measured cost over the estimate.
         implementation: the fastest one.
+        is_disturbed: whether other work on the machine disturbed the measurement.
     """
 
     traits: Traits
     ratio: float
     implementation: str
+    is_disturbed: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,6 +65,7 @@ class Samples:
         sizes: numbers of each (kernels, numbers), float64.
         ratios: logarithm of the measured cost over the estimate of each (kernels,), float64.
         implementations: the fastest one of each.
+        disturbed: whether other work disturbed the measurement of each (kernels,), bool.
     """
 
     families: Sequence[str]
@@ -70,6 +73,7 @@ class Samples:
     sizes: Array
     ratios: Array
     implementations: Sequence[str]
+    disturbed: Array
 
     @classmethod
     def of(cls, samples: Sequence[Sample]) -> Samples:
@@ -81,6 +85,7 @@ class Samples:
             np.array([item.numbers for item in traits]),
             np.array([sample.ratio for sample in samples]),
             [sample.implementation for sample in samples],
+            np.array([sample.is_disturbed for sample in samples], np.bool_),
         )
 
     def rows(self, kind: str) -> Iterator[Sample]:
@@ -88,7 +93,7 @@ class Samples:
         for at, name in enumerate(self.implementations):
             numbers: list[float] = self.sizes[at].tolist()
             traits = Traits(kind, self.families[at], self.ways[at], tuple(numbers))
-            yield Sample(traits, float(self.ratios[at]), name)
+            yield Sample(traits, float(self.ratios[at]), name, bool(self.disturbed[at]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,9 @@ _KIND, _FAMILY, _WAY, _SIZES, _BOTH = 0.10, 0.07, 0.03, 0.07, 0.06
 """Variances of a ratio that kernels share: of the same kind; of the same family; with the same way;
 of the same sizes; of the same family and way, once for all and once for the same sizes."""
 _NOISE = 0.002
+_DISTURBED_NOISE = 64.0
+"""Variances of a measurement, and of one that other work disturbed. The latter counts for next to
+nothing, so where there are no others, predictions stay close to the estimates."""
 _FAR, _PASSES = 2.0, 2
 """A measurement counts less if it is slower than the others let expect by more than so many
 standard deviations; how often that is judged anew."""
@@ -190,6 +198,7 @@ def predicted(samples: Samples | Sequence[Sample], wanted: Sequence[Traits]) -> 
     close = points.at(nearest)
     within = close.shared(close) + _NOISE * np.eye(nearest.shape[1])
     ratios = known.ratios[nearest]
+    within += _diagonal(_DISTURBED_NOISE * known.disturbed[nearest])
     within += _diagonal(_disturbance(within, ratios))
     solved = np.linalg.solve(within, np.stack([ratios, cross], axis=-1))
     mean, explained = np.einsum("qn,qnk->kq", cross, solved)

@@ -46,23 +46,23 @@ CREATE TABLE IF NOT EXISTS costs (
     machine TEXT NOT NULL, spec TEXT NOT NULL, entries TEXT NOT NULL,
     PRIMARY KEY (machine, spec)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS samples (
+CREATE TABLE IF NOT EXISTS measured (
     machine TEXT NOT NULL, version INTEGER NOT NULL, kind TEXT NOT NULL, spec TEXT NOT NULL,
     family TEXT NOT NULL, way TEXT NOT NULL, numbers BLOB NOT NULL, ratio REAL NOT NULL,
-    implementation TEXT NOT NULL,
+    implementation TEXT NOT NULL, disturbed INTEGER NOT NULL,
     PRIMARY KEY (machine, version, kind, spec)
 ) WITHOUT ROWID;
 """
 _SAMPLES = (
-    "SELECT family, way, numbers, ratio, implementation FROM samples "
+    "SELECT family, way, numbers, ratio, implementation, disturbed FROM measured "
     "WHERE machine = ? AND version = ? AND kind = ? ORDER BY spec"
 )
-_COLUMNS = ("family", "way", "numbers", "ratio", "implementation")
+_COLUMNS = ("family", "way", "numbers", "ratio", "implementation", "disturbed")
 _ADD_SAMPLE = (
-    f"INSERT INTO samples VALUES ({', '.join('?' * 9)}) ON CONFLICT DO UPDATE SET "
+    f"INSERT INTO measured VALUES ({', '.join('?' * 10)}) ON CONFLICT DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS)
 )
-_IF_LESS = " WHERE excluded.ratio < ratio"
+_IF_LESS = " WHERE (excluded.disturbed, excluded.ratio) < (disturbed, ratio)"
 _LARGEST_RATIO = 25.0
 """Logarithm of the largest ratio of a measured cost to its estimate."""
 _NUMBER = np.dtype(np.float64)
@@ -100,8 +100,8 @@ def _checked(entries: object) -> tuple[Entry, ...] | None:
     return tuple(found)
 
 
-_SampleRow = tuple[str, str, bytes, float, str]
-"""A sample: family, way, numbers, ratio, implementation."""
+_SampleRow = tuple[str, str, bytes, float, str, bool]
+"""A sample: family, way, numbers, ratio, implementation, and whether other work disturbed it."""
 
 
 def _sound(rows: Iterable[Sequence[object]]) -> list[_SampleRow]:
@@ -114,14 +114,20 @@ def _sound(rows: Iterable[Sequence[object]]) -> list[_SampleRow]:
         return texts[found]
 
     sound: list[_SampleRow] = []
-    for family, way, numbers, ratio, name in rows:
+    for family, way, numbers, ratio, name, disturbed in rows:
         words = text(family), text(way), text(name)
         if None in words or not (isinstance(ratio, float) and abs(ratio) <= _LARGEST_RATIO):
             continue
         if isinstance(numbers, bytes) and len(numbers) % _NUMBER.itemsize == 0:
-            sound.append(cast("_SampleRow", (words[0], words[1], numbers, ratio, words[2])))
+            row = (words[0], words[1], numbers, ratio, words[2], bool(disturbed))
+            sound.append(cast("_SampleRow", row))
     longest = max((len(row[2]) for row in sound), default=0)
     return [row for row in sound if len(row[2]) == longest]
+
+
+def _rank(sample: Sample) -> tuple[bool, float]:
+    """Return what is least for the sample of a kernel that is worth most."""
+    return sample.is_disturbed, sample.ratio
 
 
 def _decoded(text: object) -> str | None:
@@ -144,6 +150,7 @@ def _columns(rows: Iterable[Sequence[object]]) -> Samples:
         sizes[finite],
         np.array([row[3] for row in sound]),
         [row[4] for row in sound],
+        np.array([row[5] for row in sound], np.bool_),
     )
 
 
@@ -254,7 +261,7 @@ class CostCache:
 
     def sample_kinds(self) -> list[str]:
         """Return the kinds of kernels of which there are samples."""
-        query = "SELECT DISTINCT kind FROM samples WHERE machine = ? AND version = ? ORDER BY kind"
+        query = "SELECT DISTINCT kind FROM measured WHERE machine = ? AND version = ? ORDER BY kind"
         limits = (self._machine, TRAITS)
         rows = self._read(lambda connection: connection.execute(query, limits).fetchall())
         own = [sample.traits.kind for sample in self._own_samples.values()]
@@ -265,15 +272,16 @@ class CostCache:
 
         Args:
             samples: they replace earlier ones of the same kernels.
-            is_least: whether an earlier one stays if it is faster.
+            is_least: whether an earlier one stays if it is faster, or was less disturbed.
         """
         for spec, item in samples.items():
             known = self._own_samples.get(spec)
-            if known is None or not is_least or item.ratio < known.ratio:
+            if known is None or not is_least or _rank(item) < _rank(known):
                 self._own_samples[spec] = item
         rows = [
             (self._machine, TRAITS, item.traits.kind, spec, item.traits.family, item.traits.way,
-             array("d", item.traits.numbers).tobytes(), item.ratio, item.implementation)
+             array("d", item.traits.numbers).tobytes(), item.ratio, item.implementation,
+             item.is_disturbed)
             for spec, item in samples.items()
         ]  # fmt: skip
         self._write(_ADD_SAMPLE + (_IF_LESS if is_least else ""), rows)

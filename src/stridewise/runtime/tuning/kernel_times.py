@@ -9,7 +9,7 @@ they are read; they are timed on many copies in turn.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log, prod
 
@@ -155,8 +155,8 @@ class KernelTimes:
     def sample(self, specs: Sequence[KernelSpec], until: float) -> Sampled:
         """Measure kernels in a short time, for predictions only: not as the costs of these.
 
-        Of a kernel that was measured before, the faster sample is kept: other work on the machine
-        only ever adds time.
+        Of a kernel that was measured before, the sample that was not disturbed is kept, or the
+        faster one: other work on the machine only ever adds time.
 
         Args:
             specs: what to measure.
@@ -173,18 +173,23 @@ class KernelTimes:
                 if watch.is_disturbed:
                     disturbed.append(spec)
         finally:
-            self._store_samples(found, is_least=True)
+            self._store_samples(found, disturbed, is_least=True)
         return Sampled(tuple(found), tuple(disturbed))
 
     def _store_samples(
-        self, measured: Mapping[KernelSpec, tuple[Entry, ...]], *, is_least: bool = False
+        self,
+        measured: Mapping[KernelSpec, tuple[Entry, ...]],
+        disturbed: Collection[KernelSpec] = (),
+        *,
+        is_least: bool = False,
     ) -> None:
         samples: dict[str, Sample] = {}
         for spec, entries in measured.items():
             name, cost = min(entries, key=lambda entry: entry[1], default=("", 0.0))
             if cost > 0 and not _is_guess(spec, name):
                 traits = traits_of(spec, cold=self.is_cold(spec))
-                samples[self.key(spec)] = Sample(traits, log(cost / self.estimate(spec)), name)
+                ratio = log(cost / self.estimate(spec))
+                samples[self.key(spec)] = Sample(traits, ratio, name, spec in disturbed)
         self.cache.store_samples(samples, is_least=is_least)
 
     def _all(self, spec: KernelSpec, budget_ns: int) -> tuple[Entry, ...]:

@@ -114,7 +114,7 @@ def lawful(rng: np.random.Generator, count: int) -> list[Sample]:
     ]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=10)
 @given(st.integers(0, 2**32 - 1), st.floats(0.5, 4), st.floats(0, 0.15))
 def test_other_work_during_some_measurements_hardly_moves_rates(
     seed: int, size: float, share: float
@@ -138,7 +138,7 @@ def test_other_work_during_some_measurements_hardly_moves_rates(
     assert np.quantile(moved, 0.9) < 0.25
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=10)
 @given(st.integers(0, 2**32 - 1))
 def test_a_calibration_of_a_busy_machine_is_no_worse_than_none(seed: int):
     """If each kernel takes up to fifty times as long, costs stay as good as the estimates."""

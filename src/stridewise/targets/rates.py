@@ -119,9 +119,9 @@ _NOISE = 0.002
 _DISTURBED_NOISE = 64.0
 """Variances of a measurement, and of one that other work disturbed. The latter counts for next to
 nothing, so where there are no others, predictions stay close to the estimates."""
-_FAR, _PASSES = 2.0, 2
+_FAR = 2.0
 """A measurement counts less if it is slower than the others let expect by more than so many
-standard deviations; how often that is judged anew."""
+standard deviations."""
 _NEAREST = 32
 _VOTES = 8
 _PRIOR = _KIND + _FAMILY + _WAY + _SIZES + 2 * _BOTH
@@ -228,15 +228,12 @@ def _disturbance(within: Array, ratios: Array) -> Array:
         within: covariances of the samples (kernels, samples, samples).
         ratios: their ratios (kernels, samples).
     """
-    found = np.zeros_like(ratios)
     centered = ratios - np.median(ratios, axis=1, keepdims=True)
-    for _ in range(_PASSES):
-        inverse = np.linalg.inv(within + _diagonal(found))
-        precision: Array = np.einsum("qii->qi", inverse)
-        residual = np.einsum("qij,qj->qi", inverse, centered) / precision
-        usual = _FAR**2 * (1.0 / precision - found)
-        found = np.where(residual > 0, np.maximum(0.0, residual**2 - usual), 0.0)
-    return found
+    inverse = np.linalg.inv(within)
+    precision: Array = np.einsum("qii->qi", inverse)
+    residual = np.einsum("qij,qj->qi", inverse, centered) / precision
+    found: Array = np.maximum(0.0, residual**2 - _FAR**2 / precision)
+    return np.where(residual > 0, found, 0.0)
 
 
 def _largest(values: Array, count: int) -> Array:

@@ -25,7 +25,7 @@ from stridewise.targets.kernels import KernelSpec
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import LibraryTarget
 from stridewise.targets.onednn.traits import traits_of
-from stridewise.targets.rates import Sample
+from stridewise.targets.rates import Sample, Samples
 
 __all__ = ["KernelTimes", "Known", "Sampled", "roofline"]
 
@@ -95,6 +95,7 @@ class KernelTimes:
         self._roofline = replace(roofline(machine, target), overhead_ns=_OVERHEAD_NS)
         self._cold = cold
         self._spread_nbytes = 2 * machine.threads * cache_nbytes(2)
+        self._samples: dict[str, Samples] = {}
 
     def is_cold(self, spec: KernelSpec) -> bool:
         """Return whether a kernel reads weights from memory."""
@@ -152,6 +153,12 @@ class KernelTimes:
             progress(len(found), len(specs), "")
         return found
 
+    def samples(self, kind: str) -> Samples:
+        """Return the samples of one kind of kernels, the same object until some are added."""
+        if kind not in self._samples:
+            self._samples[kind] = self.cache.samples(kind)
+        return self._samples[kind]
+
     def sample(self, specs: Sequence[KernelSpec], until: float) -> Sampled:
         """Measure kernels in a short time, for predictions only: not as the costs of these.
 
@@ -191,6 +198,8 @@ class KernelTimes:
                 ratio = log(cost / self.estimate(spec))
                 samples[self.key(spec)] = Sample(traits, ratio, name, spec in disturbed)
         self.cache.store_samples(samples, is_least=is_least)
+        for sample in samples.values():
+            self._samples.pop(sample.traits.kind, None)
 
     def _all(self, spec: KernelSpec, budget_ns: int) -> tuple[Entry, ...]:
         """Return the times of all implementations."""

@@ -2,19 +2,22 @@
 
 Run it on a quiet machine, with a folder of ONNX files that no calibration has seen::
 
-    .venv/bin/python benchmarks/regret.py networks/
-    .venv/bin/python benchmarks/regret.py networks/ --only resnet --rounds 50
+    .venv/bin/python benchmarks/regret.py networks/                  # a quarter of an hour
+    .venv/bin/python benchmarks/regret.py networks/                  # goes on where that ended
+    .venv/bin/python benchmarks/regret.py networks/ --only resnet --again --rounds 50
 
-The machine is calibrated once for each instruction set, into an empty cost cache. Then every model
-is compiled in a process of its own: with ``tune="auto"`` and a copy of that cache, so that networks
-learn nothing from each other; with ``tune="measure"`` and an empty cache; and with
-``tune="model"``. All three run in turn, in rotating order. The regret is the lower quartile of the
-times of one plan over that of the measured plan, minus 1; two plans with the same kernels and
-formats have none. Open extents of inputs are the least that the model allows.
+The machine is calibrated once for each instruction set, into cost caches that later runs use again
+(``--caches``). Then every model is compiled in a process of its own: with ``tune="auto"`` and a
+copy of that cache, so that networks learn nothing from each other; with ``tune="measure"`` and an
+empty cache; and with ``tune="model"``. All three run in turn, in rotating order. The regret is the
+lower quartile of the times of one plan over that of the measured plan, minus 1; two plans with the
+same kernels and formats have none. Open extents of inputs are the least that the model allows.
 
-Instruction sets are those of the machine, and AVX2 by ``ONEDNN_MAX_CPU_ISA``. Raw samples are
-written to ``benchmarks/results/regret.json`` after each model; rows of other models are kept. The
-table is written to ``regret.md``.
+Instruction sets are those of the machine, and AVX2 by ``ONEDNN_MAX_CPU_ISA``. Each model is
+measured with both, one after the other, so a run that ends early has as much of each. Models that
+have rows of this machine already are left out, unless ``--again`` is given. Raw samples are written
+to ``benchmarks/results/regret.json`` after each model, the table to ``regret.md`` beside it, and
+its summary into ``docs/calibration.md``.
 """
 
 from __future__ import annotations
@@ -41,7 +44,10 @@ from stridewise.api import open_model
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.runtime.tuning.timing import undisturbed
 
-RESULTS = Path(__file__).parent / "results" / "regret.json"
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "regret.json"
+PAGE = ROOT / "docs" / "calibration.md"
+BEGIN, END = "<!-- regret: made by benchmarks/regret.py -->\n", "<!-- end of regret -->"
 TUNES = ("auto", "measure", "model")
 ISAS = {"all": None, "AVX2": "AVX2"}
 
@@ -105,8 +111,8 @@ def look_at(options: argparse.Namespace) -> Row:
 
             begin = time.perf_counter()
             model = sw.compile(
-                options.model, threads=options.threads, tune=tune, tune_seconds=600.0,
-                shapes=shapes,
+                options.model, threads=options.threads, shapes=shapes,
+                tune=tune, tune_seconds=options.tune_seconds,
                 cache_dir=folder, store_limit=0, progress=count,
             )  # fmt: skip
             assert isinstance(model, sw.CompiledModel)  # its shapes are fixed
@@ -151,24 +157,31 @@ def started(isa: str, *arguments: str) -> str:
     return done.stdout
 
 
+def summary(rows: Sequence[Row]) -> list[str]:
+    """Return for each machine and way to tune the mean and the worst regret."""
+    lines: list[str] = []
+    for machine in sorted({row.machine for row in rows}):
+        own = [row for row in rows if row.machine == machine]
+        for tune in ("auto", "model"):
+            mean = fmean(row.regret(tune) for row in own)
+            worst = max(own, key=lambda row: row.regret(tune))
+            lines.append(
+                f'- {machine}, `tune="{tune}"`: regret {mean:.1%} in the mean of {len(own)} '
+                f"networks, at worst {worst.regret(tune):.1%} ({worst.model})"
+            )
+    return lines
+
+
 def table(rows: Sequence[Row]) -> str:
     """Return the report of all rows."""
-    lines = ["# Regret of calibrated plans", ""]
-    for isa in ISAS:
-        own = sorted((row for row in rows if row.isa == isa), key=lambda row: row.model)
-        if not own:
-            continue
-        lines += [f"## {own[0].machine}", ""]
-        for tune in ("auto", "model"):
-            regrets = [row.regret(tune) for row in own]
-            lines.append(
-                f'- `tune="{tune}"`: regret {fmean(regrets):.1%} in the mean of {len(own)} '
-                f"networks, at worst {max(regrets):.1%}"
-            )
+    lines = ["# Regret of calibrated plans", "", *summary(rows), ""]
+    for machine in sorted({row.machine for row in rows}):
         heads = ("model", "measured, ms", "regret, auto", "regret, model", "kernels measured",
                  "compile auto, s", "compile measure, s")  # fmt: skip
-        lines += ["", "| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
-        for row in own:
+        lines += [f"## {machine}", "", "| " + " | ".join(heads) + " |", "|" + " --- |" * len(heads)]
+        for row in sorted(rows, key=lambda row: -row.regret("auto")):
+            if row.machine != machine:
+                continue
             cells = [
                 row.model, f"{undisturbed(row.samples['measure']) / 1e6:.2f}",
                 *(f"{row.regret(tune):.1%}" for tune in ("auto", "model")), str(row.measured),
@@ -179,26 +192,58 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def save(rows: Sequence[Row], results: Path) -> None:
+    """Write the rows and their table, and the summary of the project's own into its page."""
+    fresh = results.with_suffix(".new")
+    fresh.write_text(json.dumps([asdict(item) for item in rows], indent=1) + "\n", "utf-8")
+    fresh.replace(results)
+    results.with_suffix(".md").write_text(table(rows), encoding="utf-8")
+    if results == RESULTS:
+        before, begin, rest = PAGE.read_text("utf-8").partition(BEGIN)
+        after = END + rest.partition(END)[2]
+        PAGE.write_text(before + begin + "\n".join([*summary(rows), after]), "utf-8")
+
+
+def _calibrated(options: argparse.Namespace, isa: str) -> Path:
+    """Return the folder of a calibrated cost cache; an earlier run may have made it."""
+    folder: Path = options.caches / f"{isa}-{options.threads}"
+    done = folder / "done"
+    if not done.exists():
+        arguments = ("--seconds", str(options.seconds), "--cache", str(folder))
+        print(started(isa, "--calibrate", "--threads", str(options.threads), *arguments))
+        done.touch()
+    return folder
+
+
 def _all(options: argparse.Namespace) -> None:
-    known = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else []
-    rows = {(row.model, row.isa): row for row in (Row(**item) for item in known)}
-    threads = ("--threads", str(options.threads))
-    with TemporaryDirectory() as scratch:
-        for isa in options.isas:
-            cache = Path(scratch) / isa
-            seconds = ("--seconds", str(options.seconds))
-            print(started(isa, "--calibrate", *threads, *seconds, "--cache", str(cache)))
-            for path in sorted(options.folder.glob("*.onnx")):
-                if options.only and options.only not in path.stem:
-                    continue
-                common = ("--rounds", str(options.rounds), "--cache", str(cache))
-                row = Row(**json.loads(started(isa, "--model", str(path), *threads, *common)))
-                print(f"{row.model}: {row.regret('auto'):.1%}, model {row.regret('model'):.1%}")
-                rows[row.model, row.isa] = row
-                found = sorted(rows.values(), key=lambda item: (item.isa, item.model))
-                document = json.dumps([asdict(item) for item in found], indent=1)
-                RESULTS.write_text(document + "\n", encoding="utf-8")
-                RESULTS.with_suffix(".md").write_text(table(found), encoding="utf-8")
+    begin, longest, results = time.monotonic(), 0.0, options.results
+    known = json.loads(results.read_text(encoding="utf-8")) if results.is_file() else []
+    rows = {(row.model, row.machine): row for row in (Row(**item) for item in known)}
+    caches = {isa: _calibrated(options, isa) for isa in options.isas}
+    machines = {isa: started(isa, "--machine", "--threads", str(options.threads)).strip()
+                for isa in options.isas}  # fmt: skip
+    for path in sorted(options.folder.glob("*.onnx")):
+        for isa, cache in caches.items():
+            is_known = (path.stem, machines[isa]) in rows and not options.again
+            if is_known or (options.only and options.only not in path.stem):
+                continue
+            now = time.monotonic()
+            if now - begin + longest > 60 * options.minutes:
+                print(f"{path.stem} and what follows: left out; the same command goes on there")
+                return
+            arguments = ("--rounds", "--threads", "--tune-seconds")
+            values = (options.rounds, options.threads, options.tune_seconds)
+            common = [str(item) for pair in zip(arguments, values, strict=True) for item in pair]
+            try:
+                found = started(isa, "--model", str(path), "--cache", str(cache), *common)
+            except subprocess.CalledProcessError:
+                print(f"{path.stem}, {isa}: failed")
+                continue
+            row = Row(**json.loads(found))
+            longest = max(longest, time.monotonic() - now)
+            print(f"{row.model}, {isa}: {row.regret('auto'):.1%}, model {row.regret('model'):.1%}")
+            rows[row.model, row.machine] = row
+            save(sorted(rows.values(), key=lambda item: (item.isa, item.model)), results)
 
 
 def main() -> None:
@@ -206,19 +251,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", help="ONNX files")
     parser.add_argument("--only", help="part of a model's name")
+    parser.add_argument(
+        "--minutes", type=float, default=15.0, help="no network is begun that may end later"
+    )
+    parser.add_argument("--again", action="store_true", help="measure models that have rows, too")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--caches", type=Path, default=ROOT / "build" / "regret")
+    parser.add_argument("--tune-seconds", type=float, default=20.0, help='of tune="measure"')
     parser.add_argument("--isas", nargs="+", choices=ISAS, default=list(ISAS))
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=45.0, help="of calibration")
     for name in ("--isa", "--model", "--cache"):
         parser.add_argument(name, help=argparse.SUPPRESS)
-    parser.add_argument("--calibrate", action="store_true", help=argparse.SUPPRESS)
+    for name in ("--calibrate", "--machine"):
+        parser.add_argument(name, action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.calibrate:
         found = sw.calibrate(
             threads=options.threads, seconds=options.seconds, cache_dir=options.cache
         )
         print(found)
+    elif options.machine:
+        print(this_machine(options.threads))
     elif options.model:
         print(json.dumps(asdict(look_at(options))))
     elif options.folder:

@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -28,7 +29,7 @@ from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.loading import load_stored
 from stridewise.runtime.lowering.memory_limit import checked_limit
 from stridewise.runtime.store.fingerprint import differing, fingerprint
-from stridewise.runtime.store.stored_models import ModelStore, StoredModel, checksums, stamp
+from stridewise.runtime.store.stored_models import ModelStore, Stamp, StoredModel, checksums, stamp
 from stridewise.runtime.tuning.cost_cache import CostCache, cache_path
 from stridewise.runtime.tuning.oracle import decisive
 from stridewise.targets.kernels import HOST
@@ -53,9 +54,19 @@ _SETTLED_S = 2.0
 def _code() -> str:
     """Return a digest of this code, its native core and the libraries."""
     root = Path(__file__).parent.parent
-    parts = [stamp(path) for path in sorted((*root.rglob("*.py"), *root.glob("_core*.so")))]
+    parts = sorted(_files(str(root)))
     found = (parts, stamp(library_info().path), np.__version__, sys.version)
     return hashlib.sha256(repr(found).encode()).hexdigest()
+
+
+def _files(folder: str) -> Iterator[Stamp]:
+    """Yield the state of each file of code below a folder."""
+    with os.scandir(folder) as entries:  # a Path for each file would take most of the time
+        for entry in entries:
+            if entry.name.endswith((".py", ".so")):
+                yield stamp(entry)
+            elif entry.is_dir(follow_symlinks=False) and entry.name != "__pycache__":
+                yield from _files(entry.path)
 
 
 def _key(path: Path, options: Options) -> str:
@@ -118,7 +129,7 @@ class StoreEntry:
         Unless the options say otherwise, it runs once, and its outputs are compared with those at
         the time when it was stored.
         """
-        found = self.store.find(self.key)
+        found = self.store.find(self.key, self.options.machine.threads)
         if found is None:
             return None
         stored, weights = found
@@ -170,13 +181,15 @@ class StoreEntry:
             sources=sources,
             costs=tuple(sorted(costs.asked)),
             costs_digest=digest,
-            outputs=fingerprint(model),
+            outputs=(),
         )
 
         def completed() -> StoredModel:
             # The alternatives in a plan's document are searched when it is written.
             document = zlib.compress(plan.to_json().encode(), 1)
-            return dataclasses.replace(stored, plan=document, pieces=checksums(weights))
+            return dataclasses.replace(
+                stored, plan=document, pieces=checksums(weights), outputs=fingerprint(model)
+            )
 
         self.store.keep_later(self.key, completed, weights)
 

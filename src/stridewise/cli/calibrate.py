@@ -41,6 +41,8 @@ def calibrate(threads: int | None, seconds: float, cache_dir: Path | None, as_js
         click.echo(json.dumps(dataclasses.asdict(found), indent=2))
         return
     OUT.print(f"{found.machine}: {found.measured} kernels in {found.seconds:.0f} s")
+    if found.warning:
+        OUT.print(found.warning)
     OUT.print(_table(found))
 
 

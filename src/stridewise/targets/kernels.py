@@ -131,7 +131,10 @@ class KernelSpec:
 
     def memory(self, role: str) -> MemorySpec | None:
         """Return the argument of that role, or None."""
-        return next((memory for name, memory in self.memories if name == role), None)
+        for name, memory in self.memories:
+            if name == role:
+                return memory
+        return None
 
     @property
     def nbytes(self) -> int:

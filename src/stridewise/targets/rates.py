@@ -9,14 +9,14 @@ Rasmussen and Williams, *Gaussian Processes for Machine Learning*, equations 2.2
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["UNKNOWN", "Rate", "Sample", "Traits", "predicted"]
+__all__ = ["UNKNOWN", "Rate", "Sample", "Samples", "Traits", "predicted"]
 
 Array = NDArray[Any]
 
@@ -37,11 +37,6 @@ class Traits:
     way: str
     numbers: tuple[float, ...]
 
-    @property
-    def groups(self) -> str:
-        """The first word of the way: ``"whole"``, ``"groups"`` or ``"depthwise"``."""
-        return self.way.partition(" ")[0]
-
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -51,11 +46,54 @@ class Sample:
         traits: its traits.
         ratio: logarithm of the measured cost over the estimate.
         implementation: the fastest one.
+        is_disturbed: whether other work on the machine disturbed the measurement.
     """
 
     traits: Traits
     ratio: float
     implementation: str
+    is_disturbed: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """Measured kernels of one kind by columns, because thousands of them are read at once.
+
+    Attributes:
+        families: family of each.
+        ways: way of each.
+        sizes: numbers of each (kernels, numbers), float64.
+        ratios: logarithm of the measured cost over the estimate of each (kernels,), float64.
+        implementations: the fastest one of each.
+        disturbed: whether other work disturbed the measurement of each (kernels,), bool.
+    """
+
+    families: Sequence[str]
+    ways: Sequence[str]
+    sizes: Array
+    ratios: Array
+    implementations: Sequence[str]
+    disturbed: Array
+
+    @classmethod
+    def of(cls, samples: Sequence[Sample]) -> Samples:
+        """Return the columns of samples of one kind, each with as many numbers."""
+        traits = [sample.traits for sample in samples]
+        return cls(
+            [item.family for item in traits],
+            [item.way for item in traits],
+            np.array([item.numbers for item in traits]),
+            np.array([sample.ratio for sample in samples]),
+            [sample.implementation for sample in samples],
+            np.array([sample.is_disturbed for sample in samples], np.bool_),
+        )
+
+    def rows(self, kind: str) -> Iterator[Sample]:
+        """Yield the samples one by one."""
+        for at, name in enumerate(self.implementations):
+            numbers: list[float] = self.sizes[at].tolist()
+            traits = Traits(kind, self.families[at], self.ways[at], tuple(numbers))
+            yield Sample(traits, float(self.ratios[at]), name, bool(self.disturbed[at]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +116,12 @@ _KIND, _FAMILY, _WAY, _SIZES, _BOTH = 0.10, 0.07, 0.03, 0.07, 0.06
 """Variances of a ratio that kernels share: of the same kind; of the same family; with the same way;
 of the same sizes; of the same family and way, once for all and once for the same sizes."""
 _NOISE = 0.002
+_DISTURBED_NOISE = 64.0
+"""Variances of a measurement, and of one that other work disturbed. The latter counts for next to
+nothing, so where there are no others, predictions stay close to the estimates."""
+_FAR = 2.0
+"""A measurement counts less if it is slower than the others let expect by more than so many
+standard deviations."""
 _NEAREST = 32
 _VOTES = 8
 _PRIOR = _KIND + _FAMILY + _WAY + _SIZES + 2 * _BOTH
@@ -96,7 +140,9 @@ def _covariance(family: Array, way: Array, distance: Array) -> Array:
 def _squared(a: Array, b: Array) -> Array:
     """Return squared distances of the rows of ``a`` and ``b`` (..., rows, numbers)."""
     squares = (a**2).sum(-1)[..., :, None] + (b**2).sum(-1)[..., None, :]
-    return np.maximum(0.0, squares - 2.0 * a @ np.swapaxes(b, -1, -2))
+    # A product by a library of linear algebra would start its threads, which spin for a while.
+    products: Array = np.einsum("...in,...jn->...ij", a, b)
+    return np.maximum(0.0, squares - 2.0 * products)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +154,14 @@ class _Points:
     sizes: Array
 
     @classmethod
-    def of(cls, traits: Sequence[Traits], words: dict[str, int]) -> _Points:
+    def of(
+        cls, families: Sequence[str], ways: Sequence[str], sizes: Array, words: dict[str, int]
+    ) -> _Points:
         family, way = (
             np.array([words.setdefault(word, len(words)) for word in texts])
-            for texts in ([t.family for t in traits], [t.way for t in traits])
+            for texts in (families, ways)
         )
-        return cls(family, way, np.array([t.numbers for t in traits]))
+        return cls(family, way, sizes)
 
     def at(self, index: Array) -> _Points:
         return _Points(self.family[index], self.way[index], self.sizes[index])
@@ -127,7 +175,7 @@ class _Points:
         )
 
 
-def predicted(samples: Sequence[Sample], wanted: Sequence[Traits]) -> list[Rate]:
+def predicted(samples: Samples | Sequence[Sample], wanted: Sequence[Traits]) -> list[Rate]:
     """Return the rates of kernels of one kind.
 
     The result depends on nothing but the arguments. Of the samples, those that have most in common
@@ -137,24 +185,55 @@ def predicted(samples: Sequence[Sample], wanted: Sequence[Traits]) -> list[Rate]
         samples: measured kernels of that kind.
         wanted: traits of the kernels.
     """
-    if not samples or not wanted:
+    known = samples if isinstance(samples, Samples) else Samples.of(samples)
+    if not len(known.ratios) or not wanted:
         return [UNKNOWN] * len(wanted)
     words: dict[str, int] = {}
-    points = _Points.of([sample.traits for sample in samples], words)
-    ratios = np.array([sample.ratio for sample in samples])
-    covariance = _Points.of(wanted, words).shared(points)
+    points = _Points.of(known.families, known.ways, known.sizes, words)
+    families, ways = [item.family for item in wanted], [item.way for item in wanted]
+    asked = _Points.of(families, ways, np.array([item.numbers for item in wanted]), words)
+    covariance = asked.shared(points)
     nearest = _largest(covariance, _NEAREST)
     cross: Array = np.take_along_axis(covariance, nearest, axis=1)
     close = points.at(nearest)
     within = close.shared(close) + _NOISE * np.eye(nearest.shape[1])
-    solved = np.linalg.solve(within, np.stack([ratios[nearest], cross], axis=-1))
+    ratios = known.ratios[nearest]
+    within += _diagonal(_DISTURBED_NOISE * known.disturbed[nearest])
+    within += _diagonal(_disturbance(within, ratios))
+    solved = np.linalg.solve(within, np.stack([ratios, cross], axis=-1))
     mean, explained = np.einsum("qn,qnk->kq", cross, solved)
+    # What is far from all samples is no better known than they are.
+    mean = np.clip(mean, np.minimum(0.0, ratios.min(axis=1)), np.maximum(0.0, ratios.max(axis=1)))
     deviation = np.sqrt(np.maximum(_NOISE, _PRIOR + _NOISE - explained))
     voters: list[list[int]] = nearest[:, :_VOTES].tolist()
     return [
-        Rate(float(m), float(d), _elected(traits, [samples[i] for i in near], weights))
+        Rate(float(m), float(d), _elected(traits, known, near, weights))
         for traits, m, d, near, weights in zip(wanted, mean, deviation, voters, cross, strict=True)
     ]
+
+
+def _diagonal(values: Array) -> Array:
+    """Return matrices with these diagonals (..., n)."""
+    return values[..., :, None] * np.eye(values.shape[-1])
+
+
+def _disturbance(within: Array, ratios: Array) -> Array:
+    """Return the variance that other work on the machine added to each measurement.
+
+    It is what the square of the difference from the expectation by the other samples has beyond
+    that of few standard deviations. Other work only ever adds time, so faster kernels count fully.
+    Rasmussen and Williams, equation 5.12.
+
+    Args:
+        within: covariances of the samples (kernels, samples, samples).
+        ratios: their ratios (kernels, samples).
+    """
+    centered = ratios - np.median(ratios, axis=1, keepdims=True)
+    inverse = np.linalg.inv(within)
+    precision: Array = np.einsum("qii->qi", inverse)
+    residual = np.einsum("qij,qj->qi", inverse, centered) / precision
+    found: Array = np.maximum(0.0, residual**2 - _FAR**2 / precision)
+    return np.where(residual > 0, found, 0.0)
 
 
 def _largest(values: Array, count: int) -> Array:
@@ -166,7 +245,12 @@ def _largest(values: Array, count: int) -> Array:
     return result
 
 
-def _elected(traits: Traits, nearest: Sequence[Sample], weights: Array) -> str:
+def _groups(way: str) -> str:
+    """Return the first word of a way: ``"whole"``, ``"groups"`` or ``"depthwise"``."""
+    return way.partition(" ")[0]
+
+
+def _elected(traits: Traits, known: Samples, nearest: Sequence[int], weights: Array) -> str:
     """Return the implementation that most of the nearest samples have; each has a weight.
 
     An implementation that is fast for one family of kernels, or for convolutions without groups,
@@ -174,8 +258,9 @@ def _elected(traits: Traits, nearest: Sequence[Sample], weights: Array) -> str:
     of groups vote. Without any, the choice is left to the library.
     """
     votes: dict[str, float] = {}
+    groups = _groups(traits.way)
     for sample, weight in zip(nearest, weights[: len(nearest)], strict=True):
-        if (sample.traits.family, sample.traits.groups) == (traits.family, traits.groups):
-            name = sample.implementation
+        if known.families[sample] == traits.family and _groups(known.ways[sample]) == groups:
+            name = known.implementations[sample]
             votes[name] = votes.get(name, 0.0) + float(weight) ** 4
     return max(votes, key=lambda name: votes[name], default="")

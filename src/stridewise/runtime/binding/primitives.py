@@ -21,6 +21,7 @@ from stridewise.runtime.binding.reorders import (
 )
 from stridewise.targets.cost import is_reference
 from stridewise.targets.kernels import KernelSpec, MemorySpec
+from stridewise.targets.onednn.conv import prefers_direct
 
 if TYPE_CHECKING:
     from stridewise import _core
@@ -533,9 +534,18 @@ def _has_integers(spec: KernelSpec) -> bool:
     return any(memory.dtype in ("s8", "u8") for _, memory in spec.memories)
 
 
+def _preferred(spec: KernelSpec, threads: int) -> str:
+    """Return the implementation to use if none is named; "" for the library's first choice."""
+    if not prefers_direct(spec):
+        return ""
+    names = implementations(spec, threads)
+    direct = [name for name in names if name.startswith("jit")]
+    return direct[0] if direct and names[0].startswith("br") else ""
+
+
 @lru_cache(maxsize=_MOST_KEPT)
 def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primitive | _core.Kernel:
-    """Return the primitive; the library's first choice where no implementation is named.
+    """Return the primitive; where no implementation is named, the one that is usually fastest.
 
     Small kernels are created for one thread.
 
@@ -556,7 +566,7 @@ def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primiti
         own = _own_reorder(spec, threads)
         if own is not None and (is_scaled or implementation == own.impl):
             return own
-        first = ""
+        implementation, first = implementation or _preferred(spec, threads), ""
         for descriptor in _descriptors(spec, threads):
             name = descriptor.impl
             if own is not None and not implementation and name.startswith(_SLOW_COPIES):

@@ -13,6 +13,7 @@ native core checks every address in a program.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import logging
@@ -24,11 +25,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from stridewise import program as program_module
 from stridewise.dtypes import DType
+from stridewise.errors import StridewiseError
 from stridewise.formats import Format
 from stridewise.formats import data as format_module
 from stridewise.graph import Graph, TensorType, Value
@@ -51,12 +54,15 @@ __all__ = ["ModelStore", "Stamp", "StoredModel", "checksums", "settle", "stamp"]
 _LOG = logging.getLogger("stridewise")
 _SUFFIX = ".model"
 _HEADER = struct.Struct("<16s32sQ")
-_MAGIC = b"stridewise mdl 4"
+_MAGIC = b"stridewise mdl 5"
 _PAGE = 4096
 _PIECE = 8 << 20
 _LARGEST_DOCUMENT = 1 << 28
 _ABANDONED_S = 3600.0
 """Age of a draft whose writer has ended."""
+_LATER_S, _POLL_S = 1.0, 0.02
+"""How long a model that was just compiled has the processors for itself, and how often its writer
+looks whether the process ends before."""
 
 _MODULES = (format_module, program_module)
 _CLASSES = (
@@ -69,14 +75,14 @@ Stamp = tuple[str, int, int, int, int]
 """A file and its state: path, inode, size, times of the last change of content and of state."""
 
 
-def stamp(path: Path) -> Stamp:
+def stamp(path: Path | os.DirEntry[str]) -> Stamp:
     """Return the state of a file.
 
     Raises:
         OSError: there is none.
     """
     found = path.stat()
-    return (str(path), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    return (os.fspath(path), found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,7 @@ class StoredModel:
             return False
 
 
+@cache
 def _known_classes() -> dict[tuple[str, str], type]:
     items = [item for module in _MODULES for item in vars(module).values()]
     types = [item for item in items if isinstance(item, type)]
@@ -125,10 +132,39 @@ def _known_classes() -> dict[tuple[str, str], type]:
     return {(item.__module__, item.__qualname__): item for item in (*_CLASSES, *own, StoredModel)}
 
 
+@cache
+def _fields(of: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(of))
+
+
+def _restored(of: type, *values: object) -> object:
+    """Return a dataclass with these fields, as it was, without checking it again.
+
+    Those of the standard library look their fields up for each object, which takes longer than all
+    else.
+    """
+    found: object = object.__new__(cast("type[object]", of))
+    for name, value in zip(_fields(of), values, strict=True):
+        object.__setattr__(found, name, value)
+    return found
+
+
+class _Writer(pickle.Pickler):
+    """Pickles dataclasses by their fields."""
+
+    def reducer_override(self, obj: object, /) -> Any:
+        of = type(obj)
+        if not hasattr(of, "__dataclass_fields__"):
+            return NotImplemented
+        return _restored, (of, *(getattr(obj, name) for name in _fields(of)))
+
+
 class _Reader(pickle.Unpickler):
     """Unpickles the listed classes only, so that no file can call anything."""
 
-    def find_class(self, module: str, name: str, /) -> type:
+    def find_class(self, module: str, name: str, /) -> Any:
+        if (module, name) == (_restored.__module__, _restored.__name__):
+            return _restored
         known = _known_classes().get((module, name))
         if known is None:
             raise pickle.UnpicklingError(f"{module}.{name} is not allowed in a stored model")
@@ -148,27 +184,35 @@ def _view(buffer: _core.Buffer, nbytes: int) -> memoryview:
     return memoryview(cast("Any", buffer.array()))[:nbytes]
 
 
-def _read_document(file: BinaryIO) -> tuple[StoredModel, int]:
-    """Return the document of a file, and the offset of its weights."""
+def _read_content(file: BinaryIO) -> tuple[bytes, bytes]:
+    """Return the document of a file, not yet decoded, and its digest."""
     header = file.read(_HEADER.size)
     _needs(len(header) == _HEADER.size, "too short")
     magic, digest, length = _HEADER.unpack(header)
     _needs(magic == _MAGIC and length <= _LARGEST_DOCUMENT, "not a stored model")
-    content = file.read(length)
+    return file.read(length), digest
+
+
+def _decoded(content: bytes, digest: bytes) -> StoredModel:
     _needs(hashlib.sha256(content).digest() == digest, "checksum of the program")
     found = _Reader(io.BytesIO(content)).load()
     _needs(isinstance(found, StoredModel), "not a stored model")
-    return cast("StoredModel", found), _after(_HEADER.size + length)
+    return cast("StoredModel", found)
 
 
 def _after(end: int) -> int:
     return -(-end // _PAGE) * _PAGE
 
 
-def _weights(file: BinaryIO, begin: int, stored: StoredModel) -> Weights:
-    """Return the weights, mapped if that is safe, else read; their checksums are compared."""
-    nbytes, descriptor = stored.nbytes, file.fileno()
-    _needs(os.fstat(descriptor).st_size == begin + nbytes, "another length")
+def _read(file: BinaryIO, threads: int) -> tuple[StoredModel, Weights]:
+    """Return the content of a file. Weights are mapped if that is safe, else read.
+
+    Their checksums are computed while the document is decoded, and compared afterwards.
+    """
+    content, digest = _read_content(file)
+    descriptor, begin = file.fileno(), _after(_HEADER.size + len(content))
+    nbytes = os.fstat(descriptor).st_size - begin
+    _needs(nbytes >= 0, "another length")
     core = load_core()
     mapped: _core.Buffer | None = core.Buffer.map(descriptor, begin, nbytes) if nbytes else None
     buffer: _core.Buffer = core.Buffer(nbytes) if mapped is None else mapped
@@ -179,10 +223,12 @@ def _weights(file: BinaryIO, begin: int, stored: StoredModel) -> Weights:
             return mapped.checksum(offset, size)
         return buffer.read(descriptor, begin + offset, offset, size)
 
-    with ThreadPoolExecutor(max(1, stored.signature.threads)) as pool:
-        found = tuple(pool.map(checksum, _pieces(nbytes)))
-    _needs(found == stored.pieces, "checksum of the weights")
-    return Weights.stored(buffer, stored.offsets, nbytes, stored.winograd_nbytes)
+    with ThreadPoolExecutor(max(1, threads)) as pool:
+        found = pool.map(checksum, _pieces(nbytes))
+        stored = _decoded(content, digest)
+        _needs(stored.nbytes == nbytes, "another length")
+        _needs(tuple(found) == stored.pieces, "checksum of the weights")
+    return stored, Weights.stored(buffer, stored.offsets, nbytes, stored.winograd_nbytes)
 
 
 def _pieces(nbytes: int) -> list[tuple[int, int]]:
@@ -215,18 +261,22 @@ class ModelStore:
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}{_SUFFIX}"
 
-    def find(self, key: str) -> tuple[StoredModel, Weights] | None:
-        """Return a model and its weights; None if there is none, or it may not be used."""
+    def find(self, key: str, threads: int = 1) -> tuple[StoredModel, Weights] | None:
+        """Return a model and its weights; None if there is none, or it may not be used.
+
+        Args:
+            key: the model's key.
+            threads: how many compute checksums.
+        """
         if not self.limit:
             return None
         path = self._path(key)
         _wait_for(path)
         try:
             with path.open("rb", buffering=0) as file:
-                stored, begin = _read_document(cast("BinaryIO", file))
+                stored, weights = _read(cast("BinaryIO", file), threads)
                 if not stored.is_current:
                     return None
-                weights = _weights(cast("BinaryIO", file), begin, stored)
             os.utime(path)  # file systems may not record access times
         except FileNotFoundError:
             return None
@@ -251,7 +301,9 @@ class ModelStore:
 
     def keep(self, key: str, stored: StoredModel, weights: Weights) -> bool:
         """Write a model, whole or not at all; return whether it is there now."""
-        content = pickle.dumps(stored, protocol=5)
+        document = io.BytesIO()
+        _Writer(document, protocol=5).dump(stored)
+        content = document.getvalue()
         begin = _after(_HEADER.size + len(content))
         if begin + stored.nbytes > self.limit or len(content) > _LARGEST_DOCUMENT:
             return False
@@ -274,26 +326,32 @@ class ModelStore:
     def keep_later(self, key: str, make: Callable[[], StoredModel], weights: Weights) -> None:
         """Write a model in a thread of its own, while the caller goes on.
 
-        The process does not end before the file is written, and :meth:`find` waits for it.
+        The thread begins a second later, so that it does not slow the first runs of the model. The
+        process does not end before the file is written, and :meth:`find` waits for it.
 
         Args:
             key: the model's key.
             make: returns the content of the file; it is called by that thread.
             weights: the packed weights.
         """
-        path = self._path(key)
+        path, hurry = self._path(key), threading.Event()
 
         def write() -> None:
+            until = time.monotonic() + _LATER_S
+            while time.monotonic() < until and threading.main_thread().is_alive():
+                if hurry.wait(_POLL_S):
+                    break
             try:
                 self.keep(key, make(), weights)
-            except MemoryError as error:
+            except (MemoryError, StridewiseError) as error:
                 _LOG.warning("stored model %s is not written: %s", path, error)
             finally:
                 _WRITERS.pop(path, None)
 
         _wait_for(path)
-        _WRITERS[path] = threading.Thread(target=write, name="stridewise store")
-        _WRITERS[path].start()
+        writer = threading.Thread(target=write, name="stridewise store")
+        _WRITERS[path] = writer, hurry
+        writer.start()
 
     def _free(self, nbytes: int, but: Path) -> None:
         """Remove models until one more of this size fits, and drafts of interrupted writers."""
@@ -310,13 +368,15 @@ class ModelStore:
                 path.unlink(missing_ok=True)
 
 
-_WRITERS: dict[Path, threading.Thread] = {}
-"""The files that this process is writing. In a forked child none of the threads is alive."""
+_WRITERS: dict[Path, tuple[threading.Thread, threading.Event]] = {}
+"""The files that this process is writing, by which threads, and what lets these begin at once. In a
+forked child none of the threads is alive."""
 
 
 def _wait_for(path: Path) -> None:
-    writer = _WRITERS.get(path)
-    if writer is not None and writer.ident is not None:
+    writer, hurry = _WRITERS.get(path, (None, None))
+    if writer is not None and hurry is not None and writer.ident is not None:
+        hurry.set()
         writer.join()
 
 

@@ -8,6 +8,7 @@ target offers for a layer are measured, and the reorders around it.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, exp
@@ -39,6 +40,8 @@ _HALVES = 7
 """Of the last three of so many layers the kernels on bfloat16 tensors are measured, too. The number
 has no common factor with the other periods."""
 _FOLDS = 4
+_BEARABLE = 0.1
+"""Part of the measurements whose disturbance predictions even out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +71,32 @@ class Calibration:
         machine: what was calibrated.
         measured: number of kernels that were measured now.
         seconds: time that this took.
+        disturbed: how many of these kernels had to wait for processors that ran other work, also
+            when they were measured again.
         rates: all families of which samples exist.
     """
 
     machine: Machine
     measured: int
     seconds: float
+    disturbed: int
     rates: tuple[FamilyRate, ...]
+
+    @property
+    def warning(self) -> str:
+        """What other work on the machine did to the calibration; "" if there was hardly any."""
+        share = self.disturbed / max(1, self.measured)
+        if share <= _BEARABLE:
+            return ""
+        return (
+            f"the machine is busy: other work disturbed {share:.0%} of the measurements; "
+            "calibrate again when it is idle, for better plans"
+        )
 
     def __str__(self) -> str:
         lines = [
             f"{self.machine}: {self.measured} kernels in {self.seconds:.0f} s",
+            *([self.warning] if self.warning else []),
             f"{'kind':<18} {'family':<52} {'samples':>7} {'factor':>7} {'error':>6}",
         ]
         lines += [
@@ -296,7 +314,7 @@ def calibrate(
     # Without instructions for products of bfloat16, plans hardly use it.
     halves = onednn_cpu(machine, dtype="bfloat16") if machine.has_bfloat16 else target
     ways = [KernelTimes(machine, target, cache, cold=cold) for cold in (False, True)]
-    seen, measured = set[str](), 0
+    queue = _Queue(begin + seconds)
     for number, graph in enumerate(_layers()):
         passed = time.monotonic() - begin
         if passed >= seconds:
@@ -307,18 +325,47 @@ def calibrate(
         offer = halves if number % _HALVES >= _HALVES - 3 else target
         # Reorders have few families, and each layer has many of them.
         specs = [s for s in _kernels(graph, times, offer) if s.kind != "reorder" or not number % 4]
-        fresh = [spec for spec in specs if times.key(spec) not in seen]
-        seen.update(map(times.key, fresh))
-        measured += times.sample(fresh, begin + seconds)
+        queue.measure(times, specs)
+    measured = len(queue.seen)
     cache.store({CALIBRATION: ((f"{measured} kernels", time.time()),)})
     if progress is not None:
         progress(ceil(seconds), ceil(seconds), "")
-    return Calibration(machine, measured, time.monotonic() - begin, tuple(_rates(cache)))
+    taken = time.monotonic() - begin
+    return Calibration(machine, measured, taken, len(queue.disturbed), tuple(_rates(cache)))
+
+
+class _Queue:
+    """Measures kernels, each once, and again if other work disturbed that.
+
+    Some time lies between, as other work comes and goes. On a machine that is always busy, half of
+    the time is left for kernels that were not measured before.
+
+    Attributes:
+        seen: the texts of all kernels that were measured.
+        disturbed: kernels that were disturbed each time, with the texts as keys.
+    """
+
+    def __init__(self, until: float) -> None:
+        self.seen = set[str]()
+        self.disturbed: dict[str, tuple[KernelTimes, KernelSpec]] = {}
+        self._waiting: deque[tuple[KernelTimes, KernelSpec]] = deque()
+        self._until = until
+
+    def measure(self, times: KernelTimes, specs: Sequence[KernelSpec]) -> None:
+        """Measure what was not measured before, and as many of the disturbed kernels again."""
+        again = [self._waiting.popleft() for _ in range(min(len(specs), len(self._waiting)))]
+        for other, spec in again:
+            if not other.sample([spec], self._until).disturbed:
+                self.disturbed.pop(other.key(spec), None)
+        found = times.sample([s for s in specs if times.key(s) not in self.seen], self._until)
+        self.seen.update(map(times.key, found.specs))
+        self.disturbed |= {times.key(spec): (times, spec) for spec in found.disturbed}
+        self._waiting += [(times, spec) for spec in found.disturbed]
 
 
 def _rates(cache: CostCache) -> Iterator[FamilyRate]:
     for kind in cache.sample_kinds():
-        samples = cache.samples(kind)
+        samples = list(cache.samples(kind).rows(kind))
         errors = _errors(samples)
         for family in sorted({sample.traits.family for sample in samples}):
             chosen = [i for i, sample in enumerate(samples) if sample.traits.family == family]

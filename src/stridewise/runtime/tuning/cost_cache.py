@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,11 +19,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar, cast
 
+import numpy as np
 import platformdirs
 
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.traits import VERSION as TRAITS
-from stridewise.targets.rates import Sample, Traits
+from stridewise.targets.rates import Sample, Samples
 
 __all__ = ["CostCache", "cache_path"]
 
@@ -46,19 +46,26 @@ CREATE TABLE IF NOT EXISTS costs (
     machine TEXT NOT NULL, spec TEXT NOT NULL, entries TEXT NOT NULL,
     PRIMARY KEY (machine, spec)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS samples (
+CREATE TABLE IF NOT EXISTS measured (
     machine TEXT NOT NULL, version INTEGER NOT NULL, kind TEXT NOT NULL, spec TEXT NOT NULL,
     family TEXT NOT NULL, way TEXT NOT NULL, numbers BLOB NOT NULL, ratio REAL NOT NULL,
-    implementation TEXT NOT NULL,
+    implementation TEXT NOT NULL, disturbed INTEGER NOT NULL,
     PRIMARY KEY (machine, version, kind, spec)
 ) WITHOUT ROWID;
 """
 _SAMPLES = (
-    "SELECT family, way, numbers, ratio, implementation FROM samples "
+    "SELECT family, way, numbers, ratio, implementation, disturbed FROM measured "
     "WHERE machine = ? AND version = ? AND kind = ? ORDER BY spec"
 )
+_COLUMNS = ("family", "way", "numbers", "ratio", "implementation", "disturbed")
+_ADD_SAMPLE = (
+    f"INSERT INTO measured VALUES ({', '.join('?' * 10)}) ON CONFLICT DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS)
+)
+_IF_LESS = " WHERE (excluded.disturbed, excluded.ratio) < (disturbed, ratio)"
 _LARGEST_RATIO = 25.0
 """Logarithm of the largest ratio of a measured cost to its estimate."""
+_NUMBER = np.dtype(np.float64)
 
 Row = TypeVar("Row")
 
@@ -93,19 +100,58 @@ def _checked(entries: object) -> tuple[Entry, ...] | None:
     return tuple(found)
 
 
-def _sample(kind: str, row: Sequence[object]) -> Sample | None:
-    """Return a row of the samples, None if it is invalid."""
-    family, way, numbers, ratio, name = row
-    if not (isinstance(numbers, bytes) and isinstance(ratio, float) and len(numbers) % 8 == 0):
-        return None
-    found = array("d", numbers)
-    if not (all(map(math.isfinite, found)) and abs(ratio) <= _LARGEST_RATIO):
-        return None
+_SampleRow = tuple[str, str, bytes, float, str, bool]
+"""A sample: family, way, numbers, ratio, implementation, and whether other work disturbed it."""
+
+
+def _sound(rows: Iterable[Sequence[object]]) -> list[_SampleRow]:
+    """Return the rows of samples that are valid and have as many numbers as the longest."""
+    texts: dict[object, str | None] = {}
+
+    def text(found: object) -> str | None:
+        if found not in texts:
+            texts[found] = _decoded(found)
+        return texts[found]
+
+    sound: list[_SampleRow] = []
+    for family, way, numbers, ratio, name, disturbed in rows:
+        words = text(family), text(way), text(name)
+        if None in words or not (isinstance(ratio, float) and abs(ratio) <= _LARGEST_RATIO):
+            continue
+        if isinstance(numbers, bytes) and len(numbers) % _NUMBER.itemsize == 0:
+            row = (words[0], words[1], numbers, ratio, words[2], bool(disturbed))
+            sound.append(cast("_SampleRow", row))
+    longest = max((len(row[2]) for row in sound), default=0)
+    return [row for row in sound if len(row[2]) == longest]
+
+
+def _rank(sample: Sample) -> tuple[bool, float]:
+    """Return what is least for the sample of a kernel that is worth most."""
+    return sample.is_disturbed, sample.ratio
+
+
+def _decoded(text: object) -> str | None:
     try:
-        texts = [cast("bytes", text).decode() for text in (family, way, name)]
-    except (AttributeError, UnicodeDecodeError):
+        return text.decode() if isinstance(text, bytes) else None
+    except UnicodeDecodeError:
         return None
-    return Sample(Traits(kind, texts[0], texts[1], tuple(found)), ratio, texts[2])
+
+
+def _columns(rows: Iterable[Sequence[object]]) -> Samples:
+    """Return rows of the table of samples, those that are invalid left out."""
+    sound = _sound(rows)
+    width = len(sound[0][2]) // _NUMBER.itemsize if sound else 0
+    sizes = np.frombuffer(b"".join(row[2] for row in sound), _NUMBER).reshape(len(sound), width)
+    finite = np.flatnonzero(np.isfinite(sizes).all(axis=1))
+    sound = [sound[at] for at in finite]
+    return Samples(
+        [row[0] for row in sound],
+        [row[1] for row in sound],
+        sizes[finite],
+        np.array([row[3] for row in sound]),
+        [row[4] for row in sound],
+        np.array([row[5] for row in sound], np.bool_),
+    )
 
 
 def _parsed(spec: object, entries: object) -> tuple[str, tuple[Entry, ...]] | None:
@@ -204,34 +250,41 @@ class CostCache:
             )  # fmt: skip
         return dict(row for row in parsed if row is not None)
 
-    def samples(self, kind: str) -> list[Sample]:
+    def samples(self, kind: str) -> Samples:
         """Return the samples of one kind of kernels, in the order of their texts."""
         limits = (self._machine, TRAITS, kind)
         rows = self._read(lambda connection: connection.execute(_SAMPLES, limits).fetchall())
-        own = [sample for sample in self._own_samples.values() if sample.traits.kind == kind]
+        if rows:
+            return _columns(rows)
         # Without a file, what this object has stored counts.
-        found = own if not rows else [_sample(kind, row) for row in rows]
-        sound = [item for item in found if item is not None]
-        size = max((len(item.traits.numbers) for item in sound), default=0)
-        return [item for item in sound if len(item.traits.numbers) == size]
+        return Samples.of([s for s in self._own_samples.values() if s.traits.kind == kind])
 
     def sample_kinds(self) -> list[str]:
         """Return the kinds of kernels of which there are samples."""
-        query = "SELECT DISTINCT kind FROM samples WHERE machine = ? AND version = ? ORDER BY kind"
+        query = "SELECT DISTINCT kind FROM measured WHERE machine = ? AND version = ? ORDER BY kind"
         limits = (self._machine, TRAITS)
         rows = self._read(lambda connection: connection.execute(query, limits).fetchall())
         own = [sample.traits.kind for sample in self._own_samples.values()]
         return sorted({*own, *(cast("bytes", row[0]).decode(errors="replace") for row in rows)})
 
-    def store_samples(self, samples: Mapping[str, Sample]) -> None:
-        """Add the samples of some kernels, by their texts; those of other processes stay."""
-        self._own_samples |= samples
+    def store_samples(self, samples: Mapping[str, Sample], *, is_least: bool = False) -> None:
+        """Add the samples of some kernels, by their texts; those of other processes stay.
+
+        Args:
+            samples: they replace earlier ones of the same kernels.
+            is_least: whether an earlier one stays if it is faster, or was less disturbed.
+        """
+        for spec, item in samples.items():
+            known = self._own_samples.get(spec)
+            if known is None or not is_least or _rank(item) < _rank(known):
+                self._own_samples[spec] = item
         rows = [
             (self._machine, TRAITS, item.traits.kind, spec, item.traits.family, item.traits.way,
-             array("d", item.traits.numbers).tobytes(), item.ratio, item.implementation)
+             array("d", item.traits.numbers).tobytes(), item.ratio, item.implementation,
+             item.is_disturbed)
             for spec, item in samples.items()
         ]  # fmt: skip
-        self._write(f"INSERT OR REPLACE INTO samples VALUES ({', '.join('?' * 9)})", rows)
+        self._write(_ADD_SAMPLE + (_IF_LESS if is_least else ""), rows)
 
     def _rows(self, keys: Sequence[str] | None) -> list[tuple[object, object]]:
         """Return the rows of some keys as they are in the file; None stands for all."""

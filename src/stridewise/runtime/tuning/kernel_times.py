@@ -9,8 +9,8 @@ they are read; they are timed on many copies in turn.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import log, prod
 
 from stridewise.graph import Refusal
@@ -18,15 +18,16 @@ from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.primitives import create, implementations
 from stridewise.runtime.machine.machine import cache_nbytes
 from stridewise.runtime.tuning.cost_cache import CostCache, Entry
+from stridewise.runtime.tuning.disturbance import Stopwatch
 from stridewise.runtime.tuning.timing import undisturbed
 from stridewise.targets.cost import KernelCost, Progress, Roofline, Source, is_reference
 from stridewise.targets.kernels import KernelSpec
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import LibraryTarget
 from stridewise.targets.onednn.traits import traits_of
-from stridewise.targets.rates import Sample
+from stridewise.targets.rates import Sample, Samples
 
-__all__ = ["KernelTimes", "Known", "roofline"]
+__all__ = ["KernelTimes", "Known", "Sampled", "roofline"]
 
 Known = tuple[KernelCost, ...] | Refusal
 """The implementations of a kernel, cheapest first, or why there is none."""
@@ -63,6 +64,19 @@ def roofline(machine: Machine, target: LibraryTarget) -> Roofline:
     )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """What :meth:`KernelTimes.sample` measured.
+
+    Attributes:
+        specs: all kernels.
+        disturbed: those that waited for processors which ran other work.
+    """
+
+    specs: tuple[KernelSpec, ...]
+    disturbed: tuple[KernelSpec, ...]
+
+
 class KernelTimes:
     """Times kernels, and keeps their costs and samples in the cost cache."""
 
@@ -81,6 +95,7 @@ class KernelTimes:
         self._roofline = replace(roofline(machine, target), overhead_ns=_OVERHEAD_NS)
         self._cold = cold
         self._spread_nbytes = 2 * machine.threads * cache_nbytes(2)
+        self._samples: dict[str, Samples] = {}
 
     def is_cold(self, spec: KernelSpec) -> bool:
         """Return whether a kernel reads weights from memory."""
@@ -138,34 +153,53 @@ class KernelTimes:
             progress(len(found), len(specs), "")
         return found
 
-    def sample(self, specs: Sequence[KernelSpec], until: float) -> int:
+    def samples(self, kind: str) -> Samples:
+        """Return the samples of one kind of kernels, the same object until some are added."""
+        if kind not in self._samples:
+            self._samples[kind] = self.cache.samples(kind)
+        return self._samples[kind]
+
+    def sample(self, specs: Sequence[KernelSpec], until: float) -> Sampled:
         """Measure kernels in a short time, for predictions only: not as the costs of these.
+
+        Of a kernel that was measured before, the sample that was not disturbed is kept, or the
+        faster one: other work on the machine only ever adds time.
 
         Args:
             specs: what to measure.
             until: time of ``time.monotonic`` at which to stop.
-
-        Returns:
-            How many were measured.
         """
         found: dict[KernelSpec, tuple[Entry, ...]] = {}
+        disturbed: list[KernelSpec] = []
         try:
             for spec in specs:
                 if _is_past(until):
                     break
+                watch = Stopwatch()
                 found[spec] = self._all(spec, _QUICK_NS)
+                if watch.is_disturbed:
+                    disturbed.append(spec)
         finally:
-            self._store_samples(found)
-        return len(found)
+            self._store_samples(found, disturbed, is_least=True)
+        return Sampled(tuple(found), tuple(disturbed))
 
-    def _store_samples(self, measured: Mapping[KernelSpec, tuple[Entry, ...]]) -> None:
+    def _store_samples(
+        self,
+        measured: Mapping[KernelSpec, tuple[Entry, ...]],
+        disturbed: Collection[KernelSpec] = (),
+        *,
+        is_least: bool = False,
+    ) -> None:
         samples: dict[str, Sample] = {}
         for spec, entries in measured.items():
             name, cost = min(entries, key=lambda entry: entry[1], default=("", 0.0))
             if cost > 0 and not _is_guess(spec, name):
                 traits = traits_of(spec, cold=self.is_cold(spec))
-                samples[self.key(spec)] = Sample(traits, log(cost / self.estimate(spec)), name)
-        self.cache.store_samples(samples)
+                ratio = log(cost / self.estimate(spec))
+                samples[self.key(spec)] = Sample(traits, ratio, name, spec in disturbed)
+        self.cache.store_samples(samples, is_least=is_least)
+        for sample in samples.values():
+            self._samples.pop(sample.traits.kind, None)
 
     def _all(self, spec: KernelSpec, budget_ns: int) -> tuple[Entry, ...]:
         """Return the times of all implementations."""

@@ -30,7 +30,7 @@ from stridewise.targets.kernels import HOST, KernelSpec
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import LibraryTarget
 from stridewise.targets.onednn.traits import traits_of
-from stridewise.targets.rates import UNKNOWN, Rate, Traits, predicted
+from stridewise.targets.rates import UNKNOWN, Rate, Samples, Traits, predicted
 
 __all__ = ["CALIBRATION", "CalibratedOracle", "MeasuringOracle", "decisive", "estimating_oracle"]
 
@@ -70,6 +70,7 @@ class CalibratedOracle:
         self.is_kept = False
         self._absent: set[tuple[KernelSpec, str]] = set()
         self._last: dict[KernelSpec, Known] = {}
+        self._rates: dict[str, tuple[Samples, dict[KernelSpec, Rate]]] = {}
 
     def costs(
         self, specs: Sequence[KernelSpec], progress: Progress | None = None
@@ -93,11 +94,22 @@ class CalibratedOracle:
             groups.setdefault(traits.kind, {})[spec] = traits
         found: dict[KernelSpec, Known] = {}
         for kind, group in groups.items():
-            rates = predicted(self.times.cache.samples(kind), list(group.values()))
-            for spec, rate in zip(group, rates, strict=True):
-                found[spec] = (self._cost(spec, rate),)
-                self.deviations[spec] = rate.deviation
+            rates = self._rated(kind, group)
+            for spec in group:
+                found[spec] = (self._cost(spec, rates[spec]),)
+                self.deviations[spec] = rates[spec].deviation
         return found
+
+    def _rated(self, kind: str, group: Mapping[KernelSpec, Traits]) -> Mapping[KernelSpec, Rate]:
+        """Return the rates of kernels of one kind, those of an earlier call if no sample is new."""
+        samples = self.times.samples(kind)
+        if kind not in self._rates or self._rates[kind][0] is not samples:
+            self._rates[kind] = samples, {}
+        known = self._rates[kind][1]
+        missing = [spec for spec in group if spec not in known]
+        rates = predicted(samples, [group[spec] for spec in missing])
+        known.update(zip(missing, rates, strict=True))
+        return known
 
     def _cost(self, spec: KernelSpec, rate: Rate) -> KernelCost:
         # The mean of a log-normal variable: of two kernels that may be equally fast, the one that

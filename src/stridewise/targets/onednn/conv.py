@@ -146,7 +146,38 @@ def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
     return src.dims[1] < block and storage_of(src) == "blocked"
 
 
-_CONVOLUTION = KernelKind({"plain": 0.40, "channels-last": 0.92, "blocked": 0.90}, _is_naive)
+def prefers_direct(spec: KernelSpec) -> bool:
+    """Return whether the direct kernel of a convolution is faster than batches of small products.
+
+    The library's first choice are the products where channels come last. In float32, the direct
+    kernel was faster for 183 of 191 sizes with a filter for each channel on Zen 4, and for all 19
+    with a single pixel.
+    """
+    src, dst, weights = map(spec.memory, ("src", "dst", "weights"))
+    if spec.kind != "convolution" or src is None or dst is None or weights is None:
+        return False
+    is_float32 = {memory.dtype for _, memory in spec.memories} == {"f32"}
+    is_each_channel = set(per_group(src, weights)) == {1}
+    is_pixel = prod((dst.dims[0], *dst.dims[2:])) == 1
+    is_last = storage_of(dst) == "channels-last"
+    return is_float32 and is_last and (is_each_channel or is_pixel)
+
+
+_PLAIN_DEPTHWISE = 1 / 14
+"""Part of the rate of other convolutions, without blocks and with channels outside, that those with
+a filter for each channel reach: each is a product of a matrix and a vector. Measured on Zen 4."""
+
+
+def _share(spec: KernelSpec) -> float:
+    src, dst, weights = map(spec.memory, ("src", "dst", "weights"))
+    if src is None or dst is None or weights is None or storage_of(dst) != "plain":
+        return 1.0
+    return _PLAIN_DEPTHWISE if set(per_group(src, weights)) == {1} else 1.0
+
+
+_CONVOLUTION = KernelKind(
+    {"plain": 0.40, "channels-last": 0.92, "blocked": 0.90}, _is_naive, _share
+)
 
 FAMILY = Family(
     {"conv": Offer(conv_options, joins=frozenset({"conv"}), post_ops=all_post_ops)},

@@ -69,11 +69,12 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         yield from pointwise_options(context)
 
 
-def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
-    """Return whether an operand in blocks is broadcast, or one along axes without a jit kernel.
+def _is_naive(spec: KernelSpec, _storage: str, dst: MemorySpec) -> bool:
+    """Return whether an operand is broadcast along axes without a jit kernel.
 
     The first operand is never broadcast fast. The second one is where it is a scalar, a row of
-    channels (for each item or for all), one image for all items or for all channels, or a line.
+    channels or a line (for each item or for all), one image for all items or for all channels or
+    for both. Blocks make no difference, because those of the target are whole vectors.
     """
     first, other = spec.memory("src"), spec.memory("src1")
     if first is None or other is None or first.dims == other.dims == dst.dims:
@@ -81,11 +82,14 @@ def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
     rank = len(dst.dims)
     kept = frozenset(axis for axis in range(rank) if other.dims[axis] == dst.dims[axis] != 1)
     long = frozenset(axis for axis in range(rank) if dst.dims[axis] != 1)
-    inner = range(2, rank)
-    fast = ((), (1,), (0, 1), (1, *inner), (rank - 1,), (0, *inner), range(rank))
+    inner, line = range(2, rank), rank - 1
+    fast = (
+        (), (1,), (0, 1), (1, *inner), (line,), (0, line), (0, *inner), inner, range(rank),
+    )  # fmt: skip
+    is_number_of_item = kept == frozenset({0}) and 1 in long
     return (
-        storage == "blocked"
-        or first.dims != dst.dims
+        first.dims != dst.dims
+        or is_number_of_item
         or all(kept != long.intersection(axes) for axes in fast)
     )
 

@@ -16,7 +16,7 @@ from stridewise.targets.rates import Traits
 
 __all__ = ["VERSION", "traits_of"]
 
-VERSION = 2
+VERSION = 3
 """Changes with the meaning of traits and with the analytic estimates: samples of other versions are
 ignored."""
 

@@ -1,0 +1,74 @@
+"""What is assumed of the library's kernels without measurements, compared with the library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+
+from stridewise.runtime.binding.primitives import create, implementations
+from stridewise.runtime.machine.machine import this_machine
+from stridewise.targets.cost import is_reference
+from stridewise.targets.kernels import KernelSpec, MemorySpec
+from stridewise.targets.onednn.table import is_naive
+
+BLOCKED = "aBcd16b" if this_machine(1).has_avx512 else "aBcd8b"
+TAGS = ("abcd", "acdb", BLOCKED)
+
+
+def binaries() -> Iterator[KernelSpec]:
+    """Yield additions of an operand that is broadcast along any axes."""
+    for tag, batch, channels, side in product(TAGS, (1, 3), (8, 17, 32), (1, 7)):
+        dims = (batch, channels, side, side)
+        for kept in product((False, True), repeat=4):
+            other = tuple(n if keep else 1 for n, keep in zip(dims, kept, strict=True))
+            memories = (
+                ("src", MemorySpec(dims, tag)),
+                ("src1", MemorySpec(other, tag)),
+                ("dst", MemorySpec(dims, tag)),
+            )
+            yield KernelSpec("binary", memories, (("algorithm", "add"),), flops=1.0)
+
+
+def test_the_library_has_naive_loops_where_that_is_assumed():
+    if this_machine(1).isa in ("SSE41", "AVX"):
+        pytest.skip("blocks of 8 are no vectors of these instruction sets")
+    wrong = [
+        f"{spec}: {found[0]}"
+        for spec in binaries()
+        if is_reference((found := implementations(spec, 1))[0]) != is_naive(spec)
+    ]
+    assert not wrong
+
+
+def convolution(channels: int, side: int, window: int, *, groups: bool, tag: str) -> KernelSpec:
+    weights = (channels, channels, window, window)
+    if groups:
+        weights = (channels, 1, 1, window, window)
+    image = MemorySpec((1, channels, side, side), tag)
+    memories = (("src", image), ("weights", MemorySpec(weights, "any")), ("dst", image))
+    pads = (window // 2, window // 2)
+    params = (("begins", pads), ("dilations", (1, 1)), ("ends", pads), ("strides", (1, 1)))
+    return KernelSpec("convolution", memories, params, flops=1.0)
+
+
+@pytest.mark.parametrize(
+    ("channels", "side", "window", "groups"),
+    [(32, 14, 3, True), (48, 7, 5, True), (64, 1, 1, False)],
+)
+def test_direct_kernels_are_used_where_nothing_was_measured(
+    channels: int, side: int, window: int, groups: bool
+):
+    spec = convolution(channels, side, window, groups=groups, tag="acdb")
+    there = implementations(spec, 1)
+    used = create(spec, "", 1).impl
+    direct = [name for name in there if name.startswith("jit")]
+    assert used == (direct[0] if direct else there[0])
+    assert create(spec, there[0], 1).impl == there[0]
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_other_convolutions_use_the_first_choice_of_the_library(tag: str):
+    spec = convolution(32, 14, 3, groups=False, tag=tag)
+    assert create(spec, "", 1).impl == implementations(spec, 1)[0]

@@ -24,7 +24,7 @@ from stridewise.runtime.tuning.gates import gated
 from stridewise.runtime.tuning.plan_race import Outcome
 from stridewise.runtime.tuning.tuning import choices
 
-from .test_cli import Run, fails, own_cache, run
+from .commands import Run, fails, own_cache, run
 
 __all__ = ["own_cache", "run"]
 

@@ -9,7 +9,7 @@ from tests.simplified import PASSES, simplify
 
 import stridewise as sw
 
-from .test_cli import Run, fails, image, model, own_cache, run
+from .commands import Run, fails, image, model, own_cache, run
 
 __all__ = ["image", "model", "own_cache", "run"]
 

@@ -19,11 +19,9 @@ from stridewise.cli.formats import parse_extents
 from stridewise.errors import FormatError, InputError
 from stridewise.formats import Parameters, dialects, names, parse
 
-from . import test_cli
-from .test_cli import Done, Run, fails, start
+from .commands import Done, Run, fails, own_cache, run, start
 
-own_cache = test_cli.own_cache
-run = test_cli.run
+__all__ = ["own_cache", "run"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 DOCS = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")

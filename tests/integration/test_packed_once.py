@@ -11,7 +11,7 @@ from stridewise.runtime.binding.weights import Weights, WeightStore
 from stridewise.runtime.execution import loading
 from stridewise.runtime.execution.loading import load, lower_plan
 
-from .test_dynamic import classifier, draw, right
+from .open_shapes import classifier, draw, right
 
 
 def test_a_tuned_program_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 import stridewise as sw
 
+from .commands import Run, fails, own_cache, run
 from .models import run_onnxruntime
-from .test_cli import Run, fails, own_cache, run
 
 __all__ = ["own_cache", "run"]
 

@@ -12,7 +12,7 @@ from benchmarks.peers import PEERS, USUAL
 import stridewise as sw
 from stridewise.cli.bench import stridewise_peer
 
-from .test_dynamic import classifier, draw
+from .open_shapes import classifier, draw
 
 
 def dynamic(**arguments: Any) -> sw.DynamicModel:

@@ -19,7 +19,7 @@ from stridewise.cli.main import cli
 from stridewise.frontends.onnx.fallback import runtime as fallback
 from stridewise.runtime.execution.executor import CompiledModel
 
-from .test_fallback import detector, with_loop
+from .mixed_models import detector, with_loop
 
 SHAPE = (2, 17, 9, 9)
 

@@ -305,7 +305,7 @@ def test_shuffles_of_the_last_axis_are_recognized_in_channels_last_models(swappe
 # --- values that anchors disagree about -----------------------------------------------------------
 
 
-def test_kernels_in_channels_last_run_on_values_that_nobody_can_name():
+def test_kernels_in_channels_last_run_on_values_without_an_origin():
     b = GraphBuilder("g", data_format="NHWC")
     x = b.input("x", (1, 5, 5, 5))
     y = b.op("transpose", [b.conv2d(x, 5, 3, padding=1)], {"perm": (0, 2, 1, 3)})

@@ -403,7 +403,7 @@ def test_of_two_hosts_the_later_one_takes_the_sum():
     ]
 
 
-def test_a_host_takes_eight_post_ops_and_no_more():
+def test_a_node_takes_eight_post_ops_and_no_more():
     b, x = net(1, 4, 3, 3)
     y = b.conv(x, 4)
     for _ in range(9):

@@ -79,7 +79,7 @@ def test_an_error_comes_in_its_place_and_the_rest_is_given_up() -> None:
     assert len(seen) <= 5
 
 
-def test_an_iterator_that_nobody_wants_gives_up_the_rest() -> None:
+def test_an_iterator_without_readers_gives_up_the_rest() -> None:
     streams = Streams(1)
     seen: list[int] = []
     answers = streams.map(seen.append, range(1000), 50)

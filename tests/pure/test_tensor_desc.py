@@ -120,7 +120,7 @@ def test_strides_are_those_of_numpy():
     assert d.seen_as("NCHW").shape == turned.shape
 
 
-def test_equal_descriptions_are_one_and_nobody_changes_them():
+def test_equal_descriptions_are_one_object_that_cannot_change():
     d = sw.TensorDesc((2, 3, 4, 5), "f32", "NCHW", "NHWC")
     same = sw.TensorDesc(
         [2, 3, 4, 5],
@@ -148,7 +148,7 @@ def test_the_representation_makes_the_same_tensor_again(d: sw.TensorDesc):
     assert d.summary.startswith(f"{d.dtype.short}[")
 
 
-def test_scalars_and_tensors_whose_axes_nobody_knows():
+def test_scalars_and_tensors_without_known_axes():
     scalar = sw.TensorDesc((), "f32", sw.formats.nd(0), sw.formats.nd(0))
     assert (scalar.storage.shape, scalar.nbytes, scalar.offset(())) == ((), 4, 0)
     assert sw.TensorDesc((2, 3), "f32", "ab", "ba").strides == (1, 2)

@@ -292,7 +292,7 @@ def test_errors_of_a_callback_are_its_own():
     assert raised.value is problem
 
 
-def test_an_input_of_another_dtype_that_nobody_reads():
+def test_an_input_of_another_dtype_without_readers():
     b = Net(1, 2)
     b.input("unread", (3,), "int64")
     model = sw.compile(b.build([b.op("relu", [b.x])]), threads=1, tune="model")

@@ -349,7 +349,7 @@ def test_a_file_of_another_version_is_not_used(cache: Path, source: Path) -> Non
 
 def test_weights_are_mapped_and_the_file_may_go(cache: Path, source: Path) -> None:
     (path,) = files(cache)
-    assert path.stat().st_mode & 0o222 == 0  # nobody writes into it by accident
+    assert path.stat().st_mode & 0o222 == 0  # no writes by accident
     model = compiled(source, cache)
     (buffer,) = model.weights.buffers
     assert buffer.is_mapped

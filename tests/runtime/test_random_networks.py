@@ -33,7 +33,7 @@ def test_every_executor_agrees_on_networks_in_channels_last(pair: Twins) -> None
 
 
 @pytest.mark.parametrize("how", ["model", *KINDS])
-def test_channels_last_kernels_run_on_values_that_nobody_can_name(how: str) -> None:
+def test_channels_last_kernels_run_on_values_without_an_origin(how: str) -> None:
     b = GraphBuilder("g", data_format="NHWC")
     x = b.input("x", (2, 5, 5, 17))
     y = b.op("transpose", [b.conv2d(x, 17, 3, padding=1)], {"perm": (0, 2, 1, 3)})

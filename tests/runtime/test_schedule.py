@@ -43,7 +43,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @every_kind
-def test_a_sum_takes_over_an_operand_that_nobody_needs_any_more(kind):
+def test_a_sum_takes_over_an_operand_that_has_no_other_reader(kind):
     b = Net(2, 17, 6, 6)
     shortcut, y = b.conv(b.x, 17, name="shortcut"), b.conv(b.x, 17, 3)
     y = b.op("add", [b.conv(y, 17, 3), shortcut])

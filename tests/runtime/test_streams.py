@@ -86,7 +86,7 @@ def test_errors_leave_the_gate() -> None:
             program.run([], [])
 
 
-def test_who_comes_first_goes_first() -> None:
+def test_requests_run_in_the_order_of_their_arrival() -> None:
     gate, order, crowd = load_core().Gate(1), [], Crowd()
     program = crowded(crowd, gate)
     inside, leave = threading.Event(), threading.Event()

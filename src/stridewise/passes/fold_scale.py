@@ -25,15 +25,15 @@ __all__ = ["fold_scale"]
 
 _FOLDS_INTO = ("conv", "conv_transpose", "group_norm", "layer_norm", "matmul", "scale_shift")
 _AFFINE = ("group_norm", "layer_norm", "scale_shift")
-"""Hosts that have a scale and a shift of their own; those of norms may be absent."""
+"""Operators that have a scale and a shift of their own; those of norms may be absent."""
 _BIAS = 2
 
 
-def _channel_axis(host: Node, rank: int) -> int:
-    if host.op == "layer_norm":
-        axes = host.ints_attr("axes")
+def _channel_axis(producer: Node, rank: int) -> int:
+    if producer.op == "layer_norm":
+        axes = producer.ints_attr("axes")
         return axes[0] if len(axes) == 1 else -1
-    return rank - 1 if host.op == "matmul" else channel_axis(host, rank)
+    return rank - 1 if producer.op == "matmul" else channel_axis(producer, rank)
 
 
 def _per_channel(array: Array, rank: int, axis: int, channels: int) -> Array | None:
@@ -46,11 +46,11 @@ def _per_channel(array: Array, rank: int, axis: int, channels: int) -> Array | N
     return np.broadcast_to(array.reshape(-1), (channels,)).astype(np.float64)
 
 
-def _as_scale(rewriter: Rewriter, node: Node, host: Node) -> tuple[Array, Array] | None:
-    """Return the scale and the shift that a node applies to its host's output."""
-    x = host.outputs[0]
+def _as_scale(rewriter: Rewriter, node: Node, producer: Node) -> tuple[Array, Array] | None:
+    """Return the scale and the shift that a node applies to its producer's output."""
+    x = producer.outputs[0]
     shape = rewriter.value(x).shape
-    axis = _channel_axis(host, len(shape))
+    axis = _channel_axis(producer, len(shape))
     if node.op == "scale_shift" and node.inputs[0] == x and not node.post_ops:
         scale, shift = (rewriter.constant(name) for name in node.inputs[1:])
         if scale is None or shift is None or axis != channel_axis(node, len(shape)):
@@ -74,8 +74,8 @@ def _as_scale(rewriter: Rewriter, node: Node, host: Node) -> tuple[Array, Array]
     }[node.op]()
 
 
-def _fold_scale_shift(rewriter: Rewriter, host: Node, scale: Array, shift: Array) -> Node | str:
-    given = [*host.inputs[1:], "", ""][:2]
+def _fold_scale_shift(rewriter: Rewriter, producer: Node, scale: Array, shift: Array) -> Node | str:
+    given = [*producer.inputs[1:], "", ""][:2]
     neutral = (np.ones_like(scale), np.zeros_like(shift))
     own = [
         rewriter.constant(name) if name else row for name, row in zip(given, neutral, strict=True)
@@ -83,43 +83,43 @@ def _fold_scale_shift(rewriter: Rewriter, host: Node, scale: Array, shift: Array
     if own[0] is None or own[1] is None:
         return "the scale before it is not constant"
     merged = (own[0] * scale, own[1] * scale + shift)
-    hints = (given[0] or f"{host.name}.scale", given[1] or f"{host.name}.shift")
+    hints = (given[0] or f"{producer.name}.scale", given[1] or f"{producer.name}.shift")
     names = tuple(
         rewriter.add_constant(name, array.astype(np.float32))
         for name, array in zip(hints, merged, strict=True)
     )
-    return dataclasses.replace(host, inputs=(host.inputs[0], *names))
+    return dataclasses.replace(producer, inputs=(producer.inputs[0], *names))
 
 
-def _spread(host: Node, weights: tuple[int, ...], scale: Array) -> Array:
+def _spread(producer: Node, weights: tuple[int, ...], scale: Array) -> Array:
     """Return the scale of each output channel in a shape that multiplies the weights."""
-    if host.op == "matmul" and not host.int_attr("trans_b", 0):
+    if producer.op == "matmul" and not producer.int_attr("trans_b", 0):
         return scale
     rest = (1,) * (len(weights) - 2)
-    if host.op != "conv_transpose":
+    if producer.op != "conv_transpose":
         return scale.reshape(-1, 1, *rest)
-    groups = host.int_attr("groups", 1)
+    groups = producer.int_attr("groups", 1)
     rows = scale.reshape(groups, 1, -1).repeat(weights[0] // groups, axis=1)
     return rows.reshape(*weights[:2], *rest)
 
 
-def _fold_weights(rewriter: Rewriter, host: Node, scale: Array, shift: Array) -> Node | str:
-    weights = rewriter.known(host.inputs[1])
+def _fold_weights(rewriter: Rewriter, producer: Node, scale: Array, shift: Array) -> Node | str:
+    weights = rewriter.known(producer.inputs[1])
     if weights is None:
         return "the weights are not constant"
-    bias_name = host.inputs[_BIAS] if len(host.inputs) > _BIAS else ""
+    bias_name = producer.inputs[_BIAS] if len(producer.inputs) > _BIAS else ""
     bias = rewriter.constant(bias_name) if bias_name else np.zeros_like(shift)
     if bias is None:
         return "the bias is not constant"
-    if host.op == "matmul" and len(weights.shape) != 2:
+    if producer.op == "matmul" and len(weights.shape) != 2:
         return "the weights are not one matrix"
-    names = [host.inputs[1]]
+    names = [producer.inputs[1]]
     if not (scale == 1).all():
-        scaled = weights.scaled(_spread(host, weights.shape, scale.astype(np.float32)))
-        names = [rewriter.add_constant(host.inputs[1], scaled)]
+        scaled = weights.scaled(_spread(producer, weights.shape, scale.astype(np.float32)))
+        names = [rewriter.add_constant(producer.inputs[1], scaled)]
     shifted = (bias * scale + shift).astype(np.float32)
-    names.append(rewriter.add_constant(bias_name or f"{host.name}.bias", shifted))
-    return dataclasses.replace(host, inputs=(host.inputs[0], *names))
+    names.append(rewriter.add_constant(bias_name or f"{producer.name}.bias", shifted))
+    return dataclasses.replace(producer, inputs=(producer.inputs[0], *names))
 
 
 def _fold_into_reader(rewriter: Rewriter, node: Node, before: Node) -> Node | None:
@@ -156,30 +156,30 @@ def fold_scale(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
     refusals: list[Refusal] = []
     for node in rewriter.nodes():
         for name in node.inputs:
-            host = rewriter.producer(name)
-            if host is None or host.op not in _FOLDS_INTO or host.post_ops:
+            producer = rewriter.producer(name)
+            if producer is None or producer.op not in _FOLDS_INTO or producer.post_ops:
                 continue
             if rewriter.value(name).dtype.name != "float32":
                 continue
-            if node.op == "conv" and host.op == "scale_shift" and rewriter.only_reader(name):
-                merged = _fold_into_reader(rewriter, node, host)  # its weights are constant
+            if node.op == "conv" and producer.op == "scale_shift" and rewriter.only_reader(name):
+                merged = _fold_into_reader(rewriter, node, producer)  # its weights are constant
                 if merged is not None:
                     rewriter.replace(node, merged)
-                    rewriter.remove(host)
+                    rewriter.remove(producer)
                     break
-            parameters = _as_scale(rewriter, node, host)
+            parameters = _as_scale(rewriter, node, producer)
             if parameters is None:
                 continue
             if rewriter.only_reader(name) is None:
-                reason = f"{host.name!r} has other readers"
+                reason = f"{producer.name!r} has other readers"
                 refusals.append(Refusal("fold_scale", node.name, reason))
                 continue
-            fold = _fold_scale_shift if host.op in _AFFINE else _fold_weights
-            folded = fold(rewriter, host, *parameters)
+            fold = _fold_scale_shift if producer.op in _AFFINE else _fold_weights
+            folded = fold(rewriter, producer, *parameters)
             if isinstance(folded, str):
                 refusals.append(Refusal("fold_scale", node.name, folded))
                 continue
-            rewriter.remove(host)
+            rewriter.remove(producer)
             rewriter.replace(node, dataclasses.replace(folded, outputs=node.outputs))
             break
     return rewriter.finish(), tuple(refusals)

@@ -55,13 +55,13 @@ def _origin(rewriter: Rewriter, name: str) -> Node | str:
         name = node.inputs[0]
 
 
-def _scaled(rewriter: Rewriter, host: Node, factor: float) -> Node:
+def _scaled(rewriter: Rewriter, product: Node, factor: float) -> Node:
     number: Array = np.array([factor], np.float32)
-    names = [host.inputs[0]]
-    for name in host.inputs[1:]:
+    names = [product.inputs[0]]
+    for name in product.inputs[1:]:
         known = rewriter.known(name) if name else None
         names.append("" if known is None else rewriter.add_constant(name, known.scaled(number)))
-    return dataclasses.replace(host, inputs=tuple(names))
+    return dataclasses.replace(product, inputs=tuple(names))
 
 
 def hoist_factors(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
@@ -70,14 +70,14 @@ def hoist_factors(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
     refusals: list[Refusal] = []
     for node in rewriter.nodes():
         found = _factor(rewriter, node)
-        host = _origin(rewriter, found[0]) if found else ""
-        if isinstance(host, str):
-            refusals += [Refusal("hoist_factors", node.name, host)] if host else []
+        product = _origin(rewriter, found[0]) if found else ""
+        if isinstance(product, str):
+            refusals += [Refusal("hoist_factors", node.name, product)] if product else []
             continue
         assert found is not None  # without a factor there is no origin
         if rewriter.is_output(node.outputs[0]):
             refusals.append(Refusal("hoist_factors", node.name, "its result is an output"))
             continue
-        rewriter.replace(host, _scaled(rewriter, host, found[1]))
+        rewriter.replace(product, _scaled(rewriter, product, found[1]))
         rewriter.bypass(node, found[0])
     return rewriter.finish(), tuple(refusals)

@@ -219,14 +219,17 @@ class _Merger:
         shape = self.rewriter.value(name).shape
         return shape[canonical_order(_template(found), len(shape))[1]]
 
-    def emit(self, host: Node, node: Node, source: str, *constants: Array) -> Node:
-        """Return a host as the node that computes a result, with other constants."""
-        hints = [*(name or f"{host.name}.bias" for name in host.inputs[1:]), f"{host.name}.bias"]
+    def emit(self, template: Node, node: Node, source: str, *constants: Array) -> Node:
+        """Return a template as the node that computes a result, with other constants."""
+        hints = [
+            *(name or f"{template.name}.bias" for name in template.inputs[1:]),
+            f"{template.name}.bias",
+        ]
         names = [
             self.rewriter.add_constant(hint, array.astype(np.float32))
             for hint, array in zip(hints, constants, strict=False)
         ]
-        return dataclasses.replace(host, inputs=(source, *names), outputs=node.outputs)
+        return dataclasses.replace(template, inputs=(source, *names), outputs=node.outputs)
 
     def run(self) -> tuple[Graph, tuple[Refusal, ...]]:
         for node in self.rewriter.nodes():
@@ -252,11 +255,11 @@ class _Convolution:
 
     def __init__(self, merger: _Merger, node: Node, found: _Sum) -> None:
         self.merger, self.result, self.found = merger, node, found
-        self.host = _template(found)
+        self.template = _template(found)
         shape, result = (
             merger.rewriter.value(name).shape for name in (found.source, node.outputs[0])
         )
-        order = canonical_order(self.host, len(shape))
+        order = canonical_order(self.template, len(shape))
         self.extents = tuple(shape[axis] for axis in order[2:])
         self.results = tuple(result[axis] for axis in order[2:])
         self.inputs, self.outputs = shape[order[1]], result[order[1]]
@@ -294,7 +297,7 @@ class _Convolution:
         pads = self.pads()
         if pads is None:
             return "one padding does not give the extents of all branches"
-        attrs: dict[str, Attr] = dict(self.host.attrs) | {
+        attrs: dict[str, Attr] = dict(self.template.attrs) | {
             "dilations": tuple(window.dilation for window in self.whole),
             "groups": self.groups,
             "pads": pads,
@@ -304,7 +307,7 @@ class _Convolution:
         bias = np.zeros(self.outputs) + self.found.bias
         for term, windows in self.windows_of:
             bias += self.add(weights, term, windows)
-        merged = self.merger.emit(self.host, self.result, self.found.source, weights, bias)
+        merged = self.merger.emit(self.template, self.result, self.found.source, weights, bias)
         return dataclasses.replace(merged, attrs=tuple(sorted(attrs.items())))
 
     def groups_of(self, term: _Term) -> int:

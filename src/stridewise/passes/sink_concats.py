@@ -22,20 +22,22 @@ class _Sinker:
     def __init__(self, graph: Graph, ability: Ability) -> None:
         self.rewriter, self.ability = Rewriter(graph), ability
         self.refusals: list[Refusal] = []
-        self.hosts: dict[str, Node] = {}  # of nodes that were moved
+        self.makers: dict[str, Node] = {}  # what made the pieces of moved nodes, by their names
 
     def against(self, node: Node, piece: str) -> str:
         """Return why the node that makes a piece does not take a part of another one, or ""."""
         maker = self.rewriter.producer(piece)
-        host = None if maker is None else self.hosts.get(maker.name, maker)
-        if maker is None or host is None or self.rewriter.only_reader(piece) is None:
+        origin = None if maker is None else self.makers.get(maker.name, maker)
+        if maker is None or origin is None or self.rewriter.only_reader(piece) is None:
             return f"{piece!r} has other readers, or is an input"
         if node.op == "scale_shift":
-            constants = [self.rewriter.known(name) is not None for name in host.inputs[1:] if name]
-            fits = host.op == "conv" and all(constants) and not maker.post_ops
-            moved = maker.name in self.hosts and maker.op != "scale_shift"
+            constants = [
+                self.rewriter.known(name) is not None for name in origin.inputs[1:] if name
+            ]
+            fits = origin.op == "conv" and all(constants) and not maker.post_ops
+            moved = maker.name in self.makers and maker.op != "scale_shift"
             return "" if fits and not moved else f"{maker.name!r} has no weights for a scale"
-        takes = not maker.post_ops and node.op in self.ability.post_ops(host)
+        takes = not maker.post_ops and node.op in self.ability.post_ops(origin)
         return "" if takes else f"{maker.name!r} does not take {node.op}"
 
     def visit(self, node: Node) -> None:
@@ -85,7 +87,7 @@ class _Sinker:
             result = rewriter.add_value(f"{node.outputs[0]}.part", rewriter.value(piece).type)
             moved = dataclasses.replace(node, inputs=(piece, *part), outputs=(result,))
             moved = dataclasses.replace(moved, name=f"{node.name}.part")
-            self.hosts[rewriter.insert(moved, node).name] = self.hosts.get(maker.name, maker)
+            self.makers[rewriter.insert(moved, node).name] = self.makers.get(maker.name, maker)
             results.append(result)
         rewriter.remove(concat)
         joined = dataclasses.replace(concat, inputs=tuple(results), outputs=node.outputs)

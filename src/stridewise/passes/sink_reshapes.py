@@ -19,7 +19,7 @@ from stridewise.ops.geometry import reshape_groups
 
 __all__ = ["sink_reshapes"]
 
-_HOSTS = frozenset({"conv", "conv_transpose", "matmul"})
+_TAKES_POST_OPS = frozenset({"conv", "conv_transpose", "matmul"})
 """The operators whose kernels take what follows them."""
 
 Shape = tuple[int, ...]
@@ -73,7 +73,7 @@ class _Sinker:
         if node.op == "transpose":
             before = self.rewriter.producer(node.inputs[0])
             return before is not None and before.op == "matmul"
-        return node.op in _HOSTS or OPS[node.op].origin == "elementwise"
+        return node.op in _TAKES_POST_OPS or OPS[node.op].origin == "elementwise"
 
     def visit(self, node: Node) -> None:
         if node.post_ops or not node.inputs:

@@ -67,7 +67,7 @@ def fused(node: Node, memory: MemorySpec, *, accumulate: bool) -> Fused:
     """Translate the post-ops of a node whose output is described by ``memory``.
 
     Args:
-        node: the host.
+        node: that applies them.
         memory: its destination.
         accumulate: add a leading ``add`` operand in place (oneDNN's ``sum``) instead of reading
             it from a buffer of its own (``binary_add``).
@@ -107,7 +107,7 @@ def takes_snap(node: Node) -> frozenset[str]:
 def input_formats(
     node: Node, own: tuple[Format | None, ...], post: Fused, result: Format
 ) -> tuple[Format | None, ...]:
-    """Return the formats of all inputs of a host: its own ones, then its post-ops' operands."""
+    """Return the formats of all inputs of a node: its own ones, then its post-ops' operands."""
     formats = list(own) + [None] * (len(node.inputs) - len(own))
     for index in post.operands:
         formats[index] = result

@@ -1,4 +1,4 @@
-"""Nodes that run on the host: every dtype and shape, beside kernels of the library."""
+"""Nodes that run in NumPy: every dtype and shape, beside kernels of the library."""
 
 from __future__ import annotations
 

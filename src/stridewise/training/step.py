@@ -95,13 +95,13 @@ def _check(graph: Graph, names: Sequence[str]) -> None:
             raise GraphError.at(where, expected="float32 parameters", found=found)
 
 
-def _exactly(graph: Graph, backward: Graph, seeds: Iterable[str]) -> Graph:
-    """Return the graph of a step in which the loss and the updates are exact.
+def _with_exact_loss(graph: Graph, seeds: Iterable[str]) -> Graph:
+    """Return the graph of a step whose loss is exact, and so is the gradient of the prediction.
 
-    The loss is what is computed from the prediction and the target alone, and so is the gradient
-    of the prediction. Updates are the values that the backward graph has not.
+    They are what is computed from the seeds, the prediction and the target, alone. That updates are
+    exact is derived for any graph.
     """
-    exact = {*seeds, *(name for name in graph.values if name not in backward.values)}
+    exact = set(seeds)
     for node in graph.nodes:
         if all(name in exact or name in graph.constants for name in node.inputs):
             exact.update(node.outputs)
@@ -156,6 +156,6 @@ def step_graph(
     for name, new in updates.items():
         kept = _chosen(Term(b, last), new, Term(b, name)) if last else new
         b.update(name, kept.name)
-    step = _exactly(b.build([value]), backward, (prediction, target))
+    step = _with_exact_loss(b.build([value]), (prediction, target))
     moments = tuple(name for name in step.states if name not in graph.states)
     return StepGraph(step, target, scalars, first, last, moments)

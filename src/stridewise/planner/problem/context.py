@@ -42,7 +42,7 @@ class Storages:
         return found
 
     def group(self, name: str) -> int:
-        """Return a number that values of the same type, Origin, grids and exactness share, and no others."""
+        """Return a number that values share where type, Origin, grids and exactness are equal."""
         found = self._groups.get(name)
         if found is None:
             value = self._graph.values[name]

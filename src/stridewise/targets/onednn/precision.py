@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from operator import and_
 from typing import cast
 
 from stridewise.dtypes import DType, dtype_of
@@ -267,17 +266,17 @@ def _is_exact(option: KernelOption, context: KernelContext) -> bool:
     Operators that are not elementwise may read rounded operands, except for exact ones: gradients
     are added up from rounded products.
     """
-    node, elements = context.node, option.elements
-    exact = [context.value(name).exact for name in node.outputs]
-    if not any(exact):
+    node, names = context.node, (*context.node.inputs, *context.node.outputs)
+    if not any(context.value(name).exact for name in node.outputs):
         return True
-    rounded = [element.dtype == BF16 for element in elements]
-    operands, results = rounded[: len(node.inputs)], rounded[len(node.inputs) :]
-    is_elementwise = OPS[node.op].origin == "elementwise"
-    return not any(map(and_, exact, results)) and not any(
-        is_rounded and (is_elementwise or context.value(name).exact)
-        for name, is_rounded in zip(node.inputs, operands, strict=True)
-    )
+    rounded = {
+        name
+        for name, element in zip(names, option.elements, strict=True)
+        if name and element.dtype == BF16
+    }
+    if OPS[node.op].origin == "elementwise":
+        return rounded.isdisjoint(names)
+    return not any(context.value(name).exact for name in rounded)
 
 
 def _multiplying_pairs(option: KernelOption) -> Iterator[KernelOption]:
@@ -305,9 +304,7 @@ def in_bfloat16(
         has_primitives: whether the library has kernels on bfloat16 tensors for the machine.
         has_products: whether the machine has instructions for products of bfloat16.
     """
-    found = _of_bfloat16(
-        options, context, has_primitives=has_primitives, has_products=has_products
-    )
+    found = _of_bfloat16(options, context, has_primitives=has_primitives, has_products=has_products)
     return (option for option in found if _is_exact(option, context))
 
 

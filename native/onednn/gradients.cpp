@@ -93,9 +93,10 @@ std::shared_ptr<Kernel> conv_weight_gradient(const MemoryDesc &src, const Memory
     const Dims dilations = library_dilations(window, src);
     const ThreadScope scope(threads);
     const MemoryDesc any = any_of(diff_weights);
+    const MemoryDesc weights(diff_weights.dims(), src.dtype(), "any");
     const auto direct = algorithm::convolution_direct;
     const dnnl::convolution_forward::primitive_desc hint(
-        cpu_engine(), prop_kind::forward_training, direct, src.get(), any.get(), diff_dst.get(),
+        cpu_engine(), prop_kind::forward_training, direct, src.get(), weights.get(), diff_dst.get(),
         window.strides, dilations, window.pads_begin, window.pads_end, make_attr({}));
     const dnnl::convolution_backward_weights::primitive_desc desc(
         cpu_engine(), direct, src.get(), any.get(), diff_dst.get(), window.strides, dilations,

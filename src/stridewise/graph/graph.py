@@ -72,6 +72,8 @@ class Value:
         offer: the grid that a plan may round it to, in order to store it as integers.
         bias: of weights with an offer, what is added to the results of rounded weights: the bias of
             the node, less the mean error of the results; empty for the bias alone.
+        exact: whether its elements must not be rounded to a smaller type: neither where it is
+            stored, nor in what other exact values are computed from.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Value:
     grid: Grid | None = None
     offer: Grid | None = None
     bias: tuple[float, ...] = ()
+    exact: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -94,6 +95,20 @@ def _check(graph: Graph, names: Sequence[str]) -> None:
             raise GraphError.at(where, expected="float32 parameters", found=found)
 
 
+def _with_exact_loss(graph: Graph, seeds: Iterable[str]) -> Graph:
+    """Return the graph of a step whose loss is exact, and so is the gradient of the prediction.
+
+    They are what is computed from the seeds, the prediction and the target, alone. That updates are
+    exact is derived for any graph.
+    """
+    exact = set(seeds)
+    for node in graph.nodes:
+        if all(name in exact or name in graph.constants for name in node.inputs):
+            exact.update(node.outputs)
+    values = {n: replace(v, exact=v.exact or n in exact) for n, v in graph.values.items()}
+    return replace(graph, values=MappingProxyType(values))
+
+
 def step_graph(
     graph: Graph,
     names: Sequence[str],
@@ -141,6 +156,6 @@ def step_graph(
     for name, new in updates.items():
         kept = _chosen(Term(b, last), new, Term(b, name)) if last else new
         b.update(name, kept.name)
-    step = b.build([value])
+    step = _with_exact_loss(b.build([value]), (prediction, target))
     moments = tuple(name for name in step.states if name not in graph.states)
     return StepGraph(step, target, scalars, first, last, moments)

@@ -42,11 +42,11 @@ class Storages:
         return found
 
     def group(self, name: str) -> int:
-        """Return a number that values of the same type, Origin and grids share, and no others."""
+        """Return a number that values share where type, Origin, grids and exactness are equal."""
         found = self._groups.get(name)
         if found is None:
             value = self._graph.values[name]
-            alike = (value.type, value.origin, value.grid, value.offer, value.bias)
+            alike = (value.type, value.origin, value.grid, value.offer, value.bias, value.exact)
             found = self._alike.setdefault(alike, len(self._alike))
             self._groups[name] = found
         return found

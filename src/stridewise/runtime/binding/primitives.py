@@ -290,7 +290,7 @@ def _transposed_depthwise(s: _Spec) -> _core.Kernel:
 def _fitted(s: _Spec) -> _core.Kernel:
     """Return a convolution whose weights lie in the user's order, and are reordered in each run."""
     weights = s.memory("weights")
-    chosen = s.core.MemoryDesc(weights.dims, "f32", "any")
+    chosen = s.core.MemoryDesc(weights.dims, s.memory("src").dtype, "any")
     whole, after = _convolution(s, chosen), s.post_ops()
     if after and whole.impl.startswith(_SCALAR_POST_OPS):
         return s.core.fitted(

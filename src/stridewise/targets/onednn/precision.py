@@ -15,6 +15,7 @@ from typing import cast
 from stridewise.dtypes import DType, dtype_of
 from stridewise.formats import Format
 from stridewise.graph import TensorType, Value
+from stridewise.ops import OPS
 from stridewise.targets.kernels import (
     Arg,
     Call,
@@ -35,7 +36,13 @@ BF16, F32 = dtype_of("bfloat16"), dtype_of("float32")
 FLOATS = frozenset({F32, BF16, dtype_of("float16")})
 """Types of tensors that may be stored as float32 or bfloat16."""
 
-PRIMITIVES = frozenset(
+_TRAINING = frozenset(
+    {"batch_norm_gradient", "batch_norm_training", "conv_weight_gradient", "fitted_convolution"}
+    | {"fitted_deconvolution", "pooling_gradient"}
+)
+"""Kinds of kernels of several primitives of the library."""
+
+PRIMITIVES = _TRAINING | (
     {"batch_norm", "binary", "concat", "convolution", "deconvolution", "eltwise", "inner_product"}
     | {"layer_norm", "lrn", "matmul", "pooling", "prelu", "reorder", "resampling", "scale_shift"}
     | {"shuffle", "softmax"}
@@ -45,16 +52,26 @@ PRIMITIVES = frozenset(
 _LIGHT = frozenset({"normalization", "pointwise", "reduction"})
 """Kinds of the core's kernels that may also round float32 operands' results to bfloat16."""
 
-OWN = _LIGHT | {"depthwise", "expand_depthwise", "winograd"}
+OWN = _LIGHT | {"depthwise", "expand_depthwise", "fitted_winograd", "winograd"}
 """Kinds of the core's kernels; all of them have bfloat16 tensors."""
 
 _WIDENING = OWN | {
-    *("convolution", "deconvolution", "inner_product", "layer_norm", "matmul", "softmax")
+    *("convolution", "deconvolution", "inner_product", "layer_norm", "matmul", "softmax"),
+    *("fitted_convolution", "fitted_deconvolution"),
 }
 """Kinds that may store float32 results of bfloat16 operands."""
 
 _PARAMETERS = frozenset({"bias", "mean", "scale", "shift", "variance"})
 """Roles that are float32 whatever the tensors are."""
+
+_FITTED = "fitted_"
+"""How kinds begin whose weights are float32 in the user's order; each run converts them."""
+
+_WIDE_RESULTS = frozenset({"out_mean", "out_scale", "out_shift", "out_variance"})
+"""Roles of results that are float32 whatever the tensors are."""
+
+_WIDE_KINDS = frozenset({"conv_weight_gradient"})
+"""Kinds whose results are float32 alone."""
 
 _WIDE_CONSTANTS = {"binary": frozenset({"src1"}), "prelu": frozenset({"weights"})}
 """By kind, roles that are float32 where they are constants: they are small, and nothing is lost."""
@@ -67,6 +84,9 @@ _JUMPS = frozenset(
     | {"sign", "thresholded_relu"}
 )
 """Functions that turn the rounding of an operand into another result."""
+
+_COMPARISONS = frozenset({"greater", "greater_equal", "less", "less_equal"})
+"""Those of them that do not if an operand is 0."""
 
 
 class AsFloat32(ContextView):
@@ -97,12 +117,32 @@ def _fills(fill: Fill | None) -> bool:
 
 def _parameters(option: KernelOption) -> set[int]:
     """Return which inputs are read as parameters only."""
-    roles: dict[int, set[str]] = {}
+    roles: dict[int, set[bool]] = {}
     for call in option.calls:
         for arg in call.args:
             if arg.operand.side == "in":
-                roles.setdefault(arg.operand.index, set()).add(arg.role)
-    return {index for index, found in roles.items() if found <= _PARAMETERS}
+                is_wide = _is_parameter(call.spec, arg)
+                roles.setdefault(arg.operand.index, set()).add(is_wide)
+    return {index for index, found in roles.items() if found == {True}}
+
+
+def _is_parameter(spec: KernelSpec, arg: Arg) -> bool:
+    """Return whether a kernel reads an operand as float32 whatever the tensors are."""
+    return arg.role in _PARAMETERS or (arg.role == "weights" and spec.kind.startswith(_FITTED))
+
+
+def _wide_results(option: KernelOption) -> set[int]:
+    """Return which outputs are float32 whatever the tensors are."""
+    return {
+        arg.operand.index
+        for call in option.calls
+        for arg in call.args
+        if arg.operand.side == "out" and _is_wide_result(call.spec, arg)
+    }
+
+
+def _is_wide_result(spec: KernelSpec, arg: Arg) -> bool:
+    return arg.role in _WIDE_RESULTS or spec.kind in _WIDE_KINDS
 
 
 def _as_results(option: KernelOption) -> set[int]:
@@ -128,8 +168,8 @@ class _Typed:
         """Return the type in which a kernel reads or writes an argument."""
         operand = arg.operand
         if operand.side == "out":
-            return self.result
-        if arg.role in _PARAMETERS or operand.side == "fill":
+            return F32 if _is_wide_result(spec, arg) else self.result
+        if _is_parameter(spec, arg) or operand.side == "fill":
             return F32
         if operand.side == "ahead":
             return self.source if arg.role == "src" else F32
@@ -164,7 +204,8 @@ def _typed(
         for index in range(len(option.inputs))
     )
     typed = _Typed(option, source, sources, result)
-    types = (*sources, *(result for _ in option.outputs))
+    wide = _wide_results(option)
+    types = (*sources, *(F32 if i in wide else result for i in range(len(option.outputs))))
 
     def element(name: str, fmt: Format | None, stored: DType) -> Element:
         is_own = fmt is None or context.value(name).dtype == stored
@@ -202,12 +243,40 @@ def in_float32(options: Iterable[KernelOption], context: KernelContext) -> Itera
         yield replace(_typed(option, context, F32, F32), algorithm=f"{option.algorithm}, f32")
 
 
+def _jumps(step: str) -> bool:
+    """Return whether a step turns the rounding of an operand into another result.
+
+    Signs are never rounded, so masks of what is positive are safe.
+    """
+    op, _, operands = step.partition("(")
+    return op in _JUMPS and not (op in _COMPARISONS and "0.0" in operands[:-1].split(", "))
+
+
 def _is_native(spec: KernelSpec, *, has_primitives: bool) -> bool:
     if spec.kind in OWN:
         expression = cast("tuple[str, ...]", dict(spec.params).get("expression", ()))
-        return _JUMPS.isdisjoint(step.partition("(")[0] for step in expression)
+        return not any(map(_jumps, expression))
     algorithms = (dict(spec.params).get("algorithm"), *(post.algorithm for post in spec.post_ops))
     return has_primitives and spec.kind in PRIMITIVES and _NO_BFLOAT16 not in algorithms
+
+
+def _is_exact(option: KernelOption, context: KernelContext) -> bool:
+    """Return whether exact results are not rounded, and not computed from what is.
+
+    Operators that are not elementwise may read rounded operands, except for exact ones: gradients
+    are added up from rounded products.
+    """
+    node, names = context.node, (*context.node.inputs, *context.node.outputs)
+    if not any(context.value(name).exact for name in node.outputs):
+        return True
+    rounded = {
+        name
+        for name, element in zip(names, option.elements, strict=True)
+        if name and element.dtype == BF16
+    }
+    if OPS[node.op].origin == "elementwise":
+        return rounded.isdisjoint(names)
+    return not any(context.value(name).exact for name in rounded)
 
 
 def _multiplying_pairs(option: KernelOption) -> Iterator[KernelOption]:
@@ -227,7 +296,7 @@ def in_bfloat16(
     has_primitives: bool,
     has_products: bool,
 ) -> Iterator[KernelOption]:
-    """Yield options of a node on bfloat16 tensors, where there are kernels.
+    """Return options of a node on bfloat16 tensors, where there are kernels.
 
     Args:
         options: the same on float32 tensors.
@@ -235,6 +304,17 @@ def in_bfloat16(
         has_primitives: whether the library has kernels on bfloat16 tensors for the machine.
         has_products: whether the machine has instructions for products of bfloat16.
     """
+    found = _of_bfloat16(options, context, has_primitives=has_primitives, has_products=has_products)
+    return (option for option in found if _is_exact(option, context))
+
+
+def _of_bfloat16(
+    options: Iterable[KernelOption],
+    context: KernelContext,
+    *,
+    has_primitives: bool,
+    has_products: bool,
+) -> Iterator[KernelOption]:
     for option in options:
         native = (_is_native(c.spec, has_primitives=has_primitives) for c in option.calls)
         if not _fills(option.fill) or not all(native):

@@ -1,0 +1,105 @@
+"""Training steps whose activations and gradients may be stored in bfloat16."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stridewise as sw
+from stridewise.graph import Graph
+from stridewise.program import KernelStep
+
+F32 = np.float32
+SHAPE, CLASSES = (8, 3, 16, 16), 5
+
+
+def residual() -> Graph:
+    b = sw.GraphBuilder("residual", training=True)
+    x = b.relu(b.batch_norm(b.conv2d(b.input("x", SHAPE), 32, 3, padding=1)))
+    y = b.relu(b.batch_norm(b.conv2d(x, 32, 3, padding=1)))
+    y = b.max_pool2d(b.add(x, y), 2)
+    return b.build([b.dense(b.flatten(b.global_avg_pool(y)), CLASSES)])
+
+
+def depthwise() -> Graph:
+    b = sw.GraphBuilder("depthwise", training=True)
+    x = b.conv2d(b.input("x", SHAPE), 24, 3, strides=2, padding=1)
+    x = b.batch_norm(b.conv2d(x, 24, 3, padding=1, groups=24))
+    y = b.conv2d(b.sigmoid(x), 19, 1)
+    return b.build([b.dense(b.flatten(b.global_avg_pool(y)), CLASSES)])
+
+
+NETWORKS = (residual, depthwise)
+each_network = pytest.mark.parametrize("network", NETWORKS, ids=lambda made: made.__name__)
+
+
+def batch(seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=SHAPE).astype(F32), rng.integers(0, CLASSES, SHAPE[0])
+
+
+def trainer(graph: Graph, dtype: str, lr: float = 1.0, **options: Any) -> sw.Trainer:
+    given: dict[str, Any] = {"optimizer": sw.SGD(lr=lr), "threads": 2} | options
+    return sw.Trainer(graph, tune="model", dtype=dtype, **given)
+
+
+def changes(found: sw.Trainer, steps: int = 1) -> np.ndarray[Any, Any]:
+    """Return by how much steps change the parameters."""
+    before = {name: found.model.parameters[name].copy() for name in found.parameters}
+    for seed in range(steps):
+        found.step(*batch(seed))
+    after = found.model.parameters
+    return np.concatenate([(before[name] - after[name]).ravel() for name in found.parameters])
+
+
+def distance(found: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> float:
+    return float(np.linalg.norm(found - right) / np.linalg.norm(right))
+
+
+@each_network
+def test_gradients_are_near_those_of_float32(network: Callable[[], Graph]):
+    graph = network()
+    narrow, wide = trainer(graph, "bfloat16"), trainer(graph, "float32")
+    assert any(
+        "bf16" in str(s.spec) for s in narrow.model.program.steps if isinstance(s, KernelStep)
+    )
+    assert 0 < distance(changes(narrow), changes(wide)) < 2e-2
+    np.testing.assert_allclose(narrow.losses, wide.losses, rtol=1e-2)
+    for name, state in wide.model.states.items():  # running statistics
+        np.testing.assert_allclose(narrow.model.states[name], state, rtol=1e-2, atol=1e-2)
+
+
+@each_network
+def test_steps_below_the_precision_of_bfloat16_are_kept(network: Callable[[], Graph]):
+    graph = network()
+    found = changes(trainer(graph, "bfloat16", 1e-4), 4)
+    right = changes(trainer(graph, "float32", 1e-4), 4)
+    assert np.median(np.abs(right)) < 2**-9 * 0.1  # half a digit of a weight of 0.1
+    assert distance(found, right) < 2e-2
+
+
+@each_network
+@pytest.mark.parametrize("optimizer", [sw.SGD(0.1, 0.9, True, 1e-4), sw.AdamW(0.01)])
+def test_the_loss_the_parameters_and_their_moments_are_float32(network: Any, optimizer: Any):
+    found = trainer(network(), "bfloat16", optimizer=optimizer, clip_norm=1.0, accumulate=2)
+    plan, graph = found.model.plan, found.model.plan.graph
+    kept = {*graph.outputs, *graph.parameters, *graph.states, *graph.updates.values()}
+    for name in kept:
+        assert plan.storage(name).dtype.name == "float32", name
+    assert all(array.dtype == F32 for array in found.model.parameters.values())
+    x, labels = (np.concatenate(arrays) for arrays in zip(batch(0), batch(1), strict=True))
+    losses = [found.step(x, labels) for _ in range(6)]
+    assert losses[-1] < losses[0]
+
+
+@each_network
+def test_threads_change_no_bits_of_a_plan(network: Callable[[], Graph]):
+    graph = network()
+    first = trainer(graph, "bfloat16", 0.1)
+    with pytest.warns(sw.PlanWarning, match="threads: 2, here 1"):
+        other = trainer(graph, "bfloat16", 0.1, threads=1, plan=first.model.plan)
+    for seed in range(3):
+        assert first.step(*batch(seed)) == other.step(*batch(seed))

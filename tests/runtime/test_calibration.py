@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 import time
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,14 @@ from stridewise.planner import derive
 from stridewise.planning import make_plans
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.runtime.simulation.reference import run_reference
-from stridewise.runtime.tuning import kernel_times
+from stridewise.runtime.tuning import calibrate, kernel_times
 from stridewise.runtime.tuning.cost_cache import CostCache, cache_path
 from stridewise.runtime.tuning.doubts import doubts
 from stridewise.runtime.tuning.kernel_times import KernelTimes
 from stridewise.runtime.tuning.oracle import CalibratedOracle, MeasuringOracle
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import onednn_cpu
+from stridewise.targets.onednn.traits import traits_of
 from stridewise.targets.rates import Sample, Traits
 
 from .graphs import Net
@@ -299,3 +302,22 @@ def test_doubts_are_about_kernels_that_may_change_the_plan(tmp_path: Path):
     oracle.times.measure(uncertain)
     measured = make_plans(derive(network()), target, machine, oracle)
     assert not set(doubts(measured, oracle.deviations)) & set(uncertain)
+
+
+def test_bfloat16_layers_cover_joined_kernels_shuffles_and_inner_reorders(tmp_path: Path):
+    """Every kind of bfloat16 layer comes up, and no kernel runs."""
+    machine = dataclasses.replace(this_machine(1), isa="AVX512_CORE_BF16")
+    target = onednn_cpu(machine, dtype="bfloat16")
+    times = KernelTimes(machine, target, CostCache(machine, tmp_path))
+    numbered = islice(enumerate(calibrate.layers(), 1), 43 * 7)
+    halves = {graph.name: graph for number, graph in numbered if number % 7 >= 4}
+    assert halves.keys() == calibrate.LAYERS.keys()
+    kernels = {
+        name: calibrate.kernels_of(halves[name], times, target)
+        for name in ("expanded swish", "shuffled", "chain")
+    }
+    joined = [s for s in kernels["expanded swish"] if s.kind == "expand_depthwise"]
+    assert any(s.function_values for s in joined)
+    assert any(s.kind == "shuffle" for s in kernels["shuffled"])
+    families = {traits_of(s).family for s in kernels["chain"] if s.kind == "reorder"}
+    assert "bf16 blocked > bf16 channels-last" in families

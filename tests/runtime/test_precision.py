@@ -23,7 +23,7 @@ from stridewise.errors import InputError
 from stridewise.graph import Graph
 from stridewise.ops import GraphBuilder
 from stridewise.planner import derive
-from stridewise.planning import Plan, make_plan
+from stridewise.planning import make_plan
 from stridewise.program import Written
 from stridewise.runtime.binding.primitives import implementations
 from stridewise.runtime.execution.executor import CompiledModel
@@ -31,12 +31,12 @@ from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.targets.cost import is_reference
 from stridewise.targets.kernels import HOST, KernelSpec, MemorySpec
-from stridewise.targets.onednn.precision import OWN, PRIMITIVES
+from stridewise.targets.onednn.precision import OWN, PRIMITIVES, TRAINING
 from stridewise.targets.onednn.target import onednn_cpu
 from stridewise.targets.target import Precision
 
-from .graphs import CASES, KINDS, ForcingOracle, inputs_of
-from .test_execute import padding
+from .bfloat16_plans import HalfOracle, check, half_plan
+from .graphs import CASES, KINDS, inputs_of
 
 BF16 = dtype_of("bfloat16")
 F32 = np.float32
@@ -48,46 +48,6 @@ NETWORKS = (
 )
 BOUNDS = dict.fromkeys(NETWORKS, 2e-2)
 """Largest norm of the difference to float32, over the norm of the float32 result, of networks."""
-
-
-class HalfOracle(ForcingOracle):
-    """Kernels on bfloat16 tensors of one storage kind are cheap, all others are dear."""
-
-    def _cost(self, spec: KernelSpec) -> Any:
-        found = super()._cost(spec)
-        if spec.kind in (HOST, "reorder") or not isinstance(found, tuple):
-            return found
-        source = spec.memory("src") or spec.memory("src0")
-        half = source is not None and source.dtype == "bf16"
-        (cost,) = found
-        return found if half else (type(cost)(cost.cost_ns + 1e6, "", "model"),)
-
-
-def half_plan(graph: Graph, kind: str, dtype: Precision = "bfloat16") -> Plan:
-    """Plan a graph so that as much as possible is stored in bfloat16, in one kind of format."""
-    machine = this_machine(2)
-    target = onednn_cpu(machine, "exact", dtype)
-    derived = derive(simplify(graph, check=True).graph)
-    return make_plan(derived, target, machine, HalfOracle(kind))
-
-
-def check(graph: Graph, model: CompiledModel) -> None:
-    """Check every stored tensor beside what its node makes of its operands, and all padding."""
-    feeds = inputs_of(graph)
-    found = sw.verify(model, inputs=feeds)
-    wrong = [row for row in found.rows if row.verdict == "differs"]
-    assert not wrong, "\n".join(map(str, wrong))
-
-    def spare_lanes(written: Written, stored: np.ndarray[Any, Any]) -> None:
-        assert not np.isnan(stored.astype(F32)).any(), f"{written.value} is not written everywhere"
-        where = f"{written.value} in {written.desc.storage.format}"
-        assert (stored[padding(written)] == 0).all(), f"spare lanes of {where}"
-
-    plain = model.run(feeds)
-    traced = model.trace(feeds, spare_lanes)
-    for name, wanted in plain.items():
-        assert wanted.dtype == graph.values[name].dtype.numpy
-        np.testing.assert_array_equal(traced[name], wanted)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -162,7 +122,8 @@ def test_all_that_is_offered_in_bfloat16_exists_and_is_naive_only_where_float32_
             calls = [call for candidate in group for call in candidate.option.calls]
             offered |= {call.spec: None for call in calls if "bf16" in str(call.spec)}
     # Those of Winograd round otherwise, and no case has an expansion.
-    assert {spec.kind for spec in offered} == PRIMITIVES | OWN - {"winograd", "expand_depthwise"}
+    others = {"winograd", "fitted_winograd", "expand_depthwise"}
+    assert {spec.kind for spec in offered} == (PRIMITIVES - TRAINING) | OWN - others
     for spec in offered:
         first = implementations(spec, 2, limit=1)[0]
         if is_reference(first):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.runtime.bfloat16_plans import check, half_plan
 from tests.runtime.graphs import KINDS, error, forced_plan, inputs_of
 
 import stridewise as sw
@@ -42,6 +43,7 @@ def agree(graph: Graph) -> None:
         # The loss is a sum of numbers of either sign, which may be near to 0.
         for name, wanted in list(expected.items())[1:]:
             assert error(found[name], wanted) <= 1e-5, (kind, name)
+        check(graph, load(lower_plan(half_plan(graph, kind))))
 
 
 def anchored(b: sw.GraphBuilder, name: str, shape: tuple[int, ...]) -> str:

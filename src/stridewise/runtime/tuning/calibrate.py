@@ -30,7 +30,7 @@ from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import ABILITY, LibraryTarget, onednn_cpu
 from stridewise.targets.rates import Sample, predicted
 
-__all__ = ["Calibration", "FamilyRate", "calibrate"]
+__all__ = ["LAYERS", "Calibration", "FamilyRate", "calibrate", "kernels_of", "layers"]
 
 _MOST_NS = 2e7
 """Kernels with a larger estimate are not measured: similar smaller ones tell their costs."""
@@ -125,7 +125,11 @@ def _image(b: GraphBuilder, size: _Size, channels: int | None = None) -> str:
 
 def _active(b: GraphBuilder, x: str, size: _Size) -> str:
     """Add an activation: in every third size one of exponential functions, which take longer."""
-    return b.op("mul", [x, b.sigmoid(x)]) if size.side % 3 == 0 else b.relu(x)
+    return _swish(b, x) if size.side % 3 == 0 else b.relu(x)
+
+
+def _swish(b: GraphBuilder, x: str) -> str:
+    return b.op("mul", [x, b.sigmoid(x)])
 
 
 def _conv(
@@ -157,6 +161,20 @@ def _expanded(b: GraphBuilder, size: _Size) -> str:
     inner = _active(b, b.conv2d(_image(b, size), size.outputs, 1), size)
     found = b.conv2d(inner, size.outputs, 3, padding="same", groups=size.outputs)
     return _active(b, found, size)
+
+
+def _swish_expanded(b: GraphBuilder, size: _Size) -> str:
+    inner = _swish(b, b.conv2d(_image(b, size), size.outputs, 1))
+    return _swish(b, b.conv2d(inner, size.outputs, 3, padding="same", groups=size.outputs))
+
+
+def _chain(b: GraphBuilder, size: _Size) -> str:
+    return b.conv2d(b.conv2d(_image(b, size), size.outputs, 1), size.inputs, 1)
+
+
+def _shuffled(b: GraphBuilder, size: _Size) -> str:
+    x = b.relu(_image(b, size, 2 * size.inputs))
+    return b.relu(b.op("channel_shuffle", [x], {"groups": 2}))
 
 
 def _grouped(b: GraphBuilder, size: _Size) -> str:
@@ -200,7 +218,7 @@ def _tokens(b: GraphBuilder, size: _Size) -> str:
     return b.op("softmax", [b.op("matmul", [b.layer_norm(x), weights])], {"axis": 2})
 
 
-_LAYERS: Mapping[str, _Layer] = {
+LAYERS: Mapping[str, _Layer] = {
     "1x1": _conv(1),
     "3x3": _conv(3),
     "depthwise 3x3": _depthwise(3),
@@ -227,6 +245,9 @@ _LAYERS: Mapping[str, _Layer] = {
     "7x1": _conv((7, 1)),
     "dilated": _conv(3, 1, None, 2),
     "depthwise 7x7": _depthwise(7),
+    "expanded swish": _swish_expanded,
+    "chain": _chain,
+    "shuffled": _shuffled,
 }
 _TWICE = ("1x1", "3x3", "depthwise 3x3", "1x1")
 """Layers that networks have most of are repeated between the others."""
@@ -258,10 +279,10 @@ def _size(number: int) -> _Size:
     return _Size(batch, channels[0], channels[1], side)
 
 
-def _layers() -> Iterator[Graph]:
+def layers() -> Iterator[Graph]:
     """Yield layers without an end."""
     order: list[str] = []
-    for position, name in enumerate(_LAYERS):
+    for position, name in enumerate(LAYERS):
         order += [name, *((_TWICE[position // 2 % len(_TWICE)],) if position % 2 else ())]
     number = 0
     while True:
@@ -269,7 +290,7 @@ def _layers() -> Iterator[Graph]:
         # The number of families has a common factor with no base of the sequence for long.
         name = order[number % len(order)]
         b = GraphBuilder(name)
-        yield b.build([_LAYERS[name](b, _size(number))])
+        yield b.build([LAYERS[name](b, _size(number))])
 
 
 class _Recorder:
@@ -287,7 +308,7 @@ class _Recorder:
         return {spec: (KernelCost(self._times.estimate(spec), "", "model"),) for spec in specs}
 
 
-def _kernels(graph: Graph, times: KernelTimes, target: LibraryTarget) -> list[KernelSpec]:
+def kernels_of(graph: Graph, times: KernelTimes, target: LibraryTarget) -> list[KernelSpec]:
     """Return the kernels that the target offers for a layer, and reorders around it."""
     recorder = _Recorder(times)
     derived = derive(simplify(graph, passes_for(ABILITY, keep_parameters=False)).graph)
@@ -315,7 +336,7 @@ def calibrate(
     halves = onednn_cpu(machine, dtype="bfloat16") if machine.has_bfloat16 else target
     ways = [KernelTimes(machine, target, cache, cold=cold) for cold in (False, True)]
     queue = _Queue(begin + seconds)
-    for number, graph in enumerate(_layers()):
+    for number, graph in enumerate(layers()):
         passed = time.monotonic() - begin
         if passed >= seconds:
             break
@@ -323,8 +344,9 @@ def calibrate(
             progress(int(passed), ceil(seconds), graph.name)
         times = ways[number // 2 % 2]
         offer = halves if number % _HALVES >= _HALVES - 3 else target
-        # Reorders have few families, and each layer has many of them.
-        specs = [s for s in _kernels(graph, times, offer) if s.kind != "reorder" or not number % 4]
+        # Each layer has many reorders; only a chain has those between formats of inner tensors.
+        moves = graph.name == "chain" or not number % 4
+        specs = [s for s in kernels_of(graph, times, offer) if s.kind != "reorder" or moves]
         queue.measure(times, specs)
     measured = len(queue.seen)
     cache.store({CALIBRATION: ((f"{measured} kernels", time.time()),)})

@@ -30,19 +30,29 @@ from stridewise.targets.kernels import (
 from stridewise.targets.onednn import depthwise, winograd
 from stridewise.targets.onednn.context_view import ContextView
 
-__all__ = ["BF16", "F32", "FLOATS", "OWN", "PRIMITIVES", "AsFloat32", "in_bfloat16", "in_float32"]
+__all__ = [
+    "BF16",
+    "F32",
+    "FLOATS",
+    "OWN",
+    "PRIMITIVES",
+    "TRAINING",
+    "AsFloat32",
+    "in_bfloat16",
+    "in_float32",
+]
 
 BF16, F32 = dtype_of("bfloat16"), dtype_of("float32")
 FLOATS = frozenset({F32, BF16, dtype_of("float16")})
 """Types of tensors that may be stored as float32 or bfloat16."""
 
-_TRAINING = frozenset(
+TRAINING = frozenset(
     {"batch_norm_gradient", "batch_norm_training", "conv_weight_gradient", "fitted_convolution"}
     | {"fitted_deconvolution", "pooling_gradient"}
 )
 """Kinds of kernels of several primitives of the library."""
 
-PRIMITIVES = _TRAINING | (
+PRIMITIVES = TRAINING | (
     {"batch_norm", "binary", "concat", "convolution", "deconvolution", "eltwise", "inner_product"}
     | {"layer_norm", "lrn", "matmul", "pooling", "prelu", "reorder", "resampling", "scale_shift"}
     | {"shuffle", "softmax"}

@@ -31,7 +31,7 @@ from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.targets.cost import is_reference
 from stridewise.targets.kernels import HOST, KernelSpec, MemorySpec
-from stridewise.targets.onednn.precision import OWN, PRIMITIVES, TRAINING
+from stridewise.targets.onednn.precision import OWN, PRIMITIVES
 from stridewise.targets.onednn.target import onednn_cpu
 from stridewise.targets.target import Precision
 
@@ -123,7 +123,7 @@ def test_all_that_is_offered_in_bfloat16_exists_and_is_naive_only_where_float32_
             offered |= {call.spec: None for call in calls if "bf16" in str(call.spec)}
     # Those of Winograd round otherwise, and no case has an expansion.
     others = {"winograd", "fitted_winograd", "expand_depthwise"}
-    assert {spec.kind for spec in offered} == (PRIMITIVES - TRAINING) | OWN - others
+    assert {spec.kind for spec in offered} == PRIMITIVES | OWN - others
     for spec in offered:
         first = implementations(spec, 2, limit=1)[0]
         if is_reference(first):

@@ -36,7 +36,6 @@ __all__ = [
     "FLOATS",
     "OWN",
     "PRIMITIVES",
-    "TRAINING",
     "AsFloat32",
     "in_bfloat16",
     "in_float32",
@@ -46,14 +45,10 @@ BF16, F32 = dtype_of("bfloat16"), dtype_of("float32")
 FLOATS = frozenset({F32, BF16, dtype_of("float16")})
 """Types of tensors that may be stored as float32 or bfloat16."""
 
-TRAINING = frozenset(
+PRIMITIVES = frozenset(
     {"batch_norm_gradient", "batch_norm_training", "conv_weight_gradient", "fitted_convolution"}
     | {"fitted_deconvolution", "pooling_gradient"}
-)
-"""Kinds of kernels of several primitives of the library."""
-
-PRIMITIVES = TRAINING | (
-    {"batch_norm", "binary", "concat", "convolution", "deconvolution", "eltwise", "inner_product"}
+    | {"batch_norm", "binary", "concat", "convolution", "deconvolution", "eltwise", "inner_product"}
     | {"layer_norm", "lrn", "matmul", "pooling", "prelu", "reorder", "resampling", "scale_shift"}
     | {"shuffle", "softmax"}
 )

@@ -7,6 +7,16 @@
 #include "winograd/lanes.hpp"
 
 namespace stridewise {
+namespace {
+
+// Two instructions for exponents, of any size: very small results are zero.
+template <>
+inline Lanes<16>::V Lanes<16>::power_of_two(V x) {
+    const V r = _mm512_maskz_reduce_ps(kAll, x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    return _mm512_maskz_scalef_ps(kAll, near_power_of_two<16>(r), x - r);
+}
+
+}  // namespace
 
 const WinogradKernels *avx512_winograd_kernels(const WinogradTile &tile, HalfSides halves) {
     return find_winograd<16, 14>(tile, halves);

@@ -23,26 +23,25 @@ inline Lanes<16>::V Lanes<16>::add_pairs(V sum, V a, V b) {
     return _mm512_dpbf16_ps(sum, x, y);
 }
 
-// 2^x for 0 <= x <= 1.
-constexpr float kPowerOfTwo[] = {1.000002593F, 6.930038345e-1F, 2.414427569e-1F, 5.201146062e-2F,
-                                 1.353416791e-2F};
+// 2^r for 0 <= r <= 1.
+constexpr float kShortPowerOfTwo[] = {1.000002593F, 6.930038345e-1F, 2.414427569e-1F,
+                                      5.201146062e-2F, 1.353416791e-2F};
 
 // Results are rounded to 8 bits, or are sums of products of such numbers. So 14 bits are
-// sufficient. exp(x) = 2^floor(y) 2^(y - floor(y)), y = x / ln(2), by a minimax polynomial of
-// relative error 3e-6. Very large and very small results are infinite and zero.
+// sufficient: 2^x = 2^floor(x) 2^(x - floor(x)), by a minimax polynomial of relative error 3e-6.
+// Very large and very small results are infinite and zero.
 template <>
-inline Lanes<16>::V Lanes<16>::exponential(V x) {
-    const V y = x * 1.44269504088896341F;
-    const V r = _mm512_maskz_reduce_ps(kAll, y, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-    V p = all(kPowerOfTwo[4]);
+inline Lanes<16>::V Lanes<16>::power_of_two(V x) {
+    const V r = _mm512_maskz_reduce_ps(kAll, x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    V p = all(kShortPowerOfTwo[4]);
 #pragma GCC unroll 4
-    for (int i = 3; i >= 0; --i) p = p * r + kPowerOfTwo[i];
-    return _mm512_maskz_scalef_ps(kAll, p, y);
+    for (int i = 3; i >= 0; --i) p = p * r + kShortPowerOfTwo[i];
+    return _mm512_maskz_scalef_ps(kAll, p, x);
 }
 
 template <>
-inline Lanes<16>::V Lanes<16>::logistic(V x) {
-    return _mm512_maskz_rcp14_ps(kAll, 1.0F + exponential(-x));
+inline Lanes<16>::V Lanes<16>::quotient(V a, V b) {
+    return a * static_cast<V>(_mm512_maskz_rcp14_ps(kAll, b));
 }
 
 }  // namespace

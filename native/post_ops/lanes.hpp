@@ -34,7 +34,7 @@ struct Stages {
             case StageOp::logistic:
                 return L::logistic(value);
             case StageOp::swish:
-                return value * L::logistic(alpha * value);
+                return L::swish(value, alpha);
             case StageOp::tanh:
                 return L::tangent(value);
             case StageOp::elu:
@@ -108,7 +108,7 @@ struct Stages {
                 values[k] = L::smaller(beta, L::larger(alpha, values[k]));
             }
         } else if (step.op == StageOp::swish) {
-            for (int k = 0; k < Count; ++k) values[k] *= L::logistic(alpha * values[k]);
+            for (int k = 0; k < Count; ++k) values[k] = L::swish(values[k], alpha);
         } else if (step.op == StageOp::hardswish) {
             for (int k = 0; k < Count; ++k) {
                 values[k] *= L::smaller(L::all(1.0F), L::larger(V{}, alpha * values[k] + beta));

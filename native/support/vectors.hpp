@@ -22,6 +22,8 @@ struct VectorOf {
         __attribute__((vector_size(N * sizeof(Bfloat16)), aligned(sizeof(Bfloat16)), may_alias));
 };
 
+constexpr float kLog2e = 1.44269504088896341F;
+
 template <int N>
 struct Lanes {
     using V = typename VectorOf<N>::Type;
@@ -98,11 +100,14 @@ struct Lanes {
         }
         return value;
     }
-    static inline V exponential(V x);
-    static inline V logistic(V x) {
-        // The exponential is bounded, so results for very small x would not be zero, which would be
-        // visible in the product with x.
-        return x < -87.0F ? V{} : 1.0F / (1.0F + exponential(-x));
+    // Files for instruction sets with instructions for exponents define their own.
+    static inline V power_of_two(V x);
+    // Files for results of fewer bits define their own.
+    static inline V quotient(V a, V b) { return a / b; }
+    static inline V logistic(V x) { return quotient(all(1.0F), 1.0F + power_of_two(x * -kLog2e)); }
+    // x logistic(alpha x)
+    static inline V swish(V x, V alpha) {
+        return quotient(x, 1.0F + power_of_two(x * (alpha * -kLog2e)));
     }
     static inline V absolute(V x) { return x < 0.0F ? -x : x; }
     static V tangent(V x);
@@ -114,22 +119,26 @@ struct Lanes {
     }
 };
 
-// exp(x) = 2^n exp(r), |r| <= ln(2) / 2, by a polynomial with the least relative error in float32;
-// relative error 4e-7.
+// 2^r for |r| <= 1/2, relative error 9.2e-8: exact at zero, else the least error in float32.
+constexpr float kPowerOfTwo[] = {
+    1.0F, 6.931469776e-1F, 2.402224209e-1F, 5.550733743e-2F, 9.671512640e-3F, 1.326472719e-3F};
+
 template <int N>
-inline typename Lanes<N>::V Lanes<N>::exponential(V x) {
+inline typename Lanes<N>::V near_power_of_two(typename Lanes<N>::V r) {
+    typename Lanes<N>::V p = Lanes<N>::all(kPowerOfTwo[5]);
+#pragma GCC unroll 5
+    for (int i = 4; i >= 0; --i) p = p * r + kPowerOfTwo[i];
+    return p;
+}
+
+// 2^x = 2^n 2^r, with n the nearest whole number. Infinite from 128, and 2^-126 below -126.
+template <int N>
+inline typename Lanes<N>::V Lanes<N>::power_of_two(V x) {
     // Adding it leaves no fraction bits and puts n into the low bits.
     constexpr float kWhole = 12582912.0F;  // 1.5 * 2^23
-    x = smaller(all(88.0F), larger(all(-87.0F), x));
-    const V shifted = x * 1.44269504088896341F + kWhole;
-    const V n = shifted - kWhole;
-    const V r = x - n * 0.69314718055994531F;
-    V p = all(8.297647350e-3F);
-    p = p * r + 4.191543162e-2F;
-    p = p * r + 1.666757464e-1F;
-    p = p * r + 4.999889433e-1F;
-    p = p * r + 9.999997020e-1F;
-    p = p * r + 1.000000119F;
+    x = smaller(all(128.0F), larger(all(-126.0F), x));
+    const V shifted = x + kWhole;
+    V p = near_power_of_two<N>(x - (shifted - kWhole));
     // Adds n to the exponent of p, which is 0 or -1.
     Mask bits, power;
     __builtin_memcpy(&bits, &p, sizeof bits);
@@ -151,7 +160,7 @@ typename Lanes<N>::V Lanes<N>::tangent(V x) {
     p = p * square - 3.33332819422e-1F;
     const V near = x + x * square * p;
     const V size = absolute(x);
-    const V far = 1.0F - 2.0F / (exponential(2.0F * size) + 1.0F);
+    const V far = 1.0F - 2.0F / (power_of_two(size * (2.0F * kLog2e)) + 1.0F);
     return size < 0.625F ? near : (x < 0.0F ? -far : far);
 }
 

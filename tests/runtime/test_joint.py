@@ -294,6 +294,27 @@ def test_absent_biases(kind, biases):
     assert error(found, case.wanted(same, same, biases)) <= 1e-6
 
 
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@pytest.mark.parametrize("name", ["logistic", "swish", "tanh"])
+def test_activations_of_all_sizes(name: str, kernel: tuple[int, str]) -> None:
+    """The relative error grows with the exponent of the exponential function, which is rounded."""
+    sizes = np.array([0, *np.geomspace(1e-6, 1e6, 9997), np.inf, np.nan], F32)
+    numbers = np.concatenate([sizes, -sizes]).reshape(1, 4, 4, -1)
+    extents = {"channels": 4, "middle": 4, "height": 4, "width": numbers.shape[3]}
+    case = Case(Block(**extents, window=(1, 1), pads=(0, 0, 0, 0), expands=False))
+    case.x, case.d = numbers, np.ones_like(case.d)
+    found = case.found("blocked", kernel, [("eltwise", name, 1.0, 0.0)], 0, (False, False))
+    x = numbers.astype(float)
+    with np.errstate(over="ignore", invalid="ignore"):
+        logistic = 1 / (1 + np.exp(-x))
+        wanted = {"logistic": logistic, "swish": x * logistic, "tanh": np.tanh(x)}[name]
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    finite = np.isfinite(wanted)
+    assert (found[~finite & ~np.isnan(wanted)] == np.inf).all()
+    allowed = (3e-7 + 7e-8 * np.minimum(abs(x), 100)) * abs(wanted) + 1e-36
+    assert (abs(found[finite] - wanted[finite]) <= allowed[finite]).all()
+
+
 @settings(deadline=None, max_examples=80)
 @given(
     st.builds(

@@ -42,8 +42,8 @@ def batch(seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 
 def trainer(graph: Graph, dtype: str, lr: float = 1.0, **options: Any) -> sw.Trainer:
-    given: dict[str, Any] = {"optimizer": sw.SGD(lr=lr), "threads": 2} | options
-    return sw.Trainer(graph, tune="model", dtype=dtype, **given)
+    given: dict[str, Any] = {"optimizer": sw.SGD(lr=lr), "dtype": dtype, "threads": 2} | options
+    return sw.Trainer(graph, tune="model", **given)
 
 
 def changes(found: sw.Trainer, steps: int = 1) -> np.ndarray[Any, Any]:

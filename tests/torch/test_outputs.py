@@ -62,6 +62,34 @@ def test_results_that_are_views_of_inputs():
     assert found[3].any()
 
 
+@pytest.mark.parametrize("index", [slice(None), 0], ids=["row", "element"])
+def test_views_of_inputs_begin_where_an_open_index_says(index):
+    def function(x, row):
+        return x * 2 + row, x[row], x[row][index]
+
+    fast, x = compiled(function), torch.randn(3, 4)
+    with torch.no_grad():
+        for row in (1, 2, 0, 2, 1):
+            for a, b in zip(function(x, row), fast(x, row), strict=True):
+                assert torch.equal(a, b)
+                assert a.storage_offset() == b.storage_offset()
+
+
+def test_views_of_parameters():
+    module = torch.nn.Linear(3, 2)
+
+    def function(x):
+        return torch.relu(module(x)), module.weight.t(), module.weight[1]
+
+    fast, x = compiled(function), torch.randn(4, 3)
+    with torch.no_grad():
+        for _ in range(3):
+            for a, b in zip(function(x), fast(x), strict=True):
+                assert torch.allclose(a, b, atol=1e-6)
+                assert a.stride() == b.stride()
+            fast(x)[1].mul_(2)
+
+
 class Pair(NamedTuple):
     first: Any
     second: Any

@@ -27,7 +27,7 @@ class Program:
     Attributes:
         partition: which operators are native.
         steps: the parts, ready to run.
-        inputs: placeholders that are not packed, by position.
+        inputs: placeholders that steps or views read, by position.
         results: where each result comes from.
         views: nodes that PyTorch runs after the steps.
         values: the type of every node's result.

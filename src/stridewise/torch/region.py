@@ -179,10 +179,12 @@ class Region:
                 step, failure = self._step(part, constants, values, shared)
                 steps.append(step)
                 found = found.without(part, failure) if failure else found
-        own = set(packed)
+        of_inputs = self._aliases.of_inputs
+        roots = set(of_inputs.values())
+        own = {index for index in packed if self._inputs[index] not in roots}
         inputs = tuple((at, node) for at, node in enumerate(self._inputs) if at not in own)
         origins = self._results(constants, values)
-        views = [node for node in self._aliases.views if node not in constants]
+        views = [n for n in self._aliases.views if n in of_inputs or n not in constants]
         return Program(found, steps, inputs, origins, views, values)
 
     def _is_in_vain(self) -> bool:
@@ -197,6 +199,8 @@ class Region:
                 found.append((None, None, item))  # a number, or None
             elif item.op == "placeholder":
                 found.append((None, self._inputs.index(item), None))
+            elif item in self._aliases.of_inputs:
+                found.append((item, None, None))
             elif item in constants or not tensors_of(values[item]):
                 found.append((None, None, constants.get(item, values[item])))
             else:

@@ -1,9 +1,9 @@
-"""Results of a graph that are views of one tensor: a write to one of them shows in the others."""
+"""Results of a graph that are views of one tensor, or of an input: they share its memory."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,27 +19,35 @@ class Aliases:
     Attributes:
         computed: nodes whose results a run has to give; views are taken of some of them.
         views: nodes to run afterwards, in order.
+        of_inputs: those of them that are views of inputs, by node the placeholder.
     """
 
     computed: tuple[Any, ...]
     views: tuple[Any, ...]
+    of_inputs: Mapping[Any, Any]
 
     @classmethod
     def of(cls, results: Sequence[Any]) -> Aliases:
         """Find them among the results of a graph, which are nodes, numbers, and None.
 
-        Views of inputs are not among them: PyTorch makes those itself.
+        PyTorch makes views of inputs anew, but where it takes them from an offset that it does not
+        know beforehand, it reads the offset of the result.
         """
         nodes = dict.fromkeys(x for x in results if isinstance(x, submodule("torch.fx").Node))
         chains = {node: _chain(node) for node in nodes}
         roots = [chain[0] for chain in chains.values()]
         views: dict[Any, None] = {}
         computed: dict[Any, None] = {}
+        of_inputs: dict[Any, Any] = {}
         for node, (root, *chain) in chains.items():
+            if chain and root.op == "placeholder":
+                of_inputs.update(dict.fromkeys(chain, root))
+                views.update(dict.fromkeys(chain))
+                continue
             shares = chain and roots.count(root) > 1 and root.op == "call_function"
             computed[root if shares else node] = None
             views.update(dict.fromkeys(chain if shares else ()))
-        return cls(tuple(computed), tuple(views))
+        return cls(tuple(computed), tuple(views), of_inputs)
 
 
 def _chain(node: Any) -> list[Any]:

@@ -58,6 +58,9 @@ _AREA = 40.0
 Array = np.ndarray[Any, np.dtype[Any]]
 Run = Callable[[Array], Array]
 Options = argparse.Namespace
+Rows = Sequence[Mapping[str, Any]]
+Load = Callable[[sw.Graph, Path, Path, Options], dict[str, Run]]
+Conclude = Callable[[Rows], list[str]]
 
 
 def images(graph: sw.Graph, count: int, seed: int) -> list[Array]:
@@ -151,14 +154,14 @@ def errors(runs: Mapping[str, Run], held_out: Sequence[Array]) -> dict[str, floa
     return {name: float(np.linalg.norm(ys - right)) / norm for name, ys in found.items()}
 
 
-def look_at(name: str, options: Options) -> dict[str, Any]:
+def look_at(name: str, options: Options, load: Load) -> dict[str, Any]:
     """Load, time and compare one model."""
     size = {} if options.size is None else {"size": options.size}
     with TemporaryDirectory() as folder:
         graph = sw.zoo.build(name, options.batch, **size)
         path = Path(folder) / "model.onnx"
         sw.save(graph, path)
-        runs = contestants(graph, path, Path(folder), options)
+        runs = load(graph, path, Path(folder), options)
         (x,) = images(graph, 1, 2)
         runners = {who: (lambda run=run: (run(x),)) for who, run in runs.items()}
         samples = race(runners, options.runs, options.pause, cold=False)
@@ -174,7 +177,7 @@ def look_at(name: str, options: Options) -> dict[str, Any]:
     }
 
 
-def report(rows: Sequence[Mapping[str, Any]]) -> str:
+def report(rows: Rows, conclude: Conclude) -> str:
     """Return tables: median milliseconds and error of each contestant, and what follows of them."""
     names = list(dict.fromkeys(name for row in rows for name in row["samples_ms"]))
     lines = [
@@ -190,10 +193,10 @@ def report(rows: Sequence[Mapping[str, Any]]) -> str:
         for row in rows
     ]
     head = "Milliseconds (median) and relative error to float32.\n\n"
-    return "\n".join((head + "\n".join(table(["network", *names], lines)), "", *claims(rows), ""))
+    return "\n".join((head + "\n".join(table(["network", *names], lines)), "", *conclude(rows), ""))
 
 
-def claims(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def claims(rows: Rows) -> list[str]:
     """Return a table of automatic beside the best uniform precision, and of int8 beside peers."""
     lines: list[list[str]] = []
     for row in rows:
@@ -225,7 +228,7 @@ def claims(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [note, *table(head, lines)]
 
 
-def figure(rows: Sequence[Mapping[str, Any]]) -> str:
+def figure(rows: Rows) -> str:
     """Return error against time, relative to the fastest float32, as SVG; int8 included."""
     points: dict[str, list[tuple[float, float, float]]] = {}
     for row in rows:
@@ -244,15 +247,27 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> str:
     return chart([panel], "Relative error of the outputs against relative time of networks")
 
 
-def write(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+def write(rows: Rows, path: Path, conclude: Conclude) -> None:
     """Write results, their tables and their drawing."""
     path.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
-    path.with_suffix(".md").write_text(report(rows))
+    path.with_suffix(".md").write_text(report(rows, conclude))
     path.with_suffix(".svg").write_text(figure(rows))
 
 
-def main() -> None:
-    """Measure, save and print."""
+def main(
+    load: Load = contestants,
+    conclude: Conclude = claims,
+    results: Path = RESULTS,
+    usual: Sequence[str] = DEFAULT,
+) -> None:
+    """Measure, save and print.
+
+    Args:
+        load: loads all contestants of one model.
+        conclude: returns the lines of what follows of the results.
+        results: where these are written.
+        usual: names of the models, if the user names none.
+    """
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("models", nargs="*", metavar="MODEL", help="of the zoo")
     parser.add_argument("--all", action="store_true", help="all networks")
@@ -268,11 +283,11 @@ def main() -> None:
     parser.add_argument("--pause", type=float, default=0.02, help="seconds before each turn")
     parser.add_argument("--tune", choices=("auto", "measure", "model"), default="auto")
     parser.add_argument("--no-torch", action="store_true", help="leave PyTorch out")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--results", type=Path, default=results)
     options = parser.parse_args()
     path = options.results
-    rows = json.loads(path.read_text())["rows"] if path.exists() else []
-    chosen = options.models or (MODELS if options.all else INT8 if options.int8 else DEFAULT)
+    rows: list[Any] = json.loads(path.read_text())["rows"] if path.exists() else []
+    chosen = options.models or (MODELS if options.all else INT8 if options.int8 else usual)
     begin = time.monotonic()
     longest = 0.0
     for name in () if options.report else chosen:
@@ -280,16 +295,16 @@ def main() -> None:
             print(f"{name} and what follows: left out, --minutes {options.minutes:g} are over")
             break
         now = time.monotonic()
-        row = look_at(name, options)
+        row = look_at(name, options, load)
         longest = max(longest, time.monotonic() - now)
         key = (name, options.batch, options.size)
         rows = [r for r in rows if (r["model"], r["batch"], r["size"]) != key] + [row]
-        write(rows, path)
+        write(rows, path, conclude)
         times = {who: f"{median(ms):.2f} ms" for who, ms in row["samples_ms"].items()}
         print(f"{name} ({time.monotonic() - now:.0f} s)")
-        print("\n".join(f"  {w:<24} {t:>10} {row['errors'][w]:.1e}" for w, t in times.items()))
-    write(rows, path)
-    print("\n".join(claims(rows)))
+        print("\n".join(f"  {w:<28} {t:>10} {row['errors'][w]:.1e}" for w, t in times.items()))
+    write(rows, path, conclude)
+    print("\n".join(conclude(rows)))
 
 
 if __name__ == "__main__":

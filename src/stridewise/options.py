@@ -198,6 +198,11 @@ class Options:
         if not (isfinite(self.max_error) and self.max_error > 0):
             expected = "a relative error above 0"
             raise InputError.at("max_error", expected=expected, found=repr(self.max_error))
+        if self.calibration is not None and self.dtype != "auto":
+            fix = "choose it, or leave calibration out"
+            raise InputError.at(
+                "calibration", expected="dtype 'auto'", found=repr(self.dtype), fix=fix
+            )
         if self.dtype == "auto" and self.has_formats:
             found = "input_formats or output_formats"
             fix = "leave them out"

@@ -181,7 +181,7 @@ class Planner:
 
     def _again(self, dtype: PrecisionChoice) -> Planner:
         """Return the planner for another ``dtype``, with its whole time to measure."""
-        job = self.job.renewed(dtype=dtype)
+        job = self.job.renewed(dtype=dtype, calibration=None)
         return Planner._of(job, self.refusals, self.derived, self.reference)
 
 

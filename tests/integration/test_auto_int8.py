@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,10 @@ from stridewise.runtime.tuning.offers import observable
 from stridewise.runtime.tuning.tuning import choices
 from stridewise.tensor import Grid
 
+from .commands import Run, fails, own_cache, run
 from .test_auto_dtype import auto, network, sample, simplified
+
+__all__ = ["own_cache", "run"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 F32 = np.float32
@@ -175,3 +180,67 @@ def test_second_starts_measure_nothing(tmp_path: Any, monkeypatch: pytest.Monkey
     second = auto(network(), 3e-2, **options).plan
     assert choices(second) == choices(first)
     assert second.notes == first.notes
+
+
+# --- command line ---------------------------------------------------------------------------------
+
+
+def as_npz(folder: Path) -> Path:
+    np.savez(folder / "samples.npz", x=np.concatenate([item["x"] for item in CALIBRATION]))
+    return folder / "samples.npz"
+
+
+def as_folder(folder: Path) -> Path:
+    inner = folder / "samples"
+    inner.mkdir()
+    for number, item in enumerate(CALIBRATION):
+        np.save(inner / f"{number}.npy", item["x"])
+    return inner
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    sw.save(network(), tmp_path / "network.onnx")
+    return tmp_path / "network.onnx"
+
+
+COMMON = ("--tune", "model", "--threads", 1, "--max-error", 3e-2)
+
+
+@pytest.mark.parametrize("store", [as_npz, as_folder])
+def test_samples_in_files_give_the_same_plan(
+    run: Run, path: Path, tmp_path: Path, store: Callable[[Path], Path]
+) -> None:
+    expected = sw.plan(
+        path, dtype="auto", calibration=CALIBRATION, tune="model", threads=1, max_error=3e-2
+    )
+    samples, saved = store(tmp_path), tmp_path / "plan.json"
+    done = run("plan", path, "--dtype", "auto", "--calibration", samples, *COMMON, "--save", saved)
+    assert expected.notes[-1] in done.out
+    assert not expected.diff(sw.load_plan(saved, path, threads=1)).changes
+
+
+def commands(tmp_path: Path) -> dict[str, tuple[object, ...]]:
+    return {
+        "run": ("--random", "--output", tmp_path / "y.npz"),
+        "compile": ("--skip-pass", "remove_no_ops", "--print", "plan"),
+        "bench": ("--vs", "", "--runs", 1, "--batch", 2),
+        "report": ("--no-run", "-o", tmp_path / "report.html"),
+        "verify": (),
+    }
+
+
+@pytest.mark.parametrize("command", commands(Path()))
+def test_every_command_that_compiles_takes_samples(
+    run: Run, path: Path, tmp_path: Path, command: str
+) -> None:
+    more = (*COMMON, *commands(tmp_path)[command], "--calibration")
+    done = run(command, path, "--dtype", "auto", *more, as_npz(tmp_path))
+    assert done.status == 0, done.err
+    if command == "compile":
+        assert ": 32 numbers from " in done.out or not MACHINE.has_int8
+    broken = tmp_path / "broken.npz"
+    broken.write_bytes(b"PK")
+    fails(run(command, path, "--dtype", "auto", *more, broken), "expected a folder, or a .npz or")
+    wrong = run(command, path, "--dtype", "bfloat16", *more, as_npz(tmp_path))
+    fails(wrong, "calibration: expected dtype 'auto', found 'bfloat16'")

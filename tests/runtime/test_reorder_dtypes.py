@@ -60,6 +60,7 @@ def test_dtypes_are_converted_on_the_way(src, dst, fmt, engine):
 LARGE = [
     ("NCHW", "NHWC", (2, 64, 20, 23)),
     ("NHWC", "NCHW", (2, 64, 20, 23)),
+    ("NCHW", "NHWC", (2, 3, 30, 30)),
     ("NCHW", "nChw16c", (2, 48, 20, 23)),
     ("nChw16c", "nChw8c", (2, 48, 20, 23)),
     ("nChw8c", "nChw16c", (2, 48, 20, 23)),

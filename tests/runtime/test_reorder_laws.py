@@ -126,6 +126,7 @@ SWIZZLED = "os_is_yx_osa4_isa8_osv8_isv4_swizzled_by_4"
 REAL = [
     ("NCHW", "NHWC", (2, 37, 19, 23)),
     ("NHWC", "NCHW", (2, 37, 19, 23)),
+    ("NCHW", "NHWC", (2, 3, 30, 30)),
     ("NCHW", "nChw16c", (2, 3, 30, 30)),
     ("NHWC", "nChw16c", (2, 17, 15, 14)),
     ("nChw16c", "NCHW", (3, 20, 11, 13)),

@@ -49,8 +49,9 @@ def _compiled(request: Request, simplified: Simplified | None, *, quiet: bool) -
     if simplified is None:
         return request.compile(quiet=quiet)
     with measuring(quiet) as progress:
-        job = Job.of(api.open_model(simplified.graph), Options(**request.options(progress)))
-        derived = derive(simplified.graph, job.options.origins)
+        graph = simplified.graph
+        job = Job.of(api.open_model(graph), Options(**request.options(progress, graph)))
+        derived = derive(graph, job.options.origins)
         return load(lower_plan(Planner.of(job, simplified, derived).tuned()))
 
 

@@ -32,11 +32,13 @@ from stridewise.errors import InputError, PlanWarning
 from stridewise.graph import Graph
 from stridewise.graph.extents import is_fixed, parse_shape
 from stridewise.planning import Plan
+from stridewise.quantization.samples import checked_samples
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.targets.target import Accuracy, PrecisionChoice
 
 __all__ = [
     "OUT",
+    "SAMPLE_FILES",
     "Request",
     "compile_options",
     "measuring",
@@ -208,6 +210,7 @@ class Request:
     accuracy: Accuracy = "fast"
     dtype: PrecisionChoice = "model"
     max_error: float = 1e-2
+    calibration: Path | None = None
     weight_memory_limit: int | None = None
     memory_limit: int | None = None
     fallback: bool = True
@@ -225,8 +228,14 @@ class Request:
             fallback=self.fallback,
         )
 
-    def options(self, progress: Callback | None) -> GraphOptions:
-        """Return the options that planning and compiling have in common."""
+    def options(
+        self, progress: Callback | None, source: Path | bytes | Graph | None = None
+    ) -> GraphOptions:
+        """Return the options that planning and compiling the model, or ``source``, have in common.
+
+        Raises:
+            InputError: the samples cannot be read, or do not fit the model.
+        """
         return {
             "threads": self.threads,
             "tune": self.tune,
@@ -236,11 +245,19 @@ class Request:
             "accuracy": self.accuracy,
             "dtype": self.dtype,
             "max_error": self.max_error,
+            "calibration": self._samples(self.model if source is None else source),
             "weight_memory_limit": self.weight_memory_limit,
             "memory_limit": self.memory_limit,
             "plan": self.plan,
             "origins": self.origins,
         }
+
+    def _samples(self, source: Path | bytes | Graph) -> list[dict[str, Array]] | None:
+        """Return the samples in files, for the shapes that the model is compiled for first."""
+        if self.calibration is None:
+            return None
+        graph = source if isinstance(source, Graph) else self.load(source)
+        return list(checked_samples(self.calibration, graph))
 
     def compile(self, *, quiet: bool, source: Path | bytes | Graph | None = None) -> CompiledModel:
         """Compile the model, or ``source`` in its place, with a progress bar unless ``quiet``."""
@@ -253,12 +270,12 @@ class Request:
                     values=self.values,
                     fallback=self.fallback,
                     streams=self.streams,
-                    **self.options(progress),
+                    **self.options(progress, given),
                 )
                 if isinstance(model, CompiledModel):
                     return model
                 given = self.load(given)  # its error names the inputs whose values the plan needs
-            return api.compile(given, streams=self.streams, **self.options(progress))
+            return api.compile(given, streams=self.streams, **self.options(progress, given))
 
     def _fixed_shapes(self, source: Path | bytes) -> dict[str, tuple[int, ...]]:
         """Return shapes for inputs with open shapes: those of the options, or the least ones.
@@ -282,6 +299,13 @@ class Request:
             fallback=self.fallback,
             **self.options(progress),
         )
+
+
+SAMPLE_FILES = (
+    ".npz with arrays by input name, samples along their first axis; .npy for a single input; or a "
+    "folder of such files."
+)
+"""What ``--calibration`` takes."""
 
 
 _OPTIONS = (
@@ -352,6 +376,13 @@ _OPTIONS = (
         help="With --dtype auto, the limit on the relative error of the outputs.",
     ),
     click.option(
+        "--calibration",
+        type=click.Path(path_type=Path),
+        metavar="PATH",
+        help="With --dtype auto, samples that also allow tensors to be stored as integers of 8 "
+        f"bits: {SAMPLE_FILES}",
+    ),
+    click.option(
         "--weight-memory-limit",
         type=click.IntRange(0),
         metavar="BYTES",
@@ -401,7 +432,7 @@ streams_option = click.option(
 
 _AS_GIVEN = (
     *("threads", "tune", "tune_seconds", "cache_dir", "accuracy", "dtype", "max_error"),
-    *("weight_memory_limit", "memory_limit"),
+    *("calibration", "weight_memory_limit", "memory_limit"),
 )
 """Options with the same name in a request."""
 

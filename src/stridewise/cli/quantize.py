@@ -8,7 +8,7 @@ from typing import get_args
 import click
 from rich.table import Table
 
-from stridewise.cli.console import OUT, measuring, parse_shapes
+from stridewise.cli.console import OUT, SAMPLE_FILES, measuring, parse_shapes
 from stridewise.quantization import Quantized
 from stridewise.quantization import quantize as quantized
 from stridewise.quantization.settings import METHODS
@@ -23,8 +23,7 @@ __all__ = ["quantize"]
     "--calibration",
     required=True,
     type=click.Path(path_type=Path),
-    help=".npz with arrays by input name, samples along their first axis; .npy for a single "
-    "input; or a folder of such files.",
+    help=SAMPLE_FILES,
 )
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="ONNX file to write."

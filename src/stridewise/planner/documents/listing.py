@@ -13,7 +13,7 @@ from stridewise.graph import Node
 from stridewise.ops.geometry import user_format
 from stridewise.planner.plan import Decision, PlanData
 from stridewise.targets.cost import KernelCost
-from stridewise.targets.kernels import Arg, KernelOption
+from stridewise.targets.kernels import Arg, KernelOption, Operand
 from stridewise.tensor import TensorDesc
 
 __all__ = ["listing"]
@@ -101,8 +101,17 @@ def _option(option: KernelOption, costs: Sequence[KernelCost]) -> Iterator[str]:
         yield from (f"    {arg.role}: {_argument(arg)}" for arg in call.args)
 
 
+def _operand(operand: Operand) -> str:
+    if operand.side != "numbers":
+        return f"{_SIDES[operand.side]} {operand.index}"
+    numbers = operand.numbers
+    if len(numbers) == 1:
+        return f"number {numbers[0]!r}"
+    return f"{len(numbers)} numbers from {min(numbers)!r} to {max(numbers)!r}"
+
+
 def _argument(arg: Arg) -> str:
-    parts = [f"{_SIDES[arg.operand.side]} {arg.operand.index}"]
+    parts = [_operand(arg.operand)]
     parts += [f"from element {arg.offset}"] if arg.offset else []
     parts += [f"reshaped to {list(arg.reshape)}"] if arg.reshape is not None else []
     parts += [f"permuted by {list(arg.permute)}"] if arg.permute is not None else []

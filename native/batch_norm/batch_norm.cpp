@@ -22,6 +22,7 @@ constexpr std::int64_t kAll = std::numeric_limits<std::int64_t>::max();
 
 const NormKernels &find_kernels(const std::string &isa, const NormKind &kind) {
 #ifdef STRIDEWISE_AVX2
+    if (isa == "avx512_bf16") return avx512_bf16_norm_kernels(kind);
     if (isa == "avx512") return avx512_norm_kernels(kind);
     if (isa == "avx2") return avx2_norm_kernels(kind);
 #endif
@@ -29,8 +30,9 @@ const NormKernels &find_kernels(const std::string &isa, const NormKind &kind) {
 }
 
 BatchNormOptions checked(BatchNormOptions o) {
-    o.isa = known_isa(o.isa, false);
-    require(o.images.dtype() == "f32", "batch norm: expected float32, got " + o.images.repr());
+    o.isa = known_isa(o.isa, is_half(o.images));
+    require(o.images.dtype() == "f32" || is_half(o.images),
+            "batch norm: expected float32 or bfloat16, got " + o.images.repr());
     require(o.images.ndims() >= 2 && o.images.ndims() <= 5,
             "batch norm: expected 2 to 5 axes, got " + o.images.repr());
     const Dims dims = o.images.dims();
@@ -79,7 +81,7 @@ BatchNormWork::BatchNormWork(BatchNormOptions options, bool adds, bool masks)
     const Dims dims = options_.images.dims();
     const std::size_t rank = dims.size();
     const auto is_stored_as = [&](const std::string &tag) {
-        return options_.images == MemoryDesc(dims, "f32", tag);
+        return options_.images == MemoryDesc(dims, options_.images.dtype(), tag);
     };
     const std::string rest = std::string("cde").substr(0, rank - 2);
     std::int64_t inner = 1;
@@ -107,7 +109,7 @@ BatchNormWork::BatchNormWork(BatchNormOptions options, bool adds, bool masks)
                                        std::max<std::int64_t>(pixels() / kFewestPixels, 1));
     require(padded() == channels_ || (options_.low <= 0 && options_.high >= 0),
             "batch norm: expected bounds on both sides of 0, because spare lanes are 0");
-    kernels_ = &find_kernels(options_.isa, {of_pixels_, adds, masks});
+    kernels_ = &find_kernels(options_.isa, {of_pixels_, adds, masks, is_half(options_.images)});
 }
 
 std::int64_t BatchNormWork::slice_pixels(std::int64_t slice) const {
@@ -133,9 +135,12 @@ void BatchNormWork::run(Loop loop, const NormRows &whole, std::int64_t group, st
         const std::int64_t count = std::min(end - pixel, rows_ - row);
         const std::int64_t offset =
             segment * segment_stride_ + group * group_stride_ + row * row_stride_;
-        work.source = whole.source + offset;
-        work.other = whole.other == nullptr ? nullptr : whole.other + offset;
-        work.result = whole.result == nullptr ? nullptr : whole.result + offset;
+        const auto nbytes = offset * element_nbytes(is_half(options_.images));
+        work.source = static_cast<const std::byte *>(whole.source) + nbytes;
+        if (whole.other != nullptr) {
+            work.other = static_cast<const std::byte *>(whole.other) + nbytes;
+        }
+        if (whole.result != nullptr) work.result = static_cast<std::byte *>(whole.result) + nbytes;
         work.rows = of_pixels_ ? 1 : count;
         work.count = of_pixels_ ? count : width_;
         loop(work);
@@ -195,7 +200,7 @@ void BatchNorm::execute(const std::vector<void *> &data, void *scratchpad) const
     auto *variances = static_cast<float *>(data[static_cast<std::size_t>(last - 1)]);
     float *mean = scratch.row(0), *factor = scratch.row(1), *shift = scratch.row(2);
     NormRows whole{};
-    whole.source = static_cast<const float *>(data[0]);
+    whole.source = data[0];
     whole.low = work_.options().low;
     whole.high = work_.options().high;
 
@@ -250,8 +255,8 @@ void BatchNorm::execute(const std::vector<void *> &data, void *scratchpad) const
     whole.mean = mean;
     whole.factor = factor;
     whole.shift = shift;
-    whole.other = last == 7 ? static_cast<const float *>(data[3]) : nullptr;
-    whole.result = static_cast<float *>(data[static_cast<std::size_t>(last - 3)]);
+    whole.other = last == 7 ? data[3] : nullptr;
+    whole.result = data[static_cast<std::size_t>(last - 3)];
     work_.each(true, [&](std::int64_t group, std::int64_t slice) {
         work_.run(work_.kernels().apply, whole, group, slice, kAll);
     });
@@ -302,8 +307,8 @@ void BatchNormGradient::execute(const std::vector<void *> &data, void *scratchpa
         shift[c] = is_valid && masks_ ? shifts[c] : 0.0F;
     }
     NormRows whole{};
-    whole.source = static_cast<const float *>(data[0]);
-    whole.other = static_cast<const float *>(data[1]);
+    whole.source = data[0];
+    whole.other = data[1];
     whole.mean = mean;
     whole.factor = factor;
     whole.shift = shift;
@@ -341,7 +346,7 @@ void BatchNormGradient::execute(const std::vector<void *> &data, void *scratchpa
     });
     whole.slope = slope;
     whole.rest = rest;
-    whole.result = static_cast<float *>(data[last - 3]);
+    whole.result = data[last - 3];
     work_.each(true, [&](std::int64_t group, std::int64_t slice) {
         work_.run(work_.kernels().gradient, whole, group, slice, kAll);
     });

@@ -12,11 +12,12 @@
 namespace stridewise {
 
 struct BatchNormOptions {
-    MemoryDesc images;  // of the source and the result: plain, channels last, or in blocks
+    // Of the source and the result: float32 or bfloat16; plain, channels last, or in blocks.
+    MemoryDesc images;
     float epsilon;
     float low, high;  // bounds of results; infinite where there are none
     int threads;
-    std::string isa;  // one of pointwise_isas(); "" for the best
+    std::string isa;  // one of pointwise_isas(is_half(images)); "" for the best
 };
 
 // The work on a tensor: its channels in groups, the pixels of each in slices. Neither depends on

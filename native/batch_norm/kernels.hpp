@@ -6,11 +6,12 @@
 
 namespace stridewise {
 
-// Rows of neighboring channels, or one row of neighboring pixels of a channel.
+// Rows of neighboring channels, or one row of neighboring pixels of a channel. Images have the
+// element type of the kernels; arithmetic and numbers of channels are float32.
 struct NormRows {
-    const float *source;
-    const float *other;  // what is added to results, or the gradient of results; null if unused
-    float *result;
+    const void *source;
+    const void *other;  // what is added to results, or the gradient of results; null if unused
+    void *result;
     std::int64_t rows, count;  // of one row of pixels, `rows` is 1
     std::int64_t stride;       // elements from one row to the next
     // For each channel. Results are (x - mean) * factor + shift; gradients of the source are
@@ -34,12 +35,15 @@ struct NormKind {
     bool of_pixels;  // rows of pixels of one channel
     bool adds;       // `other` to results
     bool masks;      // gradients, by the bounds
+    bool is_half;    // images are stored in bfloat16
 };
 
 const NormKernels &portable_norm_kernels(const NormKind &kind);
 #ifdef STRIDEWISE_AVX2
 const NormKernels &avx2_norm_kernels(const NormKind &kind);
 const NormKernels &avx512_norm_kernels(const NormKind &kind);
+// Of bfloat16 images.
+const NormKernels &avx512_bf16_norm_kernels(const NormKind &kind);
 #endif
 
 }  // namespace stridewise

@@ -20,8 +20,8 @@ struct DoublesOf {
 };
 
 // `Count` columns of vectors of N lanes, of which a lone one has `Used` valid lanes, from channel
-// `channel` on.
-template <int N, int Count, int Used, bool OfPixels>
+// `channel` on. Elements of images are stored as T.
+template <class T, int N, int Count, int Used, bool OfPixels>
 struct NormColumns {
     using L = Lanes<N>;
     using V = typename L::V;
@@ -34,11 +34,16 @@ struct NormColumns {
     static V load(const float *from) {
         return Used == N ? L::load(from) : L::load_some(from, Used);
     }
-    static void store(float *to, V value) {
+    static V image(const void *from, std::int64_t offset) {
+        const T *at = static_cast<const T *>(from) + offset;
+        return Used == N ? L::load(at) : L::load_some(at, Used);
+    }
+    static void store(void *to, std::int64_t offset, V value) {
+        T *at = static_cast<T *>(to) + offset;
         if (Used == N) {
-            L::store(to, value);
+            L::store(at, value);
         } else {
-            L::store_some(to, value, Used);
+            L::store_some(at, value, Used);
         }
     }
     V of_channels(const float *from, int column) const {
@@ -86,8 +91,8 @@ struct NormMoments {
         V mean[Columns::kCount];
         for (int k = 0; k < Columns::kCount; ++k) mean[k] = at.of_channels(at.work.mean, k);
         norm_sums(at, [&](int k, std::int64_t offset, V &sum, V &squares) {
-            const float *from = at.work.source + offset + k * Columns::kLanes;
-            const V centered = Columns::load(from) - mean[k];
+            const std::int64_t own = offset + k * Columns::kLanes;
+            const V centered = Columns::image(at.work.source, own) - mean[k];
             sum += centered;
             squares += centered * centered;
         });
@@ -106,9 +111,9 @@ struct NormApply {
         const V shift = at.of_channels(w.shift, 0), low = L::all(w.low), high = L::all(w.high);
         std::int64_t offset = at.offset;
         for (std::int64_t row = 0; row < at.rows; ++row, offset += at.stride) {
-            V value = Columns::normal(Columns::load(w.source + offset) - mean, factor, shift);
-            if (Adds) value += Columns::load(w.other + offset);
-            Columns::store(w.result + offset, L::smaller(high, L::larger(low, value)));
+            V value = Columns::normal(Columns::image(w.source, offset) - mean, factor, shift);
+            if (Adds) value += Columns::image(w.other, offset);
+            Columns::store(w.result, offset, L::smaller(high, L::larger(low, value)));
         }
     }
 };
@@ -128,8 +133,8 @@ struct NormSums {
         }
         norm_sums(at, [&](int k, std::int64_t offset, V &sum, V &products) {
             const std::int64_t own = offset + k * Columns::kLanes;
-            const V centered = Columns::load(w.source + own) - mean[k];
-            V dy = Columns::load(w.other + own);
+            const V centered = Columns::image(w.source, own) - mean[k];
+            V dy = Columns::image(w.other, own);
             if (Masks) {
                 const V y = Columns::normal(centered, factor[k], shift[k]);
                 dy = y > w.low ? (y < w.high ? dy : V{}) : V{};
@@ -152,90 +157,96 @@ struct NormGradient {
         const V slope = at.of_channels(w.slope, 0), rest = at.of_channels(w.rest, 0);
         std::int64_t offset = at.offset;
         for (std::int64_t row = 0; row < at.rows; ++row, offset += at.stride) {
-            const V centered = Columns::load(w.source + offset) - mean;
-            V dy = Columns::load(w.other + offset);
+            const V centered = Columns::image(w.source, offset) - mean;
+            V dy = Columns::image(w.other, offset);
             if (Masks) {
                 const V y = Columns::normal(centered, factor, shift);
                 dy = y > w.low ? (y < w.high ? dy : V{}) : V{};
             }
-            Columns::store(w.result + offset, dy * factor + (centered * slope + rest));
+            Columns::store(w.result, offset, dy * factor + (centered * slope + rest));
         }
     }
 };
 
 // The lanes behind whole vectors of N, in smaller ones.
-template <class Body, bool OfPixels, int N>
+template <class Body, class T, bool OfPixels, int N>
 inline void norm_rest(const NormRows &work, std::int64_t at, std::int64_t offset,
                       std::int64_t rows) {
     const std::int64_t stride = work.stride, count = work.count;
     if constexpr (N > 4) {
         if (at + N / 2 <= count) {
-            Body::run(NormColumns<N / 2, 1, N / 2, OfPixels>{work, at, offset + at, rows, stride});
+            Body::run(
+                NormColumns<T, N / 2, 1, N / 2, OfPixels>{work, at, offset + at, rows, stride});
             at += N / 2;
         }
-        norm_rest<Body, OfPixels, N / 2>(work, at, offset, rows);
+        norm_rest<Body, T, OfPixels, N / 2>(work, at, offset, rows);
     } else if (count - at == 3) {
-        Body::run(NormColumns<4, 1, 3, OfPixels>{work, at, offset + at, rows, stride});
+        Body::run(NormColumns<T, 4, 1, 3, OfPixels>{work, at, offset + at, rows, stride});
     } else if (count - at == 2) {
-        Body::run(NormColumns<4, 1, 2, OfPixels>{work, at, offset + at, rows, stride});
+        Body::run(NormColumns<T, 4, 1, 2, OfPixels>{work, at, offset + at, rows, stride});
     } else if (count - at == 1) {
-        Body::run(NormColumns<4, 1, 1, OfPixels>{work, at, offset + at, rows, stride});
+        Body::run(NormColumns<T, 4, 1, 1, OfPixels>{work, at, offset + at, rows, stride});
     }
 }
 
-template <class Body, int N>
+template <class Body, class T, int N>
 inline void norm_columns(const NormRows &work, std::int64_t offset, std::int64_t rows) {
     constexpr int kMost = 4;  // whose sums stay in registers, and whose lines follow one another
     std::int64_t at = 0;
     for (; Body::kSums && at + kMost * N <= work.count; at += kMost * N) {
-        Body::run(NormColumns<N, kMost, N, false>{work, at, offset + at, rows, work.stride});
+        Body::run(NormColumns<T, N, kMost, N, false>{work, at, offset + at, rows, work.stride});
     }
     for (; at + N <= work.count; at += N) {
-        Body::run(NormColumns<N, 1, N, false>{work, at, offset + at, rows, work.stride});
+        Body::run(NormColumns<T, N, 1, N, false>{work, at, offset + at, rows, work.stride});
     }
-    norm_rest<Body, false, N>(work, at, offset, rows);
+    norm_rest<Body, T, false, N>(work, at, offset, rows);
 }
 
-template <class Body, bool OfPixels, int N>
+template <class Body, class T, bool OfPixels, int N>
 void norm_rows(const NormRows &work) {
     if constexpr (OfPixels) {
         std::int64_t at = 0;
         while (at + N <= work.count) {
             const std::int64_t left = (work.count - at) / N;
             const std::int64_t rows = left < kNormBlock ? left : kNormBlock;
-            Body::run(NormColumns<N, 1, N, true>{work, 0, at, rows, N});
+            Body::run(NormColumns<T, N, 1, N, true>{work, 0, at, rows, N});
             at += rows * N;
         }
-        norm_rest<Body, true, N>(work, at, 0, 1);
+        norm_rest<Body, T, true, N>(work, at, 0, 1);
     } else {
         // Memory is read in order: of several columns, one row after the other where nothing is
         // kept in registers for the next row.
         const std::int64_t most = Body::kSums || work.count <= N ? kNormBlock : 1;
         for (std::int64_t row = 0; row < work.rows; row += most) {
             const std::int64_t left = work.rows - row;
-            norm_columns<Body, N>(work, row * work.stride, left < most ? left : most);
+            norm_columns<Body, T, N>(work, row * work.stride, left < most ? left : most);
         }
     }
 }
 
-template <int N, bool OfPixels, bool Adds, bool Masks>
+template <class T, int N, bool OfPixels, bool Adds, bool Masks>
 constexpr NormKernels kNormKernels = {
-    norm_rows<NormMoments, OfPixels, N>,
-    norm_rows<NormApply<Adds>, OfPixels, N>,
-    norm_rows<NormSums<Masks>, OfPixels, N>,
-    norm_rows<NormGradient<Masks>, OfPixels, N>,
+    norm_rows<NormMoments, T, OfPixels, N>,
+    norm_rows<NormApply<Adds>, T, OfPixels, N>,
+    norm_rows<NormSums<Masks>, T, OfPixels, N>,
+    norm_rows<NormGradient<Masks>, T, OfPixels, N>,
 };
 
-template <int N, bool OfPixels>
+template <class T, int N, bool OfPixels>
 const NormKernels &find_norm_of(const NormKind &kind) {
-    if (kind.adds) return kNormKernels<N, OfPixels, true, false>;
-    return kind.masks ? kNormKernels<N, OfPixels, false, true>
-                      : kNormKernels<N, OfPixels, false, false>;
+    if (kind.adds) return kNormKernels<T, N, OfPixels, true, false>;
+    return kind.masks ? kNormKernels<T, N, OfPixels, false, true>
+                      : kNormKernels<T, N, OfPixels, false, false>;
+}
+
+template <class T, int N>
+const NormKernels &find_norm_on(const NormKind &kind) {
+    return kind.of_pixels ? find_norm_of<T, N, true>(kind) : find_norm_of<T, N, false>(kind);
 }
 
 template <int N>
 const NormKernels &find_norm(const NormKind &kind) {
-    return kind.of_pixels ? find_norm_of<N, true>(kind) : find_norm_of<N, false>(kind);
+    return kind.is_half ? find_norm_on<Bfloat16, N>(kind) : find_norm_on<float, N>(kind);
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include "batch_norm/lanes.hpp"
 #include "depthwise/lanes.hpp"
 #include "isa/avx512.hpp"
 #include "pointwise/convert.hpp"
@@ -52,6 +53,10 @@ const WinogradKernels *avx512_bf16_pair_kernels(const WinogradTile &tile, bool i
 
 const DepthwiseKernels &avx512_bf16_depthwise_kernels(const DepthwiseAxis &axis, bool is_half) {
     return depthwise_kernels_to<16, 14, Bfloat16>(axis, is_half);
+}
+
+const NormKernels &avx512_bf16_norm_kernels(const NormKind &kind) {
+    return find_norm_on<Bfloat16, 16>(kind);
 }
 
 const Bfloat16Loops &avx512_bf16_bfloat16_loops() {

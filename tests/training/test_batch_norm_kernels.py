@@ -1,4 +1,7 @@
-"""The core's batch norms in training, in every format and instruction set, in double precision."""
+"""The core's batch norms in training, in every format, element type and instruction set.
+
+They are compared with results in double precision, of operands that have the element type.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,15 @@ from tests.runtime.graphs import error
 from tests.runtime.winograd_layers import stored
 from tests.training.one_kernel import CORE
 
+from stridewise.dtypes import dtype_of
 from stridewise.formats import Format, algebra
 
 Array = NDArray[Any]
 KINDS = ("plain", "channels-last", "8", "16")
 EPSILON = 0.01
+TYPES = [(dtype, isa) for dtype in ("f32", "bf16") for isa in CORE.pointwise_isas(dtype == "bf16")]
+HALF_STEP = {"f32": 0.0, "bf16": 2.0**-8}
+"""How far a result may be from an exact one, over its size, because it is stored."""
 BOUNDS = ((-np.inf, np.inf), (0.0, np.inf), (-0.5, 0.75))
 
 shapes = st.tuples(
@@ -34,19 +41,22 @@ def format_of(kind: str) -> Format:
     return Format.parse(names.get(kind, f"nChw{kind}c"))
 
 
-def described(kind: str, shape: tuple[int, ...]) -> Any:
+def described(kind: str, shape: tuple[int, ...], dtype: str) -> Any:
     tag = {"plain": "abcd", "channels-last": "acdb"}.get(kind, f"aBcd{kind}b")
-    return CORE.MemoryDesc(shape, "f32", tag)
+    return CORE.MemoryDesc(shape, dtype, tag)
 
 
 def run(op: Any, given: Mapping[int, Array], kind: str, shape: tuple[int, ...]) -> list[Array]:
     """Return what a kernel writes, in a poisoned arena; spare lanes of images must be 0."""
     fmt, threads = format_of(kind), op.threads
-    sources = [
-        (stored(a, fmt) if a.ndim > 1 else a).astype(np.float32, copy=False) for a in given.values()
-    ]
+    dtype = op.arg_desc(CORE.ARG_SRC).dtype
+    sources = [stored(a, fmt, dtype) if a.ndim > 1 else a for a in given.values()]
     written = [arg for arg in op.args if arg not in given]
-    results = [np.full(op.arg_desc(arg).nbytes // 4, np.nan, np.float32) for arg in written]
+    types = [dtype_of(op.arg_desc(arg).dtype).numpy for arg in written]
+    results = [
+        np.full(op.arg_desc(arg).nbytes // own.itemsize, np.nan, own)
+        for arg, own in zip(written, types, strict=True)
+    ]
     program = CORE.Program(
         op.scratchpad_nbytes, [], [a.nbytes for a in sources], [a.nbytes for a in results], threads
     )
@@ -62,7 +72,7 @@ def run(op: Any, given: Mapping[int, Array], kind: str, shape: tuple[int, ...]) 
     spare = np.ones(results[0].size, bool)
     spare[at] = False
     assert (results[0][spare] == 0).all(), "spare lanes"
-    return [results[0][at], *results[1:]]
+    return [results[0][at].astype(np.float32), *results[1:]]
 
 
 def same_for_any_threads(make: Any, *args: Any) -> list[Array]:
@@ -78,31 +88,38 @@ def row(values: Array) -> Array:
     return values.reshape(1, -1, 1, 1)
 
 
-def drawn(shape: tuple[int, ...], seed: int) -> tuple[Array, ...]:
+def in_type(images: Array, dtype: str) -> Array:
+    """Return float32 numbers that an element type has."""
+    return images.astype(dtype_of(dtype).numpy).astype(np.float32)
+
+
+def drawn(shape: tuple[int, ...], dtype: str, seed: int) -> tuple[Array, ...]:
     """Return x far from 0, dy, what is added, scale and shift."""
     rng = np.random.default_rng(seed)
     images = [rng.standard_normal(shape).astype(np.float32) for _ in range(3)]
     rows = [rng.standard_normal(shape[1]).astype(np.float32) for _ in range(3)]
     images[0] += row(100 * rows[2])
-    return *images, rows[0], rows[1]
+    return *(in_type(image, dtype) for image in images), rows[0], rows[1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("isa", CORE.pointwise_isas())
+@pytest.mark.parametrize(("dtype", "isa"), TYPES)
 @settings(max_examples=25, deadline=None)
 @given(shape=shapes, adds=st.booleans(), bounds=st.sampled_from(BOUNDS), seed=st.integers(0, 99))
 def test_forward(
-    kind: str, isa: str, shape: tuple[int, ...], adds: bool, bounds: tuple[float, float], seed: int
-):
-    x, _, other, scale, shift = drawn(shape, seed)
+    kind: str, dtype: str, isa: str, shape: tuple[int, ...], adds: bool,
+    bounds: tuple[float, float], seed: int,
+):  # fmt: skip
+    x, _, other, scale, shift = drawn(shape, dtype, seed)
     given = {CORE.ARG_SRC: x, CORE.ARG_SCALE: scale, CORE.ARG_SHIFT: shift}
     given |= {CORE.post_op_arg(0): other} if adds else {}
 
     def make(threads: int) -> Any:
         low, high = bounds
         return CORE.BatchNorm(
-            described(kind, shape), EPSILON, adds=adds, low=low, high=high, threads=threads, isa=isa
-        )
+            described(kind, shape, dtype), EPSILON, adds=adds, low=low, high=high, threads=threads,
+            isa=isa,
+        )  # fmt: skip
 
     y, mean, variance = same_for_any_threads(make, given, kind, shape)
     wide = x.astype(float)
@@ -114,18 +131,21 @@ def test_forward(
     rounding = 2e-7 * (np.abs(row(means)) / np.sqrt(row(variances) + EPSILON)) + 1e-5
     result = normal * row(scale) + row(shift) + (other if adds else 0)
     wanted = np.clip(result, *bounds)
-    assert (np.abs(y - wanted) <= rounding * (np.abs(row(scale)) + np.abs(result) + 1)).all()
+    most = rounding * (np.abs(row(scale)) + np.abs(result) + 1)
+    # What is stored is the rounded sum.
+    assert (np.abs(y - wanted) <= most + HALF_STEP[dtype] * (np.abs(wanted) + most)).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("isa", CORE.pointwise_isas())
+@pytest.mark.parametrize(("dtype", "isa"), TYPES)
 @settings(max_examples=25, deadline=None)
 @given(shape=shapes, bounds=st.sampled_from(BOUNDS), seed=st.integers(0, 99))
 def test_gradient(
-    kind: str, isa: str, shape: tuple[int, ...], bounds: tuple[float, float], seed: int
+    kind: str, dtype: str, isa: str, shape: tuple[int, ...], bounds: tuple[float, float], seed: int
 ):
-    x, dy, _, scale, shift = drawn(shape, seed)
-    x, masks = x - row(x.mean((0, 2, 3), dtype=np.float32)), bounds != BOUNDS[0]
+    x, dy, _, scale, shift = drawn(shape, dtype, seed)
+    x = in_type(x - row(x.mean((0, 2, 3), dtype=np.float32)), dtype)
+    masks = bounds != BOUNDS[0]
     wide = x.astype(float)
     mean = wide.mean((0, 2, 3)).astype(np.float32)
     variance = wide.var((0, 2, 3)).astype(np.float32)
@@ -143,8 +163,8 @@ def test_gradient(
     def make(threads: int) -> Any:
         low, high = bounds
         return CORE.BatchNormGradient(
-            described(kind, shape), EPSILON, masks=masks, low=low, high=high, threads=threads,
-            isa=isa,
+            described(kind, shape, dtype), EPSILON, masks=masks, low=low, high=high,
+            threads=threads, isa=isa,
         )  # fmt: skip
 
     found = same_for_any_threads(make, given, kind, shape)
@@ -155,39 +175,44 @@ def test_gradient(
     mixed = kept - (normal * row(of_scale) + row(of_shift)) / count
     # Sums of either sign may be near to 0.
     most = max(float(np.abs(kept).max(initial=0)), 1.0) * count
-    assert error(found[0], mixed * inverse * row(scale)) <= 1e-5 or not kept.any()
+    assert (
+        error(found[0], mixed * inverse * row(scale)) <= 1e-5 + HALF_STEP[dtype] or not kept.any()
+    )
     assert np.abs(found[1] - of_scale).max() <= 1e-6 * most
     assert np.abs(found[2] - of_shift).max() <= 1e-6 * most
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("isa", CORE.pointwise_isas())
-def test_masks_are_those_of_the_results_to_the_bit(kind: str, isa: str):
-    shape = (3, 19, 24, 24)
-    x, dy, _, scale, shift = drawn(shape, 1)
+@pytest.mark.parametrize(("dtype", "isa"), TYPES)
+def test_masks_are_those_of_the_results_to_the_bit(kind: str, dtype: str, isa: str):
+    shape, desc = (3, 19, 24, 24), described(kind, (3, 19, 24, 24), dtype)
+    x, dy, _, scale, shift = drawn(shape, dtype, 1)
+    # Results below the upper bound may be rounded to it.
+    high = 0.5 if dtype == "f32" else np.inf
     given = {CORE.ARG_SRC: x, CORE.ARG_SCALE: scale, CORE.ARG_SHIFT: shift}
-    options = {"low": 0.0, "high": 0.5, "threads": 1, "isa": isa}
-    y, mean, variance = run(
-        CORE.BatchNorm(described(kind, shape), EPSILON, **options), given, kind, shape
-    )
+    options = {"low": 0.0, "high": high, "threads": 1, "isa": isa}
+    y, mean, variance = run(CORE.BatchNorm(desc, EPSILON, **options), given, kind, shape)
     given = {CORE.ARG_SRC: x, CORE.ARG_DIFF_DST: np.ones_like(dy), CORE.ARG_SCALE: scale,
              CORE.ARG_MEAN: mean, CORE.ARG_VARIANCE: variance, CORE.ARG_SHIFT: shift}  # fmt: skip
-    op = CORE.BatchNormGradient(described(kind, shape), EPSILON, masks=True, **options)
+    op = CORE.BatchNormGradient(desc, EPSILON, masks=True, **options)
     count = run(op, given, kind, shape)[2]
-    assert count.tolist() == ((y > 0) & (y < 0.5)).sum((0, 2, 3)).tolist()
+    assert count.tolist() == ((y > 0) & (y < high)).sum((0, 2, 3)).tolist()
 
 
 @pytest.mark.parametrize(
-    ("shape", "tag", "given", "message"),
+    ("shape", "dtype", "tag", "given", "message"),
     [
-        ((2, 3, 4, 4), "aBcd8b", {"low": 1.0}, "bounds on both sides of 0"),
-        ((2, 3, 4, 4), "bacd", {}, "images in a known format"),
-        ((2, 3, 4, 4), "abcd", {"epsilon": -1.0}, "an epsilon of 0 or more"),
-        ((2,), "a", {}, "2 to 5 axes"),
+        ((2, 3, 4, 4), "f32", "aBcd8b", {"low": 1.0}, "bounds on both sides of 0"),
+        ((2, 3, 4, 4), "bf16", "bacd", {}, "images in a known format"),
+        ((2, 3, 4, 4), "s8", "abcd", {}, "float32 or bfloat16"),
+        ((2, 3, 4, 4), "f32", "abcd", {"epsilon": -1.0}, "an epsilon of 0 or more"),
+        ((2,), "f32", "a", {}, "2 to 5 axes"),
     ],
 )
-def test_refusals(shape: tuple[int, ...], tag: str, given: dict[str, float], message: str):
-    desc, options = CORE.MemoryDesc(shape, "f32", tag), {"epsilon": 0.1, "threads": 1, **given}
+def test_refusals(
+    shape: tuple[int, ...], dtype: str, tag: str, given: dict[str, float], message: str
+):
+    desc, options = CORE.MemoryDesc(shape, dtype, tag), {"epsilon": 0.1, "threads": 1, **given}
     for make in (CORE.BatchNorm, CORE.BatchNormGradient):
         with pytest.raises(ValueError, match=message):
             make(desc, **options)

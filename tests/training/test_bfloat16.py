@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 
 import stridewise as sw
+from stridewise.dtypes import dtype_of
 from stridewise.graph import Graph
 from stridewise.program import KernelStep
+from stridewise.runtime.machine.machine import this_machine
 
-F32 = np.float32
+F32, BF16 = np.float32, dtype_of("bfloat16")
 SHAPE, CLASSES = (8, 3, 16, 16), 5
 
 
 def residual() -> Graph:
     b = sw.GraphBuilder("residual", training=True)
     x = b.relu(b.batch_norm(b.conv2d(b.input("x", SHAPE), 32, 3, padding=1)))
-    y = b.relu(b.batch_norm(b.conv2d(x, 32, 3, padding=1)))
-    y = b.max_pool2d(b.add(x, y), 2)
+    y = b.batch_norm(b.conv2d(x, 32, 3, padding=1))
+    y = b.max_pool2d(b.relu(b.add(x, y)), 2)
     return b.build([b.dense(b.flatten(b.global_avg_pool(y)), CLASSES)])
 
 
@@ -100,3 +102,41 @@ def test_two_trainings_have_the_same_bits(network: Callable[[], Graph]):
     first, second = (trainer(network(), "bfloat16", 0.1) for _ in range(2))
     for seed in range(3):
         assert first.step(*batch(seed)) == second.step(*batch(seed))
+
+
+def test_own_norms_have_kernels_on_bfloat16_that_cost_half() -> None:
+    plan = trainer(residual(), "bfloat16").model.plan
+    norms = [node.name for node in plan.graph.nodes if node.op.startswith("batch_norm")]
+    assert len(norms) == 4  # two norms, and their gradients
+    for name in norms:
+        costs = {c.option.algorithm: c.cost_ns for c in plan.candidates.nodes[name]}
+        own = [found for found in costs if found.startswith("own ") and "bf16" not in found]
+        assert own
+        for algorithm in own:
+            assert costs[f"{algorithm}, bf16"] < 0.7 * costs[algorithm]
+
+
+@pytest.mark.skipif(
+    not this_machine(2).has_avx512,
+    reason="the CPU has no AVX-512, so convolutions around the norms have no bfloat16 kernels",
+)
+def test_norms_with_what_is_fused_into_them_have_no_conversions() -> None:
+    model = trainer(residual(), "bfloat16").model
+    plan, images = model.plan, set[str]()
+    specs = [step.spec for step in model.program.steps if isinstance(step, KernelStep)]
+    kinds = [spec.kind for spec in specs]
+    assert kinds.count("fused_batch_norm") == 2  # with relu; with add and relu
+    assert "fused_batch_norm_gradient" in kinds  # with the mask of the relu
+    for spec in specs:
+        if "batch_norm" in spec.kind:
+            found = [m.dtype for _, m in spec.memories if len(m.dims) == 4]
+            found += [post.operand.dtype for post in spec.post_ops if post.operand is not None]
+            assert set(found) == {"bf16"}, str(spec)
+    for node in plan.graph.nodes:
+        if node.op.startswith("batch_norm"):
+            names = {*node.inputs, *node.outputs}
+            images |= {name for name in names if len(plan.graph.values[name].shape) == 4}
+    assert {plan.made(name).dtype for name in images} == {BF16}
+    # Weight gradients may be cheaper on float32 images; all else reads what is stored.
+    read = {item.tensor for item in plan.reorders if item.target.dtype == BF16}
+    assert not read & images

@@ -57,10 +57,16 @@ PRIMITIVES = frozenset(
 _LIGHT = frozenset({"normalization", "pointwise", "reduction"})
 """Kinds of the core's kernels that may also round float32 operands' results to bfloat16."""
 
-OWN = _LIGHT | {"depthwise", "expand_depthwise", "fitted_winograd", "winograd"}
+_OF_ONE_TYPE = frozenset({"fused_batch_norm", "fused_batch_norm_gradient"})
+"""Kinds of the core's kernels whose tensors all have one type."""
+
+_MIXED = _LIGHT | {"depthwise", "expand_depthwise", "fitted_winograd", "winograd"}
+"""Kinds of the core's kernels whose results may have another type than their operands."""
+
+OWN = _MIXED | _OF_ONE_TYPE
 """Kinds of the core's kernels; all of them have bfloat16 tensors."""
 
-_WIDENING = OWN | {
+_WIDENING = _MIXED | {
     *("convolution", "deconvolution", "inner_product", "layer_norm", "matmul", "softmax"),
     *("fitted_convolution", "fitted_deconvolution"),
 }
@@ -179,7 +185,7 @@ class _Typed:
         if operand.side == "ahead":
             return self.source if arg.role == "src" else F32
         is_constant = self.option.inputs[operand.index] is None
-        if is_constant and (spec.kind in OWN or arg.role in _WIDE_CONSTANTS.get(spec.kind, ())):
+        if is_constant and (spec.kind in _MIXED or arg.role in _WIDE_CONSTANTS.get(spec.kind, ())):
             return F32
         return self.source if is_constant else self.sources[operand.index]
 

@@ -114,3 +114,14 @@ def test_two_trainings_have_the_same_bits(network: Callable[[], Graph]):
     first, second = (trainer(network(), "bfloat16", 0.1) for _ in range(2))
     for seed in range(3):
         assert first.step(*batch(seed)) == second.step(*batch(seed))
+
+
+def test_plans_within_limits_of_memory_have_the_same_bits():
+    found = trainer(residual(), "bfloat16", 0.1)
+    losses = [found.step(*batch(seed)) for seed in range(2)]
+    least, *_, fastest = found.model.plan.front()
+    assert least.nbytes < fastest.nbytes == found.nbytes
+    limited = trainer(residual(), "bfloat16", 0.1, memory_limit=least.nbytes)
+    assert limited.nbytes == least.nbytes
+    assert [limited.step(*batch(seed)) for seed in range(2)] == losses
+    assert "bf16" in limited.to_html()

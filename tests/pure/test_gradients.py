@@ -284,6 +284,17 @@ def test_batch_norm_by_the_statistics_of_the_batch(used, data_format):
     check(*b.case(*(found[index] for index in kept)))
 
 
+LRN: dict[str, Any] = {"alpha": 0.7, "beta": 0.6, "bias": 1.5}
+
+
+@pytest.mark.parametrize("data_format", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("image", [(3,), (2, 3), (2, 1, 2)])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 9])
+def test_local_response_norms(size, image, data_format):
+    b = Net(data_format=data_format)
+    check(*b.case(b.op("lrn", [_image(b, (2, 4, *image))], {"size": size, **LRN})))
+
+
 def test_a_network_of_many_paths():
     b = Net(data_format="NHWC")
     x = b.draw(2, 6, 6, 3)
@@ -465,6 +476,14 @@ def test_norms_like_pytorch():
     _compare(*b.case(y), lambda x, scale, shift: f.layer_norm(x, (4, 5), scale, shift))
 
 
+@pytest.mark.parametrize("size", [1, 3, 5, 7])
+def test_local_response_norms_like_pytorch(size):
+    b = Net()
+    y = b.op("lrn", [b.draw(2, 6, 3, 2)], {"size": size, **LRN})
+    norm = _torch().nn.functional.local_response_norm
+    _compare(*b.case(y), lambda x: norm(x, size, LRN["alpha"], LRN["beta"], LRN["bias"]))
+
+
 def test_cross_entropy_like_pytorch():
     torch = _torch()
     b = Net()
@@ -508,6 +527,7 @@ def test_every_float_operator_with_a_rule_is_tested():
         "prelu",
         "where",
         "batch_norm",
+        "lrn",
     }
     for build in CASES.values():
         b = Net()

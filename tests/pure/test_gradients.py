@@ -217,6 +217,10 @@ def _with_rows(op: str, shape: tuple[int, ...], row: tuple[int, ...], **attrs: A
     return lambda b: b.op(op, [b.draw(*shape), b.draw(*row, low=0.5), b.draw(*row)], attrs)
 
 
+def _gather(op: str, shape: tuple[int, ...], indices: Any, **attrs: int) -> Callable[[Net], str]:
+    return lambda b: b.op(op, [b.draw(*shape), b.constant(np.array(indices))], attrs)
+
+
 BORDERS = ("reflect", "edge", "wrap")
 RESIZED: dict[str, Any] = {"shape": (1, 2, 7, 3)}
 CASES: dict[str, Callable[[Net], str]] = {
@@ -254,6 +258,15 @@ CASES: dict[str, Callable[[Net], str]] = {
     "slice_gradient": _unary(
         "slice_gradient", (2, 3), shape=(4, 7), starts=(3, 1), stops=(-1, 6), steps=(-2, 2)
     ),
+    "trilu": _unary("trilu", (2, 3, 4), k=1),
+    "tril": _unary("trilu", (4, 3), k=-1, upper=0),
+    "cumsum": _unary("cumsum", (2, 4, 3), axis=1),
+    "cumsum of those before": _unary("cumsum", (2, 4), axis=1, exclusive=1),
+    "cumsum from the end": _unary("cumsum", (2, 4), axis=0, reverse=1),
+    "gather": _gather("gather", (2, 4, 3), [[3, 0, -1], [1, 3, 3]], axis=1),
+    "gather of rows": _gather("gather", (5, 2), [4, 0, 4], axis=0),
+    "gather of one": _gather("gather", (2, 3, 2), 1, axis=2),
+    "gather_elements": _gather("gather_elements", (2, 4), [[3, 3, -1], [0, 1, 0]], axis=1),
     **entries("GRADIENTS"),
 }  # fmt: skip
 
@@ -265,13 +278,21 @@ def test_gradients_are_slopes(name):
 
 
 @pytest.mark.parametrize("keep", [0, 1])
-@pytest.mark.parametrize("op", sorted(set(REDUCTIONS) - {"reduce_prod"}))
+@pytest.mark.parametrize("op", sorted(REDUCTIONS))
 def test_reductions(op, keep):
     for axes in ((0,), (1, 2), (2, 0), ()):
         b = Net()
         low = 0.1 if op == "reduce_log_sum" else -1.0
         x = b.draw(2, 3, 4, low=low)
         check(*b.case(b.op(op, [x], {"axes": axes, "keepdims": keep})))
+
+
+@pytest.mark.parametrize("zeros", [1, 2, 3])
+def test_products_with_zeros(zeros):
+    b = Net()
+    x = b.draw(2, 5)
+    b.arrays[x][0, :zeros] = 0
+    check(*b.case(b.op("reduce_prod", [x], {"axes": (1,)})))
 
 
 @pytest.mark.parametrize("data_format", ["NCHW", "NHWC"])
@@ -282,6 +303,17 @@ def test_batch_norm_by_the_statistics_of_the_batch(used, data_format):
     found = b.node("batch_norm", [x, b.draw(2, low=0.5), b.draw(2)])
     kept = used if 0 in used else (0, *used)
     check(*b.case(*(found[index] for index in kept)))
+
+
+LRN: dict[str, Any] = {"alpha": 0.7, "beta": 0.6, "bias": 1.5}
+
+
+@pytest.mark.parametrize("data_format", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("image", [(3,), (2, 3), (2, 1, 2)])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 9])
+def test_local_response_norms(size, image, data_format):
+    b = Net(data_format=data_format)
+    check(*b.case(b.op("lrn", [_image(b, (2, 4, *image))], {"size": size, **LRN})))
 
 
 def test_a_network_of_many_paths():
@@ -362,16 +394,14 @@ def test_wrong_arguments(loss, wrt, message):
 
 def test_operators_without_a_rule_are_named():
     b = _small()
-    graph, _ = b.case(b.op("reduce_prod", ["x0"], {"axes": (0,), "keepdims": 0}, name="product"))
-    with pytest.raises(GraphError, match=r"node 'product' \(reduce_prod\): expected an operator"):
+    graph, _ = b.case(b.op("cumprod", ["x0"], {"axis": 0}, name="product"))
+    with pytest.raises(GraphError, match=r"node 'product' \(cumprod\): expected an operator"):
         sw.grad(graph, "loss", ["x0"])
 
 
 def test_operators_without_a_rule_do_not_matter_elsewhere():
     b = _small()
-    other = b.op(
-        "reduce_prod", [b.input("other", (2, 3), "float64")], {"axes": (0,), "keepdims": 0}
-    )
+    other = b.op("cumprod", [b.input("other", (2, 3), "float64")], {"axis": 0})
     graph, _ = b.case(b.op("mul", ["x0", other]))
     assert sw.grad(graph, "loss", ["x0"]).outputs == ("loss", "x0.gradient")
 
@@ -465,6 +495,35 @@ def test_norms_like_pytorch():
     _compare(*b.case(y), lambda x, scale, shift: f.layer_norm(x, (4, 5), scale, shift))
 
 
+@pytest.mark.parametrize("size", [1, 3, 5, 7])
+def test_local_response_norms_like_pytorch(size):
+    b = Net()
+    y = b.op("lrn", [b.draw(2, 6, 3, 2)], {"size": size, **LRN})
+    norm = _torch().nn.functional.local_response_norm
+    _compare(*b.case(y), lambda x: norm(x, size, LRN["alpha"], LRN["beta"], LRN["bias"]))
+
+
+def test_elements_by_index_like_pytorch():
+    torch = _torch()
+    indices = np.array([[3, 0, 3], [1, 3, 3]])
+    b = Net()
+    y = b.op("gather", [b.draw(2, 4, 3), b.constant(indices)], {"axis": 1})
+    _compare(*b.case(y), lambda x: x[:, torch.tensor(indices)])
+    b = Net()
+    y = b.op("gather_elements", [b.draw(2, 4), b.constant(indices)], {"axis": 1})
+    _compare(*b.case(y), lambda x: torch.gather(x, 1, torch.tensor(indices)))
+
+
+def test_running_sums_and_products_like_pytorch():
+    torch = _torch()
+    b = Net()
+    x = b.draw(3, 4)
+    b.arrays[x][0, 1] = b.arrays[x][1, 2] = b.arrays[x][1, 3] = 0
+    products = b.op("reduce_prod", [x], {"axes": (1,), "keepdims": 0})
+    sums = b.op("cumsum", [x], {"axis": 0})
+    _compare(*b.case(products, sums), lambda x: (x.prod(1), torch.cumsum(x, 0)))
+
+
 def test_cross_entropy_like_pytorch():
     torch = _torch()
     b = Net()
@@ -508,6 +567,7 @@ def test_every_float_operator_with_a_rule_is_tested():
         "prelu",
         "where",
         "batch_norm",
+        "lrn",
     }
     for build in CASES.values():
         b = Net()

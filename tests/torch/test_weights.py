@@ -92,6 +92,15 @@ def test_inference_tensors_are_read_in_each_run() -> None:
     assert not weights.holds(args)
 
 
+def test_without_parameters_nothing_changes() -> None:
+    args = made()
+    weights = Weights(args, ())
+    step(args)
+    repack()
+    assert weights.holds(args)
+    assert weights.holds([])
+
+
 def test_fewer_arguments_are_others() -> None:
     args = made()
     watch = load_core().TensorWatch(args, [2, 3], VERSION, ADDRESS)

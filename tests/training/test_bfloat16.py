@@ -97,6 +97,20 @@ def test_the_loss_the_parameters_and_their_moments_are_float32(network: Any, opt
     assert losses[-1] < losses[0]
 
 
+def test_what_gradients_are_clipped_by_is_float32():
+    plan = trainer(residual(), "bfloat16", optimizer=sw.AdamW(0.01), clip_norm=1.0).model.plan
+    graph, found = plan.graph, set[str]()
+    for node in graph.nodes:  # from the sums of squares on, all belongs to clipping and updates
+        if node.op == "reduce_sum_square":
+            found |= {*node.inputs, *node.outputs}
+        elif found.intersection(node.inputs):
+            found.update(node.outputs)
+    assert found.issuperset(graph.updates[name] for name in graph.parameters)
+    for name in found:
+        assert graph.values[name].exact, name
+        assert plan.storage(name).dtype.name == "float32", name
+
+
 @each_network
 def test_two_trainings_have_the_same_bits(network: Callable[[], Graph]):
     first, second = (trainer(network(), "bfloat16", 0.1) for _ in range(2))
@@ -140,3 +154,14 @@ def test_norms_with_what_is_fused_into_them_have_no_conversions() -> None:
     # Weight gradients may be cheaper on float32 images; all else reads what is stored.
     read = {item.tensor for item in plan.reorders if item.target.dtype == BF16}
     assert not read & images
+
+
+def test_plans_within_limits_of_memory_have_the_same_bits():
+    found = trainer(residual(), "bfloat16", 0.1)
+    losses = [found.step(*batch(seed)) for seed in range(2)]
+    least, *_, fastest = found.model.plan.front()
+    assert least.nbytes < fastest.nbytes == found.nbytes
+    limited = trainer(residual(), "bfloat16", 0.1, memory_limit=least.nbytes)
+    assert limited.nbytes == least.nbytes
+    assert [limited.step(*batch(seed)) for seed in range(2)] == losses
+    assert "bf16" in limited.to_html()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,6 +54,22 @@ def test_a_model_is_trained_and_continued(model: Path, data: Path, tmp_path: Pat
     assert len(before.constants) == len(after.constants)
     again = run(model, data, "--checkpoint", paths["--checkpoint"]).output
     assert "after 40 steps" in " ".join(again.split())
+
+
+def test_a_model_is_trained_in_bfloat16(data: Path, tmp_path: Path):
+    b = sw.GraphBuilder("net")
+    y = b.relu(b.conv2d(b.relu(b.conv2d(b.input("x", (8, 3, 6, 6)), 32, 3, padding=1)), 32, 3))
+    path = tmp_path / "wide.onnx"
+    sw.save(b.build([b.dense(b.flatten(b.global_avg_pool(y)), 2)]), path)
+    given = ("--clip-norm", 1, "--lr", 0.3, "--epochs", 8, "--test", data, "-o")
+    trained: list[np.ndarray[Any, Any]] = []
+    for dtype in ("bfloat16", "float32"):
+        text = run(path, data, "--dtype", dtype, *given, tmp_path / "out.onnx").output
+        assert float(text.rsplit("accuracy ", 1)[1]) > 0.9
+        weights = sw.load(tmp_path / "out.onnx").constants.values()
+        trained.append(np.concatenate([item.array.ravel() for item in weights]))
+    assert trained[0].dtype == np.float32
+    assert 0 < np.linalg.norm(trained[0] - trained[1]) < 2e-2 * np.linalg.norm(trained[1])
 
 
 def test_a_folder_of_images_is_read(model: Path, tmp_path: Path):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.backward import Term, rule_of_term
 from stridewise.ops.element_types import FLOATS, NUMBERS, Family, computed, needs_type, wide
 from stridewise.ops.registry import Array, Operands, OpSpec, Permuted, Types, array, needs, register
 
@@ -63,6 +64,13 @@ def _permuted(node: Node, _shape: tuple[int, ...], perm: tuple[int, ...]) -> Per
     return Permuted({**dict(node.attrs), "axis": perm[node.int_attr("axis")]}, perm)
 
 
+def _gradient_cumsum(node: Node, _x: Term, _y: Term, dy: Term) -> Term:
+    backwards = {**dict(node.attrs), "reverse": 1 - node.int_attr("reverse", 0)}
+    return dy.of("cumsum", **backwards)
+
+
+_GRADIENTS = {"cumsum": rule_of_term(_gradient_cumsum)}
+
 for _name in RUNNING:
     register(
         OpSpec(
@@ -72,6 +80,7 @@ for _name in RUNNING:
             _evaluate_running,
             "same",
             permuted=_permuted,
+            vjp=_GRADIENTS.get(_name),
             attributes={"axis": "integer", "exclusive": "flag", "reverse": "flag"},
         )
     )

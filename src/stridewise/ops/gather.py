@@ -5,11 +5,25 @@ Negative indices count from the end, as ONNX has it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from stridewise.errors import ExecutionError
 from stridewise.graph import Node, TensorType
-from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
+from stridewise.ops.backward import Term
+from stridewise.ops.data_format import inverse
+from stridewise.ops.registry import (
+    Array,
+    Backward,
+    Operands,
+    OpSpec,
+    Types,
+    array,
+    needs,
+    register,
+    tensor,
+)
 
 __all__ = [
     "GATHER",
@@ -75,6 +89,19 @@ def _evaluate_gather(node: Node, operands: Operands) -> tuple[Array, ...]:
     return (np.take(data, indices, axis=axis),)
 
 
+def _vjp_gather(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    """Add up the gradients of all places that an element was read for."""
+    x, indices, dy = (Term(b, name) for name in (*node.inputs, gradients[0]))
+    axis, count = node.int_attr("axis", 0), len(indices.shape)
+    rest = range(axis + count, len(dy.shape))
+    first = dy.transpose((*range(axis, axis + count), *range(axis), *rest))
+    points = indices.reshape((*indices.shape, 1))
+    order = (axis, *(other for other in range(len(x.shape)) if other != axis))
+    zeros = dy.like(0.0).expand(tuple(x.shape[other] for other in order))
+    total = zeros.of("scatter_nd", points, first, reduction="add")
+    return (total.transpose(inverse(order)).name,)
+
+
 # --- single elements along an axis ----------------------------------------------------------------
 
 
@@ -113,6 +140,12 @@ def _infer_elements(node: Node, types: Types) -> tuple[TensorType, ...]:
 def _evaluate_elements(node: Node, operands: Operands) -> tuple[Array, ...]:
     data, indices = array(operands, 0), array(operands, 1)
     return (data[element_index(node, indices, data.shape)],)
+
+
+def _vjp_elements(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
+    x, indices, dy = (Term(b, name) for name in (*node.inputs, gradients[0]))
+    how = {**dict(node.attrs), "reduction": "add"}
+    return (dy.like(0.0).expand(x.shape).of("scatter_elements", indices, dy, **how).name,)
 
 
 # --- slices at points -----------------------------------------------------------------------------
@@ -168,6 +201,7 @@ GATHER = register(
         _infer_gather,
         _evaluate_gather,
         "interrupt",
+        vjp=_vjp_gather,
         attributes={"axis": "integer"},
     )
 )
@@ -178,6 +212,7 @@ GATHER_ELEMENTS = register(
         _infer_elements,
         _evaluate_elements,
         "same",
+        vjp=_vjp_elements,
         attributes={"axis": "integer"},
     )
 )

@@ -13,7 +13,7 @@ import numpy as np
 
 from stridewise.graph import Node, TensorType
 from stridewise.ops.attributes import each
-from stridewise.ops.backward import Term
+from stridewise.ops.backward import Term, rule_of_term
 from stridewise.ops.registry import (
     Array,
     Backward,
@@ -55,7 +55,7 @@ def _infer_lrn(node: Node, types: Types) -> tuple[TensorType, ...]:
 def _evaluate_lrn(node: Node, operands: Operands) -> tuple[Array, ...]:
     x = array(operands, 0)
     size = node.int_attr("size")
-    before, after = (size - 1) // 2, size - 1 - (size - 1) // 2
+    before, after = (size - 1) // 2, size // 2
     squares = np.square(x.astype(np.float64))
     total = squares.copy()
     for step in range(1, min(max(before, after) + 1, x.shape[1])):
@@ -65,6 +65,32 @@ def _evaluate_lrn(node: Node, operands: Operands) -> tuple[Array, ...]:
             total[:, :-step] += squares[:, step:]
     scale = node.float_attr("bias", 1.0) + node.float_attr("alpha", 1e-4) / size * total
     return ((x / scale ** node.float_attr("beta", 0.75)).astype(x.dtype),)
+
+
+def _window_sum(x: Term, before: int, after: int) -> Term:
+    """Return the sum of each element and its neighbours in other channels.
+
+    It is a 1x1 convolution with a band of ones. So images keep the formats of the layers around it.
+    """
+    channels = x.shape[1]
+    band = np.tri(channels, channels, after) - np.tri(channels, channels, -before - 1)
+    return x.of("conv", x.constant(band.reshape(channels, channels, *(1,) * (len(x.shape) - 2))))
+
+
+def _gradient_lrn(node: Node, x: Term, y: Term, dy: Term) -> Term:
+    """Return the gradient of x, where y[i] = x[i] s[i]^-beta.
+
+    With s[i] = bias + alpha / size sum(x[j]^2) over the window of i, it is dx[j] = dy[j] s[j]^-beta
+    - 2 alpha beta / size x[j] sum(dy[i] y[i] / s[i]) over all i whose windows have j.
+
+    Source: derived from the definition of Krizhevsky et al. (2012), section 3.3.
+    """
+    size, beta = node.int_attr("size"), node.float_attr("beta", 0.75)
+    alpha = node.float_attr("alpha", 1e-4) / size
+    before, after = (size - 1) // 2, size // 2
+    scale = _window_sum(x * x, before, after) * alpha + node.float_attr("bias", 1.0)
+    shares = _window_sum(dy * y / scale, after, before)
+    return dy * scale.power(-beta) - x * shares * (2 * alpha * beta)
 
 
 def _vjp_scale_shift(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
@@ -204,5 +230,6 @@ LRN = register(
         _evaluate_lrn,
         "anchor",
         attributes={"size": "integer", **each("number", "alpha", "beta", "bias")},
+        vjp=rule_of_term(_gradient_lrn),
     )
 )

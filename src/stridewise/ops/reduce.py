@@ -11,6 +11,7 @@ import numpy as np
 
 from stridewise.graph import Node, TensorType
 from stridewise.ops.backward import Term
+from stridewise.ops.data_format import inverse
 from stridewise.ops.element_types import BOOL, NUMBERS, Family, lowest_and_highest, needs_type
 from stridewise.ops.registry import (
     Array,
@@ -138,6 +139,16 @@ def _of_chosen(x: Term, y: Term, axes: tuple[int, ...]) -> Term:
     return chosen / chosen.sum(axes)
 
 
+def _product_of_others(x: Term, _y: Term, axes: tuple[int, ...]) -> Term:
+    """Return for each element the product of all others; a division fails where one is zero."""
+    order = (*(axis for axis in range(len(x.shape)) if axis not in axes), *axes)
+    last = len(order) - len(axes)
+    moved = x.transpose(order)
+    rows = moved.reshape((*moved.shape[:last], prod(moved.shape[last:])))
+    before, after = (rows.of("cumprod", axis=last, exclusive=1, reverse=way) for way in (0, 1))
+    return (before * after).reshape(moved.shape).transpose(inverse(order))
+
+
 _DERIVATIVES: dict[str, Callable[[Term, Term, tuple[int, ...]], Term | float]] = {
     "reduce_l1": lambda x, _y, _axes: x.of("sign"),
     "reduce_l2": lambda x, y, _axes: x / y,
@@ -146,13 +157,11 @@ _DERIVATIVES: dict[str, Callable[[Term, Term, tuple[int, ...]], Term | float]] =
     "reduce_max": _of_chosen,
     "reduce_mean": lambda x, _y, axes: 1 / max(prod(x.shape[axis] for axis in axes), 1),
     "reduce_min": _of_chosen,
+    "reduce_prod": _product_of_others,
     "reduce_sum": lambda _x, _y, _axes: 1.0,
     "reduce_sum_square": lambda x, _y, _axes: x * 2.0,
 }
-"""From x, the result with the reduced axes kept, and these axes to the derivative by x.
-
-That of a product would have to divide by elements that may be zero, so it has none.
-"""
+"""From x, the result with the reduced axes kept, and these axes to the derivative by x."""
 
 
 def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
@@ -166,7 +175,6 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
 
 
 for _name in REDUCTIONS:
-    _rule = _vjp if _name in _DERIVATIVES else None
     register(
         OpSpec(
             _name,
@@ -175,7 +183,7 @@ for _name in REDUCTIONS:
             _evaluate,
             "keepdims",
             permuted=_permuted,
-            vjp=_rule,
+            vjp=_vjp,
             attributes={"axes": "integers", "keepdims": "flag"},
         )
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stridewise.graph import Node, TensorType
+from stridewise.ops.backward import rule_of_term
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 
 __all__ = ["TRILU"]
@@ -27,5 +28,13 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
 
 
 TRILU = register(
-    OpSpec("trilu", (1, 1), _infer, _evaluate, "same", attributes={"k": "integer", "upper": "flag"})
+    OpSpec(
+        "trilu",
+        (1, 1),
+        _infer,
+        _evaluate,
+        "same",
+        vjp=rule_of_term(lambda node, _x, _y, dy: dy.of("trilu", **dict(node.attrs))),
+        attributes={"k": "integer", "upper": "flag"},
+    )
 )

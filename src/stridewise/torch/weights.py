@@ -76,9 +76,11 @@ class Weights:
 
     def holds(self, args: Sequence[Any]) -> bool:
         """Return whether the arguments of another call have the same parameters, unchanged."""
-        if not self._is_alive or self._epoch != _Epoch.number:
+        if not self._is_alive:
             return False
-        return self._watch.holds(args) if self._are_watched else self.is_of(args)
+        if not self._are_watched:
+            return self.is_of(args)
+        return self._epoch == _Epoch.number and self._watch.holds(args)
 
     def is_of(self, args: Sequence[Any]) -> bool:
         """Return whether the arguments have the same parameters, changed or not."""

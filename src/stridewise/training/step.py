@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -95,13 +95,14 @@ def _check(graph: Graph, names: Sequence[str]) -> None:
             raise GraphError.at(where, expected="float32 parameters", found=found)
 
 
-def _with_exact_loss(graph: Graph, seeds: Iterable[str]) -> Graph:
-    """Return the graph of a step whose loss is exact, and so is the gradient of the prediction.
+def _with_exact_ends(graph: Graph, seeds: Iterable[str], known: Container[str]) -> Graph:
+    """Return the graph of a step with exact ends: the loss, and what gradients are used for.
 
-    They are what is computed from the seeds, the prediction and the target, alone. That updates are
-    exact is derived for any graph.
+    The loss, and the gradient of the prediction, are what is computed from the seeds, the
+    prediction and the target, alone. What gradients are used for are the values that were unknown
+    in the backward graph: sums, norms, moments, and new parameters.
     """
-    exact = set(seeds)
+    exact = {*seeds, *(name for name in graph.values if name not in known)}
     for node in graph.nodes:
         if all(name in exact or name in graph.constants for name in node.inputs):
             exact.update(node.outputs)
@@ -156,6 +157,6 @@ def step_graph(
     for name, new in updates.items():
         kept = _chosen(Term(b, last), new, Term(b, name)) if last else new
         b.update(name, kept.name)
-    step = _with_exact_loss(b.build([value]), (prediction, target))
+    step = _with_exact_ends(b.build([value]), (prediction, target), backward.values)
     moments = tuple(name for name in step.states if name not in graph.states)
     return StepGraph(step, target, scalars, first, last, moments)

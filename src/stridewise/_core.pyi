@@ -591,9 +591,10 @@ def batch_norm_gradient(
 
 @final
 class BatchNorm(Kernel):
-    """A batch norm by the statistics of its source, which it writes as well; float32.
+    """A batch norm by the statistics of its source, which it writes as well.
 
-    ``adds`` adds the operand of post-op 0. Results are cut to ``low`` and ``high``.
+    Images are of float32 or bfloat16; statistics and parameters are of float32. ``adds`` adds the
+    operand of post-op 0. Results are cut to ``low`` and ``high``.
     """
 
     def __init__(
@@ -611,10 +612,10 @@ class BatchNorm(Kernel):
 
 @final
 class BatchNormGradient(Kernel):
-    """The gradients of a batch norm's source, scale and shift; float32.
+    """The gradients of a batch norm's source, scale and shift.
 
-    With ``masks``, the gradient of the result counts where the result, computed again, lies between
-    ``low`` and ``high``.
+    Images are of float32 or bfloat16; all else is of float32. With ``masks``, the gradient of the
+    result counts where the result, computed again, lies between ``low`` and ``high``.
     """
 
     def __init__(

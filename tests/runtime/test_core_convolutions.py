@@ -68,8 +68,8 @@ class TestDeconvolution:
         )
         got = execute(pd, {core.ARG_SRC: x, core.ARG_WEIGHTS: w}, shape)
         y = random(*shape, seed=3)
-        room = ((0, 0), (0, 0), (pad, max(end, 0)), (pad, max(end, 0)))
-        there = convolve(np.pad(y, room), w.transpose(1, 0, 2, 3), None, stride, 0, dilation)
+        widths = ((0, 0), (0, 0), (pad, max(end, 0)), (pad, max(end, 0)))
+        there = convolve(np.pad(y, widths), w.transpose(1, 0, 2, 3), None, stride, 0, dilation)
         there = there[:, :, : x.shape[2], : x.shape[3]]
         assert (there * x).sum() == pytest.approx((y * got).sum(), rel=1e-4)
 

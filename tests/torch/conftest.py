@@ -8,7 +8,9 @@ from importlib.util import find_spec
 import pytest
 
 # Doctests are collected from all modules.
-collect_ignore = [] if find_spec("torch") else ["aten_graphs.py", "module_graphs.py"]
+collect_ignore = (
+    [] if find_spec("torch") else ["aten_graphs.py", "compiled_modules.py", "module_graphs.py"]
+)
 
 
 @pytest.fixture(autouse=True)

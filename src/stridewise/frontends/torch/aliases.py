@@ -19,7 +19,7 @@ class Aliases:
     Attributes:
         computed: nodes whose results a run has to give; views are taken of some of them.
         views: nodes to run afterwards, in order.
-        of_inputs: those of them that are views of inputs, by node the placeholder.
+        of_inputs: the placeholder of each node among them that is a view of an input.
     """
 
     computed: tuple[Any, ...]

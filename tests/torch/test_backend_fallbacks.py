@@ -1,0 +1,168 @@
+"""The backend of ``torch.compile``: what PyTorch computes."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra [torch])")
+
+import stridewise.torch as st  # noqa: E402
+from stridewise.errors import (  # noqa: E402
+    PlanError,
+    UnsupportedError,
+)
+
+from .compiled_modules import Net, close, compiled, image, same  # noqa: E402
+
+F = torch.nn.functional
+# PyTorch warns of its own changes to come; the tests are about warnings of the backend.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+# --- what PyTorch computes ------------------------------------------------------------------------
+
+
+class Mixed(Net):
+    """Has an operator in the middle that is not native."""
+
+    def forward(self, x):
+        y = torch.cumsum(self.first(x), 2)
+        return F.relu(self.norm(y))
+
+
+def test_operators_without_counterpart_run_in_pytorch():
+    model = Mixed().eval()
+    fast = compiled(model, fallback="eager")
+    x = image(layout=torch.channels_last)
+    with pytest.warns(st.FallbackWarning, match=r"1 x cumsum.default \(there is no operator"):
+        same(fast, model, x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same(fast, model, x)  # once a graph
+    (graph,) = st.report(fast).graphs
+    assert [item.operator for item in graph.outside] == ["aten.cumsum.default"]
+    assert graph.programs == 2
+    assert graph.calls == 2
+    assert graph.native_ms > 0
+    assert graph.outside_ms > 0
+    assert "cumsum" in str(graph)
+
+
+def test_fallbacks_as_errors():
+    with pytest.raises(UnsupportedError, match="cumsum"), torch.no_grad():
+        compiled(Mixed().eval())(image())
+
+
+def test_parts_that_cannot_be_compiled_run_in_pytorch(monkeypatch):
+    def refuse(*_args, **_options):
+        raise PlanError("no kernels")
+
+    monkeypatch.setattr("stridewise.torch.region.NativeStep", refuse)
+    model = Net().eval()
+    fast = compiled(model, fallback="eager")
+    with pytest.warns(st.FallbackWarning, match="no kernels"):
+        same(fast, model, image())
+    (graph,) = st.report(fast).graphs
+    assert graph.native == graph.programs == 0
+    assert {item.reason for item in graph.outside} == {"no kernels"}
+
+
+def test_batch_norms_that_count_keep_their_statistics():
+    model, twin = Net().train(), Net().train()
+    twin.load_state_dict(model.state_dict())
+    fast = compiled(model)
+    x = image()
+    with torch.no_grad():
+        close(fast(x), twin(x))
+        close(fast(x * 2), twin(x * 2))
+    close(model.norm.running_var, twin.norm.running_var)
+    assert int(model.norm.num_batches_tracked) == 2
+
+
+def test_float64_runs_in_pytorch():
+    model, x = Net().eval(), image()
+    fast = compiled(model, fallback="eager")
+    same(fast, model, x)
+    model.double()
+    with torch.no_grad():
+        with pytest.warns(st.FallbackWarning, match="elements of float64"):
+            found = fast(x.double())
+        assert torch.equal(found, model(x.double()))
+
+
+def test_weights_that_become_half():
+    model, x = Net().eval(), image()
+    fast = compiled(model)
+    same(fast, model, x)
+    model.half()
+    with torch.no_grad():
+        found, wanted = fast(x.half()), model(x.half())
+    assert found.dtype == wanted.dtype == torch.float16
+    assert torch.allclose(found, wanted, atol=2e-3)
+
+
+def test_other_devices():
+    model, x = Net().eval().to("meta"), image().to("meta")
+    fast = compiled(model, fallback="eager")
+    with torch.no_grad(), pytest.warns(st.FallbackWarning, match="a tensor on meta"):
+        assert fast(x).shape == (2, 5)
+
+
+def test_random_operators_draw_as_in_pytorch():
+    def noisy(x):
+        return F.dropout(F.relu(x), 0.5) + torch.rand_like(x)
+
+    fast, x = compiled(noisy, fallback="eager"), image()
+    torch.manual_seed(3)
+    with torch.no_grad():
+        with pytest.warns(st.FallbackWarning, match="random"):
+            found = fast(x)
+        torch.manual_seed(3)
+        close(found, noisy(x))
+
+
+def test_writes_to_inputs():
+    def writing(x):
+        x.add_(1)
+        return F.relu(x)
+
+    x = image()
+    twin = x.clone()
+    with torch.no_grad():
+        close(compiled(writing)(x), writing(twin))
+    assert torch.equal(x, twin)
+
+
+def test_weights_that_are_inference_tensors_run_in_pytorch():
+    with torch.inference_mode():
+        model = Net().eval()
+        fast = compiled(model, fallback="eager")
+        x = image()
+        with pytest.warns(st.FallbackWarning, match="inference tensors"):
+            found = fast(x)
+        close(found, model(x))
+
+
+def test_caches_that_are_inference_tensors_are_inputs():
+    class Cached(Net):
+        cache = None
+
+        def forward(self, x):
+            if self.cache is None:
+                self.cache = self.first.bias * 2
+            return self.first(x) + self.cache.view(-1, 1, 1)
+
+    model, x = Cached().eval(), image()
+    with torch.inference_mode():
+        wanted = model(x)
+        fast = compiled(model)
+        close(fast(x), wanted)
+        model.cache.zero_()
+        close(fast(x), model(x))
+
+
+def test_inputs_that_require_gradients_without_grad_mode():
+    model = Net().eval()
+    same(compiled(model), model, image().requires_grad_())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from stridewise.runtime.tuning import kernel_times, plan_race
 from stridewise.targets import kernels
 
 settings.register_profile(
@@ -34,6 +36,15 @@ def several_threads() -> Generator[None]:
     """Run small kernels on all threads: the graphs of tests have hardly any other kernels."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "SMALL_FLOPS", -1.0)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def undisturbed() -> Generator[None]:
+    """Keep measurements although other tests disturb them: tests of caches need them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (kernel_times, plan_race):
+            patch.setattr(module, "Stopwatch", lambda _: SimpleNamespace(is_disturbed=False))
         yield
 
 

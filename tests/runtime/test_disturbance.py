@@ -15,14 +15,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stridewise.runtime.tuning.calibrate import Calibration, _Queue
+from stridewise.runtime.machine.machine import this_machine
+from stridewise.runtime.tuning import kernel_times
+from stridewise.runtime.tuning.calibrate import Calibration, _Queue, kernels_of, layers
 from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.disturbance import Stopwatch
-from stridewise.runtime.tuning.kernel_times import Sampled
+from stridewise.runtime.tuning.kernel_times import KernelTimes, Sampled
 from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.target import onednn_cpu
 from stridewise.targets.rates import Sample, Traits
 
 HERE = Machine("this CPU", "AVX2", 2, "oneDNN 3.2.0")
+THIS = this_machine(1)
+TARGET = onednn_cpu(THIS)
 
 
 def test_work_of_another_process_on_the_same_processor_is_seen():
@@ -34,7 +39,7 @@ def test_work_of_another_process_on_the_same_processor_is_seen():
         os.sched_setaffinity(0, {min(before)})  # the child inherits it
         with subprocess.Popen([sys.executable, "-c", script]) as other:
             time.sleep(0.5)
-            watch, until = Stopwatch(), time.monotonic() + 0.5
+            watch, until = Stopwatch(1), time.monotonic() + 0.5
             while time.monotonic() < until:
                 pass
             seen = watch.is_disturbed
@@ -45,7 +50,7 @@ def test_work_of_another_process_on_the_same_processor_is_seen():
 
 
 def test_a_thread_that_sleeps_is_not_disturbed():
-    watch = Stopwatch()
+    watch = Stopwatch(1)
     time.sleep(0.3)
     assert not watch.is_disturbed
 
@@ -87,6 +92,10 @@ def test_disturbed_kernels_are_measured_once_more_and_counted_if_that_did_not_he
         assert (spec in queue.disturbed) == (count == 2)
 
 
+def times(folder: Path) -> KernelTimes:
+    return KernelTimes(THIS, TARGET, CostCache(THIS, folder))
+
+
 def sample(ratio: float, *, disturbed: bool) -> Sample:
     return Sample(Traits("k", "f", "w", (1.0,)), ratio, f"jit {ratio}", disturbed)
 
@@ -119,3 +128,42 @@ def test_a_busy_machine_is_named(disturbed: int, says: str):
     assert says in found.warning
     assert bool(found.warning) == bool(says)
     assert found.warning in str(found)
+
+
+class Busy:
+    """A stopwatch while other work disturbs a number of measurements."""
+
+    left = 0
+
+    def __init__(self, threads: int) -> None:
+        del threads
+
+    @property
+    def is_disturbed(self) -> bool:
+        Busy.left -= 1
+        return Busy.left >= 0
+
+
+@pytest.fixture
+def busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_times, "Stopwatch", Busy)
+
+
+@pytest.mark.usefixtures("busy")
+def test_kernels_are_measured_until_nothing_disturbs_that(tmp_path: Path):
+    specs = kernels_of(next(layers()), times(tmp_path), TARGET)[:1]
+    for disturbed in range(5):
+        Busy.left = disturbed
+        found = times(tmp_path / str(disturbed)).measure(specs)
+        kept = times(tmp_path / str(disturbed)).known(specs)
+        assert set(found) == set(specs)
+        assert set(kept) == (set(specs) if disturbed < 3 else set())
+
+
+@pytest.mark.usefixtures("busy")
+def test_predictions_replace_costs_of_disturbed_measurements(tmp_path: Path):
+    own, spec = times(tmp_path), kernels_of(next(layers()), times(tmp_path), TARGET)[0]
+    Busy.left = 9
+    assert own.measure([spec], predicts=True) == {}
+    assert own.known([spec]) == {}
+    assert own.samples(spec.kind).disturbed.tolist() == [True]

@@ -26,6 +26,7 @@ from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.store import stored_models as store_module
 from stridewise.runtime.store.fingerprint import OutputSums
+from stridewise.runtime.tuning import kernel_times
 from stridewise.runtime.tuning.cost_cache import cache_path
 
 from .graphs import Net
@@ -521,3 +522,16 @@ def test_sums_of_outputs_show_any_element_that_is_wrong(
     at = data.draw(st.integers(0, array.size - 1))
     wrong[at] = scale if not np.isfinite(wrong[at]) else wrong[at] + np.float32(0.01 * scale)
     assert sums.difference(OutputSums.of("y", wrong)) > 1e-5
+
+
+def test_a_model_is_not_stored_while_other_work_disturbs_measurements(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for is_busy in (True, False):
+        watch = SimpleNamespace(is_disturbed=is_busy)
+        monkeypatch.setattr(kernel_times, "Stopwatch", lambda _, watch=watch: watch)
+        caplog.clear()
+        assert not was_stored(source, tmp_path, tune="measure")
+        assert bool(files(tmp_path)) != is_busy
+        assert ("the machine is busy" in caplog.text) == is_busy
+    assert was_stored(source, tmp_path, tune="measure")

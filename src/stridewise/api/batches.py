@@ -199,12 +199,15 @@ class Batch:
         models = {str(WHOLE): whole}
         for split in splits:
             models[str(split)] = compile_model(*self._way(split, Planner.tuned, store))
-        times = run_in_turn(models, self.job.until).times
+        outcome = run_in_turn(models, self.job.until)
+        times = outcome.times
         if not is_tuned and times[str(WHOLE)] <= _WITHIN_REACH * min(times.values()):
             models[str(WHOLE)] = compile_model(*self._way(WHOLE, Planner.tuned, store))
-            times = run_in_turn(models, self.job.until).times
+            outcome = run_in_turn(models, self.job.until)
+            times = outcome.times
         assert self.job.costs is not None  # else nothing is measured
-        self.job.costs.store({self._key: tuple(times.items())})
+        entries = {self._key: tuple(times.items())}
+        self.job.costs.store(entries, is_provisional=outcome.is_disturbed)
         # Packed weights of the other splits are freed before the fastest plan is loaded.
         return models[_fastest(times)].plan
 

@@ -159,7 +159,7 @@ class StoreEntry:
             job: the file and the costs that it was compiled from.
         """
         costs = job.costs
-        if costs is None or not _is_plain(model):
+        if costs is None or costs.is_provisional or not _is_plain(model):
             return
         try:
             sources = tuple(stamp(path) for path in dict.fromkeys((self.path, *job.source.paths)))

@@ -66,7 +66,7 @@ def _measured(
         wanted = doubts(plans, oracle.deviations) if time.monotonic() < until else []
         if not wanted:
             break
-        oracle.times.measure(wanted, progress, until)
+        oracle.times.measure(wanted, progress, until, predicts=True)
         plans = make(oracle)
     return plans
 

@@ -171,6 +171,7 @@ class CostCache:
     Attributes:
         path: the file.
         asked: every key that :meth:`find` was asked for, whether it was there or not.
+        is_provisional: whether entries were stored that hold for this object only.
     """
 
     def __init__(self, machine: Machine, folder: Path | None = None) -> None:
@@ -182,6 +183,7 @@ class CostCache:
         self._own: dict[str, tuple[Entry, ...]] = {}
         self._own_samples: dict[str, Sample] = {}
         self.asked: set[str] = set()
+        self.is_provisional = False
 
     def _connect(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -318,11 +320,27 @@ class CostCache:
             found += connection.execute(query, (*limits, *some)).fetchall()
         return found
 
-    def store(self, entries: Mapping[str, Iterable[Entry]]) -> None:
-        """Add entries; those of other processes stay. Costs that are no times are left out."""
+    def store(
+        self, entries: Mapping[str, Iterable[Entry]], *, is_provisional: bool = False
+    ) -> None:
+        """Add entries; those of other processes stay. Costs that are no times are left out.
+
+        Args:
+            entries: the costs of some kernels, or times of plans, by key.
+            is_provisional: whether other work disturbed the measurements. Such entries are found
+                by this object, and are not written to the file: later processes measure again.
+        """
         sound = {spec: _checked(tuple(costs)) for spec, costs in entries.items()}
         known = {spec: costs for spec, costs in sound.items() if costs is not None}
         self._own |= known
+        if is_provisional:
+            if known and not self.is_provisional:
+                _LOG.warning(
+                    "the machine is busy: other work disturbed measurements; "
+                    "they are used now, and made again by the next process"
+                )
+            self.is_provisional |= bool(known)
+            return
         rows = [(self._machine, spec, json.dumps(list(costs))) for spec, costs in known.items()]
         self._write("INSERT OR REPLACE INTO costs VALUES (?, ?, ?)", rows)
 

@@ -1,13 +1,16 @@
 """How much other work on the machine disturbs measurements.
 
 The scheduler counts for each thread how long it was ready to run and did not, because its processor
-ran other work. On a quiet machine that is next to nothing.
+ran other work. On a quiet machine that is next to nothing. Measurements that were disturbed are
+made again, and are not kept for later processes.
 """
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+
+from stridewise.runtime.machine.cpus import available_cpus
 
 __all__ = ["Stopwatch"]
 
@@ -28,12 +31,18 @@ def _waited_ns() -> int:
 class Stopwatch:
     """Tells how long something took, and whether other work disturbed it."""
 
-    def __init__(self) -> None:
-        """Begin."""
+    def __init__(self, threads: int) -> None:
+        """Begin.
+
+        Args:
+            threads: number of threads that work. If there are fewer processors, threads wait for
+                each other, and nothing tells how long for other work.
+        """
+        self._can_tell = threads <= available_cpus()
         self._begin, self._waited = time.perf_counter_ns(), _waited_ns()
 
     @property
     def is_disturbed(self) -> bool:
         """Whether threads waited for a processor for a relevant part of the time since then."""
         passed = time.perf_counter_ns() - self._begin
-        return _waited_ns() - self._waited > _DISTURBED * passed
+        return self._can_tell and _waited_ns() - self._waited > _DISTURBED * passed

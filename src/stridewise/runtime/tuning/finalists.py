@@ -63,8 +63,9 @@ def fastest(plans: Mapping[str, Plan], costs: CostCache | None, *, may_run: bool
         if not may_run:
             return cheapest
         models = {label: load(lower_plan(plan)) for label, plan in near.items()}
-        times = dict(run_in_turn(models, time.monotonic() + _RACE_S).times)
-        costs.store({key: tuple(times.items())})
+        outcome = run_in_turn(models, time.monotonic() + _RACE_S)
+        times = dict(outcome.times)
+        costs.store({key: tuple(times.items())}, is_provisional=outcome.is_disturbed)
     least = min(times.values())
     label = next(name for name in plans if name in times and _SAME * times[name] <= least)
     others = tuple(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log, prod
+from math import inf, log, prod
 
 from stridewise.graph import Refusal
 from stridewise.runtime.binding.library import load_core
@@ -36,6 +36,8 @@ _MIN_RUNS, _MAX_RUNS, _BUDGET_NS = 1, 25, 12_000_000
 _SAVE_EVERY = 50
 _RIVAL = 1.5
 """Implementations slower than the fastest one by this factor are not measured again."""
+_TRIALS = 2
+"""How often a kernel is measured again, at most, while other work disturbs that."""
 _LONG_FLOPS, _NAIVE_FLOPS_PER_NS = 2e7, 1.0
 """Naive loops of more operations, which would take half a second or longer, are not run. Their cost
 is a guess, far above that of any useful kernel: no plan depends on its error."""
@@ -124,30 +126,41 @@ class KernelTimes:
         specs: Sequence[KernelSpec],
         progress: Progress | None = None,
         until: float | None = None,
+        *,
+        predicts: bool = False,
     ) -> dict[KernelSpec, Known]:
         """Measure kernels and return their costs. What precedes an interruption is kept.
+
+        Costs of kernels that other work disturbed in all measurements are provisional.
 
         Args:
             specs: what to measure, the most important kernels first.
             progress: called before each kernel, and at the end.
             until: time of ``time.monotonic`` at which to stop; the rest has no costs then.
+            predicts: whether predictions replace provisional costs, which are left out then.
         """
         found: dict[KernelSpec, Known] = {}
         for begin in range(0, len(specs), _SAVE_EVERY):
             fresh: dict[KernelSpec, tuple[Entry, ...]] = {}
+            disturbed = set[KernelSpec]()
             try:
                 for done, spec in enumerate(specs[begin : begin + _SAVE_EVERY], begin):
                     if _is_past(until):
                         break
                     if progress is not None:
                         progress(done, len(specs), spec.kind)
+                    watch = Stopwatch(self.machine.threads)
                     fresh[spec] = self._all(spec, _BUDGET_NS)
-                for spec, entries in fresh.items():
-                    if not _is_past(until):
-                        fresh[spec] = self._again(spec, entries)
+                    if watch.is_disturbed:
+                        disturbed.add(spec)
+                self._again(fresh, disturbed, until)
             finally:
-                self.cache.store({self.key(spec): entries for spec, entries in fresh.items()})
-                self._store_samples(fresh)
+                self._store_samples(fresh, disturbed)
+                provisional = {spec: fresh.pop(spec) for spec in disturbed}
+                self.cache.store(self._by_key(fresh))
+                if not predicts:
+                    self.cache.store(self._by_key(provisional), is_provisional=True)
+                    fresh |= provisional
             found |= {spec: _named(spec, entries, "measured") for spec, entries in fresh.items()}
         if progress is not None and specs:
             progress(len(found), len(specs), "")
@@ -175,7 +188,7 @@ class KernelTimes:
             for spec in specs:
                 if _is_past(until):
                     break
-                watch = Stopwatch()
+                watch = Stopwatch(self.machine.threads)
                 found[spec] = self._all(spec, _QUICK_NS)
                 if watch.is_disturbed:
                     disturbed.append(spec)
@@ -214,13 +227,41 @@ class KernelTimes:
             return tuple(found)
         return tuple(found)
 
-    def _again(self, spec: KernelSpec, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-        """Return the lesser times of two measurements some time apart, for close competitors.
+    def _by_key(
+        self, measured: Mapping[KernelSpec, tuple[Entry, ...]]
+    ) -> dict[str, tuple[Entry, ...]]:
+        return {self.key(spec): entries for spec, entries in measured.items()}
 
-        Load of another process spoils all samples of a kernel; that it does so twice is rare.
+    def _again(
+        self,
+        measured: dict[KernelSpec, tuple[Entry, ...]],
+        disturbed: set[KernelSpec],
+        until: float | None,
+    ) -> None:
+        """Measure kernels again some time later, until nothing disturbs that, and update both."""
+        for trial in range(_TRIALS):
+            for spec in tuple(disturbed if trial else measured):
+                if _is_past(until):
+                    return
+                # Of a disturbed measurement nothing is certain, so all implementations compete.
+                rival = inf if spec in disturbed else _RIVAL
+                watch = Stopwatch(self.machine.threads)
+                measured[spec] = self._least(spec, measured[spec], rival)
+                if not watch.is_disturbed:
+                    disturbed.discard(spec)
+
+    def _least(
+        self, spec: KernelSpec, entries: tuple[Entry, ...], rival: float
+    ) -> tuple[Entry, ...]:
+        """Return the lesser times of a measurement and of another one, for close competitors.
+
+        Args:
+            spec: the kernel.
+            entries: times of its implementations.
+            rival: those slower than the fastest one by more than this factor keep their times.
         """
         least = min((cost for _, cost in entries), default=0.0)
-        rivals = {n for n, cost in entries if cost <= _RIVAL * least and not is_reference(n)}
+        rivals = {n for n, cost in entries if cost <= rival * least and not is_reference(n)}
         return tuple(
             (name, min(cost, self._timed(spec, name, _BUDGET_NS)) if name in rivals else cost)
             for name, cost in entries

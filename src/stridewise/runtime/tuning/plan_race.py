@@ -16,6 +16,7 @@ from stridewise.ops.geometry import storage_shape
 from stridewise.program import KernelStep
 from stridewise.runtime.execution.executor import CallSignature, CompiledModel
 from stridewise.runtime.execution.inputs import made_up
+from stridewise.runtime.tuning.disturbance import Stopwatch
 from stridewise.runtime.tuning.timing import undisturbed
 from stridewise.targets.kernels import HOST, KernelSpec
 
@@ -37,10 +38,12 @@ class Outcome:
     Attributes:
         times: undisturbed nanoseconds of a whole run, by label.
         observed: mean over all places of the undisturbed time that each kernel took there.
+        is_disturbed: whether other work on the machine took a relevant part of the time.
     """
 
     times: Mapping[str, float]
     observed: Observed
+    is_disturbed: bool
 
 
 def _made_up_inputs(signature: CallSignature) -> list[NDArray[Any]]:
@@ -115,7 +118,8 @@ def run_in_turn(models: Mapping[str, CompiledModel], until: float | None = None)
     inputs = {label: _made_up_inputs(model.call_signature) for label, model in models.items()}
     whole: dict[str, list[int]] = {label: [] for label in models}
     steps: dict[str, list[list[int]]] = {label: [] for label in models}
-    begin = time.monotonic()
+    threads = max((model.call_signature.threads for model in models.values()), default=1)
+    begin, watch = time.monotonic(), Stopwatch(threads)
     for turn in range(_ROUNDS):
         now = time.monotonic()
         is_over = turn >= 1 and until is not None and now >= until
@@ -125,10 +129,12 @@ def run_in_turn(models: Mapping[str, CompiledModel], until: float | None = None)
             taken, samples = _turn(model, inputs[label], whole[label])
             whole[label].append(taken)
             steps[label] += samples
+    is_disturbed = watch.is_disturbed
     places: dict[tuple[KernelSpec, str], list[float]] = {}
     for label, model in models.items():
         _observe(model, steps[label], places)
     return Outcome(
         {label: undisturbed(times) for label, times in whole.items()},
         {kernel: mean(times) for kernel, times in places.items()},
+        is_disturbed,
     )

@@ -86,9 +86,12 @@ class _Record:
             return None
         return times, dict(known[self._kernels])
 
-    def write(self, times: Mapping[str, float], kernels: Mapping[str, float]) -> None:
+    def write(
+        self, times: Mapping[str, float], kernels: Mapping[str, float], *, is_provisional: bool
+    ) -> None:
         self._cache.store(
-            {self._times: tuple(times.items()), self._kernels: tuple(kernels.items())}
+            {self._times: tuple(times.items()), self._kernels: tuple(kernels.items())},
+            is_provisional=is_provisional,
         )
 
 
@@ -212,10 +215,13 @@ class _Tuning:
         }
         self.kernels: dict[str, float] = {}
         self.corrected: list[Plan] = []
+        self.is_disturbed = False
         self.times = self._correct(alone[0])
 
     def _run(self, models: Mapping[str, CompiledModel]) -> Outcome:
-        return run_in_turn(models, self._until)
+        outcome = run_in_turn(models, self._until)
+        self.is_disturbed |= outcome.is_disturbed
+        return outcome
 
     def _correct(self, latest: Plan) -> Mapping[str, float]:
         """Run, correct and plan again until the plan stays; return the times of all plans."""
@@ -273,5 +279,5 @@ def tuned(
         note = f"costs are those of isolated kernels: made-up inputs do not run ({reason})"
         return dataclasses.replace(alone[0], notes=(*alone[0].notes, note))
     tuning = _Tuning(make, oracle, alone, cheapest, rivals, until)
-    record.write(tuning.times, tuning.kernels)
+    record.write(tuning.times, tuning.kernels, is_provisional=tuning.is_disturbed)
     return _used(_by_label(alone, tuning.corrected), tuning.times)

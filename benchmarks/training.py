@@ -7,9 +7,10 @@ Run it on a quiet machine::
     .venv/bin/python benchmarks/training.py race        # a training step against PyTorch
     .venv/bin/python benchmarks/training.py memory      # planning, and limits of memory
 
-``formats`` and ``race`` need torchvision, whose networks are trained; ``race`` runs each contender
-in a process of its own. Rounds run all contenders once, in rotating order. Raw samples are written
-to ``benchmarks/results/training-<command>.json``, and a table is printed.
+All but ``operators`` need torchvision, whose networks are trained; ``race`` runs each contender in
+a process of its own. Rounds run all contenders once, in rotating order. Raw samples are added to
+``benchmarks/results/training-<command>.json`` after each network, and a table of all of them is
+printed and written to ``training-<command>.md``.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from typing import Any
 import numpy as np
 
 import stridewise as sw
-from stridewise.errors import StridewiseError
 from stridewise.graph import Graph
+from stridewise.runtime.machine.machine import this_machine
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
@@ -47,6 +48,9 @@ _PAUSE_S = 0.05
 
 Run = Callable[[], object]
 Samples = dict[str, list[float]]
+Records = Mapping[str, Mapping[str, Any]]
+"""What was measured: the samples of each contender, in milliseconds, and facts, by what ran."""
+Found = Iterator[tuple[str, dict[str, Any]]]
 
 
 def interleaved(runs: Mapping[str, Run], rounds: int) -> Samples:
@@ -103,9 +107,8 @@ def _evaluated(graph: Graph) -> Graph:
     return evaluation_graph(graph, values)
 
 
-def formats(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+def formats(options: argparse.Namespace) -> Found:
     """Measure training, throughput and latency in each kind of format."""
-    document, rows = dict[str, Any](), list[list[str]]()
     given = {"threads": options.threads, "tune": options.tune}
     for name in options.networks or SEEDS:
         large = network(name, options.batch, options.size).graph
@@ -117,21 +120,21 @@ def formats(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
         }
         for part, (batch, runs) in parts.items():
             samples = interleaved(dict(runs()), options.rounds)
-            document[f"{name}, {part}, batch {batch}"] = samples
-            ms = {kind: median(found) for kind, found in samples.items()}
-            times = [f"{ms[kind]:.1f}" for kind in (*KINDS, "planned")]
-            ratio = ms["blocked"] / ms["channels-last"]
-            rate = f"{1e3 * batch / ms['planned']:.1f}"
-            best = min(ms[kind] for kind in KINDS) / ms["planned"]
-            rows.append([name, part, str(batch), *times, rate, f"**{ratio:.2f}**", f"{best:.2f}"])
-            print(*rows[-1], flush=True)
-    heads = ["network", "what", "batch", *(f"{kind}, ms" for kind in KINDS), "planned, ms"]
-    heads += [
-        "images/s, planned",
-        "channels-last / blocked, speed",
-        "planned / best uniform, speed",
-    ]
-    return document, _table(heads, rows)
+            yield f"{name}, {part}, batch {batch}", {"samples_ms": samples, "images": batch}
+
+
+def formats_table(records: Records) -> str:
+    """Return the table of ``formats``."""
+    rows: list[list[str]] = []
+    for key, record in records.items():
+        ms = {kind: median(found) for kind, found in record["samples_ms"].items()}
+        times = [f"{ms[kind]:.1f}" for kind in (*KINDS, "planned")]
+        ratio = ms["blocked"] / ms["channels-last"]
+        rate = f"{1e3 * record['images'] / ms['planned']:.1f}"
+        best = min(ms[kind] for kind in KINDS) / ms["planned"]
+        rows.append([key, *times, rate, f"**{ratio:.2f}**", f"**{best:.2f}**"])
+    heads = ["network", *(f"{kind}, ms" for kind in KINDS), "planned, ms", "images/s, planned"]
+    return _table([*heads, "channels-last / blocked, speed", "planned / best uniform, speed"], rows)
 
 
 # --- operators ----------------------------------------------------------------------------------
@@ -168,31 +171,30 @@ def _gradients(name: str, data_format: str, batch: int) -> Graph:
     return replace(found, outputs=found.outputs[1:])
 
 
-def operators(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+def operators(options: argparse.Namespace) -> Found:
     """Measure gradients in NHWC against NCHW."""
-    document, rows = dict[str, Any](), list[list[str]]()
     given: dict[str, Any] = {"threads": options.threads, "tune": options.tune}
     b = sw.GraphBuilder("names")
     for name in _operators(b, b.input("x", (1, 1, 1, 1))):
         runs: dict[str, Run] = {}
-        try:
-            for data_format, kind in (("NCHW", "plain"), ("NHWC", "channels-last")):
-                graph = _gradients(name, data_format, options.batch)
-                plan = sw.plan(graph, **given)
-                model = sw.compile(graph, plan=plan.uniform(kind), **given)
-                rng = np.random.default_rng(0)
-                arrays = {n: rng.standard_normal(graph.value(n).shape, np.float32)
-                          for n in graph.inputs}  # fmt: skip
-                runs[data_format] = partial(model.run, arrays)
-        except StridewiseError as error:
-            rows.append([name, "-", "-", str(error)])
-        else:
-            samples = document[name] = interleaved(runs, options.rounds)
-            plain, last = median(samples["NCHW"]), median(samples["NHWC"])
-            rows.append([name, f"{plain:.2f}", f"{last:.2f}", f"**{plain / last:.2f}**"])
-        print(*rows[-1], flush=True)
-    heads = ["gradients of", "NCHW, ms", "NHWC, ms", "speed of NHWC to NCHW"]
-    return document, _table(heads, rows)
+        for data_format, kind in (("NCHW", "plain"), ("NHWC", "channels-last")):
+            graph = _gradients(name, data_format, options.batch)
+            plan = sw.plan(graph, **given)
+            model = sw.compile(graph, plan=plan.uniform(kind), **given)
+            rng = np.random.default_rng(0)
+            arrays = {n: rng.standard_normal(graph.value(n).shape, np.float32)
+                      for n in graph.inputs}  # fmt: skip
+            runs[data_format] = partial(model.run, arrays)
+        yield name, {"samples_ms": interleaved(runs, options.rounds)}
+
+
+def operators_table(records: Records) -> str:
+    """Return the table of ``operators``."""
+    rows: list[list[str]] = []
+    for name, record in records.items():
+        plain, last = (median(record["samples_ms"][key]) for key in ("NCHW", "NHWC"))
+        rows.append([name, f"{plain:.2f}", f"{last:.2f}", f"**{plain / last:.2f}**"])
+    return _table(["gradients of", "NCHW, ms", "NHWC, ms", "speed of NHWC to NCHW"], rows)
 
 
 # --- race ---------------------------------------------------------------------------------------
@@ -201,10 +203,9 @@ CONTENDERS = ("ours", "half", "compiled", "eager", "inductor")
 PYTORCH = ("eager", "inductor")
 
 
-def race(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+def race(options: argparse.Namespace) -> Found:
     """Measure training steps against those of PyTorch."""
-    document, rows, gains = dict[str, Any](), list[list[str]](), dict[str, list[float]]()
-    for name in options.networks or tuple(NETWORKS):
+    for name in options.networks or NETWORKS:
         workers: dict[str, Worker] = {}
         for contender in options.contenders:
             worker = Worker(contender, name, options)
@@ -214,37 +215,41 @@ def race(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
                 workers[contender] = worker
         samples = interleaved({key: item.step for key, item in workers.items()}, options.rounds)
         peaks = {key: worker.stop() for key, worker in workers.items()}
-        document[name] = {"samples_ms": samples, "peak_nbytes": peaks}
-        ms = {key: median(found) for key, found in samples.items()}
-        peers = [ms[key] for key in PYTORCH if key in ms]
-        cells = [name, *(f"{ms[key]:.0f}" if key in ms else "-" for key in options.contenders)]
+        yield f"{name}, batch {options.batch}", {"samples_ms": samples, "peak_nbytes": peaks}
+
+
+def race_table(records: Records) -> str:
+    """Return the table of ``race``, and the geometric means of the ratios."""
+    rows, gains = list[list[str]](), dict[str, list[float]]()
+    for name, record in records.items():
+        ms = {key: median(found) for key, found in record["samples_ms"].items()}
+        peaks, peers = record["peak_nbytes"], [ms[key] for key in PYTORCH if key in ms]
+        cells = [name, *(f"{ms[key]:.0f}" if key in ms else "-" for key in CONTENDERS)]
         for key in ("ours", "compiled"):
             if key in ms and peers:
                 gains.setdefault(key, []).append(min(peers) / ms[key])
             cells.append(f"**{min(peers) / ms[key]:.2f}**" if key in ms and peers else "-")
-        cells += [f"{peaks[key] / 1e6:.0f}" if key in peaks else "-" for key in options.contenders]
+        cells += [f"{peaks[key] / 1e6:.0f}" if key in peaks else "-" for key in CONTENDERS]
         rows.append(cells)
-        print(*cells, flush=True)
-    heads = ["network", *(f"{key}, ms" for key in options.contenders), "best peer / ours"]
-    heads += ["best peer / compiled", *(f"{key}, MB" for key in options.contenders)]
+    heads = ["network", *(f"{key}, ms" for key in CONTENDERS), "best of PyTorch / ours"]
+    heads += ["best of PyTorch / compiled", *(f"{key}, MB" for key in CONTENDERS)]
     means = [f"{key}: geometric mean {exp(sum(map(log, found)) / len(found)):.2f}"
              for key, found in gains.items()]  # fmt: skip
-    return document, "\n".join([_table(heads, rows), "", *means])
+    return "\n".join([_table(heads, rows), "", *means])
 
 
 # --- memory -------------------------------------------------------------------------------------
 
 
-def memory(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+def memory(options: argparse.Namespace) -> Found:
     """Measure how long planning takes, and what steps take within limits of memory."""
-    document, rows = dict[str, Any](), list[list[str]]()
     rule, given = sw.SGD(lr=1e-3, momentum=0.9), {"threads": options.threads, "tune": options.tune}
     for name in options.networks or ("resnet50",):
         graph = network(name, options.batch, options.size).graph
         x, labels = batch_of(graph)
         limits: list[int | None] = [None]
         runs: dict[str, Run] = {}
-        facts: dict[str, tuple[float, sw.Trainer]] = {}
+        facts: dict[str, dict[str, Any]] = {}
         while limits:
             limit = limits.pop(0)
             begin = time.perf_counter()
@@ -254,31 +259,39 @@ def memory(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
             except sw.errors.MemoryLimitError as error:
                 print(f"{name}, {key}: {error}", flush=True)
                 continue
-            seconds = time.perf_counter() - begin
-            facts[key], runs[key] = (seconds, found), partial(found.step, x, labels)
-            if limit is None:
-                limits = [found.nbytes * 3 // 4, found.nbytes // 2]
-        samples = interleaved(runs, options.rounds)
-        base = median(samples["unlimited"])
-        for key, (seconds, found) in facts.items():
-            plan, ms = found.model.plan, median(samples[key])
-            document[f"{name}, {key}"] = {
-                "planning_s": seconds,
+            plan, runs[key] = found.model.plan, partial(found.step, x, labels)
+            facts[key] = {
+                "planning_s": time.perf_counter() - begin,
                 "gap": plan.gap,
                 "nbytes": found.nbytes,
                 "predicted_ms": plan.cost_ns / 1e6,
                 "repeats": len(plan.repeats),
-                "samples_ms": samples[key],
             }
-            cells = [f"{seconds:.1f}", f"{plan.gap:.2%}", f"{found.nbytes / 1e6:.0f}"]
-            cells += [str(len(plan.repeats)), f"{ms:.0f}", f"**{ms / base:.2f}**"]
-            rows.append([name, key, *cells])
-            print(*rows[-1], flush=True)
+            if limit is None:
+                limits = [found.nbytes * 3 // 4, found.nbytes // 2]
+        yield name, {"samples_ms": interleaved(runs, options.rounds), "facts": facts}
+
+
+def memory_table(records: Records) -> str:
+    """Return the table of ``memory``."""
+    rows: list[list[str]] = []
+    for name, record in records.items():
+        base = median(record["samples_ms"]["unlimited"])
+        for key, fact in record["facts"].items():
+            ms = median(record["samples_ms"][key])
+            cells = [f"{fact['planning_s']:.1f}", f"{fact['gap']:.2%}"]
+            cells += [f"{fact['nbytes'] / 1e6:.0f}", str(fact["repeats"])]
+            rows.append([name, key, *cells, f"{ms:.0f}", f"**{ms / base:.2f}**"])
     heads = ["network", "limit", "planned and compiled in, s", "gap", "needs, MB", "nodes again"]
-    return document, _table([*heads, "ms", "to unlimited"], rows)
+    return _table([*heads, "ms", "to unlimited"], rows)
 
 
-COMMANDS = {"formats": formats, "operators": operators, "race": race, "memory": memory}
+COMMANDS = {
+    "formats": (formats, formats_table),
+    "operators": (operators, operators_table),
+    "race": (race, race_table),
+    "memory": (memory, memory_table),
+}
 
 
 def main() -> None:
@@ -293,14 +306,24 @@ def main() -> None:
     parser.add_argument("--tune", default="auto", help="as for sw.compile")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=CONTENDERS)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder")
     options = parser.parse_args()
-    samples, table = COMMANDS[options.command](options)
-    document = {"date": date.today().isoformat(), **vars(options), "samples": samples}
     name = f"training-{options.command}"
     if options.dtype != "float32":
         name += f"-{options.dtype}"
-    if not options.networks:
-        (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+    target = options.results / f"{name}.json"
+    records: dict[str, Any] = json.loads(target.read_text()) if target.is_file() else {}
+    measure, text_of = COMMANDS[options.command]
+    conditions = ("size", "rounds", "threads", "tune", "dtype")
+    shared = {key: getattr(options, key) for key in conditions} | {
+        "machine": str(this_machine(options.threads))
+    }
+    for key, record in measure(options):
+        records[key] = {"date": date.today().isoformat(), **shared, **record}
+        target.write_text(json.dumps(records, indent=1) + "\n")
+        print(text_of({key: records[key]}).splitlines()[2], flush=True)
+    table = text_of(records)
+    target.with_suffix(".md").write_text(table + "\n")
     print("\n" + table)
 
 

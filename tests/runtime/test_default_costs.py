@@ -9,7 +9,7 @@ import pytest
 
 from stridewise.runtime.binding.primitives import create, implementations
 from stridewise.runtime.machine.machine import this_machine
-from stridewise.targets.cost import is_reference
+from stridewise.targets.cost import Roofline, is_reference
 from stridewise.targets.kernels import KernelSpec, MemorySpec
 from stridewise.targets.onednn.table import is_naive
 
@@ -72,3 +72,29 @@ def test_direct_kernels_are_used_where_nothing_was_measured(
 def test_other_convolutions_use_the_first_choice_of_the_library(tag: str):
     spec = convolution(32, 14, 3, groups=False, tag=tag)
     assert create(spec, "", 1).impl == implementations(spec, 1)[0]
+
+
+IMAGE, WINDOWS = (1, 256, 14, 14), (256, 256, 3, 3)
+FACTORS = {
+    "conv_weight_gradient": (("src", IMAGE), ("diff_dst", IMAGE), ("dst", WINDOWS)),
+    "fitted_convolution": (("src", IMAGE), ("weights", WINDOWS), ("dst", IMAGE)),
+    "fitted_deconvolution": (("src", IMAGE), ("weights", WINDOWS), ("dst", IMAGE)),
+}
+
+
+@pytest.mark.parametrize("kind", FACTORS)
+def test_products_of_bfloat16_take_less_time_whatever_type_parameters_have(kind: str):
+    costs = {
+        dtype: Roofline(1e11, 1e12, lambda _: 1.0, bfloat16_rate=2.0).cost(
+            KernelSpec(
+                kind,
+                tuple(
+                    (role, MemorySpec(dims, "abcd", dtype=dtype if dims == IMAGE else "f32"))
+                    for role, dims in FACTORS[kind]
+                ),
+                flops=1e9,
+            )
+        )
+        for dtype in ("f32", "bf16")
+    }
+    assert costs["bf16"].cost_ns < 0.6 * costs["f32"].cost_ns

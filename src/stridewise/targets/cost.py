@@ -148,6 +148,16 @@ class Corrected:
         return tuple(sorted(found, key=lambda cost: cost.cost_ns))
 
 
+_TYPE_OF_SOURCE = frozenset({"conv_weight_gradient", "fitted_convolution", "fitted_deconvolution"})
+"""Kinds that convert float32 weights to the type of their source, or have none."""
+
+
+def _product_dtype(spec: KernelSpec) -> str:
+    """Return the type of the factors of a kernel's products; "" without products."""
+    factor = spec.memory("src" if spec.kind in _TYPE_OF_SOURCE else "weights")
+    return factor.dtype if factor else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Roofline:
     """The analytic cost model: arithmetic over peak rate or bytes over bandwidth, whichever binds.
@@ -181,9 +191,8 @@ class Roofline:
         """Return the modelled cost of one kernel."""
         if spec.kind == HOST:
             return host_cost(spec)
-        weights = spec.memory("weights")
         rates = {"bf16": self.bfloat16_rate, "s8": self.int8_rate}
-        peak = self.peak_flops * rates.get(weights.dtype if weights else "", 1.0)
+        peak = self.peak_flops * rates.get(_product_dtype(spec), 1.0)
         threads = 1 if spec.is_small else self.threads
         seconds = max(
             spec.flops / peak * self.threads / threads,

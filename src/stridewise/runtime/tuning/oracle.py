@@ -37,8 +37,8 @@ __all__ = ["CALIBRATION", "CalibratedOracle", "MeasuringOracle", "decisive", "es
 CALIBRATION = "calibration"
 """Key of the cost cache that changes with each calibration of the machine."""
 
-_KEPT = "auto "
-"""What the keys of kept costs begin with."""
+_KEPT = "auto 2 "
+"""What the keys of kept costs begin with. The number counts the changes of the analytic model."""
 _NAIVE = 100.0
 """Time of a loop over single elements relative to the estimate, which assumes vectors."""
 _HOPELESS = 3.0

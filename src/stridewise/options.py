@@ -13,21 +13,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeVar
-
-from numpy.typing import ArrayLike
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
 
 from stridewise.errors import InputError
-from stridewise.graph import Shapes
-from stridewise.planner.derivation.derive import Origins
-from stridewise.planner.problem.io_formats import Wanted
-from stridewise.planning import Plan
 from stridewise.runtime.execution.streams import stream_threads
 from stridewise.runtime.machine.machine import this_machine
-from stridewise.targets.cost import Progress
-from stridewise.targets.machine import Machine
-from stridewise.targets.names import NATIVE
-from stridewise.targets.target import Accuracy, PrecisionChoice
+from stridewise.targets.target import NATIVE
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from stridewise.graph import Shapes
+    from stridewise.planner.derivation.derive import Origins
+    from stridewise.planner.problem.io_formats import Wanted
+    from stridewise.planning import Plan
+    from stridewise.targets.cost import Progress
+    from stridewise.targets.machine import Machine
+    from stridewise.targets.target import Accuracy, PrecisionChoice
 
 __all__ = [
     "CompileOptions",
@@ -52,7 +54,7 @@ NextShapes = Literal["follow", "tune"]
 TargetName = str | os.PathLike[str]
 """The name of a target, or the path of a TOML file."""
 
-PlanSource = str | os.PathLike[str] | Plan
+PlanSource: TypeAlias = "str | os.PathLike[str] | Plan"
 """Decisions to use again: a plan file, or a plan of the same graph."""
 
 _CHOICES = {

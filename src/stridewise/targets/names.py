@@ -7,11 +7,9 @@ import os
 from stridewise.errors import InputError
 from stridewise.targets.tables.load import SHIPPED, load_target, shipped
 from stridewise.targets.tables.table import TableTarget
+from stridewise.targets.target import NATIVE
 
 __all__ = ["NATIVE", "TARGETS", "table_target"]
-
-NATIVE = "onednn-cpu"
-"""The target that runs on this machine."""
 
 TARGETS = (NATIVE, *SHIPPED)
 """Names of targets. The first runs on this machine; the others are simulated."""

@@ -16,9 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["UNKNOWN", "Rate", "Sample", "Samples", "Traits", "predicted"]
+__all__ = ["UNKNOWN", "VERSION", "Rate", "Sample", "Samples", "Traits", "predicted"]
 
 Array = NDArray[Any]
+
+VERSION = 3
+"""Changes with the meaning of traits and with the analytic estimates: samples of other versions are
+ignored."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,12 @@ from typing import Any, Unpack
 from numpy.typing import ArrayLike
 
 from stridewise.api.dynamic import compile_file, plan_file
-from stridewise.api.models import ModelSource, open_model
 from stridewise.api.restored import name_of, restored
 from stridewise.api.stored import StoreEntry
 from stridewise.compiler import compile_model
 from stridewise.errors import ExecutionError, InputError, PlanError, describe
 from stridewise.formats import Format
-from stridewise.frontends.registry import TORCH
+from stridewise.frontends.registry import TORCH, ModelSource, open_model
 from stridewise.frontends.source import CallConvention
 from stridewise.graph import Shapes
 from stridewise.job import Job
@@ -26,7 +25,6 @@ from stridewise.planner.derivation.derive import Origins
 from stridewise.planning import Plan
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.model import Model
-from stridewise.runtime.simulation.simulate import SimulatedModel
 from stridewise.strategy import Planner
 
 __all__ = ["assert_plan", "compiled", "load_plan", "plan"]
@@ -132,6 +130,8 @@ def _compiled(job: Job) -> Model:
         if job.options.streams > 1:
             expected = f"1, as target {plan.target.name} is simulated"
             raise InputError.at("streams", expected=expected, found=str(job.options.streams))
+        from stridewise.runtime.simulation.simulate import SimulatedModel  # noqa: PLC0415 (rare)
+
         return SimulatedModel(plan)
     try:
         return compile_model(job, choose)

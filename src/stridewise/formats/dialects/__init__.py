@@ -27,11 +27,11 @@ __all__ = [
 ]
 
 _SYSTEMS = (
-    "native", "onednn", "openvino", "ascend", "pytorch", "paddle", "tvm", "tensorflow", "xla",
-    "cudnn", "cutlass", "cute", "tensorrt", "miopen", "onnxruntime", "ncnn", "mnn", "mindspore",
+    "onednn", "openvino", "ascend", "pytorch", "paddle", "tvm", "tensorflow", "xla", "cudnn",
+    "cutlass", "cute", "tensorrt", "miopen", "onnxruntime", "ncnn", "mnn", "mindspore",
     "mindspore_lite", "acl", "xnnpack",
 )  # fmt: skip
-"""The files of the systems, in the order of listings."""
+"""The dialects that are called like their files, in the order of listings, after our own."""
 
 _PARAMETER = re.compile(r"\b\w+=")
 
@@ -39,8 +39,12 @@ _PARAMETER = re.compile(r"\b\w+=")
 @cache
 def _dialects() -> dict[str, Dialect]:
     """Return all dialects by name; their files are read when a name is first parsed or printed."""
-    found: list[Dialect] = [import_module(f"{__name__}.{file}").DIALECT for file in _SYSTEMS]
-    return {dialect.name: dialect for dialect in found}
+    return {dialect.name: dialect for dialect in map(_dialect, ("native", *_SYSTEMS))}
+
+
+def _dialect(file: str) -> Dialect:
+    found: Dialect = import_module(f"{__name__}.{file}").DIALECT
+    return found
 
 
 if TYPE_CHECKING:
@@ -68,6 +72,8 @@ def find(name: str) -> Dialect:
     Raises:
         FormatError: the dialect is unknown.
     """
+    if name in _SYSTEMS:
+        return _dialect(name)
     for dialect in _dialects().values():
         if name in (dialect.name, *dialect.aliases):
             return dialect

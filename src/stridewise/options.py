@@ -142,9 +142,9 @@ class Options:
         store_limit: bytes that stored compiled models may take beside the cost cache. A model that
             was tuned for one shape is stored there and found by the next process. The default is
             4 GiB; 0 neither uses nor stores any. See ``docs/environment.md``.
-        verify: whether a stored model runs once before it is used, to compare its outputs for
-            seeded inputs with those that were stored with it. If they differ, the model is compiled
-            again, with a warning in the log.
+        verify: whether a stored model runs once before it is first used since the machine was
+            started, to compare its outputs for seeded inputs with those that were stored with it.
+            If they differ, the model is compiled again, with a warning in the log.
         keep_originals: whether the model keeps its weights beside the packed ones. Without them the
             graph of its plan cannot be saved, annotated or compiled again; ``explain()``, ``why()``
             and the report work without. A :class:`DynamicModel` always keeps them, as it packs

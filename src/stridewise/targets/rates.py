@@ -232,15 +232,22 @@ def _disturbance(within: Array, ratios: Array) -> Array:
         within: covariances of the samples (kernels, samples, samples).
         ratios: their ratios (kernels, samples).
     """
-    # NumPy's own median imports its masked arrays, which takes longer than the prediction.
-    ordered, count = np.sort(ratios, axis=1), ratios.shape[1]
-    middle = (ordered[:, (count - 1) // 2] + ordered[:, count // 2]) / 2
-    centered = ratios - middle[:, None]
+    centered = ratios - _median(ratios)
     inverse = np.linalg.inv(within)
     precision: Array = np.einsum("qii->qi", inverse)
     residual = np.einsum("qij,qj->qi", inverse, centered) / precision
     found: Array = np.maximum(0.0, residual**2 - _FAR**2 / precision)
     return np.where(residual > 0, found, 0.0)
+
+
+def _median(values: Array) -> Array:
+    """Return the median of each row (rows, 1).
+
+    NumPy's own function imports its masked arrays, which takes as long as all predictions.
+    """
+    ordered, count = np.sort(values, axis=1), values.shape[1]
+    middle: Array = (ordered[:, (count - 1) // 2] + ordered[:, count // 2]) / 2
+    return middle[:, None]
 
 
 def _largest(values: Array, count: int) -> Array:

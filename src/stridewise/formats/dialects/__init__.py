@@ -31,7 +31,7 @@ _SYSTEMS = (
     "cutlass", "cute", "tensorrt", "miopen", "onnxruntime", "ncnn", "mnn", "mindspore",
     "mindspore_lite", "acl", "xnnpack",
 )  # fmt: skip
-"""The dialects that are called like their files, in the order of listings, after our own."""
+"""The dialects that are called like their files, in the order of listings, after ``native``."""
 
 _PARAMETER = re.compile(r"\b\w+=")
 

@@ -40,7 +40,7 @@ from typing import Any
 import numpy as np
 
 import stridewise as sw
-from stridewise.api import open_model
+from stridewise.frontends.registry import open_model
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.runtime.tuning.timing import undisturbed
 

@@ -7,14 +7,18 @@ Run it on a quiet machine::
 
 Every load has a separate process. Each round starts every variant once, in rotating order. Variants
 are Stridewise without measurements and caches ("cold"), Stridewise by its defaults on a calibrated
-machine that never saw the model ("first"), Stridewise with the caches of an earlier start ("warm"),
-OpenVINO without and with its model cache, and ONNX Runtime. Untimed starts fill the
-caches first. They also load files into the page cache of the system and write Python's bytecode to
-a folder of this benchmark, because installed packages have their bytecode, too.
+machine that never saw the model ("first"), the start after that one ("second"), Stridewise with the
+caches of several earlier starts ("warm"), OpenVINO without and with its model cache, and ONNX
+Runtime. The second start checks the stored model by a run; warm ones find that it was checked.
+
+Untimed starts fill the caches first. They also load files into the page cache of the system and
+write Python's bytecode to a folder of this benchmark, because installed packages have their
+bytecode, too. NumPy, which makes the input, is imported before the clock starts.
 
 Three times are measured: the imports, the load (from the path of the file to a model that can run)
-and the first run. Raw samples are written to ``benchmarks/results/startup.json`` after each model;
-rows of other runs are kept. The tables of medians are written to ``startup.md``.
+and the first run; and the processor time of each, user and system, of all threads. Raw samples are
+written to ``benchmarks/results/startup.json`` after each model; rows of other runs are kept. The
+tables of medians are written to ``startup.md``.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from importlib import metadata
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -43,12 +48,16 @@ MODELS = ("resnet50", "mobilenet_v2", "densenet121", "efficientnet_b0", "vgg16")
 NAMES = {
     "ours cold": "ours, cold",
     "ours first": "ours, calibrated",
+    "ours second": "ours, second",
     "openvino cold": "OpenVINO, cold",
     "ours warm": "ours, warm",
     "openvino cached": "OpenVINO, model cache",
     "onnxruntime cold": "ONNX Runtime",
 }
 PARTS = ("import", "load", "first")
+CPU = tuple(f"{part} cpu" for part in PARTS)
+COPIED = ("ours first", "ours second")
+"""Variants of which a start must not find what another one has left."""
 PAIRS = (("ours cold", "openvino cold"), ("ours warm", "openvino cached"))
 """Pairs of variants; the first one is expected to be faster."""
 
@@ -66,7 +75,7 @@ class Row:
         threads: number of threads of each runtime.
         machine: description of the machine.
         versions: versions of all runtimes.
-        samples: seconds of every start, by variant and part.
+        samples: seconds of every start, by variant and part; older ones lack processor time.
     """
 
     model: str
@@ -77,8 +86,8 @@ class Row:
     samples: Mapping[str, Sequence[Mapping[str, float]]]
 
     def seconds(self, contestant: str, *parts: str) -> float | None:
-        """Return the median of the sum of some parts; None if the variant was not measured."""
-        found = self.samples.get(contestant)
+        """Return the median of the sum of some parts; None if one was not measured."""
+        found = [one for one in self.samples.get(contestant, ()) if set(parts) <= one.keys()]
         return median(sum(one[part] for part in parts) for one in found) if found else None
 
 
@@ -88,7 +97,7 @@ class Row:
 def _ours(path: str, how: str, folder: str, threads: int) -> Callable[[], Any]:
     import stridewise as sw  # noqa: PLC0415 (timed by itself)
 
-    tune: Any = {"cold": "model", "first": "auto", "warm": "measure"}[how]
+    tune: Any = {"cold": "model", "warm": "measure"}.get(how, "auto")
     return sw.compile(path, threads=threads, tune=tune, cache_dir=folder)
 
 
@@ -127,14 +136,22 @@ def start(options: Options) -> dict[str, float]:
     who, how = options.start.split()
     module, load = LOADERS[who]
     image = np.zeros(options.shape, np.float32)
-    times = [time.perf_counter()]
-    importlib.import_module(module)
-    times.append(time.perf_counter())
+    times: list[tuple[float, float]] = []
+
+    def note() -> None:
+        times.append((time.perf_counter(), time.process_time()))
+
+    note()
+    found = importlib.import_module(module)
+    getattr(found, "compile", None)  # names of Stridewise are imported at their first use
+    note()
     run = load(str(options.file), how, str(options.folder), options.threads)
-    times.append(time.perf_counter())
+    note()
     run(image)
-    times.append(time.perf_counter())
-    return {part: times[i + 1] - times[i] for i, part in enumerate(PARTS)}
+    note()
+    taken = [(end[0] - begin[0], end[1] - begin[1]) for begin, end in pairwise(times)]
+    wall = {part: seconds for part, (seconds, _) in zip(PARTS, taken, strict=True)}
+    return wall | {part: seconds for part, (_, seconds) in zip(CPU, taken, strict=True)}
 
 
 def started(
@@ -144,7 +161,7 @@ def started(
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(path.parent / "bytecode")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with TemporaryDirectory() as scratch:
-        if contestant == "ours first":  # what a start leaves must not help the next one
+        if contestant in COPIED:
             folder = Path(shutil.copytree(folder, scratch, dirs_exist_ok=True))
         command = [sys.executable, __file__, "--start", contestant, "--file", str(path)]
         command += ["--folder", str(folder), "--threads", str(options.threads)]
@@ -163,6 +180,7 @@ def look_at(name: str, options: Options) -> Row:
     """Measure the starts of one model."""
     import stridewise as sw  # noqa: PLC0415 (processes that are timed import it themselves)
     from stridewise.runtime.machine.machine import this_machine  # noqa: PLC0415
+    from stridewise.runtime.store.stored_models import settle  # noqa: PLC0415
 
     with TemporaryDirectory() as scratch:
         path = Path(scratch) / f"{name}.onnx"
@@ -174,7 +192,10 @@ def look_at(name: str, options: Options) -> Row:
         if options.cache_dir is not None:
             folders["ours warm"] = options.cache_dir
         sw.calibrate(threads=options.threads, cache_dir=folders["ours first"])
+        shutil.copytree(folders["ours first"], folders["ours second"])
         time.sleep(2.5)  # stored models do not trust the time stamp of a file that has just changed
+        _ours(str(path), "second", str(folders["ours second"]), options.threads)
+        settle()
         for who in NAMES:
             started(who, path, folders[who], shape, options)
         samples: Samples = {who: [] for who in NAMES}
@@ -221,8 +242,8 @@ def report(rows: Sequence[Row]) -> str:
         "",
         "Made by `benchmarks/startup.py`: medians in milliseconds, every start in a process of its",
         "own, in turn. Cold is without measuring and without caches; calibrated is with samples",
-        "of a calibration, which has not seen the model; warm is with the caches of an earlier",
-        "start.",
+        "of a calibration, which has not seen the model; second is the start after that one; warm",
+        "is with the caches of several earlier starts.",
         "",
         *ways,
     ]
@@ -230,6 +251,7 @@ def report(rows: Sequence[Row]) -> str:
         "From the file to a model that can run": ("load",),
         "With the first run": ("load", "first"),
         "With imports and the first run": PARTS,
+        "Processor time with imports and the first run": CPU,
     }
     for title, parts in titles.items():
         lines += ["", f"## {title}", "", *_table(rows, *parts)]

@@ -1,24 +1,12 @@
-"""Stridewise: convolutional networks on CPUs, every tensor stored the way that makes them fast."""
+"""Stridewise: convolutional networks on CPUs, every tensor stored the way that makes them fast.
 
-import importlib
-import types
-import typing
+Names are imported at their first use, because a stored model needs few of the modules.
+"""
 
-from stridewise import errors, formats
-from stridewise.api import (
-    ModuleModel,
-    Trainer,
-    annotate,
-    assert_plan,
-    calibrate,
-    capability,
-    compile,  # noqa: A004
-    load,
-    load_plan,
-    plan,
-    save,
-    verify,
-)
+from typing import TYPE_CHECKING
+
+from stridewise import errors
+from stridewise.discovery import at_first_use
 from stridewise.errors import (
     DamageError,
     DependencyError,
@@ -39,22 +27,29 @@ from stridewise.errors import (
     UnsupportedError,
     VerificationError,
 )
-from stridewise.formats import Format
-from stridewise.graph import Capability, Graph
-from stridewise.ops import GraphBuilder
-from stridewise.planning import Plan
-from stridewise.quantization import LayerReport, Quantized, quantize
-from stridewise.runtime.execution.dynamic import DynamicModel
-from stridewise.runtime.execution.executor import CompiledModel
-from stridewise.runtime.reorder.reorder import Reorder, reorder
-from stridewise.runtime.simulation.simulate import SimulatedModel
-from stridewise.runtime.tuning.calibrate import Calibration
-from stridewise.runtime.verification.result import Verification, VerificationRow
-from stridewise.tensor import Quantization, TensorDesc
-from stridewise.training import SGD, AdamW, grad
 
-if typing.TYPE_CHECKING:
-    from stridewise import zoo
+if TYPE_CHECKING:
+    from stridewise import formats, zoo
+    from stridewise.api.calibration import calibrate
+    from stridewise.api.compiling import compile  # noqa: A004
+    from stridewise.api.models import annotate, capability, load, save
+    from stridewise.api.modules import ModuleModel
+    from stridewise.api.plans import assert_plan, load_plan, plan
+    from stridewise.api.trainer import Trainer
+    from stridewise.api.verify import verify
+    from stridewise.formats import Format
+    from stridewise.graph import Capability, Graph
+    from stridewise.ops import GraphBuilder
+    from stridewise.planning import Plan
+    from stridewise.quantization import LayerReport, Quantized, quantize
+    from stridewise.runtime.execution.dynamic import DynamicModel
+    from stridewise.runtime.execution.executor import CompiledModel
+    from stridewise.runtime.reorder.reorder import Reorder, reorder
+    from stridewise.runtime.simulation.simulate import SimulatedModel
+    from stridewise.runtime.tuning.calibrate import Calibration
+    from stridewise.runtime.verification.result import Verification, VerificationRow
+    from stridewise.tensor import Quantization, TensorDesc
+    from stridewise.training import SGD, AdamW, grad
 
 __all__ = [  # noqa: RUF022 (in plain order of their letters)
     "AdamW",
@@ -115,9 +110,33 @@ __all__ = [  # noqa: RUF022 (in plain order of their letters)
 
 __version__ = "0.2.0"
 
+__getattr__ = at_first_use(
+    __name__,
+    {
+        "stridewise": ("formats", "zoo"),
+        "stridewise.api.calibration": ("calibrate",),
+        "stridewise.api.compiling": ("compile",),
+        "stridewise.api.models": ("annotate", "capability", "load", "save"),
+        "stridewise.api.modules": ("ModuleModel",),
+        "stridewise.api.plans": ("assert_plan", "load_plan", "plan"),
+        "stridewise.api.trainer": ("Trainer",),
+        "stridewise.api.verify": ("verify",),
+        "stridewise.formats": ("Format",),
+        "stridewise.graph": ("Capability", "Graph"),
+        "stridewise.ops": ("GraphBuilder",),
+        "stridewise.planning": ("Plan",),
+        "stridewise.quantization": ("LayerReport", "Quantized", "quantize"),
+        "stridewise.runtime.execution.dynamic": ("DynamicModel",),
+        "stridewise.runtime.execution.executor": ("CompiledModel",),
+        "stridewise.runtime.reorder.reorder": ("Reorder", "reorder"),
+        "stridewise.runtime.simulation.simulate": ("SimulatedModel",),
+        "stridewise.runtime.tuning.calibrate": ("Calibration",),
+        "stridewise.runtime.verification.result": ("Verification", "VerificationRow"),
+        "stridewise.tensor": ("Quantization", "TensorDesc"),
+        "stridewise.training": ("SGD", "AdamW", "grad"),
+    },
+)
 
-def __getattr__(name: str) -> types.ModuleType:
-    """Import the zoo at its first use, because running a model does not need it."""
-    if name == "zoo":
-        return importlib.import_module("stridewise.zoo")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -33,7 +33,7 @@ from stridewise.planning import Plan
 from stridewise.runtime.binding.weights import ArrayStore
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.loading import load, lower_plan
-from stridewise.runtime.lowering.memory_limit import checked_limit
+from stridewise.runtime.machine.machine import checked_limit
 from stridewise.strategy import Choose, Planner
 from stridewise.targets.onednn.target import ABILITY
 

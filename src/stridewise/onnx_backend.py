@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, ValueInfoProto, defs, helper
 from onnx.backend import base
 
-from stridewise.api import compile as compile_model
+from stridewise.api.compiling import compile as compile_model
 from stridewise.errors import InputError, StridewiseError
 from stridewise.frontends.onnx import OPSETS
 from stridewise.runtime.execution.model import Model

@@ -13,21 +13,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeVar
-
-from numpy.typing import ArrayLike
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
 
 from stridewise.errors import InputError
-from stridewise.graph import Shapes
-from stridewise.planner.derivation.derive import Origins
-from stridewise.planner.problem.io_formats import Wanted
-from stridewise.planning import Plan
 from stridewise.runtime.execution.streams import stream_threads
 from stridewise.runtime.machine.machine import this_machine
-from stridewise.targets.cost import Progress
-from stridewise.targets.machine import Machine
-from stridewise.targets.names import NATIVE
-from stridewise.targets.target import Accuracy, PrecisionChoice
+from stridewise.targets.target import NATIVE
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from stridewise.graph import Shapes
+    from stridewise.planner.derivation.derive import Origins
+    from stridewise.planner.problem.io_formats import Wanted
+    from stridewise.planning import Plan
+    from stridewise.targets.cost import Progress
+    from stridewise.targets.machine import Machine
+    from stridewise.targets.target import Accuracy, PrecisionChoice
 
 __all__ = [
     "CompileOptions",
@@ -52,7 +54,7 @@ NextShapes = Literal["follow", "tune"]
 TargetName = str | os.PathLike[str]
 """The name of a target, or the path of a TOML file."""
 
-PlanSource = str | os.PathLike[str] | Plan
+PlanSource: TypeAlias = "str | os.PathLike[str] | Plan"
 """Decisions to use again: a plan file, or a plan of the same graph."""
 
 _CHOICES = {
@@ -140,9 +142,9 @@ class Options:
         store_limit: bytes that stored compiled models may take beside the cost cache. A model that
             was tuned for one shape is stored there and found by the next process. The default is
             4 GiB; 0 neither uses nor stores any. See ``docs/environment.md``.
-        verify: whether a stored model runs once before it is used, to compare its outputs for
-            seeded inputs with those that were stored with it. If they differ, the model is compiled
-            again, with a warning in the log.
+        verify: whether a stored model runs once before it is first used since the machine was
+            started, to compare its outputs for seeded inputs with those that were stored with it.
+            If they differ, the model is compiled again, with a warning in the log.
         keep_originals: whether the model keeps its weights beside the packed ones. Without them the
             graph of its plan cannot be saved, annotated or compiled again; ``explain()``, ``why()``
             and the report work without. A :class:`DynamicModel` always keeps them, as it packs

@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from stridewise.graph import Node
-from stridewise.planner.plan import Reorder
 from stridewise.planner.split import WHOLE, Split
 from stridewise.targets.kernels import KernelSpec
 from stridewise.tensor import Grid, TensorDesc
+
+if TYPE_CHECKING:
+    from stridewise.planner.plan import Reorder
 
 __all__ = [
     "ArenaBlock",

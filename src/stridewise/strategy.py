@@ -19,8 +19,8 @@ from stridewise.planning import Plan, make_plans
 from stridewise.runtime.binding.kernels import Kernels
 from stridewise.runtime.execution.loading import made_kernels
 from stridewise.runtime.lowering.fitting import fitted, front
-from stridewise.runtime.lowering.memory_limit import checked_limit, is_far_below, within_limit
-from stridewise.runtime.machine.machine import cache_nbytes
+from stridewise.runtime.lowering.memory_limit import is_far_below, within_limit
+from stridewise.runtime.machine.machine import cache_nbytes, checked_limit
 from stridewise.runtime.tuning.accuracy import Reference, noted, with_budget, within_budget
 from stridewise.runtime.tuning.calibrated import calibrated
 from stridewise.runtime.tuning.finalists import fastest

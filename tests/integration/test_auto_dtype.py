@@ -13,6 +13,7 @@ from tests.integration.models import relative_error, run_reference
 import stridewise as sw
 from stridewise.compiler import import_model, simplified_graph
 from stridewise.dtypes import dtype_of
+from stridewise.frontends.registry import open_model
 from stridewise.graph import Graph
 from stridewise.job import Job
 from stridewise.options import Options
@@ -223,7 +224,7 @@ def test_questions_speak_of_precision() -> None:
 
 def test_sensitivities_are_measured_once(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job.of(
-        sw.api.open_model(network()),
+        open_model(network()),
         Options(dtype="auto", cache_dir=tmp_path, threads=1),
     )
     derived = derive(simplified_graph(import_model(job.source, job.options), job.options).graph)

@@ -6,7 +6,7 @@ import pytest
 
 from stridewise.errors import FormatError
 from stridewise.formats import Format, dialects, names, nd, parse
-from stridewise.formats.dialects import DIALECTS
+from stridewise.formats.dialects import DIALECTS, find
 
 from .dialect_facts import SYSTEMS
 
@@ -254,6 +254,7 @@ def test_unknown_names_suggest_close_ones(name, dialect, message):
 
 def test_dialects_go_by_several_names():
     assert dialects() == tuple(DIALECTS)
+    assert all(find(name) is dialect for name, dialect in DIALECTS.items())
     assert set(SYSTEMS) | {"stridewise"} == set(DIALECTS)
     for alias, name in {
         **{"dnnl": "onednn", "openvino_gpu": "openvino", "ascend_ge": "ascend"},

@@ -157,3 +157,13 @@ def test_imports_lead_to_lower_layers():
         if module != "stridewise"
     ]
     assert not found, "\n".join(["imports that lead up:", *found])
+
+
+def test_the_table_of_operators_is_imported_whole():
+    """Its module alone knows no operator; the package imports all of them first."""
+    for module in FILES:
+        if folder(module) == "stridewise.ops":
+            continue
+        for item in ast.walk(ast.parse(FILES[module].read_text(encoding="utf-8"))):
+            if isinstance(item, ast.ImportFrom) and item.module == "stridewise.ops.registry":
+                assert not {alias.name for alias in item.names} & {"OPS", "evaluate", "infer"}

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 import stridewise as sw
-from stridewise.api import CompileOptions, PlanOptions
-from stridewise.options import Options
+from stridewise.options import CompileOptions, Options, PlanOptions
 
 FUNCTIONS = ((sw.plan, PlanOptions), (sw.compile, CompileOptions))
 OWN = {"source", "example_inputs"}

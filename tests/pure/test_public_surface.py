@@ -112,13 +112,26 @@ every_export = pytest.mark.parametrize("name", sorted(EXPORTED))
 def test_the_public_names():
     assert set(sw.__all__) == PUBLIC
     assert sw.__all__ == sorted(sw.__all__)
-    visible = {
-        name
-        for name, item in vars(sw).items()
-        if not name.startswith("_") and not inspect.ismodule(item)
-    }
-    assert visible == PUBLIC - {"errors", "formats", "zoo"}
+    assert set(dir(sw)) == PUBLIC | {"__version__"}
+    assert all(hasattr(sw, name) for name in PUBLIC)
     assert sw.__version__.count(".") == 2
+    with pytest.raises(AttributeError, match="has no attribute 'compiel'"):
+        _ = sw.compiel
+
+
+@pytest.mark.parametrize("package", ["stridewise", "stridewise.ops", "stridewise.planner"])
+def test_names_at_first_use_are_those_of_type_checkers(package: str):
+    module = import_module(package)
+    tree = ast.parse(inspect.getsource(module))
+    blocks = [item for item in tree.body if isinstance(item, ast.If)]
+    listed = [item for block in blocks for item in block.body if isinstance(item, ast.ImportFrom)]
+    assert listed
+    for item in listed:
+        for alias in item.names:
+            found = getattr(module, alias.name)
+            place = import_module(item.module or "")
+            assert found is getattr(place, alias.name), alias.name
+            assert alias.name in module.__all__
 
 
 @pytest.mark.parametrize("module", modules(), ids=lambda module: module.__name__)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
 
 from stridewise.targets.kernels import KernelSpec, MemorySpec
 from stridewise.targets.onednn.traits import traits_of
-from stridewise.targets.rates import UNKNOWN, Sample, Traits, predicted
+from stridewise.targets.rates import UNKNOWN, Sample, Traits, _median, predicted
 
 FAMILIES = ("plain", "blocked", "channels-last")
 ratios = st.floats(-3, 3)
@@ -25,6 +26,11 @@ def samples(draw: st.DrawFn, least: int = 1) -> list[Sample]:
         return Sample(Traits("k", family, way, numbers), draw(ratios), f"jit {index % 2}")
 
     return [one(index) for index in range(draw(st.integers(least, 60)))]
+
+
+@given(arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=40), elements=ratios))
+def test_the_median_is_that_of_numpy(values: np.ndarray):
+    assert np.array_equal(_median(values), np.median(values, axis=1, keepdims=True))
 
 
 def test_without_samples_nothing_is_known():

@@ -58,7 +58,6 @@ FRONT_END = ("frontends/onnx/", "onnx_backend.py")
 NAMED_ON_PURPOSE = {
     "frontends/registry.py": "lists the front ends",
     "formats/dialects/onnxruntime.py": "formats of ONNX Runtime",
-    "formats/dialects/__init__.py": "lists the dialects",
     "cli/bench.py": "compares with ONNX Runtime",
     "cli/report.py": "has the option --vs-onnxruntime",
     "cli/plan.py": "has the option --annotated-onnx",

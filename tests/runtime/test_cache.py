@@ -18,7 +18,8 @@ import pytest
 
 import stridewise as sw
 from stridewise.graph import Graph
-from stridewise.runtime.tuning.cost_cache import CostCache, cache_path
+from stridewise.runtime.tuning.cost_cache import CostCache
+from stridewise.runtime.tuning.cost_file import cache_path
 from stridewise.targets.machine import Machine
 
 from .graphs import Net

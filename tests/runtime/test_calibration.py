@@ -20,7 +20,8 @@ from stridewise.planning import make_plans
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.runtime.simulation.reference import run_reference
 from stridewise.runtime.tuning import calibrate, kernel_times
-from stridewise.runtime.tuning.cost_cache import CostCache, cache_path
+from stridewise.runtime.tuning.cost_cache import CostCache
+from stridewise.runtime.tuning.cost_file import cache_path
 from stridewise.runtime.tuning.doubts import doubts
 from stridewise.runtime.tuning.kernel_times import KernelTimes
 from stridewise.runtime.tuning.oracle import CalibratedOracle, MeasuringOracle

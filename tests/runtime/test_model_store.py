@@ -27,7 +27,7 @@ from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.store import stored_models as store_module
 from stridewise.runtime.store.fingerprint import OutputSums
 from stridewise.runtime.tuning import kernel_times
-from stridewise.runtime.tuning.cost_cache import cache_path
+from stridewise.runtime.tuning.cost_file import cache_path
 
 from .graphs import Net
 

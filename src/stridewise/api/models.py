@@ -18,7 +18,7 @@ from stridewise.options import Options
 from stridewise.passes.freeze_parameters import freeze_parameters
 from stridewise.planner.documents.annotate import annotated
 from stridewise.planning import Plan
-from stridewise.runtime.lowering.memory_limit import checked_limit
+from stridewise.runtime.machine.machine import checked_limit
 
 __all__ = ["ModelSource", "annotate", "capability", "load", "load_file", "save"]
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from numpy.typing import NDArray
 
 from stridewise.errors import InputError
-from stridewise.frontends.source import CallConvention
 from stridewise.graph import Graph
-from stridewise.planning import Plan
-from stridewise.profile import Profile
 from stridewise.runtime.execution.model import Model
 from stridewise.runtime.execution.streams import Streams
+
+if TYPE_CHECKING:
+    from stridewise.frontends.source import CallConvention
+    from stridewise.planning import Plan
+    from stridewise.profile import Profile
 
 __all__ = ["ModuleModel"]
 

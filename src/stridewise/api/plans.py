@@ -1,47 +1,33 @@
-"""Planning, compiling, and checking plans."""
+"""Planning, compiling by the whole flow, and checking plans."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-import time
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal, Unpack, overload
+from typing import Any, Unpack
 
 from numpy.typing import ArrayLike
 
 from stridewise.api.dynamic import compile_file, plan_file
-from stridewise.api.models import ModelSource, open_model
-from stridewise.api.modules import ModuleModel
 from stridewise.api.restored import name_of, restored
 from stridewise.api.stored import StoreEntry
 from stridewise.compiler import compile_model
 from stridewise.errors import ExecutionError, InputError, PlanError, describe
 from stridewise.formats import Format
-from stridewise.frontends.registry import TORCH, ArraySource, TorchSource
-from stridewise.graph import Graph, Shapes
+from stridewise.frontends.registry import TORCH, ModelSource, open_model
+from stridewise.frontends.source import CallConvention
+from stridewise.graph import Shapes
 from stridewise.job import Job
-from stridewise.options import (
-    CompileOptions,
-    GraphCompileOptions,
-    Options,
-    PlanOptions,
-    TargetName,
-    checked,
-    documented,
-)
+from stridewise.options import Options, PlanOptions, TargetName, checked, documented
 from stridewise.planner import Expectations, check
 from stridewise.planner.derivation.derive import Origins
 from stridewise.planning import Plan
-from stridewise.runtime.execution.dynamic import DynamicModel
 from stridewise.runtime.execution.executor import CompiledModel
-from stridewise.runtime.execution.model import Model, Source
-from stridewise.runtime.execution.streams import Streams
-from stridewise.runtime.simulation.simulate import SimulatedModel
+from stridewise.runtime.execution.model import Model
 from stridewise.strategy import Planner
 
-__all__ = ["assert_plan", "compile", "load_plan", "plan"]
+__all__ = ["assert_plan", "compiled", "load_plan", "plan"]
 
 
 @documented(PlanOptions)
@@ -108,109 +94,28 @@ def _planned(job: Job) -> Plan:
     return plan_file(job)
 
 
-@overload
-def compile(  # noqa: A001 (the public name; the built-in is never wanted beside it)
-    source: Graph,
-    *,
-    target: Literal["onednn-cpu"] | None = None,
-    **options: Unpack[GraphCompileOptions],
-) -> CompiledModel: ...
-
-
-@overload
-def compile(  # noqa: A001
-    source: TorchSource,
-    example_inputs: Any = None,
-    *,
-    target: TargetName | None = None,
-    **options: Unpack[CompileOptions],
-) -> ModuleModel: ...
-
-
-@overload
-def compile(  # noqa: A001
-    source: ArraySource,
-    *,
-    target: Literal["onednn-cpu"] | None = None,
-    **options: Unpack[CompileOptions],
-) -> CompiledModel | DynamicModel: ...
-
-
-@overload
-def compile(  # noqa: A001
-    source: ModelSource,
-    example_inputs: Any = None,
-    *,
-    target: TargetName | None = None,
-    **options: Unpack[CompileOptions],
-) -> Model: ...
-
-
-@documented(CompileOptions)
-def compile(  # noqa: A001
-    source: ModelSource,
-    example_inputs: Any = None,
-    *,
-    target: TargetName | None = None,
-    **options: Unpack[CompileOptions],
-) -> Model:
-    """Make a model ready to run.
-
-    For ``"onednn-cpu"`` the result is a :class:`CompiledModel`; if shapes are open, or the model
-    takes shapes or axes as inputs, it is a :class:`DynamicModel`. For other targets it is a
-    :class:`SimulatedModel`, which stores every tensor as the plan says and computes with NumPy.
-    Of a PyTorch module it is a :class:`ModuleModel`, which takes and gives PyTorch tensors and has
-    one of these as ``model``.
-
-    With ``tune="auto"`` costs are predicted, and those in doubt measured, for at most a second.
-    With ``tune="measure"`` the plan is run, its costs are corrected by the times of kernels in
-    place, and the graph is planned again until the plan stays the same. Uniform plans that are not
-    much slower by their costs run against it, and one that is clearly faster replaces it. A batch
-    of several items runs in parts if that is faster (``Plan.split``). The cost cache keeps the
-    outcome. With ``plan``, its decisions are used as they are, and nothing is timed.
-
-    Plans for other targets, with ``plan``, or with formats of inputs and outputs are for one shape,
-    as for :func:`plan`.
+def compiled(
+    source: ModelSource, example_inputs: Any, options: Options, entry: StoreEntry | None
+) -> tuple[Model, CallConvention | None]:
+    """Compile a model by the whole flow, and store it.
 
     Args:
-        source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, a graph, a
-            ``torch.nn.Module``, or a ``torch.export.ExportedProgram``.
-        example_inputs: positional arguments of a module, which is exported for them. Where
-            ``shapes`` leave an extent open, it is open in the exported program.
-        target: see :class:`stridewise.options.Options`.
-        **options: see :class:`stridewise.options.Options`.
+        source: as for :func:`stridewise.compile`.
+        example_inputs: positional arguments of a module.
+        options: how it is compiled.
+        entry: its place in the compiled-model store; None if it is not stored.
 
-    Raises:
-        StridewiseError: as for :func:`plan`.
-        ExecutionError: the library refuses a kernel that the plan uses.
-        PlanError: the given plan uses kernels that do not exist here; or as for :func:`plan`.
-
-    Warns:
-        PlanWarning: the given plan was made for another machine, library or number of threads.
+    Returns:
+        The model, and how it is called; None if with arrays.
     """
-    checked("compile", options, CompileOptions)
-    found = Options(target=target, **options)
-    source = _exported(source, example_inputs, found)
-    begin, entry = time.time(), StoreEntry.of(source, found)
-    model: Model | None = entry.find() if entry else None
-    from_disk, calls = model is not None, None
-    if model is None:
-        job = _job(source, found)
-        calls = job.source.calls
-        model = _compiled(job)
-        if isinstance(model, CompiledModel):
-            if entry is not None:
-                entry.keep(model, job)
-            if not found.keep_originals:
-                model.drop_originals()
-    if found.streams > 1:
-        model.use_streams(Streams(found.streams))
-    # A source in memory is not kept, because it holds the original weights.
-    model.source = Source(from_disk)
-    if isinstance(source, str | os.PathLike):
-        path, values = Path(source).absolute(), found.values or {}
-        model.source = Source(from_disk, path, values, found.fallback, found.memory_limit, begin)
-    return model if calls is None else ModuleModel(model, calls)
+    job = _job(_exported(source, example_inputs, options), options)
+    model = _compiled(job)
+    if isinstance(model, CompiledModel):
+        if entry is not None:
+            entry.keep(model, job)
+        if not options.keep_originals:
+            model.drop_originals()
+    return model, job.source.calls
 
 
 def _compiled(job: Job) -> Model:
@@ -225,6 +130,8 @@ def _compiled(job: Job) -> Model:
         if job.options.streams > 1:
             expected = f"1, as target {plan.target.name} is simulated"
             raise InputError.at("streams", expected=expected, found=str(job.options.streams))
+        from stridewise.runtime.simulation.simulate import SimulatedModel  # noqa: PLC0415 (rare)
+
         return SimulatedModel(plan)
     try:
         return compile_model(job, choose)

@@ -6,10 +6,13 @@ import dataclasses
 import inspect
 import os
 import warnings
+import zlib
 from collections.abc import Mapping
+from pathlib import Path
 
-from stridewise.compiler import import_model
+from stridewise.compiler import compile_model, import_model
 from stridewise.errors import PlanError, PlanWarning
+from stridewise.frontends.registry import open_model
 from stridewise.job import Job
 from stridewise.options import Options
 from stridewise.planner.documents import files
@@ -17,13 +20,14 @@ from stridewise.planner.documents.document import NodeRecord, PlanRecord
 from stridewise.planner.questions.winograd_weights import check_weight_limit
 from stridewise.planner.split import WHOLE
 from stridewise.planning import Plan
+from stridewise.runtime.store.stored_models import StoredModel
 from stridewise.runtime.tuning.calibrated import unfit
 from stridewise.runtime.tuning.offers import with_offers
 from stridewise.strategy import Choose, Planner
 from stridewise.targets.names import TARGETS
 from stridewise.targets.onednn.target import onednn_cpu
 
-__all__ = ["name_of", "restored", "restored_record"]
+__all__ = ["name_of", "restored", "stored_plan"]
 
 
 def name_of(options: Options) -> str:
@@ -48,10 +52,10 @@ def restored(job: Job) -> tuple[Job, Choose]:
         fix = "give target= the TOML file of that target"
         raise PlanError.at(where, expected=expected, found=record.target, fix=fix)
     options = dataclasses.replace(options, target=options.target or record.target)
-    return restored_record(dataclasses.replace(job, options=options), record, where)
+    return _restored_record(dataclasses.replace(job, options=options), record, where)
 
 
-def restored_record(
+def _restored_record(
     job: Job,
     record: PlanRecord,
     where: str,
@@ -88,6 +92,29 @@ def restored_record(
         return found
 
     return job, choose
+
+
+def stored_plan(path: Path, options: Options, stored: StoredModel) -> Plan:
+    """Return the plan of a stored model, for the graph in the model's file.
+
+    Args:
+        path: the file.
+        options: how the model was compiled.
+        stored: the stored model.
+
+    Raises:
+        PlanError: the file has changed since, or is gone.
+    """
+    graph = stored.signature.graph
+    where = f"model {graph.name!r}"
+    if not stored.is_current:
+        expected = "the file that it was compiled from, to restore its plan"
+        found, fix = "a file that has changed since, or none", "compile the model again"
+        raise PlanError.at(where, expected=expected, found=found, fix=fix)
+    record = files.parsed(zlib.decompress(stored.plan).decode(), where)
+    shapes = {name: graph.values[name].shape for name in graph.inputs}
+    job = Job.of(open_model(path, fallback=options.fallback), options)
+    return compile_model(*_restored_record(job, record, where, shapes), until="plan")
 
 
 def _existing(plan: Plan) -> PlanRecord:

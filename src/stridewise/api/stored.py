@@ -12,27 +12,28 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from stridewise.api.restored import restored_record
-from stridewise.compiler import compile_model
-from stridewise.errors import ExecutionError, PlanError
-from stridewise.frontends.registry import ModelSource, open_model
-from stridewise.job import Job
+from stridewise.errors import ExecutionError
 from stridewise.options import Options
-from stridewise.planner.documents import files
-from stridewise.planning import Plan
 from stridewise.program import KernelStep
 from stridewise.runtime.binding.library import library_info
-from stridewise.runtime.execution.executor import CompiledModel
-from stridewise.runtime.execution.loading import load_stored
-from stridewise.runtime.lowering.memory_limit import checked_limit
+from stridewise.runtime.binding.weights import Weights
+from stridewise.runtime.execution.executor import CompiledModel, DeferredPlan
+from stridewise.runtime.execution.stored import load_stored
+from stridewise.runtime.machine.machine import checked_limit
+from stridewise.runtime.store.checks import Checks, system_state
 from stridewise.runtime.store.fingerprint import differing, fingerprint
 from stridewise.runtime.store.stored_models import ModelStore, Stamp, StoredModel, checksums, stamp
-from stridewise.runtime.tuning.cost_cache import CostCache, cache_path
-from stridewise.runtime.tuning.oracle import decisive
+from stridewise.runtime.tuning.cost_file import cache_path, cache_state
 from stridewise.targets.kernels import HOST
+
+if TYPE_CHECKING:
+    from stridewise.frontends.registry import ModelSource
+    from stridewise.job import Job
+    from stridewise.planning import Plan
 
 __all__ = ["DEFAULT_LIMIT", "StoreEntry"]
 
@@ -127,29 +128,57 @@ class StoreEntry:
         """Return the stored model; None if there is none that compiling would also give.
 
         Unless the options say otherwise, it runs once, and its outputs are compared with those at
-        the time when it was stored.
+        the time when it was stored. What a start has checked is not checked again while the cost
+        cache and the system stay as they are.
         """
         found = self.store.find(self.key, self.options.machine.threads)
         if found is None:
             return None
         stored, weights = found
-        costs = CostCache(self.options.machine, self.options.cache_folder)
-        if costs.digest(decisive(costs, stored.costs)) != stored.costs_digest:
+        path = self.store.checks(self.key)
+        known = Checks.read(path, stored.digest)
+        now = Checks(stored.digest, cache_state(self._costs), system_state())
+        if not now.costs or (now.costs != known.costs and not self._is_decided_alike(stored)):
             return None
-        wrong = ""
+        needs_run = self.options.verify and (not now.system or now.system != known.system)
         try:
-            plan = _StoredPlan(self.path, self.options, stored)
-            model = load_stored(stored.signature, stored.program, weights, plan)
-            if self.options.verify:
-                wrong = differing(stored.outputs, fingerprint(model))
+            model = self._loaded(stored, weights, needs_run=needs_run)
         except _UNUSABLE as error:
-            wrong = str(error)
-        else:
-            if not wrong:
-                return model
-        _LOG.warning("stored model of %s is dropped and compiled again: %s", self.path, wrong)
-        self.store.forget(self.key)
-        return None
+            _LOG.warning("stored model of %s is dropped and compiled again: %s", self.path, error)
+            self.store.forget(self.key)
+            return None
+        if not self.options.verify:
+            now = dataclasses.replace(now, system=known.system)
+        if now != known:
+            now.write(path)
+        return model
+
+    def _loaded(self, stored: StoredModel, weights: Weights, *, needs_run: bool) -> CompiledModel:
+        """Return the model, after a run if that is needed.
+
+        Raises:
+            ExecutionError: the library lacks a kernel of the program or has it with another layout
+                of weights, or an output is not what it was when the model was stored.
+        """
+        plan = _StoredPlan(self.path, self.options, stored)
+        model = load_stored(stored.signature, stored.program, weights, plan)
+        wrong = differing(stored.outputs, fingerprint(model)) if needs_run else ""
+        if wrong:
+            raise ExecutionError(wrong)
+        return model
+
+    @property
+    def _costs(self) -> Path:
+        return cache_path(self.options.cache_folder)
+
+    def _is_decided_alike(self, stored: StoredModel) -> bool:
+        """Return whether the costs are those that a stored model was planned by."""
+        # SQLite takes time to import, and most starts find the cost cache as it was.
+        from stridewise.runtime.tuning.cost_cache import CostCache  # noqa: PLC0415
+        from stridewise.runtime.tuning.kept import decisive  # noqa: PLC0415
+
+        costs = CostCache(self.options.machine, self.options.cache_folder)
+        return costs.digest(decisive(costs, stored.costs)) == stored.costs_digest
 
     def keep(self, model: CompiledModel, job: Job) -> None:
         """Store a compiled model, if that is possible.
@@ -166,6 +195,8 @@ class StoreEntry:
         except OSError:
             return
         changed = max(max(source[3], source[4]) for source in sources)
+        from stridewise.runtime.tuning.kept import decisive  # noqa: PLC0415 (as above)
+
         digest = costs.digest(decisive(costs, costs.asked.copy()))
         if changed * 1e-9 > job.source.opened - _SETTLED_S or not digest:
             return
@@ -202,7 +233,7 @@ def _is_plain(model: CompiledModel) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _StoredPlan:
+class _StoredPlan(DeferredPlan):
     """The decisions of a stored model, to be restored for the graph in the model's file."""
 
     path: Path
@@ -215,14 +246,7 @@ class _StoredPlan:
         Raises:
             PlanError: the file has changed since, or is gone.
         """
-        graph = self.stored.signature.graph
-        where = f"model {graph.name!r}"
-        if not self.stored.is_current:
-            expected = "the file that it was compiled from, to restore its plan"
-            found, fix = "a file that has changed since, or none", "compile the model again"
-            raise PlanError.at(where, expected=expected, found=found, fix=fix)
-        record = files.parsed(zlib.decompress(self.stored.plan).decode(), where)
-        shapes = {name: graph.values[name].shape for name in graph.inputs}
-        job = Job.of(open_model(self.path, fallback=self.options.fallback), self.options)
-        job, choose = restored_record(job, record, where, shapes)
-        return compile_model(job, choose, until="plan")
+        # The whole flow up to the plan, which a start does not need.
+        from stridewise.api.restored import stored_plan  # noqa: PLC0415
+
+        return stored_plan(self.path, self.options, self.stored)

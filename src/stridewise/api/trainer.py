@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stridewise.api.checkpoints import read_checkpoint, write_checkpoint
-from stridewise.api.plans import compile  # noqa: A004
+from stridewise.api.compiling import compile  # noqa: A004
 from stridewise.api.training_inputs import (
     check_finite,
     check_options,

@@ -9,9 +9,9 @@ from typing import Any, Literal, Unpack, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from stridewise.api.compiling import compile  # noqa: A004 (the public name)
 from stridewise.api.models import ModelSource
 from stridewise.api.modules import ModuleModel
-from stridewise.api.plans import compile  # noqa: A004 (the public name)
 from stridewise.compiler import import_model, simplified_graph
 from stridewise.errors import InputError, PlanError
 from stridewise.frontends.registry import TORCH, front_end_of, open_model

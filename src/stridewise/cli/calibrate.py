@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from stridewise import api
+from stridewise.api import calibration
 from stridewise.cli.console import OUT, measuring
 from stridewise.runtime.tuning.calibrate import Calibration
 
@@ -34,7 +34,7 @@ __all__ = ["calibrate"]
 def calibrate(threads: int | None, seconds: float, cache_dir: Path | None, as_json: bool) -> None:
     """Measure this machine once, so that models compile without measuring."""
     with measuring(as_json, "calibrating") as progress:
-        found = api.calibrate(
+        found = calibration.calibrate(
             threads=threads, seconds=seconds, cache_dir=cache_dir, progress=progress
         )
     if as_json:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from stridewise import api
+from stridewise.api import models
 from stridewise.cli.console import parse_shapes
 
 __all__ = ["capability"]
@@ -20,5 +20,5 @@ __all__ = ["capability"]
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def capability(model: Path, shapes: tuple[str, ...], as_json: bool) -> None:
     """Show the native nodes, and why others need ONNX Runtime."""
-    found = api.capability(model, parse_shapes(shapes))
+    found = models.capability(model, parse_shapes(shapes))
     click.echo(found.to_json() if as_json else str(found), nl=as_json)

@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from stridewise import api
 from stridewise.cli.console import Request, compile_options, measuring
 from stridewise.cli.formats import columns
+from stridewise.frontends.registry import open_model
 from stridewise.graph import Graph
 from stridewise.job import Job
 from stridewise.options import Options
@@ -50,7 +50,7 @@ def _compiled(request: Request, simplified: Simplified | None, *, quiet: bool) -
         return request.compile(quiet=quiet)
     with measuring(quiet) as progress:
         graph = simplified.graph
-        job = Job.of(api.open_model(graph), Options(**request.options(progress, graph)))
+        job = Job.of(open_model(graph), Options(**request.options(progress, graph)))
         derived = derive(graph, job.options.origins)
         return load(lower_plan(Planner.of(job, simplified, derived).tuned()))
 

@@ -26,14 +26,15 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from stridewise import api
-from stridewise.api import GraphOptions, Tune
+from stridewise.api import compiling, models, plans
 from stridewise.errors import InputError, PlanWarning
 from stridewise.graph import Graph
 from stridewise.graph.extents import is_fixed, parse_shape
+from stridewise.options import GraphOptions, Tune
 from stridewise.planning import Plan
 from stridewise.quantization.samples import checked_samples
 from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.targets.names import NATIVE, TARGETS
 from stridewise.targets.target import Accuracy, PrecisionChoice
 
 __all__ = [
@@ -220,7 +221,7 @@ class Request:
 
     def load(self, source: Path | bytes | None = None) -> Graph:
         """Return the graph of the model, or of ``source``, with the shapes asked for."""
-        return api.load(
+        return models.load(
             source or self.model,
             self.shapes,
             self.values,
@@ -264,7 +265,7 @@ class Request:
         given = self.model if source is None else source
         with measuring(quiet) as progress, plan_warnings():
             if not isinstance(given, Graph):
-                model = api.compile(
+                model = compiling.compile(
                     given,
                     shapes=self._fixed_shapes(given),
                     values=self.values,
@@ -275,14 +276,14 @@ class Request:
                 if isinstance(model, CompiledModel):
                     return model
                 given = self.load(given)  # its error names the inputs whose values the plan needs
-            return api.compile(given, streams=self.streams, **self.options(progress, given))
+            return compiling.compile(given, streams=self.streams, **self.options(progress, given))
 
     def _fixed_shapes(self, source: Path | bytes) -> dict[str, tuple[int, ...]]:
         """Return shapes for inputs with open shapes: those of the options, or the least ones.
 
         Shapes that equal those of the model are left out, so that it is stored under one name.
         """
-        signature = api.open_model(source, fallback=self.fallback).signature
+        signature = models.open_model(source, fallback=self.fallback).signature
         given = {name: value.shape for name, value in self.values.items()}
         fixed = signature.narrowed({**self.shapes, **given}).without(self.values).default()
         own = {item.name for item in signature if item.is_fixed}
@@ -291,7 +292,7 @@ class Request:
 
     def plan_model(self, target: str | None, progress: Callback | None) -> Plan:
         """Return the plan of the model, or the one of the plan file that was given."""
-        return api.plan(
+        return plans.plan(
             self.model,
             shapes=self.shapes,
             values=self.values,
@@ -414,8 +415,8 @@ _OPTIONS = (
 
 target_option = click.option(
     "--target",
-    metavar="|".join((*api.TARGETS, "FILE.toml")),
-    help=f"Target of the plan; default: {api.NATIVE}.",
+    metavar="|".join((*TARGETS, "FILE.toml")),
+    help=f"Target of the plan; default: {NATIVE}.",
 )
 """The option that names a target."""
 

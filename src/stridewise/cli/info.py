@@ -10,7 +10,7 @@ from stridewise import __version__
 from stridewise.runtime.binding.library import library_info
 from stridewise.runtime.machine.cpus import cpu_limits
 from stridewise.runtime.machine.machine import this_machine
-from stridewise.runtime.tuning.cost_cache import cache_path
+from stridewise.runtime.tuning.cost_file import cache_path
 
 __all__ = ["info"]
 

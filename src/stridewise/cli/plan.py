@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from stridewise import api
+from stridewise.api import models
 from stridewise.cli.console import (
     Request,
     compile_options,
@@ -156,7 +156,7 @@ def plan(  # noqa: PLR0913 (one parameter an option)
     if save is not None:
         found.save(save)
     if annotated_onnx is not None:
-        api.annotate(found, annotated_onnx)
+        models.annotate(found, annotated_onnx)
     if html is not None:
         save_text(html, found.to_html(), "--html")
     if dot is not None and dot != "-":

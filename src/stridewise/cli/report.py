@@ -8,7 +8,6 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from stridewise import api
 from stridewise.cli.console import (
     OUT,
     Request,
@@ -20,6 +19,7 @@ from stridewise.cli.console import (
 )
 from stridewise.cli.run import as_wanted, random_inputs
 from stridewise.frontends.registry import WRITER
+from stridewise.targets.target import NATIVE
 
 __all__ = ["MOVING", "moves_of_onnxruntime", "report"]
 
@@ -50,7 +50,7 @@ def _page(
     # jinja2 takes time to load.
     from stridewise.report import to_html  # noqa: PLC0415
 
-    if target not in (None, api.NATIVE):
+    if target not in (None, NATIVE):
         with measuring() as progress, plan_warnings():
             return to_html(request.plan_model(target, progress), others=others)
     model = request.compile(quiet=False)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from stridewise import api
+from stridewise.api import compiling, models
 from stridewise.cli.console import (
     OUT,
     Request,
@@ -31,8 +31,9 @@ from stridewise.ops.geometry import user_format
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.inputs import as_array, made_up
 from stridewise.runtime.execution.model import Model
-from stridewise.runtime.lowering.memory_limit import checked_limit
+from stridewise.runtime.machine.machine import checked_limit
 from stridewise.runtime.reorder.reorder import reorder
+from stridewise.targets.target import NATIVE
 from stridewise.tensor import TensorDesc
 
 __all__ = ["as_wanted", "given_arrays", "random_inputs", "run"]
@@ -110,7 +111,7 @@ def _graph(request: Request, file: ModelReader, arrays: Mapping[str, Array]) -> 
     while True:
         shapes = {**request.shapes, **{n: s for n, s in own.items() if n not in values}}
         try:
-            return api.load_file(file, shapes, values, checked_limit(None))
+            return models.load_file(file, shapes, values, checked_limit(None))
         except UnknownValueError as error:
             known = {name: arrays[name] for name in error.inputs if name in arrays}
             if not known.keys() - values.keys():
@@ -197,7 +198,7 @@ def run(  # noqa: PLR0913 (one parameter an option)
 ) -> None:
     """Compile a model, run it once, and summarize its outputs."""
     request = replace(request, streams=streams)
-    file = api.open_model(request.model, fallback=request.fallback)
+    file = models.open_model(request.model, fallback=request.fallback)
     arrays = given_arrays(file, given, random=random)
     graph = _graph(request, file, arrays)
     loaded = {
@@ -210,8 +211,8 @@ def run(  # noqa: PLR0913 (one parameter an option)
     fixed = {name: graph.values[name].shape for name in graph.inputs}
     compiled: Model = (
         replace(request, shapes=fixed).compile(quiet=as_json, source=None if is_whole else graph)
-        if target in (None, api.NATIVE)
-        else api.compile(
+        if target in (None, NATIVE)
+        else compiling.compile(
             graph,
             target=target,
             streams=streams,

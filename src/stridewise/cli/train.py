@@ -14,7 +14,8 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from stridewise import api
+from stridewise.api import models
+from stridewise.api.trainer import Trainer
 from stridewise.cli.console import OUT, Request, compile_options, measuring, save_text
 from stridewise.errors import DependencyError, InputError
 from stridewise.graph import Graph
@@ -235,7 +236,7 @@ def train(request: Request, **given: Any) -> None:
     arrays = _data(settings.data, graph)
     size = graph.value(graph.inputs[0]).shape[0]
     with measuring(quiet=False) as progress:
-        trainer = api.Trainer(
+        trainer = Trainer(
             graph,
             optimizer=settings.rule(),
             clip_norm=settings.clip_norm,
@@ -259,6 +260,6 @@ def train(request: Request, **given: Any) -> None:
     if settings.curve is not None:
         save_text(settings.curve, loss_curve(trainer.losses), "--curve")
     if settings.output is not None:
-        api.save(found, settings.output)
+        models.save(found, settings.output)
     if settings.test is not None:
         OUT.print(f"accuracy {_accuracy(request, found, _data(settings.test, graph)):.4f}")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from stridewise import api
-from stridewise.api import Against
+from stridewise.api.verify import Against
+from stridewise.api.verify import verify as verified
 from stridewise.cli.console import Request, compile_options, measuring, plan_warnings
 from stridewise.cli.run import given_arrays
+from stridewise.frontends.registry import open_model
 
 __all__ = ["verify"]
 
@@ -38,10 +39,10 @@ def verify(
     """
     arrays = None
     if given:
-        file = api.open_model(request.model, fallback=request.fallback)
+        file = open_model(request.model, fallback=request.fallback)
         arrays = given_arrays(file, given, random=True)
     with measuring(as_json) as progress, plan_warnings():
-        found = api.verify(
+        found = verified(
             request.model,
             inputs=arrays,
             seed=seed,

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,8 +22,10 @@ from stridewise.errors import GraphError
 from stridewise.formats import Format
 from stridewise.graph.constant import Constant
 from stridewise.graph.foreign import ForeignPart
-from stridewise.graph.partition import Tail
 from stridewise.tensor import Grid
+
+if TYPE_CHECKING:
+    from stridewise.graph.partition import Tail
 
 __all__ = [
     "Attr",

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from stridewise.errors import GraphError
-from stridewise.formats import Format, parse
+from stridewise.formats import Format
 from stridewise.graph import Node, TensorType
 
 __all__ = [
@@ -31,11 +31,14 @@ __all__ = [
 
 ATTRIBUTE = "data_format"
 
-CHANNELS_FIRST: Mapping[int, Format] = {3: parse("NCW"), 4: parse("NCHW"), 5: parse("NCDHW")}
-CHANNELS_LAST: Mapping[int, Format] = {3: parse("NWC"), 4: parse("NHWC"), 5: parse("NDHWC")}
+_AXES = {3: tuple("NCW"), 4: tuple("NCHW"), 5: tuple("NCDHW")}
+CHANNELS_FIRST: Mapping[int, Format] = {rank: Format(axes, axes) for rank, axes in _AXES.items()}
+CHANNELS_LAST: Mapping[int, Format] = {
+    rank: Format(axes, (axes[0], *axes[2:], axes[1])) for rank, axes in _AXES.items()
+}
 """The two families of data formats, by rank."""
 
-_MATRIX = parse("NC")
+_MATRIX = Format(("N", "C"), ("N", "C"))
 
 DATA_FORMATS: Mapping[str, Mapping[int, Format]] = {
     **{str(fmt): CHANNELS_FIRST for fmt in CHANNELS_FIRST.values()},

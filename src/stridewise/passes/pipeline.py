@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import partial
 
 from stridewise.errors import InputError
@@ -247,6 +246,8 @@ def check_passes(where: str, names: Collection[str], passes: Sequence[Pass]) -> 
     known = [item.name for item in passes]
     for name in names:
         if name not in known:
+            from difflib import get_close_matches  # noqa: PLC0415 (for the message only)
+
             near = get_close_matches(name, known, 1, 0.0)[0]
             fix = f"did you mean {near}? `stridewise passes` lists all"
             raise InputError.at(where, expected="the name of a pass", found=repr(name), fix=fix)

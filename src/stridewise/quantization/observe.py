@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stridewise.api import compile as compiled
+from stridewise.api.compiling import compile as compiled
 from stridewise.errors import InputError
 from stridewise.graph import Graph
 from stridewise.quantization.rebuild import gate_of_layer, gate_of_tensor, simulated_graph

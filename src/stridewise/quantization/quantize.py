@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stridewise.api import ModelSource, load, save
+from stridewise.api.models import ModelSource, load, save
 from stridewise.errors import InputError, ModelError
 from stridewise.graph import Graph, Shapes
 from stridewise.passes import passes_for, simplify

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from stridewise.errors import InputError
-from stridewise.targets.tables.load import SHIPPED, load_target, shipped
-from stridewise.targets.tables.table import TableTarget
+from stridewise.targets.tables.files import SHIPPED
+from stridewise.targets.target import NATIVE
+
+if TYPE_CHECKING:
+    from stridewise.targets.tables.table import TableTarget
 
 __all__ = ["NATIVE", "TARGETS", "table_target"]
-
-NATIVE = "onednn-cpu"
-"""The target that runs on this machine."""
 
 TARGETS = (NATIVE, *SHIPPED)
 """Names of targets. The first runs on this machine; the others are simulated."""
@@ -30,6 +31,9 @@ def table_target(target: str | os.PathLike[str] | None) -> TableTarget | None:
     name = NATIVE if target is None else os.fspath(target)
     if name == NATIVE:
         return None
+    # Most models are compiled for the native target.
+    from stridewise.targets.tables.load import load_target, shipped  # noqa: PLC0415
+
     if name in SHIPPED:
         return shipped(name)
     if isinstance(target, str) and not name.endswith(".toml"):

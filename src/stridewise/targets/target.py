@@ -10,7 +10,10 @@ from stridewise.graph import Refusal, Value
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.tensor import Storage
 
-__all__ = ["Accuracy", "Kind", "Precision", "PrecisionChoice", "Target"]
+__all__ = ["NATIVE", "Accuracy", "Kind", "Precision", "PrecisionChoice", "Target"]
+
+NATIVE = "onednn-cpu"
+"""The target that runs on this machine."""
 
 Accuracy = Literal["fast", "exact"]
 """``"exact"`` keeps to kernels that sum products as the operator is defined."""

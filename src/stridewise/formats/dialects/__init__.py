@@ -6,34 +6,12 @@ A dialect is defined in :mod:`stridewise.formats.dialects.dialect`.
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from stridewise.errors import FormatError
 from stridewise.formats.data import FormatData
-from stridewise.formats.dialects import (
-    acl,
-    ascend,
-    cudnn,
-    cute,
-    cutlass,
-    mindspore,
-    mindspore_lite,
-    miopen,
-    mnn,
-    native,
-    ncnn,
-    onednn,
-    onnxruntime,
-    openvino,
-    paddle,
-    pytorch,
-    tensorflow,
-    tensorrt,
-    tvm,
-    xla,
-    xnnpack,
-)
 from stridewise.formats.dialects.dialect import Dialect, Parameters
 
 __all__ = [
@@ -48,34 +26,35 @@ __all__ = [
     "spell",
 ]
 
-_TABLE = (
-    native.DIALECT,
-    onednn.DIALECT,
-    openvino.DIALECT,
-    ascend.DIALECT,
-    pytorch.DIALECT,
-    paddle.DIALECT,
-    tvm.DIALECT,
-    tensorflow.DIALECT,
-    xla.DIALECT,
-    cudnn.DIALECT,
-    cutlass.DIALECT,
-    cute.DIALECT,
-    tensorrt.DIALECT,
-    miopen.DIALECT,
-    onnxruntime.DIALECT,
-    ncnn.DIALECT,
-    mnn.DIALECT,
-    mindspore.DIALECT,
-    mindspore_lite.DIALECT,
-    acl.DIALECT,
-    xnnpack.DIALECT,
-)
+_SYSTEMS = (
+    "onednn", "openvino", "ascend", "pytorch", "paddle", "tvm", "tensorflow", "xla", "cudnn",
+    "cutlass", "cute", "tensorrt", "miopen", "onnxruntime", "ncnn", "mnn", "mindspore",
+    "mindspore_lite", "acl", "xnnpack",
+)  # fmt: skip
+"""The dialects that are called like their files, in the order of listings, after ``native``."""
 
 _PARAMETER = re.compile(r"\b\w+=")
 
-DIALECTS: dict[str, Dialect] = {dialect.name: dialect for dialect in _TABLE}
-_BY_ALIAS = {alias: dialect for dialect in _TABLE for alias in (dialect.name, *dialect.aliases)}
+
+@cache
+def _dialects() -> dict[str, Dialect]:
+    """Return all dialects by name; their files are read when a name is first parsed or printed."""
+    return {dialect.name: dialect for dialect in map(_dialect, ("native", *_SYSTEMS))}
+
+
+def _dialect(file: str) -> Dialect:
+    found: Dialect = import_module(f"{__name__}.{file}").DIALECT
+    return found
+
+
+if TYPE_CHECKING:
+    DIALECTS: dict[str, Dialect]
+else:
+
+    def __getattr__(name: str) -> dict[str, Dialect]:
+        if name != "DIALECTS":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _dialects()
 
 
 # Length limit of a name in an error message. The longest known name, XNNPACK's, has 35 letters.
@@ -84,7 +63,7 @@ _LONGEST_NAME = 80
 
 def dialects() -> tuple[str, ...]:
     """Return the names of the known dialects."""
-    return tuple(DIALECTS)
+    return tuple(_dialects())
 
 
 def find(name: str) -> Dialect:
@@ -93,9 +72,12 @@ def find(name: str) -> Dialect:
     Raises:
         FormatError: the dialect is unknown.
     """
-    if name not in _BY_ALIAS:
-        raise FormatError.at("dialect", expected=f"one of {', '.join(DIALECTS)}", found=repr(name))
-    return _BY_ALIAS[name]
+    if name in _SYSTEMS:
+        return _dialect(name)
+    for dialect in _dialects().values():
+        if name in (dialect.name, *dialect.aliases):
+            return dialect
+    raise FormatError.at("dialect", expected=f"one of {', '.join(_dialects())}", found=repr(name))
 
 
 def names(dialect: str) -> tuple[str, ...]:
@@ -109,6 +91,9 @@ def names(dialect: str) -> tuple[str, ...]:
 
 def _unknown(text: str, candidates: tuple[str, ...], where: str) -> FormatError:
     shown = text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
+    # Only messages need it.
+    from difflib import get_close_matches  # noqa: PLC0415
+
     close = get_close_matches(shown, dict.fromkeys(candidates), 3, 0.6)
     return FormatError.at(
         where,
@@ -127,7 +112,7 @@ def readings(
     """
     meant: dict[str, FormatData] = {}
     refused: dict[str, FormatError] = {}
-    for name, dialect in DIALECTS.items():
+    for name, dialect in _dialects().items():
         try:
             found = dialect.parse(text, parameters or Parameters())
         except FormatError as error:
@@ -171,7 +156,7 @@ def parse(
         return next(iter(different))
     if refused:
         raise next(iter(refused.values()))
-    every = tuple(name for dialect in DIALECTS.values() for name in dialect.names())
+    every = tuple(name for dialect in _dialects().values() for name in dialect.names())
     raise _unknown(text, every, "format")
 
 
@@ -180,7 +165,7 @@ def _spellings(dialect: str, parameters: Parameters) -> tuple[dict[FormatData, s
     """Return the first name of each format, and a hint that lists missing parameters."""
     found: dict[FormatData, str] = {}
     lacked: dict[str, None] = {}
-    system = DIALECTS[dialect]
+    system = _dialects()[dialect]
     for name in system.names():
         try:
             fmt = system.parse(name, parameters)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from importlib.resources import files
 
 from stridewise.errors import FormatError
 from stridewise.formats.axes import POSITIONAL, canonical
@@ -95,6 +94,8 @@ def _parse(text: str, parameters: Parameters) -> FormatData | None:
 
 @lru_cache(maxsize=1)
 def _names() -> tuple[str, ...]:
+    from importlib.resources import files  # noqa: PLC0415 (only lists of names need it)
+
     text = files(__package__ or "").joinpath("onednn_tags.txt").read_text(encoding="ascii")
     return (*text.split(), *_REFUSED)
 

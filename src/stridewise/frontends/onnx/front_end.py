@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -93,7 +92,7 @@ class OnnxFrontEnd:
         """Write a graph as an ONNX model; see :func:`stridewise.save`."""
         from stridewise.frontends.onnx.writing.export import save_model
 
-        save_model(graph, path, version=version("stridewise"), external_above=external_above)
+        save_model(graph, path, version=_version(), external_above=external_above)
 
     def annotate(
         self, graph: Graph, notes: Notes, path: str | os.PathLike[str], *, weights: bool
@@ -101,7 +100,7 @@ class OnnxFrontEnd:
         """Write a graph with notes as an ONNX model; see :func:`stridewise.annotate`."""
         from stridewise.frontends.onnx.writing.annotate import annotate_model
 
-        annotate_model(graph, notes, path, version=version("stridewise"), weights=weights)
+        annotate_model(graph, notes, path, version=_version(), weights=weights)
 
     def changed(self, path: Path, *, batch: int | None, random_weights: bool) -> bytes:
         """Return a copy of a model file.
@@ -127,3 +126,9 @@ class OnnxFrontEnd:
         from stridewise.frontends.onnx.reading.source import count_operators
 
         return count_operators(path)
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("stridewise")

@@ -33,7 +33,7 @@ __all__ = ["Derived", "Origins", "Provenance", "derive"]
 Origins = Mapping[str, str | Format]
 """Declared origins of some inputs: ``{"x": "NHWC"}``."""
 
-_WEIGHTS = {3: parse("OIW"), 4: parse("OIHW"), 5: parse("OIDHW")}
+_WEIGHTS = {len(axes): Format(tuple(axes), tuple(axes)) for axes in ("OIW", "OIHW", "OIDHW")}
 
 
 _NO_ANCHOR = Provenance(reason="no operator around it names axes")

@@ -14,12 +14,12 @@ import ctypes
 import importlib
 import os
 import struct
+import sys
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
@@ -165,16 +165,17 @@ def _find() -> Path:
 
 
 def _installed(distribution: str) -> Path | None:
-    """Return the library that a distribution installed, if it is still there."""
-    try:
-        files = metadata.files(distribution) or []
-    except metadata.PackageNotFoundError:
-        return None
-    for file in files:
-        if file.name == SONAME:
-            path = Path(str(file.locate())).resolve()
-            if path.is_file():
-                return path
+    """Return the library that a distribution installed, if it is still there.
+
+    Installers record the files of a distribution beside its code. The records are read here,
+    because ``importlib.metadata`` takes as long to import as the library takes to load.
+    """
+    for folder in map(Path, sys.path):
+        for record in folder.glob(f"{distribution.replace('-', '_')}-*.dist-info/RECORD"):
+            for line in record.read_text(encoding="utf-8").splitlines():
+                path = folder / line.partition(",")[0]
+                if path.name == SONAME and path.is_file():
+                    return path.resolve()
     return None
 
 

@@ -10,21 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.errors import ExecutionError
-from stridewise.ops.pointwise import Step, parse_expression
 from stridewise.runtime.binding.library import load_core
-from stridewise.runtime.binding.reorders import (
-    is_own,
-    permuted_strides,
-    rearrange_kernel,
-    reorder_kernel,
-    scaling_of,
-)
-from stridewise.targets.cost import is_reference
+from stridewise.runtime.binding.reorders import is_own, permuted_strides, scaling_of
 from stridewise.targets.kernels import KernelSpec, MemorySpec
-from stridewise.targets.onednn.conv import prefers_direct
 
 if TYPE_CHECKING:
     from stridewise import _core
+    from stridewise.ops.pointwise import Step
 
 __all__ = [
     "Factory",
@@ -38,6 +30,9 @@ __all__ = [
 
 Factory = Callable[["_Spec"], "_core.PrimitiveDesc"]
 _Step = tuple[str, list[int], float, float]
+
+_OWN_REORDERS = "reorder:"
+"""What the names of the core's reorders begin with."""
 
 _SLOW_COPIES = "simple:"
 """What the library calls its reorders without a loop over vectors."""
@@ -362,6 +357,9 @@ def numbered(expression: tuple[Step, ...], sources: int) -> tuple[list[_Step], l
 
 
 def _pointwise(s: _Spec) -> _core.Pointwise:
+    # Expressions are written in operators; most stored models have none.
+    from stridewise.ops.pointwise import parse_expression  # noqa: PLC0415
+
     sources = [s.describe(memory) for role, memory in s.spec.memories if role != "dst"]
     expression = parse_expression(s.strings("expression"), len(sources))
     steps, literals = numbered(expression, len(sources))
@@ -369,6 +367,8 @@ def _pointwise(s: _Spec) -> _core.Pointwise:
 
 
 def _rearrange(s: _Spec) -> _core.ReorderKernel:
+    from stridewise.runtime.binding.reorder_kernels import rearrange_kernel  # noqa: PLC0415
+
     source = s.spec.memory("src")
     assert source is not None  # every spec of this kind has one
     return rearrange_kernel(s.ints("boxes"), s.memory("src"), s.memory("dst"), source, s.threads)
@@ -476,6 +476,9 @@ def implementations(spec: KernelSpec, threads: int, limit: int = 3) -> tuple[str
     own = _own_reorder(spec, threads)
     if own is not None and scaling_of(spec) is not None:
         return (own.impl,)
+    # Programs name their implementations, and need no list.
+    from stridewise.targets.cost import is_reference  # noqa: PLC0415
+
     found: list[str] = []
     try:
         for descriptor in _descriptors(spec, threads):
@@ -495,6 +498,9 @@ def implementations(spec: KernelSpec, threads: int, limit: int = 3) -> tuple[str
 def _own_reorder(spec: KernelSpec, threads: int) -> _core.ReorderKernel | None:
     if spec.kind != "reorder" or not is_own(spec):
         return None
+    # Most programs have the library's reorders.
+    from stridewise.runtime.binding.reorder_kernels import reorder_kernel  # noqa: PLC0415
+
     s = _Spec(spec, threads)
     return reorder_kernel(spec, s.memory("src"), s.memory("dst"), threads)
 
@@ -536,6 +542,9 @@ def _has_integers(spec: KernelSpec) -> bool:
 
 def _preferred(spec: KernelSpec, threads: int) -> str:
     """Return the implementation to use if none is named; "" for the library's first choice."""
+    # Programs name their implementations; the target, which has the rule, takes long to import.
+    from stridewise.targets.onednn.conv import prefers_direct  # noqa: PLC0415
+
     if not prefers_direct(spec):
         return ""
     names = implementations(spec, threads)
@@ -563,7 +572,8 @@ def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primiti
             if implementation in ("", kernel.impl):
                 return kernel
         is_scaled = scaling_of(spec) is not None
-        own = _own_reorder(spec, threads)
+        may_be_own = is_scaled or not implementation or implementation.startswith(_OWN_REORDERS)
+        own = _own_reorder(spec, threads) if may_be_own else None
         if own is not None and (is_scaled or implementation == own.impl):
             return own
         implementation, first = implementation or _preferred(spec, threads), ""

@@ -13,7 +13,6 @@ from stridewise.dtypes import dtype_of
 from stridewise.errors import ExecutionError
 from stridewise.graph import Constant, Graph, TensorType
 from stridewise.program import CopyStep, FillStep, KernelStep, PackedConstant, Program, Ref
-from stridewise.runtime.binding.fallback_steps import host_call
 from stridewise.runtime.binding.kernels import Kernels
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.packing import Packing, pack_all
@@ -98,6 +97,9 @@ class NativeProgram:
         nodes = {node.name: node for node in graph.nodes}
         for step in program.steps:
             if isinstance(step, KernelStep) and step.spec.kind == HOST:
+                # They need all operators; stored models have no such step.
+                from stridewise.runtime.binding.fallback_steps import host_call  # noqa: PLC0415
+
                 self._add_host(step, host_call(nodes[step.node], graph, threads))
             else:
                 self._add(core, step, kernels)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,6 @@ from stridewise.formats import Format
 from stridewise.graph import Constant, Graph, Value
 from stridewise.ops.geometry import storage_shape
 from stridewise.planner.split import Split
-from stridewise.planning import Plan
-from stridewise.profile import Memory, Profile, ProfileRow
 from stridewise.program import KernelStep, Program, Written, reorder_label
 from stridewise.runtime.binding.program import NativeProgram
 from stridewise.runtime.binding.weights import Weights
@@ -27,6 +25,10 @@ from stridewise.runtime.execution.model import Model
 from stridewise.runtime.execution.mutable_values import MutableValues
 from stridewise.runtime.execution.streams import Streams
 from stridewise.runtime.execution.tail import TailRun
+
+if TYPE_CHECKING:
+    from stridewise.planning import Plan
+    from stridewise.profile import Memory, Profile
 
 __all__ = ["CallSignature", "CompiledModel", "DeferredPlan"]
 
@@ -63,16 +65,18 @@ class CallSignature:
         return _shaped(self.graph, split.part)
 
 
-class DeferredPlan(Protocol):
+class DeferredPlan(ABC):
     """A plan that is restored from a document when it is first needed."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def restore(self) -> Plan:
         """Return the plan.
 
         Raises:
             PlanError: the model's file has changed, or is gone.
         """
-        ...
 
 
 def _shaped(graph: Graph, shaped: Callable[[tuple[int, ...]], tuple[int, ...]]) -> Graph:
@@ -122,7 +126,7 @@ class CompiledModel(Model):
         native: NativeProgram,
         plan: Plan | DeferredPlan,
     ) -> None:
-        """Wrap a loaded program; ``load`` and ``load_stored`` in ``loading.py`` make one.
+        """Wrap a loaded program, which ``loading.py`` and ``stored.py`` make.
 
         Args:
             signature: inputs and outputs.
@@ -139,7 +143,7 @@ class CompiledModel(Model):
         self._tail: TailRun | None = None
         # Stored models have no values that runs or users change.
         changing = signature.graph
-        if isinstance(plan, Plan):
+        if not isinstance(plan, DeferredPlan):
             changing = plan.graph
             self._constants, self._tail = plan.graph.constants, TailRun.of(plan)
         self._parameters = MutableValues("parameter", changing.values, changing.parameters, native)
@@ -187,13 +191,15 @@ class CompiledModel(Model):
         Raises:
             PlanError: the model's file has changed since, or is gone.
         """
-        if not isinstance(self._plan, Plan):
+        if isinstance(self._plan, DeferredPlan):
             self._plan = self._plan.restore()
         return self._plan
 
     @property
     def memory(self) -> Memory:
         """The memory of the model."""
+        from stridewise.profile import Memory  # noqa: PLC0415 (a start reports nothing)
+
         lanes = self.program.split.lanes
         return Memory(
             self.program.arena_nbytes * lanes,
@@ -300,6 +306,8 @@ class CompiledModel(Model):
             InputError: as for :meth:`run`, or ``runs`` is below 1.
             ExecutionError: as for :meth:`run`.
         """
+        from stridewise.profile import Profile, ProfileRow  # noqa: PLC0415 (as above)
+
         if runs < 1:
             raise InputError.at("runs", expected="1 or more", found=str(runs))
         samples = self.step_times(self._named(inputs), runs + 1)[1:]
@@ -311,7 +319,7 @@ class CompiledModel(Model):
             if isinstance(step, KernelStep):
                 kernel = f"{step.spec.kind} [{step.implementation}]"
                 predicted = step.cost_ns * split.parts / split.lanes
-            measured = median(sample[index] for sample in samples)
+            measured = float(np.median([sample[index] for sample in samples]))
             stored = formats.get(step.node, "") if isinstance(step, KernelStep) else ""
             rows.append(ProfileRow(step.node, kernel, predicted, measured, stored))
         return Profile(tuple(rows), runs)

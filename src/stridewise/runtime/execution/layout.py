@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,9 @@ from stridewise.errors import FormatError
 from stridewise.formats import algebra
 from stridewise.runtime.execution.arrays import empty
 from stridewise.tensor.desc import TensorDesc
-from stridewise.tensor.moves import Side
+
+if TYPE_CHECKING:
+    from stridewise.tensor.moves import Side
 
 __all__ = ["Layout", "dense_strides", "falls_along", "layout_of"]
 
@@ -78,6 +80,9 @@ class Layout:
 
     def side(self) -> Side:
         """Return the strides, for the planning of moves."""
+        # Only reorders plan moves; compiled models read their inputs without them.
+        from stridewise.tensor.moves import Side  # noqa: PLC0415
+
         fmt, shape = self.desc.storage.format, self.desc.canonical_shape
         if self.is_dense:
             return Side.of(fmt, shape)

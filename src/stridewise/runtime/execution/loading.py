@@ -2,7 +2,7 @@
 
 :func:`lower_plan` creates the kernels of a plan, as their scratchpads and weight layouts are part
 of the program. :func:`load` packs the constants and binds memory to kernels. A program that another
-process lowered and packed is loaded by :func:`load_stored`.
+process lowered and packed is loaded in ``stored.py``.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stridewise.planning import Plan
-from stridewise.program import KernelStep, Program
+from stridewise.program import Program
 from stridewise.runtime.binding.kernels import Kernels
-from stridewise.runtime.binding.program import NativeProgram, check_layouts
+from stridewise.runtime.binding.program import NativeProgram
 from stridewise.runtime.binding.weights import Weights, WeightStore
-from stridewise.runtime.execution.executor import CallSignature, CompiledModel, DeferredPlan
+from stridewise.runtime.execution.executor import CallSignature, CompiledModel
 from stridewise.runtime.lowering.lower import lower
 from stridewise.targets.kernels import HOST, KernelSpec
 
-__all__ = ["Lowered", "kernels_of", "load", "load_stored", "lower_plan", "made_kernels"]
+__all__ = ["Lowered", "kernels_of", "load", "lower_plan", "made_kernels"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,29 +84,4 @@ def load(lowered: Lowered, store: WeightStore | None = None) -> CompiledModel:
     store = store or WeightStore()
     weights = Weights(program.constants, kernels, constants, signature.threads, store)
     native = NativeProgram(plan.graph, program, kernels, plan.machine.threads, weights)
-    return CompiledModel(signature, program, native, plan)
-
-
-def load_stored(
-    signature: CallSignature, program: Program, weights: Weights, plan: DeferredPlan
-) -> CompiledModel:
-    """Return the model of a program that another process lowered and packed.
-
-    Args:
-        signature: inputs and outputs.
-        program: the program; it has no fallback steps.
-        weights: its packed constants.
-        plan: restores the plan.
-
-    Raises:
-        ExecutionError: the library refuses a kernel of the program, or a kernel reads constants in
-            another layout than they were packed in.
-    """
-    threads = signature.threads // program.split.lanes
-    kernels = Kernels(threads)
-    steps = [step for step in program.steps if isinstance(step, KernelStep)]
-    kernels.make((step.spec, step.implementation) for step in steps)
-    check_layouts(program, kernels)
-    part = signature.part(program.split)
-    native = NativeProgram(part, program, kernels, threads, weights)
     return CompiledModel(signature, program, native, plan)

@@ -7,14 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, cast, overload
+from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from numpy.typing import NDArray
 
 from stridewise.graph import Graph
-from stridewise.planning import Plan
-from stridewise.profile import Profile
 from stridewise.runtime.execution.streams import Streams
+
+if TYPE_CHECKING:
+    from stridewise.planning import Plan
+    from stridewise.profile import Profile
 
 __all__ = ["Model", "Source"]
 

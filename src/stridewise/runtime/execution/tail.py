@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from stridewise.errors import InputError, PlanError
-from stridewise.graph import Graph, Tail
 from stridewise.ops.geometry import user_format
-from stridewise.planning import Plan
+
+if TYPE_CHECKING:
+    from stridewise.graph import Graph, Tail
+    from stridewise.planning import Plan
 
 __all__ = ["TailRun"]
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import prod
 
 from stridewise.dtypes import dtype_of
-from stridewise.errors import InputError
 from stridewise.graph.graph import data_of
 from stridewise.ops.demand import MemoryDemand, check_demand, memory_demand
 from stridewise.ops.effort import nbytes
@@ -15,23 +14,9 @@ from stridewise.ops.geometry import storage_shape
 from stridewise.planning import Plan
 from stridewise.program import KernelStep
 from stridewise.runtime.lowering.lower import lower
-from stridewise.runtime.machine.machine import default_memory_limit
 from stridewise.targets.kernels import HOST, KernelSpec
 
-__all__ = ["checked_limit", "is_far_below", "plan_demand", "within_limit"]
-
-
-def checked_limit(memory_limit: object) -> int | None:
-    """Return a limit in bytes, the default one for None.
-
-    Raises:
-        InputError: it is not a positive integer.
-    """
-    if memory_limit is None:
-        return default_memory_limit()
-    if isinstance(memory_limit, bool) or not isinstance(memory_limit, int) or memory_limit < 1:
-        raise InputError.at("memory_limit", expected="a number of bytes", found=repr(memory_limit))
-    return memory_limit
+__all__ = ["is_far_below", "plan_demand", "within_limit"]
 
 
 _PADDING = 16

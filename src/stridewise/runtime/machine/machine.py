@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
+from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 from stridewise.errors import InputError
@@ -14,6 +15,7 @@ from stridewise.targets.machine import Machine
 
 __all__ = [
     "cache_nbytes",
+    "checked_limit",
     "checked_threads",
     "default_memory_limit",
     "this_machine",
@@ -50,15 +52,31 @@ def default_memory_limit() -> int | None:
     return min(found) * 3 // 4 if found else None
 
 
+def checked_limit(memory_limit: object) -> int | None:
+    """Return a limit in bytes, the default one for None.
+
+    Raises:
+        InputError: it is not a positive integer.
+    """
+    if memory_limit is None:
+        return default_memory_limit()
+    if isinstance(memory_limit, bool) or not isinstance(memory_limit, int) or memory_limit < 1:
+        raise InputError.at("memory_limit", expected="a number of bytes", found=repr(memory_limit))
+    return memory_limit
+
+
+@cache
 def _cpu_name() -> str:
     found: dict[str, str] = {}
     try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
+            for line in takewhile(str.strip, lines):  # of the first processor
+                key, _, value = line.partition(":")
+                found[key.strip()] = value.strip()
     except OSError:
+        import platform  # noqa: PLC0415 (takes time to import)
+
         return platform.processor() or platform.machine()
-    for line in text.splitlines():
-        key, _, value = line.partition(":")
-        found.setdefault(key.strip(), value.strip())
     name, *numbers = (found.get(field, "?") for field in _CPU_FIELDS)
     return f"{name} ({'/'.join(numbers)})"
 

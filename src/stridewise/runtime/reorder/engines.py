@@ -12,7 +12,8 @@ from stridewise.errors import FormatError
 from stridewise.formats import Format
 from stridewise.formats.dialects.onednn import abstract_tag
 from stridewise.runtime.binding.library import load_core
-from stridewise.runtime.binding.reorders import best_isa, core_reorder
+from stridewise.runtime.binding.reorder_kernels import core_reorder
+from stridewise.runtime.binding.reorders import best_isa
 from stridewise.runtime.execution.layout import Layout
 from stridewise.tensor.desc import TensorDesc
 from stridewise.tensor.moves import moves, zeros

@@ -101,6 +101,7 @@ class StoredModel:
         costs: keys of the measured costs that decided.
         costs_digest: digest of these costs.
         outputs: sums of the outputs for seeded inputs.
+        digest: digest of the file that it was read from, weights included; "" for none.
     """
 
     signature: CallSignature
@@ -114,6 +115,7 @@ class StoredModel:
     costs: tuple[str, ...]
     costs_digest: str
     outputs: Fingerprint
+    digest: str = ""
 
     @property
     def is_current(self) -> bool:
@@ -197,7 +199,7 @@ def _decoded(content: bytes, digest: bytes) -> StoredModel:
     _needs(hashlib.sha256(content).digest() == digest, "checksum of the program")
     found = _Reader(io.BytesIO(content)).load()
     _needs(isinstance(found, StoredModel), "not a stored model")
-    return cast("StoredModel", found)
+    return dataclasses.replace(cast("StoredModel", found), digest=digest.hex())
 
 
 def _after(end: int) -> int:
@@ -292,10 +294,14 @@ class ModelStore:
             return None
         return stored, weights
 
+    def checks(self, key: str) -> Path:
+        """Return the file that says what was checked about a model."""
+        return self._path(key).with_suffix(".checked")
+
     def forget(self, key: str) -> None:
         """Remove a model."""
         try:
-            self._path(key).unlink(missing_ok=True)
+            _remove(self._path(key))
         except OSError as error:
             _LOG.info("stored model %s cannot be removed: %s", self._path(key), error)
 
@@ -361,7 +367,7 @@ class ModelStore:
             if total <= self.limit:
                 break
             if path != but:
-                path.unlink(missing_ok=True)
+                _remove(path)
                 total -= size
         for used, _, path in _sizes(self.folder.glob(".*.draft")):
             if time.time() - used > _ABANDONED_S:
@@ -371,6 +377,11 @@ class ModelStore:
 _WRITERS: dict[Path, tuple[threading.Thread, threading.Event]] = {}
 """The files that this process is writing, by which threads, and what lets these begin at once. In a
 forked child none of the threads is alive."""
+
+
+def _remove(path: Path) -> None:
+    for one in (path, path.with_suffix(".checked")):
+        one.unlink(missing_ok=True)
 
 
 def _wait_for(path: Path) -> None:

@@ -20,16 +20,15 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 import numpy as np
-import platformdirs
 
+from stridewise.runtime.tuning.cost_file import cache_path
 from stridewise.targets.machine import Machine
-from stridewise.targets.onednn.traits import VERSION as TRAITS
+from stridewise.targets.rates import VERSION as TRAITS
 from stridewise.targets.rates import Sample, Samples
 
-__all__ = ["CostCache", "cache_path"]
+__all__ = ["CostCache"]
 
 _LOG = logging.getLogger("stridewise")
-_VERSION = 1
 _PATIENCE_S = 10.0
 """Time for which another process may lock the file; writing takes some milliseconds."""
 _LONGEST_ROW = 1 << 24
@@ -71,12 +70,6 @@ Row = TypeVar("Row")
 
 Entry = tuple[str, float]
 """Implementation and nanoseconds."""
-
-
-def cache_path(folder: Path | None = None) -> Path:
-    """Return the file of the cost cache in ``folder``, or in the user's cache folder."""
-    root = folder or Path(platformdirs.user_cache_dir("stridewise", appauthor=False))
-    return root / f"costs-v{_VERSION}.sqlite"
 
 
 def _checked(entries: object) -> tuple[Entry, ...] | None:

@@ -9,14 +9,14 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import exp
 from typing import cast
 
 from stridewise.graph import Refusal
-from stridewise.runtime.tuning.cost_cache import CostCache, Entry
+from stridewise.runtime.tuning.cost_cache import Entry
+from stridewise.runtime.tuning.kept import KEPT, digest, name_of
 from stridewise.runtime.tuning.kernel_times import KernelTimes, Known, roofline
 from stridewise.targets.cost import (
     KernelCost,
@@ -32,13 +32,11 @@ from stridewise.targets.onednn.target import LibraryTarget
 from stridewise.targets.onednn.traits import traits_of
 from stridewise.targets.rates import UNKNOWN, Rate, Samples, Traits, predicted
 
-__all__ = ["CALIBRATION", "CalibratedOracle", "MeasuringOracle", "decisive", "estimating_oracle"]
+__all__ = ["CALIBRATION", "CalibratedOracle", "MeasuringOracle", "estimating_oracle"]
 
 CALIBRATION = "calibration"
 """Key of the cost cache that changes with each calibration of the machine."""
 
-_KEPT = "auto 2 "
-"""What the keys of kept costs begin with. The number counts the changes of the analytic model."""
 _NAIVE = 100.0
 """Time of a loop over single elements relative to the estimate, which assumes vectors."""
 _HOPELESS = 3.0
@@ -152,7 +150,7 @@ class CalibratedOracle:
     def _key(self, specs: Sequence[KernelSpec]) -> str:
         state = self.times.cache.find((CALIBRATION,)).get(CALIBRATION, ())
         texts = sorted(map(self.times.key, specs))
-        return f"{_KEPT}{_digest(repr((state, texts)))}"
+        return f"{KEPT}{digest(repr((state, texts)))}"
 
     def keep(self) -> None:
         """Keep the costs of the last call for all later ones about the same kernels."""
@@ -181,32 +179,7 @@ class CalibratedOracle:
         return found
 
     def _name(self, spec: KernelSpec) -> str:
-        return _name_of(self.times.key(spec))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _name_of(key: str) -> str:
-    return _digest(key)[:16]
-
-
-def decisive(cache: CostCache, keys: Collection[str]) -> set[str]:
-    """Return those keys of a cost cache whose entries decide the plan of a model.
-
-    Kept costs decide until all kernels of the model are measured, whatever is measured for other
-    models.
-
-    Args:
-        cache: the costs.
-        keys: every key that was looked up for the model.
-    """
-    known = cache.find(keys)
-    kept = [entries for key, entries in known.items() if key.startswith(_KEPT)]
-    names = {label.partition(" ")[0] for entries in kept for label, _ in entries}
-    kernels = {key for key in keys if _name_of(key) in names}
-    return set(keys) - kernels if kernels - known.keys() else set(keys)
+        return name_of(self.times.key(spec))
 
 
 def _parsed(entry: Entry) -> tuple[str, KernelCost]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from stridewise.dtypes import dtype_of
-from stridewise.ops.registry import evaluate
+from stridewise.ops import evaluate
 from stridewise.targets.kernels import (
     Alias,
     Arg,

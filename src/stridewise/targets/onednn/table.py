@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from stridewise.errors import GraphError
 from stridewise.graph import Node, Refusal
+from stridewise.ops import OPS
 from stridewise.ops.data_format import is_turned
-from stridewise.ops.registry import OPS
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.targets.onednn import (
     activation,

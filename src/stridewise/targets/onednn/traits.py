@@ -14,11 +14,7 @@ from stridewise.targets.onednn.memory import storage_of
 from stridewise.targets.onednn.table import is_naive
 from stridewise.targets.rates import Traits
 
-__all__ = ["VERSION", "traits_of"]
-
-VERSION = 3
-"""Changes with the meaning of traits and with the analytic estimates: samples of other versions are
-ignored."""
+__all__ = ["traits_of"]
 
 _LANES = 16
 _SIZELESS = frozenset(

@@ -10,7 +10,6 @@ import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
@@ -20,20 +19,12 @@ from stridewise.formats import Format, dialects, parse
 from stridewise.formats.dialects import find
 from stridewise.ops import OPS
 from stridewise.records import Check, Reader, suggestion
+from stridewise.targets.tables.files import FOLDER, SHIPPED
 from stridewise.targets.tables.fit import WEIGHTED
 from stridewise.targets.tables.rules import ND, Count, Kind, Padding, Rates, Rule, Share
 from stridewise.targets.tables.table import TableTarget
 
 __all__ = ["SHIPPED", "load_target", "shipped"]
-
-_FOLDER = files("stridewise.targets.tables")
-
-SHIPPED = {
-    name.removesuffix(".toml").replace("_", "-"): name
-    for name in sorted(entry.name for entry in _FOLDER.iterdir())
-    if name.endswith(".toml")
-}
-"""Targets that come with the package: the files beside this one, by the names of targets."""
 
 _RANKS = range(1, 7)
 _DATA = (("N", "C"), ("N", "C", "W"), ("N", "C", "H", "W"), ("N", "C", "D", "H", "W"))
@@ -249,4 +240,4 @@ def shipped(name: str) -> TableTarget:
         KeyError: there is none of that name.
     """
     file = SHIPPED[name]
-    return _read((_FOLDER / file).read_text(encoding="utf-8"), file)
+    return _read((FOLDER / file).read_text(encoding="utf-8"), file)

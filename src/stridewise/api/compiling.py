@@ -1,0 +1,130 @@
+"""Compiling: a model from the compiled-model store, or by the whole flow."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+
+from stridewise.api.modules import ModuleModel
+from stridewise.api.stored import StoreEntry
+from stridewise.options import (
+    CompileOptions,
+    GraphCompileOptions,
+    Options,
+    TargetName,
+    checked,
+    documented,
+)
+from stridewise.runtime.execution.executor import CompiledModel
+from stridewise.runtime.execution.model import Model, Source
+from stridewise.runtime.execution.streams import Streams
+
+if TYPE_CHECKING:
+    from stridewise.frontends.registry import ArraySource, ModelSource, TorchSource
+    from stridewise.graph import Graph
+    from stridewise.runtime.execution.dynamic import DynamicModel
+
+__all__ = ["compile"]
+
+
+@overload
+def compile(  # noqa: A001 (the public name; the built-in is never wanted beside it)
+    source: Graph,
+    *,
+    target: Literal["onednn-cpu"] | None = None,
+    **options: Unpack[GraphCompileOptions],
+) -> CompiledModel: ...
+
+
+@overload
+def compile(  # noqa: A001
+    source: TorchSource,
+    example_inputs: Any = None,
+    *,
+    target: TargetName | None = None,
+    **options: Unpack[CompileOptions],
+) -> ModuleModel: ...
+
+
+@overload
+def compile(  # noqa: A001
+    source: ArraySource,
+    *,
+    target: Literal["onednn-cpu"] | None = None,
+    **options: Unpack[CompileOptions],
+) -> CompiledModel | DynamicModel: ...
+
+
+@overload
+def compile(  # noqa: A001
+    source: ModelSource,
+    example_inputs: Any = None,
+    *,
+    target: TargetName | None = None,
+    **options: Unpack[CompileOptions],
+) -> Model: ...
+
+
+@documented(CompileOptions)
+def compile(  # noqa: A001
+    source: ModelSource,
+    example_inputs: Any = None,
+    *,
+    target: TargetName | None = None,
+    **options: Unpack[CompileOptions],
+) -> Model:
+    """Make a model ready to run.
+
+    For ``"onednn-cpu"`` the result is a :class:`CompiledModel`; if shapes are open, or the model
+    takes shapes or axes as inputs, it is a :class:`DynamicModel`. For other targets it is a
+    :class:`SimulatedModel`, which stores every tensor as the plan says and computes with NumPy.
+    Of a PyTorch module it is a :class:`ModuleModel`, which takes and gives PyTorch tensors and has
+    one of these as ``model``.
+
+    With ``tune="auto"`` costs are predicted, and those in doubt measured, for at most a second.
+    With ``tune="measure"`` the plan is run, its costs are corrected by the times of kernels in
+    place, and the graph is planned again until the plan stays the same. Uniform plans that are not
+    much slower by their costs run against it, and one that is clearly faster replaces it. A batch
+    of several items runs in parts if that is faster (``Plan.split``). The cost cache keeps the
+    outcome. With ``plan``, its decisions are used as they are, and nothing is timed.
+
+    Plans for other targets, with ``plan``, or with formats of inputs and outputs are for one shape,
+    as for :func:`plan`.
+
+    Args:
+        source: path of an ONNX file, its bytes, an ``onnx.ModelProto``, a graph, a
+            ``torch.nn.Module``, or a ``torch.export.ExportedProgram``.
+        example_inputs: positional arguments of a module, which is exported for them. Where
+            ``shapes`` leave an extent open, it is open in the exported program.
+        target: see :class:`stridewise.options.Options`.
+        **options: see :class:`stridewise.options.Options`.
+
+    Raises:
+        StridewiseError: as for :func:`plan`.
+        ExecutionError: the library refuses a kernel that the plan uses.
+        PlanError: the given plan uses kernels that do not exist here; or as for :func:`plan`.
+
+    Warns:
+        PlanWarning: the given plan was made for another machine, library or number of threads.
+    """
+    checked("compile", options, CompileOptions)
+    found = Options(target=target, **options)
+    begin, calls = time.time(), None
+    entry = StoreEntry.of(source, found) if example_inputs is None else None
+    model: Model | None = entry.find() if entry else None
+    from_disk = model is not None
+    if model is None:
+        # Front ends, passes and the planner are most of the code; a stored model needs none.
+        from stridewise.api.plans import compiled  # noqa: PLC0415
+
+        model, calls = compiled(source, example_inputs, found, entry)
+    if found.streams > 1:
+        model.use_streams(Streams(found.streams))
+    # A source in memory is not kept, because it holds the original weights.
+    model.source = Source(from_disk)
+    if isinstance(source, str | os.PathLike):
+        path, values = Path(source).absolute(), found.values or {}
+        model.source = Source(from_disk, path, values, found.fallback, found.memory_limit, begin)
+    return model if calls is None else ModuleModel(model, calls)

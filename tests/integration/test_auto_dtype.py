@@ -8,7 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
 from tests.integration.models import relative_error, run_reference
+from tests.networks import networks
 
 import stridewise as sw
 from stridewise.compiler import import_model, simplified_graph
@@ -18,7 +20,8 @@ from stridewise.graph import Graph
 from stridewise.job import Job
 from stridewise.options import Options
 from stridewise.planner import derive
-from stridewise.runtime.tuning import accuracy, finalists
+from stridewise.planner.problem.error_budget import ErrorBudget
+from stridewise.runtime.tuning import accuracy, finalists, gates
 from stridewise.runtime.tuning.accuracy import Error, Reference
 from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.gates import gated
@@ -107,6 +110,21 @@ def test_sensitivities_are_those_of_the_reference():
     assert budget.tensors["x"] == pytest.approx(expected, rel=0.01)
     assert set(budget.weights) == {n.name for n in graph.nodes if n.op in ("conv", "matmul")}
     assert all(0 < error < 0.02 for error in (*budget.tensors.values(), *budget.weights.values()))
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(graph=networks())
+def test_sensitivities_do_not_depend_on_where_runs_begin(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+):
+    derived, machine = derive(simplified(graph)), Options(threads=1).machine
+    budgets: list[ErrorBudget] = []
+    for nodes in (1, 1000):
+        monkeypatch.setattr(gates, "_LEAST_NODES", nodes)
+        budgets.append(Reference(derived, machine).budget(1e-2))
+    early, whole = budgets
+    assert early.tensors == pytest.approx(whole.tensors, rel=1e-2, abs=1e-6)
+    assert early.weights == pytest.approx(whole.weights, rel=1e-2, abs=1e-6)
 
 
 # --- plans ----------------------------------------------------------------------------------------

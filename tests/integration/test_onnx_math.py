@@ -251,3 +251,14 @@ def test_quantized_products():
     model = single("QLinearMatMul", arrays)
     found = result(sw.load(model), arrays)
     np.testing.assert_array_equal(found, run_onnxruntime(model, arrays)["y"])
+
+
+@given(extent=st.integers(1, 300), scale=st.integers(1, 49))
+def test_extents_of_resized_images_are_products_in_float32(extent: int, scale: int):
+    arrays = {"x": draw(1, 2, 3, extent)}
+    scales = np.array([1, 1, 2, max(scale / 10, 1 / extent)], F32)  # float32 has no 0.7
+    constants = {"roi": np.empty(0, F32), "scales": scales}
+    model = single("Resize", arrays, constants=constants, mode="linear")
+    want = run_onnxruntime(model, arrays)["y"]
+    graph = sw.load(model)
+    np.testing.assert_allclose(result(graph, arrays), want, atol=1e-3)  # its positions are float32

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,8 @@ from tests.simplified import simplify
 from stridewise.dtypes import dtype_of
 from stridewise.formats import Format
 from stridewise.graph import Graph
+from stridewise.ops.activation import UNARY, default_parameters
+from stridewise.ops.functions import FUNCTIONS
 from stridewise.ops.geometry import stored
 from stridewise.planner import derive
 from stridewise.planner.documents.document import PlanRecord
@@ -150,6 +153,24 @@ def test_inputs_and_outputs_keep_their_type():
     assert made.dtype is None or (name, Storage(wanted)) in {
         (r.tensor, r.target) for r in plan.reorders
     }
+
+
+@pytest.mark.parametrize("op", sorted({*UNARY, *FUNCTIONS}))
+def test_no_function_with_jumps_reads_rounded_operands(op: str):
+    b, x = net(1, 16, 8, 8)
+    graph = derive(b.build([b.op(op, [conv(b, x)], name="f")]))
+    oracle = Roofline(1e11, 4e10, HALF.efficiency, bfloat16_rate=2.0)
+    plan = make_plan(graph, HALF, MACHINE, oracle)
+    rounded = any(c.option.needs[0].dtype == BF16 for c in plan.candidates.nodes["f"])
+    near = np.linspace(-3, 3, 121)[:, None] + [-1e-6, 1e-6]
+    with np.errstate(all="ignore"):
+        found = (
+            UNARY[op].function(near, *default_parameters(op))
+            if op in UNARY
+            else FUNCTIONS[op][0](near)
+        )
+    below, above = found[np.abs(found).max(axis=1) < 1e3].T  # neither poles nor NaN
+    assert not (rounded and np.abs(above - below).max() > 1e-2)
 
 
 def test_without_avx512_float32_tensors_stay_float32():

@@ -29,6 +29,7 @@ from stridewise.runtime.binding.primitives import implementations
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.machine.machine import this_machine
+from stridewise.runtime.simulation.reference import run_reference
 from stridewise.targets.cost import is_reference
 from stridewise.targets.kernels import HOST, KernelSpec, MemorySpec
 from stridewise.targets.onednn.precision import OWN, PRIMITIVES
@@ -72,6 +73,28 @@ def test_every_candidate_is_right_in_bfloat16(case: str) -> None:
             if any(way is not None and way.dtype == BF16 for way in candidate.option.needs):
                 only = plan.restricted("one", {node.name: (index,)})
                 check(plan.graph, load(lower_plan(only)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("select", ["max_pool", "reduce_max", "reshape"])
+def test_elements_equal_their_own_maximum(select: str, kind: str) -> None:
+    b = GraphBuilder("peaks")
+    x = b.input("x", (1, 16, 6, 6), "float32")
+    limit = b.op("clip", [x], {"alpha": -0.5})
+    if select == "max_pool":
+        top = b.op("max_pool", [limit], {"kernel": (3, 3), "pads": (1,) * 4})
+    elif select == "reduce_max":
+        top = b.op("reduce_max", [limit], {"axes": (2, 3), "keepdims": 1})
+    else:
+        rows = b.op("reshape", [limit], {"shape": (1, 16, 36)})
+        top = b.op("reduce_max", [rows], {"axes": (2,), "keepdims": 0})
+        top = b.op("reshape", [top], {"shape": (1, 16, 1, 1)})
+    zero = b.constant(np.zeros((), F32), "zero")
+    graph = b.build([b.op("where", [b.op("greater_equal", [x, top]), x, zero], output="y")])
+    array = np.random.default_rng(0).standard_normal((1, 16, 6, 6)).astype(F32)
+    (found,) = load(lower_plan(half_plan(graph, kind))).run_program([array])
+    (right,) = run_reference(graph, {"x": array}).values()
+    np.testing.assert_array_equal(found.reshape(-1) != 0, right.reshape(-1) != 0)
 
 
 def joined() -> Graph:

@@ -25,6 +25,7 @@ from stridewise.ops import OPS
 from stridewise.ops.data_format import data_format, inverse
 from stridewise.ops.quantize import with_grids
 from stridewise.ops.registry import OriginRule
+from stridewise.planner.derivation.exactness import exact_values
 from stridewise.planner.derivation.interruptions import interruptions
 from stridewise.planner.derivation.provenance import Derived, Provenance
 
@@ -217,24 +218,6 @@ def _with_weights(graph: Graph) -> Iterator[tuple[str, Format | None]]:
             yield node.inputs[1], _WEIGHTS.get(len(graph.values[node.inputs[1]].shape))
 
 
-def _updated(graph: Graph) -> set[str]:
-    """Return the new values of states and parameters, and what is elementwise before them.
-
-    Rounded to bfloat16, a sum would lose steps below one part in 256 of a parameter.
-    """
-    producers, found = graph.producers(), set[str]()
-    left = list(graph.updates.values())
-    while left:
-        name = left.pop()
-        node = producers.get(name)
-        if node is None or name in found:
-            continue
-        found.add(name)
-        if OPS[node.op].origin == "elementwise":
-            left += filter(None, node.inputs)
-    return found
-
-
 def derive(graph: Graph, origins: Origins | None = None) -> Derived:
     """Return the graph with an Origin for every value whose axes have a known meaning.
 
@@ -260,7 +243,7 @@ def derive(graph: Graph, origins: Origins | None = None) -> Derived:
         provenance[name] = claim.provenance if claim else stops.get(name, _NO_ANCHOR)
     for name, origin in _with_weights(graph):
         values[name] = dataclasses.replace(values[name], origin=origin)
-    for name in _updated(graph):
+    for name in exact_values(graph):
         values[name] = dataclasses.replace(values[name], exact=True)
     derived = with_grids(dataclasses.replace(graph, values=MappingProxyType(values)))
     return Derived(derived, MappingProxyType(provenance), tuple(flow.conflicts))

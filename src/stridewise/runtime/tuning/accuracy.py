@@ -1,7 +1,8 @@
 """What rounding a tensor does to the outputs, and the error of a plan on data.
 
 The simplified graph is compiled once more in float32, with a gate for each tensor: an input that is
-0, or 1 to round the tensor. One run for each tensor gives all sensitivities. Ranges of integers
+0, or 1 to round the tensor. One run for each tensor gives all sensitivities; it begins near the
+tensor, at one of a few places whose values are computed once. Ranges of integers
 come from the first half of the samples, sensitivities from the next one; plans are checked on the
 rest.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import sqrt
 from typing import Any
 
@@ -31,7 +32,7 @@ from stridewise.runtime.execution.inputs import as_array, made_up
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.finalists import digest_of
-from stridewise.runtime.tuning.gates import gate_of, gate_of_weights, gated
+from stridewise.runtime.tuning.gates import ends, gate_of, gate_of_weights, gated
 from stridewise.runtime.tuning.offers import observable, observed, with_offers
 from stridewise.runtime.tuning.oracle import estimating_oracle
 from stridewise.targets.machine import Machine
@@ -214,10 +215,27 @@ class Reference:
     def _exact(self) -> CompiledModel:
         return _compiled(self.graph, self.machine)
 
-    def _sensitivities(self, graph: Graph) -> dict[str, float]:
+    def _sensitivities(self, graph: Graph, *, to_integers: bool) -> dict[str, float]:
         """Return the relative error of the outputs if one gate of a graph is open, by its name."""
-        model, gates = _compiled(graph, self.machine), graph.inputs[len(self.graph.inputs) :]
-        sample = self._probe
+        parts = list(ends(graph))
+        inner = dict.fromkeys(name for part, _ in parts[1:] for name in part.inputs)
+        known = dict(zip(graph.inputs, self._probe, strict=True))
+        inner = tuple(name for name in inner if name not in known)
+        if inner:
+            model = _compiled(replace(graph, outputs=inner, tail=None), self.machine)
+            known |= zip(inner, model.run_program(self._probe), strict=True)
+        found: dict[str, float] = {}
+        for part, tensors in parts:
+            with_gates = gated(part, to_integers=to_integers, only=tensors)
+            found |= self._opened(with_gates, [known[name] for name in part.inputs])
+        return found
+
+    def _opened(self, graph: Graph, sample: list[Array]) -> dict[str, float]:
+        """Return the errors for the gates of one graph, which are its last inputs."""
+        gates = graph.inputs[len(sample) :]
+        if not gates:
+            return {}
+        model = _compiled(graph, self.machine)
 
         def run(opened: str = "") -> list[Array]:
             values = [np.full(1, gate == opened, np.float32) for gate in gates]
@@ -228,16 +246,15 @@ class Reference:
 
     @cached_property
     def _effects(self) -> Mapping[str, float]:
-        return self._kept("sensitivities", lambda: self._sensitivities(gated(self.graph)))
+        find = partial(self._sensitivities, self.graph, to_integers=False)
+        return self._kept("sensitivities", find)
 
     @cached_property
     def _integer_effects(self) -> Mapping[str, float]:
         if not self.integers:
             return {}
-        graph = self.offered.graph
-        return self._kept(
-            "integer sensitivities", lambda: self._sensitivities(gated(graph, to_integers=True))
-        )
+        find = partial(self._sensitivities, self.offered.graph, to_integers=True)
+        return self._kept("integer sensitivities", find)
 
     def measure(self) -> None:
         """Measure what is not known yet of ranges and sensitivities."""

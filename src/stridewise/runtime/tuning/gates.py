@@ -1,11 +1,13 @@
 """Graphs with gates: inputs that say which tensors and weights are rounded, and which are not.
 
 A gate is 0, or 1 to round what it is named after: to bfloat16, or to the grid that a tensor is
-offered. One compiled model gives the sensitivity of the outputs to each rounding.
+offered. One compiled model gives the sensitivity of the outputs to each of its gates. A gate has no
+effect on the nodes before it, so models of the ends of a graph need not compute these in each run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +20,7 @@ from stridewise.graph import Constant, Graph, Node, TensorType, Value
 from stridewise.ops.activation import SNAPS
 from stridewise.runtime.tuning.offers import bias_of
 
-__all__ = ["gate_of", "gate_of_weights", "gated"]
+__all__ = ["ends", "gate_of", "gate_of_weights", "gated"]
 
 Array = NDArray[Any]
 _BF16, _F32 = dtype_of("bfloat16"), dtype_of("float32")
@@ -26,6 +28,8 @@ _PRODUCTS = ("conv", "conv_transpose", "matmul")
 _SPLIT = np.float32(2**16 + 1)
 """Source: Dekker 1971: c - (c - x) with c = (2**16 + 1) x has the upper 8 bits of x, rounded."""
 _SNAP = {short: op for op, short in SNAPS.items()}
+_LEAST_NODES, _MOST_ENDS = 24, 8
+"""Nodes with gates of one model: fewer take less time in runs than another model to compile."""
 
 
 def gate_of(name: str) -> str:
@@ -41,8 +45,8 @@ def gate_of_weights(node: str) -> str:
 class _Gated:
     """The graph with gates, node by node."""
 
-    def __init__(self, graph: Graph, *, to_integers: bool) -> None:
-        self.graph, self.to_integers = graph, to_integers
+    def __init__(self, graph: Graph, *, to_integers: bool, only: Collection[str] | None) -> None:
+        self.graph, self.to_integers, self.only = graph, to_integers, only
         self.values, self.constants = dict(graph.values), dict(graph.constants)
         self.nodes: list[Node] = []
         self.gates: dict[str, str] = {}
@@ -78,6 +82,8 @@ class _Gated:
     def round(self, name: str) -> None:
         """Add the rounding error of a tensor, times its gate, for all readers."""
         value = self.values[name]
+        if self.only is not None and name not in self.only:
+            return
         if value.dtype != _F32 or (self.to_integers and value.offer is None):
             return
         gate = self.gate(gate_of(name))
@@ -95,7 +101,8 @@ class _Gated:
 
     def node(self, node: Node) -> None:
         """Add a node; a product of float32 constants with the product of their rounding errors."""
-        weights = node.inputs[1] if node.op in _PRODUCTS else ""
+        has_gate = self.only is None or node.outputs[0] in self.only
+        weights = node.inputs[1] if has_gate and node.op in _PRODUCTS else ""
         error = self.error_of(weights)
         if error is None:
             self.nodes.append(node)
@@ -154,7 +161,7 @@ class _Gated:
         )
 
 
-def gated(graph: Graph, *, to_integers: bool = False) -> Graph:
+def gated(graph: Graph, *, to_integers: bool = False, only: Collection[str] | None = None) -> Graph:
     """Return a graph with a gate, a further input of (1,), for each tensor and each product.
 
     The tensor is rounded, or the constant weights of the product are, if the gate is 1.
@@ -163,5 +170,24 @@ def gated(graph: Graph, *, to_integers: bool = False) -> Graph:
         graph: a graph of float32.
         to_integers: whether tensors and weights are rounded to the grids that they are offered;
             else to bfloat16.
+        only: tensors that have a gate, as have the products that make them; None for all.
     """
-    return _Gated(graph, to_integers=to_integers).built()
+    return _Gated(graph, to_integers=to_integers, only=only).built()
+
+
+def ends(graph: Graph) -> Iterator[tuple[Graph, set[str]]]:
+    """Yield the rest of a graph from several nodes on, and the tensors up to the next of these.
+
+    The inputs of such a rest are the tensors that it reads; outputs that are known before are left
+    out. The first one is the graph, and its inputs are among its tensors.
+    """
+    size = max(_LEAST_NODES, -(-len(graph.nodes) // _MOST_ENDS))
+    for start in range(0, max(len(graph.nodes), 1), size):
+        nodes, tensors = graph.nodes[start:], set[str]() if start else set(graph.inputs)
+        tensors.update(name for node in nodes[:size] for name in node.outputs)
+        made = {name for node in nodes for name in node.outputs}
+        read = dict.fromkeys(name for node in nodes for name in node.inputs if name)
+        inputs = tuple(name for name in read if name not in made and not graph.is_packed(name))
+        outputs = tuple(name for name in graph.outputs if name in made)
+        rest = replace(graph, inputs=inputs, outputs=outputs, nodes=nodes, tail=None)
+        yield (rest if start else graph), tensors

@@ -92,7 +92,7 @@ _NO_BFLOAT16 = "round"
 
 _JUMPS = frozenset(
     {"ceil", "equal", "floor", "greater", "greater_equal", "is_nan", "less", "less_equal", "round"}
-    | {"sign", "thresholded_relu"}
+    | {"shrink", "sign", "thresholded_relu"}
 )
 """Functions that turn the rounding of an operand into another result."""
 

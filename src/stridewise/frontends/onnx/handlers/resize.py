@@ -80,6 +80,10 @@ def _is_modern(node: OnnxNode) -> bool:
     return node.op_type == "Resize" and node.opset >= _WITH_ROI
 
 
+def _scaled(extent: int, scale: float) -> int:
+    return floor(np.float32(extent) * np.float32(scale))
+
+
 def _sizes(
     imp: Importer, node: OnnxNode, shape: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[float, ...]]:
@@ -87,13 +91,17 @@ def _sizes(
 
     Source: ONNX, Resize: an extent is floor(input extent * scale), or the given size. A policy
     applies the least or the greatest ratio to all axes, and rounds the extents.
+
+    The product is rounded to float32, as in ONNX's shape inference and ONNX Runtime: float32 has
+    no 0.7, and 20 times the number next to it is below 14.
     """
     scales = _scales(imp, node)
     if scales:
         if min(scales) <= 0:
             raise node.error("positive scales", list(scales))
         ratios = _per_axis(imp, node, scales, (1.0,) * len(shape))
-        return tuple(floor(n * ratio) for n, ratio in zip(shape, ratios, strict=True)), ratios
+        cut = (_scaled(n, ratio) for n, ratio in zip(shape, ratios, strict=True))
+        return tuple(cut), ratios
     sizes = imp.integers(node, 3, "the sizes") if _is_modern(node) else ()
     full = _per_axis(imp, node, sizes, tuple(map(float, shape)))
     wanted = _rebatched(imp, shape, [int(size) for size in full])
@@ -161,9 +169,10 @@ def _write_extents(writer: Writer, node: Node) -> tuple[list[str], dict[str, Onn
     if not isinstance(scales, tuple):
         return ["", writer.integers(node, "sizes", wanted)], {}
     ratios = [float(scale) for scale in scales]
-    # Scales are float32, but runtimes multiply them in a wider type.
-    cut = [floor(n * float(np.float32(ratio))) for n, ratio in zip(shape, ratios, strict=True)]
-    if cut == list(wanted):
+    # Scales are float32; some runtimes multiply them in a wider type.
+    narrow = [_scaled(n, ratio) for n, ratio in zip(shape, ratios, strict=True)]
+    wide = [floor(n * float(np.float32(ratio))) for n, ratio in zip(shape, ratios, strict=True)]
+    if narrow == wide == list(wanted):
         return [_floats(writer, node, "scales", scales), ""], {}
     # Rounded extents need sizes with a policy, by the least ratio.
     writer.needs(_ANTIALIAS)

@@ -1,0 +1,74 @@
+"""Values whose elements must not be rounded to a smaller type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from stridewise.graph import Graph, Node
+from stridewise.ops import OPS
+from stridewise.ops.quantize import MOVES
+
+__all__ = ["exact_values"]
+
+_COMPARISONS = frozenset({"equal", "greater", "greater_equal", "less", "less_equal"})
+_SELECTIONS = MOVES | {
+    *("clip", "expand", "gather", "gather_elements", "gather_nd", "maximum", "minimum"),
+    *("reduce_max", "reduce_min", "relu", "top_k"),
+}
+"""Operators whose results are elements of their operands, or limits."""
+
+
+def _updated(graph: Graph) -> set[str]:
+    """Return the new values of states and parameters, and what is elementwise before them.
+
+    Rounded to bfloat16, a sum would lose steps below one part in 256 of a parameter.
+    """
+    producers, found = graph.producers(), set[str]()
+    left = list(graph.updates.values())
+    while left:
+        name = left.pop()
+        node = producers.get(name)
+        if node is None or name in found:
+            continue
+        found.add(name)
+        if OPS[node.op].origin == "elementwise":
+            left += filter(None, node.inputs)
+    return found
+
+
+def _compares(node: Node) -> bool:
+    steps = node.get("expression")
+    texts = steps if isinstance(steps, tuple) else (node.op,)
+    return any(str(text).partition("(")[0] in _COMPARISONS for text in texts)
+
+
+def _selected(graph: Graph) -> Iterator[set[str]]:
+    """Yield compared values that were selected from one value, such as its maximum, and that value.
+
+    If only some of them were rounded, no element would equal its own maximum.
+    """
+    producers = graph.producers()
+
+    def sources(name: str) -> set[str]:
+        found, left = set[str](), [name]
+        while left:
+            name = left.pop()
+            if name in found or graph.is_packed(name):
+                continue
+            found.add(name)
+            node = producers.get(name)
+            if node is not None and node.op in _SELECTIONS:
+                left += filter(None, node.inputs)
+        return found
+
+    for node in filter(_compares, graph.nodes):
+        reached = [sources(name) for name in dict.fromkeys(node.inputs) if name]
+        for index, own in enumerate(reached):
+            others = set[str]().union(*reached[:index], *reached[index + 1 :])
+            if not own.isdisjoint(others):
+                yield own
+
+
+def exact_values(graph: Graph) -> set[str]:
+    """Return the values that plans must not round, with what other exact values come from."""
+    return _updated(graph).union(*_selected(graph))

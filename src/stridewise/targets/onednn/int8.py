@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from stridewise.graph import Node, PostOp, Value
 from stridewise.ops.activation import SNAPS
+from stridewise.ops.geometry import user_format
 from stridewise.targets.kernels import (
     Alias,
     Arg,
@@ -188,7 +189,8 @@ def boundary(context: KernelContext) -> Iterator[KernelOption]:
     grid = grid_named(context, real)
     if grid is None:
         return
-    x, y = (context.formats(name)["plain"] for name in (node.inputs[0], node.outputs[0]))
+    # Integers of the model are stored in the user's order, whatever the axes mean.
+    x, y = (user_format(context.value(name)) for name in (node.inputs[0], node.outputs[0]))
     own, stored = Element(), element_of(grid)
     elements = (own, stored) if node.op == "dequantize" else (stored, own)
     yield KernelOption("view", (x,), (y,), (), (Alias(0, 0, 0, "view"),), elements=elements)

@@ -31,6 +31,7 @@ from stridewise.targets.kernels import (
 from stridewise.targets.onednn.activation import ELTWISE
 from stridewise.targets.onednn.context_view import ContextView
 from stridewise.targets.onednn.int8_elementwise import affine, averages, elementwise, tables
+from stridewise.targets.onednn.int8_pointwise import expressions
 from stridewise.targets.onednn.integers import (
     Chain,
     Typed,
@@ -242,6 +243,8 @@ def in_int8(options: Iterable[KernelOption], context: KernelContext) -> Iterator
         yield from _roundings(context)
     if context.node.op == "pointwise" or context.node.op in ELTWISE:
         yield from tables(context)
+    for result in dict.fromkeys((grid_named(context, context.node.outputs[0]), None)):
+        yield from expressions(context, result)
     for option in options:
         formats = [fmt for fmt in (*option.inputs, *option.outputs) if fmt is not None]
         if option.is_joint or any(fmt.is_blocked for fmt in formats) or _is_naive(option):
@@ -290,6 +293,8 @@ def in_offered_int8(
         rounded = _Offered(context, replace(node, post_ops=(*node.post_ops, snap)))
         if node.op == "pointwise" or node.op in ELTWISE:
             yield from tables(rounded)
+        yield from expressions(rounded, grid)
+    yield from expressions(real, None)
     if node.op == "scale_shift":
         options = affine_options(rounded)
     for option in options:

@@ -25,7 +25,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 ERROR = 2e-3
 """Steps by which sums in float32 may be off."""
-MEAN, MOST = 0.4, 6
+MEAN, MOST = 1.0, 6
 """Steps by which results may be off after several layers, on average and at most: a rounding to
 the other side is larger in the next layers."""
 

@@ -43,8 +43,8 @@ __all__ = ["expressions"]
 
 _MOST_SOURCES = 8
 
-_CONVERSION_FLOPS = 2.0
-"""What it takes to load or store an integer, beside the work of a step; an estimate."""
+_CONVERSION_FLOPS = 8.0
+"""What it takes to load or store an integer; an estimate."""
 
 
 def _steps(node: Node) -> list[Step]:

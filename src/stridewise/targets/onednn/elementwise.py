@@ -96,15 +96,14 @@ def _is_naive(spec: KernelSpec, _storage: str, dst: MemorySpec) -> bool:
 
 
 def _share(spec: KernelSpec) -> float:
-    """Return the part of the time that elements take, of integers beside rows of channels.
+    """Return the part of the time that elements take, where integers have a scale a channel.
 
-    Each row takes about 57 ns besides (measured on Zen 4).
+    Beginning a row of channels takes about 57 ns (measured on Zen 4).
     """
-    dst = spec.memory("dst")
-    others = [spec.memory("src1"), *(post.operand for post in spec.post_ops)]
+    dst, operands = spec.memory("dst"), [post.operand for post in spec.post_ops]
     if dst is None or dst.dtype not in RANGES or storage_of(dst) != "channels-last":
         return 1.0
-    has_rows = any(item and item.dims != dst.dims and prod(item.dims) > 1 for item in others)
+    has_rows = any(operand is not None and operand.dims != dst.dims for operand in operands)
     return dst.dims[1] / (dst.dims[1] + _ROW) if has_rows else 1.0
 
 

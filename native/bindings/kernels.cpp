@@ -1,6 +1,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -163,12 +164,15 @@ using PointwiseSteps = std::vector<std::tuple<std::string, std::vector<int>, flo
 
 void init_pointwise(Pointwise *self, const PointwiseSteps &given,
                     const std::vector<float> &literals, const std::vector<MemoryDesc> &sources,
-                    const MemoryDesc &dst, int threads, const std::string &isa) {
+                    const MemoryDesc &dst, const std::vector<std::pair<float, float>> &numbers,
+                    int threads, const std::string &isa) {
     std::vector<PointwiseStep> steps;
     for (const auto &[name, operands, alpha, beta] : given) {
         steps.push_back({name, operands, alpha, beta});
     }
-    new (self) Pointwise(steps, literals, sources, dst, threads, isa);
+    std::vector<Grid> grids;
+    for (const auto &[scale, zero] : numbers) grids.push_back({scale, zero});
+    new (self) Pointwise(steps, literals, sources, dst, grids, threads, isa);
 }
 
 void init_normalization(Normalization *self, const std::string &algorithm, const MemoryDesc &src,
@@ -329,7 +333,8 @@ void bind_kernels(nb::module_ &m) {
              "threads"_a, "isa"_a = "");
     nb::class_<Pointwise, Kernel>(m, "Pointwise", nb::is_final())
         .def("__init__", &init_pointwise, "steps"_a, "literals"_a, "sources"_a, "dst"_a,
-             nb::kw_only(), "threads"_a, "isa"_a = "");
+             "grids"_a = std::vector<std::pair<float, float>>(), nb::kw_only(), "threads"_a,
+             "isa"_a = "");
     m.def("pointwise_isas", &pointwise_isas, "halves"_a = false);
     nb::class_<Lookup, Kernel>(m, "Lookup", nb::is_final())
         .def(nb::init<const MemoryDesc &, const MemoryDesc &, int, const std::string &>(), "src"_a,

@@ -23,6 +23,10 @@ const Bfloat16Loops &avx2_bfloat16_loops() {
     return kBfloat16Loops<8>;
 }
 
+const ByteLoops &avx2_byte_loops() {
+    return kByteLoops;
+}
+
 const ReductionKernel *avx2_reduction_kernel(const char *name, bool halves) {
     return find_reduction<8>(name, halves);
 }

@@ -34,6 +34,10 @@ const Bfloat16Loops &avx512_bfloat16_loops() {
     return kBfloat16Loops<16>;
 }
 
+const ByteLoops &avx512_byte_loops() {
+    return kByteLoops;
+}
+
 const ReductionKernel *avx512_reduction_kernel(const char *name, bool halves) {
     return find_reduction<16>(name, halves);
 }

@@ -68,6 +68,10 @@ const Bfloat16Loops &portable_bfloat16_loops() {
     return kBfloat16Loops<8>;
 }
 
+const ByteLoops &portable_byte_loops() {
+    return kByteLoops;
+}
+
 const ReductionKernel *portable_reduction_kernel(const char *name, bool halves) {
     return find_reduction<8>(name, halves);
 }

@@ -31,15 +31,32 @@ struct Bfloat16Loops {
     void (*round)(const float *from, Bfloat16 *to, std::int64_t count);
 };
 
+// What stored integers stand for: (stored - zero) * scale.
+struct Grid {
+    float scale, zero;
+};
+
+// Loops over elements that are stored as integers of 8 bits and computed in float32. Numbers are
+// rounded half to even and saturated; NaN is stored as the number 0.
+struct ByteLoops {
+    void (*widen_s8)(const std::int8_t *from, float *to, std::int64_t count, Grid grid);
+    void (*widen_u8)(const std::uint8_t *from, float *to, std::int64_t count, Grid grid);
+    void (*round_s8)(const float *from, std::int8_t *to, std::int64_t count, Grid grid);
+    void (*round_u8)(const float *from, std::uint8_t *to, std::int64_t count, Grid grid);
+};
+
 // By the name of the operation; null for one that does not exist.
 const PointwiseKernel *portable_pointwise_kernel(const char *name);
 const Bfloat16Loops &portable_bfloat16_loops();
+const ByteLoops &portable_byte_loops();
 #ifdef STRIDEWISE_AVX2
 const PointwiseKernel *avx2_pointwise_kernel(const char *name);
 const PointwiseKernel *avx512_pointwise_kernel(const char *name);
 const Bfloat16Loops &avx2_bfloat16_loops();
 const Bfloat16Loops &avx512_bfloat16_loops();
 const Bfloat16Loops &avx512_bf16_bfloat16_loops();
+const ByteLoops &avx2_byte_loops();
+const ByteLoops &avx512_byte_loops();
 #endif
 
 }  // namespace stridewise

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "support/errors.hpp"
@@ -29,6 +31,25 @@ const Bfloat16Loops &find_loops(const std::string &isa) {
     return portable_bfloat16_loops();
 }
 
+const ByteLoops &find_byte_loops(const std::string &isa) {
+#ifdef STRIDEWISE_AVX2
+    if (isa == "avx512" || isa == "avx512_bf16") return avx512_byte_loops();
+    if (isa == "avx2") return avx2_byte_loops();
+#endif
+    return portable_byte_loops();
+}
+
+bool is_byte(const MemoryDesc &desc) {
+    return desc.dtype() == "s8" || desc.dtype() == "u8";
+}
+
+void check_expression(const std::vector<MemoryDesc> &descs) {
+    for (const auto &desc : descs) {
+        const bool is_known = !desc.is_any() && !desc.is_empty() && desc.offset() == 0;
+        if (!is_known || !is_byte(desc)) check_pointwise({desc});
+    }
+}
+
 std::vector<MemoryDesc> all_of(std::vector<MemoryDesc> descs, const MemoryDesc &last) {
     descs.push_back(last);
     return descs;
@@ -42,26 +63,63 @@ struct Expression::Registers {
 
     alignas(64) std::array<std::array<float, kPart>, kMost> vectors;
     std::array<const float *, kMost> at;
+    std::array<std::int64_t, kMostSources> spans;  // the span that the vector of a source is of
 };
+
+Expression::Element Expression::element_of(const MemoryDesc &desc, const std::vector<Grid> &grids,
+                                           std::size_t at) {
+    if (!is_byte(desc)) return {is_half(desc) ? Type::bf16 : Type::f32, {1.0F, 0.0F}};
+    const bool is_signed = desc.dtype() == "s8";
+    require(at < grids.size(), "pointwise: expected a scale and a zero point of " + desc.repr());
+    const Grid grid = grids[at];
+    const float low = is_signed ? -128.0F : 0.0F;
+    require(std::isfinite(grid.scale) && grid.scale > 0 && grid.zero == std::floor(grid.zero) &&
+                grid.zero >= low && grid.zero <= low + 255,
+            "pointwise: expected a positive scale and a zero point that is one of the integers, "
+            "got " +
+                std::to_string(grid.scale) + " and " + std::to_string(grid.zero));
+    return {is_signed ? Type::s8 : Type::u8, grid};
+}
 
 Expression::Expression(const std::vector<PointwiseStep> &steps, std::vector<float> literals,
                        const MemoryDesc &result, const std::vector<MemoryDesc> &sources,
-                       const std::string &isa)
+                       const std::vector<Grid> &grids, const std::string &isa)
     : isa_(known_isa(isa, has_halves(all_of(sources, result)))),
       walk_(result, sources),
       halves_(&find_loops(isa_)),
-      is_half_(is_half(result)),
+      bytes_(&find_byte_loops(isa_)),
+      result_(element_of(result, grids, sources.size())),
       literals_(std::move(literals)) {
     for (std::size_t at = 0; at < sources.size(); ++at) {
         const auto other = walk_.is_whole(at) ? Reading::whole : Reading::copied;
-        sources_.push_back({walk_.is_scalar(at) ? Reading::scalar : other, is_half(sources[at])});
+        const auto reading = walk_.is_scalar(at) ? Reading::scalar : other;
+        sources_.push_back({reading, element_of(sources[at], grids, at), 0});
     }
     require(!steps.empty() && steps.size() <= kMostSteps && !sources_.empty() &&
                 sources_.size() <= kMostSources && literals_.size() <= kMostLiterals,
             "pointwise: expected 1 to " + std::to_string(kMostSteps) + " steps, 1 to " +
                 std::to_string(kMostSources) + " sources and at most " +
                 std::to_string(kMostLiterals) + " literals");
+    choose_part();
     bind(steps);
+}
+
+void Expression::choose_part() {
+    std::int64_t longest = 1;
+    const auto copied = [this](std::size_t at) {
+        return sources_[at].reading == Reading::copied ? walk_.repetition(at)
+                                                       : Walk::Repetition{0, 0};
+    };
+    for (std::size_t at = 0; at < sources_.size(); ++at) {
+        const std::int64_t period = copied(at).period;
+        const std::int64_t whole = period == 0 ? 1 : std::lcm(period, kPointwiseLanes);
+        if (period > 1 && whole <= kPart) longest = std::max(longest, whole);
+    }
+    part_ = kPart / longest * longest;
+    for (std::size_t at = 0; at < sources_.size(); ++at) {
+        const auto [period, span] = copied(at);
+        if (period > 0 && part_ % period == 0) sources_[at].span = span;
+    }
 }
 
 void Expression::bind(const std::vector<PointwiseStep> &steps) {
@@ -84,20 +142,80 @@ void Expression::bind(const std::vector<PointwiseStep> &steps) {
     }
 }
 
+void Expression::widen(const Element &element, const void *from, float *to,
+                       std::int64_t count) const {
+    switch (element.type) {
+        case Type::f32:
+            std::copy_n(static_cast<const float *>(from), count, to);
+            break;
+        case Type::bf16:
+            halves_->widen(static_cast<const Bfloat16 *>(from), to, count);
+            break;
+        case Type::s8:
+            bytes_->widen_s8(static_cast<const std::int8_t *>(from), to, count, element.grid);
+            break;
+        case Type::u8:
+            bytes_->widen_u8(static_cast<const std::uint8_t *>(from), to, count, element.grid);
+            break;
+    }
+}
+
 const float *Expression::read(std::size_t at, const void *from, std::int64_t begin,
                               std::int64_t count, float *vector) const {
+    const Reading reading = sources_[at].reading;
+    const Element &element = sources_[at].element;
     const auto *floats = static_cast<const float *>(from);
     const auto *halves = static_cast<const Bfloat16 *>(from);
-    const bool is_half = sources_[at].is_half;
-    if (sources_[at].reading == Reading::whole && count % kPointwiseLanes == 0) {
-        if (!is_half) return floats + begin;
-        halves_->widen(halves + begin, vector, count);
+    const auto *bytes = static_cast<const std::uint8_t *>(from);
+    if (reading == Reading::whole && count % kPointwiseLanes == 0) {
+        if (element.type == Type::f32) return floats + begin;
+        const void *first =
+            element.type == Type::bf16 ? static_cast<const void *>(halves + begin) : bytes + begin;
+        widen(element, first, vector, count);
         return vector;
     }
-    is_half ? walk_.gather(at, halves, begin, count, vector)
-            : walk_.gather(at, floats, begin, count, vector);
+    if (element.type == Type::f32) {
+        walk_.gather(at, floats, begin, count, vector);
+    } else if (element.type == Type::bf16) {
+        walk_.gather(at, halves, begin, count, vector);
+    } else {
+        std::array<std::uint8_t, kPart> copied;
+        walk_.gather(at, bytes, begin, count, copied.data());
+        widen(element, copied.data(), vector, count);
+    }
     std::fill_n(vector + count, ceil_div(count, kPointwiseLanes) * kPointwiseLanes - count, 0.0F);
     return vector;
+}
+
+bool Expression::is_held(Registers &registers, std::size_t at, std::int64_t begin,
+                         std::int64_t count) const {
+    const std::int64_t span = sources_[at].span;
+    if (span == 0) return false;
+    const std::int64_t first = begin / span, last = (begin + count - 1) / span;
+    const bool is_same = first == last && registers.spans[at] == first;
+    registers.spans[at] = first == last ? first : -1;
+    return is_same;
+}
+
+void Expression::store(const float *from, void *result, std::int64_t begin,
+                       std::int64_t count) const {
+    if (result_.type == Type::bf16) {
+        auto *halves = static_cast<Bfloat16 *>(result) + begin;
+        halves_->round(from, halves, count);
+        walk_.clear_padding(begin, count, halves);
+    } else if (result_.type == Type::f32) {
+        auto *floats = static_cast<float *>(result) + begin;
+        if (from != floats) std::copy_n(from, count, floats);
+        walk_.clear_padding(begin, count, floats);
+    } else {
+        auto *bytes = static_cast<std::uint8_t *>(result) + begin;
+        if (result_.type == Type::u8) {
+            bytes_->round_u8(from, bytes, count, result_.grid);
+        } else {
+            bytes_->round_s8(from, reinterpret_cast<std::int8_t *>(bytes), count, result_.grid);
+        }
+        walk_.clear_padding(begin, count, bytes);
+    }
 }
 
 void Expression::run_part(Registers &registers, const void *const *sources, void *result,
@@ -105,59 +223,54 @@ void Expression::run_part(Registers &registers, const void *const *sources, void
     const std::int64_t rounded = ceil_div(count, kPointwiseLanes) * kPointwiseLanes;
     for (std::size_t at = 0; at < sources_.size(); ++at) {
         if (sources_[at].reading == Reading::scalar) continue;
+        if (is_held(registers, at, begin, count)) continue;
         registers.at[at] = read(at, sources[at], begin, count, registers.vectors[at].data());
     }
-    auto *floats = static_cast<float *>(result) + begin;
-    auto *halves = static_cast<Bfloat16 *>(result) + begin;
-    const bool is_direct = rounded == count && !is_half_;
+    const bool is_direct = rounded == count && result_.type == Type::f32;
     std::size_t number = sources_.size() + literals_.size();
     for (std::size_t index = 0; index < steps_.size(); ++index, ++number) {
         const Bound &step = steps_[index];
         const bool is_last = index + 1 == steps_.size();
-        float *to = is_last && is_direct ? floats : registers.vectors[number].data();
+        float *to = is_last && is_direct ? static_cast<float *>(result) + begin
+                                         : registers.vectors[number].data();
         const auto operand = [&](int at) {
             return registers.at[static_cast<std::size_t>(step.operands[at])];
         };
         step.run({operand(0), operand(1), operand(2), to, rounded, step.alpha, step.beta});
         registers.at[number] = to;
     }
-    if (is_half_) {
-        halves_->round(registers.at[number - 1], halves, count);
-        return walk_.clear_padding(begin, count, halves);
-    }
-    if (!is_direct) std::copy_n(registers.at[number - 1], count, floats);
-    walk_.clear_padding(begin, count, floats);
+    store(registers.at[number - 1], result, begin, count);
 }
 
 void Expression::run(const void *const *sources, void *result, int part, int parts) const {
-    const std::int64_t whole = ceil_div(walk_.size(), kPart);
+    const std::int64_t whole = ceil_div(walk_.size(), part_);
     const std::int64_t first = whole * part / parts, last = whole * (part + 1) / parts;
     if (first == last) return;
     Registers registers;
+    registers.spans.fill(-1);
     for (std::size_t at = 0; at < sources_.size() + literals_.size(); ++at) {
         const bool is_literal = at >= sources_.size();
         registers.at[at] = registers.vectors[at].data();
         if (is_literal) {
             registers.vectors[at].fill(literals_[at - sources_.size()]);
         } else if (sources_[at].reading == Reading::scalar) {
-            const void *from = sources[at];
-            registers.vectors[at].fill(sources_[at].is_half
-                                           ? as_float(*static_cast<const Bfloat16 *>(from))
-                                           : *static_cast<const float *>(from));
+            float number;
+            widen(sources_[at].element, sources[at], &number, 1);
+            registers.vectors[at].fill(number);
         }
     }
     for (std::int64_t number = first; number < last; ++number) {
-        const std::int64_t begin = number * kPart;
-        run_part(registers, sources, result, begin, std::min(kPart, walk_.size() - begin));
+        const std::int64_t begin = number * part_;
+        run_part(registers, sources, result, begin, std::min(part_, walk_.size() - begin));
     }
 }
 
 Pointwise::Pointwise(const std::vector<PointwiseStep> &steps, std::vector<float> literals,
-                     const std::vector<MemoryDesc> &sources, const MemoryDesc &result, int threads,
-                     const std::string &isa)
+                     const std::vector<MemoryDesc> &sources, const MemoryDesc &result,
+                     const std::vector<Grid> &grids, int threads, const std::string &isa)
     : sources_(sources),
-      result_((check_pointwise(sources), check_pointwise({result}), result)),
-      expression_(steps, std::move(literals), result, sources, isa),
+      result_((check_expression(all_of(sources, result)), result)),
+      expression_(steps, std::move(literals), result, sources, grids, isa),
       threads_(threads) {
     require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
     for (std::size_t at = 0; at < sources.size(); ++at) {

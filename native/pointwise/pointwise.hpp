@@ -25,11 +25,12 @@ class Expression {
   public:
     static constexpr std::size_t kMostSources = 8, kMostLiterals = 16, kMostSteps = 16;
 
-    // `isa` is one of pointwise_isas(), "" for the best. Throws std::invalid_argument for unknown
-    // operations and operands, and what Walk refuses.
+    // `grids` are those of all sources and of the result, which count for integers; none where
+    // nothing is stored as integers. `isa` is one of pointwise_isas(), "" for the best. Throws
+    // std::invalid_argument for unknown operations and operands, and what Walk refuses.
     Expression(const std::vector<PointwiseStep> &steps, std::vector<float> literals,
                const MemoryDesc &result, const std::vector<MemoryDesc> &sources,
-               const std::string &isa);
+               const std::vector<Grid> &grids, const std::string &isa);
 
     const std::string &isa() const { return isa_; }
     // Computes part `part` of `parts`. The result may lie where a source of its format and element
@@ -37,7 +38,7 @@ class Expression {
     void run(const void *const *sources, void *result, int part, int parts) const;
 
   private:
-    static constexpr std::int64_t kPart = 512;  // elements
+    static constexpr std::int64_t kPart = 512;  // elements, at most
 
     struct Bound {
         void (*run)(const PointwiseLoop &loop);
@@ -48,24 +49,45 @@ class Expression {
     // How a source is read: in its place, as one number, or copied in the order of the result.
     enum class Reading { whole, scalar, copied };
 
-    struct Source {
-        Reading reading;
-        bool is_half;
+    // How elements are stored.
+    enum class Type { f32, bf16, s8, u8 };
+
+    struct Element {
+        Type type;
+        Grid grid;
     };
 
+    struct Source {
+        Reading reading;
+        Element element;
+        std::int64_t span;  // elements of the result in which all parts read the same; 0 for none
+    };
+
+    static Element element_of(const MemoryDesc &desc, const std::vector<Grid> &grids,
+                              std::size_t at);
+    // Chooses the size of parts so that copied operands repeat with them.
+    void choose_part();
     void bind(const std::vector<PointwiseStep> &steps);
+    // Converts dense elements.
+    void widen(const Element &element, const void *from, float *to, std::int64_t count) const;
     // The elements of a source in a part of the tensor; copied to `vector` where they are not used
     // in their place.
     const float *read(std::size_t at, const void *from, std::int64_t begin, std::int64_t count,
                       float *vector) const;
+    // Whether the vector of a source holds its elements in a part already; notes what it will hold.
+    bool is_held(Registers &registers, std::size_t at, std::int64_t begin,
+                 std::int64_t count) const;
+    void store(const float *from, void *result, std::int64_t begin, std::int64_t count) const;
     void run_part(Registers &registers, const void *const *sources, void *result,
                   std::int64_t begin, std::int64_t count) const;
 
     std::string isa_;
     Walk walk_;
     const Bfloat16Loops *halves_;
+    const ByteLoops *bytes_;
     std::vector<Source> sources_;
-    bool is_half_;  // the result
+    Element result_;
+    std::int64_t part_ = kPart;
     std::vector<float> literals_;
     std::vector<Bound> steps_;
 };
@@ -73,8 +95,8 @@ class Expression {
 class Pointwise : public Kernel {
   public:
     Pointwise(const std::vector<PointwiseStep> &steps, std::vector<float> literals,
-              const std::vector<MemoryDesc> &sources, const MemoryDesc &result, int threads,
-              const std::string &isa);
+              const std::vector<MemoryDesc> &sources, const MemoryDesc &result,
+              const std::vector<Grid> &grids, int threads, const std::string &isa);
 
     std::string impl() const override { return "pointwise:" + expression_.isa(); }
     int threads() const override { return threads_; }

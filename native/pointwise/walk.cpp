@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <type_traits>
 
 #include "support/errors.hpp"
 #include "support/images.hpp"
@@ -18,6 +19,15 @@ std::int64_t block_of(const dnnl::memory::desc &desc, int axis) {
     require(desc.get_inner_nblks() <= 1, "pointwise: expected at most one block");
     const bool is_blocked = desc.get_inner_nblks() == 1 && desc.get_inner_idxs()[0] == axis;
     return is_blocked ? desc.get_inner_blks()[0] : 1;
+}
+
+template <class To, class From>
+To as(From value) {
+    if constexpr (std::is_same_v<To, From>) {
+        return value;
+    } else {
+        return as_float(value);
+    }
 }
 
 // How far the elements of a block lie apart in an operand, and the blocks themselves.
@@ -120,6 +130,18 @@ bool Walk::is_scalar(std::size_t operand) const {
                        [&](const Loop &loop) { return loop.operands[operand] == 0; });
 }
 
+Walk::Repetition Walk::repetition(std::size_t operand) const {
+    if (is_padded()) return {0, 0};
+    Repetition found{1, 1};
+    auto loop = loops_.rbegin();
+    for (; loop != loops_.rend() && loop->operands[operand] != 0; ++loop)
+        found.period *= loop->extent;
+    found.span = found.period;
+    for (; loop != loops_.rend() && loop->operands[operand] == 0; ++loop)
+        found.span *= loop->extent;
+    return found.span > found.period ? found : Repetition{0, 0};
+}
+
 template <typename Body>
 void Walk::each_run(std::size_t operand, std::int64_t begin, std::int64_t count,
                     const Body &body) const {
@@ -151,22 +173,22 @@ void Walk::each_run(std::size_t operand, std::int64_t begin, std::int64_t count,
     }
 }
 
-template <class T>
-void Walk::gather(std::size_t operand, const T *from, std::int64_t begin, std::int64_t count,
-                  float *to) const {
+template <class From, class To>
+void Walk::gather(std::size_t operand, const From *from, std::int64_t begin, std::int64_t count,
+                  To *to) const {
     const std::int64_t step = loops_.back().operands[operand];
     each_run(operand, begin, count,
              [&](std::int64_t at, std::int64_t read, std::int64_t padding, std::int64_t offset) {
-                 const T *source = from + offset;
-                 float *target = to + at;
+                 const From *source = from + offset;
+                 To *target = to + at;
                  if (step == 1) {
-                     for (std::int64_t i = 0; i < read; ++i) target[i] = as_float(source[i]);
+                     for (std::int64_t i = 0; i < read; ++i) target[i] = as<To>(source[i]);
                  } else if (step == 0) {
-                     if (read > 0) std::fill_n(target, read, as_float(*source));
+                     if (read > 0) std::fill_n(target, read, as<To>(*source));
                  } else {
-                     for (std::int64_t i = 0; i < read; ++i) target[i] = as_float(source[i * step]);
+                     for (std::int64_t i = 0; i < read; ++i) target[i] = as<To>(source[i * step]);
                  }
-                 std::fill_n(target + read, padding, 0.0F);
+                 std::fill_n(target + read, padding, To{});
              });
 }
 
@@ -183,7 +205,10 @@ void Walk::clear_padding(std::int64_t begin, std::int64_t count, T *data) const 
 template void Walk::gather(std::size_t, const float *, std::int64_t, std::int64_t, float *) const;
 template void Walk::gather(std::size_t, const Bfloat16 *, std::int64_t, std::int64_t,
                            float *) const;
+template void Walk::gather(std::size_t, const std::uint8_t *, std::int64_t, std::int64_t,
+                           std::uint8_t *) const;
 template void Walk::clear_padding(std::int64_t, std::int64_t, float *) const;
 template void Walk::clear_padding(std::int64_t, std::int64_t, Bfloat16 *) const;
+template void Walk::clear_padding(std::int64_t, std::int64_t, std::uint8_t *) const;
 
 }  // namespace stridewise

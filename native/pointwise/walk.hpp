@@ -21,11 +21,17 @@ class Walk {
     bool is_padded() const { return block_ >= 0; }
     bool is_whole(std::size_t operand) const;   // each element lies where that of the tensor does
     bool is_scalar(std::size_t operand) const;  // all elements are the same one
+    // An operand repeats the same elements every `period` elements of the tensor, and does so
+    // within each `span` of them; both are 0 where it repeats nothing.
+    struct Repetition {
+        std::int64_t period, span;
+    };
+    Repetition repetition(std::size_t operand) const;
     // Copies the elements of an operand that belong to elements begin, begin + 1, ... as they are
     // stored; zeros for padding of the tensor, which the operand need not have.
-    template <class T>
-    void gather(std::size_t operand, const T *from, std::int64_t begin, std::int64_t count,
-                float *to) const;
+    template <class From, class To>
+    void gather(std::size_t operand, const From *from, std::int64_t begin, std::int64_t count,
+                To *to) const;
     // Sets padding among elements begin, begin + 1, ..., which are stored at `data`, to zero.
     template <class T>
     void clear_padding(std::int64_t begin, std::int64_t count, T *data) const;

@@ -254,7 +254,7 @@ Normalization::Normalization(const std::string &algorithm, const MemoryDesc &sou
       isa_(known_isa(isa, has_halves({source, result}))),
       statistics_(algorithm, source, statistics, epsilon, isa_),
       expression_(find_steps(algorithm, !affine.scale.empty(), !affine.shift.empty()), {}, result,
-                  operands_of(source, statistics, affine), isa_),
+                  operands_of(source, statistics, affine), {}, isa_),
       threads_(threads),
       args_{DNNL_ARG_SRC} {
     require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));

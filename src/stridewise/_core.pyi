@@ -355,7 +355,10 @@ def lookup_isas() -> list[str]: ...
 
 @final
 class Pointwise(Kernel):
-    """An expression of elementwise operators of float32 or bfloat16, computed in one pass.
+    """An expression of elementwise operators in float32, computed in one pass.
+
+    Tensors are float32, bfloat16, int8 or uint8; ``grids`` has a scale and a zero point of each
+    source and of the result, which count for integers.
 
     A step is the name of an operator of ``stridewise.ops.pointwise``, its operands, alpha and beta.
     Operands are numbers: of the sources, then of the literals, then of earlier steps. The last step
@@ -369,6 +372,7 @@ class Pointwise(Kernel):
         literals: Sequence[float],
         sources: Sequence[MemoryDesc],
         dst: MemoryDesc,
+        grids: Sequence[tuple[float, float]] = (),
         *,
         threads: int,
         isa: str = "",

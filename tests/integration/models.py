@@ -78,10 +78,12 @@ def torch_models() -> dict[str, Path]:
 
 
 def run_onnxruntime(
-    model: ModelProto | Path, inputs: Mapping[str, Array], threads: int = 2
+    model: ModelProto | Path, inputs: Mapping[str, Array], threads: int = 2, *, joins: bool = True
 ) -> dict[str, Array]:
-    """The outputs of ONNX Runtime by name."""
+    """The outputs of ONNX Runtime by name; without ``joins`` each node is a kernel of its own."""
     options = onnxruntime.SessionOptions()
+    if not joins:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
     content = str(model) if isinstance(model, Path) else model.SerializeToString()

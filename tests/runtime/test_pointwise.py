@@ -37,26 +37,36 @@ def strides_of(shape: tuple[int, ...], order: tuple[int, ...]) -> list[int]:
     return strides
 
 
+TYPES = {"float32": "f32", "int8": "s8", "uint8": "u8"}
+
+
 def stored(array: np.ndarray, order: tuple[int, ...]) -> tuple[Any, np.ndarray]:
     """Return the description of an array stored in an order of its axes, and its bytes."""
-    desc = core.MemoryDesc.strided(array.shape, "f32", strides_of(array.shape, order))
+    dtype = TYPES[array.dtype.name]
+    desc = core.MemoryDesc.strided(array.shape, dtype, strides_of(array.shape, order))
     return desc, np.ascontiguousarray(array.transpose(order))
 
 
 def blocked(array: np.ndarray, block: int) -> tuple[Any, np.ndarray]:
     """Return the description of images in blocks of channels, and their bytes with zeros."""
     n, c, h, w = array.shape
-    padded = np.zeros((n, -(-c // block) * block, h, w), np.float32)
+    padded = np.zeros((n, -(-c // block) * block, h, w), array.dtype)
     padded[:, :c] = array
     bytes_ = padded.reshape(n, -1, block, h, w).transpose(0, 1, 3, 4, 2)
-    return core.MemoryDesc(array.shape, "f32", f"aBcd{block}b"), np.ascontiguousarray(bytes_)
+    desc = core.MemoryDesc(array.shape, TYPES[array.dtype.name], f"aBcd{block}b")
+    return desc, np.ascontiguousarray(bytes_)
 
 
 def kernel_of(
-    expression: tuple[str, ...], sources: list[Any], dst: Any, threads: int, isa: str
+    expression: tuple[str, ...],
+    sources: list[Any],
+    dst: Any,
+    threads: int,
+    isa: str,
+    grids: list[tuple[float, float]] | None = None,
 ) -> Any:
     steps, literals = numbered(parse_expression(expression, len(sources)), len(sources))
-    return core.Pointwise(steps, literals, sources, dst, threads=threads, isa=isa)
+    return core.Pointwise(steps, literals, sources, dst, grids or [], threads=threads, isa=isa)
 
 
 def run(kernel: Any, arrays: list[np.ndarray], result: np.ndarray, threads: int) -> None:
@@ -70,7 +80,7 @@ def run(kernel: Any, arrays: list[np.ndarray], result: np.ndarray, threads: int)
         kernel, [*args, (core.ARG_DST, kernel.arg_desc(core.ARG_DST), OUTPUTS, 0, 0)]
     )
     program.freeze()
-    result.fill(np.nan)
+    result.fill(np.nan if result.dtype == np.float32 else 77)
     program.run(arrays, [result])
 
 
@@ -166,6 +176,108 @@ def test_blocks_of_channels_with_padding(
         wanted = wanted - other
     # The padding of the exponential would be 1.
     np.testing.assert_allclose(result, blocked(np.exp(wanted), block)[1], 1e-6)
+
+
+# --- integers -------------------------------------------------------------------------------------
+
+GRIDS = {
+    "float32": [(1.0, 0.0)],
+    "int8": [(0.02, 0.0), (0.37, -5.0), (1.0, 127.0)],
+    "uint8": [(0.013, 117.0), (0.5, 0.0), (2.0, 255.0)],
+}
+
+
+def real(array: np.ndarray, grid: tuple[float, float]) -> np.ndarray:
+    """Return what integers stand for, by ONNX's DequantizeLinear."""
+    if array.dtype == np.float32:
+        return array
+    return (array.astype(np.float32) - np.float32(grid[1])) * np.float32(grid[0])
+
+
+def rounded(numbers: np.ndarray, dtype: str, grid: tuple[float, float]) -> np.ndarray:
+    """Return the integers of numbers, by ONNX's QuantizeLinear."""
+    if dtype == "float32":
+        return numbers
+    limits = np.iinfo(dtype)
+    whole = np.rint(numbers / np.float32(grid[0])) + grid[1]
+    return np.clip(whole, limits.min, limits.max).astype(dtype)
+
+
+@given(
+    kinds=st.tuples(*[st.sampled_from(list(TYPES))] * 3),
+    shape=st.tuples(st.integers(1, 2), *[st.sampled_from([1, 3, 16, 20])] * 2, st.integers(1, 40)),
+    kept=st.tuples(*[st.booleans()] * 4),
+    layout=st.sampled_from([(0, 1, 2, 3), (0, 2, 3, 1), 8, 16]),
+    isa=st.sampled_from(ISAS),
+    threads=st.integers(1, 3),
+    data=st.data(),
+)
+def test_integers_are_rounded_as_onnx_rounds_them(
+    kinds: tuple[str, str, str],
+    shape: tuple[int, ...],
+    kept: tuple[bool, ...],
+    layout: Any,
+    isa: str,
+    threads: int,
+    data: Any,
+) -> None:
+    rng = np.random.default_rng(0)
+    grids = [data.draw(st.sampled_from(GRIDS[kind])) for kind in kinds]
+    shapes = [shape, tuple(n if keep else 1 for n, keep in zip(shape, kept, strict=True))]
+    arrays = [rng.integers(0, 256, item).astype(np.uint8) for item in shapes]
+    arrays = [
+        (array / np.float32(16) - 8).astype(np.float32) if kind == "float32" else array.view(kind)
+        for array, kind in zip(arrays, kinds[:2], strict=True)
+    ]
+
+    def described(array: np.ndarray) -> tuple[Any, np.ndarray]:
+        return blocked(array, layout) if isinstance(layout, int) else stored(array, layout)
+
+    sources = [described(array) for array in arrays]
+    x, y = (real(array, grid) for array, grid in zip(arrays, grids[:2], strict=True))
+    wanted = rounded(np.maximum(x * y, np.float32(-3)), kinds[2], grids[2])
+    desc, bytes_ = described(wanted)
+    result = np.empty_like(bytes_)
+    expression = ("mul(x0, x1)", "maximum(t0, -3.0)")
+    kernel = kernel_of(expression, [d for d, _ in sources], desc, threads, isa, grids)
+    run(kernel, [b for _, b in sources], result, threads)
+    np.testing.assert_array_equal(result, bytes_)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_halves_infinities_and_nan(dtype: str, isa: str) -> None:
+    zero = 3.0
+    halves = np.arange(-300, 300, dtype=np.float32) / 2
+    special = np.array([np.inf, -np.inf, 3e38, -3e38, 1e-40, np.nan], np.float32)
+    # Next to a half, the quotient of float32 decides.
+    near = np.nextafter(halves, np.float32(99))
+    x = np.concatenate([halves, near, special]) * np.float32(0.5)
+    wanted = rounded(np.nan_to_num(x, nan=0.0, posinf=np.inf, neginf=-np.inf), dtype, (0.5, zero))
+    source, bytes_ = stored(x, (0,))
+    desc, _ = stored(wanted, (0,))
+    result = np.empty_like(wanted)
+    kernel = kernel_of(("add(x0, 0.0)",), [source], desc, 1, isa, [(1.0, 0.0), (0.5, zero)])
+    run(kernel, [bytes_], result, 1)
+    np.testing.assert_array_equal(result, wanted)
+
+
+@pytest.mark.parametrize(
+    ("grids", "reason"),
+    [
+        ([], "expected a scale and a zero point of"),
+        ([(1.0, 0.0), (0.0, 0.0)], "expected a positive scale"),
+        ([(1.0, 0.0), (1.0, 256.0)], "a zero point that is one of the integers"),
+        ([(1.0, 0.0), (1.0, 0.5)], "a zero point that is one of the integers"),
+    ],
+)
+def test_grids_that_are_refused(grids: Any, reason: str) -> None:
+    desc, dst = core.MemoryDesc((2, 3), "f32", "ab"), core.MemoryDesc((2, 3), "u8", "ab")
+    with pytest.raises(ValueError, match=reason):
+        kernel_of(("add(x0, 0.0)",), [desc], dst, 1, "", grids)
+
+
+# --- operators ------------------------------------------------------------------------------------
 
 
 def inputs_of(op: str) -> list[np.ndarray]:

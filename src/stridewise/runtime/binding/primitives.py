@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stridewise.errors import ExecutionError
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.reorders import is_own, permuted_strides, scaling_of
-from stridewise.targets.kernels import KernelSpec, MemorySpec
+from stridewise.targets.kernels import SCALING, KernelSpec, MemorySpec
 
 if TYPE_CHECKING:
     from stridewise import _core
@@ -88,6 +88,9 @@ class _Spec:
 
     def strings(self, key: str) -> tuple[str, ...]:
         return cast("tuple[str, ...]", self._params[key])
+
+    def floats(self, key: str) -> tuple[float, ...]:
+        return cast("tuple[float, ...]", self._params.get(key, ()))
 
     def numbers(self) -> list[_core.Numbers]:
         """Return the scales and zero points: argument, mask and description."""
@@ -363,7 +366,9 @@ def _pointwise(s: _Spec) -> _core.Pointwise:
     sources = [s.describe(memory) for role, memory in s.spec.memories if role != "dst"]
     expression = parse_expression(s.strings("expression"), len(sources))
     steps, literals = numbered(expression, len(sources))
-    return s.core.Pointwise(steps, literals, sources, s.memory("dst"), threads=s.threads)
+    numbers = s.floats(SCALING)
+    grids = list(zip(numbers[::2], numbers[1::2], strict=True))
+    return s.core.Pointwise(steps, literals, sources, s.memory("dst"), grids, threads=s.threads)
 
 
 def _rearrange(s: _Spec) -> _core.ReorderKernel:

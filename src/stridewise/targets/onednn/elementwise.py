@@ -18,9 +18,10 @@ from stridewise.targets.kernels import (
     output_of,
 )
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
-from stridewise.targets.onednn.memory import memory_of
+from stridewise.targets.onednn.memory import memory_of, storage_of
 from stridewise.targets.onednn.pointwise import bind, pointwise_options, result_formats
 from stridewise.targets.onednn.post_ops import BINARY_ALGORITHMS, fused, takes_snap
+from stridewise.tensor.quantization import RANGES
 
 __all__ = ["FAMILY"]
 
@@ -94,7 +95,22 @@ def _is_naive(spec: KernelSpec, _storage: str, dst: MemorySpec) -> bool:
     )
 
 
+def _share(spec: KernelSpec) -> float:
+    """Return the part of the time that elements take, where integers have a scale a channel.
+
+    Beginning a row of channels takes about 57 ns (measured on Zen 4).
+    """
+    dst, operands = spec.memory("dst"), [post.operand for post in spec.post_ops]
+    if dst is None or dst.dtype not in RANGES or storage_of(dst) != "channels-last":
+        return 1.0
+    has_rows = any(operand is not None and operand.dims != dst.dims for operand in operands)
+    return dst.dims[1] / (dst.dims[1] + _ROW) if has_rows else 1.0
+
+
+_ROW = 450
+"""How many elements take as long as beginning a row."""
+
 FAMILY = Family(
     {op: Offer(_kernels, post_ops=takes_snap) for op in BINARY_ALGORITHMS},
-    {"binary": KernelKind(is_naive=_is_naive)},
+    {"binary": KernelKind(is_naive=_is_naive, share=_share)},
 )

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from stridewise.graph import Node, PostOp, Value
 from stridewise.ops.activation import SNAPS
+from stridewise.ops.geometry import user_format
 from stridewise.targets.kernels import (
     Alias,
     Arg,
@@ -30,6 +31,7 @@ from stridewise.targets.kernels import (
 from stridewise.targets.onednn.activation import ELTWISE
 from stridewise.targets.onednn.context_view import ContextView
 from stridewise.targets.onednn.int8_elementwise import affine, averages, elementwise, tables
+from stridewise.targets.onednn.int8_pointwise import expressions
 from stridewise.targets.onednn.integers import (
     Chain,
     Typed,
@@ -188,7 +190,8 @@ def boundary(context: KernelContext) -> Iterator[KernelOption]:
     grid = grid_named(context, real)
     if grid is None:
         return
-    x, y = (context.formats(name)["plain"] for name in (node.inputs[0], node.outputs[0]))
+    # Integers of the model are stored in the user's order, whatever the axes mean.
+    x, y = (user_format(context.value(name)) for name in (node.inputs[0], node.outputs[0]))
     own, stored = Element(), element_of(grid)
     elements = (own, stored) if node.op == "dequantize" else (stored, own)
     yield KernelOption("view", (x,), (y,), (), (Alias(0, 0, 0, "view"),), elements=elements)
@@ -240,6 +243,8 @@ def in_int8(options: Iterable[KernelOption], context: KernelContext) -> Iterator
         yield from _roundings(context)
     if context.node.op == "pointwise" or context.node.op in ELTWISE:
         yield from tables(context)
+    for result in dict.fromkeys((grid_named(context, context.node.outputs[0]), None)):
+        yield from expressions(context, result)
     for option in options:
         formats = [fmt for fmt in (*option.inputs, *option.outputs) if fmt is not None]
         if option.is_joint or any(fmt.is_blocked for fmt in formats) or _is_naive(option):
@@ -288,6 +293,8 @@ def in_offered_int8(
         rounded = _Offered(context, replace(node, post_ops=(*node.post_ops, snap)))
         if node.op == "pointwise" or node.op in ELTWISE:
             yield from tables(rounded)
+        yield from expressions(rounded, grid)
+    yield from expressions(real, None)
     if node.op == "scale_shift":
         options = affine_options(rounded)
     for option in options:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -26,7 +26,17 @@ from stridewise.targets.onednn.family import Family, KernelKind, Offer
 from stridewise.targets.onednn.memory import memory_of, plain_memory
 from stridewise.tensor.quantization import RANGES
 
-__all__ = ["FAMILY", "Bound", "aligned", "bind", "pointwise_options", "result_formats"]
+__all__ = [
+    "FAMILY",
+    "Bound",
+    "aligned",
+    "bind",
+    "expanded",
+    "flops_of",
+    "node_steps",
+    "pointwise_options",
+    "result_formats",
+]
 
 Bound = tuple[MemorySpec, Arg, Format | None]
 """An operand as a kernel reads it: its memory, where it comes from, the format it must have."""
@@ -90,20 +100,28 @@ def result_formats(context: KernelContext) -> Iterator[tuple[str, Format]]:
         yield "user", user_format(result)
 
 
-def _steps(node: Node) -> tuple[Step, ...]:
+def node_steps(node: Node) -> tuple[Step, ...]:
     """Return the steps of a node: of an expression, or the one of a single operator."""
     if node.op == "pointwise":
-        return _expanded(steps(node))
+        return steps(node)
     operands = tuple(f"x{index}" for index in range(OPERANDS[node.op]))
     return (Step(node.op, operands, *(parameters(node) if node.op in UNARY else (0.0, 0.0))),)
 
 
-def _expanded(found: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return steps that kernels have: a rounding to a grid is four of them."""
+def expanded(found: Sequence[Step], unrounded: int | None = None) -> tuple[Step, ...]:
+    """Return steps that kernels have: a rounding to a grid is four of them.
+
+    Args:
+        found: the steps.
+        unrounded: which rounding is left out, because the kernel stores integers.
+    """
     made: list[Step] = []
     names: dict[str | float, str] = {}
     for index, step in enumerate(found):
         operands = tuple(names.get(item, item) for item in step.operands)
+        if index == unrounded:
+            names[f"t{index}"] = str(operands[0])
+            continue
         if step.op not in SNAPS:
             made.append(replace(step, operands=operands))
         else:
@@ -115,6 +133,11 @@ def _expanded(found: tuple[Step, ...]) -> tuple[Step, ...]:
             made.append(Step("mul", (f"t{last + 2}", step.alpha)))
         names[f"t{index}"] = f"t{len(made) - 1}"
     return tuple(made)
+
+
+def flops_of(found: Sequence[Step]) -> float:
+    """Return the operations of steps for each element."""
+    return sum(1.0 if step.op in _LIGHT else _HEAVY_FLOPS for step in found)
 
 
 def _refused(context: KernelContext) -> Refusal | None:
@@ -136,8 +159,8 @@ def pointwise_options(context: KernelContext) -> Iterable[KernelOption | Refusal
     if refusal is not None:
         yield refusal
         return
-    result, found = context.value(node.outputs[0]), _steps(node)
-    flops = sum(1.0 if step.op in _LIGHT else _HEAVY_FLOPS for step in found) * prod(result.shape)
+    result, found = context.value(node.outputs[0]), expanded(node_steps(node))
+    flops = flops_of(found) * prod(result.shape)
     for kind, fmt in result_formats(context):
         bound = [
             bind(context, f"src{index}", index, kind, fmt) for index in range(len(node.inputs))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import log2, prod
 
 from stridewise.graph import Attr
-from stridewise.targets.kernels import KernelSpec, MemorySpec
+from stridewise.targets.kernels import SCALING, KernelSpec, MemorySpec
 from stridewise.targets.onednn.memory import storage_of
 from stridewise.targets.onednn.table import is_naive
 from stridewise.targets.rates import Traits
@@ -19,6 +19,7 @@ __all__ = ["traits_of"]
 _LANES = 16
 _SIZELESS = frozenset(
     {"begins", "ends", "epsilon", "alpha", "beta", "k", "groups", "expression", "statistics"}
+    | {SCALING}
 )
 """Parameters that do not change the time, or that other traits contain."""
 _SCALES = (4.0, 4.0, 4.0, 3.0, 3.0, 4.0, 3.0, 0.7, 0.7, 1.0)

@@ -11,6 +11,7 @@
 #include "batch_norm/batch_norm.hpp"
 #include "bindings/arrays.hpp"
 #include "bindings/shared.hpp"
+#include "conv1x1/conv1x1.hpp"
 #include "depthwise/depthwise.hpp"
 #include "depthwise/transposed.hpp"
 #include "executor/measure.hpp"
@@ -126,6 +127,38 @@ void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &ds
         require(given == wanted, "depthwise: expected " + wanted.repr() + ", got " + given.repr());
     }
     new (self) Depthwise(made);
+}
+
+void init_conv1x1(Conv1x1 *self, const MemoryDesc &src, const MemoryDesc &dst, bool has_bias,
+                  bool has_factor, const Entries &entries, std::int64_t between, int lanes,
+                  int threads, const std::string &isa) {
+    const Dims from = src.dims(), to = dst.dims();
+    require(from.size() == 4 && to.size() == 4, "conv1x1: expected images of two axes");
+    Conv1x1Options options{};
+    options.images = from[0];
+    options.channels = from[1];
+    options.height = from[2];
+    options.width = from[3];
+    options.outputs = to[1];
+    options.lanes = lanes;
+    options.channels_last = src == MemoryDesc(from, "f32", "acdb");
+    options.has_bias = has_bias;
+    options.has_factor = has_factor;
+    options.threads = threads;
+    options.isa = isa;
+    const PostOps post_ops = parse_post_ops(entries);
+    const Conv1x1 made(std::move(options), post_ops, as_size(between, "between"));
+    const auto check_desc = [&](int arg, const MemoryDesc &given) {
+        const MemoryDesc wanted = made.arg_desc(arg);
+        require(given == wanted, "conv1x1: expected " + wanted.repr() + ", got " + given.repr());
+    };
+    check_desc(DNNL_ARG_SRC, src);
+    check_desc(DNNL_ARG_DST, dst);
+    for (const auto &post_op : post_ops) {
+        const auto *binary = std::get_if<BinaryPostOp>(&post_op);
+        if (binary != nullptr) check_desc(DNNL_ARG_DST, binary->operand);
+    }
+    new (self) Conv1x1(made);
 }
 
 void init_transposed_depthwise(TransposedDepthwise *self, const MemoryDesc &src,
@@ -296,6 +329,9 @@ void bind_kernels(nb::module_ &m) {
              "has_depthwise_bias"_a, "pads_begin"_a, "pads_end"_a, "post_ops"_a, nb::kw_only(),
              "between"_a, "window"_a, "strides"_a, "dilations"_a, "lanes"_a, "threads"_a,
              "multiplies_halves"_a = false, "isa"_a = "");
+    nb::class_<Conv1x1, Kernel>(m, "Conv1x1", nb::is_final())
+        .def("__init__", &init_conv1x1, "src"_a, "dst"_a, "has_bias"_a, "has_factor"_a,
+             "post_ops"_a, nb::kw_only(), "between"_a, "lanes"_a, "threads"_a, "isa"_a = "");
     nb::class_<TransposedDepthwise, Kernel>(m, "TransposedDepthwise", nb::is_final())
         .def("__init__", &init_transposed_depthwise, "src"_a, "dst"_a, "pads_begin"_a, "post_ops"_a,
              nb::kw_only(), "window"_a, "strides"_a, "dilations"_a, "lanes"_a, "threads"_a,

@@ -191,6 +191,39 @@ class Depthwise(Kernel):
             isa: one of ``winograd_isas``, by default the best.
         """
 
+@final
+class Conv1x1(Kernel):
+    """1x1 convolution whose source may be multiplied by a factor for each channel of each image."""
+
+    def __init__(
+        self,
+        src: MemoryDesc,
+        dst: MemoryDesc,
+        has_bias: bool,
+        has_factor: bool,
+        post_ops: Sequence[PostOp],
+        *,
+        between: int,
+        lanes: int,
+        threads: int,
+        isa: str = "",
+    ) -> None:
+        """Create the kernel; ValueError if it does not support the operation.
+
+        Args:
+            src: the source: f32 in acdb, or in blocks of ``lanes`` channels.
+            dst: the destination, likewise.
+            has_bias: whether there is a bias.
+            has_factor: whether the argument ``ARG_SRC_1`` has the factors: one pixel for each image
+                of src, in the same format.
+            post_ops: any. The first ones are applied to the source, after the factors, and have no
+                operands.
+            between: number of post-ops of the source.
+            lanes: elements of a vector: 8 or 16.
+            threads: number of threads. Results do not depend on it.
+            isa: one of ``winograd_isas``, by default the best.
+        """
+
 class TransposedDepthwise(Kernel):
     """Transposed depthwise convolution: the gradient of a depthwise convolution's source."""
 

@@ -279,6 +279,14 @@ def _depthwise(s: _Spec) -> _core.Depthwise:
     )  # fmt: skip
 
 
+def _conv1x1(s: _Spec) -> _core.Conv1x1:
+    has = {role for role, _ in s.spec.memories}
+    return s.core.Conv1x1(
+        s.memory("src"), s.memory("dst"), "bias" in has, "factor" in has, s.post_ops(),
+        between=s.integer("between"), lanes=s.integer("lanes"), threads=s.threads,
+    )  # fmt: skip
+
+
 def _transposed_depthwise(s: _Spec) -> _core.Kernel:
     return s.core.TransposedDepthwise(
         s.memory("src"), s.memory("dst"), s.ints("begins"), s.post_ops(),
@@ -381,6 +389,7 @@ def _lookup(s: _Spec) -> _core.Lookup:
 KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
     "batch_norm_gradient": _batch_norm_gradient,
     "batch_norm_training": _batch_norm_training,
+    "conv1x1": _conv1x1,
     "conv_weight_gradient": _conv_weight_gradient,
     "depthwise": _depthwise,
     "expand_depthwise": _depthwise,
@@ -407,6 +416,7 @@ _ROLES = {
     "dst": "ARG_DST",
     "weights": "ARG_WEIGHTS",
     "bias": "ARG_BIAS",
+    "factor": "ARG_SRC_1",
     "depthwise_weights": "ARG_DEPTHWISE_WEIGHTS",
     "depthwise_bias": "ARG_DEPTHWISE_BIAS",
     "mean": "ARG_MEAN",

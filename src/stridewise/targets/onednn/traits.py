@@ -52,6 +52,8 @@ def _way(spec: KernelSpec, src: MemorySpec, groups: int) -> str:
         params["steps"] = len(expression)
     if spec.kind == "binary" and second is not None:
         params["broadcast"] = second.dims != src.dims
+    if spec.memory("factor") is not None:
+        params["factor"] = True
     each = src.dims[1] // groups if len(src.dims) > 1 else 1
     kind = "whole" if groups == 1 else "depthwise" if each == 1 else "groups"
     return " ".join([kind, *(f"{key}={value}" for key, value in sorted(params.items()))])

@@ -16,8 +16,9 @@ namespace stridewise {
 struct Conv1x1Options {
     std::int64_t images, channels, height, width;
     std::int64_t outputs;
-    int lanes;           // elements of a vector: 8 or 16
-    bool channels_last;  // otherwise channels in blocks of one vector
+    std::int64_t groups;  // of channels and outputs; whole vectors in blocked formats
+    int lanes;            // elements of a vector: 8 or 16
+    bool channels_last;   // otherwise channels in blocks of one vector
     bool has_bias;
     bool has_factor;
     int threads;
@@ -42,27 +43,35 @@ class Conv1x1 : public Kernel {
 
   private:
     struct Call;
-    // The pixels and the pairs of vectors of results of one item of work.
+    // The pixels and the pairs of vectors of results of a group that are one item of work.
     struct Item {
-        std::int64_t image, pixel, pixel_end, pair, pair_end;
+        std::int64_t image, group, pixel, pixel_end, pair, pair_end;
     };
 
+    void plan_stages(const PostOps &post_ops, std::size_t between);
     void plan_items();
-    std::int64_t item_count() const { return options_.images * bands_ * splits_; }
+    std::int64_t item_count() const { return options_.images * options_.groups * bands_ * splits_; }
     Item item(std::int64_t index) const;
     // Whether products read a copy of the pixels of the source.
     bool gathers() const {
-        return options_.channels_last || options_.has_factor || !before_.empty();
+        const bool scales_pixels = options_.has_factor && !scales_weights_;
+        return options_.channels_last || scales_pixels || !before_.empty();
     }
+    const float *source_of(const Call &call, const Item &item) const;
     void gather(const Call &call, const Item &item, float *gathered) const;
-    void compute(const Call &call, const Item &item, float *scratch) const;
+    void scale_weights(const Call &call, const Item &item, float *scaled) const;
+    void compute(const Call &call, const Item &item, const float *weights, float *scratch) const;
 
     Conv1x1Options options_;
     const Conv1x1Kernels *kernels_;
-    std::int64_t pixels_, chunks_, pairs_;
-    std::int64_t bands_, splits_;  // of the pixels of an image, and of the pairs
-    // Sizes in elements: the source pixels of an item, and the scratchpad of one thread.
-    std::int64_t gathered_count_, thread_count_;
+    std::int64_t pixels_;
+    std::int64_t channels_, outputs_, chunks_, pairs_;  // of a group; and their vectors
+    std::int64_t bands_, splits_;  // of the pixels of an image, and of the pairs of a group
+    bool is_light_;                // whether all weights stay in a cache, for whatever pixels
+    bool scales_weights_;          // by the factors, because they are fewer than pixels
+    // Sizes in elements: the weights of a pair of vectors, the copies of source pixels and of
+    // weights of an item, and the scratchpad of one thread.
+    std::int64_t panel_, gathered_count_, scaled_count_, thread_count_;
     ImageStrides source_, result_;
     std::vector<int> args_;
     std::vector<Stage> before_, stages_;

@@ -39,6 +39,7 @@ struct DepthwiseRow : ResultPixels {
     std::int64_t down;         // taps of a column of the window
     DepthwiseAxis axis;        // along the row
     const float *weights;      // [tap][2 * lane]
+    std::int64_t weight_row;   // elements from one row of taps to the next
     const float *bias;         // [2 * lane]
 };
 
@@ -50,7 +51,9 @@ struct ExpandProduct {
     std::int64_t channels;      // or pairs
     const float *weights;       // [channel][2 * lane]
     const float *bias;          // [2 * lane]
-    float *results;             // [pixel][2 * lane]
+    float *results;             // of the first vector
+    std::int64_t result_pixel;  // elements from one result to the next
+    std::int64_t result_half;   // elements from the first vector to the second one
     std::int64_t rows;          // pixels
     bool clips;                 // to the bounds
     float low, high;

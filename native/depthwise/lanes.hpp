@@ -82,11 +82,10 @@ struct DepthwiseRows {
     template <int Count>
     static inline void block(const DepthwiseRow &row, std::int64_t first, int half) {
         const std::int64_t stride = Stride > 0 ? Stride : row.axis.stride;
-        const std::int64_t taps = Taps > 0 ? Taps : row.axis.taps;
         const float *weights = row.weights + half * N;
         V sums[Count];
         for (int k = 0; k < Count; ++k) sums[k] = L::load(row.bias + half * N);
-        for (std::int64_t down = 0; down < row.down; ++down, weights += taps * 2 * N) {
+        for (std::int64_t down = 0; down < row.down; ++down, weights += row.weight_row) {
             const float *from = row.rows[down] + first * stride * 2 * N + half * N;
             if constexpr (Taps > 0) {
                 add_row<Count>(from, weights, sums);
@@ -240,7 +239,8 @@ struct Expansion {
 #pragma GCC unroll 16
         for (int row = 0; row < Most; ++row) {
             for (int i = 0; i < Width; ++i) {
-                L::store(product.results + row * 2 * N + i * N, sums[row][i]);
+                float *to = product.results + row * product.result_pixel;
+                L::store(to + i * product.result_half, sums[row][i]);
             }
         }
     }

@@ -166,6 +166,7 @@ class Depthwise(Kernel):
         lanes: int,
         threads: int,
         multiplies_halves: bool = False,
+        parts: Sequence[int] = (),
         isa: str = "",
     ) -> None:
         """Create the kernel; ValueError if it does not support the operation.
@@ -188,6 +189,8 @@ class Depthwise(Kernel):
             threads: number of threads.
             multiplies_halves: whether the 1x1 convolution multiplies in pairs of bfloat16; src and
                 dst are of bfloat16 then.
+            parts: parts of the window that some channels after others have, five numbers each:
+                channels, first tap down and across, taps down and across. Weights outside are zero.
             isa: one of ``winograd_isas``, by default the best.
         """
 
@@ -206,6 +209,7 @@ class Conv1x1(Kernel):
         between: int,
         lanes: int,
         threads: int,
+        groups: int = 1,
         isa: str = "",
     ) -> None:
         """Create the kernel; ValueError if it does not support the operation.
@@ -221,6 +225,7 @@ class Conv1x1(Kernel):
             between: number of post-ops of the source.
             lanes: elements of a vector: 8 or 16.
             threads: number of threads. Results do not depend on it.
+            groups: of channels; in blocks, whole ones.
             isa: one of ``winograd_isas``, by default the best.
         """
 

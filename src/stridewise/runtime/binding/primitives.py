@@ -81,6 +81,9 @@ class _Spec:
     def ints(self, key: str) -> tuple[int, ...]:
         return cast("tuple[int, ...]", self._params[key])
 
+    def optional_ints(self, key: str) -> tuple[int, ...]:
+        return cast("tuple[int, ...]", self._params.get(key, ()))
+
     def number(self, key: str) -> float:
         return float(cast("float", self._params[key]))
 
@@ -275,15 +278,16 @@ def _depthwise(s: _Spec) -> _core.Depthwise:
         "depthwise_bias" in has, s.ints("begins"), s.ints("ends"), s.post_ops(),
         between=s.integer("between"), window=s.ints("window"), strides=s.ints("strides"),
         dilations=s.ints("dilations"), lanes=s.integer("lanes"), threads=s.threads,
-        multiplies_halves="products" in dict(s.spec.params),
+        multiplies_halves="products" in dict(s.spec.params), parts=s.optional_ints("parts"),
     )  # fmt: skip
 
 
 def _conv1x1(s: _Spec) -> _core.Conv1x1:
-    has = {role for role, _ in s.spec.memories}
+    has, weights = {role for role, _ in s.spec.memories}, s.memory("weights")
     return s.core.Conv1x1(
         s.memory("src"), s.memory("dst"), "bias" in has, "factor" in has, s.post_ops(),
         between=s.integer("between"), lanes=s.integer("lanes"), threads=s.threads,
+        groups=weights.dims[0] if len(weights.dims) > len(s.memory("src").dims) else 1,
     )  # fmt: skip
 
 

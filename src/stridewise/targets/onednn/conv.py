@@ -8,7 +8,7 @@ from math import prod
 
 from stridewise.formats import Format, nd
 from stridewise.graph import Refusal
-from stridewise.ops.conv import geometry
+from stridewise.ops.conv import PARTS, geometry
 from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.targets.kernels import (
     Arg,
@@ -118,6 +118,10 @@ def _in_fewer_products(
 
 def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     """Yield the kernels of a convolution, and refusals with their reasons."""
+    own = [*depthwise_options(context), *options_with_expansion(context)]
+    if context.node.get(PARTS) and own:
+        yield from own  # kernels of the library compute the whole window
+        return
     post_ops = context.node.post_ops
     can_sum = bool(post_ops) and post_ops[0].op == "add"
     for kind, source, result in _format_pairs(context):
@@ -127,8 +131,7 @@ def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             direct = _option(context, kind, source, result, accumulate=accumulate)
             yield direct
             yield from _in_fewer_products(context, direct)
-    yield from depthwise_options(context)
-    yield from options_with_expansion(context)
+    yield from own
     yield from conv1x1_options(context)
 
 

@@ -108,8 +108,14 @@ def conv1x1_options(context: KernelContext) -> Iterator[KernelOption]:
     image = context.value(node.outputs[0]).shape[2:]
     if lanes not in _LANES or not is_1x1(context) or prod(image) == 1:
         return
+    weights, groups = context.value(node.inputs[1]).shape, node.int_attr("groups", 1)
+    if weights[0] == groups:
+        return  # a filter for each channel
+    is_cut = groups > 1 and any(extent % lanes for extent in (weights[0] // groups, weights[1]))
     can_sum = bool(node.post_ops) and node.post_ops[0].op == "add"
     for kind in kinds_of(context, node.inputs[0], node.outputs[0]):
+        if is_cut and kind != "channels-last":
+            continue
         for accumulate in (True, False) if can_sum else (False,):
             yield from _options(_Way(context, kind, lanes, accumulate))
 
@@ -163,8 +169,9 @@ def _call(way: _Way, post: Fused, scaled: _Scaled | None) -> Call:
     context = way.context
     node, functions = context.node, () if scaled is None else scaled.functions
     weights, y = (context.value(name) for name in (node.inputs[1], node.outputs[0]))
-    args = [Arg("weights", input_of(1))]
-    memories = [("weights", MemorySpec(weights.shape, f"ABcd16b{2 * way.lanes}a"))]
+    packed = _weights(weights.shape, node.int_attr("groups", 1), way.lanes)
+    args = [Arg("weights", input_of(1), reshape=packed.dims)]
+    memories = [("weights", packed)]
     if has_bias(node):
         args.append(Arg("bias", input_of(2)))
         memories.append(("bias", MemorySpec((weights.shape[0],), "a")))
@@ -186,6 +193,13 @@ def _call(way: _Way, post: Fused, scaled: _Scaled | None) -> Call:
         flops=2.0 * prod(y.shape) * weights.shape[1],
     )
     return Call(spec, (*args, Arg("dst", output_of()), *shifted))
+
+
+def _weights(shape: tuple[int, ...], groups: int, lanes: int) -> MemorySpec:
+    """Return weights in panels of inputs and pairs of vectors of outputs."""
+    if groups == 1:
+        return MemorySpec(shape, f"Acdb{2 * lanes}a")
+    return MemorySpec((groups, shape[0] // groups, *shape[1:]), f"aBdec{2 * lanes}b")
 
 
 def _shifted(role: str, count: int) -> str:

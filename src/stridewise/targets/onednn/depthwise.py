@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from math import prod
 from typing import cast
 
 from stridewise.graph import Node
+from stridewise.ops.conv import parts
 from stridewise.ops.geometry import canonical_shape
 from stridewise.targets.kernels import (
     Arg,
@@ -51,7 +53,10 @@ _LARGEST = 1 << 12
 
 
 def is_1x1(context: KernelContext) -> bool:
-    """Return whether a node is a convolution of 1x1 over an image, with constant weights."""
+    """Return whether a node is a convolution of 1x1 over an image, with constant weights.
+
+    It may have groups.
+    """
     node = context.node
     if node.op != "conv":
         return False
@@ -59,7 +64,6 @@ def is_1x1(context: KernelContext) -> bool:
     return (
         len(weights) == 4
         and weights[2:] == (1, 1)
-        and node.int_attr("groups", 1) == 1
         and node.ints_attr("strides", (1, 1)) == (1, 1)
         and node.ints_attr("pads", (0,) * 4) == (0,) * 4
         and _is_known(context)
@@ -146,6 +150,8 @@ def options_with_expansion(context: KernelContext) -> Iterator[KernelOption]:
         return
     if not _is_depthwise(context) or not is_1x1(ahead) or _has_operands(ahead.node):
         return
+    if ahead.node.int_attr("groups", 1) > 1:
+        return
     first, node = ahead.node, context.node
     for kind in kinds_of(context, first.inputs[0], node.inputs[0], node.outputs[0]):
         spec = _with_expansion(ahead, context, kind, lanes)
@@ -189,17 +195,20 @@ def _alone(context: KernelContext, kind: str, lanes: int) -> KernelSpec:
     memories = [("src", src), ("depthwise_weights", filters)]
     if has_bias(node):
         memories.append(("depthwise_bias", MemorySpec((channels,), "a")))
+    found = parts(node, context.value(node.inputs[1]).shape)
     params = (
         ("begins", pads[:2]),
         ("between", 0),
         ("dilations", dilations),
         ("ends", pads[2:]),
         ("lanes", lanes),
+        *((("parts", tuple(chain(*found))),) if found else ()),
         ("strides", strides),
         ("window", window),
     )
     posts = fused(node, dst, accumulate=False).specs
-    flops = 2.0 * prod(y.shape) * prod(window)
+    taps = sum(count * rows * columns for count, _, _, rows, columns in found)
+    flops = 2.0 * prod(y.shape) * (taps / channels if found else prod(window))
     return KernelSpec(ALONE, (*memories, ("dst", dst)), params, posts, flops=flops)
 
 

@@ -22,7 +22,18 @@ ignored."""
 
 _LANES = 16
 _SIZELESS = frozenset(
-    {"begins", "ends", "epsilon", "alpha", "beta", "k", "groups", "expression", "statistics"}
+    {
+        "begins",
+        "ends",
+        "epsilon",
+        "alpha",
+        "beta",
+        "k",
+        "groups",
+        "parts",
+        "expression",
+        "statistics",
+    }
 )
 """Parameters that do not change the time, or that other traits contain."""
 _SCALES = (4.0, 4.0, 4.0, 3.0, 3.0, 4.0, 3.0, 0.7, 0.7, 1.0)

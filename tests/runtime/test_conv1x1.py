@@ -36,6 +36,7 @@ class Layer:
     outputs: int = 16
     height: int = 6
     width: int = 5
+    groups: int = 1
     has_bias: bool = True
     has_factor: bool = False
     before: tuple[Any, ...] = ()
@@ -56,7 +57,8 @@ class Case:
     def __init__(self, layer: Layer) -> None:
         rng, self.layer = np.random.default_rng(0), layer
         self.x = rng.normal(size=layer.src).astype(F32)
-        self.w = rng.normal(0, layer.channels**-0.5, (*layer.dst[1:2], *layer.src[1:2], 1, 1))
+        inner = layer.channels // layer.groups
+        self.w = rng.normal(0, inner**-0.5, (layer.outputs, inner, 1, 1)).astype(F32)
         self.bias = rng.normal(size=layer.outputs).astype(F32)
         self.factor = rng.uniform(0, 1, (*layer.src[:2], 1, 1)).astype(F32)
         self.operands = [
@@ -68,7 +70,10 @@ class Case:
         x = self.x.astype(float) * (self.factor if layer.has_factor else 1)
         for post in layer.before:
             x = FUNCTIONS[post](x)
-        y = np.einsum("nchw,mc->nmhw", x, self.w[..., 0, 0].astype(F32))
+        groups = layer.groups
+        x = x.reshape(layer.images, groups, -1, layer.height * layer.width)
+        w = self.w.reshape(groups, layer.outputs // groups, -1)
+        y = np.einsum("ngcp,gmc->ngmp", x, w).reshape(layer.dst)
         y += self.bias.reshape(-1, 1, 1) * layer.has_bias
         for post in layer.after:
             known = FUNCTIONS.get(post)
@@ -86,12 +91,13 @@ class Case:
         ]
         op = CORE.Conv1x1(
             src, dst, layer.has_bias, layer.has_factor, posts,
-            between=len(layer.before), lanes=lanes, threads=threads, isa=isa,
+            between=len(layer.before), lanes=lanes, threads=threads, groups=layer.groups, isa=isa,
         )  # fmt: skip
         assert op.impl == f"conv1x1:{isa}"
         weights = CORE.Buffer(op.arg_desc(CORE.ARG_WEIGHTS).nbytes)
-        given = CORE.MemoryDesc(self.w.shape, "f32", "abcd")
-        CORE.prepack_into(self.w.astype(F32), given, op.arg_desc(CORE.ARG_WEIGHTS), weights, 0, 1)
+        dims = op.arg_desc(CORE.ARG_WEIGHTS).dims
+        given = CORE.MemoryDesc(dims, "f32", "abcde"[: len(dims)])
+        CORE.prepack_into(self.w.reshape(dims), given, op.arg_desc(CORE.ARG_WEIGHTS), weights, 0, 1)
         inputs = [stored(item, fmt) for item in (self.x, self.factor, *self.operands)]
         result = np.full(dst.nbytes // 4, np.nan, F32)
         nbytes = [item.nbytes for item in inputs]
@@ -130,6 +136,7 @@ LAYERS = {
     "no bias": Layer(2, 13, 27, has_bias=False, after=(SWISH, ("binary", "mul"), CLIP)),
     "functions": Layer(channels=19, outputs=35, before=(SWISH, CLIP), after=(CLIP, SWISH)),
     "bands": Layer(channels=160, outputs=24, height=60, width=33, has_factor=True),
+    "scaled weights": Layer(2, 40, 24, 20, 18, has_factor=True, after=(("sum",),)),
     "splits": Layer(channels=70, outputs=320, height=7, width=7, has_factor=True),
 }
 
@@ -140,6 +147,27 @@ LAYERS = {
 def test_layers(name, kernel, kind):
     case = Case(LAYERS[name])
     assert error(case.found(kind, kernel), case.wanted()) <= 2e-6
+
+
+GROUPS = {
+    "tails": Layer(2, 24, 26, groups=2, has_factor=True, after=(SWISH,)),
+    "light": Layer(1, 16, 96, 30, 31, groups=2, before=(CLIP,), after=(CLIP,)),
+    "whole blocks": Layer(3, 64, 96, groups=2, has_factor=True, after=(("binary", "add"),)),
+    "scaled weights": Layer(2, 96, 96, 15, 14, groups=3, has_factor=True, has_bias=False),
+    "heavy": Layer(1, 400, 210, 7, 7, groups=2, has_factor=True, after=(("sum",),)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kernel", KERNELS, ids=str)
+@pytest.mark.parametrize("name", GROUPS)
+def test_groups(name, kernel, kind):
+    case, each = Case(GROUPS[name]), GROUPS[name].groups * kernel[0]
+    if kind == "blocked" and any(n % each for n in (case.layer.channels, case.layer.outputs)):
+        with pytest.raises(ValueError, match="expected groups of whole blocks"):
+            case.found(kind, kernel)
+    else:
+        assert error(case.found(kind, kernel), case.wanted()) <= 2e-6
 
 
 _POSTS = st.sampled_from([CLIP, SWISH, ("binary", "add"), ("binary", "mul")])
@@ -194,6 +222,7 @@ def test_nan_and_infinity_stay_in_their_pixel(kind, kernel):
         ({"threads": 0}, "threads: expected at least 1"),
         ({"lanes": 4}, "expected vectors of 8 or 16 lanes"),
         ({"dst": (1, 8, 4, 5)}, "conv1x1: expected"),
+        ({"groups": 3}, "expected groups that divide the channels"),
         ({"isa": "mmx"}, "there are no mmx kernels of 8 lanes"),
     ],
     ids=str,

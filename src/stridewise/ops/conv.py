@@ -24,7 +24,15 @@ from stridewise.ops.registry import (
     tensor,
 )
 
-__all__ = ["CONV", "CONV_WEIGHT_GRADIENT", "PARTS", "parts", "transposed_pads", "window_extent"]
+__all__ = [
+    "CONV",
+    "CONV_WEIGHT_GRADIENT",
+    "PARTS",
+    "parts",
+    "transposed_pads",
+    "window_extent",
+    "within_parts",
+]
 
 PARTS = "parts"
 """The attribute that says which part of the window each channel has; see :func:`parts`."""
@@ -116,8 +124,8 @@ def windows(
         yield position, x[(slice(None), slice(None), *slices)]
 
 
-def _within_parts(node: Node, w: Array) -> Array:
-    """Return weights with zeros where they count as zero."""
+def within_parts(node: Node, w: Array) -> Array:
+    """Return weights of a convolution with zeros where they count as zero."""
     found = parts(node, w.shape)
     if not found:
         return w
@@ -130,7 +138,7 @@ def _within_parts(node: Node, w: Array) -> Array:
 
 
 def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
-    x, w = array(operands, 0), _within_parts(node, array(operands, 1))
+    x, w = array(operands, 0), within_parts(node, array(operands, 1))
     bias = operands[2] if len(operands) > 2 else None
     groups = node.int_attr("groups", 1)
     strides, dilations, begins, ends = geometry(node, x.ndim - 2)

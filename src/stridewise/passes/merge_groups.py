@@ -7,6 +7,7 @@ results. Windows of different sizes become parts of the largest one.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from stridewise.graph import Attr, Graph, Node, Refusal
 from stridewise.graph.constant import Array
 from stridewise.graph.rewrite import Rewriter
-from stridewise.ops.conv import PARTS, geometry
+from stridewise.ops.conv import PARTS, geometry, within_parts
 from stridewise.ops.data_format import is_turned
 from stridewise.ops.slice import slice_bounds
 
@@ -165,11 +166,25 @@ def _merged(rewriter: Rewriter, concat: Node, branches: list[_Branch]) -> Node:
     return Node(first.node.name, "conv", inputs, concat.outputs, tuple(sorted(attrs.items())))
 
 
+def _store_zeros(rewriter: Rewriter, node: Node) -> None:
+    """Store zeros where weights count as zero, because kernels may read them."""
+    data = rewriter.constant(node.inputs[1])
+    if data is None:
+        return
+    kept = within_parts(node, data)
+    if not np.array_equal(kept, data):
+        name = rewriter.add_constant(node.inputs[1], kept)
+        inputs = (node.inputs[0], name, *node.inputs[2:])
+        rewriter.replace(node, dataclasses.replace(node, inputs=inputs))
+
+
 def merge_groups(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
     """Return the graph with convolutions of all slices of a value as one with groups."""
     rewriter = Rewriter(graph)
     refusals: list[Refusal] = []
     for node in rewriter.nodes():
+        if node.op == "conv" and node.get(PARTS):
+            _store_zeros(rewriter, node)
         if node.op != "concat" or node.int_attr("axis") != 1:
             continue
         found = [_branch(rewriter, name) for name in node.inputs]

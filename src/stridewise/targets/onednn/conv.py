@@ -122,6 +122,9 @@ def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     if context.node.get(PARTS) and own:
         yield from own  # kernels of the library compute the whole window
         return
+    if context.node.get(PARTS) and not context.is_constant(context.node.inputs[1]):
+        yield Refusal("onednn-cpu", context.node.name, "weights outside of parts may not be zero")
+        return
     post_ops = context.node.post_ops
     can_sum = bool(post_ops) and post_ops[0].op == "add"
     for kind, source, result in _format_pairs(context):

@@ -165,5 +165,5 @@ def test_weights_outside_of_parts_count_as_zero():
     feeds = inputs_of(graph)
     (found,) = run_reference(graph, feeds).values()
     np.testing.assert_array_equal(found[:, :3], feeds["x"][:, :3])
-    own = sw.compile(graph, tune="model", threads=1).run(feeds)
-    assert error(*own.values(), found) <= 1e-6
+    (own,) = sw.compile(graph, tune="model", threads=1).run(feeds).values()
+    assert error(own, found) <= 1e-6

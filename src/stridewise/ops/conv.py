@@ -25,6 +25,7 @@ from stridewise.ops.registry import (
 )
 
 __all__ = [
+    "ATTRIBUTES",
     "CONV",
     "CONV_WEIGHT_GRADIENT",
     "PARTS",
@@ -249,7 +250,7 @@ def _vjp_weight_gradient(node: Node, gradients: Sequence[str], b: Backward) -> t
     return of_x.name, x.of("conv", ddw, **own).name
 
 
-_ATTRIBUTES: Attributes = {"groups": "integer", **WINDOW}
+ATTRIBUTES: Attributes = {"groups": "integer", **WINDOW}
 
 CONV = register(
     OpSpec(
@@ -259,7 +260,7 @@ CONV = register(
         _evaluate,
         "anchor",
         vjp=_vjp,
-        attributes={**_ATTRIBUTES, PARTS: "integers"},
+        attributes={**ATTRIBUTES, PARTS: "integers"},
     )
 )
 CONV_WEIGHT_GRADIENT = register(
@@ -270,7 +271,7 @@ CONV_WEIGHT_GRADIENT = register(
         _evaluate_weight_gradient,
         "sources",
         vjp=_vjp_weight_gradient,
-        attributes={**_ATTRIBUTES, "kernel": "integers"},
+        attributes={**ATTRIBUTES, "kernel": "integers"},
     )
 )
 """The gradient of a convolution's weights, from x and dy; ``kernel`` is their spatial shape."""

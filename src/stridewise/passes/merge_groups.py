@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -123,25 +124,26 @@ def _window(branches: list[_Branch]) -> tuple[tuple[int, ...], tuple[int, ...], 
 
     The last are numbers for each branch: outputs, first tap and number of taps down and across.
     """
-    extents, begins, ends, places = [], [], [], []
+    extents: list[int] = []
+    begins: list[int] = []
+    ends: list[int] = []
+    places: list[tuple[list[int], list[int]]] = []
     for axis in range(2):
         begin = max(branch.pads[axis] for branch in branches)
         firsts = [begin - branch.pads[axis] for branch in branches]
         taps = [branch.weights.shape[2 + axis] for branch in branches]
         extent = max(first + count for first, count in zip(firsts, taps, strict=True))
-        behind = [extent - first - count for first, count in zip(firsts, taps, strict=True)]
-        # Strides may leave pixels at the end that no window reads.
+        behind = (extent - first - count for first, count in zip(firsts, taps, strict=True))
         after = (branch.pads[2 + axis] for branch in branches)
+        # Strides may leave pixels at the end that no window reads.
         ends.append(max(rest + pad for rest, pad in zip(behind, after, strict=True)))
         extents.append(extent)
         begins.append(begin)
         places.append((firsts, taps))
-    parts: list[int] = []
-    for index, branch in enumerate(branches):
-        (tops, rows), (lefts, columns) = places
-        count = branch.weights.shape[0]
-        parts += (count, tops[index], lefts[index], rows[index], columns[index])
-    return tuple(extents), (*begins, *ends), parts
+    (tops, rows), (lefts, columns) = places
+    outputs = [branch.weights.shape[0] for branch in branches]
+    parts = chain(*zip(outputs, tops, lefts, rows, columns, strict=True))
+    return tuple(extents), (*begins, *ends), list(parts)
 
 
 def _merged(rewriter: Rewriter, concat: Node, branches: list[_Branch]) -> Node:

@@ -12,6 +12,7 @@
 #include "batch_norm/batch_norm.hpp"
 #include "bindings/arrays.hpp"
 #include "bindings/shared.hpp"
+#include "conv1x1/conv1x1.hpp"
 #include "depthwise/depthwise.hpp"
 #include "depthwise/transposed.hpp"
 #include "executor/measure.hpp"
@@ -97,7 +98,7 @@ void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &ds
                     bool has_bias, bool has_depthwise_bias, const Dims &begins, const Dims &ends,
                     const Entries &entries, std::int64_t between, const Dims &window,
                     const Dims &strides, const Dims &dilations, int lanes, int threads,
-                    bool multiplies_halves, const std::string &isa) {
+                    bool multiplies_halves, const Dims &parts, const std::string &isa) {
     const Dims from = src.dims(), to = dst.dims();
     require(from.size() == 4 && to.size() == 4, "depthwise: expected images of two axes");
     for (const Dims &given : {begins, ends, window, strides, dilations}) {
@@ -113,6 +114,11 @@ void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &ds
     options.pads = {begins[0], begins[1], ends[0], ends[1]};
     options.down = {window[0], strides[0], dilations[0]};
     options.across = {window[1], strides[1], dilations[1]};
+    require(parts.size() % 5 == 0, "depthwise: expected five numbers for each part");
+    for (std::size_t at = 0; at < parts.size(); at += 5) {
+        options.parts.push_back(
+            {parts[at], parts[at + 1], parts[at + 2], parts[at + 3], parts[at + 4]});
+    }
     options.lanes = lanes;
     options.halves = {is_half(src), is_half(dst)};
     options.multiplies_halves = multiplies_halves;
@@ -127,6 +133,39 @@ void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &ds
         require(given == wanted, "depthwise: expected " + wanted.repr() + ", got " + given.repr());
     }
     new (self) Depthwise(made);
+}
+
+void init_conv1x1(Conv1x1 *self, const MemoryDesc &src, const MemoryDesc &dst, bool has_bias,
+                  bool has_factor, const Entries &entries, std::int64_t between, int lanes,
+                  int threads, std::int64_t groups, const std::string &isa) {
+    const Dims from = src.dims(), to = dst.dims();
+    require(from.size() == 4 && to.size() == 4, "conv1x1: expected images of two axes");
+    Conv1x1Options options{};
+    options.images = from[0];
+    options.channels = from[1];
+    options.height = from[2];
+    options.width = from[3];
+    options.outputs = to[1];
+    options.groups = groups;
+    options.lanes = lanes;
+    options.channels_last = src == MemoryDesc(from, "f32", "acdb");
+    options.has_bias = has_bias;
+    options.has_factor = has_factor;
+    options.threads = threads;
+    options.isa = isa;
+    const PostOps post_ops = parse_post_ops(entries);
+    const Conv1x1 made(std::move(options), post_ops, as_size(between, "between"));
+    const auto check_desc = [&](int arg, const MemoryDesc &given) {
+        const MemoryDesc wanted = made.arg_desc(arg);
+        require(given == wanted, "conv1x1: expected " + wanted.repr() + ", got " + given.repr());
+    };
+    check_desc(DNNL_ARG_SRC, src);
+    check_desc(DNNL_ARG_DST, dst);
+    for (const auto &post_op : post_ops) {
+        const auto *binary = std::get_if<BinaryPostOp>(&post_op);
+        if (binary != nullptr) check_desc(DNNL_ARG_DST, binary->operand);
+    }
+    new (self) Conv1x1(made);
 }
 
 void init_transposed_depthwise(TransposedDepthwise *self, const MemoryDesc &src,
@@ -299,7 +338,11 @@ void bind_kernels(nb::module_ &m) {
         .def("__init__", &init_depthwise, "src"_a, "dst"_a, "expands"_a, "has_bias"_a,
              "has_depthwise_bias"_a, "pads_begin"_a, "pads_end"_a, "post_ops"_a, nb::kw_only(),
              "between"_a, "window"_a, "strides"_a, "dilations"_a, "lanes"_a, "threads"_a,
-             "multiplies_halves"_a = false, "isa"_a = "");
+             "multiplies_halves"_a = false, "parts"_a = Dims(), "isa"_a = "");
+    nb::class_<Conv1x1, Kernel>(m, "Conv1x1", nb::is_final())
+        .def("__init__", &init_conv1x1, "src"_a, "dst"_a, "has_bias"_a, "has_factor"_a,
+             "post_ops"_a, nb::kw_only(), "between"_a, "lanes"_a, "threads"_a, "groups"_a = 1,
+             "isa"_a = "");
     nb::class_<TransposedDepthwise, Kernel>(m, "TransposedDepthwise", nb::is_final())
         .def("__init__", &init_transposed_depthwise, "src"_a, "dst"_a, "pads_begin"_a, "post_ops"_a,
              nb::kw_only(), "window"_a, "strides"_a, "dilations"_a, "lanes"_a, "threads"_a,

@@ -58,6 +58,15 @@ DepthwiseOptions checked(DepthwiseOptions o) {
     require(!o.multiplies_halves || o.isa == "avx512_bf16" || o.isa == "portable",
             "depthwise: " + o.isa + " has no products of bfloat16");
     require(o.threads >= 1, "threads: expected at least 1, got " + std::to_string(o.threads));
+    std::int64_t left = o.middle;
+    for (const DepthwisePart &part : o.parts) {
+        require(part.channels >= 1 && part.channels <= left && part.top >= 0 && part.left >= 0 &&
+                    part.rows >= 1 && part.columns >= 1 && part.rows <= o.down.taps - part.top &&
+                    part.columns <= o.across.taps - part.left,
+                "depthwise: expected parts of the channels, within the window");
+        left -= part.channels;
+    }
+    require(o.parts.empty() || left == 0, "depthwise: expected parts of all channels");
     return o;
 }
 
@@ -118,7 +127,40 @@ Depthwise::Depthwise(DepthwiseOptions options, const PostOps &post_ops, std::siz
     if (o.expands) args_.push_back(DNNL_ARG_WEIGHTS);
     if (o.has_bias) args_.push_back(DNNL_ARG_BIAS);
     if (o.has_depthwise_bias) args_.push_back(kDepthwiseBias);
+    plan_taps();
     plan_items();
+}
+
+// Finds the smallest part of the window with the taps of all channels of each pair.
+void Depthwise::plan_taps() {
+    const auto &o = options_;
+    const Taps whole{0, 0, o.down.taps, o.across.taps, kernels_};
+    taps_.assign(static_cast<std::size_t>(pairs_), whole);
+    const std::int64_t lanes = kernels_->lanes;
+    std::vector<bool> known(taps_.size());
+    std::int64_t channel = 0;
+    for (const DepthwisePart &part : o.parts) {
+        const std::int64_t end = channel + part.channels;
+        for (std::int64_t pair = channel / (2 * lanes); pair * 2 * lanes < end; ++pair) {
+            const auto index = static_cast<std::size_t>(pair);
+            Taps &taps = taps_[index];
+            if (!known[index]) {
+                known[index] = true;
+                taps = {part.top, part.left, part.rows, part.columns, nullptr};
+            } else {
+                const std::int64_t bottom = std::max(taps.top + taps.rows, part.top + part.rows);
+                const std::int64_t right =
+                    std::max(taps.left + taps.columns, part.left + part.columns);
+                taps.top = std::min(taps.top, part.top);
+                taps.left = std::min(taps.left, part.left);
+                taps.rows = bottom - taps.top;
+                taps.columns = right - taps.left;
+            }
+            taps.kernels = &find_depthwise_kernels(
+                o.isa, o.lanes, {taps.columns, o.across.stride, o.across.dilation}, o.halves);
+        }
+        channel = end;
+    }
 }
 
 // Uses the fewest strips and bands that fit the caches, because pixels at their borders are
@@ -238,6 +280,8 @@ void Depthwise::expand(const Call &call, const float *source, std::int64_t chunk
     const std::int64_t groups = ceil_div(pixels, rows);
     ExpandProduct product{};
     product.chunk_stride = chunk_stride;
+    product.result_pixel = 2 * lanes;
+    product.result_half = lanes;
     product.channels = ceil_div(options_.channels, each);
     product.weights = call.weights + pair * panel;
     product.bias = call.bias + pair * 2 * lanes;
@@ -281,8 +325,8 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
     const std::int64_t gathered_row = chunks_ * wide * lanes;
     DepthwiseRow work{};
     work.rows = rows;
-    work.down = o.down.taps;
     work.axis = o.across;
+    work.weight_row = o.across.taps * 2 * lanes;
     work.pixel = result_.pixel;
     work.half = result_.chunk;
     work.count = item.column_end - item.column;
@@ -290,12 +334,18 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
     work.stages = stages_.data() + between_;
     work.stage_count = static_cast<int>(stages_.size()) - between_;
     for (std::int64_t pair = item.pair; pair < item.pair_end; ++pair) {
-        work.weights = call.depthwise_weights + pair * o.down.taps * o.across.taps * 2 * lanes;
+        const Taps &taps = taps_[static_cast<std::size_t>(pair)];
+        const std::int64_t first_tap = (pair * o.down.taps + taps.top) * o.across.taps + taps.left;
+        work.weights = call.depthwise_weights + first_tap * 2 * lanes;
+        work.down = taps.rows;
+        work.axis.taps = taps.columns;
         work.bias = call.depthwise_bias + pair * 2 * lanes;
         work.lanes = std::min(o.middle - pair * 2 * lanes, 2 * lanes);
         std::int64_t next = region.row;  // the first row that is not there
         for (std::int64_t out = item.row; out < item.row_end; ++out) {
-            const std::int64_t top = top_of(out), bottom = std::min(top + ring_rows, o.height);
+            const std::int64_t top = top_of(out) + taps.top * o.down.dilation;
+            const std::int64_t reach = (taps.rows - 1) * o.down.dilation + 1;
+            const std::int64_t bottom = std::min(top + reach, o.height);
             for (next = std::max(next, top); next < bottom; ++next) {
                 const std::int64_t below = next - region.row;
                 const std::byte *from = source_at(call, first + below * source_.row);
@@ -311,14 +361,15 @@ void Depthwise::compute(const Call &call, const Item &item, float *scratch) cons
                         {from, source_.row, source_.pixel, source_.chunk, wide, work.lanes, to});
                 }
             }
-            for (std::int64_t tap = 0; tap < o.down.taps; ++tap) {
+            const std::int64_t shift = taps.left * o.across.dilation * 2 * lanes;
+            for (std::int64_t tap = 0; tap < taps.rows; ++tap) {
                 const std::int64_t row = top + tap * o.down.dilation;
                 const bool inside = row >= 0 && row < o.height;
-                rows[tap] = inside ? ring + row % ring_rows * row_count_ : zeros;
+                rows[tap] = shift + (inside ? ring + row % ring_rows * row_count_ : zeros);
             }
             work.result = result_at(call, item.image * result_.image + 2 * pair * result_.chunk +
                                               out * result_.row + item.column * result_.pixel);
-            kernels_->row(work);
+            taps.kernels->row(work);
         }
     }
 }

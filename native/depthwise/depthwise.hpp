@@ -16,12 +16,19 @@
 
 namespace stridewise {
 
+// Channels whose weights are zero outside of a part of the window.
+struct DepthwisePart {
+    std::int64_t channels;
+    std::int64_t top, left, rows, columns;  // in taps
+};
+
 struct DepthwiseOptions {
     bool expands;  // whether the 1x1 convolution is fused
     std::int64_t images, channels, height, width;
     std::int64_t middle;               // channels of the result and of the intermediate tensor
     std::array<std::int64_t, 4> pads;  // of the depthwise convolution: top, left, bottom, right
     DepthwiseAxis down, across;        // of the window
+    std::vector<DepthwisePart> parts;  // of the channels, in order; none for whole windows
     int lanes;                         // elements of a vector: 8 or 16
     HalfSides halves;
     bool multiplies_halves;  // whether the products of the 1x1 convolution are of bfloat16
@@ -64,6 +71,13 @@ class Depthwise : public Kernel {
         std::int64_t row, row_end, column, column_end;
     };
 
+    // The part of the window that a pair of vectors reads, and its kernel.
+    struct Taps {
+        std::int64_t top, left, rows, columns;
+        const DepthwiseKernels *kernels;
+    };
+
+    void plan_taps();
     void plan_items();
     std::int64_t item_count() const { return options_.images * bands_ * strips_ * splits_; }
     Item item(std::int64_t index) const;
@@ -88,6 +102,7 @@ class Depthwise : public Kernel {
 
     DepthwiseOptions options_;
     const DepthwiseKernels *kernels_;
+    std::vector<Taps> taps_;  // for each pair
     // Vectors of elements that products read for a pixel, and pairs of vectors of the result.
     std::int64_t chunks_, pairs_;
     std::int64_t out_height_, out_width_;

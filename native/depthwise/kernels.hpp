@@ -20,22 +20,27 @@ struct DepthwiseAxis {
     std::int64_t read_by(std::int64_t results) const { return (results - 1) * stride + extent(); }
 };
 
+// Where results of a pair of channel vectors go, and what is applied to them before.
+struct ResultPixels {
+    void *result;         // of the first vector, of the type of the kernels' result
+    std::int64_t offset;  // elements from the start of an operand of a stage to its first one
+    std::int64_t pixel;   // elements from one result to the next
+    std::int64_t half;    // elements from the first vector to the second one
+    std::int64_t count;   // results
+    std::int64_t lanes;   // valid channels, at most those of a pair
+    bool blocked;         // padding lanes are set to zero
+    const Stage *stages;
+    int stage_count;
+};
+
 // One row of results of a pair of channel vectors.
-struct DepthwiseRow {
+struct DepthwiseRow : ResultPixels {
     const float *const *rows;  // one per vertical tap, each at the first tap of the first result
     std::int64_t down;         // taps of a column of the window
     DepthwiseAxis axis;        // along the row
     const float *weights;      // [tap][2 * lane]
+    std::int64_t weight_row;   // elements from one row of taps to the next
     const float *bias;         // [2 * lane]
-    void *result;              // of the first vector, of the type of the kernels' result
-    std::int64_t offset;       // elements from the start of an operand of a stage to its first one
-    std::int64_t pixel;        // elements from one result to the next
-    std::int64_t half;         // elements from the first vector to the second one
-    std::int64_t count;        // results
-    std::int64_t lanes;        // valid channels, at most those of a pair
-    bool blocked;              // padding lanes are set to zero
-    const Stage *stages;
-    int stage_count;
 };
 
 // A product of the 1x1 convolution: some pixels x a pair of vectors of outputs. Elements are
@@ -46,7 +51,9 @@ struct ExpandProduct {
     std::int64_t channels;      // or pairs
     const float *weights;       // [channel][2 * lane]
     const float *bias;          // [2 * lane]
-    float *results;             // [pixel][2 * lane]
+    float *results;             // of the first vector
+    std::int64_t result_pixel;  // elements from one result to the next
+    std::int64_t result_half;   // elements from the first vector to the second one
     std::int64_t rows;          // pixels
     bool clips;                 // to the bounds
     float low, high;

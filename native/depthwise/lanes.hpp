@@ -8,6 +8,39 @@
 namespace stridewise {
 namespace {
 
+// Stores results of type T after the stages that are left.
+template <int N, class T>
+struct Results {
+    using L = Lanes<N>;
+    using V = typename L::V;
+    using Steps = Stages<N>;
+
+    // Those of one vector, from pixel `first` on.
+    template <int Count>
+    static inline void put(const ResultPixels &row, V *sums, std::int64_t first, int half) {
+        const std::int64_t lanes = row.lanes - half * N;
+        const std::int64_t at = first * row.pixel + half * row.half;
+        for (int s = 0; s < row.stage_count; ++s) {
+            if (row.stages[s].op < StageOp::sum) {
+                Steps::template activate<Count>(row.stages[s], sums);
+            } else {
+                const T *others = static_cast<const T *>(row.stages[s].operand) + row.offset + at;
+                Steps::template combine<Count>(row.stages[s], sums, others, row.pixel, lanes);
+            }
+        }
+        T *to = static_cast<T *>(row.result) + at;
+        if (lanes >= N) {
+#pragma GCC unroll 8
+            for (int k = 0; k < Count; ++k) L::store(to + k * row.pixel, sums[k]);
+        } else if (row.blocked) {
+            for (int k = 0; k < Count; ++k)
+                L::store(to + k * row.pixel, L::without(sums[k], lanes));
+        } else {
+            for (int k = 0; k < Count; ++k) L::store_some(to + k * row.pixel, sums[k], lanes);
+        }
+    }
+};
+
 // A row of results of type T for windows with `Taps` taps, a stride of `Stride` pixels and no
 // dilation. With Taps == 0 all three are run-time parameters of the row, with Stride == 0 the
 // stride is.
@@ -15,7 +48,6 @@ template <int N, int Taps, int Stride, class T>
 struct DepthwiseRows {
     using L = Lanes<N>;
     using V = typename L::V;
-    using Steps = Stages<N>;
     // Number of results in flight: enough to hide the latency of multiplications.
     static constexpr int kBlock = 8;
 
@@ -50,11 +82,10 @@ struct DepthwiseRows {
     template <int Count>
     static inline void block(const DepthwiseRow &row, std::int64_t first, int half) {
         const std::int64_t stride = Stride > 0 ? Stride : row.axis.stride;
-        const std::int64_t taps = Taps > 0 ? Taps : row.axis.taps;
         const float *weights = row.weights + half * N;
         V sums[Count];
         for (int k = 0; k < Count; ++k) sums[k] = L::load(row.bias + half * N);
-        for (std::int64_t down = 0; down < row.down; ++down, weights += taps * 2 * N) {
+        for (std::int64_t down = 0; down < row.down; ++down, weights += row.weight_row) {
             const float *from = row.rows[down] + first * stride * 2 * N + half * N;
             if constexpr (Taps > 0) {
                 add_row<Count>(from, weights, sums);
@@ -62,26 +93,7 @@ struct DepthwiseRows {
                 add_taps<Count>(from, weights, row.axis, sums);
             }
         }
-        const std::int64_t lanes = row.lanes - half * N;
-        const std::int64_t at = first * row.pixel + half * row.half;
-        for (int s = 0; s < row.stage_count; ++s) {
-            if (row.stages[s].op < StageOp::sum) {
-                Steps::template activate<Count>(row.stages[s], sums);
-            } else {
-                const T *others = static_cast<const T *>(row.stages[s].operand) + row.offset + at;
-                Steps::template combine<Count>(row.stages[s], sums, others, row.pixel, lanes);
-            }
-        }
-        T *to = static_cast<T *>(row.result) + at;
-        if (lanes >= N) {
-#pragma GCC unroll 8
-            for (int k = 0; k < Count; ++k) L::store(to + k * row.pixel, sums[k]);
-        } else if (row.blocked) {
-            for (int k = 0; k < Count; ++k)
-                L::store(to + k * row.pixel, L::without(sums[k], lanes));
-        } else {
-            for (int k = 0; k < Count; ++k) L::store_some(to + k * row.pixel, sums[k], lanes);
-        }
+        Results<N, T>::template put<Count>(row, sums, first, half);
     }
 
     // Computes at most Count results.
@@ -180,8 +192,9 @@ struct Gather {
     }
 };
 
-// Matrix products of up to `Most` pixels over all channels, or pairs of channels.
-template <int N, int Most, bool InPairs>
+// Matrix products of up to `Most` pixels over all channels, or pairs of channels. With a `Width` of
+// 1 only the first vector of each pair is computed.
+template <int N, int Most, bool InPairs, int Width = 2>
 struct Expansion {
     using L = Lanes<N>;
     using V = typename L::V;
@@ -190,23 +203,22 @@ struct Expansion {
         return InPairs ? L::add_pairs(sum, value, weights) : sum + value * weights;
     }
 
-    static inline void add(const float *pixels, const float *weights, V (*sums)[2]) {
-        const V low = L::load(weights), high = L::load(weights + N);
+    static inline void add(const float *pixels, const float *weights, V (*sums)[Width]) {
+        V factors[Width];
+        for (int i = 0; i < Width; ++i) factors[i] = L::load(weights + i * N);
 #pragma GCC unroll 16
         for (int row = 0; row < Most; ++row) {
             const V value = L::spread(pixels + row * N);
-            sums[row][0] = added(sums[row][0], value, low);
-            sums[row][1] = added(sums[row][1], value, high);
+            for (int i = 0; i < Width; ++i) sums[row][i] = added(sums[row][i], value, factors[i]);
         }
     }
 
     static void multiply(const ExpandProduct &product) {
         const float *pixels = product.pixels, *weights = product.weights;
-        V sums[Most][2];
+        V sums[Most][Width];
 #pragma GCC unroll 16
         for (int row = 0; row < Most; ++row) {
-            sums[row][0] = L::load(product.bias);
-            sums[row][1] = L::load(product.bias + N);
+            for (int i = 0; i < Width; ++i) sums[row][i] = L::load(product.bias + i * N);
         }
         std::int64_t left = product.channels;
         for (; left >= N; left -= N, pixels += product.chunk_stride) {
@@ -219,14 +231,17 @@ struct Expansion {
             const V low = L::all(product.low), high = L::all(product.high);
 #pragma GCC unroll 16
             for (int row = 0; row < Most; ++row) {
-                sums[row][0] = L::smaller(high, L::larger(low, sums[row][0]));
-                sums[row][1] = L::smaller(high, L::larger(low, sums[row][1]));
+                for (int i = 0; i < Width; ++i) {
+                    sums[row][i] = L::smaller(high, L::larger(low, sums[row][i]));
+                }
             }
         }
 #pragma GCC unroll 16
         for (int row = 0; row < Most; ++row) {
-            L::store(product.results + row * 2 * N, sums[row][0]);
-            L::store(product.results + row * 2 * N + N, sums[row][1]);
+            for (int i = 0; i < Width; ++i) {
+                float *to = product.results + row * product.result_pixel;
+                L::store(to + i * product.result_half, sums[row][i]);
+            }
         }
     }
 
@@ -234,7 +249,7 @@ struct Expansion {
         if (product.rows == Most) {
             multiply(product);
         } else if constexpr (Most > 1) {
-            Expansion<N, Most - 1, InPairs>::run(product);
+            Expansion<N, Most - 1, InPairs, Width>::run(product);
         }
     }
 };

@@ -205,6 +205,7 @@ void TransposedDepthwise::compute_row(const Call &call, std::int64_t image, std:
         const std::int64_t column = across.taps > 0 ? left_ + across.source - taps : 0;
         for (std::int64_t i = 0; i < down.taps; ++i) shifted[i] = rows[i] + column * wide;
         work.axis = {across.taps, 1, dilation(1)};
+        work.weight_row = across.taps * wide;
         work.weights = call.packed + pair * packed_count_ + before * wide;
         work.offset = image * result_.image + 2 * pair * result_.chunk + y * result_.row +
                       across.first * result_.pixel;

@@ -1,5 +1,6 @@
 #include "isa/avx2.hpp"
 
+#include "conv1x1/lanes.hpp"
 #include "depthwise/lanes.hpp"
 #include "pointwise/convert.hpp"
 #include "pointwise/lanes.hpp"
@@ -13,6 +14,10 @@ const WinogradKernels *avx2_winograd_kernels(const WinogradTile &tile, HalfSides
 
 const DepthwiseKernels &avx2_depthwise_kernels(const DepthwiseAxis &axis, HalfSides halves) {
     return depthwise_kernels<8, 6>(axis, halves);
+}
+
+const Conv1x1Kernels &avx2_conv1x1_kernels() {
+    return kConv1x1Kernels<8, 6>;
 }
 
 const PointwiseKernel *avx2_pointwise_kernel(const char *name) {

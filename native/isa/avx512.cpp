@@ -1,5 +1,6 @@
 #include "isa/avx512.hpp"
 
+#include "conv1x1/lanes.hpp"
 #include "depthwise/lanes.hpp"
 #include "pointwise/convert.hpp"
 #include "pointwise/lanes.hpp"
@@ -24,6 +25,10 @@ const WinogradKernels *avx512_winograd_kernels(const WinogradTile &tile, HalfSid
 
 const DepthwiseKernels &avx512_depthwise_kernels(const DepthwiseAxis &axis, HalfSides halves) {
     return depthwise_kernels<16, 14>(axis, halves);
+}
+
+const Conv1x1Kernels &avx512_conv1x1_kernels() {
+    return kConv1x1Kernels<16, 14>;
 }
 
 const PointwiseKernel *avx512_pointwise_kernel(const char *name) {

@@ -16,6 +16,25 @@ inline Lanes<16>::V Lanes<16>::spread(const float *from) {
     return _mm512_set1_ps(*from);
 }
 
+inline __mmask16 first_lanes(std::int64_t count) {
+    return static_cast<__mmask16>(count >= 16 ? 0xFFFF : (1 << (count > 0 ? count : 0)) - 1);
+}
+
+template <>
+inline Lanes<16>::V Lanes<16>::load_some(const float *from, std::int64_t count) {
+    return _mm512_maskz_loadu_ps(first_lanes(count), from);
+}
+
+template <>
+inline void Lanes<16>::store_some(float *to, V value, std::int64_t count) {
+    _mm512_mask_storeu_ps(to, first_lanes(count), value);
+}
+
+template <>
+inline Lanes<16>::V Lanes<16>::without(V value, std::int64_t count) {
+    return _mm512_maskz_mov_ps(first_lanes(count), value);
+}
+
 // GCC converts a vector extension of this width in two halves.
 template <>
 inline Lanes<16>::V Lanes<16>::load(const Bfloat16 *from) {

@@ -1,5 +1,6 @@
 #include "isa/portable.hpp"
 
+#include "conv1x1/lanes.hpp"
 #include "depthwise/lanes.hpp"
 #include "pointwise/convert.hpp"
 #include "pointwise/lanes.hpp"
@@ -58,6 +59,10 @@ const DepthwiseKernels &portable_depthwise_kernels(const DepthwiseAxis &axis, Ha
                                                    int lanes) {
     return lanes == 16 ? depthwise_kernels<16, 2>(axis, halves)
                        : depthwise_kernels<8, 3>(axis, halves);
+}
+
+const Conv1x1Kernels &portable_conv1x1_kernels(int lanes) {
+    return lanes == 16 ? kConv1x1Kernels<16, 2> : kConv1x1Kernels<8, 3>;
 }
 
 const PointwiseKernel *portable_pointwise_kernel(const char *name) {

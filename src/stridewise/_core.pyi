@@ -166,6 +166,7 @@ class Depthwise(Kernel):
         lanes: int,
         threads: int,
         multiplies_halves: bool = False,
+        parts: Sequence[int] = (),
         isa: str = "",
     ) -> None:
         """Create the kernel; ValueError if it does not support the operation.
@@ -188,6 +189,43 @@ class Depthwise(Kernel):
             threads: number of threads.
             multiplies_halves: whether the 1x1 convolution multiplies in pairs of bfloat16; src and
                 dst are of bfloat16 then.
+            parts: parts of the window that some channels after others have, five numbers each:
+                channels, first tap down and across, taps down and across. Weights outside are zero.
+            isa: one of ``winograd_isas``, by default the best.
+        """
+
+@final
+class Conv1x1(Kernel):
+    """1x1 convolution whose source may be multiplied by a factor for each channel of each image."""
+
+    def __init__(
+        self,
+        src: MemoryDesc,
+        dst: MemoryDesc,
+        has_bias: bool,
+        has_factor: bool,
+        post_ops: Sequence[PostOp],
+        *,
+        between: int,
+        lanes: int,
+        threads: int,
+        groups: int = 1,
+        isa: str = "",
+    ) -> None:
+        """Create the kernel; ValueError if it does not support the operation.
+
+        Args:
+            src: the source: f32 in acdb, or in blocks of ``lanes`` channels.
+            dst: the destination, likewise.
+            has_bias: whether there is a bias.
+            has_factor: whether the argument ``ARG_SRC_1`` has the factors: one pixel for each image
+                of src, in the same format.
+            post_ops: any. The first ones are applied to the source, after the factors, and have no
+                operands.
+            between: number of post-ops of the source.
+            lanes: elements of a vector: 8 or 16.
+            threads: number of threads. Results do not depend on it.
+            groups: of channels; in blocks, whole ones.
             isa: one of ``winograd_isas``, by default the best.
         """
 

@@ -91,6 +91,21 @@ def _unstack() -> Graph:
     return b.build([y, b.op("reduce_max", [z], {"axes": (1,), "keepdims": 1})])
 
 
+def _merge_groups() -> Graph:
+    b, x = net(1, 2, 3, 1)
+    for windows in ((1, 3), (1, 1)):
+        pieces: list[str] = []
+        for index, taps in enumerate(windows):
+            bounds = {"starts": (0, index, 0, 0), "stops": (1, index + 1, 3, 1)}
+            y = b.op("slice", [x], {**bounds, "steps": (1,) * 4})
+            w = b.const(*range(1, taps + 1), shape=(1, 1, taps, 1))
+            bias = [b.const(5)] if index else []
+            pads = (taps // 2, 0, taps // 2, 0)
+            pieces.append(b.op("conv", [y, w, *bias], {"pads": pads}))
+        x = b.op("concat", pieces, {"axis": 1})
+    return b.build([x])
+
+
 def _sink_concats() -> Graph:
     b, x = net(1, 1, 2, 2)
     pieces = [b.conv(x, 1), b.conv(x, 2)]
@@ -287,6 +302,7 @@ GOLDEN = {
     "recognize_activations": _recognize_activations,
     "unstack": _unstack,
     "sink_reshapes": _sink_reshapes,
+    "merge_groups": _merge_groups,
     "sink_concats": _sink_concats,
     "fold_scale": _fold_scale,
     "split_products": _split_products,

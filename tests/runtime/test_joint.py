@@ -118,6 +118,7 @@ class Block:
     strides: tuple[int, int] = (1, 1)
     dilations: tuple[int, int] = (1, 1)
     expands: bool = True
+    parts: tuple[int, ...] = ()
 
     @property
     def src(self) -> tuple[int, ...]:
@@ -150,6 +151,29 @@ BLOCKS = {
     "no pads": Block(pads=(0, 0, 0, 0)),
     "one pixel": Block(height=1, width=1),
     "strips and bands": Block(channels=20, middle=72, height=150, width=131, strides=(2, 2)),
+    "parts": Block(
+        2,
+        9,
+        13,
+        15,
+        70,
+        (3, 2, 3, 2),
+        (7, 5),
+        (2, 1),
+        (1, 1),
+        True,
+        (20, 2, 1, 3, 3, 30, 0, 0, 7, 5, 14, 3, 0, 1, 5, 6, 1, 2, 5, 1),
+    ),
+    "parts, dilations": Block(
+        1,
+        9,
+        23,
+        30,
+        48,
+        (2, 3, 2, 3),
+        dilations=(2, 3),
+        parts=(32, 1, 0, 1, 3, 16, 0, 2, 3, 1),
+    ),
     "bands": Block(channels=160, middle=24, height=60, width=33),
 }
 
@@ -177,6 +201,13 @@ class Case:
         self.w = (rng.normal(size=(block.middle, block.channels)) / fan_in).astype(F32)
         scale = 1 / np.sqrt(np.prod(block.window))
         self.d = rng.normal(0, scale, (block.middle, *block.window)).astype(F32)
+        first, kept = 0, np.zeros_like(self.d)
+        for count, top, left, rows, columns in np.reshape(
+            block.parts[: len(block.parts) // 5 * 5], (-1, 5)
+        ):
+            part = np.s_[first : first + count, top : top + rows, left : left + columns]
+            kept[part], first = self.d[part], first + count
+        self.d = kept if block.parts else self.d
         self.biases = [rng.normal(size=block.middle).astype(F32) for _ in range(2)]
 
     def wanted(self, between: Any, last: Any, biases: tuple[bool, bool]) -> Array:
@@ -201,7 +232,7 @@ class Case:
             src, dst, block.expands, *biases, block.pads[:2], block.pads[2:], posts,
             between=between, window=block.window, strides=block.strides,
             dilations=block.dilations, lanes=lanes, threads=threads, isa=isa,
-            multiplies_halves=in_pairs,
+            multiplies_halves=in_pairs, parts=block.parts,
         )  # fmt: skip
         assert op.impl == f"{'expand_' if block.expands else ''}depthwise:{isa}"
         arrays = {
@@ -348,6 +379,10 @@ def test_any_expansion(block, kernel, kind, threads):
         ({"strides": (1 << 13, 1)}, "windows, strides and dilations are limited to 4096"),
         ({"pads": (3, 0, 0, 3)}, "padding of a whole window"),
         ({"pads": (-1, 1, 1, 1)}, "negative padding"),
+        ({"parts": (16, 0, 0, 4, 3)}, "parts of the channels, within the window"),
+        ({"parts": (17, 0, 0, 3, 3)}, "parts of the channels, within the window"),
+        ({"parts": (15, 0, 0, 3, 3)}, "parts of all channels"),
+        ({"parts": (16, 0, 0, 3)}, "five numbers for each part"),
     ],
 )
 def test_expansions_that_cannot_be_are_refused(changes, message):

@@ -24,7 +24,46 @@ from stridewise.ops.registry import (
     tensor,
 )
 
-__all__ = ["CONV", "CONV_WEIGHT_GRADIENT", "transposed_pads", "window_extent"]
+__all__ = [
+    "ATTRIBUTES",
+    "CONV",
+    "CONV_WEIGHT_GRADIENT",
+    "PARTS",
+    "parts",
+    "transposed_pads",
+    "window_extent",
+    "within_parts",
+]
+
+PARTS = "parts"
+"""The attribute that says which part of the window each channel has; see :func:`parts`."""
+_PART = 5
+"""Numbers of a part."""
+
+
+def parts(node: Node, weights: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return the parts of the window that some channels after others have, none for all of it.
+
+    A part has five numbers: how many outputs have it, its first tap down and across, and its number
+    of taps down and across. Weights outside of it count as zero.
+
+    Args:
+        node: a convolution.
+        weights: the shape of its weights.
+    """
+    numbers = node.ints_attr(PARTS, ())
+    found = tuple(numbers[at : at + _PART] for at in range(0, len(numbers), _PART))
+    fits = all(
+        len(part) == _PART
+        and min(part[0], *part[3:]) >= 1
+        and min(part[1:3]) >= 0
+        and part[1] + part[3] <= weights[2]
+        and part[2] + part[4] <= weights[3]
+        for part in found
+    ) and (not found or sum(part[0] for part in found) == weights[0])
+    is_each = not found or (len(weights) == 4 and node.int_attr("groups", 1) == weights[0])
+    needs(node, is_each and fits, "parts of the window of an image's channels", numbers)
+    return found
 
 
 def window_extent(size: int, kernel: int, stride: int, dilation: int, pad: int) -> int:
@@ -54,6 +93,7 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
     needs(node, len(w.shape) == len(x.shape), f"weights of rank {len(x.shape)}", w)
     needs(node, groups > 0 and w.shape[0] % groups == 0, "groups that divide the outputs", groups)
     needs(node, w.dtype == x.dtype, f"weights of dtype {x.dtype}", w.dtype)
+    parts(node, w.shape)
     channels = w.shape[1] * groups
     needs(node, x.shape[1] == channels, f"{channels} input channels", f"{x.shape[1]} in {x}")
     bias = types[2] if len(types) > 2 else None
@@ -85,8 +125,21 @@ def windows(
         yield position, x[(slice(None), slice(None), *slices)]
 
 
+def within_parts(node: Node, w: Array) -> Array:
+    """Return weights of a convolution with zeros where they count as zero."""
+    found = parts(node, w.shape)
+    if not found:
+        return w
+    kept, first = np.zeros_like(w), 0
+    for count, top, left, rows, columns in found:
+        own = (slice(first, first + count), slice(None), slice(top, top + rows))
+        own = (*own, slice(left, left + columns))
+        kept[own], first = w[own], first + count
+    return kept
+
+
 def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
-    x, w = array(operands, 0), array(operands, 1)
+    x, w = array(operands, 0), within_parts(node, array(operands, 1))
     bias = operands[2] if len(operands) > 2 else None
     groups = node.int_attr("groups", 1)
     strides, dilations, begins, ends = geometry(node, x.ndim - 2)
@@ -197,10 +250,18 @@ def _vjp_weight_gradient(node: Node, gradients: Sequence[str], b: Backward) -> t
     return of_x.name, x.of("conv", ddw, **own).name
 
 
-_ATTRIBUTES: Attributes = {"groups": "integer", **WINDOW}
+ATTRIBUTES: Attributes = {"groups": "integer", **WINDOW}
 
 CONV = register(
-    OpSpec("conv", (2, 3), _infer, _evaluate, "anchor", vjp=_vjp, attributes=_ATTRIBUTES)
+    OpSpec(
+        "conv",
+        (2, 3),
+        _infer,
+        _evaluate,
+        "anchor",
+        vjp=_vjp,
+        attributes={**ATTRIBUTES, PARTS: "integers"},
+    )
 )
 CONV_WEIGHT_GRADIENT = register(
     OpSpec(
@@ -210,7 +271,7 @@ CONV_WEIGHT_GRADIENT = register(
         _evaluate_weight_gradient,
         "sources",
         vjp=_vjp_weight_gradient,
-        attributes={**_ATTRIBUTES, "kernel": "integers"},
+        attributes={**ATTRIBUTES, "kernel": "integers"},
     )
 )
 """The gradient of a convolution's weights, from x and dy; ``kernel`` is their spatial shape."""

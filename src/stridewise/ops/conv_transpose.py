@@ -12,7 +12,7 @@ import numpy as np
 
 from stridewise.graph import Attr, Node, TensorType
 from stridewise.ops.backward import Term
-from stridewise.ops.conv import CONV, windows
+from stridewise.ops.conv import ATTRIBUTES, windows
 from stridewise.ops.registry import (
     Array,
     Backward,
@@ -124,7 +124,5 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
 
 
 CONV_TRANSPOSE = register(
-    OpSpec(
-        "conv_transpose", (2, 3), _infer, _evaluate, "anchor", vjp=_vjp, attributes=CONV.attributes
-    )
+    OpSpec("conv_transpose", (2, 3), _infer, _evaluate, "anchor", vjp=_vjp, attributes=ATTRIBUTES)
 )

@@ -16,7 +16,7 @@ import numpy as np
 from stridewise.graph import Attr, Graph, Node, Refusal
 from stridewise.graph.constant import Array
 from stridewise.graph.rewrite import Rewriter
-from stridewise.ops.conv import window_extent
+from stridewise.ops.conv import PARTS, window_extent
 from stridewise.ops.data_format import ATTRIBUTE, canonical_order
 
 __all__ = ["merge_branches"]
@@ -120,7 +120,7 @@ class _Merger:
             found = self.combined(node)
         elif node.op == "scale_shift":
             found = self.scaled(node)
-        elif node.op == "conv" and self.are_known(node.inputs[1:]):
+        elif node.op == "conv" and not node.get(PARTS) and self.are_known(node.inputs[1:]):
             found = _Sum(node.inputs[0], (_Term(node, np.ones(1)),), np.zeros(1), ())
         if found is not None:
             self.sums[name] = found

@@ -27,6 +27,7 @@ from stridewise.passes.fuse_post_ops import fuse_post_ops
 from stridewise.passes.hoist_factors import hoist_factors
 from stridewise.passes.hoist_updates import hoist_updates
 from stridewise.passes.merge_branches import merge_branches
+from stridewise.passes.merge_groups import merge_groups
 from stridewise.passes.merge_moves import merge_moves
 from stridewise.passes.name_grids import name_grids
 from stridewise.passes.recognize_activations import recognize_activations
@@ -214,6 +215,11 @@ def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[Pass
             needs="which resizes a kernel computes",
         ),
         *_RECOGNIZED,
+        Pass(
+            "merge_groups",
+            "merges convolutions of slices of channels into one with groups",
+            merge_groups,
+        ),
         Pass(
             "sink_concats",
             "moves concatenations down past scales and activations, which kernels then compute",

@@ -14,6 +14,7 @@ from stridewise.graph import Refusal
 from stridewise.targets.kernels import HOST, KernelSpec
 
 __all__ = [
+    "FUNCTION_NS",
     "Corrected",
     "KernelCost",
     "KernelOracle",
@@ -78,8 +79,8 @@ def host_cost(spec: KernelSpec) -> KernelCost:
     return KernelCost(_HOST_OVERHEAD_NS + work, name, "model")
 
 
-_FUNCTION_NS = 0.5
-"""What one thread takes for a value of an exponential function in a post-op."""
+FUNCTION_NS = 0.5
+"""What one thread takes for a value of an exponential function in a post-op of the library."""
 
 
 class KernelOracle(Protocol):
@@ -170,6 +171,7 @@ class Roofline:
         bfloat16_rate: how many times the peak rate holds for products of bfloat16.
         int8_rate: how many times it holds for products of integers of 8 bits.
         threads: number of threads; small kernels run on one of them.
+        function_ns: what one thread takes for a value of an exponential function in a post-op.
     """
 
     peak_flops: float
@@ -179,6 +181,7 @@ class Roofline:
     bfloat16_rate: float = 1.0
     int8_rate: float = 1.0
     threads: int = 1
+    function_ns: Callable[[KernelSpec], float] = lambda _: FUNCTION_NS
 
     def costs(
         self, specs: Sequence[KernelSpec], progress: Progress | None = None
@@ -198,6 +201,6 @@ class Roofline:
             spec.flops / peak * self.threads / threads,
             spec.nbytes / self.bandwidth,
         )
-        functions = _FUNCTION_NS * spec.function_values / threads
+        functions = self.function_ns(spec) * spec.function_values / threads
         cost = self.overhead_ns + 1e9 * seconds / self.efficiency(spec) + functions
         return KernelCost(cost, "", "model")

@@ -152,7 +152,7 @@ class KernelSpec:
         if dst is None:
             return 0
         between = dict(self.params).get("between", 0)
-        inner = prod(dst.dims)
+        inner = prod(src.dims if src is not None else dst.dims)
         if src is not None and filters is not None:
             inner = prod((src.dims[0], filters.dims[0], *src.dims[2:]))
         return sum(

@@ -76,6 +76,9 @@ class _Spec:
     def ints(self, key: str) -> tuple[int, ...]:
         return cast("tuple[int, ...]", self._params[key])
 
+    def optional_ints(self, key: str) -> tuple[int, ...]:
+        return cast("tuple[int, ...]", self._params.get(key, ()))
+
     def number(self, key: str) -> float:
         return float(cast("float", self._params[key]))
 
@@ -273,7 +276,16 @@ def _depthwise(s: _Spec) -> _core.Depthwise:
         "depthwise_bias" in has, s.ints("begins"), s.ints("ends"), s.post_ops(),
         between=s.integer("between"), window=s.ints("window"), strides=s.ints("strides"),
         dilations=s.ints("dilations"), lanes=s.integer("lanes"), threads=s.threads,
-        multiplies_halves="products" in dict(s.spec.params),
+        multiplies_halves="products" in dict(s.spec.params), parts=s.optional_ints("parts"),
+    )  # fmt: skip
+
+
+def _conv1x1(s: _Spec) -> _core.Conv1x1:
+    has, weights = {role for role, _ in s.spec.memories}, s.memory("weights")
+    return s.core.Conv1x1(
+        s.memory("src"), s.memory("dst"), "bias" in has, "factor" in has, s.post_ops(),
+        between=s.integer("between"), lanes=s.integer("lanes"), threads=s.threads,
+        groups=weights.dims[0] if len(weights.dims) > len(s.memory("src").dims) else 1,
     )  # fmt: skip
 
 
@@ -386,6 +398,7 @@ def _lookup(s: _Spec) -> _core.Lookup:
 KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
     "batch_norm_gradient": _batch_norm_gradient,
     "batch_norm_training": _batch_norm_training,
+    "conv1x1": _conv1x1,
     "conv_weight_gradient": _conv_weight_gradient,
     "depthwise": _depthwise,
     "expand_depthwise": _depthwise,
@@ -412,6 +425,7 @@ _ROLES = {
     "dst": "ARG_DST",
     "weights": "ARG_WEIGHTS",
     "bias": "ARG_BIAS",
+    "factor": "ARG_SRC_1",
     "depthwise_weights": "ARG_DEPTHWISE_WEIGHTS",
     "depthwise_bias": "ARG_DEPTHWISE_BIAS",
     "mean": "ARG_MEAN",

@@ -190,6 +190,10 @@ def _squeezed(b: GraphBuilder, size: _Size) -> str:
     return b.op("mul", [x, b.op("sigmoid", [b.conv2d(mean, size.inputs, 1)])])
 
 
+def _squeezed_1x1(b: GraphBuilder, size: _Size) -> str:
+    return b.conv2d(_squeezed(b, size), size.outputs, 1)
+
+
 def _pool(op: str, window: int, stride: int) -> _Layer:
     def layer(b: GraphBuilder, size: _Size) -> str:
         pool = b.max_pool2d if op == "max" else b.avg_pool2d
@@ -248,6 +252,7 @@ LAYERS: Mapping[str, _Layer] = {
     "expanded swish": _swish_expanded,
     "chain": _chain,
     "shuffled": _shuffled,
+    "squeezed 1x1": _squeezed_1x1,
 }
 _TWICE = ("1x1", "3x3", "depthwise 3x3", "1x1")
 """Layers that networks have most of are repeated between the others."""

@@ -23,6 +23,7 @@ from stridewise.runtime.tuning.timing import undisturbed
 from stridewise.targets.cost import KernelCost, Progress, Roofline, Source, is_reference
 from stridewise.targets.kernels import KernelSpec
 from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.table import function_ns
 from stridewise.targets.onednn.target import LibraryTarget
 from stridewise.targets.onednn.traits import traits_of
 from stridewise.targets.rates import Sample, Samples
@@ -63,6 +64,7 @@ def roofline(machine: Machine, target: LibraryTarget) -> Roofline:
     return Roofline(
         peak, _BANDWIDTH, target.efficiency,
         bfloat16_rate=rate, int8_rate=_INT8_RATE, threads=machine.threads,
+        function_ns=function_ns,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Kernels of convolution: direct, by Winograd's algorithm, and the core's depthwise kernels."""
+"""Kernels of convolution: direct, by Winograd's algorithm, the core's depthwise and 1x1 kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 
 from stridewise.formats import Format, nd
 from stridewise.graph import Refusal
-from stridewise.ops.conv import geometry
+from stridewise.ops.conv import PARTS, geometry
 from stridewise.ops.geometry import canonical_shape, user_format
 from stridewise.targets.kernels import (
     Arg,
@@ -20,6 +20,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
+from stridewise.targets.onednn.conv1x1 import conv1x1_options
 from stridewise.targets.onednn.depthwise import depthwise_options, options_with_expansion
 from stridewise.targets.onednn.family import Family, KernelKind, Offer
 from stridewise.targets.onednn.memory import block_of, memory_of, plain_memory, storage_of
@@ -117,6 +118,13 @@ def _in_fewer_products(
 
 def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     """Yield the kernels of a convolution, and refusals with their reasons."""
+    own = [*depthwise_options(context), *options_with_expansion(context)]
+    if context.node.get(PARTS) and own:
+        yield from own  # kernels of the library compute the whole window
+        return
+    if context.node.get(PARTS) and not context.is_constant(context.node.inputs[1]):
+        yield Refusal("onednn-cpu", context.node.name, "weights outside of parts may not be zero")
+        return
     post_ops = context.node.post_ops
     can_sum = bool(post_ops) and post_ops[0].op == "add"
     for kind, source, result in _format_pairs(context):
@@ -126,8 +134,8 @@ def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             direct = _option(context, kind, source, result, accumulate=accumulate)
             yield direct
             yield from _in_fewer_products(context, direct)
-    yield from depthwise_options(context)
-    yield from options_with_expansion(context)
+    yield from own
+    yield from conv1x1_options(context)
 
 
 def per_group(src: MemorySpec, weights: MemorySpec) -> tuple[int, ...]:
@@ -179,7 +187,11 @@ _CONVOLUTION = KernelKind(
     {"plain": 0.40, "channels-last": 0.92, "blocked": 0.90}, _is_naive, _share
 )
 
+_JOINED = frozenset({"conv", "mul", "pointwise"})
+"""Operators whose results kernels of convolution may compute as well: an expansion, or a product by
+a factor for each channel."""
+
 FAMILY = Family(
-    {"conv": Offer(conv_options, joins=frozenset({"conv"}), post_ops=all_post_ops)},
+    {"conv": Offer(conv_options, joins=_JOINED, post_ops=all_post_ops)},
     {"convolution": _CONVOLUTION, "fitted_convolution": _CONVOLUTION},
 )

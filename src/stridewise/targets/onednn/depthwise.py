@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from math import prod
 from typing import cast
 
 from stridewise.graph import Node
+from stridewise.ops.conv import parts
 from stridewise.ops.geometry import canonical_shape
 from stridewise.targets.kernels import (
     Arg,
@@ -31,7 +33,16 @@ from stridewise.targets.onednn.family import Family, KernelKind
 from stridewise.targets.onednn.memory import block_lanes, memory_of
 from stridewise.targets.onednn.post_ops import fused, unknown_post_op
 
-__all__ = ["FAMILY", "KIND", "depthwise_options", "in_pairs", "options_with_expansion"]
+__all__ = [
+    "FAMILY",
+    "KIND",
+    "depthwise_options",
+    "has_bias",
+    "in_pairs",
+    "is_1x1",
+    "kinds_of",
+    "options_with_expansion",
+]
 
 ALONE, KIND = "depthwise", "expand_depthwise"
 """The kinds of these kernels in a :class:`KernelSpec`, without and with the convolution of 1x1."""
@@ -41,18 +52,26 @@ _LARGEST = 1 << 12
 """Taps, strides and dilations along an axis that the kernels accept."""
 
 
-def _is_expansion(context: KernelContext) -> bool:
-    """Return whether a convolution is one of 1x1 over an image, with constant weights."""
+def is_1x1(context: KernelContext) -> bool:
+    """Return whether a node is a convolution of 1x1 over an image, with constant weights.
+
+    It may have groups.
+    """
     node = context.node
+    if node.op != "conv":
+        return False
     weights = context.value(node.inputs[1]).shape
     return (
         len(weights) == 4
         and weights[2:] == (1, 1)
-        and node.int_attr("groups", 1) == 1
         and node.ints_attr("strides", (1, 1)) == (1, 1)
         and node.ints_attr("pads", (0,) * 4) == (0,) * 4
         and _is_known(context)
     )
+
+
+def _has_operands(node: Node) -> bool:
+    return any(post.operand is not None for post in node.post_ops)
 
 
 def _is_depthwise(context: KernelContext) -> bool:
@@ -72,6 +91,7 @@ def _is_depthwise(context: KernelContext) -> bool:
         and min(pads) >= 0
         and all(pad < extent for pad, extent in zip(pads, extents * 2, strict=True))
         and _is_known(context)
+        and not _has_operands(node)
     )
 
 
@@ -87,17 +107,16 @@ def _window(context: KernelContext) -> tuple[tuple[int, ...], ...]:
 
 
 def _is_known(context: KernelContext) -> bool:
-    """Return whether weights and bias are constants, and no post-op has an operand."""
-    node = context.node
-    constant = all(context.is_constant(name) for name in node.inputs[1:] if name)
-    return constant and all(post.operand is None for post in node.post_ops)
+    """Return whether weights and bias are constants."""
+    return all(context.is_constant(name) for name in context.node.inputs[1:3] if name)
 
 
-def _bias(node: Node) -> bool:
+def has_bias(node: Node) -> bool:
+    """Return whether a convolution has a bias."""
     return len(node.inputs) > 2 and bool(node.inputs[2])
 
 
-def _kinds(context: KernelContext, *names: str) -> Iterator[str]:
+def kinds_of(context: KernelContext, *names: str) -> Iterator[str]:
     """Yield the kinds of storage that kernels take and all of some values have."""
     offers = [context.formats(name) for name in names]
     for kind, fmt in offers[0].items():
@@ -110,7 +129,7 @@ def depthwise_options(context: KernelContext) -> Iterator[KernelOption]:
     node, lanes = context.node, block_lanes(context)
     if lanes not in _LANES or not _is_depthwise(context):
         return
-    for kind in _kinds(context, node.inputs[0], node.outputs[0]):
+    for kind in kinds_of(context, node.inputs[0], node.outputs[0]):
         source, result = (context.formats(n)[kind] for n in (node.inputs[0], node.outputs[0]))
         spec = _alone(context, kind, lanes)
         if unknown_post_op(spec.post_ops):
@@ -129,10 +148,12 @@ def options_with_expansion(context: KernelContext) -> Iterator[KernelOption]:
     ahead, lanes = context.ahead(), block_lanes(context)
     if ahead is None or lanes not in _LANES:
         return
-    if not _is_depthwise(context) or not _is_expansion(ahead):
+    if not _is_depthwise(context) or not is_1x1(ahead) or _has_operands(ahead.node):
+        return
+    if ahead.node.int_attr("groups", 1) > 1:
         return
     first, node = ahead.node, context.node
-    for kind in _kinds(context, first.inputs[0], node.inputs[0], node.outputs[0]):
+    for kind in kinds_of(context, first.inputs[0], node.inputs[0], node.outputs[0]):
         spec = _with_expansion(ahead, context, kind, lanes)
         if unknown_post_op(spec.post_ops):
             continue
@@ -140,7 +161,7 @@ def options_with_expansion(context: KernelContext) -> Iterator[KernelOption]:
         source, between, result = (context.formats(name)[kind] for name in names)
         absent = (None,) * (len(first.inputs) - 1)
         args = [from_ahead(Arg("src", input_of(0))), from_ahead(Arg("weights", input_of(1)))]
-        if _bias(first):
+        if has_bias(first):
             args.append(from_ahead(Arg("bias", input_of(2))))
         yield behind_ahead(
             KernelOption("", (source, *absent), (between,)),
@@ -157,7 +178,7 @@ def _own_args(node: Node, spec: KernelSpec) -> tuple[Arg, ...]:
     weights = spec.memory("depthwise_weights")
     assert weights is not None  # below
     args = [Arg("depthwise_weights", input_of(1), reshape=weights.dims)]
-    if _bias(node):
+    if has_bias(node):
         args.append(Arg("depthwise_bias", input_of(2)))
     return (*args, Arg("dst", output_of()))
 
@@ -172,19 +193,22 @@ def _alone(context: KernelContext, kind: str, lanes: int) -> KernelSpec:
     channels = y.shape[1]
     filters = MemorySpec((channels, 1, 1, *window), f"Abcde{2 * lanes}a")
     memories = [("src", src), ("depthwise_weights", filters)]
-    if _bias(node):
+    if has_bias(node):
         memories.append(("depthwise_bias", MemorySpec((channels,), "a")))
+    found = parts(node, context.value(node.inputs[1]).shape)
     params = (
         ("begins", pads[:2]),
         ("between", 0),
         ("dilations", dilations),
         ("ends", pads[2:]),
         ("lanes", lanes),
+        *((("parts", tuple(chain(*found))),) if found else ()),
         ("strides", strides),
         ("window", window),
     )
     posts = fused(node, dst, accumulate=False).specs
-    flops = 2.0 * prod(y.shape) * prod(window)
+    taps = sum(count * rows * columns for count, _, _, rows, columns in found)
+    flops = 2.0 * prod(y.shape) * (taps / channels if found else prod(window))
     return KernelSpec(ALONE, (*memories, ("dst", dst)), params, posts, flops=flops)
 
 
@@ -196,7 +220,7 @@ def _with_expansion(
     source = ahead.formats(x.name)[kind]
     src = memory_of(source, canonical_shape(x, source))
     memories = [("src", src), ("weights", MemorySpec(weights, f"ABcd16b{2 * lanes}a"))]
-    if _bias(first):
+    if has_bias(first):
         memories.append(("bias", MemorySpec((weights[0],), "a")))
     posts = fused(first, src, accumulate=False).specs
     between = prod(context.value(context.node.inputs[0]).shape)

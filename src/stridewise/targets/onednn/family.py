@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from stridewise.graph import Node, Refusal
+from stridewise.targets.cost import FUNCTION_NS
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec, MemorySpec
 
 __all__ = ["DEFAULT_EFFICIENCY", "Family", "KernelKind", "Offer", "other_than_float32"]
@@ -55,11 +56,13 @@ class KernelKind:
         is_naive: whether the library has only its naive ``ref`` loops for a kernel, given the
             storage and the memory of its destination.
         share: which part of its time a kernel spends on the operations that its spec counts.
+        function_ns: what one thread takes for a value of an exponential function in a post-op.
     """
 
     efficiency: Mapping[str, float] = field(default_factory=dict[str, float])
     is_naive: Callable[[KernelSpec, str, MemorySpec], bool] = _never
     share: Callable[[KernelSpec], float] = _whole
+    function_ns: float = FUNCTION_NS
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from stridewise.targets.onednn import (
     cast,
     concat,
     conv,
+    conv1x1,
     conv_transpose,
     depth_space,
     depthwise,
@@ -44,13 +45,14 @@ from stridewise.targets.onednn.canonical import CanonicalContext, fitted, misrea
 from stridewise.targets.onednn.family import DEFAULT_EFFICIENCY, Family, KernelKind, Offer
 from stridewise.targets.onednn.memory import storage_of
 
-__all__ = ["KINDS", "OFFERS", "efficiency", "is_naive", "kernel_options", "post_ops"]
+__all__ = ["KINDS", "OFFERS", "efficiency", "function_ns", "is_naive", "kernel_options", "post_ops"]
 
 _FAMILIES: tuple[Family, ...] = (
     activation.FAMILY,
     cast.FAMILY,
     concat.FAMILY,
     conv.FAMILY,
+    conv1x1.FAMILY,
     conv_transpose.FAMILY,
     depth_space.FAMILY,
     depthwise.FAMILY,
@@ -138,6 +140,11 @@ def efficiency(spec: KernelSpec) -> float:
         return _REFERENCE
     kind, storage = KINDS.get(spec.kind, KernelKind()), storage_of(spec.memory("dst"))
     return kind.efficiency.get(storage, DEFAULT_EFFICIENCY) * kind.share(spec)
+
+
+def function_ns(spec: KernelSpec) -> float:
+    """Return what one thread takes for a value of an exponential function in a post-op."""
+    return KINDS.get(spec.kind, KernelKind()).function_ns
 
 
 def is_naive(spec: KernelSpec) -> bool:

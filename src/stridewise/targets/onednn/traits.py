@@ -19,7 +19,7 @@ __all__ = ["traits_of"]
 _LANES = 16
 _SIZELESS = frozenset(
     {"begins", "ends", "epsilon", "alpha", "beta", "k", "groups", "expression", "statistics"}
-    | {SCALING}
+    | {"parts", SCALING}
 )
 """Parameters that do not change the time, or that other traits contain."""
 _SCALES = (4.0, 4.0, 4.0, 3.0, 3.0, 4.0, 3.0, 0.7, 0.7, 1.0)
@@ -49,6 +49,8 @@ def _way(spec: KernelSpec, src: MemorySpec, groups: int) -> str:
         params["steps"] = len(expression)
     if spec.kind == "binary" and second is not None:
         params["broadcast"] = second.dims != src.dims
+    if spec.memory("factor") is not None:
+        params["factor"] = True
     each = src.dims[1] // groups if len(src.dims) > 1 else 1
     kind = "whole" if groups == 1 else "depthwise" if each == 1 else "groups"
     return " ".join([kind, *(f"{key}={value}" for key, value in sorted(params.items()))])

@@ -1,0 +1,81 @@
+// 1x1 convolution whose source may be multiplied by a factor for each channel of each image.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "conv1x1/kernels.hpp"
+#include "executor/kernel.hpp"
+#include "onednn/primitives.hpp"
+#include "support/images.hpp"
+
+namespace stridewise {
+
+struct Conv1x1Options {
+    std::int64_t images, channels, height, width;
+    std::int64_t outputs;
+    std::int64_t groups;  // of channels and outputs; whole vectors in blocked formats
+    int lanes;            // elements of a vector: 8 or 16
+    bool channels_last;   // otherwise channels in blocks of one vector
+    bool has_bias;
+    bool has_factor;
+    int threads;
+    std::string isa;  // one of winograd_isas(lanes); "" for the best
+};
+
+// The argument id of the factors.
+constexpr int kConv1x1Factor = DNNL_ARG_SRC_1;
+
+class Conv1x1 : public Kernel {
+  public:
+    // The first `between` post-ops are applied to the source, after the factor, and have no
+    // operands. Throws std::invalid_argument if the kernels do not support the operation.
+    Conv1x1(Conv1x1Options options, const PostOps &post_ops, std::size_t between);
+
+    std::string impl() const override { return "conv1x1:" + options_.isa; }
+    int threads() const override { return options_.threads; }
+    std::size_t scratchpad_nbytes() const override;
+    const std::vector<int> &args() const override { return args_; }
+    MemoryDesc arg_desc(int arg) const override;
+    void execute(const std::vector<void *> &data, void *scratchpad) const override;
+
+  private:
+    struct Call;
+    // The pixels and the pairs of vectors of results of a group that are one item of work.
+    struct Item {
+        std::int64_t image, group, pixel, pixel_end, pair, pair_end;
+    };
+
+    void plan_stages(const PostOps &post_ops, std::size_t between);
+    void plan_items();
+    std::int64_t item_count() const { return options_.images * options_.groups * bands_ * splits_; }
+    Item item(std::int64_t index) const;
+    // Whether products read a copy of the pixels of the source.
+    bool gathers() const {
+        const bool scales_pixels = options_.has_factor && !scales_weights_;
+        return options_.channels_last || scales_pixels || !before_.empty();
+    }
+    const float *source_of(const Call &call, const Item &item) const;
+    void gather(const Call &call, const Item &item, float *gathered) const;
+    void scale_weights(const Call &call, const Item &item, float *scaled) const;
+    void compute(const Call &call, const Item &item, const float *weights, float *scratch) const;
+
+    Conv1x1Options options_;
+    const Conv1x1Kernels *kernels_;
+    std::int64_t pixels_;
+    std::int64_t channels_, outputs_, chunks_, pairs_;  // of a group; and their vectors
+    std::int64_t bands_, splits_;  // of the pixels of an image, and of the pairs of a group
+    bool is_light_;                // whether all weights stay in a cache, for whatever pixels
+    bool scales_weights_;          // by the factors, because they are fewer than pixels
+    // Sizes in elements: the weights of a pair of vectors, the copies of source pixels and of
+    // weights of an item, and the scratchpad of one thread.
+    std::int64_t panel_, gathered_count_, scaled_count_, thread_count_;
+    ImageStrides source_, result_;
+    std::vector<int> args_;
+    std::vector<Stage> before_, stages_;
+    std::vector<int> operands_;  // for each of stages_, the index of its operand in args(), or -1
+};
+
+}  // namespace stridewise

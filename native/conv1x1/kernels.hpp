@@ -1,0 +1,45 @@
+// The inner loops of a 1x1 convolution: one table of kernels for each vector width. Files that
+// implement it include no standard templates, for the reason in winograd/kernels.hpp.
+#pragma once
+
+#include <cstdint>
+
+#include "depthwise/kernels.hpp"
+
+namespace stridewise {
+
+// Some vectors of the source, multiplied by factors into the order of products.
+struct ScaleVectors {
+    const float *from;
+    std::int64_t from_step;  // elements from one vector to the next, here and below
+    const float *factors;
+    std::int64_t factor_step;
+    float *to;
+    std::int64_t to_step;
+    std::int64_t count;   // whole vectors
+    std::int64_t tail;    // elements of a last vector; its other lanes are set to zero
+    const Stage *stages;  // without operands
+    int stage_count;
+};
+
+// Results of products that are stored after the stages that are left.
+struct FinishPixels : ResultPixels {
+    const float *sums;  // [pixel][2 * lane]
+};
+
+struct Conv1x1Kernels {
+    int lanes;      // elements of a vector
+    int row_count;  // pixels of one matrix product
+    void (*scale)(const ScaleVectors &vectors);
+    void (*multiply)(const ExpandProduct &product);
+    void (*multiply_one)(const ExpandProduct &product);  // of the first vector of each pair
+    void (*finish)(const FinishPixels &pixels);
+};
+
+const Conv1x1Kernels &portable_conv1x1_kernels(int lanes);
+#ifdef STRIDEWISE_AVX2
+const Conv1x1Kernels &avx2_conv1x1_kernels();
+const Conv1x1Kernels &avx512_conv1x1_kernels();
+#endif
+
+}  // namespace stridewise

@@ -29,21 +29,21 @@ const WinogradWeightsKernels &checked_kernels(const Winograd &forward) {
     const auto &o = forward.options();
     require(o.groups == 1 && o.pool == 1 && !o.halves.source && !o.halves.result,
             "winograd: weight gradients are of float32 images without groups or pooling");
-    const WinogradWeightsKernels *found = winograd_weights_kernels(forward);
+    const WinogradWeightsKernels *found =
+        winograd_weights_kernels(o.isa, o.lanes, forward.kernels().tile);
     require(found != nullptr, "winograd: there are no weight gradients for this window and tile");
     return *found;
 }
 
 }  // namespace
 
-const WinogradWeightsKernels *winograd_weights_kernels(const Winograd &forward) {
-    const WinogradTile tile = forward.kernels().tile;
-    const std::string &isa = forward.options().isa;
+const WinogradWeightsKernels *winograd_weights_kernels(const std::string &isa, int lanes,
+                                                       const WinogradTile &tile) {
 #ifdef STRIDEWISE_AVX2
-    if (isa == "avx512") return avx512_winograd_weights(tile);
+    if (isa == "avx512" || isa == "avx512_bf16") return avx512_winograd_weights(tile);
     if (isa == "avx2") return avx2_winograd_weights(tile);
 #endif
-    return isa == "portable" ? portable_winograd_weights(tile, forward.options().lanes) : nullptr;
+    return isa == "portable" ? portable_winograd_weights(tile, lanes) : nullptr;
 }
 
 std::vector<double> winograd_transform_matrix(int places, int taps) {

@@ -6,10 +6,11 @@ Run it on a quiet machine::
     .venv/bin/python benchmarks/training.py operators   # gradients in NHWC against NCHW
     .venv/bin/python benchmarks/training.py race        # a training step against PyTorch
     .venv/bin/python benchmarks/training.py memory      # planning, and limits of memory
+    .venv/bin/python benchmarks/training.py profile     # a step by kinds of kernels
 
-``formats`` and ``race`` need torchvision, whose networks are trained; ``race`` runs each contender
-in a process of its own. Rounds run all contenders once, in rotating order. Raw samples are written
-to ``benchmarks/results/training-<command>.json``, and a table is printed.
+``formats``, ``race`` and ``profile`` need torchvision, whose networks are trained; ``race`` runs
+each contender in a process of its own. Rounds run all contenders once, in rotating order. Raw
+samples are written to ``benchmarks/results/training-<command>.json``, and a table is printed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import date
 from functools import partial
 from math import exp, log
@@ -36,6 +37,7 @@ from stridewise.graph import Graph
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
+from training_profile import shares  # noqa: E402
 from training_race import NETWORKS, Worker, network  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
@@ -278,7 +280,37 @@ def memory(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
     return document, _table([*heads, "ms", "to unlimited"], rows)
 
 
-COMMANDS = {"formats": formats, "operators": operators, "race": race, "memory": memory}
+# --- profile ------------------------------------------------------------------------------------
+
+
+def profile(options: argparse.Namespace) -> tuple[dict[str, Any], str]:
+    """Measure which kinds of kernels the time of a step goes to."""
+    document, tables = dict[str, Any](), list[str]()
+    rule, given = sw.SGD(lr=1e-3, momentum=0.9), {"threads": options.threads, "tune": options.tune}
+    for name in options.networks or tuple(NETWORKS):
+        graph = network(name, options.batch, options.size).graph
+        trainer = sw.Trainer(graph, optimizer=rule, **given, dtype=options.dtype)
+        found = shares(trainer, *batch_of(graph), options.rounds)
+        document[name] = [asdict(share) for share in found]
+        total = sum(share.ms for share in found)
+        rows = [
+            [share.kind, str(share.count), f"{share.ms:.1f}", f"{share.ms / total:.1%}",
+             f"{share.gflops:.0f}"]
+            for share in found
+            if share.ms > 0.005 * total
+        ]  # fmt: skip
+        tables.append(_table([name, "kernels", "ms", "share", "GFLOP/s"], rows))
+        print(name, f"{total:.0f} ms", flush=True)
+    return document, "\n\n".join(tables)
+
+
+COMMANDS = {
+    "formats": formats,
+    "operators": operators,
+    "race": race,
+    "memory": memory,
+    "profile": profile,
+}
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ Run it on a quiet machine::
     .venv/bin/python benchmarks/training.py operators   # gradients in NHWC against NCHW
     .venv/bin/python benchmarks/training.py race        # a training step against PyTorch
     .venv/bin/python benchmarks/training.py memory      # planning, and limits of memory
+    .venv/bin/python benchmarks/training.py profile     # a step by kinds of kernels
 
 All but ``operators`` need torchvision, whose networks are trained; ``race`` runs each contender in
 a process of its own. Rounds run all contenders once, in rotating order. Raw samples are added to
@@ -20,7 +21,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import date
 from functools import partial
 from math import exp, log
@@ -37,6 +38,7 @@ from stridewise.runtime.machine.machine import this_machine
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent)]
 
+from training_profile import shares  # noqa: E402
 from training_race import NETWORKS, Worker, network  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results"
@@ -286,11 +288,42 @@ def memory_table(records: Records) -> str:
     return _table([*heads, "ms", "to unlimited"], rows)
 
 
+# --- profile ------------------------------------------------------------------------------------
+
+
+def profile(options: argparse.Namespace) -> Found:
+    """Measure which kinds of kernels the time of a step goes to."""
+    rule, given = sw.SGD(lr=1e-3, momentum=0.9), {"threads": options.threads, "tune": options.tune}
+    for name in options.networks or NETWORKS:
+        graph = network(name, options.batch, options.size).graph
+        trainer = sw.Trainer(graph, optimizer=rule, **given, dtype=options.dtype)
+        found = shares(trainer, *batch_of(graph), options.rounds)
+        yield f"{name}, batch {options.batch}", {"kinds": [asdict(share) for share in found]}
+
+
+def profile_table(records: Records) -> str:
+    """Return the tables of ``profile``."""
+    tables: list[str] = []
+    for name, record in records.items():
+        total = sum(share["ms"] for share in record["kinds"])
+        rows = [
+            [share["kind"], str(share["count"]), f"{share['ms']:.1f}",
+             f"{share['ms'] / total:.1%}", f"{share['gflops']:.0f}"]
+            for share in record["kinds"]
+            if share["ms"] > 0.005 * total
+        ]  # fmt: skip
+        tables.append(_table([name, "kernels", "ms", "share", "GFLOP/s"], rows))
+    return "
+
+".join(tables)
+
+
 COMMANDS = {
     "formats": (formats, formats_table),
     "operators": (operators, operators_table),
     "race": (race, race_table),
     "memory": (memory, memory_table),
+    "profile": (profile, profile_table),
 }
 
 

@@ -15,6 +15,7 @@
 #include "conv1x1/conv1x1.hpp"
 #include "depthwise/depthwise.hpp"
 #include "depthwise/transposed.hpp"
+#include "depthwise/weights.hpp"
 #include "executor/measure.hpp"
 #include "lookup/lookup.hpp"
 #include "onednn/gradients.hpp"
@@ -62,6 +63,15 @@ WinogradOptions winograd_options(const MemoryDesc &src, const MemoryDesc &dst,
     options.halves = {is_half(src), is_half(dst)};
     options.channels_last = src == MemoryDesc(from, src.dtype(), "acdb");
     return options;
+}
+
+// Requires that the descriptors of arguments are those of a kernel.
+void check_arguments(const Kernel &kernel, const std::map<int, MemoryDesc> &given) {
+    for (const auto &[arg, desc] : given) {
+        const MemoryDesc wanted = kernel.arg_desc(arg);
+        require(desc == wanted,
+                kernel.impl() + ": expected " + wanted.repr() + ", got " + desc.repr());
+    }
 }
 
 void init_winograd(Winograd *self, const MemoryDesc &src, const MemoryDesc &dst, bool has_bias,
@@ -128,10 +138,7 @@ void init_depthwise(Depthwise *self, const MemoryDesc &src, const MemoryDesc &ds
     options.threads = threads;
     options.isa = isa;
     const Depthwise made(std::move(options), parse_post_ops(entries), as_size(between, "between"));
-    for (const auto &[arg, given] : {std::pair(DNNL_ARG_SRC, src), std::pair(DNNL_ARG_DST, dst)}) {
-        const MemoryDesc wanted = made.arg_desc(arg);
-        require(given == wanted, "depthwise: expected " + wanted.repr() + ", got " + given.repr());
-    }
+    check_arguments(made, {{DNNL_ARG_SRC, src}, {DNNL_ARG_DST, dst}});
     new (self) Depthwise(made);
 }
 
@@ -187,16 +194,41 @@ void init_transposed_depthwise(TransposedDepthwise *self, const MemoryDesc &src,
     options.window = {DepthwiseAxis{window[0], strides[0], dilations[0]},
                       DepthwiseAxis{window[1], strides[1], dilations[1]}};
     options.lanes = lanes;
+    options.is_half = is_half(src);
     options.channels_last = src == MemoryDesc(from, src.dtype(), "acdb");
     options.threads = threads;
     options.isa = isa;
     const TransposedDepthwise made(std::move(options), parse_post_ops(entries));
-    for (const auto &[arg, given] : {std::pair(DNNL_ARG_SRC, src), std::pair(DNNL_ARG_DST, dst)}) {
-        const MemoryDesc wanted = made.arg_desc(arg);
-        require(given == wanted,
-                "transposed depthwise: expected " + wanted.repr() + ", got " + given.repr());
-    }
+    check_arguments(made, {{DNNL_ARG_SRC, src}, {DNNL_ARG_DST, dst}});
     new (self) TransposedDepthwise(made);
+}
+
+void init_depthwise_weights(DepthwiseWeightGradient *self, const MemoryDesc &src,
+                            const MemoryDesc &diff_dst, const Dims &begins, const Dims &window,
+                            const Dims &strides, const Dims &dilations, int lanes, int threads,
+                            const std::string &isa) {
+    const Dims from = src.dims(), to = diff_dst.dims();
+    require(from.size() == 4 && to.size() == 4 && from[0] == to[0] && from[1] == to[1],
+            "depthwise weights: expected images of two axes with the same channels");
+    for (const Dims &given : {begins, window, strides, dilations}) {
+        require(given.size() == 2, "depthwise weights: expected pads and windows of two axes");
+    }
+    DepthwiseWeightsOptions options{};
+    options.images = from[0];
+    options.channels = from[1];
+    options.from = {from[2], from[3]};
+    options.to = {to[2], to[3]};
+    options.pads = {begins[0], begins[1]};
+    options.window = {DepthwiseAxis{window[0], strides[0], dilations[0]},
+                      DepthwiseAxis{window[1], strides[1], dilations[1]}};
+    options.lanes = lanes;
+    options.is_half = is_half(src);
+    options.channels_last = src == MemoryDesc(from, src.dtype(), "acdb");
+    options.threads = threads;
+    options.isa = isa;
+    const DepthwiseWeightGradient made(std::move(options));
+    check_arguments(made, {{DNNL_ARG_SRC, src}, {DNNL_ARG_DIFF_DST, diff_dst}});
+    new (self) DepthwiseWeightGradient(made);
 }
 
 using PointwiseSteps = std::vector<std::tuple<std::string, std::vector<int>, float, float>>;
@@ -345,6 +377,10 @@ void bind_kernels(nb::module_ &m) {
              "isa"_a = "");
     nb::class_<TransposedDepthwise, Kernel>(m, "TransposedDepthwise", nb::is_final())
         .def("__init__", &init_transposed_depthwise, "src"_a, "dst"_a, "pads_begin"_a, "post_ops"_a,
+             nb::kw_only(), "window"_a, "strides"_a, "dilations"_a, "lanes"_a, "threads"_a,
+             "isa"_a = "");
+    nb::class_<DepthwiseWeightGradient, Kernel>(m, "DepthwiseWeightGradient", nb::is_final())
+        .def("__init__", &init_depthwise_weights, "src"_a, "diff_dst"_a, "pads_begin"_a,
              nb::kw_only(), "window"_a, "strides"_a, "dilations"_a, "lanes"_a, "threads"_a,
              "isa"_a = "");
     m.attr("ARG_DEPTHWISE_WEIGHTS") = kDepthwiseWeights;

@@ -43,6 +43,17 @@ struct DepthwiseRow : ResultPixels {
     const float *bias;         // [2 * lane]
 };
 
+// The products of a row of gradients of results with the pixels that each tap met.
+struct DepthwiseCorrelation {
+    const float *const *rows;  // as those of DepthwiseRow
+    std::int64_t down;         // taps of a column of the window
+    DepthwiseAxis axis;        // along the row
+    const float *gradients;    // [result][2 * lane]
+    std::int64_t count;        // results
+    std::int64_t lanes;        // valid channels, at most those of a pair
+    float *sums;               // [tap][2 * lane]; products are added
+};
+
 // A product of the 1x1 convolution: some pixels x a pair of vectors of outputs. Elements are
 // channels in float32, or pairs of channels in bfloat16.
 struct ExpandProduct {
@@ -91,6 +102,7 @@ struct DepthwiseKernels {
     // Applies stages without operands to `count` pixels of a pair of vectors.
     void (*activate)(float *pixels, std::int64_t count, const Stage *stages, int stage_count);
     void (*row)(const DepthwiseRow &row);
+    void (*correlate)(const DepthwiseCorrelation &row);
 };
 
 // Returns the kernels for the taps, stride and dilation of a window along a row.

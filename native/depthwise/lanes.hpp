@@ -118,6 +118,71 @@ struct DepthwiseRows {
     }
 };
 
+// Sums of products for all taps of a window, some taps of some rows of the source at once.
+template <int N>
+struct Correlation {
+    using L = Lanes<N>;
+    using V = typename L::V;
+    // Enough sums to hide the latency of multiplications, and few enough for 16 registers.
+    static constexpr int kRows = 3, kTaps = 4;
+
+    template <int Rows, int Taps>
+    static inline void block(const DepthwiseCorrelation &row, std::int64_t down, std::int64_t tap,
+                             int half) {
+        const std::int64_t step = row.axis.stride * 2 * N, next = row.axis.dilation * 2 * N;
+        const float *from[Rows], *gradients = row.gradients + half * N;
+        V found[Rows][Taps] = {};
+#pragma GCC unroll 4
+        for (int r = 0; r < Rows; ++r) from[r] = row.rows[down + r] + tap * next + half * N;
+        for (std::int64_t i = 0; i < row.count; ++i, gradients += 2 * N) {
+            const V gradient = L::load(gradients);
+#pragma GCC unroll 4
+            for (int r = 0; r < Rows; ++r) {
+#pragma GCC unroll 4
+                for (int t = 0; t < Taps; ++t) {
+                    found[r][t] += gradient * L::load(from[r] + t * next);
+                }
+                from[r] += step;
+            }
+        }
+#pragma GCC unroll 4
+        for (int r = 0; r < Rows; ++r) {
+            float *sums = row.sums + ((down + r) * row.axis.taps + tap) * 2 * N + half * N;
+#pragma GCC unroll 4
+            for (int t = 0; t < Taps; ++t) {
+                L::store(sums + t * 2 * N, L::load(sums + t * 2 * N) + found[r][t]);
+            }
+        }
+    }
+
+    template <int Rows, int Taps>
+    static inline void some(const DepthwiseCorrelation &row, std::int64_t down, std::int64_t rows,
+                            std::int64_t tap, std::int64_t taps, int half) {
+        if (rows < Rows) {
+            if constexpr (Rows > 1) some<Rows - 1, Taps>(row, down, rows, tap, taps, half);
+        } else if (taps < Taps) {
+            if constexpr (Taps > 1) some<Rows, Taps - 1>(row, down, rows, tap, taps, half);
+        } else {
+            block<Rows, Taps>(row, down, tap, half);
+        }
+    }
+
+    static void run(const DepthwiseCorrelation &row) {
+        const std::int64_t groups = (row.down + kRows - 1) / kRows, taps = row.axis.taps;
+        const std::int64_t pieces = (taps + kTaps - 1) / kTaps;
+        for (int half = 0; half * N < row.lanes; ++half) {
+            for (std::int64_t i = 0; i < groups; ++i) {
+                const std::int64_t down = row.down * i / groups;
+                for (std::int64_t k = 0; k < pieces; ++k) {
+                    const std::int64_t tap = taps * k / pieces;
+                    some<kRows, kTaps>(row, down, row.down * (i + 1) / groups - down, tap,
+                                       taps * (k + 1) / pieces - tap, half);
+                }
+            }
+        }
+    }
+};
+
 template <int N>
 struct Activation {
     using L = Lanes<N>;
@@ -264,7 +329,8 @@ constexpr DepthwiseKernels depthwise_of() {
                            nullptr,
                            nullptr,
                            Activation<N>::run,
-                           DepthwiseRows<N, Taps, Stride, Result>::run};
+                           DepthwiseRows<N, Taps, Stride, Result>::run,
+                           Correlation<N>::run};
     if constexpr (sizeof(Source) < sizeof(float)) {
         found.expand_pairs = Expansion<N, Rows, true>::run;
         found.gather_pairs = Gather<N, Source>::run_pairs;

@@ -32,7 +32,7 @@ std::int64_t modulo(std::int64_t a, std::int64_t b) {
 }
 
 TransposedDepthwiseOptions checked(TransposedDepthwiseOptions o) {
-    const auto known = winograd_isas(o.lanes);
+    const auto known = winograd_isas(o.lanes, o.is_half);
     if (o.isa.empty()) o.isa = known.front();
     require(std::find(known.begin(), known.end(), o.isa) != known.end(),
             "transposed depthwise: there are no " + o.isa + " kernels of " +
@@ -57,9 +57,9 @@ TransposedDepthwiseOptions checked(TransposedDepthwiseOptions o) {
 }  // namespace
 
 struct TransposedDepthwise::Call {
-    const float *source;
+    const std::byte *source;
     const float *packed, *zeros;
-    float *result;
+    std::byte *result;
     const std::vector<Stage> *stages;
 };
 
@@ -113,8 +113,8 @@ std::vector<TransposedDepthwise::Phase> TransposedDepthwise::phases_of(std::size
         }
         if (phase.tap < std::min(step, w.taps)) phase.taps = ceil_div(w.taps - phase.tap, step);
         phase.source = (phase.first + o.pads[axis] - phase.tap * w.dilation) / w.stride;
-        phase.kernels =
-            &find_depthwise_kernels(o.isa, o.lanes, {phase.taps, 1, dilation(axis)}, {});
+        phase.kernels = &find_depthwise_kernels(o.isa, o.lanes, {phase.taps, 1, dilation(axis)},
+                                                {o.is_half, o.is_half});
         found.push_back(phase);
     }
     return found;
@@ -138,7 +138,7 @@ std::size_t TransposedDepthwise::scratchpad_nbytes() const {
 MemoryDesc TransposedDepthwise::arg_desc(int arg) const {
     const auto &o = options_;
     if (arg == DNNL_ARG_SRC) {
-        return image_desc({o.images, o.channels, o.from[0], o.from[1]}, false, o.channels_last,
+        return image_desc({o.images, o.channels, o.from[0], o.from[1]}, o.is_half, o.channels_last,
                           o.lanes);
     }
     if (arg == DNNL_ARG_WEIGHTS) {
@@ -150,7 +150,8 @@ MemoryDesc TransposedDepthwise::arg_desc(int arg) const {
     }
     require(std::find(args_.begin(), args_.end(), arg) != args_.end(),
             "transposed depthwise: there is no argument " + std::to_string(arg));
-    return image_desc({o.images, o.channels, o.to[0], o.to[1]}, false, o.channels_last, o.lanes);
+    return image_desc({o.images, o.channels, o.to[0], o.to[1]}, o.is_half, o.channels_last,
+                      o.lanes);
 }
 
 // Stores the weights of a pair for each phase down and across: [tap][2 * lane], taps in reverse.
@@ -209,7 +210,7 @@ void TransposedDepthwise::compute_row(const Call &call, std::int64_t image, std:
         work.weights = call.packed + pair * packed_count_ + before * wide;
         work.offset = image * result_.image + 2 * pair * result_.chunk + y * result_.row +
                       across.first * result_.pixel;
-        work.result = call.result + work.offset;
+        work.result = call.result + work.offset * element_nbytes(o.is_half);
         work.count = across.count;
         if (work.count > 0) across.kernels->row(work);
         before += down.taps * across.taps;
@@ -235,8 +236,9 @@ void TransposedDepthwise::compute(const Call &call, std::int64_t item, float *ri
         for (std::int64_t pair = first; pair < end; ++pair, ring += ring_count_) {
             work.lanes = std::min(o.channels - pair * wide, wide);
             for (next = begin; next <= last; ++next) {
-                work.from = call.source + image * source_.image + 2 * pair * source_.chunk +
-                            next * source_.row;
+                const std::int64_t from =
+                    image * source_.image + 2 * pair * source_.chunk + next * source_.row;
+                work.from = call.source + from * element_nbytes(o.is_half);
                 work.to = ring + next % ring_rows_ * row_count_ + left_ * wide;
                 phases_[1].front().kernels->gather(work);
             }
@@ -265,8 +267,8 @@ void TransposedDepthwise::execute(const std::vector<void *> &data, void *scratch
         float *own = rings + part * rings_count;
         std::fill(own, own + rings_count, 0.0F);
     });
-    const Call call{static_cast<const float *>(data[0]), packed, zeros,
-                    static_cast<float *>(data[2]), &stages};
+    const Call call{static_cast<const std::byte *>(data[0]), packed, zeros,
+                    static_cast<std::byte *>(data[2]), &stages};
     Shares items(o.images * bands_ * splits_, o.threads);
     in_parallel(o.threads, [&](int part, int) {
         for (std::int64_t item; (item = items.next(part)) >= 0;) {

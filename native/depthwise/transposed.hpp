@@ -20,12 +20,13 @@ struct TransposedDepthwiseOptions {
     std::array<std::int64_t, 2> pads;      // top, left
     std::array<DepthwiseAxis, 2> window;   // down, across
     int lanes;                             // elements of a vector: 8 or 16
+    bool is_half;                          // whether source and result are of bfloat16
     bool channels_last;                    // otherwise channels in blocks of one vector
     int threads;
-    std::string isa;  // one of winograd_isas(lanes); "" for the best
+    std::string isa;  // one of winograd_isas(lanes, is_half); "" for the best
 };
 
-// Weights are row-major, as a run gives them. Each result is one sum in a fixed order.
+// Weights are float32 and row-major, as a run gives them. Each result is one sum in a fixed order.
 class TransposedDepthwise : public Kernel {
   public:
     // Throws std::invalid_argument if the kernels do not support the operation.

@@ -17,7 +17,8 @@ constexpr std::size_t kAlignment = 64;
 FittedWinograd::FittedWinograd(Winograd kernel, bool is_transposed)
     : kernel_(std::move(kernel)),
       is_transposed_(is_transposed),
-      quick_(winograd_weights_kernels(kernel_)) {
+      quick_(winograd_weights_kernels(kernel_.options().isa, kernel_.options().lanes,
+                                      kernel_.kernels().tile)) {
     require(!is_transposed || kernel_.options().groups == 1,
             "winograd: transposed weights have no groups");
     require(!kernel_.options().multiplies_halves, "winograd: expected weights of float32");

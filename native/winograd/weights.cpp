@@ -15,6 +15,9 @@ namespace {
 constexpr std::int64_t kBlockBytes = 1280 << 10;
 // With fewer tiles, sums are loaded and stored too often.
 constexpr std::int64_t kFewestTiles = 64;
+// The same where an element of a tile takes part in so many products that transformed tiles may
+// come from memory.
+constexpr std::int64_t kFewestWideTiles = 256, kManyProducts = 80;
 // Tiles of one item of a transform.
 constexpr std::int64_t kItemTiles = 8;
 constexpr std::int64_t kLine = 64 / sizeof(float);
@@ -29,21 +32,21 @@ const WinogradWeightsKernels &checked_kernels(const Winograd &forward) {
     const auto &o = forward.options();
     require(o.groups == 1 && o.pool == 1 && !o.halves.source && !o.halves.result,
             "winograd: weight gradients are of float32 images without groups or pooling");
-    const WinogradWeightsKernels *found = winograd_weights_kernels(forward);
+    const WinogradWeightsKernels *found =
+        winograd_weights_kernels(o.isa, o.lanes, forward.kernels().tile);
     require(found != nullptr, "winograd: there are no weight gradients for this window and tile");
     return *found;
 }
 
 }  // namespace
 
-const WinogradWeightsKernels *winograd_weights_kernels(const Winograd &forward) {
-    const WinogradTile tile = forward.kernels().tile;
-    const std::string &isa = forward.options().isa;
+const WinogradWeightsKernels *winograd_weights_kernels(const std::string &isa, int lanes,
+                                                       const WinogradTile &tile) {
 #ifdef STRIDEWISE_AVX2
-    if (isa == "avx512") return avx512_winograd_weights(tile);
+    if (isa == "avx512" || isa == "avx512_bf16") return avx512_winograd_weights(tile);
     if (isa == "avx2") return avx2_winograd_weights(tile);
 #endif
-    return isa == "portable" ? portable_winograd_weights(tile, forward.options().lanes) : nullptr;
+    return isa == "portable" ? portable_winograd_weights(tile, lanes) : nullptr;
 }
 
 std::vector<double> winograd_transform_matrix(int places, int taps) {
@@ -77,7 +80,9 @@ WinogradWeightGradient::WinogradWeightGradient(Winograd forward)
     const std::int64_t chunks = ceil_div(o.channels, lanes_) + ceil_div(o.outputs, lanes_);
     const std::int64_t tile_nbytes = window_ * chunks * lanes_ * std::int64_t{sizeof(float)};
     const std::int64_t total = forward_.tile_count();
-    const std::int64_t most = std::max(kBlockBytes / tile_nbytes, kFewestTiles);
+    const bool is_wide = o.channels * o.outputs / (o.channels + o.outputs) >= kManyProducts;
+    const std::int64_t fewest = is_wide ? kFewestWideTiles : kFewestTiles;
+    const std::int64_t most = std::max(kBlockBytes / tile_nbytes, fewest);
     block_ = ceil_div(total, ceil_div(total, most));
     pixels_ = transformed(o.channels);
     gradients_ = transformed(o.outputs);

@@ -10,9 +10,10 @@
 
 namespace stridewise {
 
-// The kernels for the window, the tile and the instruction set of a convolution; null if there are
+// The kernels for a tile and an instruction set, with vectors of some lanes; null if there are
 // none.
-const WinogradWeightsKernels *winograd_weights_kernels(const Winograd &forward);
+const WinogradWeightsKernels *winograd_weights_kernels(const std::string &isa, int lanes,
+                                                       const WinogradTile &tile);
 // The transform of the taps of a line of a window: [place][tap].
 std::vector<double> winograd_transform_matrix(int places, int taps);
 

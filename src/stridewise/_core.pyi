@@ -249,13 +249,44 @@ class TransposedDepthwise(Kernel):
         """Create the kernel; ValueError if it does not support the operation.
 
         Args:
-            src: the source: f32 in acdb, or in blocks of ``lanes`` channels.
+            src: the source: f32 or bf16 in acdb, or in blocks of ``lanes`` channels.
             dst: the destination, likewise; its extents say how much the ends are cropped.
             pads_begin: what is cropped at the top and at the left, smaller than the window.
             post_ops: any but sums.
             window: taps along both axes.
             strides: pixels of the destination from one pixel of the source to the next.
             dilations: pixels of the destination from one tap to the next.
+            lanes: elements of a vector, 8 or 16.
+            threads: of an execution. Results do not depend on it.
+            isa: one of :func:`winograd_isas`; the best by default.
+        """
+
+class DepthwiseWeightGradient(Kernel):
+    """The gradient of the weights of a depthwise convolution."""
+
+    def __init__(
+        self,
+        src: MemoryDesc,
+        diff_dst: MemoryDesc,
+        pads_begin: Sequence[int],
+        *,
+        window: Sequence[int],
+        strides: Sequence[int],
+        dilations: Sequence[int],
+        lanes: int,
+        threads: int,
+        isa: str = "",
+    ) -> None:
+        """Create the kernel; ValueError if it does not support the operation.
+
+        Args:
+            src: the source of the convolution: f32 or bf16 in acdb, or in blocks of ``lanes``
+                channels.
+            diff_dst: the gradient of its result, likewise.
+            pads_begin: padding at the top and at the left, smaller than the window.
+            window: taps along both axes.
+            strides: pixels of the source from one result to the next.
+            dilations: pixels of the source from one tap to the next.
             lanes: elements of a vector, 8 or 16.
             threads: of an execution. Results do not depend on it.
             isa: one of :func:`winograd_isas`; the best by default.

@@ -227,6 +227,8 @@ CASES: dict[str, Callable[[Net], str]] = {
     "matrices": _matmul((3, 4), (4, 2)),
     "transposed": _matmul((4, 3), (2, 4), trans_a=1, trans_b=1, bias=1),
     "batches": _matmul((2, 1, 3, 4), (5, 4, 2)),
+    "one matrix": _matmul((2, 3, 5, 4), (4, 2), bias=1),
+    "one transposed matrix": _matmul((2, 3, 5, 4), (2, 4), trans_b=1),
     "a row": _matmul((4,), (3, 4, 2)),
     "a column": _matmul((3, 2, 4), (4,)),
     "an inner product": _matmul((4,), (4,)),
@@ -336,6 +338,17 @@ def test_unused_gradients_leave_no_nodes():
     ops = {node.op for node in sw.grad(graph, "loss", [w]).nodes}
     assert "conv_weight_gradient" in ops
     assert "conv_transpose" not in ops
+
+
+@pytest.mark.parametrize("trans_b", [0, 1])
+def test_one_product_over_the_rows_of_a_batch(trans_b):
+    b = Net()
+    w = b.draw(*((2, 4) if trans_b else (4, 2)))
+    graph, _ = b.case(b.op("matmul", [b.draw(2, 3, 5, 4), w], {"trans_b": trans_b}))
+    nodes = sw.grad(graph, "loss", [w]).nodes
+    assert [node.op for node in nodes].count("matmul") == 2
+    # The sum is the loss.
+    assert [node.op for node in nodes].count("reduce_sum") == 1
 
 
 def test_shapes_alone_need_no_data():

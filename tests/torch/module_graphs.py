@@ -84,6 +84,9 @@ class _Reader:
                 return self.flatten(x, layer.start_dim)
             case nn.Dropout() if not layer.p:
                 return x
+            case nn.Hardsigmoid() | nn.Hardswish():
+                op = "hard_swish" if isinstance(layer, nn.Hardswish) else "hard_sigmoid"
+                return b.op(op, [x], {"alpha": 1 / 6, "beta": 0.5})
             case _:
                 pass
         plain = {nn.ReLU: "relu", nn.SiLU: "swish", nn.Sigmoid: "sigmoid", nn.GELU: "gelu"}
@@ -93,6 +96,8 @@ class _Reader:
         return b.op("clip", [x], {"alpha": 0.0, "beta": 6.0})
 
     def adaptive(self, x: str, size: Any) -> str:
+        if size == self.b.type(x).shape[2:]:
+            return x
         assert size in (1, (1, 1))
         return self.b.op("reduce_mean", [x], {"axes": (2, 3), "keepdims": 1})
 

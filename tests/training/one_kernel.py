@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tests.runtime.winograd_layers import CORE, format_of, stored
 
+from stridewise.dtypes import dtype_of
 from stridewise.formats import algebra
 
 Array = NDArray[Any]
@@ -30,7 +31,8 @@ def run(
 ) -> Array:
     """Return the result of a kernel, of a shape in a format; spare lanes must be 0."""
     dst, arrays = op.arg_desc(CORE.ARG_DST), list(given.values())
-    result = np.full(dst.nbytes // 4, np.nan, np.float32)
+    dtype = dtype_of(dst.dtype)
+    result = np.full(dst.nbytes // dtype.itemsize, np.nan, dtype.numpy)
     program = CORE.Program(
         op.scratchpad_nbytes, [], [a.nbytes for a in arrays], [result.nbytes], op.threads
     )
@@ -47,4 +49,4 @@ def run(
     mask = np.ones(result.size, bool)
     mask[at] = False
     assert (result[mask] == 0).all(), "spare lanes"
-    return result[at]
+    return result[at].astype(np.float32)

@@ -73,6 +73,19 @@ def test_two_trainings_have_the_same_bits():
         np.testing.assert_array_equal(array, second.state_dict()[name])
 
 
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_profiles_change_nothing(accumulate: int):
+    made = trainer(network(8 // accumulate), accumulate=accumulate)
+    x, labels = batch()
+    made.step(x, labels)
+    before = made.state_dict()
+    profile = made.profile(x, labels, runs=2)
+    assert len(profile.rows) == len(made.model.program.steps)
+    assert profile.measured_ns > 0
+    for name, array in made.state_dict().items():
+        np.testing.assert_array_equal(array, before[name], name)
+
+
 def test_parts_of_a_batch_make_one_step():
     whole = trainer(network(norm=False), clip_norm=0.5)
     parts = trainer(network(2, norm=False), clip_norm=0.5, accumulate=4)

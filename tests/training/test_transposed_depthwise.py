@@ -11,12 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.runtime.graphs import error
-from tests.runtime.winograd_layers import CORE, KERNELS
-from tests.training.one_kernel import image, run, tag_of
+from tests.runtime.winograd_layers import CORE, HALF_KERNELS, KERNELS, format_of, stored
+from tests.training.one_kernel import run, tag_of
+
+from stridewise.dtypes import dtype_of
 
 Array = NDArray[Any]
 Pair = tuple[int, int]
+Typed = tuple[str, tuple[int, str]]
+"""The type of source and result; lanes and instruction set."""
 KINDS = ("blocked", "channels-last")
+TYPED = [("f32", kernel) for kernel in KERNELS] + [("bf16", kernel) for kernel in HALF_KERNELS]
+LIMITS = {"f32": 1e-6, "bf16": 4e-3}
 
 
 @dataclass(frozen=True)
@@ -77,11 +83,11 @@ def wanted(x: Array, w: Array, layer: Layer) -> Array:
 
 
 def found(
-    arrays: tuple[Array, Array, Array], layer: Layer, kind: str, kernel: tuple[int, str], n: int
+    arrays: tuple[Array, Array, Array], layer: Layer, kind: str, typed: Typed, n: int
 ) -> Array:
-    lanes, isa = kernel
-    tag = tag_of(kind, lanes)
-    src, dst = (CORE.MemoryDesc(shape, "f32", tag) for shape in (layer.source, layer.result))
+    dtype, (lanes, isa) = typed
+    tag, fmt = tag_of(kind, lanes), format_of(kind, lanes)
+    src, dst = (CORE.MemoryDesc(shape, dtype, tag) for shape in (layer.source, layer.result))
     posts = [("binary", "mul", dst), ("eltwise", "linear", 2.0, 1.0)]
     op = CORE.TransposedDepthwise(
         src, dst, layer.pads, posts, window=layer.window, strides=layer.strides,
@@ -89,24 +95,27 @@ def found(
     )  # fmt: skip
     x, w, factor = arrays
     given = {
-        CORE.ARG_SRC: image(x, kind, lanes),
+        CORE.ARG_SRC: stored(x, fmt, dtype),
         CORE.ARG_WEIGHTS: w,
-        CORE.post_op_arg(0): image(factor, kind, lanes),
+        CORE.post_op_arg(0): stored(factor, fmt, dtype),
     }
     return run(op, given, layer.result, kind, lanes)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("kernel", KERNELS, ids=str)
-@settings(max_examples=40, deadline=None)
+@pytest.mark.parametrize("typed", TYPED, ids=str)
+@settings(max_examples=30, deadline=None)
 @given(layers(), st.integers(0, 99))
-def test_any_window_in_any_format(kernel: tuple[int, str], kind: str, layer: Layer, seed: int):
-    rng = np.random.default_rng(seed)
-    x, factor = (rng.normal(size=s).astype(np.float32) for s in (layer.source, layer.result))
+def test_any_window_in_any_format(typed: Typed, kind: str, layer: Layer, seed: int):
+    rng, kept = np.random.default_rng(seed), dtype_of(typed[0]).numpy
+    x, factor = (
+        rng.normal(size=shape).astype(kept).astype(np.float32)
+        for shape in (layer.source, layer.result)
+    )
     w = rng.normal(size=(layer.channels, *layer.window)).astype(np.float32)
-    one, two = (found((x, w, factor), layer, kind, kernel, n) for n in (1, 2))
+    one, two = (found((x, w, factor), layer, kind, typed, n) for n in (1, 2))
     np.testing.assert_array_equal(one, two)
-    assert error(one, wanted(x, w, layer) * factor * 2 + 1) <= 1e-6
+    assert error(one, wanted(x, w, layer) * factor * 2 + 1) <= LIMITS[typed[0]]
 
 
 def test_what_the_kernel_does_not_do_is_refused():

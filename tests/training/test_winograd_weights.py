@@ -68,9 +68,10 @@ def test_any_image(kernel: tuple[int, str], kind: str, tile: int, layer: Shape, 
     assert error(one, wanted(x, dy, layer)) <= LIMITS[tile]
 
 
+@pytest.mark.parametrize("channels", [64, 160])
 @pytest.mark.parametrize("tile", [2, 4])
-def test_sums_over_many_blocks(tile: int):
-    layer = Shape(images=4, channels=64, outputs=72, height=30, width=31)
+def test_sums_over_many_blocks(tile: int, channels: int):
+    layer = Shape(images=5, channels=channels, outputs=channels + 8, height=30, width=31)
     rng = np.random.default_rng(0)
     x, dy = (rng.normal(size=size).astype(np.float32) for size in (layer.src, layer.dst))
     one, two = (found(x, dy, layer, "blocked", KERNELS[-2], tile, n) for n in (1, 2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Unpack
 
 import numpy as np
@@ -20,6 +20,7 @@ from stridewise.api.training_inputs import (
 from stridewise.errors import ModelError
 from stridewise.graph import Graph
 from stridewise.options import GraphCompileOptions, checked
+from stridewise.profile import Profile
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.training import (
     Loss,
@@ -146,20 +147,9 @@ class Trainer:
             ExecutionError: the loss, or a running statistic, is not finite any more. The step is
                 done by then.
         """
-        step = self._step
-        arrays = step_arrays(
-            step.graph, self._graph.inputs, x, step.target, labels, self._accumulate,
-            kind=self._loss,
-        )  # fmt: skip
-        numbers = self._optimizer.scalars(self.steps)
-        scalars = {self._step.scalars[key]: _row(number) for key, number in numbers.items()}
         losses: list[float] = []
-        for part in range(self._accumulate):
-            feeds = {name: self._part(array, part) for name, array in arrays.items()}
-            if self._step.first:
-                feeds[self._step.first] = _row(part == 0)
-                feeds[self._step.last] = _row(part == self._accumulate - 1)
-            (loss,) = self.model.run({**feeds, **scalars}).values()
+        for feeds in self._feeds(x, labels):
+            (loss,) = self.model.run(feeds).values()
             losses.append(float(loss))
         self.steps += 1
         self.losses.append(float(np.mean(losses)))
@@ -190,6 +180,42 @@ class Trainer:
             if progress is not None:
                 progress(self.steps, losses[-1])
         return losses
+
+    def profile(self, x: Inputs, labels: ArrayLike, runs: int = 5) -> Profile:
+        """Time every kernel of a step; parameters and states are then as they were.
+
+        With ``accumulate``, the times are of the first run of a step.
+
+        Args:
+            x: the input, as for :meth:`step`.
+            labels: what the prediction should be, as for :meth:`step`.
+            runs: number of runs that the times are medians of.
+
+        Raises:
+            InputError: an array does not fit, or ``runs`` is below 1.
+            ExecutionError: as for :meth:`step`.
+        """
+        kept = self.state_dict()
+        try:
+            return self.model.profile(next(self._feeds(x, labels)), runs)
+        finally:
+            self.load_state_dict(kept)
+
+    def _feeds(self, x: Inputs, labels: ArrayLike) -> Iterator[dict[str, Array]]:
+        """Yield the inputs of each run of a step."""
+        step = self._step
+        arrays = step_arrays(
+            step.graph, self._graph.inputs, x, step.target, labels, self._accumulate,
+            kind=self._loss,
+        )  # fmt: skip
+        numbers = self._optimizer.scalars(self.steps)
+        scalars = {step.scalars[key]: _row(number) for key, number in numbers.items()}
+        for part in range(self._accumulate):
+            feeds = {name: self._part(array, part) for name, array in arrays.items()}
+            if step.first:
+                feeds[step.first] = _row(part == 0)
+                feeds[step.last] = _row(part == self._accumulate - 1)
+            yield {**feeds, **scalars}
 
     def _part(self, array: Array, part: int) -> Array:
         rows = len(array) // self._accumulate

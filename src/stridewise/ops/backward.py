@@ -72,10 +72,10 @@ class Term:
         return self.like(other).of("sub", self)
 
     def __mul__(self, other: Term | float) -> Term:
-        return self.of("mul", other)
+        return self if other == 1.0 else self.of("mul", other)
 
     def __rmul__(self, other: float) -> Term:
-        return self.of("mul", other)
+        return self * other
 
     def __truediv__(self, other: Term | float) -> Term:
         return self.of("div", other)

@@ -7,6 +7,7 @@ result. They come from transposes around the product; see ``passes/turn_products
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -118,10 +119,16 @@ def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
         da = right.of("matmul", dy, trans_a=trans_b, trans_b=1)
     else:
         da = dy.of("matmul", right, trans_b=1 - trans_b)
+    rows, slopes = left, dy
+    if len(right.shape) == MATRIX and not trans_a:
+        # One product over the rows of all matrices, instead of a sum of products.
+        rows, slopes = (
+            term.reshape((prod(term.shape[:-1]), term.shape[-1])) for term in (left, dy)
+        )
     if trans_b:
-        dc = dy.of("matmul", left, trans_a=1, trans_b=trans_a)
+        dc = slopes.of("matmul", rows, trans_a=1, trans_b=trans_a)
     else:
-        dc = left.of("matmul", dy, trans_a=1 - trans_a)
+        dc = rows.of("matmul", slopes, trans_a=1 - trans_a)
     of_a = da.sum_to(left.shape).reshape(left_shape).transpose(inverse(perms[0]))
     of_b = dc.sum_to(right.shape).reshape(right_shape).transpose(inverse(perms[1]))
     return of_a.name, of_b.name, dbias.name

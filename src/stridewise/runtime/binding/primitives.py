@@ -297,6 +297,14 @@ def _transposed_depthwise(s: _Spec) -> _core.Kernel:
     )  # fmt: skip
 
 
+def _depthwise_weight_gradient(s: _Spec) -> _core.Kernel:
+    return s.core.DepthwiseWeightGradient(
+        s.memory("src"), s.memory("diff_dst"), s.ints("begins"),
+        window=s.ints("window"), strides=s.ints("strides"), dilations=s.ints("dilations"),
+        lanes=s.integer("lanes"), threads=s.threads,
+    )  # fmt: skip
+
+
 def _fitted(s: _Spec) -> _core.Kernel:
     """Return a convolution whose weights lie in the user's order, and are reordered in each run."""
     weights = s.memory("weights")
@@ -401,6 +409,7 @@ KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
     "conv1x1": _conv1x1,
     "conv_weight_gradient": _conv_weight_gradient,
     "depthwise": _depthwise,
+    "depthwise_weight_gradient": _depthwise_weight_gradient,
     "expand_depthwise": _depthwise,
     "fitted_convolution": _fitted,
     "fitted_deconvolution": _fitted,

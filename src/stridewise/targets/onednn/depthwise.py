@@ -32,6 +32,7 @@ from stridewise.targets.kernels import (
 from stridewise.targets.onednn.family import Family, KernelKind
 from stridewise.targets.onednn.memory import block_lanes, memory_of
 from stridewise.targets.onednn.post_ops import fused, unknown_post_op
+from stridewise.targets.onednn.winograd import Geometry
 
 __all__ = [
     "FAMILY",
@@ -42,12 +43,18 @@ __all__ = [
     "is_1x1",
     "kinds_of",
     "options_with_expansion",
+    "weight_gradient",
 ]
 
 ALONE, KIND = "depthwise", "expand_depthwise"
 """The kinds of these kernels in a :class:`KernelSpec`, without and with the convolution of 1x1."""
 
+WEIGHTS = "depthwise_weight_gradient"
+"""The kind of kernels of weight gradients."""
+
 _LANES = (8, 16)
+_MOST_TAPS = 64
+"""Taps along an axis that the kernels of weight gradients accept."""
 _LARGEST = 1 << 12
 """Taps, strides and dilations along an axis that the kernels accept."""
 
@@ -233,6 +240,42 @@ def _with_expansion(
     )
 
 
+def weight_gradient(
+    src: MemorySpec, diff_dst: MemorySpec, dst: MemorySpec, geometry: Geometry, lanes: int
+) -> KernelSpec | None:
+    """Return the core's kernel for the gradient of a depthwise convolution's weights, or None.
+
+    Args:
+        src: the source of the convolution.
+        diff_dst: the gradient of its result.
+        dst: the gradient of its weights.
+        geometry: strides, dilations and pads of the convolution.
+        lanes: elements of a vector of the target, 0 where it has none.
+    """
+    strides, dilations, begins, ends = geometry
+    if len(dst.dims) != 5 or dst.dims[:3] != (src.dims[1], 1, 1) or lanes not in _LANES:
+        return None
+    window = dst.dims[3:]
+    extents = [(taps - 1) * step + 1 for taps, step in zip(window, dilations, strict=True)]
+    pads = zip((*begins, *ends), extents * 2, strict=True)
+    if (
+        {src.tag, diff_dst.tag} not in ({"acdb"}, {f"aBcd{lanes}b"})
+        or max(window) > _MOST_TAPS
+        or max(*strides, *dilations) > _LARGEST
+        or not all(0 <= pad < extent for pad, extent in pads)
+    ):
+        return None
+    params = (
+        ("begins", begins),
+        ("dilations", dilations),
+        ("lanes", lanes),
+        ("strides", strides),
+        ("window", window),
+    )
+    memories = (("src", src), ("diff_dst", diff_dst), ("dst", dst))
+    return KernelSpec(WEIGHTS, memories, params, flops=2.0 * prod(diff_dst.dims) * prod(window))
+
+
 def in_pairs(spec: KernelSpec) -> KernelSpec:
     """Return the kernel whose convolution of 1x1 multiplies pairs of bfloat16.
 
@@ -249,4 +292,6 @@ def in_pairs(spec: KernelSpec) -> KernelSpec:
     return replace(spec, memories=memories, params=(*spec.params, ("products", "bf16")))
 
 
-FAMILY = Family(kinds={ALONE: KernelKind(), KIND: KernelKind()})
+FAMILY = Family(
+    kinds={ALONE: KernelKind(), KIND: KernelKind(), WEIGHTS: KernelKind({"plain": 0.40})}
+)

@@ -29,8 +29,11 @@ from stridewise.targets.kernels import (
     output_of,
 )
 from stridewise.targets.onednn.conv import FIRST_LAYER_CHANNELS, per_group
+from stridewise.targets.onednn.depthwise import weight_gradient as depthwise_weights
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
 from stridewise.targets.onednn.memory import block_of, memory_of, plain_memory, storage_of
+from stridewise.targets.onednn.winograd import WEIGHTS as WINOGRAD
+from stridewise.targets.onednn.winograd import Geometry as Window
 from stridewise.targets.onednn.winograd import weight_gradients
 
 __all__ = ["FAMILY"]
@@ -96,13 +99,26 @@ def _conv_weights(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             f"weight gradient, {kind}", needs, (user_format(w),), (Call(spec, args),)
         )
         yield direct
-        if groups > 1 or None in needs:
+        if None in needs:
             continue
-        window = (strides, dilations, begins, ends)
         src, diff_dst, dst = (memory for _, memory in memories)
-        for name, own in weight_gradients(src, diff_dst, dst, window, _lanes(context)):
-            algorithm, calls = f"weight gradient, {name}, {kind}", (Call(own, args),)
-            yield replace(direct, algorithm=algorithm, calls=calls, approximate=True)
+        own = (src, diff_dst, dst, (strides, dilations, begins, ends), _lanes(context))
+        for name, found in _own_weights(*own):
+            algorithm, calls = f"weight gradient, {name}, {kind}", (Call(found, args),)
+            approximate = found.kind == WINOGRAD
+            yield replace(direct, algorithm=algorithm, calls=calls, approximate=approximate)
+
+
+def _own_weights(
+    src: MemorySpec, diff_dst: MemorySpec, dst: MemorySpec, window: Window, lanes: int
+) -> Iterator[tuple[str, KernelSpec]]:
+    """Yield the core's kernels, by name, for images in these formats."""
+    if len(dst.dims) == len(src.dims):
+        yield from weight_gradients(src, diff_dst, dst, window, lanes)
+        return
+    found = depthwise_weights(src, diff_dst, dst, window, lanes)
+    if found is not None:
+        yield "in rows", found
 
 
 def _lanes(context: KernelContext) -> int:
@@ -266,22 +282,23 @@ def _is_naive(spec: KernelSpec, _storage: str, dst: MemorySpec) -> bool:
 def _weights_share(spec: KernelSpec) -> float:
     """Return which part of the roofline gradients of weights reach, by the format of images.
 
-    With channels last the library leaves its caches on large images. Figures fit oneDNN 3.2 on
-    Zen 5: 0.27, 0.55, 0.75 and 0.85 of the peak for sides of 56, 28, 14 and 7 pixels; in blocks 0.5
-    to 0.9 for windows of 1x1, and 0.85 for larger ones.
+    Figures fit oneDNN 3.2 on Zen 4. On Zen 5, whose peak is twice as high, large images with
+    channels last take as long; samples of a calibration say so.
     """
     diff_dst, dst = spec.memory("diff_dst"), spec.memory("dst")
     assert diff_dst is not None  # all have both
     assert dst is not None
     pixels, storage = prod(diff_dst.dims[2:]), storage_of(diff_dst)
+    is_depthwise = len(dst.dims) > len(diff_dst.dims) and dst.dims[1:3] == (1, 1)
+    if is_depthwise and max(dst.dims[3:]) > _DEPTHWISE_WINDOW:
+        return 0.05
     if storage == "blocked":
-        is_pointwise = prod(dst.dims[2 - len(diff_dst.dims) :]) == 1
-        return 0.85 / (1 + pixels / 4000) if is_pointwise else 0.85
-    return max(0.25, 0.85 / (1 + pixels / 1500)) if storage == "channels-last" else 0.20
+        return 0.92
+    return 0.88 / (1 + pixels / 15000) if storage == "channels-last" else 0.20
 
 
 _DEPTHWISE_WINDOW = 3
-"""Up to this extent the library has a kernel of depthwise weight gradients in blocks."""
+"""Up to this extent the library has fast kernels of depthwise weight gradients."""
 
 FAMILY = Family(
     {

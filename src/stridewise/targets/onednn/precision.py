@@ -57,8 +57,11 @@ PRIMITIVES = frozenset(
 _LIGHT = frozenset({"normalization", "pointwise", "reduction"})
 """Kinds of the core's kernels that may also round float32 operands' results to bfloat16."""
 
-_OF_ONE_TYPE = frozenset({"fused_batch_norm", "fused_batch_norm_gradient"})
-"""Kinds of the core's kernels whose tensors all have one type."""
+_OF_ONE_TYPE = frozenset(
+    {"depthwise_weight_gradient", "fused_batch_norm", "fused_batch_norm_gradient"}
+    | {"transposed_depthwise"}
+)
+"""Kinds of the core's kernels whose images all have one type."""
 
 _MIXED = _LIGHT | {"depthwise", "expand_depthwise", "fitted_winograd", "winograd"}
 """Kinds of the core's kernels whose results may have another type than their operands."""
@@ -75,13 +78,13 @@ _WIDENING = _MIXED | {
 _PARAMETERS = frozenset({"bias", "mean", "scale", "shift", "variance"})
 """Roles that are float32 whatever the tensors are."""
 
-_FITTED = "fitted_"
+_FITTED = ("fitted_", "transposed_depthwise")
 """How kinds begin whose weights are float32 in the user's order; each run converts them."""
 
 _WIDE_RESULTS = frozenset({"out_mean", "out_scale", "out_shift", "out_variance"})
 """Roles of results that are float32 whatever the tensors are."""
 
-_WIDE_KINDS = frozenset({"conv_weight_gradient"})
+_WIDE_KINDS = frozenset({"conv_weight_gradient", "depthwise_weight_gradient"})
 """Kinds whose results are float32 alone."""
 
 _WIDE_CONSTANTS = {"binary": frozenset({"src1"}), "prelu": frozenset({"weights"})}

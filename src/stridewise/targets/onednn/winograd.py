@@ -23,6 +23,8 @@ __all__ = [
     "FAMILY",
     "KIND",
     "TILES",
+    "WEIGHTS",
+    "Geometry",
     "can_pool",
     "in_pairs",
     "pooled",

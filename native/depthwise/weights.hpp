@@ -1,0 +1,69 @@
+// The gradient of the weights of a depthwise convolution.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "depthwise/kernels.hpp"
+#include "executor/kernel.hpp"
+#include "support/images.hpp"
+
+namespace stridewise {
+
+struct DepthwiseWeightsOptions {
+    std::int64_t images, channels;
+    std::array<std::int64_t, 2> from, to;  // extents of the source and of the gradient
+    std::array<std::int64_t, 2> pads;      // top, left
+    std::array<DepthwiseAxis, 2> window;   // down, across
+    int lanes;                             // elements of a vector: 8 or 16
+    bool is_half;                          // whether source and gradient are of bfloat16
+    bool channels_last;                    // otherwise channels in blocks of one vector
+    int threads;
+    std::string isa;  // one of winograd_isas(lanes, is_half); "" for the best
+};
+
+// Sums are over rows in one order, which does not depend on the number of threads.
+class DepthwiseWeightGradient : public Kernel {
+  public:
+    // Throws std::invalid_argument if the kernels do not support the operation.
+    explicit DepthwiseWeightGradient(DepthwiseWeightsOptions options);
+
+    std::string impl() const override { return "depthwise_weights:" + options_.isa; }
+    int threads() const override { return options_.threads; }
+    std::size_t scratchpad_nbytes() const override;
+    const std::vector<int> &args() const override { return args_; }
+    MemoryDesc arg_desc(int arg) const override;
+    void execute(const std::vector<void *> &data, void *scratchpad) const override;
+
+  private:
+    struct Call;
+    // Rows of gradients of one image.
+    struct Band {
+        std::int64_t image, first, end;
+    };
+
+    Band band_of(std::int64_t number) const;
+    void gather(const Call &call, const Band &band, std::int64_t pair, std::int64_t first,
+                std::int64_t last, float *ring) const;
+    void add_row(const Call &call, const Band &band, std::int64_t pair, std::int64_t y, float *ring,
+                 float *sums) const;
+    void compute(const Call &call, std::int64_t item, float *rings) const;
+    void finish(const Call &call, std::int64_t pair) const;
+
+    DepthwiseWeightsOptions options_;
+    const DepthwiseKernels *kernels_;
+    std::int64_t pairs_, taps_;
+    // Bands of an image; parts, each of some bands, that are summed up by themselves; groups of
+    // pairs that one item computes.
+    std::int64_t bands_, parts_, splits_;
+    // Sizes in elements: a row of the source with its margins, and what one pair needs: the rows
+    // that a window meets, a row of zeros, and a row of gradients.
+    std::int64_t ring_rows_, row_count_, ring_count_;
+    ImageStrides source_, gradient_;
+    std::vector<int> args_;
+};
+
+}  // namespace stridewise

@@ -313,9 +313,7 @@ def profile_table(records: Records) -> str:
             if share["ms"] > 0.005 * total
         ]  # fmt: skip
         tables.append(_table([name, "kernels", "ms", "share", "GFLOP/s"], rows))
-    return "
-
-".join(tables)
+    return "\n\n".join(tables)
 
 
 COMMANDS = {

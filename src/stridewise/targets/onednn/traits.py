@@ -16,7 +16,7 @@ from stridewise.targets.rates import Traits
 
 __all__ = ["VERSION", "traits_of"]
 
-VERSION = 3
+VERSION = 4
 """Changes with the meaning of traits and with the analytic estimates: samples of other versions are
 ignored."""
 

@@ -61,7 +61,7 @@ def compile_model(
     Raises:
         StridewiseError: a stage fails; see :func:`stridewise.compile` for the kinds of errors.
     """
-    graph = import_model(job.source, job.options)
+    graph = job.imported or import_model(job.source, job.options)
     simplified = simplified_graph(graph, job.options, job.arrays)
     derived = derive(simplified.graph, job.options.origins)
     planner = Planner.of(job, simplified, derived)

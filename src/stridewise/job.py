@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from stridewise.frontends.source import ModelReader
-from stridewise.graph import Shapes
+from stridewise.graph import Graph, Shapes
 from stridewise.options import Options
 from stridewise.planner.split import Split
 from stridewise.runtime.binding.weights import ArrayStore, WeightStore
@@ -31,6 +31,8 @@ class Job:
         until: time of ``time.monotonic`` at which measuring stops.
         arrays: constants of other programs of the model, shared if they are equal.
         weights: packed constants of other programs of the model.
+        imported: the graph of the source for the shapes and values of the options; None if it is
+            not imported yet.
     """
 
     source: ModelReader
@@ -39,6 +41,7 @@ class Job:
     until: float = 0.0
     arrays: ArrayStore | None = None
     weights: WeightStore | None = None
+    imported: Graph | None = None
 
     @classmethod
     def of(cls, source: ModelReader, options: Options) -> Job:
@@ -50,7 +53,7 @@ class Job:
         """Return the job for other shapes, with a time limit of its own, and for more values."""
         known = {**(self.options.values or {}), **(values or {})}
         options = dataclasses.replace(self.options, shapes=shapes, values=known)
-        return dataclasses.replace(self, options=options, until=_limit(options))
+        return dataclasses.replace(self, options=options, until=_limit(options), imported=None)
 
     def renewed(self, **options: Any) -> Job:
         """Return the job with some other options, and its whole time to measure."""

@@ -133,7 +133,7 @@ class Batch:
         """Return the job of a split, and what chooses its plan; a part is tuned as if alone."""
         job = dataclasses.replace(self.job, weights=weights)
         if split == WHOLE:
-            return job, choose
+            return dataclasses.replace(job, imported=self._graph), choose
         part = job.part(split, self.shapes)
         return part, lambda planner: dataclasses.replace(choose(planner), split=split)
 

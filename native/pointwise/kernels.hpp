@@ -36,13 +36,29 @@ struct Grid {
     float scale, zero;
 };
 
+// The last operation of an expression, which the loop that stores its results computes.
+struct StoredOperation {
+    enum Kind { none, sum, product };
+    Kind kind;
+    bool is_rectified;  // negative results are stored as the number 0
+};
+
 // Loops over elements that are stored as integers of 8 bits and computed in float32. Numbers are
 // rounded half to even and saturated; NaN is stored as the number 0.
+template <class Byte>
+struct ByteLoopsOf {
+    void (*widen)(const Byte *from, float *to, std::int64_t count, Grid grid);
+    // Products with other numbers.
+    void (*multiply)(const Byte *from, const float *other, float *to, std::int64_t count,
+                     Grid grid);
+    // `other` is the second operand of the operation, if it has one.
+    void (*round)(const float *from, const float *other, Byte *to, std::int64_t count, Grid grid,
+                  StoredOperation operation);
+};
+
 struct ByteLoops {
-    void (*widen_s8)(const std::int8_t *from, float *to, std::int64_t count, Grid grid);
-    void (*widen_u8)(const std::uint8_t *from, float *to, std::int64_t count, Grid grid);
-    void (*round_s8)(const float *from, std::int8_t *to, std::int64_t count, Grid grid);
-    void (*round_u8)(const float *from, std::uint8_t *to, std::int64_t count, Grid grid);
+    ByteLoopsOf<std::int8_t> s8;
+    ByteLoopsOf<std::uint8_t> u8;
 };
 
 // By the name of the operation; null for one that does not exist.

@@ -102,6 +102,39 @@ Expression::Expression(const std::vector<PointwiseStep> &steps, std::vector<floa
                 std::to_string(kMostLiterals) + " literals");
     choose_part();
     bind(steps);
+    join_steps(steps);
+}
+
+void Expression::join_steps(const std::vector<PointwiseStep> &steps) {
+    const auto first = static_cast<int>(sources_.size() + literals_.size());
+    last_ = first + static_cast<int>(steps_.size()) - 1;
+    if (result_.type == Type::f32 || result_.type == Type::bf16) return;
+    const auto name = [&] { return steps[steps_.size() - 1].name; };
+    if (steps_.size() > 1 && name() == "relu" && steps_.back().operands[0] == last_ - 1) {
+        stored_.is_rectified = true;
+        steps_.pop_back();
+        --last_;
+    }
+    if (name() == "add" || name() == "mul") {
+        stored_.kind = name() == "add" ? StoredOperation::sum : StoredOperation::product;
+        last_ = steps_.back().operands[0];
+        other_ = steps_.back().operands[1];
+        steps_.pop_back();
+    }
+    if (steps_.empty() || steps.front().name != "mul") return;
+    const int source = steps_.front().operands[0];
+    const bool is_source = source < static_cast<int>(sources_.size());
+    int uses = static_cast<int>(last_ == source) +
+               static_cast<int>(stored_.kind != StoredOperation::none && other_ == source);
+    for (std::size_t at = 0; at < steps_.size(); ++at) {
+        const auto count = static_cast<std::ptrdiff_t>(steps[at].operands.size());
+        const int *operands = steps_[at].operands;
+        uses += static_cast<int>(std::count(operands, operands + count, source));
+    }
+    if (!is_source || uses > 1) return;
+    const auto &[reading, element, span] = sources_[static_cast<std::size_t>(source)];
+    const bool is_byte = element.type == Type::s8 || element.type == Type::u8;
+    if (is_byte && reading == Reading::whole && span == 0) multiplied_ = source;
 }
 
 void Expression::choose_part() {
@@ -152,10 +185,10 @@ void Expression::widen(const Element &element, const void *from, float *to,
             halves_->widen(static_cast<const Bfloat16 *>(from), to, count);
             break;
         case Type::s8:
-            bytes_->widen_s8(static_cast<const std::int8_t *>(from), to, count, element.grid);
+            bytes_->s8.widen(static_cast<const std::int8_t *>(from), to, count, element.grid);
             break;
         case Type::u8:
-            bytes_->widen_u8(static_cast<const std::uint8_t *>(from), to, count, element.grid);
+            bytes_->u8.widen(static_cast<const std::uint8_t *>(from), to, count, element.grid);
             break;
     }
 }
@@ -197,8 +230,10 @@ bool Expression::is_held(Registers &registers, std::size_t at, std::int64_t begi
     return is_same;
 }
 
-void Expression::store(const float *from, void *result, std::int64_t begin,
+void Expression::store(const Registers &registers, void *result, std::int64_t begin,
                        std::int64_t count) const {
+    const float *from = registers.at[static_cast<std::size_t>(last_)];
+    const float *other = registers.at[static_cast<std::size_t>(other_)];
     if (result_.type == Type::bf16) {
         auto *halves = static_cast<Bfloat16 *>(result) + begin;
         halves_->round(from, halves, count);
@@ -210,9 +245,10 @@ void Expression::store(const float *from, void *result, std::int64_t begin,
     } else {
         auto *bytes = static_cast<std::uint8_t *>(result) + begin;
         if (result_.type == Type::u8) {
-            bytes_->round_u8(from, bytes, count, result_.grid);
+            bytes_->u8.round(from, other, bytes, count, result_.grid, stored_);
         } else {
-            bytes_->round_s8(from, reinterpret_cast<std::int8_t *>(bytes), count, result_.grid);
+            auto *signed_bytes = reinterpret_cast<std::int8_t *>(bytes);
+            bytes_->s8.round(from, other, signed_bytes, count, result_.grid, stored_);
         }
         walk_.clear_padding(begin, count, bytes);
     }
@@ -221,8 +257,9 @@ void Expression::store(const float *from, void *result, std::int64_t begin,
 void Expression::run_part(Registers &registers, const void *const *sources, void *result,
                           std::int64_t begin, std::int64_t count) const {
     const std::int64_t rounded = ceil_div(count, kPointwiseLanes) * kPointwiseLanes;
+    const int multiplied = rounded == count ? multiplied_ : -1;
     for (std::size_t at = 0; at < sources_.size(); ++at) {
-        if (sources_[at].reading == Reading::scalar) continue;
+        if (sources_[at].reading == Reading::scalar || static_cast<int>(at) == multiplied) continue;
         if (is_held(registers, at, begin, count)) continue;
         registers.at[at] = read(at, sources[at], begin, count, registers.vectors[at].data());
     }
@@ -236,10 +273,22 @@ void Expression::run_part(Registers &registers, const void *const *sources, void
         const auto operand = [&](int at) {
             return registers.at[static_cast<std::size_t>(step.operands[at])];
         };
-        step.run({operand(0), operand(1), operand(2), to, rounded, step.alpha, step.beta});
         registers.at[number] = to;
+        if (index > 0 || multiplied < 0) {
+            step.run({operand(0), operand(1), operand(2), to, rounded, step.alpha, step.beta});
+            continue;
+        }
+        const auto at = static_cast<std::size_t>(multiplied);
+        const auto &[type, grid] = sources_[at].element;
+        const auto *bytes = static_cast<const std::uint8_t *>(sources[at]) + begin;
+        if (type == Type::u8) {
+            bytes_->u8.multiply(bytes, operand(1), to, count, grid);
+        } else {
+            const auto *signed_bytes = reinterpret_cast<const std::int8_t *>(bytes);
+            bytes_->s8.multiply(signed_bytes, operand(1), to, count, grid);
+        }
     }
-    store(registers.at[number - 1], result, begin, count);
+    store(registers, result, begin, count);
 }
 
 void Expression::run(const void *const *sources, void *result, int part, int parts) const {

@@ -68,6 +68,8 @@ class Expression {
     // Chooses the size of parts so that copied operands repeat with them.
     void choose_part();
     void bind(const std::vector<PointwiseStep> &steps);
+    // Lets the loops that load and store integers compute the first and the last steps.
+    void join_steps(const std::vector<PointwiseStep> &steps);
     // Converts dense elements.
     void widen(const Element &element, const void *from, float *to, std::int64_t count) const;
     // The elements of a source in a part of the tensor; copied to `vector` where they are not used
@@ -77,7 +79,8 @@ class Expression {
     // Whether the vector of a source holds its elements in a part already; notes what it will hold.
     bool is_held(Registers &registers, std::size_t at, std::int64_t begin,
                  std::int64_t count) const;
-    void store(const float *from, void *result, std::int64_t begin, std::int64_t count) const;
+    void store(const Registers &registers, void *result, std::int64_t begin,
+               std::int64_t count) const;
     void run_part(Registers &registers, const void *const *sources, void *result,
                   std::int64_t begin, std::int64_t count) const;
 
@@ -90,6 +93,9 @@ class Expression {
     std::int64_t part_ = kPart;
     std::vector<float> literals_;
     std::vector<Bound> steps_;
+    StoredOperation stored_{StoredOperation::none, false};
+    int last_ = 0, other_ = 0;  // the operands of what is stored
+    int multiplied_ = -1;       // the source that the first step multiplies as integers
 };
 
 class Pointwise : public Kernel {

@@ -352,6 +352,36 @@ def test_kernels_compute_with_integers(
     assert stored == ({"s8", "u8"} & stored if this_machine(1).has_int8 else {"f32"})
 
 
+def gated() -> Graph:
+    """A convolution, a batch norm that is not folded, swish, and squeeze-and-excitation."""
+    b = sw.GraphBuilder("gated")
+    rng = np.random.default_rng(4)
+    y = b.conv2d(b.input("x", (1, 3, 24, 24)), filters=24, kernel_size=3, padding=1)
+    numbers = [b.constant(rng.uniform(0.5, 1.5, 24).astype(F32)) for _ in range(2)]
+    y = b.op("scale_shift", [y, *numbers])
+    y = b.op("mul", [y, b.op("sigmoid", [y])])
+    gate = b.op("avg_pool", [y], {"kernel": (24, 24)})
+    gate = b.op("sigmoid", [b.conv2d(gate, filters=24, kernel_size=1)])
+    return b.build([b.conv2d(b.op("mul", [y, gate]), filters=8, kernel_size=3)])
+
+
+@pytest.mark.parametrize("types", ["QUInt8 QUInt8", "QUInt8 QInt8", "QInt8 QInt8"])
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("reduce_range", [False, True])
+def test_gates_and_norms_that_are_not_folded(
+    tmp_path: Path, types: str, per_channel: bool, reduce_range: bool
+) -> None:
+    activations, weights = (QuantType[name] for name in types.split())
+    options = {"per_channel": per_channel, "reduce_range": reduce_range}
+    model = quantized(
+        gated(), tmp_path, activation_type=activations, weight_type=weights, **options
+    )
+    assert {"BatchNormalization", "Sigmoid"} <= {node.op_type for node in model.graph.node}
+    assert error_of(model, fallback=False) < 2e-2
+    plan = sw.plan(model, tune="model", fallback=False)
+    assert not any(decision.chosen.algorithm == "host" for decision in plan.decisions)
+
+
 def test_operator_format_gives_the_results_of_qdq_format(tmp_path: Path) -> None:
     models = [
         sw.compile(quantized(network(), tmp_path, quant_format=form, **UNSIGNED), tune="model")

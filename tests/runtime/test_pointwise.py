@@ -49,6 +49,7 @@ def stored(array: np.ndarray, order: tuple[int, ...]) -> tuple[Any, np.ndarray]:
 
 def blocked(array: np.ndarray, block: int) -> tuple[Any, np.ndarray]:
     """Return the description of images in blocks of channels, and their bytes with zeros."""
+    array = array.astype(np.float32) if array.dtype == np.float64 else array
     n, c, h, w = array.shape
     padded = np.zeros((n, -(-c // block) * block, h, w), array.dtype)
     padded[:, :c] = array
@@ -203,8 +204,26 @@ def rounded(numbers: np.ndarray, dtype: str, grid: tuple[float, float]) -> np.nd
     return np.clip(whole, limits.min, limits.max).astype(dtype)
 
 
+def _rectified(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, np.float32(0))
+
+
+EXPRESSIONS = [
+    (("mul(x0, x1)",), lambda x, y: x * y),
+    (("sub(x0, x1)",), lambda x, y: x - y),
+    (("add(x0, x1)", "relu(t0)"), lambda x, y: _rectified(x + y)),
+    (("mul(x1, x0)", "maximum(t0, -3.0)"), lambda x, y: np.maximum(x * y, np.float32(-3))),
+    (("mul(x0, x1)", "add(t0, x1)", "relu(t1)"), lambda x, y: _rectified(x * y + y)),
+    (("mul(x0, x1)", "add(x0, t0)"), lambda x, y: x + x * y),
+    (("mul(x0, 0.37)", "mul(t0, x1)"), lambda x, y: x * np.float32(0.37) * y),
+    (("relu(x0)", "add(t0, x1)", "relu(t0)"), lambda x, y: _rectified(_rectified(x)) + 0 * y),
+]
+"""Some whose first and last steps are computed while integers are loaded and stored."""
+
+
 @given(
     kinds=st.tuples(*[st.sampled_from(list(TYPES))] * 3),
+    expression=st.sampled_from(EXPRESSIONS),
     shape=st.tuples(st.integers(1, 2), *[st.sampled_from([1, 3, 16, 20])] * 2, st.integers(1, 40)),
     kept=st.tuples(*[st.booleans()] * 4),
     layout=st.sampled_from([(0, 1, 2, 3), (0, 2, 3, 1), 8, 16]),
@@ -214,6 +233,7 @@ def rounded(numbers: np.ndarray, dtype: str, grid: tuple[float, float]) -> np.nd
 )
 def test_integers_are_rounded_as_onnx_rounds_them(
     kinds: tuple[str, str, str],
+    expression: Any,
     shape: tuple[int, ...],
     kept: tuple[bool, ...],
     layout: Any,
@@ -235,11 +255,11 @@ def test_integers_are_rounded_as_onnx_rounds_them(
 
     sources = [described(array) for array in arrays]
     x, y = (real(array, grid) for array, grid in zip(arrays, grids[:2], strict=True))
-    wanted = rounded(np.maximum(x * y, np.float32(-3)), kinds[2], grids[2])
+    steps, definition = expression
+    wanted = rounded(definition(x, y), kinds[2], grids[2])
     desc, bytes_ = described(wanted)
     result = np.empty_like(bytes_)
-    expression = ("mul(x0, x1)", "maximum(t0, -3.0)")
-    kernel = kernel_of(expression, [d for d, _ in sources], desc, threads, isa, grids)
+    kernel = kernel_of(steps, [d for d, _ in sources], desc, threads, isa, grids)
     run(kernel, [b for _, b in sources], result, threads)
     np.testing.assert_array_equal(result, bytes_)
 

@@ -119,7 +119,10 @@ void Conv1x1::plan_items() {
     const auto nbytes_of = [](std::int64_t count) {
         return count * static_cast<std::int64_t>(sizeof(float));
     };
-    is_light_ = nbytes_of(o.outputs * channels_) <= kLightBytes;
+    collides_ = o.channels_last && o.channels % kColliding == 0;
+    scales_weights_ =
+        o.has_factor && !collides_ && before_.empty() && pairs_ * 2 * lanes <= pixels_;
+    is_light_ = nbytes_of(o.outputs * channels_) <= kLightBytes && !scales_weights_;
     // Results of a pixel are written one group after the other.
     const std::int64_t written = is_light_ && o.groups > 1 ? o.outputs : 0;
     const std::int64_t nbytes = nbytes_of(chunks_ * lanes + written);
@@ -136,9 +139,7 @@ void Conv1x1::plan_items() {
     split_pixels();
     panel_ = channels_ * 2 * lanes;
     const std::int64_t most = ceil_div(pairs_, splits_) * panel_;
-    collides_ = o.channels_last && o.channels % kColliding == 0;
-    scales_weights_ = o.has_factor && !collides_ && before_.empty() &&
-                      pairs_ * 2 * lanes <= pixels_ && nbytes_of(most) <= kScaledBytes;
+    scales_weights_ = scales_weights_ && nbytes_of(most) <= kScaledBytes;
     scaled_count_ = scales_weights_ ? most : 0;
     gathered_count_ = gathers() ? ceil_div(pixels_, bands_) * chunks_ * lanes : 0;
     thread_count_ = whole_lines(scaled_count_) + whole_lines(gathered_count_) + rows * 2 * lanes;

@@ -22,6 +22,8 @@ constexpr std::int64_t kLightBytes = 192 << 10;
 constexpr std::int64_t kPanelBytes = 16 << 10;
 // Limit in bytes of weights that each thread multiplies by factors.
 constexpr std::int64_t kScaledBytes = 512 << 10;
+// Pixels with a multiple of so many channels lie in a few sets of the first-level cache.
+constexpr std::int64_t kColliding = 512;
 constexpr std::int64_t kLine = 64 / sizeof(float);
 
 std::int64_t whole_lines(std::int64_t count) {
@@ -117,7 +119,10 @@ void Conv1x1::plan_items() {
     const auto nbytes_of = [](std::int64_t count) {
         return count * static_cast<std::int64_t>(sizeof(float));
     };
-    is_light_ = nbytes_of(o.outputs * channels_) <= kLightBytes;
+    collides_ = o.channels_last && o.channels % kColliding == 0;
+    scales_weights_ =
+        o.has_factor && !collides_ && before_.empty() && pairs_ * 2 * lanes <= pixels_;
+    is_light_ = nbytes_of(o.outputs * channels_) <= kLightBytes && !scales_weights_;
     // Results of a pixel are written one group after the other.
     const std::int64_t written = is_light_ && o.groups > 1 ? o.outputs : 0;
     const std::int64_t nbytes = nbytes_of(chunks_ * lanes + written);
@@ -134,8 +139,7 @@ void Conv1x1::plan_items() {
     split_pixels();
     panel_ = channels_ * 2 * lanes;
     const std::int64_t most = ceil_div(pairs_, splits_) * panel_;
-    scales_weights_ = o.has_factor && !o.channels_last && before_.empty() &&
-                      pairs_ * 2 * lanes <= pixels_ && nbytes_of(most) <= kScaledBytes;
+    scales_weights_ = scales_weights_ && nbytes_of(most) <= kScaledBytes;
     scaled_count_ = scales_weights_ ? most : 0;
     gathered_count_ = gathers() ? ceil_div(pixels_, bands_) * chunks_ * lanes : 0;
     thread_count_ = whole_lines(scaled_count_) + whole_lines(gathered_count_) + rows * 2 * lanes;
@@ -259,6 +263,7 @@ void Conv1x1::compute(const Call &call, const Item &item, const float *weights,
     const float *source = source_of(call, item);
     ExpandProduct product{};
     product.chunk_stride = gathers() ? count * lanes : source_.chunk;
+    product.pixel_stride = gathers() ? lanes : source_.pixel;
     product.channels = channels_;
     if (gathers()) {
         gather(call, item, scratch);
@@ -290,7 +295,7 @@ void Conv1x1::compute(const Call &call, const Item &item, const float *weights,
         work.lanes = std::min(outputs_ - pair * 2 * lanes, 2 * lanes);
         const std::int64_t begin = count * group / groups;
         product.rows = work.count = count * (group + 1) / groups - begin;
-        product.pixels = source + begin * lanes;
+        product.pixels = source + begin * product.pixel_stride;
         work.offset = first + 2 * pair * result_.chunk + begin * result_.pixel;
         work.result = call.result + work.offset;
         // Products store their results if these are whole vectors without further stages.
@@ -299,7 +304,7 @@ void Conv1x1::compute(const Call &call, const Item &item, const float *weights,
         product.result_pixel = stores ? result_.pixel : 2 * lanes;
         product.result_half = stores ? result_.chunk : lanes;
         prefetch_results(work);
-        (work.lanes > lanes ? kernels_->multiply : kernels_->multiply_one)(product);
+        kernels_->multiply[product.pixel_stride != lanes][work.lanes > lanes](product);
         if (!stores) kernels_->finish(work);
     }
 }

@@ -55,7 +55,7 @@ class Conv1x1 : public Kernel {
     // Whether products read a copy of the pixels of the source.
     bool gathers() const {
         const bool scales_pixels = options_.has_factor && !scales_weights_;
-        return options_.channels_last || scales_pixels || !before_.empty();
+        return collides_ || scales_pixels || !before_.empty();
     }
     const float *source_of(const Call &call, const Item &item) const;
     void gather(const Call &call, const Item &item, float *gathered) const;
@@ -68,6 +68,7 @@ class Conv1x1 : public Kernel {
     std::int64_t channels_, outputs_, chunks_, pairs_;  // of a group; and their vectors
     std::int64_t bands_, splits_;  // of the pixels of an image, and of the pairs of a group
     bool is_light_;                // whether all weights stay in a cache, for whatever pixels
+    bool collides_;                // whether neighboring pixels lie in the same sets of a cache
     bool scales_weights_;          // by the factors, because they are fewer than pixels
     // Sizes in elements: the weights of a pair of vectors, the copies of source pixels and of
     // weights of an item, and the scratchpad of one thread.

@@ -31,8 +31,8 @@ struct Conv1x1Kernels {
     int lanes;      // elements of a vector
     int row_count;  // pixels of one matrix product
     void (*scale)(const ScaleVectors &vectors);
-    void (*multiply)(const ExpandProduct &product);
-    void (*multiply_one)(const ExpandProduct &product);  // of the first vector of each pair
+    // By whether pixels have any stride, and whether both vectors of a pair are computed.
+    void (*multiply[2][2])(const ExpandProduct &product);
     void (*finish)(const FinishPixels &pixels);
 };
 

@@ -74,12 +74,13 @@ struct Finish {
 };
 
 template <int N, int Rows>
-constexpr Conv1x1Kernels kConv1x1Kernels{N,
-                                         Rows,
-                                         Scaling<N>::run,
-                                         Expansion<N, Rows, false>::run,
-                                         Expansion<N, Rows, false, 1>::run,
-                                         Finish<N, float>::run};
+constexpr Conv1x1Kernels kConv1x1Kernels{
+    N,
+    Rows,
+    Scaling<N>::run,
+    {{Expansion<N, Rows, false, 1>::run, Expansion<N, Rows, false>::run},
+     {Expansion<N, Rows, false, 1, true>::run, Expansion<N, Rows, false, 2, true>::run}},
+    Finish<N, float>::run};
 
 }  // namespace
 }  // namespace stridewise

@@ -59,6 +59,7 @@ struct DepthwiseCorrelation {
 struct ExpandProduct {
     const float *pixels;        // [chunk][pixel][lane]
     std::int64_t chunk_stride;  // elements from one chunk to the next
+    std::int64_t pixel_stride;  // elements from one pixel to the next, for kernels that take any
     std::int64_t channels;      // or pairs
     const float *weights;       // [channel][2 * lane]
     const float *bias;          // [2 * lane]

@@ -258,40 +258,51 @@ struct Gather {
 };
 
 // Matrix products of up to `Most` pixels over all channels, or pairs of channels. With a `Width` of
-// 1 only the first vector of each pair is computed.
-template <int N, int Most, bool InPairs, int Width = 2>
+// 1 only the first vector of each pair is computed. Pixels are one vector apart, or `Strided`.
+template <int N, int Most, bool InPairs, int Width = 2, bool Strided = false>
 struct Expansion {
     using L = Lanes<N>;
     using V = typename L::V;
+    // Pixels that share a pointer: addresses have one index, times 0, 1 or 2 of these elements.
+    static constexpr int kShare = Strided ? 3 : Most;
+    static constexpr int kPointers = (Most + kShare - 1) / kShare;
 
     static inline V added(V sum, V value, V weights) {
         return InPairs ? L::add_pairs(sum, value, weights) : sum + value * weights;
     }
 
-    static inline void add(const float *pixels, const float *weights, V (*sums)[Width]) {
+    static inline void add(const float *const *pixels, std::int64_t stride, int lane,
+                           const float *weights, V (*sums)[Width]) {
         V factors[Width];
         for (int i = 0; i < Width; ++i) factors[i] = L::load(weights + i * N);
 #pragma GCC unroll 16
         for (int row = 0; row < Most; ++row) {
-            const V value = L::spread(pixels + row * N);
+            const V value = L::spread(pixels[row / kShare] + row % kShare * stride + lane);
             for (int i = 0; i < Width; ++i) sums[row][i] = added(sums[row][i], value, factors[i]);
         }
     }
 
     static void multiply(const ExpandProduct &product) {
-        const float *pixels = product.pixels, *weights = product.weights;
+        const float *weights = product.weights, *pixels[kPointers];
+        const std::int64_t stride = Strided ? product.pixel_stride : N;
+        for (int i = 0; i < kPointers; ++i) pixels[i] = product.pixels + i * kShare * stride;
+        const auto advance = [&](std::int64_t count) {
+            for (int i = 0; i < kPointers; ++i) pixels[i] += count;
+        };
         V sums[Most][Width];
 #pragma GCC unroll 16
         for (int row = 0; row < Most; ++row) {
             for (int i = 0; i < Width; ++i) sums[row][i] = L::load(product.bias + i * N);
         }
         std::int64_t left = product.channels;
-        for (; left >= N; left -= N, pixels += product.chunk_stride) {
+        for (; left >= N; left -= N, advance(product.chunk_stride)) {
 #pragma GCC unroll 4
-            for (int lane = 0; lane < N; ++lane, weights += 2 * N)
-                add(pixels + lane, weights, sums);
+            for (int lane = 0; lane < N; ++lane, weights += 2 * N) {
+                add(pixels, stride, lane, weights, sums);
+            }
         }
-        for (; left > 0; --left, ++pixels, weights += 2 * N) add(pixels, weights, sums);
+        for (; left > 0; --left, advance(1), weights += 2 * N)
+            add(pixels, stride, 0, weights, sums);
         if (product.clips) {
             const V low = L::all(product.low), high = L::all(product.high);
 #pragma GCC unroll 16
@@ -314,7 +325,7 @@ struct Expansion {
         if (product.rows == Most) {
             multiply(product);
         } else if constexpr (Most > 1) {
-            Expansion<N, Most - 1, InPairs, Width>::run(product);
+            Expansion<N, Most - 1, InPairs, Width, Strided>::run(product);
         }
     }
 };

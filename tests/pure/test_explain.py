@@ -312,7 +312,8 @@ def test_why_as_text_has_the_choice_the_others_and_what_was_refused():
 
     b, x = net()
     w = b.constant(np.ones((32, 32, 1, 1), F32), "w")
-    plan = planned(b.build([b.op("conv", [x, w], name="c", output="y")]), Oracle(price))
+    conv = b.op("conv", [x, w], {"strides": (2, 2)}, name="c", output="y")
+    plan = planned(b.build([conv]), Oracle(price))
     refused = plan.refusals_of("c")
     assert [refusal.reason for refusal in refused] == [
         "direct, blocked: the library has no such kernel"

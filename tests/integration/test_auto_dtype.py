@@ -208,13 +208,13 @@ def test_budgets_that_are_no_errors(max_error: float) -> None:
 
 
 def test_calibration_that_does_not_fit() -> None:
-    for given, message in (
+    for samples, message in (
         ([], "calibration: expected at least one sample"),
         ([{"y": sample(0)["x"]}], "calibration, sample 0: expected inputs x, found y"),
         ([{"x": sample(0)["x"][0]}], "input 'x': expected shape"),
     ):
         with pytest.raises(sw.InputError, match=message):
-            auto(network(), 1e-2, calibration=given)
+            auto(network(), 1e-2, calibration=samples)
 
 
 # --- what plans say -------------------------------------------------------------------------------

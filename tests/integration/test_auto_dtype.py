@@ -299,7 +299,8 @@ def test_measured_times_decide_between_close_plans(
     assert cheapest in plans.values()
 
     def run_in_turn(models: dict[str, Any], _until: float) -> Outcome:
-        return Outcome({name: 1.0 if name == label else 2.0 for name in models}, {})
+        times = {name: 1.0 if name == label else 2.0 for name in models}
+        return Outcome(times, {}, is_disturbed=False)
 
     monkeypatch.setattr(finalists, "run_in_turn", run_in_turn)
     for may_run in (True, False):  # the second time by what the cache keeps

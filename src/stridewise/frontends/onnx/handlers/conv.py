@@ -10,7 +10,7 @@ from stridewise.frontends.onnx.reading.proto import OnnxNode
 from stridewise.frontends.onnx.writing.writer import Exporter, Writer
 from stridewise.graph import Attr, Node
 
-__all__ = ["EXPORTERS", "HANDLERS", "conv_attrs"]
+__all__ = ["EXPORTERS", "HANDLERS", "conv_attrs", "product_inputs"]
 
 
 def conv_attrs(imp: Importer, node: OnnxNode, x: str, w: str) -> Mapping[str, Attr]:
@@ -27,10 +27,21 @@ def conv_attrs(imp: Importer, node: OnnxNode, x: str, w: str) -> Mapping[str, At
     return {**window.attrs, "groups": node.integer("group", 1)}
 
 
-def _conv(imp: Importer, node: OnnxNode) -> None:
+def product_inputs(imp: Importer, node: OnnxNode) -> list[str]:
+    """Return the image, the weights, and the bias if there is one.
+
+    Raises:
+        ModelError: the bias has another element type than the image.
+    """
     x, w, bias = node.required(0), node.required(1), node.input(2)
-    attrs = conv_attrs(imp, node, x, w)
-    imp.emit(node, "conv", [x, w, bias] if bias else [x, w], attrs)
+    if bias and imp.type(bias).dtype != imp.type(x).dtype:
+        raise node.error(f"a bias of dtype {imp.type(x).dtype}", imp.type(bias).dtype)
+    return [x, w, bias] if bias else [x, w]
+
+
+def _conv(imp: Importer, node: OnnxNode) -> None:
+    inputs = product_inputs(imp, node)
+    imp.emit(node, "conv", inputs, conv_attrs(imp, node, *inputs[:2]))
 
 
 def _write_conv(writer: Writer, node: Node) -> None:

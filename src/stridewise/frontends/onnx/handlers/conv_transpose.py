@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from stridewise.frontends.onnx.handlers.conv import product_inputs
 from stridewise.frontends.onnx.handlers.window import write_window
 from stridewise.frontends.onnx.reading.importer import Handler, Importer
 from stridewise.frontends.onnx.reading.proto import OnnxNode
@@ -92,7 +93,7 @@ def _widened(
 
 
 def _conv_transpose(imp: Importer, node: OnnxNode) -> None:
-    x, w, bias = node.required(0), node.required(1), node.input(2)
+    x, w, *bias = product_inputs(imp, node)
     sizes, kernel = imp.shape(x)[2:], imp.shape(w)[2:]
     rank = len(sizes)
     declared = node.integers("kernel_shape", kernel)
@@ -116,7 +117,7 @@ def _conv_transpose(imp: Importer, node: OnnxNode) -> None:
         "pads": pads[:rank] + ends,
         "groups": node.integer("group", 1),
     }
-    imp.emit(node, "conv_transpose", [x, w, bias] if bias else [x, w], attrs)
+    imp.emit(node, "conv_transpose", [x, w, *bias], attrs)
 
 
 def _write_conv_transpose(writer: Writer, node: Node) -> None:

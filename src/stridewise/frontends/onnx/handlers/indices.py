@@ -49,6 +49,8 @@ def _gather(imp: Importer, node: OnnxNode) -> None:
     shape = imp.shape(data)
     axis = imp.axis(node, node.integer("axis", 0), len(shape))
     known = imp.const(indices)
+    if known is not None and known.dtype.kind not in "iu":
+        raise node.error("integers as indices", known.dtype)
     if known is None or known.ndim > 1 or imp.const(data) is not None:
         imp.emit(node, "gather", [data, indices], {"axis": axis})
         return

@@ -8,6 +8,7 @@ from stridewise.frontends.onnx.reading.importer import Handler, Importer, scalar
 from stridewise.frontends.onnx.reading.proto import OnnxNode
 from stridewise.frontends.onnx.writing.writer import Exporter, OnnxValue, Writer
 from stridewise.graph import Attr, Node
+from stridewise.ops.element_types import FLOATS
 from stridewise.ops.registry import Array
 
 __all__ = ["EXPORTERS", "HANDLERS"]
@@ -25,6 +26,8 @@ def _batch_norm(imp: Importer, node: OnnxNode) -> None:
     for role, name in zip(_STATISTICS, names, strict=True):
         if imp.shape(name) != channels:
             raise node.error(f"{role} of shape {list(channels)}", list(imp.shape(name)))
+        if imp.type(name).dtype.name not in FLOATS:
+            raise node.error(f"{role} of a float dtype", imp.type(name).dtype)
     if node.integer("training_mode", 0):
         _trained(imp, node, names)
         return

@@ -90,6 +90,12 @@ OPTIMIZERS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
             parameters, 3e-4, momentum=0.9, nesterov=True, weight_decay=1e-3
         ),
     ),
+    "dampened": (
+        sw.SGD(lr=0.1, momentum=0.8, dampening=0.4, weight_decay=1e-2),
+        lambda parameters: torch.optim.SGD(
+            parameters, 0.1, momentum=0.8, dampening=0.4, weight_decay=1e-2
+        ),
+    ),
     "adamw": (
         sw.AdamW(lr=1e-3, weight_decay=0.1),
         lambda parameters: torch.optim.AdamW(parameters, 1e-3, weight_decay=0.1),

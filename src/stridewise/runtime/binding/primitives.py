@@ -378,11 +378,18 @@ def _lookup(s: _Spec) -> _core.Lookup:
     return s.core.Lookup(s.memory("src"), s.memory("dst"), threads=s.threads)
 
 
+def _dropout(s: _Spec) -> _core.Dropout:
+    return s.core.Dropout(
+        s.memory("dst"), s.number("share"), s.integer("stream"), threads=s.threads
+    )
+
+
 KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
     "batch_norm_gradient": _batch_norm_gradient,
     "batch_norm_training": _batch_norm_training,
     "conv_weight_gradient": _conv_weight_gradient,
     "depthwise": _depthwise,
+    "dropout": _dropout,
     "expand_depthwise": _depthwise,
     "fitted_convolution": _fitted,
     "fitted_deconvolution": _fitted,

@@ -93,12 +93,12 @@ def _write_identity(writer: Writer, node: Node) -> None:
 
 def _write_dropout(writer: Writer, node: Node) -> None:
     """Write what inference computes; a dropout that draws has no counterpart."""
-    if len(node.inputs) > 1:
+    x, *counter = node.inputs
+    if counter:
         expected, fix = "dropout of a model for inference", "save what Trainer.graph() returns"
         where = f"node {node.name!r} (dropout)"
         raise UnsupportedError.at(where, expected=expected, found="one that draws", fix=fix)
     share = np.array(node.float_attr("share", 0.5), np.float32)
-    (x,) = node.inputs
     writer.emit(node, "Dropout", [x, writer.constant(node, "ratio", share)])
 
 

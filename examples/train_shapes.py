@@ -37,9 +37,9 @@ def draw(count: int, seed: int) -> tuple[Pictures, Classes]:
     return pictures.astype(np.float32), classes
 
 
-def network() -> Graph:
+def network(seed: int = 0) -> Graph:
     """Return three convolutions with batch norms, pooling, and a dense layer."""
-    b = sw.GraphBuilder("shapes", training=True)
+    b = sw.GraphBuilder("shapes", seed=seed, training=True)
     y = b.input("x", (BATCH, 1, SIZE, SIZE))
     for filters in (16, 32, 64):
         y = b.conv2d(y, filters, 3, padding=1, bias=False)

@@ -16,6 +16,7 @@
 #include "depthwise/depthwise.hpp"
 #include "depthwise/transposed.hpp"
 #include "depthwise/weights.hpp"
+#include "dropout/dropout.hpp"
 #include "executor/measure.hpp"
 #include "lookup/lookup.hpp"
 #include "onednn/gradients.hpp"
@@ -419,6 +420,9 @@ void bind_kernels(nb::module_ &m) {
         .def(nb::init<const MemoryDesc &, const MemoryDesc &, int, const std::string &>(), "src"_a,
              "dst"_a, nb::kw_only(), "threads"_a, "isa"_a = "");
     m.def("lookup_isas", &lookup_isas);
+    nb::class_<Dropout, Kernel>(m, "Dropout", nb::is_final())
+        .def(nb::init<const MemoryDesc &, double, std::int64_t, int>(), "images"_a, "share"_a,
+             "stream"_a, nb::kw_only(), "threads"_a);
     m.def(
         "measure",
         [](const Kernel &kernel, int threads, int min_runs, int max_runs, std::int64_t budget_ns,

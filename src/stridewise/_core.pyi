@@ -423,6 +423,12 @@ class Lookup(Kernel):
 def lookup_isas() -> list[str]: ...
 
 @final
+class Dropout(Kernel):
+    """Dropout of a dense tensor; ARG_SRC_1 is the counter that draws."""
+
+    def __init__(self, images: MemoryDesc, share: float, stream: int, *, threads: int) -> None: ...
+
+@final
 class Pointwise(Kernel):
     """An expression of elementwise operators in float32, computed in one pass.
 

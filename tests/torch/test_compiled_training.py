@@ -211,6 +211,32 @@ def test_checkpoints(share):
         assert relative(a.float(), b.float()) <= 1e-5
 
 
+class Attention(nn.Module):
+    """Attention that the backward computes again: an operator with a state beside its results."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+
+    def attend(self, x):
+        q, k, v = self.qkv(x)[:, None].chunk(3, -1)
+        return F.scaled_dot_product_attention(q, k, v)[:, 0] + x
+
+    def forward(self, x):
+        return checkpoint(self.attend, x, use_reentrant=False)
+
+
+def test_checkpoints_of_attention():
+    x = torch.randn(2, 5, 8)
+
+    def train(net, _own):
+        net(x).square().sum().backward()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", st.FallbackWarning)
+        assert both(Attention(), train, "eager") <= 1e-5
+
+
 @pytest.mark.parametrize("is_inside", [True, False], ids=["inside", "around"])
 def test_autocast(is_inside):
     x, labels = images()

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 import stridewise as sw
 from stridewise.cli.train import train
-from stridewise.errors import InputError
+from stridewise.errors import GraphError, InputError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_shapes.py"
 
@@ -91,9 +91,17 @@ def test_data_that_do_not_fit(model: Path, data: Path, tmp_path: Path):
     wrong = {
         "at least 8 items": {"x": x, "labels": labels},
         "inputs of shape": {"x": x[:, :2], "labels": labels},
-        "as many labels": {"x": x, "labels": labels[:2]},
+        r"x \[items, ...\] and labels": {"x": x, "labels": labels[:2]},
+        "at least one item": {"x": x[:0], "labels": labels[:0]},
         "arrays x and labels": {"x": x},
-    }
+        "finite numbers, found NaN": {"x": np.full_like(x, np.nan), "labels": labels},
+        "labels from 0 to 1, as the model has 2 classes, found from 0 to 2": {
+            "x": x, "labels": np.array([0, 1, 2, 0]),
+        },
+        "found from -1 to 0": {"x": x, "labels": np.array([0, -1, 0, 0])},
+        "numbers x and integers labels, found float32 and float64": {"x": x, "labels": labels / 2},
+        "found <U1 and int64": {"x": np.full((4, 3, 6, 6), "a"), "labels": labels},
+    }  # fmt: skip
     for message, arrays in wrong.items():
         np.savez(tmp_path / "wrong.npz", allow_pickle=False, **arrays)
         with pytest.raises(InputError, match=message):
@@ -101,6 +109,53 @@ def test_data_that_do_not_fit(model: Path, data: Path, tmp_path: Path):
     (tmp_path / "wrong.npz").write_bytes(data.read_bytes()[:100])
     with pytest.raises(InputError, match="arrays x and labels"):
         run(model, tmp_path / "wrong.npz")
+
+
+def images(folder: Path, *classes: str) -> Path:
+    image_module = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    for name in classes:
+        (folder / name).mkdir(parents=True)
+        for index in range(4):
+            pixels = np.random.default_rng(index).integers(0, 256, (6, 6, 3), np.uint8)
+            image_module.fromarray(pixels).save(folder / name / f"{index}.png")
+    return folder
+
+
+def test_folders_that_do_not_fit(model: Path, tmp_path: Path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="found 0 images in 0 folders"):
+        run(model, tmp_path / "empty")
+    good, other = images(tmp_path / "good", "a", "b"), images(tmp_path / "other", "b", "c")
+    with pytest.raises(InputError, match="the classes a, b, found b, c"):
+        run(model, good, "--test", other)
+    many = images(tmp_path / "many", "a", "b", "c")
+    with pytest.raises(InputError, match="the model has 2 classes, found from 0 to 2"):
+        run(model, many)
+    whole = (good / "a" / "0.png").read_bytes()
+    for damaged in (b"", b"no image", whole[:40], whole[:90], whole[:30] + b"x" + whole[31:]):
+        (good / "b" / "3.png").write_bytes(damaged)
+        with pytest.raises(InputError, match=r"3\.png': expected a readable image"):
+            run(model, good)
+
+
+def test_what_is_written_needs_a_folder(model: Path, data: Path, tmp_path: Path):
+    for option in ("--checkpoint", "--curve", "--output"):
+        with pytest.raises(InputError, match="expected a folder for it"):
+            run(model, data, option, tmp_path / "none" / "file")
+
+
+def test_models_that_are_no_classifiers(data: Path, tmp_path: Path):
+    b = sw.GraphBuilder("two")
+    x, y = b.input("x", (8, 3)), b.input("y", (8, 3))
+    sw.save(b.build([b.add(x, y)]), tmp_path / "two.onnx")
+    b = sw.GraphBuilder("map")
+    sw.save(b.build([b.conv2d(b.input("x", (8, 3, 6, 6)), 2, 3)]), tmp_path / "map.onnx")
+    b = sw.GraphBuilder("none")
+    none = b.op("identity", [b.constant(np.zeros((2, 3), np.float32))])
+    sw.save(b.build([none]), tmp_path / "none.onnx")
+    for name in ("two", "map", "none"):
+        with pytest.raises(GraphError, match="one float32 input"):
+            run(tmp_path / f"{name}.onnx", data)
 
 
 def test_the_example_reaches_its_accuracy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

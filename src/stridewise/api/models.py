@@ -30,6 +30,7 @@ def load(
     *,
     memory_limit: int | None = None,
     fallback: bool = True,
+    training: bool = False,
 ) -> Graph:
     """Return the graph of a model, as the user wrote it.
 
@@ -43,6 +44,9 @@ def load(
         values: values of inputs that become constants, and are inputs no longer.
         memory_limit: bytes that the model may need to run; by default three quarters of the memory.
         fallback: whether ONNX Runtime may compute what Stridewise has no operator for.
+        training: whether the graph is for :class:`~stridewise.Trainer`. Batch norms in training
+            mode then keep running statistics, as those of PyTorch do, and dropout may be active.
+            Only ONNX models are read so.
 
     Raises:
         ModelError: the model is damaged.
@@ -55,7 +59,7 @@ def load(
         FormatError: a given graph mixes data formats.
     """
     options = Options(shapes=shapes, values=values, memory_limit=memory_limit, fallback=fallback)
-    return import_model(open_model(source, fallback=fallback), options)
+    return import_model(open_model(source, fallback=fallback, training=training), options)
 
 
 def load_file(

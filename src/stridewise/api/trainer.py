@@ -19,6 +19,7 @@ from stridewise.api.training_inputs import (
 )
 from stridewise.errors import ModelError
 from stridewise.graph import Graph
+from stridewise.ops.dropout import counter
 from stridewise.options import GraphCompileOptions, checked
 from stridewise.profile import Profile
 from stridewise.runtime.execution.executor import CompiledModel
@@ -77,6 +78,7 @@ class Trainer:
         train: Sequence[str] | None = None,
         clip_norm: float | None = None,
         accumulate: int = 1,
+        seed: int = 0,
         **options: Unpack[GraphCompileOptions],
     ) -> None:
         """Compile the training step of a graph.
@@ -92,6 +94,8 @@ class Trainer:
             clip_norm: the largest Euclidean norm of all gradients together; no limit by default.
             accumulate: number of runs whose gradients make one step. A step then takes so many
                 times the graph's batch.
+            seed: of dropout, from 0 to 2**48 - 1. A step's masks depend on the seed and on the
+                number of the step alone, whatever the threads, formats and checkpoints.
             **options: of :func:`stridewise.compile`.
 
         Raises:
@@ -102,11 +106,11 @@ class Trainer:
         """
         checked("Trainer", options, GraphCompileOptions)
         streams = options.get("streams", 1)
-        check_options(graph, optimizer, loss, train, clip_norm, accumulate, streams)
+        check_options(graph, optimizer, loss, train, clip_norm, accumulate, seed, streams)
         self._graph = trainable(graph)
         names = self._graph.parameters if train is None else dict.fromkeys(train)
         self.parameters = tuple(name for name in names if name not in self._graph.updates)
-        self._optimizer, self._accumulate = optimizer, accumulate
+        self._optimizer, self._accumulate, self._seed = optimizer, accumulate, seed
         self._step = step_graph(
             self._graph,
             self.parameters,
@@ -215,6 +219,8 @@ class Trainer:
             if step.first:
                 feeds[step.first] = _row(part == 0)
                 feeds[step.last] = _row(part == self._accumulate - 1)
+            if step.draws:
+                feeds[step.draws] = counter(self.steps * self._accumulate + part, self._seed)
             yield {**feeds, **scalars}
 
     def _part(self, array: Array, part: int) -> Array:

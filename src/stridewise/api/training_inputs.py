@@ -25,6 +25,7 @@ def check_options(
     train: object,
     clip_norm: object,
     accumulate: object,
+    seed: object,
     streams: object,
 ) -> None:
     """Refuse arguments of a trainer that are of another kind.
@@ -59,6 +60,12 @@ def check_options(
             isinstance(accumulate, int) and not isinstance(accumulate, bool) and accumulate > 0,
             "an integer from 1 on",
             repr(accumulate),
+        ),
+        (
+            "seed",
+            isinstance(seed, int) and not isinstance(seed, bool) and 0 <= seed < 2**48,
+            "an integer from 0 to 2**48 - 1",
+            repr(seed),
         ),
         ("streams", streams == 1, "1, as steps run one after the other", repr(streams)),
     )

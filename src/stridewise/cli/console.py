@@ -219,7 +219,7 @@ class Request:
     tune_seconds: float = 30.0
     origins: Mapping[str, str] | None = None
 
-    def load(self, source: Path | bytes | None = None) -> Graph:
+    def load(self, source: Path | bytes | None = None, *, training: bool = False) -> Graph:
         """Return the graph of the model, or of ``source``, with the shapes asked for."""
         return models.load(
             source or self.model,
@@ -227,6 +227,7 @@ class Request:
             self.values,
             memory_limit=self.memory_limit,
             fallback=self.fallback,
+            training=training,
         )
 
     def options(

@@ -2,113 +2,31 @@
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 import numpy as np
-from numpy.typing import NDArray
 
 from stridewise.api import models
 from stridewise.api.trainer import Trainer
 from stridewise.cli.console import OUT, Request, compile_options, measuring, save_text
-from stridewise.errors import DependencyError, InputError
+from stridewise.cli.training_data import Data, batches, check_classifier, read_data
+from stridewise.errors import InputError
 from stridewise.graph import Graph
 from stridewise.report.loss_curve import loss_curve
 from stridewise.training import SGD, AdamW
 
 __all__ = ["train"]
 
-Array = NDArray[Any]
-Data = tuple[Array, Array]
-"""Inputs and labels, along their first axis."""
-
-_IMAGES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-
-
-def _arrays(path: Path) -> Data:
-    """Return the arrays ``x`` and ``labels`` of an archive."""
-    where, expected = f"data {str(path)!r}", "an .npz file with arrays x and labels"
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
-            x, labels = found["x"], found["labels"]
-    except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError.at(where, expected=expected, found=str(error)) from error
-    if not len(x) or len(x) != len(labels):
-        sizes = f"{x.shape} and {labels.shape}"
-        expected = "as many labels as inputs, at least one"
-        raise InputError.at(where, expected=expected, found=sizes)
-    return x.astype(np.float32), labels
-
-
-def _pixels(path: Path, shape: tuple[int, ...]) -> Array:
-    """Return an image as an array [C, H, W] or [H, W, C] of numbers from -1 to 1."""
-    last = shape[0] not in (1, 3)
-    channels, *size = (shape[2], *shape[:2]) if last else shape
-    image_module = import_module("PIL.Image")
-    try:
-        with image_module.open(path) as image:
-            mode = "L" if channels == 1 else "RGB"
-            pixels = np.asarray(image.convert(mode).resize(tuple(reversed(size))), np.float32)
-    except OSError as error:
-        where = f"image {str(path)!r}"
-        raise InputError.at(where, expected="a readable image", found=str(error)) from error
-    pixels = pixels.reshape(*size, channels) / 127.5 - 1
-    return pixels if last else pixels.transpose(2, 0, 1)
-
-
-def _images(path: Path, shape: tuple[int, ...]) -> Data:
-    """Return the images of a folder with one folder for each class, in the order of their names."""
-    where = f"data {str(path)!r}"
-    if find_spec("PIL") is None:
-        fix = "run `pip install pillow`, or give an .npz file"
-        raise DependencyError.at(where, expected="Pillow", found="none installed", fix=fix)
-    classes = sorted(item for item in path.iterdir() if item.is_dir())
-    files = [
-        (file, number)
-        for number, folder in enumerate(classes)
-        for file in sorted(folder.iterdir())
-        if file.suffix.lower() in _IMAGES
-    ]
-    if not files or len(shape) != 3:
-        expected = "a folder of images for each class, and a model of images"
-        found = f"{len(files)} images in {len(classes)} folders, an input of {shape}"
-        raise InputError.at(where, expected=expected, found=found)
-    x = np.stack([_pixels(file, shape) for file, _ in files])
-    return x, np.array([number for _, number in files])
-
-
-def _data(path: Path, graph: Graph) -> Data:
-    shape = graph.value(graph.inputs[0]).shape[1:]
-    x, labels = _images(path, shape) if path.is_dir() else _arrays(path)
-    if x.shape[1:] != shape:
-        where, found = f"data {str(path)!r}", str(x.shape[1:])
-        raise InputError.at(where, expected=f"inputs of shape {shape}", found=found)
-    return x, labels
-
-
-def _batches(data: Data, size: int, seed: int) -> Iterator[Data]:
-    """Yield batches of the data in another order, without the last one if it is smaller."""
-    x, labels = data
-    if len(x) < size:
-        expected, fix = f"at least {size} items, a batch", "give --shape with a smaller batch"
-        raise InputError.at("data", expected=expected, found=str(len(x)), fix=fix)
-    order = np.random.default_rng(seed).permutation(len(x))
-    for begin in range(0, len(x) - size + 1, size):
-        chosen = order[begin : begin + size]
-        yield x[chosen], labels[chosen]
-
 
 def _accuracy(request: Request, graph: Graph, data: Data) -> float:
     """Return the share of items whose class the model finds."""
     model = request.compile(quiet=True, source=graph)
     size = graph.value(graph.inputs[0]).shape[0]
-    x, labels = data
+    x, labels = data.x, data.labels
     right = 0
     for begin in range(0, len(x), size):
         part = x[begin : begin + size]
@@ -116,6 +34,14 @@ def _accuracy(request: Request, graph: Graph, data: Data) -> float:
         (found,) = model.run({graph.inputs[0]: whole}).values()
         right += int((found[: len(part)].argmax(1) == labels[begin : begin + size]).sum())
     return right / len(x)
+
+
+def _check_places(settings: _Settings) -> None:
+    """Check that what is written at the end has a folder."""
+    for path in (settings.checkpoint, settings.curve, settings.output):
+        if path is not None and not path.absolute().parent.is_dir():
+            found = f"none at {str(path.absolute().parent)!r}"
+            raise InputError.at(f"file {str(path)!r}", expected="a folder for it", found=found)
 
 
 def _report(losses: Sequence[float], every: int) -> None:
@@ -187,7 +113,11 @@ _OPTIONS = (
         help="Largest norm of all gradients together.",
     ),
     click.option(
-        "--seed", type=int, default=0, show_default=True, help="Of the order of the data."
+        "--seed",
+        type=click.IntRange(0, 2**48 - 1),
+        default=0,
+        show_default=True,
+        help="Of the order of the data, and of dropout.",
     ),
     click.option(
         "--every",
@@ -229,27 +159,32 @@ def train(request: Request, **given: Any) -> None:
 
     The file has arrays x, like the model's input with any number of items, and labels, integers
     from 0 on. The folder has a folder of images for each class. The batch is that of the model,
-    or of --shape. Scales and shifts of batch norms are trained, their statistics are not.
+    or of --shape. Batch norms in training mode keep running statistics; of others, scales and
+    shifts are trained, and statistics are not. Dropout is active.
     """
     settings = _Settings(**given)
-    graph = request.load()
-    arrays = _data(settings.data, graph)
+    _check_places(settings)
+    graph = request.load(training=True)
+    check_classifier(graph)
+    data = read_data(settings.data, graph)
+    test = None if settings.test is None else read_data(settings.test, graph, data)
     size = graph.value(graph.inputs[0]).shape[0]
     with measuring(quiet=False) as progress:
         trainer = Trainer(
             graph,
             optimizer=settings.rule(),
             clip_norm=settings.clip_norm,
+            seed=settings.seed,
             **request.options(progress),
         )
     checkpoint = settings.checkpoint
     if checkpoint is not None and checkpoint.exists():
         trainer.load(checkpoint)
         OUT.print(f"continued from {checkpoint} after {trainer.steps} steps")
-    total = settings.epochs * (len(arrays[0]) // size)
+    total = settings.epochs * (len(data.x) // size)
     with measuring(title="training") as advance:
         for _ in range(settings.epochs):
-            for x, labels in _batches(arrays, size, settings.seed + trainer.steps):
+            for x, labels in batches(data, size, settings.seed + trainer.steps):
                 trainer.step(x, labels)
                 _report(trainer.losses, settings.every)
                 if advance is not None:
@@ -261,5 +196,5 @@ def train(request: Request, **given: Any) -> None:
         save_text(settings.curve, loss_curve(trainer.losses), "--curve")
     if settings.output is not None:
         models.save(found, settings.output)
-    if settings.test is not None:
-        OUT.print(f"accuracy {_accuracy(request, found, _data(settings.test, graph)):.4f}")
+    if test is not None:
+        OUT.print(f"accuracy {_accuracy(request, found, test):.4f}")

@@ -140,8 +140,11 @@ class GraphFrontEnd:
         """Return whether a source is a graph."""
         return isinstance(source, Graph)
 
-    def open(self, source: Graph, *, fallback: bool) -> GraphReader:
+    def open(self, source: Graph, *, fallback: bool, training: bool = False) -> GraphReader:
         """Check a graph; raises errors like :class:`GraphReader`."""
+        if training:
+            expected, fix = "an ONNX model", "build the graph with GraphBuilder(training=True)"
+            raise InputError.at("training=True", expected=expected, found="a graph", fix=fix)
         return GraphReader(source, fallback=fallback)
 
     def run(self, source: Graph, inputs: Mapping[str, Any], threads: int) -> dict[str, Array]:

@@ -54,18 +54,21 @@ def front_end_of(source: object) -> FrontEnd:
     raise InputError.at("model", expected=expected, found=type(source).__name__)
 
 
-def open_model(source: ModelSource, *, fallback: bool = True) -> ModelReader:
+def open_model(
+    source: ModelSource, *, fallback: bool = True, training: bool = False
+) -> ModelReader:
     """Open a model in the front end for it.
 
     Args:
         source: the path of a model file, its content, a model in memory, or a graph.
         fallback: whether another runtime may compute nodes that Stridewise has no operator for.
+        training: whether graphs of it are to be trained.
 
     Raises:
-        InputError: no front end takes the source.
+        InputError: no front end takes the source, or it does not read such models for training.
         ModelError: the model cannot be read or is damaged.
         GraphError: a given graph breaks an invariant.
         FormatError: a given graph mixes data formats.
         UnsupportedError: a given graph has a foreign part, and ``fallback`` is False.
     """
-    return front_end_of(source).open(source, fallback=fallback)
+    return front_end_of(source).open(source, fallback=fallback, training=training)

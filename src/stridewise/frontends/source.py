@@ -166,16 +166,18 @@ class FrontEnd(Protocol):
         """Return whether a source is a model of this form, without reading it."""
         ...
 
-    def open(self, source: Any, *, fallback: bool) -> ModelReader:
+    def open(self, source: Any, *, fallback: bool, training: bool = False) -> ModelReader:
         """Open a model.
 
         Args:
             source: what :meth:`takes` has accepted.
             fallback: whether another runtime may compute nodes that Stridewise has no operator for.
+            training: whether graphs of it are to be trained.
 
         Raises:
             ModelError: the model cannot be read or is damaged.
             UnsupportedError: it has a foreign part, and ``fallback`` is False.
+            InputError: models of this form are not read for training.
         """
         ...
 

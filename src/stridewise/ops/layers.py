@@ -312,14 +312,27 @@ class GraphBuilder(NodeBuilder):
         ]
         attrs: dict[str, Attr] = {"epsilon": epsilon, RUNNING: tuple(states)}
         y, *found = self.node("batch_norm", [x, *own], attrs, name=node)
-        count = prod(self.type(x).shape) // len(rows["scale"])
-        # Source: PyTorch, BatchNorm2d. One element has no variance, and gives none.
+        self.track(states, found, momentum, prod(self.type(x).shape) // len(rows["scale"]))
+        return y
+
+    def track(
+        self, states: Sequence[str], statistics: Sequence[str], momentum: float, count: int
+    ) -> None:
+        """Move the running mean and variance of a batch norm towards those of the batch.
+
+        Source: PyTorch, BatchNorm2d. One element has no variance, and gives none.
+
+        Args:
+            states: the running mean and variance.
+            statistics: mean and variance of the batch; the latter is divided by ``count``.
+            momentum: share of the batch in the new ones.
+            count: elements of a channel in the batch.
+        """
         shares = (momentum, momentum * count / max(count - 1, 1))
-        for state, statistic, share in zip(states, found, shares, strict=True):
+        for state, statistic, share in zip(states, statistics, shares, strict=True):
             kept = self.op("mul", [state, self.constant(np.array(1 - momentum, np.float32))])
             new = self.op("mul", [statistic, self.constant(np.array(share, np.float32))])
             self.update(state, self.op("add", [kept, new]))
-        return y
 
     def layer_norm(
         self,
@@ -493,6 +506,21 @@ class GraphBuilder(NodeBuilder):
     def relu(self, x: str, *, name: str = "") -> str:
         """Add max(x, 0)."""
         return self.op("relu", [x], name=name)
+
+    def dropout(self, x: str, share: float = 0.5, *, name: str = "") -> str:
+        """Add dropout: steps of :class:`~stridewise.Trainer` set a share of the elements to 0.
+
+        The others are divided by one less that share. Elsewhere the result is ``x``.
+
+        Args:
+            x: float32, of any shape.
+            share: of the elements that are dropped, from 0 to below 1.
+            name: of the node.
+
+        Raises:
+            GraphError: the share is out of range.
+        """
+        return self.op("dropout", [x], {"share": float(share)}, name=name)
 
     def sigmoid(self, x: str, *, name: str = "") -> str:
         """Add 1 / (1 + exp(-x))."""

@@ -149,9 +149,13 @@ def _product_of_others(x: Term, _y: Term, axes: tuple[int, ...]) -> Term:
     return (before * after).reshape(moved.shape).transpose(inverse(order))
 
 
+_SMALLEST = 2e-38
+"""A positive number of float32 whose inverse is finite."""
+
+
 _DERIVATIVES: dict[str, Callable[[Term, Term, tuple[int, ...]], Term | float]] = {
     "reduce_l1": lambda x, _y, _axes: x.of("sign"),
-    "reduce_l2": lambda x, y, _axes: x / y,
+    "reduce_l2": lambda x, y, _axes: x / y.of("maximum", _SMALLEST),  # of zeros it is 0
     "reduce_log_sum": lambda _x, y, _axes: (-y).of("exp"),
     "reduce_log_sum_exp": lambda x, y, _axes: (x - y).of("exp"),
     "reduce_max": _of_chosen,

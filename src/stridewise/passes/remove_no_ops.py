@@ -1,4 +1,4 @@
-"""Remove nodes that change nothing: identities, empty pads, full slices, lone concats.
+"""Remove nodes that change nothing: identities, empty pads, full slices, lone concats, dropout.
 
 Chains of reshapes shrink to their last one.
 """
@@ -29,6 +29,8 @@ def _is_no_op(rewriter: Rewriter, node: Node) -> bool:
         return min(node.ints_attr("steps"), default=1) > 0
     if node.op == "resize":
         return not resized_axes(node, source.shape)
+    if node.op == "dropout":
+        return len(node.inputs) == 1
     if node.op in REDUCTIONS:
         return REDUCTIONS[node.op].keeps_one
     return node.op in ("identity", "reshape", "pad", "expand", "cast", "tile")

@@ -16,6 +16,7 @@ from typing import Any
 from stridewise.api.dynamic import SharedPrograms
 from stridewise.errors import (
     ExecutionError,
+    FormatError,
     GraphError,
     PlanError,
     UnsupportedError,
@@ -220,7 +221,7 @@ class Region:
         try:
             kind = self._native
             return kind(self.name, part, constants, values, self.options, shared), ""
-        except (ExecutionError, GraphError, PlanError, UnsupportedError) as error:
+        except (ExecutionError, FormatError, GraphError, PlanError, UnsupportedError) as error:
             where = f"{self._where}, part from {part.nodes[0].name} to {part.nodes[-1].name}"
             message = describe(where, expected="a program", found=str(error))
             self._tell(message, str(error))

@@ -51,5 +51,9 @@ class TrainingStep(NativeStep):
         if unknown:
             found = graph_of(name, part, constants, values, turned - unknown)
         given, taken = formats
-        options = dataclasses.replace(options, input_formats=given, output_formats=taken)
+        # Simplification may drop the node that says what the axes of an input mean.
+        named = {value: origins[value].origin for value in given}
+        options = dataclasses.replace(
+            options, input_formats=given, output_formats=taken, origins=named
+        )
         return found, options

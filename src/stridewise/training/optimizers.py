@@ -90,9 +90,10 @@ class SGD:
         momentum: share of the last step in the next one; 0 needs no states.
         nesterov: whether the gradient is taken at the place that the momentum leads to.
         weight_decay: multiple of the parameter that is added to its gradient.
+        dampening: share of the gradient that the momentum leaves out, except in the first step.
 
     Raises:
-        InputError: a number is out of range, or ``nesterov`` has no momentum.
+        InputError: a number is out of range, or ``nesterov`` has dampening or no momentum.
 
     >>> SGD(lr=lambda step: 0.1 * 0.5**step).scalars(2)
     {'rate': 0.025}
@@ -102,18 +103,24 @@ class SGD:
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
+    dampening: float = 0.0
 
     def __post_init__(self) -> None:
         """Check the numbers."""
         decay, momentum = self.weight_decay, self.momentum
         _checked("SGD", lr=(self.lr, _ANY), momentum=(momentum, 1.0), weight_decay=(decay, _ANY))
+        _checked("SGD", dampening=(self.dampening, _ANY))
         if self.nesterov and not self.momentum:
             expected = "a momentum above 0 with nesterov"
             raise InputError.at("SGD, momentum", expected=expected, found="0")
+        if self.nesterov and self.dampening:
+            expected = "0 with nesterov"
+            raise InputError.at("SGD, dampening", expected=expected, found=repr(self.dampening))
 
     def scalars(self, step: int) -> Mapping[str, float]:
-        """Return the learning rate as ``rate``; see :meth:`Optimizer.scalars`."""
-        return {"rate": _at(self.lr, step)}
+        """Return the learning rate, and with dampening the share of the gradient that is used."""
+        rate = {"rate": _at(self.lr, step)}
+        return {**rate, "gain": 1 - self.dampening if step else 1.0} if self.dampening else rate
 
     def updates(
         self, b: GraphBuilder, parameter: str, gradient: Term, scalars: Mapping[str, Term]
@@ -124,7 +131,8 @@ class SGD:
             gradient = gradient + old * self.weight_decay
         if self.momentum:
             moment = _state(b, parameter, "momentum")
-            new = found[moment.name] = moment * self.momentum + gradient
+            added = gradient * scalars["gain"] if self.dampening else gradient
+            new = found[moment.name] = moment * self.momentum + added
             gradient = gradient + new * self.momentum if self.nesterov else new
         found[parameter] = old - gradient * scalars["rate"]
         return found

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from types import MappingProxyType
 
 import numpy as np
 
 from stridewise.errors import GraphError, InputError
-from stridewise.graph import Graph
+from stridewise.graph import Graph, Node
 from stridewise.ops import GraphBuilder
 from stridewise.ops.backward import Term
 from stridewise.training.gradient import grad
@@ -29,6 +30,7 @@ class StepGraph:
         scalars: the inputs that take numbers of the optimizer, by the optimizer's name of them.
         first: with accumulation, the input that is 1 for the first part of a batch, else ``""``.
         last: likewise for the last part.
+        draws: the input that takes the counter of a run, if there is dropout, else ``""``.
         moments: the states that hold more than what the given graph has.
     """
 
@@ -37,6 +39,7 @@ class StepGraph:
     scalars: Mapping[str, str]
     first: str
     last: str
+    draws: str
     moments: tuple[str, ...]
 
 
@@ -76,6 +79,30 @@ def _accumulated(
         found[name] = _chosen(first, share, state + share)
         b.update(state.name, found[name].name)
     return found
+
+
+def _drawing(graph: Graph) -> tuple[Graph, str]:
+    """Return a graph whose dropout draws by the counter of a new input, and the input's name."""
+    if not any(_is_idle_dropout(node) for node in graph.nodes):
+        return graph, ""
+    b = GraphBuilder.of(graph)
+    counter = b.input(b.fresh("dropout.counter"), (4,))
+    streams = count()
+    nodes = tuple(
+        replace(
+            node,
+            inputs=(*node.inputs, counter),
+            attrs=tuple(sorted({**dict(node.attrs), "stream": next(streams)}.items())),
+        )
+        if _is_idle_dropout(node)
+        else node
+        for node in graph.nodes
+    )
+    return replace(b.build(graph.outputs), nodes=nodes), counter
+
+
+def _is_idle_dropout(node: Node) -> bool:
+    return node.op == "dropout" and len(node.inputs) == 1
 
 
 def _check(graph: Graph, names: Sequence[str]) -> None:
@@ -135,6 +162,7 @@ def step_graph(
         InputError: a name is none of a parameter.
     """
     _check(graph, names)
+    graph, draws = _drawing(graph)
     b = GraphBuilder.of(graph)
     (prediction,) = graph.outputs
     target = b.input(b.fresh("target"), b.type(prediction).shape)
@@ -159,4 +187,4 @@ def step_graph(
         b.update(name, kept.name)
     step = _with_exact_ends(b.build([value]), (prediction, target), backward.values)
     moments = tuple(name for name in step.states if name not in graph.states)
-    return StepGraph(step, target, scalars, first, last, moments)
+    return StepGraph(step, target, scalars, first, last, draws, moments)

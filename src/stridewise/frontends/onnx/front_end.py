@@ -43,7 +43,7 @@ class OnnxFrontEnd:
         is_proto = onnx is not None and isinstance(source, onnx.ModelProto)
         return is_proto or isinstance(source, str | os.PathLike | bytes)
 
-    def open(self, source: OnnxSource, *, fallback: bool) -> ModelFile:
+    def open(self, source: OnnxSource, *, fallback: bool, training: bool = False) -> ModelFile:
         """Read a model.
 
         Raises:
@@ -52,7 +52,8 @@ class OnnxFrontEnd:
         from stridewise.frontends.onnx.reading.model import ModelFile
 
         is_path = isinstance(source, os.PathLike)
-        return ModelFile(Path(source) if is_path else source, fallback=fallback)
+        given = Path(source) if is_path else source
+        return ModelFile(given, fallback=fallback, training=training)
 
     def run(self, source: OnnxSource, inputs: Mapping[str, Any], threads: int) -> dict[str, Array]:
         """Return the outputs of a model by name, computed by ONNX Runtime alone.

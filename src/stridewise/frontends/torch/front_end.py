@@ -67,17 +67,20 @@ class TorchFrontEnd:
         is_program = export is not None and isinstance(source, export.ExportedProgram)
         return is_program or (nn is not None and isinstance(source, nn.Module))
 
-    def open(self, source: TorchSource, *, fallback: bool) -> ProgramReader:
+    def open(self, source: TorchSource, *, fallback: bool, training: bool = False) -> ProgramReader:
         """Export a module, or take an exported program.
 
         Raises:
-            InputError: there are no example inputs, or they do not fit.
+            InputError: there are no example inputs, or they do not fit; or ``training``.
             UnsupportedError: PyTorch cannot export the module, or it writes to buffers or inputs.
             DependencyError: PyTorch is not installed.
         """
         from stridewise.frontends.torch.capture import exported
         from stridewise.frontends.torch.exported import ProgramReader
 
+        if training:
+            expected, fix = "an ONNX model", "call torch.compile(model, backend='stridewise')"
+            raise InputError.at("training=True", expected=expected, found="a module", fix=fix)
         given = source if isinstance(source, ModuleSource) else ModuleSource(source, None)
         program = exported(given.module, given.inputs, given.shapes or {})
         name = type(given.module).__name__

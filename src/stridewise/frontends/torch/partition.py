@@ -110,8 +110,12 @@ _NATIVE = frozenset(dtype.name for dtype in (*FLOATS, BOOL))
 
 
 def _takers(node: Any) -> list[Any]:
-    """Return the nodes that take one of a node's several results."""
-    return [user for user in node.users if user.target is operator.getitem]
+    """Return the nodes that take one of a node's several results, or a part of one.
+
+    Operators that a checkpoint repeats give a state of the random generator beside their results.
+    """
+    found = [user for user in node.users if user.target is operator.getitem]
+    return [*found, *(inner for taker in found for inner in _takers(taker))]
 
 
 def _type_reason(node: Any, constants: Values, values: Values) -> str | None:

@@ -403,6 +403,12 @@ def _lookup(s: _Spec) -> _core.Lookup:
     return s.core.Lookup(s.memory("src"), s.memory("dst"), threads=s.threads)
 
 
+def _dropout(s: _Spec) -> _core.Dropout:
+    return s.core.Dropout(
+        s.memory("dst"), s.number("share"), s.integer("stream"), threads=s.threads
+    )
+
+
 KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
     "batch_norm_gradient": _batch_norm_gradient,
     "batch_norm_training": _batch_norm_training,
@@ -410,6 +416,7 @@ KERNELS: dict[str, Callable[[_Spec], _core.Kernel]] = {
     "conv_weight_gradient": _conv_weight_gradient,
     "depthwise": _depthwise,
     "depthwise_weight_gradient": _depthwise_weight_gradient,
+    "dropout": _dropout,
     "expand_depthwise": _depthwise,
     "fitted_convolution": _fitted,
     "fitted_deconvolution": _fitted,

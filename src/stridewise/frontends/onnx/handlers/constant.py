@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from stridewise.errors import UnsupportedError
 from stridewise.frontends.onnx.reading.importer import Handler, Importer
 from stridewise.frontends.onnx.reading.proto import OnnxNode
 from stridewise.frontends.onnx.writing.writer import Exporter, Writer
@@ -60,22 +61,45 @@ def _identity(imp: Importer, node: OnnxNode) -> None:
 
 
 def _dropout(imp: Importer, node: OnnxNode) -> None:
-    """Return the input: Dropout has no effect in inference, nor with a ratio of 0."""
-    x = node.required(0)
-    if node.opset >= _TRAINING_INPUT and node.input(2):
+    """Add a dropout, which has no effect in inference, or return the input for a ratio of 0."""
+    x, has_input = node.required(0), node.opset >= _TRAINING_INPUT
+    share = _ratio(imp, node) if has_input else node.number("ratio", 0.5)
+    if has_input and node.input(2) and share and not imp.trains:
         training = imp.require_const(node, 2, "training_mode")
-        ratio = imp.require_const(node, 1, "the ratio") if node.input(1) else np.array(0.5)
-        if training.any() and ratio.any():
-            inference = "export the model in evaluation mode"
-            raise node.error("training_mode=false", "true", inference)
-    imp.alias(node.outputs[0], x)
+        if training.any():
+            fix = "export the model in evaluation mode, or load it with training=True"
+            raise node.error("training_mode=false", "true", fix)
+    if 0 < share < 1:
+        imp.emit(node, "dropout", [x], {"share": share})
+    else:
+        imp.alias(node.outputs[0], x)
     if len(node.outputs) > 1 and imp.used(node.outputs[1]):
         dtype = np.bool_ if node.opset >= _BOOLEAN_MASK else imp.type(x).dtype.numpy
         imp.define(node.outputs[1], np.broadcast_to(np.ones((), dtype), imp.shape(x)))
 
 
+def _ratio(imp: Importer, node: OnnxNode) -> float:
+    if not node.input(1):
+        return 0.5
+    found = imp.require_const(node, 1, "the ratio")
+    if found.size != 1:
+        raise node.error("one ratio", f"{found.size}")
+    return float(found.item())
+
+
 def _write_identity(writer: Writer, node: Node) -> None:
     writer.emit(node, "Identity", node.inputs)
+
+
+def _write_dropout(writer: Writer, node: Node) -> None:
+    """Write what inference computes; a dropout that draws has no counterpart."""
+    x, *counter = node.inputs
+    if counter:
+        expected, fix = "dropout of a model for inference", "save what Trainer.graph() returns"
+        where = f"node {node.name!r} (dropout)"
+        raise UnsupportedError.at(where, expected=expected, found="one that draws", fix=fix)
+    share = np.array(node.float_attr("share", 0.5), np.float32)
+    writer.emit(node, "Dropout", [x, writer.constant(node, "ratio", share)])
 
 
 HANDLERS: dict[str, Handler] = {
@@ -87,4 +111,4 @@ HANDLERS: dict[str, Handler] = {
     "Size": _size,
 }
 
-EXPORTERS: dict[str, Exporter] = {"identity": _write_identity}
+EXPORTERS: dict[str, Exporter] = {"dropout": _write_dropout, "identity": _write_identity}

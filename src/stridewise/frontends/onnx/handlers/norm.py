@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from math import prod
+
 import numpy as np
 
 from stridewise.frontends.onnx.reading.importer import Handler, Importer, scalar
@@ -9,6 +12,7 @@ from stridewise.frontends.onnx.reading.proto import OnnxNode
 from stridewise.frontends.onnx.writing.writer import Exporter, OnnxValue, Writer
 from stridewise.graph import Attr, Node
 from stridewise.ops.element_types import FLOATS
+from stridewise.ops.norm import RUNNING
 from stridewise.ops.registry import Array
 
 __all__ = ["EXPORTERS", "HANDLERS"]
@@ -70,6 +74,9 @@ def _trained(imp: Importer, node: OnnxNode, names: list[str]) -> None:
 
     Source: ONNX, BatchNormalization: running = running * momentum + current * (1 - momentum).
     """
+    if imp.trains and not any(map(imp.used, node.outputs[1:])):
+        _tracked(imp, node, names)
+        return
     x = node.required(0)
     over: dict[str, Attr] = {"axes": (0, *range(2, len(imp.shape(x)))), "keepdims": 1}
     row: dict[str, Attr] = {"shape": imp.shape(x)[1:2]}
@@ -90,6 +97,18 @@ def _trained(imp: Importer, node: OnnxNode, names: list[str]) -> None:
             for name, part in ((running, momentum), (current, 1 - momentum))
         ]
         imp.emit(node, "add", parts, output=output)
+
+
+def _tracked(imp: Importer, node: OnnxNode, names: list[str]) -> None:
+    """Add a batch norm whose running statistics are states, which no output has."""
+    states = [imp.state(name) for name in names[2:]]
+    epsilon, x = node.number("epsilon", 1e-5), node.required(0)
+    attrs: dict[str, Attr] = {"epsilon": epsilon, RUNNING: tuple(states)}
+    alone = dataclasses.replace(node, outputs=node.outputs[:1])
+    found = imp.emit_all(alone, "batch_norm", [x, *names[:2]], attrs, 3)
+    statistics = [imp.materialize(name) for name in found[1:]]
+    momentum = 1 - node.number("momentum", 0.9)
+    imp.builder.track(states, statistics, momentum, prod(imp.shape(x)) // max(imp.shape(x)[1], 1))
 
 
 def _lrn(imp: Importer, node: OnnxNode) -> None:

@@ -61,6 +61,8 @@ class Importer:
     Attributes:
         builder: the graph so far.
         rebatched: pairs of the batch in the model and the requested one.
+        trains: whether the graph is to be trained: batch norms in training mode keep running
+            statistics in states, and dropout is kept whatever its mode.
         budget: the remaining limit for the computation of constants.
     """
 
@@ -84,6 +86,7 @@ class Importer:
         graph = model.graph
         self.builder = GraphBuilder(name)
         self.rebatched: set[tuple[int, int]] = set()
+        self.trains = False
         self.budget = Budget()
         self._limit = memory_limit
         self._reader = reader
@@ -267,6 +270,19 @@ class Importer:
         """Define an input of the model as a constant, as its value is given."""
         self._constants[self._claim(name)] = data
 
+    def state(self, name: str) -> str:
+        """Return the graph's name of a constant as a state, which no other node has read.
+
+        Raises:
+            ModelError: another node reads it, or it is no constant.
+        """
+        name, data = self._resolve(name), self.const(name)
+        if data is None or name in self._values:
+            found = "a computed value" if data is None else "one that another node reads"
+            raise ModelError.at(f"value {name!r}", expected="statistics of one node", found=found)
+        self._values[name] = self.builder.state(data, name)
+        return self._values[name]
+
     def define(self, name: str, data: Array) -> str:
         """Define a result as a constant; a result without a name is dropped.
 
@@ -354,7 +370,7 @@ class Importer:
         """
         for result in outputs:
             self._claim(result)
-        names = [self._materialize(item) for item in inputs]
+        names = [self.materialize(item) for item in inputs]
         found = self.builder.node(FALLBACK, names, attrs, name=name, outputs=outputs)
         for result in found:
             self._values[result] = result
@@ -404,8 +420,11 @@ class Importer:
         inputs: Sequence[str],
         attrs: Mapping[str, Attr],
         count: int,
-    ) -> None:
-        """Add the operation that computes all ``count`` outputs of a node, named or not."""
+    ) -> tuple[str, ...]:
+        """Add the operation that computes all ``count`` outputs of a node, and return their names.
+
+        Outputs without a name get one.
+        """
         first = next(name for name in node.outputs if name)
         given = (*node.outputs, *("",) * (count - len(node.outputs)))
         results = tuple(
@@ -413,6 +432,7 @@ class Importer:
         )
         own = node.name if self._node_names[node.name] == 1 else ""
         self._add(own or first, results, op, inputs, attrs)
+        return results
 
     def _add(
         self,
@@ -433,7 +453,7 @@ class Importer:
             if any(isinstance(item, int) and item > MAX_WINDOW for item in items):
                 found = f"{key} {wide}"
                 raise GraphError.at(f"node {name!r}", expected=f"at most {MAX_WINDOW}", found=found)
-        names = [self._materialize(item) if item else "" for item in inputs]
+        names = [self.materialize(item) if item else "" for item in inputs]
         added = self.builder.node(op, names, attrs, name=name, outputs=results)
         for result, value in zip(results, added, strict=True):
             self._values[result] = value
@@ -466,8 +486,12 @@ class Importer:
             self._grids[results[0]] = moved
         return True
 
-    def _materialize(self, name: str) -> str:
-        """Return the graph's name of a value; the first read of a constant adds it to the graph."""
+    def materialize(self, name: str) -> str:
+        """Return the graph's name of a value; the first read of a constant adds it to the graph.
+
+        Raises:
+            GraphError: there is no such value.
+        """
         name = self._resolve(name)
         found = self._values.get(name)
         if found is None:
@@ -494,7 +518,7 @@ class Importer:
                     f"output {name!r}", expected="a node that gives it", found="none"
                 )
             if name in self._aliases or self.const(name) is not None:
-                self.builder.op("identity", [self._materialize(name)], name=name, output=name)
+                self.builder.op("identity", [self.materialize(name)], name=name, output=name)
         return self.builder.build(self._outputs, tail)
 
 

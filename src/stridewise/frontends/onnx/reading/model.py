@@ -94,13 +94,21 @@ class ModelFile:
     is_graph = False
     calls = None
 
-    def __init__(self, source: Source, name: str | None = None, *, fallback: bool = False) -> None:
+    def __init__(
+        self,
+        source: Source,
+        name: str | None = None,
+        *,
+        fallback: bool = False,
+        training: bool = False,
+    ) -> None:
         """Read a model.
 
         Args:
             source: a path, the content of a file, or a loaded model.
             name: the graphs' name; by default that in the model, or the file's.
             fallback: whether ONNX Runtime may compute nodes that are not supported.
+            training: whether graphs are to be trained.
 
         Raises:
             ModelError: it cannot be read or is damaged, or an input has no supported type.
@@ -108,6 +116,7 @@ class ModelFile:
         self.opened = time.time()
         opened = open_model(source)
         self._model, self._reader, self._fallback = opened.model, opened.reader, fallback
+        self._trains = training
         self._opset = opset_of(self._model)
         self._own = [Path(source).absolute()] if isinstance(source, str | os.PathLike) else []
         stem = self._own[0].stem if self._own else "model"
@@ -193,6 +202,7 @@ class ModelFile:
 
         def make(outputs: Sequence[str] | None) -> Importer:
             importer = Importer(self.name, self._model, self._reader, memory_limit, outputs)
+            importer.trains = self._trains
             _declare_inputs(importer, self._inputs, fixed, given)
             return importer
 

@@ -1,0 +1,121 @@
+"""ONNX models in training mode, as PyTorch exports them: trained here, and given back."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import stridewise as sw
+from stridewise.errors import InputError, ModelError
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra [torch])")
+ort = pytest.importorskip("onnxruntime", reason="ONNX Runtime is not installed")
+
+nn, F = torch.nn, torch.nn.functional
+SHAPE, CLASSES = (6, 3, 12, 12), 4
+
+
+class Block(nn.Module):
+    def __init__(self, channels: int):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.bn = nn.BatchNorm2d(channels, momentum=0.2)
+
+    def forward(self, x: Any) -> Any:
+        return F.relu(x + self.bn(self.conv(x)))
+
+
+def network(share: float = 0.0) -> Any:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), Block(8), Block(8),
+        nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(share),
+        nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Hardswish(), nn.Linear(16, CLASSES),
+    )  # fmt: skip
+
+
+def exported(net: Any) -> bytes:
+    file = io.BytesIO()
+    mode = torch.onnx.TrainingMode.TRAINING
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            net, (torch.zeros(SHAPE),), file, training=mode, do_constant_folding=False,
+            input_names=["x"], dynamo=False,
+        )  # fmt: skip
+    return file.getvalue()
+
+
+def batch(seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=SHAPE).astype(np.float32), rng.integers(0, CLASSES, SHAPE[0])
+
+
+def test_a_model_is_trained_as_pytorch_trains_it_and_given_back(tmp_path: Path):
+    net = network().train()
+    model = exported(net)  # which moves the running statistics of the module, too
+    rule = sw.SGD(0.05, 0.9, weight_decay=1e-3)
+    graph = sw.load(model, training=True)
+    trainer = sw.Trainer(graph, optimizer=rule, tune="model", threads=2)
+    optimizer = torch.optim.SGD(net.parameters(), 0.05, momentum=0.9, weight_decay=1e-3)
+    for seed in range(6):
+        x, labels = batch(seed)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(torch.tensor(x)), torch.tensor(labels))
+        loss.backward()
+        optimizer.step()
+        np.testing.assert_allclose(trainer.step(x, labels), float(loss.detach()), rtol=1e-4)
+    own = {n: torch.tensor(a) for n, a in trainer.state_dict().items() if "optimizer" not in n}
+    wanted = {n: t for n, t in net.state_dict().items() if "num_batches" not in n}
+    assert own.keys() == wanted.keys()
+    for name, tensor in wanted.items():
+        torch.testing.assert_close(own[name], tensor, rtol=1e-3, atol=1e-4, msg=name)
+    again = network()
+    again.load_state_dict(own, strict=False)
+    x = batch(9)[0]
+    result = again.eval()(torch.tensor(x)).detach().numpy()
+    sw.save(trainer.graph(), tmp_path / "net.onnx")
+    (theirs,) = ort.InferenceSession(tmp_path / "net.onnx").run(None, {"x": x})
+    np.testing.assert_allclose(theirs, result, rtol=1e-4, atol=1e-5)
+    found = sw.compile(tmp_path / "net.onnx", tune="model", store_limit=0)(x)
+    np.testing.assert_allclose(found, result, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_of_pytorch_are_loaded_by_name():
+    net = network().train()
+    graph = sw.load(exported(network()), training=True)
+    trainer = sw.Trainer(graph, optimizer=sw.SGD(0.1), tune="model")
+    with torch.no_grad():
+        for tensor in (*net.parameters(), *net.buffers()):
+            if tensor.is_floating_point():
+                tensor.add_(0.1)
+    given = {n: t.numpy() for n, t in net.state_dict().items() if "num_batches" not in n}
+    trainer.load_state_dict({**given, "optimizer.step": np.array(0)})
+    x, labels = batch(0)
+    wanted = F.cross_entropy(net(torch.tensor(x)), torch.tensor(labels))
+    np.testing.assert_allclose(trainer.step(x, labels), float(wanted.detach()), rtol=1e-5)
+
+
+def test_dropout_of_a_model_is_active_in_steps_alone():
+    model = exported(network(0.5))
+    with pytest.raises(ModelError, match="training_mode=false"):
+        sw.load(model, fallback=False)
+    graph = sw.load(model, training=True)
+    assert [node.attrs for node in graph.nodes if node.op == "dropout"] == [(("share", 0.5),)]
+    trainer = sw.Trainer(graph, optimizer=sw.SGD(0.0), tune="model")
+    assert trainer.model.program is not None
+    assert trainer.step(*batch(0)) != pytest.approx(trainer.step(*batch(0)), rel=1e-3)
+    assert "batch_norm" not in {node.op for node in trainer.graph().nodes}
+
+
+def test_graphs_and_modules_are_not_read_for_training():
+    b = sw.GraphBuilder("net")
+    graph = b.build([b.relu(b.input("x", (1, 2)))])
+    for source in (graph, network()):
+        with pytest.raises(InputError, match="expected an ONNX model"):
+            sw.load(source, training=True)

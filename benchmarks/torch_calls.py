@@ -4,9 +4,8 @@
 
 Modules are tiny, so that calls consist of overhead. For each there are a whole call; the run of its
 program alone; the difference; a call of the same graph whose compiled function returns a kept
-tensor, which is the part of Dynamo and AOT Autograd; and the rest, which is that of Stridewise. All
-are the least of many rounds of CPU time of one thread, in which other processes hardly count. Needs
-torch.
+tensor, which is the part of Dynamo; and the rest, which is that of Stridewise. All are the least of
+many rounds of CPU time of one thread, in which other processes hardly count. Needs torch.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._dynamo.backends.common import aot_autograd
 
 import stridewise.torch  # noqa: F401 (registers the backend)
 from stridewise.torch.region import REGIONS
@@ -56,13 +54,7 @@ def microseconds(function: Callable[[], object]) -> float:
 def returning(_module: Any, _inputs: Any) -> Callable[..., Any]:
     """Compile a graph to a function that returns a kept tensor."""
     kept = [torch.empty(1)]
-
-    def run(args: list[Any]) -> list[Any]:
-        args.clear()
-        return kept
-
-    run._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
-    return run
+    return lambda *_: kept
 
 
 def measured(module: Any, shape: tuple[int, ...]) -> tuple[float, float, float]:
@@ -78,7 +70,7 @@ def measured(module: Any, shape: tuple[int, ...]) -> tuple[float, float, float]:
     whole = microseconds(lambda: compiled(x))
     plan = microseconds(lambda: step.model.run_tensors([x], [y]))
     torch._dynamo.reset()
-    empty = torch.compile(module, backend=aot_autograd(fw_compiler=returning))
+    empty = torch.compile(module, backend=returning)
     empty(x)
     return whole, plan, microseconds(lambda: empty(x))
 

@@ -98,6 +98,11 @@ def test_options(options):
     check(compiled(module, image(), **options), module, image())
 
 
+def test_batches_that_are_fixed_are_not_divided(tmp_path):
+    module = Net().eval()
+    check(sw.compile(module, (image(4),), cache_dir=tmp_path), module, image(4))
+
+
 def test_bfloat16():
     module = Net().eval()
     x = image()

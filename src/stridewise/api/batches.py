@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from stridewise.compiler import compile_model, import_model, simplified_graph
-from stridewise.errors import ModelError
+from stridewise.errors import InputError, ModelError
 from stridewise.graph import Graph
 from stridewise.job import Job
 from stridewise.ops.batch import batch_outputs
@@ -157,7 +157,7 @@ class Batch:
         try:
             job = self.job.part(Split(items), self.shapes)
             one = import_model(job.source, job.options)
-        except ModelError:
+        except (InputError, ModelError):  # it takes no other batch
             return 1
         outputs = batch_outputs(one, frozenset(one.inputs), graph)
         return items if outputs == frozenset(graph.outputs) else 1

@@ -10,7 +10,9 @@ from typing import Any
 
 from stridewise.frontends.torch.joint import divided, training_decompositions
 from stridewise.frontends.torch.library import is_installed, submodule, torch
+from stridewise.frontends.torch.recording import recorded, static_inputs
 from stridewise.frontends.torch.tracing import whole_operators
+from stridewise.torch.collection import without_collection
 from stridewise.torch.options import Options
 from stridewise.torch.region import Region
 from stridewise.torch.training import TrainingStep
@@ -48,6 +50,11 @@ def backend(
     """
     found = Options.of(options or {}, mode)
     name = f"graph{next(_numbers)}"
+    with without_collection():
+        graph = recorded(module)
+    if graph is not None:
+        region = Region(name, graph, static_inputs(module), found)
+        return lambda *args: region(args)
     given = [weakref.ref(x) for x in example_inputs if isinstance(x, torch.Tensor)]
 
     def compiled(graph: Any, _inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -74,7 +81,7 @@ def backend(
         partition_fn=divided,
         decompositions=training_decompositions(),
     )
-    with whole_operators():
+    with without_collection(), whole_operators():
         return traced(module, example_inputs)
 
 

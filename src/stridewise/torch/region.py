@@ -33,6 +33,7 @@ from stridewise.frontends.torch.values import (
     tensors_of,
     values_of,
 )
+from stridewise.torch.collection import without_collection
 from stridewise.torch.options import FallbackWarning, Options
 from stridewise.torch.program import Program, Result
 from stridewise.torch.steps import NativeStep, Step, TorchStep
@@ -165,7 +166,7 @@ class Region:
         if any(isinstance(x, torch.Tensor) and not x.numel() for x in given):
             return None  # nothing to compute, which PyTorch does as well
         unset = submodule("torch._subclasses.fake_tensor").unset_fake_temporarily
-        with unset(), torch.no_grad():
+        with without_collection(), unset(), torch.no_grad():
             values = values_of(self.module, args)
             packed = self._packable(args)
             known = {self._inputs[index]: args[index] for index in packed}

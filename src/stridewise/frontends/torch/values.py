@@ -14,6 +14,7 @@ __all__ = [
     "depends_on_data",
     "has_symbols",
     "is_impure",
+    "is_symbolic",
     "listed",
     "resolved",
     "tensors_of",
@@ -24,9 +25,10 @@ Values = Mapping[Any, Any]
 """By node of a ``torch.fx`` graph: a tensor, a number, a tuple of such, or None."""
 
 
-def _is_symbolic(value: Any) -> bool:
+def is_symbolic(value: Any) -> bool:
+    """Return whether a value of a graph has extents, strides or numbers that are open."""
     if isinstance(value, tuple | list):
-        return any(map(_is_symbolic, cast("Sequence[Any]", value)))
+        return any(map(is_symbolic, cast("Sequence[Any]", value)))
     if isinstance(value, torch.Tensor):
         numbers = (*value.shape, *value.stride())
         return any(isinstance(number, torch.SymInt) for number in numbers)
@@ -35,7 +37,7 @@ def _is_symbolic(value: Any) -> bool:
 
 def has_symbols(graph: Any) -> bool:
     """Return whether shapes of a graph differ from call to call."""
-    return any(_is_symbolic(node.meta.get("val")) for node in graph.nodes)
+    return any(is_symbolic(node.meta.get("val")) for node in graph.nodes)
 
 
 def values_of(module: Any, args: Sequence[Any]) -> Values:
@@ -92,7 +94,7 @@ class _Extents:
         """Return a result of a node with numbers in place of symbols."""
         if isinstance(value, tuple | list):
             return [self.substituted(item) for item in cast("Sequence[Any]", value)]
-        if not isinstance(value, torch.Tensor) or not _is_symbolic(value):
+        if not isinstance(value, torch.Tensor) or not is_symbolic(value):
             return self.number(value)
         shape, strides = map(self.number, value.shape), map(self.number, value.stride())
         return torch.empty_strided(

@@ -23,6 +23,7 @@ from stridewise.runtime.lowering.memory_limit import is_far_below, within_limit
 from stridewise.runtime.machine.machine import cache_nbytes, checked_limit
 from stridewise.runtime.tuning.accuracy import Reference, noted, with_budget, within_budget
 from stridewise.runtime.tuning.calibrated import calibrated
+from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.finalists import fastest
 from stridewise.runtime.tuning.kernel_times import KernelTimes
 from stridewise.runtime.tuning.oracle import CalibratedOracle, MeasuringOracle, estimating_oracle
@@ -191,7 +192,7 @@ def _tuned(planner: Planner) -> Plan:
         return _remembered(planner)
     if planner.derived.graph.updates and job.options.memory_limit is not None:
         return planner(oracle)[0]  # plans that race would need more memory than the limit
-    return tuned(planner, oracle, job.costs, job.weights, job.until)
+    return _noted(tuned(planner, oracle, job.costs, job.weights, job.until), job.costs)
 
 
 def _remembered(planner: Planner) -> Plan:
@@ -200,7 +201,20 @@ def _remembered(planner: Planner) -> Plan:
         return planner(oracle)[0]
     if isinstance(oracle, CalibratedOracle):
         return calibrated(planner, oracle, job.options.progress, job.until)
-    return remembered(planner, oracle, job.costs)
+    return _noted(remembered(planner, oracle, job.costs), job.costs)
+
+
+_DISTURBED = (
+    "other work on the machine disturbed measurements; after an hour, the next compilation makes "
+    "them again"
+)
+
+
+def _noted(plan: Plan, costs: CostCache) -> Plan:
+    """Return the plan, with a note if some of its costs hold for a time only."""
+    return (
+        dataclasses.replace(plan, notes=(*plan.notes, _DISTURBED)) if costs.is_provisional else plan
+    )
 
 
 def _check_stateless(graph: Graph) -> None:

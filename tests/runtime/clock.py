@@ -30,4 +30,6 @@ class Clock:
             for step in model.program.steps
             if isinstance(step, KernelStep) and (seen := self.kernel(step.spec)) is not None
         }
-        return Outcome({label: self.times.get(label, 1e9) for label in models}, observed)
+        return Outcome(
+            {label: self.times.get(label, 1e9) for label in models}, observed, is_disturbed=False
+        )

@@ -194,7 +194,11 @@ def test_a_winner_of_the_clock_is_saved_as_such(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def times(models: Any) -> Outcome:
-        return Outcome({name: 10.0 if name == "all blocked" else 100.0 for name in models}, {})
+        return Outcome(
+            {name: 10.0 if name == "all blocked" else 100.0 for name in models},
+            {},
+            is_disturbed=False,
+        )
 
     monkeypatch.setattr(tuning, "_NEAR", 100.0)
     monkeypatch.setattr(tuning, "run_in_turn", times)

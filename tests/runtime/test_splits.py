@@ -158,7 +158,11 @@ def rig(monkeypatch: pytest.MonkeyPatch, winner: Split) -> list[set[str]]:
         ran.append(set(models))
         for label, model in models.items():
             assert str(model.plan.split) == label
-        return Outcome({label: 1.0 if label == str(winner) else 9.0 for label in models}, {})
+        return Outcome(
+            {label: 1.0 if label == str(winner) else 9.0 for label in models},
+            {},
+            is_disturbed=False,
+        )
 
     monkeypatch.setattr(batches, "run_in_turn", run)
     monkeypatch.setattr(batches, "cache_nbytes", lambda _level: 1 << 10)

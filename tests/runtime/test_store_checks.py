@@ -63,7 +63,7 @@ def runs(
     sw.compile(source, cache_dir=tmp_path, threads=1)
     store_module.settle()
     count = {"run": 0, "costs": 0}
-    fingerprint, is_decided = stored.fingerprint, stored.StoreEntry._is_decided_alike
+    fingerprint, is_decided = stored.fingerprint, stored.StoreEntry._checked_costs
 
     def counted(name: str, function: Callable[..., object]) -> Callable[..., object]:
         def call(*args: object) -> object:
@@ -73,7 +73,7 @@ def runs(
         return call
 
     monkeypatch.setattr(stored, "fingerprint", counted("run", fingerprint))
-    monkeypatch.setattr(stored.StoreEntry, "_is_decided_alike", counted("costs", is_decided))
+    monkeypatch.setattr(stored.StoreEntry, "_checked_costs", counted("costs", is_decided))
 
     def start(**options: bool) -> tuple[int, int]:
         count.update(run=0, costs=0)

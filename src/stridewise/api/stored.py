@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from stridewise.frontends.registry import ModelSource
     from stridewise.job import Job
     from stridewise.planning import Plan
+    from stridewise.runtime.tuning.cost_cache import CostCache
 
 __all__ = ["DEFAULT_LIMIT", "StoreEntry"]
 
@@ -138,8 +139,14 @@ class StoreEntry:
         path = self.store.checks(self.key)
         known = Checks.read(path, stored.digest)
         now = Checks(stored.digest, cache_state(self._costs), system_state())
-        if not now.costs or (now.costs != known.costs and not self._is_decided_alike(stored)):
+        if not now.costs:
             return None
+        if now.costs != known.costs:
+            costs = self._checked_costs(stored)
+            if costs is None:
+                return None
+            if costs.is_provisional:  # they may have expired at the next start
+                now = dataclasses.replace(now, costs="")
         needs_run = self.options.verify and (not now.system or now.system != known.system)
         try:
             model = self._loaded(stored, weights, needs_run=needs_run)
@@ -171,14 +178,15 @@ class StoreEntry:
     def _costs(self) -> Path:
         return cache_path(self.options.cache_folder)
 
-    def _is_decided_alike(self, stored: StoredModel) -> bool:
-        """Return whether the costs are those that a stored model was planned by."""
+    def _checked_costs(self, stored: StoredModel) -> CostCache | None:
+        """Return the costs; None if they are others than those that a model was planned by."""
         # SQLite takes time to import, and most starts find the cost cache as it was.
         from stridewise.runtime.tuning.cost_cache import CostCache  # noqa: PLC0415
         from stridewise.runtime.tuning.kept import decisive  # noqa: PLC0415
 
         costs = CostCache(self.options.machine, self.options.cache_folder)
-        return costs.digest(decisive(costs, stored.costs)) == stored.costs_digest
+        is_alike = costs.digest(decisive(costs, stored.costs)) == stored.costs_digest
+        return costs if is_alike else None
 
     def keep(self, model: CompiledModel, job: Job) -> None:
         """Store a compiled model, if that is possible.
@@ -188,7 +196,7 @@ class StoreEntry:
             job: the file and the costs that it was compiled from.
         """
         costs = job.costs
-        if costs is None or costs.is_provisional or not _is_plain(model):
+        if costs is None or not _is_plain(model):
             return
         try:
             sources = tuple(stamp(path) for path in dict.fromkeys((self.path, *job.source.paths)))

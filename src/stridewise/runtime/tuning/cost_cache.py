@@ -13,6 +13,7 @@ import hashlib
 import json
 import logging
 import sqlite3
+import time
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -65,6 +66,10 @@ _IF_LESS = " WHERE (excluded.disturbed, excluded.ratio) < (disturbed, ratio)"
 _LARGEST_RATIO = 25.0
 """Logarithm of the largest ratio of a measured cost to its estimate."""
 _NUMBER = np.dtype(np.float64)
+
+_EXPIRES, _PROVISIONAL_S = "expires", 3600.0
+"""What takes the place of an implementation in the last entry of a row that holds for a time only;
+its cost is the time of the system's clock until which it does."""
 
 Row = TypeVar("Row")
 
@@ -158,13 +163,30 @@ def _parsed(spec: object, entries: object) -> tuple[str, tuple[Entry, ...]] | No
         return None
 
 
+def _expiry(entries: Sequence[Entry]) -> float:
+    """Return the time until which entries hold; 0 for ever."""
+    return entries[-1][1] if entries and entries[-1][0] == _EXPIRES else 0.0
+
+
+def _lasting(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """Return entries without the time until which they hold."""
+    return entries[:-1] if _expiry(entries) else entries
+
+
+def _has_expired(text: object) -> bool:
+    if not isinstance(text, bytes) or _EXPIRES.encode() not in text[-64:]:
+        return False
+    parsed = _parsed(b"", text)
+    return parsed is not None and 0 < _expiry(parsed[1]) < time.time()
+
+
 class CostCache:
     """Measured costs of one machine. Entries are lists of ``(implementation, ns)``.
 
     Attributes:
         path: the file.
         asked: every key that :meth:`find` was asked for, whether it was there or not.
-        is_provisional: whether entries were stored that hold for this object only.
+        is_provisional: whether an entry that was found or stored was disturbed by other work.
     """
 
     def __init__(self, machine: Machine, folder: Path | None = None) -> None:
@@ -220,14 +242,17 @@ class CostCache:
 
         The entries that this object has stored are included even if the file cannot be used.
         """
-        return self._parsed(self._rows(None)) | self._own
+        found = self._parsed(self._rows(None))
+        return {key: _lasting(entries) for key, entries in found.items()} | self._own
 
     def find(self, keys: Iterable[str]) -> dict[str, tuple[Entry, ...]]:
         """Return the entries of some kernels that have any; see :meth:`load`."""
         wanted = sorted(set(keys))
         self.asked.update(wanted)
         own = {key: self._own[key] for key in wanted if key in self._own}
-        return self._parsed(self._rows(wanted)) | own
+        found = self._parsed(self._rows(wanted))
+        self.is_provisional |= any(map(_expiry, found.values()))
+        return {key: _lasting(entries) for key, entries in found.items()} | own
 
     def digest(self, keys: Iterable[str]) -> str:
         """Return a digest of the file's rows for some kernels; "" without a file."""
@@ -282,8 +307,12 @@ class CostCache:
         self._write(_ADD_SAMPLE + (_IF_LESS if is_least else ""), rows)
 
     def _rows(self, keys: Sequence[str] | None) -> list[tuple[object, object]]:
-        """Return the rows of some keys as they are in the file; None stands for all."""
-        return self._read(lambda connection: self._queried(connection, keys))
+        """Return the rows of some keys as they are in the file; None stands for all.
+
+        Rows that have expired are left out, so that what depends on them is made again.
+        """
+        rows = self._read(lambda connection: self._queried(connection, keys))
+        return [row for row in rows if not _has_expired(row[1])]
 
     def _read(self, query: Callable[[sqlite3.Connection], list[Row]]) -> list[Row]:
         if not self._usable:
@@ -320,21 +349,15 @@ class CostCache:
 
         Args:
             entries: the costs of some kernels, or times of plans, by key.
-            is_provisional: whether other work disturbed the measurements. Such entries are found
-                by this object, and are not written to the file: later processes measure again.
+            is_provisional: whether other work disturbed the measurements. Such entries expire
+                after an hour.
         """
         sound = {spec: _checked(tuple(costs)) for spec, costs in entries.items()}
         known = {spec: costs for spec, costs in sound.items() if costs is not None}
         self._own |= known
-        if is_provisional:
-            if known and not self.is_provisional:
-                _LOG.warning(
-                    "the machine is busy: other work disturbed measurements; "
-                    "they are used now, and made again by the next process"
-                )
-            self.is_provisional |= bool(known)
-            return
-        rows = [(self._machine, spec, json.dumps(list(costs))) for spec, costs in known.items()]
+        self.is_provisional |= is_provisional and bool(known)
+        last = [(_EXPIRES, time.time() + _PROVISIONAL_S)] if is_provisional else []
+        rows = [(self._machine, spec, json.dumps([*costs, *last])) for spec, costs in known.items()]
         self._write("INSERT OR REPLACE INTO costs VALUES (?, ?, ?)", rows)
 
     def _write(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:

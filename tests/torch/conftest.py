@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib.util import find_spec
 
@@ -19,3 +20,9 @@ def _fresh():
     torch = sys.modules["torch"]  # tests that need it have imported it
     torch._dynamo.reset()
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def no_graphs():
+    """Let graphs of earlier tests go: reports name all that are alive."""
+    gc.collect()

@@ -258,7 +258,8 @@ def test_autocast(is_inside):
     F.cross_entropy(wide(x), labels).backward()
     nets = (net.parameters() for net in (model, twin, wide))
     for ours, theirs, wanted in zip(*nets, strict=True):
-        allowed = max(2e-2, relative(theirs.grad, wanted.grad))
+        # Both round to bfloat16, at different places.
+        allowed = max(2e-2, 1.25 * relative(theirs.grad, wanted.grad))
         assert relative(ours.grad, wanted.grad) <= allowed
         assert ours.grad.dtype == torch.float32
 

@@ -101,6 +101,7 @@ class Record:
     second: Any = None
 
 
+@pytest.mark.usefixtures("no_graphs")
 @pytest.mark.parametrize("kind", [Pair, Record, lambda a, b: {"a": a, "b": [b, None, 3, "text"]}])
 def test_results_of_any_structure(kind):
     def function(x):

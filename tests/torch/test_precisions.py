@@ -162,6 +162,7 @@ def test_promotion_of_types(name, dtype):
     assert torch.allclose(found.float(), wanted.float(), rtol=2**-7, atol=1e-3)
 
 
+@pytest.mark.usefixtures("no_graphs")
 def test_inputs_of_bool():
     def masked(x, mask):
         return torch.where(mask, x, 0.0).sum(1), mask & (x > 0)

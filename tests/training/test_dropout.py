@@ -184,7 +184,7 @@ def test_steps_run_natively_and_inference_drops_nothing(tmp_path: Path):
     assert "dropout" not in {node.op for node in model.plan.graph.nodes}
     np.testing.assert_allclose(model(x), wanted, rtol=1e-4, atol=1e-5)
     sw.save(graph, tmp_path / "net.onnx")
-    again = sw.load(tmp_path / "net.onnx")
+    again = sw.load(tmp_path / "net.onnx", training=True)
     assert [node.op for node in again.nodes].count("dropout") == 2
     (found_,) = run_reference(again, {"x": x}).values()
     np.testing.assert_allclose(found_, wanted, rtol=1e-5, atol=1e-6)

@@ -71,4 +71,7 @@ def open_model(
         FormatError: a given graph mixes data formats.
         UnsupportedError: a given graph has a foreign part, and ``fallback`` is False.
     """
-    return front_end_of(source).open(source, fallback=fallback, training=training)
+    front_end = front_end_of(source)
+    if training:
+        return front_end.open(source, fallback=fallback, training=True)
+    return front_end.open(source, fallback=fallback)  # others need not know of training

@@ -61,7 +61,7 @@ def _identity(imp: Importer, node: OnnxNode) -> None:
 
 
 def _dropout(imp: Importer, node: OnnxNode) -> None:
-    """Add a dropout, which has no effect in inference, or return the input for a ratio of 0."""
+    """Add a dropout to a graph to be trained; in inference it has no effect."""
     x, has_input = node.required(0), node.opset >= _TRAINING_INPUT
     share = _ratio(imp, node) if has_input else node.number("ratio", 0.5)
     if has_input and node.input(2) and share and not imp.trains:
@@ -69,7 +69,7 @@ def _dropout(imp: Importer, node: OnnxNode) -> None:
         if training.any():
             fix = "export the model in evaluation mode, or load it with training=True"
             raise node.error("training_mode=false", "true", fix)
-    if 0 < share < 1:
+    if imp.trains and 0 < share < 1:
         imp.emit(node, "dropout", [x], {"share": share})
     else:
         imp.alias(node.outputs[0], x)

@@ -10,7 +10,9 @@ import pytest
 
 # Doctests are collected from all modules.
 collect_ignore = (
-    [] if find_spec("torch") else ["aten_graphs.py", "compiled_modules.py", "module_graphs.py"]
+    []
+    if find_spec("torch")
+    else ["aten_graphs.py", "compiled_modules.py", "module_graphs.py", "random_modules.py"]
 )
 
 

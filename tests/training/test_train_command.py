@@ -122,6 +122,7 @@ def images(folder: Path, *classes: str) -> Path:
 
 
 def test_folders_that_do_not_fit(model: Path, tmp_path: Path):
+    pytest.importorskip("PIL", reason="Pillow is not installed")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="found 0 images in 0 folders"):
         run(model, tmp_path / "empty")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from stridewise.ops import OPS
-from stridewise.runtime.binding.primitives import FACTORIES, KERNELS
+from stridewise.runtime.binding.factories import FACTORIES, KERNELS
 from stridewise.targets.onednn.table import _FAMILIES, KINDS, OFFERS
 
 

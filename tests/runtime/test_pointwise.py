@@ -14,8 +14,8 @@ from stridewise.graph import Node
 from stridewise.ops import OPS, evaluate
 from stridewise.ops.activation import SNAPS
 from stridewise.ops.pointwise import OPERANDS, parse_expression
+from stridewise.runtime.binding.factories import numbered
 from stridewise.runtime.binding.library import load_core
-from stridewise.runtime.binding.primitives import numbered
 
 core = load_core()
 ISAS = core.pointwise_isas()

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from stridewise.runtime.binding.primitives import create, role_argument
+from stridewise.runtime.binding.factories import role_argument
+from stridewise.runtime.binding.primitives import create
 from stridewise.targets.kernels import KernelSpec
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Constant
 from stridewise.program import PackedConstant
+from stridewise.runtime.binding.factories import role_argument
 from stridewise.runtime.binding.kernels import Kernels
 from stridewise.runtime.binding.library import load_core
-from stridewise.runtime.binding.primitives import pack_into, packs_itself, role_argument
+from stridewise.runtime.binding.primitives import pack_into, packs_itself
 
 if TYPE_CHECKING:
     from stridewise import _core

@@ -72,7 +72,7 @@ class Family:
     Attributes:
         offers: kernels by operator.
         kinds: kinds of kernel by the name that their specs have; the runtime has a factory for
-            each in ``runtime/binding/primitives.py``.
+            each in ``runtime/binding/factories.py``.
     """
 
     offers: Mapping[str, Offer] = field(default_factory=dict[str, Offer])

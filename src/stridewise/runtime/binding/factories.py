@@ -1,0 +1,468 @@
+"""What the core takes for the kernel of a spec: a function for each kind of kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from stridewise.errors import ExecutionError
+from stridewise.runtime.binding.library import load_core
+from stridewise.runtime.binding.reorders import permuted_strides
+from stridewise.targets.kernels import SCALING, KernelSpec, MemorySpec
+
+if TYPE_CHECKING:
+    from stridewise import _core
+    from stridewise.ops.pointwise import Step
+
+__all__ = ["FACTORIES", "KERNELS", "Factory", "KernelArguments", "numbered", "role_argument"]
+
+Factory = Callable[["KernelArguments"], "_core.PrimitiveDesc"]
+_Step = tuple[str, list[int], float, float]
+
+_SCALAR_POST_OPS = "conv:"
+"""What the library calls deconvolutions that apply post-ops one element at a time."""
+
+
+class KernelArguments:
+    """A spec in native terms, for the factories below."""
+
+    def __init__(self, spec: KernelSpec, threads: int) -> None:
+        self.core = load_core()
+        self.spec, self.threads = spec, threads
+        self._params = dict(spec.params)
+
+    def describe(self, memory: MemorySpec) -> _core.MemoryDesc:
+        """Return the descriptor of a memory, by strides where the library names no such order."""
+        if not memory.dims:  # the library has no scalars
+            return self.core.MemoryDesc((1,), memory.dtype, "a")
+        if memory.strides is not None:
+            return self.core.MemoryDesc.strided(memory.dims, memory.dtype, memory.strides)
+        if memory.tag != "any" and memory.tag.isalpha() and memory.tag.islower():
+            # The library names only some of the permutations; by strides it takes all of them.
+            strides = permuted_strides(memory.dims, memory.tag)
+            return self.core.MemoryDesc.strided(memory.dims, memory.dtype, strides)
+        return self.core.MemoryDesc(memory.dims, memory.dtype, memory.tag)
+
+    def memory(self, role: str) -> _core.MemoryDesc:
+        """Return the descriptor of the memory with a role; the spec must have one."""
+        found = self.spec.memory(role)
+        if found is None:
+            raise ExecutionError.at(str(self.spec), expected=role, found="none")
+        return self.describe(found)
+
+    def optional(self, role: str) -> _core.MemoryDesc | None:
+        """Return the descriptor of the memory with a role, None if the spec has none."""
+        found = self.spec.memory(role)
+        return None if found is None else self.describe(found)
+
+    def ints(self, key: str) -> tuple[int, ...]:
+        """Return a parameter that is a tuple of integers."""
+        return cast("tuple[int, ...]", self._params[key])
+
+    def optional_ints(self, key: str) -> tuple[int, ...]:
+        """Return a tuple of integers, empty if the spec has no such parameter."""
+        return cast("tuple[int, ...]", self._params.get(key, ()))
+
+    def number(self, key: str) -> float:
+        """Return a parameter that is a float."""
+        return float(cast("float", self._params[key]))
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        """Return a parameter that is an integer."""
+        found = self._params[key] if default is None else self._params.get(key, default)
+        return cast("int", found)
+
+    def text(self, key: str) -> str:
+        """Return a parameter that is a string."""
+        return str(self._params[key])
+
+    def strings(self, key: str) -> tuple[str, ...]:
+        """Return a parameter that is a tuple of strings."""
+        return cast("tuple[str, ...]", self._params[key])
+
+    def floats(self, key: str) -> tuple[float, ...]:
+        """Return a tuple of floats, empty if the spec has no such parameter."""
+        return cast("tuple[float, ...]", self._params.get(key, ()))
+
+    def numbers(self) -> list[_core.Numbers]:
+        """Return the scales and zero points: argument, mask and description."""
+        return [
+            (role_argument(self.spec.kind, role), self._mask(role, memory), self.describe(memory))
+            for role, memory in self.spec.memories
+            if role.endswith(_SCALING)
+        ]
+
+    def _mask(self, role: str, memory: MemorySpec) -> int:
+        """Return the axes along which scales vary: those of results, among the axes of weights."""
+        weights, src = self.spec.memory("weights"), self.spec.memory("src")
+        if memory.dims == (1,) or role != "weights_scale" or weights is None or src is None:
+            return 0
+        if self.spec.kind == "matmul":
+            return 1 << (len(weights.dims) - 1)
+        return 3 if len(weights.dims) > len(src.dims) else 1
+
+    def post_ops(self) -> list[_core.PostOp]:
+        """Return the post-ops, in the order in which the kernel applies them."""
+        found: list[_core.PostOp] = []
+        for post in self.spec.post_ops:
+            if post.kind == "sum":
+                found.append(("sum", 1.0))
+            elif post.operand is not None:
+                found.append(("binary", post.algorithm, self.describe(post.operand)))
+            else:
+                found.append(("eltwise", post.algorithm, post.alpha, post.beta))
+        return found
+
+
+def _convolution(
+    s: KernelArguments, weights: _core.MemoryDesc | None = None, *, bare: bool = False
+) -> _core.PrimitiveDesc:
+    is_transposed = s.spec.kind.endswith("deconvolution")
+    factory = s.core.deconvolution if is_transposed else s.core.convolution
+    return factory(
+        s.memory("src"), weights or s.memory("weights"), s.optional("bias"), s.memory("dst"),
+        s.ints("strides"), s.ints("dilations"), s.ints("begins"), s.ints("ends"),
+        [] if bare else s.post_ops(), threads=s.threads, numbers=s.numbers(),
+    )  # fmt: skip
+
+
+def _pooling(s: KernelArguments) -> _core.PrimitiveDesc:
+    return s.core.pooling(
+        s.text("algorithm"), s.memory("src"), s.memory("dst"), s.ints("kernel"),
+        s.ints("strides"), s.ints("dilations"), s.ints("begins"), s.ints("ends"),
+        s.post_ops(), threads=s.threads,
+    )  # fmt: skip
+
+
+def _eltwise(s: KernelArguments) -> _core.PrimitiveDesc:
+    return s.core.eltwise(
+        s.text("algorithm"), s.memory("src"), s.memory("dst"), s.number("alpha"),
+        s.number("beta"), s.post_ops(), threads=s.threads,
+    )  # fmt: skip
+
+
+def _binary(s: KernelArguments) -> _core.PrimitiveDesc:
+    return s.core.binary(
+        s.text("algorithm"), s.memory("src"), s.memory("src1"), s.memory("dst"),
+        s.post_ops(), threads=s.threads, numbers=s.numbers(),
+    )  # fmt: skip
+
+
+def _matmul(s: KernelArguments) -> _core.PrimitiveDesc:
+    return s.core.matmul(
+        s.memory("src"), s.memory("weights"), s.optional("bias"), s.memory("dst"),
+        s.post_ops(), threads=s.threads, numbers=s.numbers(),
+    )  # fmt: skip
+
+
+def _inner_product(s: KernelArguments) -> _core.PrimitiveDesc:
+    return s.core.inner_product(
+        s.memory("src"), s.memory("weights"), s.optional("bias"), s.memory("dst"),
+        s.post_ops(), threads=s.threads,
+    )  # fmt: skip
+
+
+def _layer_norm(s: KernelArguments) -> _core.PrimitiveDesc:
+    return s.core.layer_norm(
+        s.memory("src"), s.memory("dst"), s.number("epsilon"),
+        s.optional("scale") is not None, s.optional("shift") is not None, threads=s.threads,
+    )  # fmt: skip
+
+
+def _batch_norm(s: KernelArguments) -> _core.PrimitiveDesc:
+    return s.core.batch_norm(
+        s.memory("src"), s.memory("dst"), s.number("epsilon"), s.optional("scale") is not None,
+        threads=s.threads,
+    )  # fmt: skip
+
+
+def _concat(s: KernelArguments) -> _core.PrimitiveDesc:
+    sources = [s.describe(memory) for role, memory in s.spec.memories if role != "dst"]
+    return s.core.concat(s.memory("dst"), s.integer("axis"), sources, threads=s.threads)
+
+
+def _lrn(s: KernelArguments) -> _core.PrimitiveDesc:
+    return s.core.lrn(
+        s.memory("src"), s.memory("dst"), "across", s.integer("size"), s.number("alpha"),
+        s.number("beta"), s.number("k"), threads=s.threads,
+    )  # fmt: skip
+
+
+FACTORIES: dict[str, Factory] = {
+    "batch_norm": _batch_norm,
+    "binary": _binary,
+    "concat": _concat,
+    "convolution": _convolution,
+    "deconvolution": _convolution,
+    "eltwise": _eltwise,
+    "inner_product": _inner_product,
+    "layer_norm": _layer_norm,
+    "lrn": _lrn,
+    "matmul": _matmul,
+    "pooling": _pooling,
+    "prelu": lambda s: s.core.prelu(
+        s.memory("src"), s.memory("weights"), s.memory("dst"), threads=s.threads
+    ),
+    "reorder": lambda s: s.core.reorder(s.memory("src"), s.memory("dst"), threads=s.threads),
+    "resampling": lambda s: s.core.resampling(
+        s.text("algorithm"), s.memory("src"), s.memory("dst"), s.post_ops(), threads=s.threads
+    ),
+    "scale_shift": lambda s: s.core.scale_shift(
+        s.memory("src"), s.memory("dst"), bool(s.integer("relu")), threads=s.threads
+    ),
+    "shuffle": lambda s: s.core.shuffle(
+        s.memory("src"), s.memory("dst"), s.integer("axis"), s.integer("group_size"),
+        threads=s.threads,
+    ),
+    "softmax": lambda s: s.core.softmax(
+        s.memory("src"), s.memory("dst"), s.integer("axis"), bool(s.integer("log")),
+        threads=s.threads,
+    ),
+}  # fmt: skip
+
+
+def _winograd(s: KernelArguments) -> _core.Winograd:
+    return s.core.Winograd(
+        s.memory("src"), s.memory("dst"), s.spec.memory("bias") is not None,
+        s.ints("begins"), s.ints("ends"), s.post_ops(),
+        tile=s.integer("tile"), lanes=s.integer("lanes"), threads=s.threads,
+        window=s.ints("window"), dilations=s.ints("dilations"),
+        groups=s.integer("groups"), pool=s.integer("pool", 1),
+        multiplies_halves="products" in dict(s.spec.params),
+    )  # fmt: skip
+
+
+def _fitted_winograd(s: KernelArguments) -> _core.FittedWinograd:
+    return s.core.FittedWinograd(_winograd(s), bool(s.integer("transposed", 0)))
+
+
+def _winograd_weight_gradient(s: KernelArguments) -> _core.WinogradWeightGradient:
+    forward = s.core.Winograd(
+        s.memory("src"), s.memory("diff_dst"), False, s.ints("begins"), s.ints("ends"), [],
+        tile=s.integer("tile"), lanes=s.integer("lanes"), threads=s.threads,
+        window=s.ints("window"), dilations=s.ints("dilations"),
+    )  # fmt: skip
+    return s.core.WinogradWeightGradient(forward)
+
+
+def _reduction(s: KernelArguments) -> _core.Reduction:
+    return s.core.Reduction(
+        s.text("algorithm"), s.memory("src"), s.memory("dst"), threads=s.threads
+    )
+
+
+def _normalization(s: KernelArguments) -> _core.Normalization:
+    statistics = MemorySpec(s.ints("statistics"), "abcdefghijkl"[: len(s.ints("statistics"))])
+    return s.core.Normalization(
+        s.text("algorithm"), s.memory("src"), s.memory("dst"), s.describe(statistics),
+        s.optional("scale"), s.optional("shift"), epsilon=s.number("epsilon"), threads=s.threads,
+    )  # fmt: skip
+
+
+def _depthwise(s: KernelArguments) -> _core.Depthwise:
+    has = {role for role, _ in s.spec.memories}
+    return s.core.Depthwise(
+        s.memory("src"), s.memory("dst"), "weights" in has, "bias" in has,
+        "depthwise_bias" in has, s.ints("begins"), s.ints("ends"), s.post_ops(),
+        between=s.integer("between"), window=s.ints("window"), strides=s.ints("strides"),
+        dilations=s.ints("dilations"), lanes=s.integer("lanes"), threads=s.threads,
+        multiplies_halves="products" in dict(s.spec.params), parts=s.optional_ints("parts"),
+    )  # fmt: skip
+
+
+def _conv1x1(s: KernelArguments) -> _core.Conv1x1:
+    has, weights = {role for role, _ in s.spec.memories}, s.memory("weights")
+    return s.core.Conv1x1(
+        s.memory("src"), s.memory("dst"), "bias" in has, "factor" in has, s.post_ops(),
+        between=s.integer("between"), lanes=s.integer("lanes"), threads=s.threads,
+        groups=weights.dims[0] if len(weights.dims) > len(s.memory("src").dims) else 1,
+    )  # fmt: skip
+
+
+def _transposed_depthwise(s: KernelArguments) -> _core.Kernel:
+    return s.core.TransposedDepthwise(
+        s.memory("src"), s.memory("dst"), s.ints("begins"), s.post_ops(),
+        window=s.ints("window"), strides=s.ints("strides"), dilations=s.ints("dilations"),
+        lanes=s.integer("lanes"), threads=s.threads,
+    )  # fmt: skip
+
+
+def _depthwise_weight_gradient(s: KernelArguments) -> _core.Kernel:
+    return s.core.DepthwiseWeightGradient(
+        s.memory("src"), s.memory("diff_dst"), s.ints("begins"),
+        window=s.ints("window"), strides=s.ints("strides"), dilations=s.ints("dilations"),
+        lanes=s.integer("lanes"), threads=s.threads,
+    )  # fmt: skip
+
+
+def _fitted(s: KernelArguments) -> _core.Kernel:
+    """Return a convolution whose weights lie in the user's order, and are reordered in each run."""
+    weights = s.memory("weights")
+    chosen = s.core.MemoryDesc(weights.dims, s.memory("src").dtype, "any")
+    whole, after = _convolution(s, chosen), s.post_ops()
+    if after and whole.impl.startswith(_SCALAR_POST_OPS):
+        return s.core.fitted(
+            _convolution(s, chosen, bare=True), {s.core.ARG_WEIGHTS: weights}, after
+        )
+    return s.core.fitted(whole, {s.core.ARG_WEIGHTS: weights}, [])
+
+
+def _conv_weight_gradient(s: KernelArguments) -> _core.Kernel:
+    return s.core.conv_weight_gradient(
+        s.memory("src"), s.memory("diff_dst"), s.memory("dst"), s.ints("strides"),
+        s.ints("dilations"), s.ints("begins"), s.ints("ends"), threads=s.threads,
+    )  # fmt: skip
+
+
+def _pooling_gradient(s: KernelArguments) -> _core.Kernel:
+    return s.core.pooling_gradient(
+        s.text("algorithm"), s.memory("dst"), s.memory("diff_dst"), s.ints("kernel"),
+        s.ints("strides"), s.ints("dilations"), s.ints("begins"), s.ints("ends"),
+        threads=s.threads,
+    )  # fmt: skip
+
+
+def _batch_norm_training(s: KernelArguments) -> _core.Kernel:
+    return s.core.batch_norm_training(
+        s.memory("src"), s.memory("dst"), s.number("epsilon"), threads=s.threads
+    )
+
+
+def _batch_norm_gradient(s: KernelArguments) -> _core.Kernel:
+    return s.core.batch_norm_gradient(
+        s.memory("src"), s.memory("diff_dst"), s.memory("dst"), s.number("epsilon"),
+        threads=s.threads,
+    )  # fmt: skip
+
+
+def _bounds(s: KernelArguments) -> dict[str, float]:
+    """Return the bounds of a batch norm's results; a spec names those that it has."""
+    known = dict(s.spec.params)
+    return {name: s.number(name) for name in ("low", "high") if name in known}
+
+
+def _fused_batch_norm(s: KernelArguments) -> _core.BatchNorm:
+    return s.core.BatchNorm(
+        s.memory("src"), s.number("epsilon"), adds=bool(s.spec.post_ops), threads=s.threads,
+        **_bounds(s),
+    )  # fmt: skip
+
+
+def _fused_batch_norm_gradient(s: KernelArguments) -> _core.BatchNormGradient:
+    return s.core.BatchNormGradient(
+        s.memory("src"), s.number("epsilon"), masks=s.spec.memory("shift") is not None,
+        threads=s.threads, **_bounds(s),
+    )  # fmt: skip
+
+
+def numbered(expression: tuple[Step, ...], sources: int) -> tuple[list[_Step], list[float]]:
+    """Return steps whose operands are numbers: of sources, literals and steps; and the literals."""
+    operands = [item for step in expression for item in step.operands]
+    literals = sorted({float(item) for item in operands if not isinstance(item, str)})
+    numbers: dict[str | float, int] = {f"x{index}": index for index in range(sources)}
+    numbers |= {literal: sources + index for index, literal in enumerate(literals)}
+    numbers |= {f"t{index}": len(numbers) + index for index in range(len(expression))}
+    renamed = [
+        (step.op, [numbers[item] for item in step.operands], step.alpha, step.beta)
+        for step in expression
+    ]
+    return renamed, literals
+
+
+def _pointwise(s: KernelArguments) -> _core.Pointwise:
+    # Expressions are written in operators; most stored models have none.
+    from stridewise.ops.pointwise import parse_expression  # noqa: PLC0415
+
+    sources = [s.describe(memory) for role, memory in s.spec.memories if role != "dst"]
+    expression = parse_expression(s.strings("expression"), len(sources))
+    steps, literals = numbered(expression, len(sources))
+    numbers = s.floats(SCALING)
+    grids = list(zip(numbers[::2], numbers[1::2], strict=True))
+    return s.core.Pointwise(steps, literals, sources, s.memory("dst"), grids, threads=s.threads)
+
+
+def _rearrange(s: KernelArguments) -> _core.ReorderKernel:
+    from stridewise.runtime.binding.reorder_kernels import rearrange_kernel  # noqa: PLC0415
+
+    source = s.spec.memory("src")
+    assert source is not None  # every spec of this kind has one
+    return rearrange_kernel(s.ints("boxes"), s.memory("src"), s.memory("dst"), source, s.threads)
+
+
+def _lookup(s: KernelArguments) -> _core.Lookup:
+    return s.core.Lookup(s.memory("src"), s.memory("dst"), threads=s.threads)
+
+
+def _dropout(s: KernelArguments) -> _core.Dropout:
+    return s.core.Dropout(
+        s.memory("dst"), s.number("share"), s.integer("stream"), threads=s.threads
+    )
+
+
+KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
+    "batch_norm_gradient": _batch_norm_gradient,
+    "batch_norm_training": _batch_norm_training,
+    "conv1x1": _conv1x1,
+    "conv_weight_gradient": _conv_weight_gradient,
+    "depthwise": _depthwise,
+    "depthwise_weight_gradient": _depthwise_weight_gradient,
+    "dropout": _dropout,
+    "expand_depthwise": _depthwise,
+    "fitted_convolution": _fitted,
+    "fitted_deconvolution": _fitted,
+    "fitted_winograd": _fitted_winograd,
+    "fused_batch_norm": _fused_batch_norm,
+    "fused_batch_norm_gradient": _fused_batch_norm_gradient,
+    "lookup": _lookup,
+    "normalization": _normalization,
+    "pointwise": _pointwise,
+    "pooling_gradient": _pooling_gradient,
+    "rearrange": _rearrange,
+    "reduction": _reduction,
+    "transposed_depthwise": _transposed_depthwise,
+    "winograd": _winograd,
+    "winograd_weight_gradient": _winograd_weight_gradient,
+}
+"""The core's kernels: one implementation each, for an instruction set or of library primitives."""
+
+_ROLES = {
+    "src": "ARG_SRC",
+    "src1": "ARG_SRC_1",
+    "dst": "ARG_DST",
+    "weights": "ARG_WEIGHTS",
+    "bias": "ARG_BIAS",
+    "factor": "ARG_SRC_1",
+    "depthwise_weights": "ARG_DEPTHWISE_WEIGHTS",
+    "depthwise_bias": "ARG_DEPTHWISE_BIAS",
+    "mean": "ARG_MEAN",
+    "variance": "ARG_VARIANCE",
+    "scale": "ARG_SCALE",
+    "shift": "ARG_SHIFT",
+    "diff_dst": "ARG_DIFF_DST",
+    "out_mean": "ARG_MEAN",
+    "out_variance": "ARG_VARIANCE",
+    "out_scale": "ARG_DIFF_SCALE",
+    "out_shift": "ARG_DIFF_SHIFT",
+    "table": "ARG_WEIGHTS",
+}
+
+
+_SCALING = ("_scale", "_zero")
+
+_NUMBERED = frozenset({"concat", "pointwise"})
+"""Kinds of kernel with any number of sources."""
+
+
+def role_argument(kind: str, role: str) -> int:
+    """Return the library's number for a role of a primitive kind."""
+    core = load_core()
+    if role not in _ROLES and role.endswith(_SCALING):
+        of, _, what = role.rpartition("_")
+        base = core.ARG_SCALES_OF if what == "scale" else core.ARG_ZERO_POINTS_OF
+        return base | role_argument(kind, of)
+    if role.startswith("post"):
+        return core.post_op_arg(int(role.removeprefix("post")))
+    if kind in _NUMBERED and role != "dst":
+        return core.ARG_MULTIPLE_SRC + int(role.removeprefix("src"))
+    number: int = getattr(core, _ROLES[role])
+    return number

@@ -4,8 +4,8 @@
 // It includes no standard templates, for the reason in winograd/kernels.hpp.
 #pragma once
 
-#include "pointwise/functions.hpp"
 #include "pointwise/kernels.hpp"
+#include "support/functions.hpp"
 
 namespace stridewise {
 namespace {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "post_ops/stages.hpp"
-#include "support/vectors.hpp"
+#include "support/functions.hpp"
 
 namespace stridewise {
 namespace {
@@ -12,7 +12,31 @@ namespace {
 template <int N>
 struct Stages {
     using L = Lanes<N>;
+    using F = Functions<N>;
     using V = typename L::V;
+
+    // One copy of it for all kernels of a file: inlined into loops, it would be most of their code.
+    static V curve(const Stage &stage, V x) {
+        switch (stage.op) {
+            case StageOp::elu:
+                return x > 0.0F ? x : stage.alpha * F::exponential_less_one(L::smaller(V{}, x));
+            case StageOp::exp:
+                return F::exponential(x);
+            case StageOp::log:
+                return F::logarithm(x);
+            case StageOp::soft_relu: {
+                // log(1 + exp(y)) = max(y, 0) + log(1 + exp(-|y|))
+                const V y = stage.alpha * x;
+                const V less = F::logarithm_of_next(F::exponential(-L::absolute(y)));
+                return (L::larger(V{}, y) + less) / stage.alpha;
+            }
+            case StageOp::gelu_erf:
+                return 0.5F * x * (1.0F + F::error_function(x * 0.70710678118654752440F));
+            default:
+                return L::each(
+                    x, [&](float one) { return stage.alpha * __builtin_powf(one, stage.beta); });
+        }
+    }
 
     static inline V apply(const Stage &stage, V value, V other) {
         const V alpha = L::all(stage.alpha), beta = L::all(stage.beta);
@@ -37,30 +61,15 @@ struct Stages {
                 return L::swish(value, alpha);
             case StageOp::tanh:
                 return L::tangent(value);
-            case StageOp::elu:
-                return value > 0.0F ? value : L::each(value, [&](float x) {
-                    return stage.alpha * __builtin_expm1f(x > 0 ? 0 : x);
-                });
             case StageOp::sqrt:
                 return L::each(value, [](float x) { return __builtin_sqrtf(x); });
+            case StageOp::elu:
             case StageOp::exp:
-                return L::each(value, [](float x) { return __builtin_expf(x); });
             case StageOp::log:
-                return L::each(value, [](float x) { return __builtin_logf(x); });
             case StageOp::soft_relu:
-                // log(1 + exp(y)) = max(y, 0) + log(1 + exp(-|y|))
-                return L::each(value, [&](float x) {
-                    const float y = stage.alpha * x;
-                    const float less = __builtin_log1pf(__builtin_expf(-__builtin_fabsf(y)));
-                    return ((y < 0 ? 0 : y) + less) / stage.alpha;
-                });
             case StageOp::gelu_erf:
-                return L::each(value, [](float x) {
-                    return 0.5F * x * (1.0F + __builtin_erff(x * 0.70710678118654752440F));
-                });
             case StageOp::pow:
-                return L::each(
-                    value, [&](float x) { return stage.alpha * __builtin_powf(x, stage.beta); });
+                return curve(stage, value);
             case StageOp::sum:
             case StageOp::add:
                 return value + other;

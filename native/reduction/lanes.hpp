@@ -3,8 +3,8 @@
 // It includes no standard templates, for the reason in winograd/kernels.hpp.
 #pragma once
 
-#include "pointwise/functions.hpp"
 #include "reduction/kernels.hpp"
+#include "support/functions.hpp"
 
 namespace stridewise {
 namespace {

@@ -1,5 +1,5 @@
 // Elementary functions of vectors, with NaN and infinities as IEEE 754 has them. Those of
-// support/vectors.hpp, for post-ops, are faster and bounded.
+// support/vectors.hpp, for frequent post-ops, are faster and bounded.
 //
 // It includes no standard templates, for the reason in winograd/kernels.hpp.
 #pragma once

@@ -176,17 +176,17 @@ void init_conv1x1(Conv1x1 *self, const MemoryDesc &src, const MemoryDesc &dst, b
     new (self) Conv1x1(made);
 }
 
-void init_transposed_depthwise(TransposedDepthwise *self, const MemoryDesc &src,
-                               const MemoryDesc &dst, const Dims &begins, const Entries &entries,
-                               const Dims &window, const Dims &strides, const Dims &dilations,
-                               int lanes, int threads, const std::string &isa) {
-    const Dims from = src.dims(), to = dst.dims();
+GradientOptions gradient_options(const std::string &what, const MemoryDesc &src,
+                                 const MemoryDesc &other, const Dims &begins, const Dims &window,
+                                 const Dims &strides, const Dims &dilations, int lanes, int threads,
+                                 const std::string &isa) {
+    const Dims from = src.dims(), to = other.dims();
     require(from.size() == 4 && to.size() == 4 && from[0] == to[0] && from[1] == to[1],
-            "transposed depthwise: expected images of two axes with the same channels");
+            what + ": expected images of two axes with the same channels");
     for (const Dims &given : {begins, window, strides, dilations}) {
-        require(given.size() == 2, "transposed depthwise: expected pads and windows of two axes");
+        require(given.size() == 2, what + ": expected pads and windows of two axes");
     }
-    TransposedDepthwiseOptions options{};
+    GradientOptions options{};
     options.images = from[0];
     options.channels = from[1];
     options.from = {from[2], from[3]};
@@ -199,7 +199,17 @@ void init_transposed_depthwise(TransposedDepthwise *self, const MemoryDesc &src,
     options.channels_last = src == MemoryDesc(from, src.dtype(), "acdb");
     options.threads = threads;
     options.isa = isa;
-    const TransposedDepthwise made(std::move(options), parse_post_ops(entries));
+    return options;
+}
+
+void init_transposed_depthwise(TransposedDepthwise *self, const MemoryDesc &src,
+                               const MemoryDesc &dst, const Dims &begins, const Entries &entries,
+                               const Dims &window, const Dims &strides, const Dims &dilations,
+                               int lanes, int threads, const std::string &isa) {
+    const TransposedDepthwise made(
+        gradient_options("transposed depthwise", src, dst, begins, window, strides, dilations,
+                         lanes, threads, isa),
+        parse_post_ops(entries));
     check_arguments(made, {{DNNL_ARG_SRC, src}, {DNNL_ARG_DST, dst}});
     new (self) TransposedDepthwise(made);
 }
@@ -208,26 +218,9 @@ void init_depthwise_weights(DepthwiseWeightGradient *self, const MemoryDesc &src
                             const MemoryDesc &diff_dst, const Dims &begins, const Dims &window,
                             const Dims &strides, const Dims &dilations, int lanes, int threads,
                             const std::string &isa) {
-    const Dims from = src.dims(), to = diff_dst.dims();
-    require(from.size() == 4 && to.size() == 4 && from[0] == to[0] && from[1] == to[1],
-            "depthwise weights: expected images of two axes with the same channels");
-    for (const Dims &given : {begins, window, strides, dilations}) {
-        require(given.size() == 2, "depthwise weights: expected pads and windows of two axes");
-    }
-    DepthwiseWeightsOptions options{};
-    options.images = from[0];
-    options.channels = from[1];
-    options.from = {from[2], from[3]};
-    options.to = {to[2], to[3]};
-    options.pads = {begins[0], begins[1]};
-    options.window = {DepthwiseAxis{window[0], strides[0], dilations[0]},
-                      DepthwiseAxis{window[1], strides[1], dilations[1]}};
-    options.lanes = lanes;
-    options.is_half = is_half(src);
-    options.channels_last = src == MemoryDesc(from, src.dtype(), "acdb");
-    options.threads = threads;
-    options.isa = isa;
-    const DepthwiseWeightGradient made(std::move(options));
+    const DepthwiseWeightGradient made(gradient_options("depthwise weights", src, diff_dst, begins,
+                                                        window, strides, dilations, lanes, threads,
+                                                        isa));
     check_arguments(made, {{DNNL_ARG_SRC, src}, {DNNL_ARG_DIFF_DST, diff_dst}});
     new (self) DepthwiseWeightGradient(made);
 }

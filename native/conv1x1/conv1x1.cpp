@@ -24,11 +24,6 @@ constexpr std::int64_t kPanelBytes = 16 << 10;
 constexpr std::int64_t kScaledBytes = 512 << 10;
 // Pixels with a multiple of so many channels lie in a few sets of the first-level cache.
 constexpr std::int64_t kColliding = 512;
-constexpr std::int64_t kLine = 64 / sizeof(float);
-
-std::int64_t whole_lines(std::int64_t count) {
-    return ceil_div(count, kLine) * kLine;
-}
 
 // Fetches the lines of results while they are computed: rows of pixels that lie far from each other
 // are not fetched ahead by the processor.

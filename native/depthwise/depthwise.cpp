@@ -24,13 +24,8 @@ constexpr std::int64_t kLargest = 1 << 12;
 constexpr std::int64_t kFewest = 7;
 // Number of pieces of each thread's share. Idle threads take pieces of others.
 constexpr std::int64_t kPieces = 8;
-constexpr std::int64_t kLine = 64 / sizeof(float);
 // oneDNN's block of input channels in weights.
 constexpr std::int64_t kInputBlock = 16;
-
-std::int64_t whole_lines(std::int64_t count) {
-    return ceil_div(count, kLine) * kLine;
-}
 
 DepthwiseOptions checked(DepthwiseOptions o) {
     const auto known = winograd_isas(o.lanes, o.halves.source || o.halves.result);

@@ -8,7 +8,6 @@
 #include "support/errors.hpp"
 #include "threads/openmp.hpp"
 #include "threads/shares.hpp"
-#include "winograd/winograd.hpp"
 
 namespace stridewise {
 namespace {
@@ -17,41 +16,9 @@ namespace {
 constexpr std::int64_t kPieces = 8;
 // Smallest number of rows of an item: rows of the source at its borders are copied twice.
 constexpr std::int64_t kFewestRows = 7;
-constexpr std::int64_t kLine = 64 / sizeof(float);
-// Limit of taps, strides and dilations along an axis.
-constexpr std::int64_t kLargest = 1 << 12;
-// Rows of results read at most this many rows of the source at once.
-constexpr std::int64_t kMostTaps = 64;
-
-std::int64_t whole_lines(std::int64_t count) {
-    return ceil_div(count, kLine) * kLine;
-}
 
 std::int64_t modulo(std::int64_t a, std::int64_t b) {
     return (a % b + b) % b;
-}
-
-TransposedDepthwiseOptions checked(TransposedDepthwiseOptions o) {
-    const auto known = winograd_isas(o.lanes, o.is_half);
-    if (o.isa.empty()) o.isa = known.front();
-    require(std::find(known.begin(), known.end(), o.isa) != known.end(),
-            "transposed depthwise: there are no " + o.isa + " kernels of " +
-                std::to_string(o.lanes) + " lanes here");
-    require(std::min({o.images, o.channels, o.from[0], o.from[1], o.to[0], o.to[1]}) >= 1,
-            "transposed depthwise: expected positive extents");
-    for (std::size_t axis = 0; axis < 2; ++axis) {
-        const DepthwiseAxis &w = o.window[axis];
-        require(w.taps >= 1 && w.stride >= 1 && w.dilation >= 1 &&
-                    std::max({w.taps, w.stride, w.dilation}) <= kLargest && w.taps <= kMostTaps,
-                "transposed depthwise: taps from 1 to " + std::to_string(kMostTaps) +
-                    ", strides and dilations from 1 to " + std::to_string(kLargest));
-        require(o.pads[axis] >= 0 && o.pads[axis] < w.extent(),
-                "transposed depthwise: expected a padding smaller than the window");
-        require(o.to[axis] <= w.read_by(o.from[axis]) - o.pads[axis] + w.stride,
-                "transposed depthwise: the result is larger than what windows reach");
-    }
-    require(o.threads >= 1, "threads: expected at least 1, got " + std::to_string(o.threads));
-    return o;
 }
 
 }  // namespace
@@ -63,10 +30,14 @@ struct TransposedDepthwise::Call {
     const std::vector<Stage> *stages;
 };
 
-TransposedDepthwise::TransposedDepthwise(TransposedDepthwiseOptions options,
-                                         const PostOps &post_ops)
-    : options_(checked(std::move(options))) {
+TransposedDepthwise::TransposedDepthwise(GradientOptions options, const PostOps &post_ops)
+    : options_(checked(std::move(options), "transposed depthwise")) {
     const auto &o = options_;
+    for (std::size_t axis = 0; axis < 2; ++axis) {
+        const DepthwiseAxis &w = o.window[axis];
+        require(o.to[axis] <= w.read_by(o.from[axis]) - o.pads[axis] + w.stride,
+                "transposed depthwise: the result is larger than what windows reach");
+    }
     phases_ = {phases_of(0), phases_of(1)};
     pairs_ = ceil_div(o.channels, 2 * o.lanes);
     packed_count_ = o.window[0].taps * o.window[1].taps * 2 * o.lanes;

@@ -7,30 +7,18 @@
 #include <string>
 #include <vector>
 
-#include "depthwise/kernels.hpp"
+#include "depthwise/gradients.hpp"
 #include "executor/kernel.hpp"
 #include "onednn/primitives.hpp"
 #include "support/images.hpp"
 
 namespace stridewise {
 
-struct TransposedDepthwiseOptions {
-    std::int64_t images, channels;
-    std::array<std::int64_t, 2> from, to;  // extents of source and result
-    std::array<std::int64_t, 2> pads;      // top, left
-    std::array<DepthwiseAxis, 2> window;   // down, across
-    int lanes;                             // elements of a vector: 8 or 16
-    bool is_half;                          // whether source and result are of bfloat16
-    bool channels_last;                    // otherwise channels in blocks of one vector
-    int threads;
-    std::string isa;  // one of winograd_isas(lanes, is_half); "" for the best
-};
-
 // Weights are float32 and row-major, as a run gives them. Each result is one sum in a fixed order.
 class TransposedDepthwise : public Kernel {
   public:
     // Throws std::invalid_argument if the kernels do not support the operation.
-    TransposedDepthwise(TransposedDepthwiseOptions options, const PostOps &post_ops);
+    TransposedDepthwise(GradientOptions options, const PostOps &post_ops);
 
     std::string impl() const override { return "transposed_depthwise:" + options_.isa; }
     int threads() const override { return options_.threads; }
@@ -58,7 +46,7 @@ class TransposedDepthwise : public Kernel {
     void compute_row(const Call &call, std::int64_t image, std::int64_t pair, std::int64_t y,
                      const float *ring) const;
 
-    TransposedDepthwiseOptions options_;
+    GradientOptions options_;
     std::array<std::vector<Phase>, 2> phases_;
     std::int64_t pairs_, bands_ = 1, splits_ = 1;
     std::int64_t left_ = 0;  // pixels of zeros before each row of the source

@@ -6,16 +6,10 @@
 #include "support/errors.hpp"
 #include "threads/openmp.hpp"
 #include "threads/shares.hpp"
-#include "winograd/winograd.hpp"
 
 namespace stridewise {
 namespace {
 
-constexpr std::int64_t kLine = 64 / sizeof(float);
-// Limit of taps, strides and dilations along an axis.
-constexpr std::int64_t kLargest = 1 << 12;
-// Rows of gradients meet at most this many rows of the source at once.
-constexpr std::int64_t kMostTaps = 64;
 // Parts with sums of their own. The number does not depend on the machine: the order of sums
 // follows from it.
 constexpr std::int64_t kParts = 32;
@@ -23,33 +17,6 @@ constexpr std::int64_t kParts = 32;
 constexpr std::int64_t kFewestRows = 7;
 // Items of each thread. Idle threads take items of others.
 constexpr std::int64_t kPieces = 8;
-
-std::int64_t whole_lines(std::int64_t count) {
-    return ceil_div(count, kLine) * kLine;
-}
-
-DepthwiseWeightsOptions checked(DepthwiseWeightsOptions o) {
-    const auto known = winograd_isas(o.lanes, o.is_half);
-    if (o.isa.empty()) o.isa = known.front();
-    require(std::find(known.begin(), known.end(), o.isa) != known.end(),
-            "depthwise weights: there are no " + o.isa + " kernels of " + std::to_string(o.lanes) +
-                " lanes here");
-    require(std::min({o.images, o.channels, o.from[0], o.from[1], o.to[0], o.to[1]}) >= 1,
-            "depthwise weights: expected positive extents");
-    for (std::size_t axis = 0; axis < 2; ++axis) {
-        const DepthwiseAxis &w = o.window[axis];
-        require(std::min({w.taps, w.stride, w.dilation}) >= 1 &&
-                    std::max({w.taps, w.stride, w.dilation}) <= kLargest && w.taps <= kMostTaps,
-                "depthwise weights: taps from 1 to " + std::to_string(kMostTaps) +
-                    ", strides and dilations from 1 to " + std::to_string(kLargest));
-        require(o.pads[axis] >= 0 && o.pads[axis] < w.extent(),
-                "depthwise weights: expected a padding smaller than the window");
-        require(w.read_by(o.to[axis]) - o.pads[axis] < o.from[axis] + w.extent(),
-                "depthwise weights: the gradient is larger than what windows reach");
-    }
-    require(o.threads >= 1, "threads: expected at least 1, got " + std::to_string(o.threads));
-    return o;
-}
 
 const std::byte *at(const void *data, std::int64_t element, bool is_half) {
     return static_cast<const std::byte *>(data) + element * element_nbytes(is_half);
@@ -63,14 +30,19 @@ struct DepthwiseWeightGradient::Call {
     float *result;
 };
 
-DepthwiseWeightGradient::DepthwiseWeightGradient(DepthwiseWeightsOptions options)
-    : options_(checked(std::move(options))),
+DepthwiseWeightGradient::DepthwiseWeightGradient(GradientOptions options)
+    : options_(checked(std::move(options), "depthwise weights")),
       kernels_(&find_depthwise_kernels(options_.isa, options_.lanes, options_.window[1],
                                        {options_.is_half, false})),
       pairs_(ceil_div(options_.channels, 2 * options_.lanes)),
       taps_(options_.window[0].taps * options_.window[1].taps),
       args_{DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DST} {
     const auto &o = options_;
+    for (std::size_t axis = 0; axis < 2; ++axis) {
+        const DepthwiseAxis &w = o.window[axis];
+        require(w.read_by(o.to[axis]) - o.pads[axis] < o.from[axis] + w.extent(),
+                "depthwise weights: the gradient is larger than what windows reach");
+    }
     const std::int64_t most = ceil_div(o.to[0], kFewestRows);
     bands_ = std::clamp<std::int64_t>(ceil_div(kParts, o.images), 1, most);
     parts_ = std::min(o.images * bands_, kParts);

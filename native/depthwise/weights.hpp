@@ -7,29 +7,17 @@
 #include <string>
 #include <vector>
 
-#include "depthwise/kernels.hpp"
+#include "depthwise/gradients.hpp"
 #include "executor/kernel.hpp"
 #include "support/images.hpp"
 
 namespace stridewise {
 
-struct DepthwiseWeightsOptions {
-    std::int64_t images, channels;
-    std::array<std::int64_t, 2> from, to;  // extents of the source and of the gradient
-    std::array<std::int64_t, 2> pads;      // top, left
-    std::array<DepthwiseAxis, 2> window;   // down, across
-    int lanes;                             // elements of a vector: 8 or 16
-    bool is_half;                          // whether source and gradient are of bfloat16
-    bool channels_last;                    // otherwise channels in blocks of one vector
-    int threads;
-    std::string isa;  // one of winograd_isas(lanes, is_half); "" for the best
-};
-
 // Sums are over rows in one order, which does not depend on the number of threads.
 class DepthwiseWeightGradient : public Kernel {
   public:
     // Throws std::invalid_argument if the kernels do not support the operation.
-    explicit DepthwiseWeightGradient(DepthwiseWeightsOptions options);
+    explicit DepthwiseWeightGradient(GradientOptions options);
 
     std::string impl() const override { return "depthwise_weights:" + options_.isa; }
     int threads() const override { return options_.threads; }
@@ -53,7 +41,7 @@ class DepthwiseWeightGradient : public Kernel {
     void compute(const Call &call, std::int64_t item, float *rings) const;
     void finish(const Call &call, std::int64_t pair) const;
 
-    DepthwiseWeightsOptions options_;
+    GradientOptions options_;
     const DepthwiseKernels *kernels_;
     std::int64_t pairs_, taps_;
     // Bands of an image; parts, each of some bands, that are summed up by themselves; groups of

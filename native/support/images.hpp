@@ -11,6 +11,12 @@ constexpr std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
     return (a + b - 1) / b;
 }
 
+// Returns `count` float32 numbers rounded up to whole lines of the cache.
+constexpr std::int64_t whole_lines(std::int64_t count) {
+    constexpr std::int64_t kLine = 64 / sizeof(float);
+    return ceil_div(count, kLine) * kLine;
+}
+
 // Strides of an image, in elements.
 struct ImageStrides {
     std::int64_t image;

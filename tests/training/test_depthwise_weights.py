@@ -2,61 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.runtime.graphs import error
-from tests.runtime.winograd_layers import CORE, HALF_KERNELS, KERNELS, format_of, stored
+from tests.runtime.winograd_layers import CORE, KERNELS, format_of, stored
+from tests.training.depthwise_layers import KINDS, TYPED, Layer, layers
 from tests.training.one_kernel import Array, run, tag_of
 
 from stridewise.dtypes import dtype_of
-
-Pair = tuple[int, int]
-KINDS = ("blocked", "channels-last")
-TYPED = [("f32", kernel) for kernel in KERNELS] + [("bf16", kernel) for kernel in HALF_KERNELS]
-
-
-@dataclass(frozen=True)
-class Layer:
-    images: int
-    channels: int
-    size: Pair
-    window: Pair
-    strides: Pair
-    dilations: Pair
-    begins: Pair
-    ends: Pair
-
-    @property
-    def source(self) -> tuple[int, ...]:
-        return self.images, self.channels, *self.size
-
-    @property
-    def result(self) -> tuple[int, ...]:
-        axes = zip(
-            self.size, self.window, self.strides, self.dilations, self.begins, self.ends,
-            strict=True,
-        )  # fmt: skip
-        extents = [(n + p + e - d * (t - 1) - 1) // s + 1 for n, t, s, d, p, e in axes]
-        return self.images, self.channels, *extents
-
-
-@st.composite
-def layers(draw: st.DrawFn) -> Layer:
-    pair = lambda low, high: (draw(st.integers(low, high)), draw(st.integers(low, high)))  # noqa: E731
-    window, strides, dilations = pair(1, 9), pair(1, 4), pair(1, 3)
-    reach = [d * (t - 1) + 1 for t, d in zip(window, dilations, strict=True)]
-    begins, ends = (tuple(draw(st.integers(0, most - 1)) for most in reach) for _ in range(2))
-    least = [max(1, most - p - e) for most, p, e in zip(reach, begins, ends, strict=True)]
-    size = tuple(low + extra for low, extra in zip(least, pair(0, 20), strict=True))
-    return Layer(
-        draw(st.integers(1, 3)),
-        draw(st.sampled_from([1, 3, 8, 16, 19, 40, 72])),
-        (size[0], size[1]), window, strides, dilations, (begins[0], begins[1]), (ends[0], ends[1]),
-    )  # fmt: skip
 
 
 def wanted(x: Array, dy: Array, layer: Layer) -> Array:
@@ -92,7 +47,7 @@ def found(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("dtype", "kernel"), TYPED, ids=str)
 @settings(max_examples=25, deadline=None)
-@given(layers(), st.integers(0, 99))
+@given(layers(taps=9, most_extra=20), st.integers(0, 99))
 def test_any_window_in_any_format(
     dtype: str, kernel: tuple[int, str], kind: str, layer: Layer, seed: int
 ):

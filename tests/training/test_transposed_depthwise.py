@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,66 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.runtime.graphs import error
-from tests.runtime.winograd_layers import CORE, HALF_KERNELS, KERNELS, format_of, stored
+from tests.runtime.winograd_layers import CORE, format_of, stored
+from tests.training.depthwise_layers import KINDS, TYPED, Layer, layers
 from tests.training.one_kernel import run, tag_of
 
 from stridewise.dtypes import dtype_of
 
 Array = NDArray[Any]
-Pair = tuple[int, int]
 Typed = tuple[str, tuple[int, str]]
 """The type of source and result; lanes and instruction set."""
-KINDS = ("blocked", "channels-last")
-TYPED = [("f32", kernel) for kernel in KERNELS] + [("bf16", kernel) for kernel in HALF_KERNELS]
 LIMITS = {"f32": 1e-6, "bf16": 4e-3}
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A convolution whose source is ``size`` large; its result is the source of the kernel."""
-
-    images: int
-    channels: int
-    size: Pair
-    window: Pair
-    strides: Pair
-    dilations: Pair
-    pads: Pair
-    cropped: Pair
-
-    @property
-    def source(self) -> tuple[int, ...]:
-        axes = zip(
-            self.size, self.window, self.strides, self.dilations, self.pads, self.cropped,
-            strict=True,
-        )  # fmt: skip
-        extents = [(n + p + c - d * (t - 1) - 1) // s + 1 for n, t, s, d, p, c in axes]
-        return self.images, self.channels, *extents
-
-    @property
-    def result(self) -> tuple[int, ...]:
-        return self.images, self.channels, *self.size
-
-
-@st.composite
-def layers(draw: st.DrawFn) -> Layer:
-    numbers = lambda low, high: (draw(st.integers(low, high)), draw(st.integers(low, high)))  # noqa: E731
-    window, strides, dilations = numbers(1, 5), numbers(1, 4), numbers(1, 3)
-    reach = [d * (t - 1) + 1 for t, d in zip(window, dilations, strict=True)]
-    high, wide = (tuple(draw(st.integers(0, most - 1)) for _ in range(2)) for most in reach)
-    least = [max(1, most - sum(p)) for most, p in zip(reach, (high, wide), strict=True)]
-    size = tuple(low + extra for low, extra in zip(least, numbers(0, 12), strict=True))
-    return Layer(
-        draw(st.integers(1, 3)),
-        draw(st.sampled_from([1, 3, 8, 16, 19, 40])),
-        (size[0], size[1]), window, strides, dilations, (high[0], wide[0]), (high[1], wide[1]),
-    )  # fmt: skip
 
 
 def wanted(x: Array, w: Array, layer: Layer) -> Array:
     reach = [(o - 1) * s + d * (t - 1) + 1 for o, s, d, t in zip(
         x.shape[2:], layer.strides, layer.dilations, layer.window, strict=True)]  # fmt: skip
-    ends = [max(r, p + n) for r, p, n in zip(reach, layer.pads, layer.size, strict=True)]
+    ends = [max(r, p + n) for r, p, n in zip(reach, layer.begins, layer.size, strict=True)]
     whole = np.zeros((*x.shape[:2], *ends))
     for tap in np.ndindex(layer.window):
         at = tuple(
@@ -78,7 +33,7 @@ def wanted(x: Array, w: Array, layer: Layer) -> Array:
             for t, d, o, s in zip(tap, layer.dilations, x.shape[2:], layer.strides, strict=True)
         )
         whole[(..., *at)] += x.astype(float) * w[(slice(None), *tap)].reshape(-1, 1, 1)
-    (top, left), (height, width) = layer.pads, layer.size
+    (top, left), (height, width) = layer.begins, layer.size
     return whole[:, :, top : top + height, left : left + width]
 
 
@@ -87,10 +42,10 @@ def found(
 ) -> Array:
     dtype, (lanes, isa) = typed
     tag, fmt = tag_of(kind, lanes), format_of(kind, lanes)
-    src, dst = (CORE.MemoryDesc(shape, dtype, tag) for shape in (layer.source, layer.result))
+    src, dst = (CORE.MemoryDesc(shape, dtype, tag) for shape in (layer.result, layer.source))
     posts = [("binary", "mul", dst), ("eltwise", "linear", 2.0, 1.0)]
     op = CORE.TransposedDepthwise(
-        src, dst, layer.pads, posts, window=layer.window, strides=layer.strides,
+        src, dst, layer.begins, posts, window=layer.window, strides=layer.strides,
         dilations=layer.dilations, lanes=lanes, threads=n, isa=isa,
     )  # fmt: skip
     x, w, factor = arrays
@@ -99,18 +54,18 @@ def found(
         CORE.ARG_WEIGHTS: w,
         CORE.post_op_arg(0): stored(factor, fmt, dtype),
     }
-    return run(op, given, layer.result, kind, lanes)
+    return run(op, given, layer.source, kind, lanes)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("typed", TYPED, ids=str)
 @settings(max_examples=30, deadline=None)
-@given(layers(), st.integers(0, 99))
+@given(layers(taps=5, most_extra=12), st.integers(0, 99))
 def test_any_window_in_any_format(typed: Typed, kind: str, layer: Layer, seed: int):
     rng, kept = np.random.default_rng(seed), dtype_of(typed[0]).numpy
     x, factor = (
         rng.normal(size=shape).astype(kept).astype(np.float32)
-        for shape in (layer.source, layer.result)
+        for shape in (layer.result, layer.source)
     )
     w = rng.normal(size=(layer.channels, *layer.window)).astype(np.float32)
     one, two = (found((x, w, factor), layer, kind, typed, n) for n in (1, 2))

@@ -420,8 +420,9 @@ void bind_kernels(nb::module_ &m) {
         "measure",
         [](const Kernel &kernel, int threads, int min_runs, int max_runs, std::int64_t budget_ns,
            const std::vector<int> &cold, std::int64_t spread_nbytes) {
-            return measure(kernel, {threads, min_runs, max_runs, budget_ns, cold,
-                                    as_size(spread_nbytes, "spread_nbytes")});
+            Measured found = measure(kernel, {threads, min_runs, max_runs, budget_ns, cold,
+                                              as_size(spread_nbytes, "spread_nbytes")});
+            return std::pair(std::move(found.samples), found.waited);
         },
         "kernel"_a, nb::kw_only(), "threads"_a, "min_runs"_a, "max_runs"_a, "budget_ns"_a,
         "cold"_a = std::vector<int>(), "spread_nbytes"_a = 0, ReleaseGil());

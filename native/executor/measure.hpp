@@ -21,10 +21,17 @@ struct MeasureOptions {
     std::size_t spread_nbytes;
 };
 
+struct Measured {
+    std::vector<std::int64_t> samples;  // duration of each timed run in ns
+    // How long threads were ready to run and did not, relative to the time that all runs took: on
+    // an idle machine next to nothing. Zero where the system does not count it.
+    double waited;
+};
+
 // Runs the primitive on made-up data, once to warm up and then until `max_runs`, or until the
-// budget is used up and there are `min_runs`. Returns the duration of each timed run in ns; where
-// one takes several budgets, warming up is one of them.
-std::vector<std::int64_t> measure(const Primitive &primitive, const MeasureOptions &options);
-std::vector<std::int64_t> measure(const Kernel &kernel, const MeasureOptions &options);
+// budget is used up and there are `min_runs`. Where one run takes several budgets, warming up is
+// one of the timed runs.
+Measured measure(const Primitive &primitive, const MeasureOptions &options);
+Measured measure(const Kernel &kernel, const MeasureOptions &options);
 
 }  // namespace stridewise

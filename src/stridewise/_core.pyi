@@ -829,8 +829,11 @@ def measure(
     budget_ns: int,
     cold: Sequence[int] = ...,
     spread_nbytes: int = 0,
-) -> list[int]:
-    """Durations in ns of single runs on synthetic data, after a warm-up run.
+) -> tuple[list[int], float]:
+    """Durations in ns of single runs on synthetic data, after a warm-up run; and the waiting time.
+
+    The latter is how long threads were ready to run and did not, because processors ran other work,
+    relative to the time of all runs. It is 0 where the system does not count it.
 
     The arguments in ``cold`` are evicted from all caches before each run. Runs alternate between
     copies of the operands whose total size is at least ``spread_nbytes`` (at most 64 copies). Runs

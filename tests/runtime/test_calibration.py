@@ -322,3 +322,16 @@ def test_bfloat16_layers_cover_joined_kernels_shuffles_and_inner_reorders(tmp_pa
     assert any(s.kind == "shuffle" for s in kernels["shuffled"])
     families = {traits_of(s).family for s in kernels["chain"] if s.kind == "reorder"}
     assert "bf16 blocked > bf16 channels-last" in families
+
+
+def test_every_family_of_layers_has_sizes_of_the_whole_range():
+    sizes = [
+        [calibrate._size(begin * calibrate._APART + visit) for visit in range(1, 9)]
+        for begin in range(len(calibrate.LAYERS))
+    ]
+    for found in sizes:
+        for channels in ([s.inputs for s in found], [s.outputs for s in found]):
+            assert min(channels) <= 64
+            assert max(channels) >= 256
+        assert min(s.side for s in found) <= 12
+        assert max(s.side for s in found) >= 24

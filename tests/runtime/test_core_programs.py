@@ -67,14 +67,14 @@ class TestMeasure:
         return core.eltwise("relu", d, d, threads=threads).create()
 
     def test_runs_until_the_maximum(self):
-        samples = core.measure(
+        samples, _ = core.measure(
             self.relu(), threads=THREADS, min_runs=1, max_runs=7, budget_ns=10**10
         )
         assert len(samples) == 7
         assert all(sample > 0 for sample in samples)
 
     def test_runs_the_minimum_without_a_budget(self):
-        samples = core.measure(self.relu(), threads=THREADS, min_runs=3, max_runs=7, budget_ns=0)
+        samples, _ = core.measure(self.relu(), threads=THREADS, min_runs=3, max_runs=7, budget_ns=0)
         assert len(samples) == 3
 
     def test_everything_a_primitive_needs_is_made_up(self):
@@ -104,7 +104,7 @@ class TestMeasure:
     def test_weights_can_be_cold_and_operands_spread(self):
         x, w = desc((1, 16, 8, 8)), core.MemoryDesc((16, 16, 1, 1), "f32", "any")
         pd = core.convolution(x, w, None, x, [1, 1], [1, 1], [0, 0], [0, 0], threads=THREADS)
-        samples = core.measure(
+        samples, _ = core.measure(
             pd.create(),
             threads=THREADS,
             min_runs=5,

@@ -15,11 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stridewise.runtime.binding.library import load_core
+from stridewise.runtime.machine.cpus import available_cpus
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.runtime.tuning import kernel_times
 from stridewise.runtime.tuning.calibrate import Calibration, _Queue, kernels_of, layers
 from stridewise.runtime.tuning.cost_cache import CostCache
-from stridewise.runtime.tuning.disturbance import Stopwatch
+from stridewise.runtime.tuning.disturbance import Stopwatch, Waits
 from stridewise.runtime.tuning.kernel_times import KernelTimes, Sampled
 from stridewise.targets.machine import Machine
 from stridewise.targets.onednn.target import onednn_cpu
@@ -43,16 +45,36 @@ def test_work_of_another_process_on_the_same_processor_is_seen():
             while time.monotonic() < until:
                 pass
             seen = watch.is_disturbed
+            desc = load_core().MemoryDesc((1, 64, 56, 56), "f32", "abcd")
+            relu = load_core().eltwise("relu", desc, desc, threads=1).create()
+            _, waited = load_core().measure(
+                relu, threads=1, min_runs=1, max_runs=10**6, budget_ns=300_000_000
+            )
             other.kill()
     finally:
         os.sched_setaffinity(0, before)
     assert seen
+    assert waited > 0.05
 
 
 def test_a_thread_that_sleeps_is_not_disturbed():
     watch = Stopwatch(1)
     time.sleep(0.3)
     assert not watch.is_disturbed
+
+
+@given(st.lists(st.floats(0, 1)))
+def test_runs_are_disturbed_if_any_waited(shares: list[float]):
+    waits = Waits(1)
+    for share in shares:
+        waits.add(share)
+    assert waits.is_disturbed == any(share > 0.05 for share in shares)
+
+
+def test_waits_of_more_threads_than_processors_tell_nothing():
+    waits = Waits(available_cpus() + 1)
+    waits.add(1.0)
+    assert not waits.is_disturbed
 
 
 @dataclass
@@ -131,12 +153,15 @@ def test_a_busy_machine_is_named(disturbed: int, says: str):
 
 
 class Busy:
-    """A stopwatch while other work disturbs a number of measurements."""
+    """The waits while other work disturbs a number of measurements."""
 
     left = 0
 
     def __init__(self, threads: int) -> None:
         del threads
+
+    def add(self, waited: float) -> None:
+        del waited
 
     @property
     def is_disturbed(self) -> bool:
@@ -146,7 +171,7 @@ class Busy:
 
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_times, "Stopwatch", Busy)
+    monkeypatch.setattr(kernel_times, "Waits", Busy)
 
 
 @pytest.mark.usefixtures("busy")

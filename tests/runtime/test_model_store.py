@@ -527,8 +527,8 @@ def test_sums_of_outputs_show_any_element_that_is_wrong(
 def test_a_model_that_other_work_disturbed_is_compiled_again_after_an_hour(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watch = SimpleNamespace(is_disturbed=True)
-    monkeypatch.setattr(kernel_times, "Stopwatch", lambda _: watch)
+    watch = SimpleNamespace(is_disturbed=True, add=lambda _: None)
+    monkeypatch.setattr(kernel_times, "Waits", lambda _: watch)
     model = compiled(source, tmp_path, tune="measure")
     assert any("other work" in note for note in model.plan.notes)
     for _ in range(2):

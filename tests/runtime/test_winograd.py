@@ -236,7 +236,7 @@ def test_arguments_and_threads_are_those_of_the_kernel():
 
 
 def test_kernels_are_measured_like_primitives():
-    samples = CORE.measure(
+    samples, _ = CORE.measure(
         made(), threads=1, min_runs=3, max_runs=3, budget_ns=0, cold=[CORE.ARG_WEIGHTS]
     )
     assert len(samples) == 3

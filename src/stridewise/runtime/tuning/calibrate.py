@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from math import ceil, exp
 from statistics import fmean, median
 
@@ -36,6 +37,11 @@ _MOST_NS = 2e7
 """Kernels with a larger estimate are not measured: similar smaller ones tell their costs."""
 _MOST_FLOPS, _MOST_PIXELS = 4e8, 56 * 56 * 256
 _BATCHES = (1, 1, 1, 4)
+_MULTIPLES = (8, 64, 16, 32, 1)
+"""What numbers of channels are multiples of: most networks have powers of 2."""
+_ROOT = 1.13472413840152
+_APART = 1000
+"""Distance of the sequences of sizes of two families."""
 _HALVES = 7
 """Of the last three of so many layers the kernels on bfloat16 tensors are measured, too. The number
 has no common factor with the other periods."""
@@ -258,44 +264,37 @@ _TWICE = ("1x1", "3x3", "depthwise 3x3", "1x1")
 """Layers that networks have most of are repeated between the others."""
 
 
-def _inverse(number: int, base: int) -> float:
-    """Return the radical inverse of a number: element ``number`` of van der Corput's sequence."""
-    found, scale = 0.0, 1.0 / base
-    while number:
-        number, digit = divmod(number, base)
-        found += digit * scale
-        scale /= base
-    return found
-
-
 def _size(number: int) -> _Size:
-    """Return the sizes of a layer, even in logarithms: 8 to 1024 channels, 7 to 112 pixels."""
-    multiple = 1 if number % 3 == 2 else 8
+    """Return the sizes of a layer, even in logarithms: 8 to 1024 channels, 7 to 112 pixels.
+
+    They follow an additive recurrence by powers of the root of x^6 = x + 1, whose points are evenly
+    spread in five dimensions for any range of numbers (M. Roberts, *The Unreasonable Effectiveness
+    of Quasirandom Sequences*, 2018).
+    """
+    wide, high, far, even, many = ((0.5 + number * _ROOT**-power) % 1.0 for power in range(1, 6))
+    multiple = _MULTIPLES[int(even * len(_MULTIPLES))]
     channels = [
-        max(multiple, round(2.0 ** (3 + 7 * _inverse(number, base)) / multiple) * multiple)
-        for base in (2, 3)
+        max(multiple, round(2.0 ** (3 + 7 * at) / multiple) * multiple) for at in (wide, high)
     ]
-    side = round(7 * 2.0 ** (4 * _inverse(number, 5)))
+    side = round(7 * 2.0 ** (4 * far))
     while 18.0 * side * side * channels[0] * channels[1] > _MOST_FLOPS and side > 7:
         side = -(-side // 2)
     while side * side * max(channels) > _MOST_PIXELS:
         side = -(-side // 2)
-    batch = _BATCHES[number % len(_BATCHES)] if side <= 28 else 1
+    batch = _BATCHES[int(many * len(_BATCHES))] if side <= 28 else 1
     return _Size(batch, channels[0], channels[1], side)
 
 
 def layers() -> Iterator[Graph]:
-    """Yield layers without an end."""
+    """Yield layers without an end, each family with sizes of its own sequence."""
     order: list[str] = []
     for position, name in enumerate(LAYERS):
         order += [name, *((_TWICE[position // 2 % len(_TWICE)],) if position % 2 else ())]
-    number = 0
-    while True:
-        number += 1
-        # The number of families has a common factor with no base of the sequence for long.
-        name = order[number % len(order)]
+    numbers = {name: _APART * position for position, name in enumerate(LAYERS)}
+    for name in cycle(order):
+        numbers[name] += 1
         b = GraphBuilder(name)
-        yield b.build([LAYERS[name](b, _size(number))])
+        yield b.build([LAYERS[name](b, _size(numbers[name]))])
 
 
 class _Recorder:

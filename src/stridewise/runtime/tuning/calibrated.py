@@ -19,7 +19,7 @@ __all__ = ["calibrated", "unfit"]
 _PREDICTED = ("calibrated", "model")
 """Sources of costs of kernels that were not created."""
 _ROUNDS = 3
-_CALIBRATED_S = 0.1
+_CALIBRATED_S = 0.25
 """How long kernels are measured on a calibrated machine, so that the first answer comes soon."""
 
 

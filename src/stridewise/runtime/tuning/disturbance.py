@@ -7,12 +7,13 @@ made again, and are not kept for later processes.
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
 from stridewise.runtime.machine.cpus import available_cpus
 
-__all__ = ["Stopwatch"]
+__all__ = ["Stopwatch", "Waits"]
 
 _TASKS = Path("/proc/self/task")
 _DISTURBED = 0.05
@@ -20,16 +21,12 @@ _DISTURBED = 0.05
 what a tick of the kernel and its own threads take."""
 
 
-def _waited_ns() -> int:
-    """Return how long the threads of this process waited for a processor; 0 if nothing tells."""
-    try:
-        return sum(int((task / "schedstat").read_text().split()[1]) for task in _TASKS.iterdir())
-    except (OSError, ValueError, IndexError):
-        return 0
+class Waits:
+    """Collects how long threads waited for a processor in runs of kernels.
 
-
-class Stopwatch:
-    """Tells how long something took, and whether other work disturbed it."""
+    Only the runs count: while a kernel is prepared, threads of the last one still wait actively for
+    work, and the processors are overcommitted without any other process.
+    """
 
     def __init__(self, threads: int) -> None:
         """Begin.
@@ -39,10 +36,44 @@ class Stopwatch:
                 each other, and nothing tells how long for other work.
         """
         self._can_tell = threads <= available_cpus()
-        self._begin, self._waited = time.perf_counter_ns(), _waited_ns()
+        self._most = 0.0
+
+    def add(self, waited: float) -> None:
+        """Take note of the waiting time of some runs, relative to the time that they took."""
+        self._most = max(self._most, waited)
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether threads waited for a relevant part of the time of any runs."""
+        return self._can_tell and self._most > _DISTURBED
+
+
+class Stopwatch:
+    """Tells whether other work disturbed something that takes all processors from its begin on."""
+
+    def __init__(self, threads: int) -> None:
+        """Begin; ``threads`` as for :class:`Waits`."""
+        self._waits, self._others = Waits(threads), threads > 1
+        self._begin, self._waited = time.perf_counter_ns(), self._waited_ns()
+
+    def _waited_ns(self) -> int:
+        """Return how long threads waited for a processor; 0 if nothing tells.
+
+        If other threads work, the calling one waits for them, in part actively.
+        """
+        caller = str(threading.get_native_id()) if self._others else ""
+        try:
+            return sum(
+                int((task / "schedstat").read_text().split()[1])
+                for task in _TASKS.iterdir()
+                if task.name != caller
+            )
+        except (OSError, ValueError, IndexError):
+            return 0
 
     @property
     def is_disturbed(self) -> bool:
         """Whether threads waited for a processor for a relevant part of the time since then."""
-        passed = time.perf_counter_ns() - self._begin
-        return self._can_tell and _waited_ns() - self._waited > _DISTURBED * passed
+        passed = max(time.perf_counter_ns() - self._begin, 1)
+        self._waits.add((self._waited_ns() - self._waited) / passed)
+        return self._waits.is_disturbed

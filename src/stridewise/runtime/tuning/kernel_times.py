@@ -18,7 +18,7 @@ from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.primitives import create, implementations
 from stridewise.runtime.machine.machine import cache_nbytes
 from stridewise.runtime.tuning.cost_cache import CostCache, Entry
-from stridewise.runtime.tuning.disturbance import Stopwatch
+from stridewise.runtime.tuning.disturbance import Waits
 from stridewise.runtime.tuning.timing import undisturbed
 from stridewise.targets.cost import KernelCost, Progress, Roofline, Source, is_reference
 from stridewise.targets.kernels import KernelSpec
@@ -44,7 +44,8 @@ _LONG_FLOPS, _NAIVE_FLOPS_PER_NS = 2e7, 1.0
 is a guess, far above that of any useful kernel: no plan depends on its error."""
 
 _QUICK_NS = 4_000_000
-"""Time for the samples of one kernel of a calibration, whose error similar kernels even out."""
+"""Time for the samples of one kernel of a calibration, whose error similar kernels even out, and of
+one in doubt, whose prediction errs by far more."""
 
 # One AVX-512 core of today does about 100 GFLOP/s in float32 and shares some 40 GB/s.
 _FLOPS_PER_CORE = {True: 1.0e11, False: 5.0e10}
@@ -139,8 +140,10 @@ class KernelTimes:
             specs: what to measure, the most important kernels first.
             progress: called before each kernel, and at the end.
             until: time of ``time.monotonic`` at which to stop; the rest has no costs then.
-            predicts: whether predictions replace provisional costs, which are left out then.
+            predicts: whether predictions replace provisional costs, which are left out then. Then
+                few kernels are measured while a user waits, in a short time for each.
         """
+        budget_ns = _QUICK_NS if predicts else _BUDGET_NS
         found: dict[KernelSpec, Known] = {}
         for begin in range(0, len(specs), _SAVE_EVERY):
             fresh: dict[KernelSpec, tuple[Entry, ...]] = {}
@@ -151,11 +154,11 @@ class KernelTimes:
                         break
                     if progress is not None:
                         progress(done, len(specs), spec.kind)
-                    watch = Stopwatch(self.machine.threads)
-                    fresh[spec] = self._all(spec, _BUDGET_NS)
-                    if watch.is_disturbed:
+                    waits = Waits(self.machine.threads)
+                    fresh[spec] = self._all(spec, budget_ns, waits)
+                    if waits.is_disturbed:
                         disturbed.add(spec)
-                self._again(fresh, disturbed, until)
+                self._again(fresh, disturbed if predicts else set(fresh), disturbed, until)
             finally:
                 self._store_samples(fresh, disturbed)
                 provisional = {spec: fresh.pop(spec) for spec in disturbed}
@@ -190,9 +193,9 @@ class KernelTimes:
             for spec in specs:
                 if _is_past(until):
                     break
-                watch = Stopwatch(self.machine.threads)
-                found[spec] = self._all(spec, _QUICK_NS)
-                if watch.is_disturbed:
+                waits = Waits(self.machine.threads)
+                found[spec] = self._all(spec, _QUICK_NS, waits)
+                if waits.is_disturbed:
                     disturbed.append(spec)
         finally:
             self._store_samples(found, disturbed, is_least=True)
@@ -216,7 +219,7 @@ class KernelTimes:
         for sample in samples.values():
             self._samples.pop(sample.traits.kind, None)
 
-    def _all(self, spec: KernelSpec, budget_ns: int) -> tuple[Entry, ...]:
+    def _all(self, spec: KernelSpec, budget_ns: int, waits: Waits) -> tuple[Entry, ...]:
         """Return the times of all implementations."""
         found: list[Entry] = []
         try:
@@ -224,7 +227,7 @@ class KernelTimes:
                 if _is_guess(spec, name):
                     found.append((name, spec.flops / _NAIVE_FLOPS_PER_NS))
                 else:
-                    found.append((name, self._timed(spec, name, budget_ns)))
+                    found.append((name, self._timed(spec, name, budget_ns, waits)))
         except load_core().NativeError:
             return tuple(found)
         return tuple(found)
@@ -237,23 +240,24 @@ class KernelTimes:
     def _again(
         self,
         measured: dict[KernelSpec, tuple[Entry, ...]],
+        wanted: Collection[KernelSpec],
         disturbed: set[KernelSpec],
         until: float | None,
     ) -> None:
         """Measure kernels again some time later, until nothing disturbs that, and update both."""
         for trial in range(_TRIALS):
-            for spec in tuple(disturbed if trial else measured):
+            for spec in tuple(disturbed if trial else wanted):
                 if _is_past(until):
                     return
                 # Of a disturbed measurement nothing is certain, so all implementations compete.
                 rival = inf if spec in disturbed else _RIVAL
-                watch = Stopwatch(self.machine.threads)
-                measured[spec] = self._least(spec, measured[spec], rival)
-                if not watch.is_disturbed:
+                waits = Waits(self.machine.threads)
+                measured[spec] = self._least(spec, measured[spec], rival, waits)
+                if not waits.is_disturbed:
                     disturbed.discard(spec)
 
     def _least(
-        self, spec: KernelSpec, entries: tuple[Entry, ...], rival: float
+        self, spec: KernelSpec, entries: tuple[Entry, ...], rival: float, waits: Waits
     ) -> tuple[Entry, ...]:
         """Return the lesser times of a measurement and of another one, for close competitors.
 
@@ -261,18 +265,21 @@ class KernelTimes:
             spec: the kernel.
             entries: times of its implementations.
             rival: those slower than the fastest one by more than this factor keep their times.
+            waits: collects the waiting times.
         """
         least = min((cost for _, cost in entries), default=0.0)
         rivals = {n for n, cost in entries if cost <= rival * least and not is_reference(n)}
         return tuple(
-            (name, min(cost, self._timed(spec, name, _BUDGET_NS)) if name in rivals else cost)
+            (name, min(cost, self._timed(spec, name, _BUDGET_NS, waits)))
+            if name in rivals
+            else (name, cost)
             for name, cost in entries
         )
 
-    def _timed(self, spec: KernelSpec, name: str, budget_ns: int) -> float:
+    def _timed(self, spec: KernelSpec, name: str, budget_ns: int, waits: Waits) -> float:
         core, slow = load_core(), is_reference(name)  # one run of a naive loop is enough
         kernel = create(spec, name, self.machine.threads)
-        samples = core.measure(
+        samples, waited = core.measure(
             kernel,
             threads=kernel.threads,
             min_runs=1 if slow else _MIN_RUNS,
@@ -281,6 +288,7 @@ class KernelTimes:
             cold=[core.ARG_WEIGHTS] if self.is_cold(spec) else [],
             spread_nbytes=0 if spec.memory("weights") else self._spread_nbytes,
         )
+        waits.add(waited)
         return undisturbed(samples)
 
 

@@ -259,45 +259,46 @@ Primitive PrimitiveDesc::create() const {
     return Primitive(dnnl::primitive(desc_.get()), args_, numbers_, threads_);
 }
 
-PrimitiveDesc convolution(const MemoryDesc &src, const MemoryDesc &weights,
-                          const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
-                          const Window &window, const PostOps &post_ops, const NumbersList &numbers,
-                          int threads) {
+namespace {
+
+// A convolution, or a transposed one: the library has a class for each, with the same arguments.
+template <class Desc>
+PrimitiveDesc windowed(algorithm kind, const MemoryDesc &src, const MemoryDesc &weights,
+                       const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
+                       const Window &window, const PostOps &post_ops, const NumbersList &numbers,
+                       int threads) {
     const Dims dilations = library_dilations(window, src);
     const auto attr = make_attr(post_ops, numbers);
     const int resolved = resolve_threads(threads);
     const ThreadScope scope(resolved);
-    using Desc = dnnl::convolution_forward::primitive_desc;
-    const auto kind = prop_kind::forward_inference;
-    const auto direct = algorithm::convolution_direct;
+    const auto use = prop_kind::forward_inference;
     auto desc =
-        bias ? Desc(cpu_engine(), kind, direct, src.get(), weights.get(), bias->get(), dst.get(),
+        bias ? Desc(cpu_engine(), use, kind, src.get(), weights.get(), bias->get(), dst.get(),
                     window.strides, dilations, window.pads_begin, window.pads_end, attr)
-             : Desc(cpu_engine(), kind, direct, src.get(), weights.get(), dst.get(), window.strides,
+             : Desc(cpu_engine(), use, kind, src.get(), weights.get(), dst.get(), window.strides,
                     dilations, window.pads_begin, window.pads_end, attr);
     return PrimitiveDesc(std::move(desc), weighted_args(bias.has_value(), post_ops), resolved,
                          numbers);
+}
+
+}  // namespace
+
+PrimitiveDesc convolution(const MemoryDesc &src, const MemoryDesc &weights,
+                          const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
+                          const Window &window, const PostOps &post_ops, const NumbersList &numbers,
+                          int threads) {
+    return windowed<dnnl::convolution_forward::primitive_desc>(
+        algorithm::convolution_direct, src, weights, bias, dst, window, post_ops, numbers, threads);
 }
 
 PrimitiveDesc deconvolution(const MemoryDesc &src, const MemoryDesc &weights,
                             const std::optional<MemoryDesc> &bias, const MemoryDesc &dst,
                             const Window &window, const PostOps &post_ops,
                             const NumbersList &numbers, int threads) {
-    const Dims dilations = library_dilations(window, src);
     require_dense(dst, "deconvolution");
-    const auto attr = make_attr(post_ops, numbers);
-    const int resolved = resolve_threads(threads);
-    const ThreadScope scope(resolved);
-    using Desc = dnnl::deconvolution_forward::primitive_desc;
-    const auto kind = prop_kind::forward_inference;
-    const auto direct = algorithm::deconvolution_direct;
-    auto desc =
-        bias ? Desc(cpu_engine(), kind, direct, src.get(), weights.get(), bias->get(), dst.get(),
-                    window.strides, dilations, window.pads_begin, window.pads_end, attr)
-             : Desc(cpu_engine(), kind, direct, src.get(), weights.get(), dst.get(), window.strides,
-                    dilations, window.pads_begin, window.pads_end, attr);
-    return PrimitiveDesc(std::move(desc), weighted_args(bias.has_value(), post_ops), resolved,
-                         numbers);
+    return windowed<dnnl::deconvolution_forward::primitive_desc>(algorithm::deconvolution_direct,
+                                                                 src, weights, bias, dst, window,
+                                                                 post_ops, numbers, threads);
 }
 
 PrimitiveDesc resampling(const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &dst,

@@ -27,7 +27,7 @@ from stridewise.targets.onednn.memory import block_of, memory_of, plain_memory, 
 from stridewise.targets.onednn.post_ops import all_post_ops, fused, input_formats
 from stridewise.targets.onednn.winograd import specs, suits
 
-__all__ = ["FAMILY", "conv_options", "per_group"]
+__all__ = ["FAMILY", "conv_options", "library_option", "per_group"]
 
 
 FIRST_LAYER_CHANNELS = 3
@@ -59,16 +59,34 @@ def _weights(context: KernelContext, groups: int) -> tuple[MemorySpec, Arg, Form
     return plain_memory(dims), Arg("weights", input_of(1)), user_format(w)
 
 
-def _option(
-    context: KernelContext, kind: str, source: Format, result: Format, *, accumulate: bool
+def library_option(
+    context: KernelContext,
+    name: str,
+    kernel: str,
+    window: tuple[tuple[int, ...], ...],
+    weights: tuple[MemorySpec, Arg, Format | None],
+    formats: tuple[Format, Format],
+    flops: float,
+    *,
+    accumulate: bool,
 ) -> KernelOption:
-    node = context.node
+    """Return the library's kernel of a convolution, transposed or not.
+
+    Args:
+        context: the node, with weights as input 1 and perhaps a bias as input 2.
+        name: of the option.
+        kernel: ``"convolution"`` or ``"deconvolution"``.
+        window: strides, dilations, and padding at both ends of each axis of the image.
+        weights: their memory, the argument, and the format that they must have.
+        formats: of source and destination.
+        flops: operations.
+        accumulate: whether an addition behind it is done in place.
+    """
+    node, (source, result) = context.node, formats
     x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
-    w = context.value(node.inputs[1])
-    groups = node.int_attr("groups", 1)
-    strides, dilations, begins, ends = geometry(node, len(x.shape) - 2)
-    weights, weights_arg, weights_format = _weights(context, groups)
-    memories = [("src", memory_of(source, canonical_shape(x, source))), ("weights", weights)]
+    strides, dilations, begins, ends = window
+    memory, weights_arg, weights_format = weights
+    memories = [("src", memory_of(source, canonical_shape(x, source))), ("weights", memory)]
     args = [Arg("src", input_of(0)), weights_arg]
     own: list[Format | None] = [source, weights_format]
     if len(node.inputs) > 2:
@@ -80,19 +98,33 @@ def _option(
     destination = memory_of(result, canonical_shape(y, result))
     post = fused(node, destination, accumulate=accumulate)
     spec = KernelSpec(
-        "convolution" if weights.tag == "any" else "fitted_convolution",
+        kernel if memory.tag == "any" else f"fitted_{kernel}",
         (*memories, ("dst", destination)),
         (("dilations", dilations), ("ends", ends), ("begins", begins), ("strides", strides)),
         post.specs,
-        flops=2.0 * prod(y.shape) * prod(w.shape[1:]),
+        flops=flops,
     )
     return KernelOption(
-        f"direct, {kind}" + (", sum in place" if post.aliases else ""),
+        name + (", sum in place" if post.aliases else ""),
         input_formats(node, tuple(own), post, result),
         (result,),
         (Call(spec, (*args, Arg("dst", output_of()), *post.args)),),
         post.aliases,
     )
+
+
+def _direct(
+    context: KernelContext, kind: str, formats: tuple[Format, Format], *, accumulate: bool
+) -> KernelOption:
+    node = context.node
+    w, y = context.value(node.inputs[1]), context.value(node.outputs[0])
+    weights = _weights(context, node.int_attr("groups", 1))
+    flops = 2.0 * prod(y.shape) * prod(w.shape[1:])
+    window = geometry(node, len(y.shape) - 2)
+    return library_option(
+        context, f"direct, {kind}", "convolution", window, weights, formats, flops,
+        accumulate=accumulate,
+    )  # fmt: skip
 
 
 def _in_fewer_products(
@@ -131,7 +163,7 @@ def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         # Only sum keeps the plain GEMM convolution fast; a full binary operand makes it `ref`.
         ways = (True,) if can_sum and kind == "plain" else (True, False) if can_sum else (False,)
         for accumulate in ways:
-            direct = _option(context, kind, source, result, accumulate=accumulate)
+            direct = _direct(context, kind, (source, result), accumulate=accumulate)
             yield direct
             yield from _in_fewer_products(context, direct)
     yield from own

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import prod
 
-from stridewise.formats import Format, nd
+from stridewise.formats import Format
 from stridewise.graph import Refusal
 from stridewise.ops.conv_transpose import geometry
 from stridewise.ops.geometry import canonical_shape, row_major, user_format
@@ -20,7 +20,7 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.conv import per_group
+from stridewise.targets.onednn.conv import library_option, per_group
 from stridewise.targets.onednn.family import Family, KernelKind, Offer
 from stridewise.targets.onednn.memory import block_lanes, block_of, memory_of, plain_memory
 from stridewise.targets.onednn.post_ops import all_post_ops, fused, input_formats, unknown_post_op
@@ -46,38 +46,18 @@ def _weights(context: KernelContext, groups: int) -> tuple[MemorySpec, Arg, Form
     return memory, Arg("weights", input_of(1)), user_format(w)
 
 
-def _option(
-    context: KernelContext, kind: str, source: Format, result: Format, *, accumulate: bool
+def _transposed(
+    context: KernelContext, kind: str, formats: tuple[Format, Format], *, accumulate: bool
 ) -> KernelOption:
     node = context.node
-    x, w, y = (context.value(name) for name in (*node.inputs[:2], node.outputs[0]))
-    strides, dilations, begins, ends = geometry(node, len(x.shape) - 2)
-    weights, weights_arg, weights_format = _weights(context, node.int_attr("groups", 1))
-    memories = [("src", memory_of(source, canonical_shape(x, source))), ("weights", weights)]
-    args = [Arg("src", input_of(0)), weights_arg]
-    own: list[Format | None] = [source, weights_format]
-    if len(node.inputs) > 2:
-        own.append(None)
-        if node.inputs[2]:
-            memories.append(("bias", MemorySpec((y.shape[1],), "a")))
-            args.append(Arg("bias", input_of(2)))
-            own[2] = None if context.is_constant(node.inputs[2]) else nd(1)
-    destination = memory_of(result, canonical_shape(y, result))
-    post = fused(node, destination, accumulate=accumulate)
-    spec = KernelSpec(
-        "deconvolution" if weights.tag == "any" else "fitted_deconvolution",
-        (*memories, ("dst", destination)),
-        (("dilations", dilations), ("ends", ends), ("begins", begins), ("strides", strides)),
-        post.specs,
-        flops=2.0 * prod(x.shape) * prod(w.shape[1:]),
-    )
-    return KernelOption(
-        f"transposed, {kind}" + (", sum in place" if post.aliases else ""),
-        input_formats(node, tuple(own), post, result),
-        (result,),
-        (Call(spec, (*args, Arg("dst", output_of()), *post.args)),),
-        post.aliases,
-    )
+    x, w = (context.value(name) for name in node.inputs[:2])
+    weights = _weights(context, node.int_attr("groups", 1))
+    flops = 2.0 * prod(x.shape) * prod(w.shape[1:])
+    window = geometry(node, len(x.shape) - 2)
+    return library_option(
+        context, f"transposed, {kind}", "deconvolution", window, weights, formats, flops,
+        accumulate=accumulate,
+    )  # fmt: skip
 
 
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
@@ -88,7 +68,7 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
     for kind, source in context.formats(node.inputs[0]).items():
         if kind in results:
             for accumulate in (True, False) if can_sum else (False,):
-                direct = _option(context, kind, source, results[kind], accumulate=accumulate)
+                direct = _transposed(context, kind, (source, results[kind]), accumulate=accumulate)
                 yield direct
                 yield from _in_fewer_products(context, direct)
             yield from _depthwise(context, kind, source, results[kind])

@@ -215,7 +215,7 @@ def _concat(b: GraphBuilder, size: _Size) -> str:
 
 def _sum(b: GraphBuilder, size: _Size) -> str:
     x, y = _image(b, size), b.input("y", (size.batch, size.inputs, size.side, size.side))
-    return b.op("sigmoid", [b.op("add", [x, y])])
+    return _active(b, b.op("add", [x, y]), size)
 
 
 def _dense(b: GraphBuilder, size: _Size) -> str:
@@ -348,8 +348,9 @@ def calibrate(
             progress(int(passed), ceil(seconds), graph.name)
         times = ways[number // 2 % 2]
         offer = halves if number % _HALVES >= _HALVES - 3 else target
-        # Each layer has many reorders; only a chain has those between formats of inner tensors.
-        moves = graph.name == "chain" or not number % 4
+        # Each layer has many reorders. Only a chain has those between formats of inner tensors, and
+        # a concatenation copies of slices.
+        moves = graph.name in ("chain", "concat") or not number % 4
         specs = [s for s in kernels_of(graph, times, offer) if s.kind != "reorder" or moves]
         queue.measure(times, specs)
     measured = len(queue.seen)

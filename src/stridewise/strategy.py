@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 
+from stridewise.classes import dataclass
 from stridewise.errors import InputError, PlanError
 from stridewise.graph import Graph, Refusal
 from stridewise.job import Job

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stridewise.classes import dataclass
 from stridewise.dtypes import DType
 from stridewise.errors import GraphError
 from stridewise.formats import Format

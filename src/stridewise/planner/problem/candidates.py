@@ -11,9 +11,10 @@ values of the same type and Origin, options for nodes of the same signature.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
+from stridewise.classes import dataclass
 from stridewise.errors import FormatError, ModelError
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal, Value

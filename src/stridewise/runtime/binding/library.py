@@ -18,11 +18,11 @@ import sys
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from stridewise.classes import dataclass
 from stridewise.errors import LibraryError
 
 __all__ = ["LibraryInfo", "library_info", "load_core"]

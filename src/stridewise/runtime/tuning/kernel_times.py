@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, log, prod
 
+from stridewise.classes import dataclass
 from stridewise.graph import Refusal
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.primitives import create, implementations

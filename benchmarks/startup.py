@@ -3,13 +3,17 @@
 Run it on a quiet machine::
 
     .venv/bin/python benchmarks/startup.py                        # all of the list
-    .venv/bin/python benchmarks/startup.py mobilenet_v2 --rounds 3
+    .venv/bin/python benchmarks/startup.py resnet50 --only "ours first" "ours second"
 
 Every load has a separate process. Each round starts every variant once, in rotating order. Variants
 are Stridewise without measurements and caches ("cold"), Stridewise by its defaults on a calibrated
-machine that never saw the model ("first"), the start after that one ("second"), Stridewise with the
-caches of several earlier starts ("warm"), OpenVINO without and with its model cache, and ONNX
-Runtime. The second start checks the stored model by a run; warm ones find that it was checked.
+machine that never saw the model ("first"), the start after that one ("second"), a start after
+several others ("warm"), OpenVINO without and with its model cache, and ONNX Runtime. The second
+start checks the stored model by a run if a run takes more than a second; of others, the process
+that stored them has done so.
+
+The calibration is that of the user's cost cache, or of ``--cache-dir``; without one, the machine is
+calibrated first. With ``--only`` no results are written.
 
 Untimed starts fill the caches first. They also load files into the page cache of the system and
 write Python's bytecode to a folder of this benchmark, because installed packages have their
@@ -28,10 +32,12 @@ import importlib
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import date
 from importlib import metadata
@@ -97,7 +103,7 @@ class Row:
 def _ours(path: str, how: str, folder: str, threads: int) -> Callable[[], Any]:
     import stridewise as sw  # noqa: PLC0415 (timed by itself)
 
-    tune: Any = {"cold": "model", "warm": "measure"}.get(how, "auto")
+    tune: Any = "model" if how == "cold" else "auto"
     return sw.compile(path, threads=threads, tune=tune, cache_dir=folder)
 
 
@@ -176,6 +182,26 @@ def started(
 # --- measurement ----------------------------------------------------------------------------------
 
 
+def calibrate(options: Options, folder: Path) -> None:
+    """Make the cost cache of a calibrated machine that has seen no model."""
+    import stridewise as sw  # noqa: PLC0415 (processes that are timed import it themselves)
+    from stridewise.runtime.machine.machine import this_machine  # noqa: PLC0415
+    from stridewise.runtime.tuning.cost_cache import CostCache  # noqa: PLC0415
+    from stridewise.runtime.tuning.cost_file import cache_path  # noqa: PLC0415
+    from stridewise.runtime.tuning.oracle import CALIBRATION  # noqa: PLC0415
+
+    known = CostCache(this_machine(options.threads), options.cache_dir)
+    if CALIBRATION not in known.find((CALIBRATION,)):
+        sw.calibrate(threads=options.threads, cache_dir=folder)
+        return
+    target = cache_path(folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(known.path)) as source, closing(sqlite3.connect(target)) as own:
+        source.backup(own)
+        own.execute("DELETE FROM costs WHERE spec != ?", (CALIBRATION,))
+        own.commit()
+
+
 def look_at(name: str, options: Options) -> Row:
     """Measure the starts of one model."""
     import stridewise as sw  # noqa: PLC0415 (processes that are timed import it themselves)
@@ -187,19 +213,17 @@ def look_at(name: str, options: Options) -> Row:
         graph = sw.zoo.build(name, options.batch)
         sw.save(graph, path)
         shape = graph.value(graph.inputs[0]).shape
-        # Only warm variants get a folder with caches. The folders of the others stay empty.
         folders = {who: Path(scratch) / who.replace(" ", "-") for who in NAMES}
-        if options.cache_dir is not None:
-            folders["ours warm"] = options.cache_dir
-        sw.calibrate(threads=options.threads, cache_dir=folders["ours first"])
+        calibrate(options, folders["ours first"])
         shutil.copytree(folders["ours first"], folders["ours second"])
         time.sleep(2.5)  # stored models do not trust the time stamp of a file that has just changed
         _ours(str(path), "second", str(folders["ours second"]), options.threads)
         settle()
-        for who in NAMES:
+        shutil.copytree(folders["ours second"], folders["ours warm"])
+        order: list[str] = options.only or list(NAMES)
+        for who in order:
             started(who, path, folders[who], shape, options)
-        samples: Samples = {who: [] for who in NAMES}
-        order = list(NAMES)
+        samples: Samples = {who: [] for who in order}
         for turn in range(options.rounds):
             for who in (*order[turn % len(order) :], *order[: turn % len(order)]):
                 samples[who].append(started(who, path, folders[who], shape, options))
@@ -277,7 +301,8 @@ def arguments() -> Options:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--cache-dir", type=Path, help="of ours, to measure no kernel again")
+    parser.add_argument("--cache-dir", type=Path, help="with a calibration; default: the user's")
+    parser.add_argument("--only", nargs="+", choices=NAMES, help="print these variants, save none")
     parser.add_argument("--results", type=Path, default=RESULTS)
     for hidden in ("--start", "--file", "--folder"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
@@ -293,9 +318,13 @@ def main() -> None:
         return
     for name in options.models:
         row = look_at(name, options)
-        merge(row, options.results)
-        cells = (f"{NAMES[who]} {1e3 * (row.seconds(who, 'load') or 0):.0f} ms" for who in NAMES)
-        print(f"{name}: {', '.join(cells)}", flush=True)
+        if not options.only:
+            merge(row, options.results)
+        print(f"{name}, median and minimum:", flush=True)
+        for who, samples in row.samples.items():
+            times = [sum(one[part] for part in PARTS) for one in samples]
+            loads = ", ".join(f"{part} {1e3 * (row.seconds(who, part) or 0):.0f}" for part in PARTS)
+            print(f"  {NAMES[who]}: {1e3 * median(times):.0f}, {1e3 * min(times):.0f} ms ({loads})")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from stridewise.collecting import paused
+
 __all__ = ["at_first_use", "modules_in"]
 
 
@@ -51,9 +53,10 @@ def at_first_use(package: str, places: Mapping[str, Sequence[str]]) -> Callable[
     def find(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        if modules[name] == package:
-            return import_module(f"{package}.{name}")
-        found = getattr(import_module(modules[name]), name)
+        with paused():
+            if modules[name] == package:
+                return import_module(f"{package}.{name}")
+            found = getattr(import_module(modules[name]), name)
         setattr(sys.modules[package], name, found)  # later uses do not come here
         return found
 

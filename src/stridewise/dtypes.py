@@ -5,11 +5,11 @@ The table has names and sizes only. Which dtypes a kernel supports is defined by
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
+from stridewise.classes import dataclass
 from stridewise.errors import DTypeError
 
 __all__ = ["DTYPES", "DType", "dtype_of"]

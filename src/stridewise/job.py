@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import ArrayLike
 
+from stridewise.classes import dataclass
 from stridewise.frontends.source import ModelReader
 from stridewise.graph import Graph, Shapes
 from stridewise.options import Options

@@ -10,11 +10,12 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
 
+from stridewise.classes import dataclass
 from stridewise.errors import InputError
 from stridewise.runtime.execution.streams import stream_threads
 from stridewise.runtime.machine.machine import this_machine

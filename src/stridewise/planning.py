@@ -25,7 +25,7 @@ from stridewise.planner.documents.text import explain
 from stridewise.planner.later import Later
 from stridewise.planner.plan import Comparison, Pin, PlanData, Point
 from stridewise.planner.problem.alone import each_for_itself
-from stridewise.planner.problem.candidates import enumerate_candidates
+from stridewise.planner.problem.candidates import Offers, enumerate_candidates
 from stridewise.planner.problem.error_budget import ErrorBudget
 from stridewise.planner.problem.formulation import Only, Terms
 from stridewise.planner.problem.io_formats import Boundary, boundary
@@ -286,6 +286,7 @@ def make_plans(  # noqa: PLR0913, PLR0917 (all that a plan depends on)
     edge: Boundary | None = None,
     weight_limit: int | None = None,
     budget: ErrorBudget | None = None,
+    offers: Offers | None = None,
 ) -> Sequence[Plan]:
     """Plan a derived graph, and again with every tensor in one kind of format.
 
@@ -299,6 +300,7 @@ def make_plans(  # noqa: PLR0913, PLR0917 (all that a plan depends on)
         edge: acceptable formats of inputs and outputs; by default those of the user's axis order.
         weight_limit: the most bytes that transformed weights of Winograd kernels may take.
         budget: the limit on the predicted error of the plans; None for no limit.
+        offers: those of the target for this graph and edge, if they are known.
 
     Returns:
         The cheapest plan, then the cheapest plan of each kind of format of the target that has one;
@@ -311,7 +313,7 @@ def make_plans(  # noqa: PLR0913, PLR0917 (all that a plan depends on)
     """
     graph = derived.graph
     edge = edge or boundary(graph)
-    candidates = enumerate_candidates(graph, target, oracle, edge, progress, weight_limit)
+    candidates = enumerate_candidates(graph, target, oracle, edge, progress, weight_limit, offers)
     terms = Terms(graph, candidates, edge, budget)
     cheapest = _cheapest(terms)
     own = comparison("planned", cheapest.cost, reorders(terms, cheapest))

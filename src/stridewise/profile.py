@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
+
+from stridewise.classes import dataclass
 
 __all__ = ["Memory", "Profile", "ProfileRow"]
 

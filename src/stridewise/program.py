@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from stridewise.classes import dataclass
 from stridewise.graph import Node
 from stridewise.planner.split import WHOLE, Split
 from stridewise.targets.kernels import KernelSpec

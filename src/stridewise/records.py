@@ -13,11 +13,13 @@ import dataclasses
 import json
 import types
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from difflib import get_close_matches
 from functools import cache
 from math import isfinite
 from typing import Annotated, Any, Literal, cast, get_args, get_origin, get_type_hints
+
+from stridewise.classes import dataclass
 
 __all__ = ["Check", "Reader", "dump", "encode", "finite", "shown", "suggestion"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +24,7 @@ def replacing(path: Path, *, sync: bool = True) -> Generator[BinaryIO]:
         OSError: it cannot be written.
     """
     # Beside its goal, as only renames within one file system are atomic.
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.draft")
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.draft")
     try:
         with draft.open("xb") as file:
             yield file

@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import field
 from functools import cache
 
+from stridewise.classes import dataclass
 from stridewise.errors import InputError, PlanError
 from stridewise.graph import Graph, Refusal
 from stridewise.job import Job
 from stridewise.passes import Simplified
 from stridewise.planner import Derived
+from stridewise.planner.problem.candidates import Offers
 from stridewise.planner.problem.error_budget import ErrorBudget
-from stridewise.planner.problem.io_formats import boundary
+from stridewise.planner.problem.io_formats import Boundary, boundary
 from stridewise.planning import Plan, make_plans
 from stridewise.runtime.binding.kernels import Kernels
 from stridewise.runtime.execution.loading import made_kernels
@@ -56,6 +58,7 @@ class Planner:
         oracle: costs of isolated kernels.
         reference: the model in float32 to compare plans with; None if there is no error budget.
         budget: the limit on the predicted error of plans; None for no limit.
+        offers: what the target offers for graphs that were planned, as they are planned repeatedly.
     """
 
     job: Job
@@ -66,6 +69,7 @@ class Planner:
     oracle: KernelOracle
     reference: Reference | None = None
     budget: ErrorBudget | None = None
+    offers: list[Offers] = field(default_factory=list[Offers], repr=False, compare=False)
 
     @classmethod
     def of(cls, job: Job, simplified: Simplified, derived: Derived) -> Planner:
@@ -111,10 +115,19 @@ class Planner:
         edge = boundary(graph, options.input_formats, options.output_formats)
         basis = (self.derived, self.target, self.machine, oracle, options.progress)
         limit = options.weight_memory_limit
-        plans = make_plans(*basis, self.refusals, edge, limit, self.budget)
+        plans = make_plans(*basis, self.refusals, edge, limit, self.budget, self._offers(edge))
         if graph.updates:
             return plans  # see `fitted`
         return within_limit(plans, checked_limit(options.memory_limit), options.streams)
+
+    def _offers(self, edge: Boundary) -> Offers:
+        """Return what the target offers for the graph."""
+        graph, target = self.derived.graph, self.target
+        for known in self.offers:
+            if known.graph is graph and known.target is target:
+                return known
+        self.offers.append(Offers.of(graph, target, edge))
+        return self.offers[-1]
 
     def fitted(self, plan: Plan) -> Plan:
         """Return the plan within the limit of memory, by computing values again.

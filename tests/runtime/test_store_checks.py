@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +19,7 @@ from hypothesis import strategies as st
 
 import stridewise as sw
 from stridewise.api import stored
+from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.store import checks
 from stridewise.runtime.store import stored_models as store_module
 from stridewise.runtime.store.checks import Checks
@@ -55,13 +59,22 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def checked_file(folder: Path) -> Path:
+    (path,) = (folder / "models-v1").glob("*.checked")
+    return path
+
+
 @pytest.fixture
 def runs(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[int, int]]:
-    """Store a model; return what starts it, and counts its runs and its readings of costs."""
+    """Store a model; return what starts it, and counts its runs and its readings of costs.
+
+    What the process has checked that stored it is forgotten.
+    """
     sw.compile(source, cache_dir=tmp_path, threads=1)
     store_module.settle()
+    checked_file(tmp_path).unlink()
     count = {"run": 0, "costs": 0}
     fingerprint, is_decided = stored.fingerprint, stored.StoreEntry._checked_costs
 
@@ -90,6 +103,62 @@ def test_the_first_start_checks_and_later_ones_rely_on_it(
     assert [runs(), runs(), runs()] == [(1, 1), (0, 0), (0, 0)]
 
 
+def test_the_process_that_stores_a_model_makes_the_first_check(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[bool] = []
+    load_stored = stored.load_stored
+
+    def counted(*args: Any, anew: bool) -> CompiledModel:
+        loaded.append(anew)
+        return load_stored(*args, anew=anew)
+
+    monkeypatch.setattr(stored, "load_stored", counted)
+    sw.compile(source, cache_dir=tmp_path, threads=1)
+    store_module.settle()
+    (file,) = (tmp_path / "models-v1").glob("*.model")
+    found = store_module.ModelStore(file.parent, 1 << 30).find(file.stem)
+    assert found is not None
+    costs = cache_state(cache_path(tmp_path))
+    written = Checks.read(checked_file(tmp_path), found[0].digest)
+    assert written == Checks(found[0].digest, costs, checks.system_state())
+    assert loaded == [True]
+    monkeypatch.setattr(stored, "fingerprint", pytest.fail)
+    assert sw.compile(source, cache_dir=tmp_path, threads=1).source.from_disk
+    assert loaded == [True, False]
+
+
+@pytest.mark.parametrize("reason", ["verify", "time"])
+def test_the_first_check_is_left_to_the_next_start(
+    reason: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if reason == "time":
+        monkeypatch.setattr(stored, "_CHECKED_S", 0.0)
+    sw.compile(source, cache_dir=tmp_path, threads=1, verify=reason != "verify")
+    store_module.settle()
+    assert list((tmp_path / "models-v1").glob("*.model"))
+    assert not list((tmp_path / "models-v1").glob("*.checked"))
+
+
+def test_a_stored_model_that_computes_something_else_is_dropped_at_once(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    keep = store_module.ModelStore.keep
+
+    def wrong(store: Any, key: str, model: store_module.StoredModel, weights: Any) -> bool:
+        (output,) = model.outputs
+        means = (output.means[0] + 1e-3 * output.magnitude, *output.means[1:])
+        found = dataclasses.replace(model, outputs=(dataclasses.replace(output, means=means),))
+        return keep(store, key, found, weights)
+
+    monkeypatch.setattr(store_module.ModelStore, "keep", wrong)
+    with caplog.at_level(logging.WARNING, "stridewise"):
+        sw.compile(source, cache_dir=tmp_path, threads=1)
+        store_module.settle()
+    assert "differs by" in caplog.text
+    assert not list((tmp_path / "models-v1").iterdir())
+
+
 def test_a_start_without_a_run_vouches_for_none(runs: Callable[..., tuple[int, int]]) -> None:
     assert [runs(verify=False), runs(), runs(verify=False)] == [(0, 1), (1, 0), (0, 0)]
 
@@ -115,7 +184,7 @@ def test_other_files_vouch_for_nothing(
     content: bytes | None, runs: Callable[..., tuple[int, int]], tmp_path: Path
 ) -> None:
     runs()
-    (path,) = (tmp_path / "models-v1").glob("*.checked")
+    path = checked_file(tmp_path)
     path.unlink()
     if content is None:
         path.mkdir()  # nor can one be written

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from stridewise.api.modules import ModuleModel
 from stridewise.api.stored import StoreEntry
+from stridewise.collecting import paused
 from stridewise.options import (
     CompileOptions,
     GraphCompileOptions,
@@ -22,6 +23,7 @@ from stridewise.runtime.execution.model import Model, Source
 from stridewise.runtime.execution.streams import Streams
 
 if TYPE_CHECKING:
+    from stridewise.api.modules import ModuleModel
     from stridewise.frontends.registry import ArraySource, ModelSource, TorchSource
     from stridewise.graph import Graph
     from stridewise.runtime.execution.dynamic import DynamicModel
@@ -116,10 +118,13 @@ def compile(  # noqa: A001
     model: Model | None = entry.find() if entry else None
     from_disk = model is not None
     if model is None:
-        # Front ends, passes and the planner are most of the code; a stored model needs none.
-        from stridewise.api.plans import compiled  # noqa: PLC0415
+        # What measures for long, or exports a module, may leave much garbage.
+        is_short = found.tune != "measure" and isinstance(source, str | bytes | os.PathLike)
+        with paused() if is_short else nullcontext():
+            # Front ends, passes and the planner are most of the code; a stored model needs none.
+            from stridewise.api.plans import compiled  # noqa: PLC0415
 
-        model, calls = compiled(source, example_inputs, found, entry)
+            model, calls = compiled(source, example_inputs, found, entry)
     if found.streams > 1:
         model.use_streams(Streams(found.streams))
     # A source in memory is not kept, because it holds the original weights.
@@ -127,4 +132,8 @@ def compile(  # noqa: A001
     if isinstance(source, str | os.PathLike):
         path, values = Path(source).absolute(), found.values or {}
         model.source = Source(from_disk, path, values, found.fallback, found.memory_limit, begin)
-    return model if calls is None else ModuleModel(model, calls)
+    if calls is None:
+        return model
+    from stridewise.api.modules import ModuleModel  # noqa: PLC0415 (for models of PyTorch alone)
+
+    return ModuleModel(model, calls)

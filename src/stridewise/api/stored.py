@@ -7,15 +7,16 @@ import hashlib
 import logging
 import os
 import sys
+import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stridewise.classes import dataclass
 from stridewise.errors import ExecutionError
 from stridewise.options import Options
 from stridewise.program import KernelStep
@@ -47,6 +48,9 @@ _UNUSABLE = (
     ExecutionError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError,
 )  # fmt: skip
 """Errors of a stored program that does not fit this process."""
+
+_CHECKED_S = 1.0
+"""Time of a run up to which the process that stores a model makes the first check of it, too."""
 
 _SETTLED_S = 2.0
 """Age from which a change of a file shows in its times on every file system."""
@@ -133,9 +137,12 @@ class StoreEntry:
         cache and the system stay as they are.
         """
         found = self.store.find(self.key, self.options.machine.threads)
-        if found is None:
-            return None
-        stored, weights = found
+        return None if found is None else self._checked(*found)
+
+    def _checked(
+        self, stored: StoredModel, weights: Weights, *, anew: bool = False
+    ) -> CompiledModel | None:
+        """Return the model of a file after the checks of :meth:`find`; see :func:`load_stored`."""
         path = self.store.checks(self.key)
         known = Checks.read(path, stored.digest)
         now = Checks(stored.digest, cache_state(self._costs), system_state())
@@ -149,7 +156,13 @@ class StoreEntry:
                 now = dataclasses.replace(now, costs="")
         needs_run = self.options.verify and (not now.system or now.system != known.system)
         try:
-            model = self._loaded(stored, weights, needs_run=needs_run)
+            plan = _StoredPlan(self.path, self.options, stored)
+            reorders = dict(stored.reorders)
+            parts = stored.signature, stored.program, weights, plan, reorders
+            model = load_stored(*parts, anew=anew)
+            wrong = differing(stored.outputs, fingerprint(model)) if needs_run else ""
+            if wrong:
+                raise ExecutionError(wrong)
         except _UNUSABLE as error:
             _LOG.warning("stored model of %s is dropped and compiled again: %s", self.path, error)
             self.store.forget(self.key)
@@ -158,20 +171,6 @@ class StoreEntry:
             now = dataclasses.replace(now, system=known.system)
         if now != known:
             now.write(path)
-        return model
-
-    def _loaded(self, stored: StoredModel, weights: Weights, *, needs_run: bool) -> CompiledModel:
-        """Return the model, after a run if that is needed.
-
-        Raises:
-            ExecutionError: the library lacks a kernel of the program or has it with another layout
-                of weights, or an output is not what it was when the model was stored.
-        """
-        plan = _StoredPlan(self.path, self.options, stored)
-        model = load_stored(stored.signature, stored.program, weights, plan)
-        wrong = differing(stored.outputs, fingerprint(model)) if needs_run else ""
-        if wrong:
-            raise ExecutionError(wrong)
         return model
 
     @property
@@ -223,14 +222,34 @@ class StoreEntry:
             outputs=(),
         )
 
+        taken = [0.0]
+
         def completed() -> StoredModel:
             # The alternatives in a plan's document are searched when it is written.
-            document = zlib.compress(plan.to_json().encode(), 1)
-            return dataclasses.replace(
-                stored, plan=document, pieces=checksums(weights), outputs=fingerprint(model)
+            from stridewise.runtime.binding.reorder_kernels import (  # noqa: PLC0415 (as above)
+                planned_reorders,
             )
 
-        self.store.keep_later(self.key, completed, weights)
+            document = zlib.compress(plan.to_json().encode(), 1)
+            begin = time.monotonic()
+            outputs = fingerprint(model)
+            taken[0] = time.monotonic() - begin
+            reorders = tuple(planned_reorders(stored.program))
+            return dataclasses.replace(
+                stored,
+                plan=document,
+                pieces=checksums(weights),
+                outputs=outputs,
+                reorders=reorders,
+            )
+
+        def check() -> None:
+            is_wanted = self.options.verify and taken[0] < _CHECKED_S
+            found = self.store.read(self.key) if is_wanted else None
+            if found is not None:
+                self._checked(*found, anew=True)
+
+        self.store.keep_later(self.key, completed, weights, check)
 
 
 def _is_plain(model: CompiledModel) -> bool:

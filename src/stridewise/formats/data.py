@@ -17,10 +17,11 @@ before they are laid out (:class:`Fuse`, :class:`Split`), digits in an unusual o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Literal, Self
 
+from stridewise.classes import dataclass
 from stridewise.errors import FormatError
 from stridewise.formats.axes import POSITIONAL, canonical
 

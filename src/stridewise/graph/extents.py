@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import index
 from typing import SupportsIndex, TypeAlias, cast
 
+from stridewise.classes import dataclass
 from stridewise.dtypes import DType
 from stridewise.errors import InputError
 

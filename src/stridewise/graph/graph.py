@@ -7,16 +7,16 @@ Frozen data only: a pass takes a graph and returns another. Checks live in
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from stridewise.classes import dataclass
 from stridewise.dtypes import DType
 from stridewise.errors import GraphError
 from stridewise.formats import Format
@@ -324,16 +324,23 @@ class Graph:
 # --- text -----------------------------------------------------------------------------------------
 
 
+def _quoted(text: str) -> str:
+    """Return a text in the quotes of JSON."""
+    import json  # noqa: PLC0415 (a start with a stored model prints no graph)
+
+    return json.dumps(text)
+
+
 def _ref(name: str) -> str:
     if not name:
         return "_"
-    return f"%{name}" if _PLAIN_NAME.fullmatch(name) else f"%{json.dumps(name)}"
+    return f"%{name}" if _PLAIN_NAME.fullmatch(name) else f"%{_quoted(name)}"
 
 
 def _attr_text(value: Attr) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(_attr_text(item) for item in value) + "]"
-    return json.dumps(value) if isinstance(value, str) else repr(value)
+    return _quoted(value) if isinstance(value, str) else repr(value)
 
 
 def _value_text(value: Value) -> str:
@@ -367,7 +374,7 @@ def _node_text(graph: Graph, node: Node) -> str:
         text += f" {{{attrs}}}"
     if node.post_ops:
         text += f" post [{', '.join(_post_text(post) for post in node.post_ops)}]"
-    return f"{text} {json.dumps(node.name)}"
+    return f"{text} {_quoted(node.name)}"
 
 
 def _tail_text(tail: Tail) -> str:
@@ -383,7 +390,7 @@ def data_of(graph: Graph) -> tuple[tuple[str, Mapping[str, Constant]], ...]:
 def to_text(graph: Graph) -> str:
     """Return the text form of a graph."""
     inputs = ", ".join(_value_text(graph.values[name]) for name in graph.inputs)
-    lines = [f"graph {json.dumps(graph.name)} ({inputs}) {{"]
+    lines = [f"graph {_quoted(graph.name)} ({inputs}) {{"]
     for kind, known in data_of(graph):
         for name, constant in known.items():
             lines.append(f"  {kind} {_value_text(graph.values[name])} {_constant_text(constant)}")

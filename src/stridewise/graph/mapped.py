@@ -11,12 +11,13 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stridewise.classes import dataclass
 from stridewise.errors import ModelError
 
 __all__ = ["MappedFile", "Place", "forget", "is_mapped", "place_of"]

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Literal
 
+from stridewise.classes import dataclass
 from stridewise.graph.foreign import ForeignPart
 
 __all__ = ["Capability", "NodeSupport", "Segment", "Support", "Tail"]

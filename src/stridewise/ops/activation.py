@@ -8,10 +8,10 @@ operands are in ``elementwise.py``, functions without attributes in ``functions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
+from stridewise.classes import dataclass
 from stridewise.graph import Node, TensorType
 from stridewise.ops.attributes import each
 from stridewise.ops.backward import Derivative, Term, elementwise_rule

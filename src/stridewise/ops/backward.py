@@ -8,10 +8,11 @@ formula in a textbook.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
+from stridewise.classes import dataclass
 from stridewise.errors import GraphError
 from stridewise.graph import Attr, Node, TensorType
 from stridewise.ops.data_format import ATTRIBUTE, canonical_order, inverse, is_turned

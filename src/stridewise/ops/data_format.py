@@ -9,8 +9,8 @@ back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from stridewise.classes import dataclass
 from stridewise.errors import GraphError
 from stridewise.formats import Format
 from stridewise.graph import Node, TensorType

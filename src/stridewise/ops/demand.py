@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from stridewise.classes import dataclass
 from stridewise.errors import MemoryLimitError
 from stridewise.graph import Graph
 from stridewise.ops.effort import nbytes

@@ -8,9 +8,9 @@ so nothing overflows, and they are known before anything is allocated.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import prod
 
+from stridewise.classes import dataclass
 from stridewise.graph import Node, TensorType
 from stridewise.ops.einsum import parse_equation
 

@@ -6,11 +6,11 @@ The importer writes contractions as matrix products; what is left is computed by
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from string import ascii_letters
 
 import numpy as np
 
+from stridewise.classes import dataclass
 from stridewise.graph import Node, TensorType
 from stridewise.ops.element_types import NUMBERS, needs_type
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register

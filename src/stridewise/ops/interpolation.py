@@ -5,10 +5,9 @@ The source of all formulas is ONNX, operator Resize, unless a comment names anot
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from stridewise.classes import dataclass
 from stridewise.ops.registry import Array
 
 __all__ = ["COORDINATES", "CUBIC", "MODES", "ROUNDINGS", "Interpolation"]

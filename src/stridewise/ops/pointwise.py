@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
+from stridewise.classes import dataclass
 from stridewise.errors import GraphError
 from stridewise.graph import Node, TensorType
 from stridewise.ops.activation import SNAPS, UNARY, default_parameters, parameter_attrs

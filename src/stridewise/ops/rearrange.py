@@ -8,11 +8,11 @@ the result the first index, the extent and the distance in the input from one in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
+from stridewise.classes import dataclass
 from stridewise.graph import Node, TensorType
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register, tensor
 

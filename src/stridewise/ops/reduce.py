@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from stridewise.classes import dataclass
 from stridewise.graph import Node, TensorType
 from stridewise.ops.backward import Term
 from stridewise.ops.data_format import inverse

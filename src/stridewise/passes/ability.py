@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from stridewise.classes import dataclass
 from stridewise.graph import Node
 
 __all__ = ["Ability"]

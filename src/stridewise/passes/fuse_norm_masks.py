@@ -8,11 +8,11 @@ gradient is stored, and the result need not be kept. ``clip`` has two bounds ins
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from math import inf, prod
 
 import numpy as np
 
+from stridewise.classes import dataclass
 from stridewise.graph import Attr, Graph, Node, Refusal
 from stridewise.graph.rewrite import Rewriter
 from stridewise.ops.activation import parameters

@@ -8,11 +8,11 @@ sum is a convolution with other weights. Networks that are trained with such bra
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from math import gcd, prod
 
 import numpy as np
 
+from stridewise.classes import dataclass
 from stridewise.graph import Attr, Graph, Node, Refusal
 from stridewise.graph.constant import Array
 from stridewise.graph.rewrite import Rewriter

@@ -8,11 +8,11 @@ results. Windows of different sizes become parts of the largest one.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
+from stridewise.classes import dataclass
 from stridewise.graph import Attr, Graph, Node, Refusal
 from stridewise.graph.constant import Array
 from stridewise.graph.rewrite import Rewriter

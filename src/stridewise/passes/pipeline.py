@@ -8,9 +8,9 @@ target gives.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+from stridewise.classes import dataclass
 from stridewise.errors import InputError
 from stridewise.graph import Graph, Refusal
 from stridewise.graph.verify import verify

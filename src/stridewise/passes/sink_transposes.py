@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 
+from stridewise.classes import dataclass
 from stridewise.graph import Constant, Graph, Node, Refusal, TensorType, Value
 from stridewise.graph.names import fresh_name
 from stridewise.graph.rewrite import Rewriter

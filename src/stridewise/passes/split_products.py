@@ -9,12 +9,12 @@ as many operations.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
 import numpy as np
 
+from stridewise.classes import dataclass
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.graph.rewrite import Rewriter
 from stridewise.ops.geometry import reshape_groups, row_major

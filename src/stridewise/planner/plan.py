@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from stridewise.classes import dataclass
 from stridewise.formats import Format
 from stridewise.graph import Graph, Refusal
 from stridewise.ops.geometry import stored, user_format

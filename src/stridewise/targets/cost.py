@@ -7,9 +7,10 @@ tests need no native code.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, Protocol
 
+from stridewise.classes import dataclass
 from stridewise.graph import Refusal
 from stridewise.targets.kernels import HOST, KernelSpec
 

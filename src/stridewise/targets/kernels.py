@@ -8,10 +8,11 @@ runtime makes executable kernels of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Literal, Protocol
 
+from stridewise.classes import dataclass
 from stridewise.dtypes import DType, dtype_of
 from stridewise.formats import Format
 from stridewise.graph import Attr, Node, Value

@@ -10,11 +10,12 @@ Rasmussen and Williams, *Gaussian Processes for Machine Learning*, equations 2.2
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from stridewise.classes import dataclass
 
 __all__ = ["UNKNOWN", "VERSION", "Rate", "Sample", "Samples", "Traits", "predicted"]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from stridewise.classes import dataclass
 from stridewise.formats import Format, algebra
 from stridewise.graph import Value
 from stridewise.ops.geometry import (

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from operator import index as as_int
 
 import numpy as np
 
+from stridewise.classes import dataclass
 from stridewise.dtypes import DType, dtype_of
 from stridewise.errors import FormatError
 from stridewise.formats import Format, algebra

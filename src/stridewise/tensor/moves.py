@@ -9,13 +9,13 @@ The result is plain data. :mod:`stridewise.runtime.reorder.reorder` and the nati
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import lcm, prod
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stridewise.classes import dataclass
 from stridewise.formats import Format, Fuse, Loop, Split, algebra
 
 __all__ = ["Move", "Moves", "Nest", "Side", "Tail", "moves", "zeros"]

@@ -9,13 +9,13 @@ integer is the integer. NaN is stored as 0 in integer types.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stridewise.classes import dataclass
 from stridewise.dtypes import DType
 from stridewise.errors import FormatError
 

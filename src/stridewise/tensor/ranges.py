@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stridewise.classes import dataclass
 from stridewise.tensor.statistics import Histogram
 
 __all__ = ["Activations", "Method", "Parameters", "Weights", "parameters", "quantized_weights"]

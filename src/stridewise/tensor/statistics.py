@@ -5,11 +5,13 @@ Memory depends on the number of channels alone, so any number of samples can be 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from stridewise.classes import dataclass
 
 __all__ = ["BINS", "Histogram", "Observed"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
+from stridewise.classes import dataclass
 from stridewise.dtypes import DType
 from stridewise.formats import Format
 from stridewise.tensor.quantization import Quantization

@@ -10,10 +10,11 @@ loops in the order of the destination.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import gcd, prod
 
+from stridewise.classes import dataclass
 from stridewise.tensor.moves import Move, Moves, Nest
 
 __all__ = ["Group", "Tile", "groups"]
@@ -249,30 +250,21 @@ def _longer_side(loops: Sequence[Move], width: int, itemsizes: tuple[int, int]) 
 
 def _table(loops: Sequence[Move], side: str) -> tuple[tuple[int, int], ...]:
     """Return offsets on a side and in the scales; the first loop is innermost."""
-    ranges = [range(loop.extent) for loop in reversed(loops)]
-    back = list(reversed(loops))
-    return tuple(
-        (
-            sum(i * getattr(loop, side) for i, loop in zip(index, back, strict=True)),
-            sum(i * loop.scale for i, loop in zip(index, back, strict=True)),
-        )
-        for index in product(*ranges)
-    )
+    found = [(0, 0)]
+    for loop in reversed(loops):
+        counts, step, scale = range(loop.extent), getattr(loop, side), loop.scale
+        found = [(at + i * step, of + i * scale) for at, of in found for i in counts]
+    return tuple(found)
 
 
 def _pairs(loops: Sequence[Move]) -> tuple[tuple[int, int, int], ...]:
     """Return offsets in source, destination and scales, in the order of the destination."""
-    back = sorted(loops, key=lambda loop: -loop.dst)
-    found: list[tuple[int, int, int]] = []
-    for index in product(*(range(loop.extent) for loop in back)):
-        at = list(zip(index, back, strict=True))
-        found.append(
-            (
-                sum(i * loop.src for i, loop in at),
-                sum(i * loop.dst for i, loop in at),
-                sum(i * loop.scale for i, loop in at),
-            )
-        )
+    found = [(0, 0, 0)]
+    for loop in sorted(loops, key=lambda loop: -loop.dst):
+        counts, src, dst, scale = range(loop.extent), loop.src, loop.dst, loop.scale
+        found = [
+            (at + i * src, to + i * dst, of + i * scale) for at, to, of in found for i in counts
+        ]
     return tuple(found)
 
 

@@ -7,8 +7,9 @@ cannot express the format, or None if the name does not belong to the system.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from stridewise.classes import dataclass
 from stridewise.dtypes import DTYPES, DType
 from stridewise.errors import FormatError
 from stridewise.formats.axes import canonical

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from stridewise.classes import dataclass
 from stridewise.errors import FormatError, InputError
 from stridewise.formats import Format, parse
 from stridewise.graph import Graph, Node, Refusal

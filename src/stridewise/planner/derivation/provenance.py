@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from stridewise.classes import dataclass
 from stridewise.graph import Graph, Refusal
 
 __all__ = ["Derived", "Direction", "Provenance"]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from stridewise.classes import dataclass
 from stridewise.planner.documents.document import NodeRecord, PlanRecord, ReorderRecord
 from stridewise.planner.questions.why import difference, duration
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 import numpy as np
 
+from stridewise.classes import dataclass
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal
 from stridewise.ops.capability import graph_capability

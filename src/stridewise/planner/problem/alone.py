@@ -8,8 +8,8 @@ called operator by operator; the difference to a plan is what planning saves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from stridewise.classes import dataclass
 from stridewise.graph import Graph, Node
 from stridewise.ops.geometry import stored
 from stridewise.planner.problem.candidates import Candidate, Candidates, Move, user_moves

@@ -11,9 +11,10 @@ values of the same type and Origin, options for nodes of the same signature.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
+from stridewise.classes import dataclass
 from stridewise.errors import FormatError, ModelError
 from stridewise.formats import Format
 from stridewise.graph import Graph, Node, Refusal, Value
@@ -27,7 +28,7 @@ from stridewise.targets.kernels import KernelOption, KernelSpec
 from stridewise.targets.target import Target
 from stridewise.tensor import Storage
 
-__all__ = ["Candidate", "Candidates", "Move", "enumerate_candidates", "user_moves"]
+__all__ = ["Candidate", "Candidates", "Move", "Offers", "enumerate_candidates", "user_moves"]
 
 Move = tuple[str, str, str]
 """A reorder: value, and the names of its formats before and after."""
@@ -402,6 +403,54 @@ def _hosted(
     return {**options, **changed} if changed else options
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Offers:
+    """What a target offers for a derived graph, for any costs.
+
+    Attributes:
+        graph: the graph; its values know their Origin.
+        target: formats and kernels on offer.
+        edge: formats in which the caller gives inputs and takes outputs.
+        storages: names of formats of equal bytes.
+        options: the options of each node.
+        moving: the reorders that may help.
+        refusals: formats and kernels that are not offered, and why.
+    """
+
+    graph: Graph
+    target: Target
+    edge: Boundary
+    storages: Storages
+    options: Mapping[str, tuple[KernelOption, ...]]
+    moving: _Moving
+    refusals: tuple[Refusal, ...]
+
+    @classmethod
+    def of(cls, graph: Graph, target: Target, edge: Boundary | None = None) -> Offers:
+        """Return the offers for a graph.
+
+        Args:
+            graph: its values know their Origin.
+            target: formats and kernels on offer.
+            edge: formats in which the caller gives inputs and takes outputs; by default the user's
+                own axis orders.
+
+        Raises:
+            ModelError: a node has no kernel on this target, or a dtype that it does not compute
+                in, and the target has no host.
+            FormatError: a format is wanted for an input or output of a dtype without reorders.
+        """
+        _check_tensors(graph, target)
+        edge = edge or boundary(graph)
+        if target.has_host:
+            _check_edge(graph, target, edge)
+        refusals: list[Refusal] = []
+        storages = Storages(graph, target)
+        options = _options(graph, target, storages, refusals)
+        moving = _Moving.of(graph, target, storages, options, edge)
+        return cls(graph, target, edge, storages, options, moving, tuple(refusals))
+
+
 def enumerate_candidates(
     graph: Graph,
     target: Target,
@@ -409,6 +458,7 @@ def enumerate_candidates(
     edge: Boundary | None = None,
     progress: Progress | None = None,
     weight_limit: int | None = None,
+    offers: Offers | None = None,
 ) -> Candidates:
     """Return every candidate of every node of a derived graph, with costs.
 
@@ -420,20 +470,16 @@ def enumerate_candidates(
             own axis orders.
         progress: called while kernels are being measured.
         weight_limit: the most bytes that transformed weights of Winograd kernels may take.
+        offers: those of the target for this graph and edge, if they are known.
 
     Raises:
         ModelError: a node has no kernel on this target, or a dtype that it does not compute in,
             and the target has no host.
         FormatError: a format is wanted for an input or output of a dtype that has no reorders.
     """
-    _check_tensors(graph, target)
-    edge = edge or boundary(graph)
-    if target.has_host:
-        _check_edge(graph, target, edge)
-    refusals: list[Refusal] = []
-    storages = Storages(graph, target)
-    options = _options(graph, target, storages, refusals)
-    moving = _Moving.of(graph, target, storages, options, edge)
+    offers = offers or Offers.of(graph, target, edge)
+    storages, edge, refusals = offers.storages, offers.edge, list(offers.refusals)
+    options, moving = offers.options, offers.moving
     known = oracle.costs(_specs(options, moving), progress)
     hosted = _hosted(graph, storages, options, known, refusals) if target.has_host else options
     if hosted is not options:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
 
+from stridewise.classes import dataclass
 from stridewise.formats import Format, same_bytes
 from stridewise.graph import Graph, Node, Value
 from stridewise.ops.geometry import canonical_shape, user_format

@@ -8,8 +8,9 @@ produced, or where a reorder rounds it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from stridewise.classes import dataclass
 from stridewise.graph import Graph, Node
 from stridewise.ops.quantize import MOVES
 from stridewise.planner.problem.candidates import Candidates

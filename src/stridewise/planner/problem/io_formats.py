@@ -7,9 +7,9 @@ one of them for each input and output: images that a decoder leaves as NHWC need
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
+from stridewise.classes import dataclass
 from stridewise.errors import FormatError, InputError
 from stridewise.formats import Format, is_dense
 from stridewise.graph import Graph, Value

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
+from stridewise.classes import dataclass
 from stridewise.errors import PlanAssertionError, PlanError, describe
 from stridewise.formats import Format
 from stridewise.ops.capability import graph_capability

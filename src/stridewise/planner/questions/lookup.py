@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 
+from stridewise.classes import dataclass
 from stridewise.dtypes import DType, dtype_of
 from stridewise.errors import DTypeError, FormatError, PlanError
 from stridewise.formats import Format, nd, same_bytes

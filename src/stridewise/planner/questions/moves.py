@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import fsum, prod
 from typing import Literal
 
+from stridewise.classes import dataclass
 from stridewise.dtypes import dtype_of
 from stridewise.graph import Node
 from stridewise.planner.plan import PlanData

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from stridewise.classes import dataclass
 from stridewise.graph import Segment, Support
 from stridewise.ops.capability import graph_capability
 from stridewise.ops.fallback import OP

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from stridewise.classes import dataclass
 from stridewise.errors import PlanError
 from stridewise.formats import Format, is_dense
 from stridewise.ops.geometry import canonical_shape

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import fsum, inf, isinf
 
+from stridewise.classes import dataclass
 from stridewise.errors import PlanError
 from stridewise.planner.plan import Pin, PlanData
 from stridewise.planner.problem.formulation import FREE

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf, isinf, sqrt
 
+from stridewise.classes import dataclass
 from stridewise.errors import PlanError
 from stridewise.graph import Node, Refusal
 from stridewise.planner.plan import PlanData

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
+from stridewise.classes import dataclass
 from stridewise.errors import PlanError
 from stridewise.ops.demand import spelled
 from stridewise.planner.plan import PlanData

@@ -14,8 +14,8 @@ the slope of the line between two of its points is the price at which a point be
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from stridewise.classes import dataclass
 from stridewise.ops.geometry import stored
 from stridewise.planner.plan import PlanData
 from stridewise.planner.problem.candidates import Candidate

@@ -12,8 +12,9 @@ not close to the bound, an integer program with the limit as one more row closes
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from stridewise.classes import dataclass
 from stridewise.errors import PlanError
 from stridewise.planner.solver.integer import solve_program
 from stridewise.planner.solver.problem import Move, Problem, Solution

@@ -20,13 +20,13 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stridewise.classes import dataclass
 from stridewise.planner.solver.integer import minimize_tables
 from stridewise.planner.solver.table import Array, Minimum, Table
 

@@ -21,11 +21,12 @@ both methods:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stridewise.classes import dataclass
 from stridewise.errors import PlanError
 from stridewise.planner.solver.problem import Move, Problem, Solution, Stored
 from stridewise.planner.solver.table import Minimum, Table

@@ -8,7 +8,8 @@ reorder does not read the result of another reorder.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from stridewise.classes import dataclass
 
 __all__ = ["Choice", "Move", "Problem", "Solution", "Stored"]
 

@@ -14,11 +14,11 @@ and reader is sufficient. Sets of formats are bit masks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 
+from stridewise.classes import dataclass
 from stridewise.errors import PlanError
 from stridewise.planner.solver.eliminate import Contradiction, minimize
 from stridewise.planner.solver.problem import Choice, Problem, Stored

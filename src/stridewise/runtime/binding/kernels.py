@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from stridewise.runtime.binding.factories import role_argument
-from stridewise.runtime.binding.primitives import create
+from stridewise.runtime.binding.primitives import create, create_planned
+from stridewise.runtime.binding.reorders import OWN_REORDERS, PlannedReorder
 from stridewise.targets.kernels import KernelSpec
 
 if TYPE_CHECKING:
@@ -21,15 +22,29 @@ _MOST_AT_ONCE = 8
 class Kernels:
     """Primitives, each created once."""
 
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
+    def __init__(
+        self,
+        threads: int,
+        planned: Mapping[KernelSpec, PlannedReorder] | None = None,
+        *,
+        anew: bool = False,
+    ) -> None:
+        """Start without a primitive.
+
+        Args:
+            threads: how many run a primitive.
+            planned: reorders of the core that were planned before.
+            anew: whether to create again what this process has created before.
+        """
+        self._threads, self._planned = threads, planned or {}
+        self._new = create.__wrapped__ if anew else create
         self._made: dict[tuple[KernelSpec, str], _core.Primitive | _core.Kernel] = {}
 
     def get(self, spec: KernelSpec, implementation: str) -> _core.Primitive | _core.Kernel:
         """Return the primitive of an implementation; ExecutionError where there is none."""
         key = (spec, implementation)
         if key not in self._made:
-            self._made[key] = create(spec, implementation, self._threads)
+            self._made[key] = self._create(key)
         return self._made[key]
 
     def make(self, wanted: Iterable[tuple[KernelSpec, str]]) -> None:
@@ -45,7 +60,10 @@ class Kernels:
 
     def _create(self, key: tuple[KernelSpec, str]) -> _core.Primitive | _core.Kernel:
         spec, implementation = key
-        return create(spec, implementation, self._threads)
+        planned = self._planned.get(spec)
+        if planned is not None and implementation.startswith(OWN_REORDERS):
+            return create_planned(spec, planned, implementation, self._threads)
+        return self._new(spec, implementation, self._threads)
 
     def scratch(self, spec: KernelSpec, implementation: str) -> int:
         """Return the bytes of scratchpad that an implementation needs."""

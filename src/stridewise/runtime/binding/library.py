@@ -18,11 +18,11 @@ import sys
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from stridewise.classes import dataclass
 from stridewise.errors import LibraryError
 
 __all__ = ["LibraryInfo", "library_info", "load_core"]
@@ -170,13 +170,32 @@ def _installed(distribution: str) -> Path | None:
     Installers record the files of a distribution beside its code. The records are read here,
     because ``importlib.metadata`` takes as long to import as the library takes to load.
     """
-    for folder in map(Path, sys.path):
-        for record in folder.glob(f"{distribution.replace('-', '_')}-*.dist-info/RECORD"):
-            for line in record.read_text(encoding="utf-8").splitlines():
-                path = folder / line.partition(",")[0]
-                if path.name == SONAME and path.is_file():
-                    return path.resolve()
+    start = f"{distribution.replace('-', '_')}-"
+    for folder in sys.path:
+        for name in _names(folder or "."):
+            if name.startswith(start) and name.endswith(".dist-info"):
+                for place in _recorded(Path(folder, name, "RECORD")):
+                    path = Path(folder, place)
+                    if path.name == SONAME and path.is_file():
+                        return path.resolve()
     return None
+
+
+def _names(folder: str) -> list[str]:
+    """Return the names in a folder, which patterns of ``pathlib`` find more slowly."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries)
+    except OSError:
+        return []
+
+
+def _recorded(record: Path) -> list[str]:
+    """Return the files that an installer recorded."""
+    try:
+        return [line.partition(",")[0] for line in record.read_text("utf-8").splitlines()]
+    except OSError:
+        return []
 
 
 def _open(path: Path) -> ctypes.CDLL:

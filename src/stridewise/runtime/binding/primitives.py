@@ -12,16 +12,19 @@ from numpy.typing import NDArray
 from stridewise.errors import ExecutionError
 from stridewise.runtime.binding.factories import FACTORIES, KERNELS, KernelArguments
 from stridewise.runtime.binding.library import load_core
-from stridewise.runtime.binding.reorders import is_own, scaling_of
+from stridewise.runtime.binding.reorders import (
+    OWN_REORDERS,
+    PlannedReorder,
+    is_own,
+    native_reorder,
+    scaling_of,
+)
 from stridewise.targets.kernels import KernelSpec
 
 if TYPE_CHECKING:
     from stridewise import _core
 
-__all__ = ["create", "implementations", "pack_into", "packs_itself"]
-
-_OWN_REORDERS = "reorder:"
-"""What the names of the core's reorders begin with."""
+__all__ = ["create", "create_planned", "implementations", "pack_into", "packs_itself"]
 
 _SLOW_COPIES = "simple:"
 """What the library calls its reorders without a loop over vectors."""
@@ -85,11 +88,29 @@ def implementations(spec: KernelSpec, threads: int, limit: int = 3) -> tuple[str
 def _own_reorder(spec: KernelSpec, threads: int) -> _core.ReorderKernel | None:
     if spec.kind != "reorder" or not is_own(spec):
         return None
-    # Most programs have the library's reorders.
-    from stridewise.runtime.binding.reorder_kernels import reorder_kernel  # noqa: PLC0415
+    # Stored programs have planned reorders.
+    from stridewise.runtime.binding.reorder_kernels import planned_reorder  # noqa: PLC0415
 
+    return _native_reorder(spec, planned_reorder(spec), threads)
+
+
+def _native_reorder(spec: KernelSpec, planned: PlannedReorder, threads: int) -> _core.ReorderKernel:
     s = KernelArguments(spec, threads)
-    return reorder_kernel(spec, s.memory("src"), s.memory("dst"), threads)
+    return native_reorder(planned, s.memory("src"), s.memory("dst"), threads)
+
+
+def create_planned(
+    spec: KernelSpec, planned: PlannedReorder, implementation: str, threads: int
+) -> _core.ReorderKernel:
+    """Return the kernel of a reorder that was planned before.
+
+    Raises:
+        ExecutionError: the core has another implementation for this machine.
+    """
+    made = _native_reorder(spec, planned, _threads(spec, threads))
+    if made.impl != implementation:
+        raise ExecutionError.at(f"kernel {spec}", expected=implementation, found=made.impl)
+    return made
 
 
 def packs_itself(operation: _core.Primitive | _core.Kernel, role: str) -> bool:
@@ -159,7 +180,7 @@ def create(spec: KernelSpec, implementation: str, threads: int) -> _core.Primiti
             if implementation in ("", kernel.impl):
                 return kernel
         is_scaled = scaling_of(spec) is not None
-        may_be_own = is_scaled or not implementation or implementation.startswith(_OWN_REORDERS)
+        may_be_own = is_scaled or not implementation or implementation.startswith(OWN_REORDERS)
         own = _own_reorder(spec, threads) if may_be_own else None
         if own is not None and (is_scaled or implementation == own.impl):
             return own

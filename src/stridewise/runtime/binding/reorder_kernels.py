@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stridewise.dtypes import DType, dtype_of
 from stridewise.formats import parse
+from stridewise.program import KernelStep, Program
 from stridewise.runtime.binding.library import load_core
-from stridewise.runtime.binding.reorders import best_isa, permuted_strides, scaling_of
+from stridewise.runtime.binding.reorders import (
+    OWN_REORDERS,
+    PlannedReorder,
+    native_reorder,
+    permuted_strides,
+    scaling_of,
+)
 from stridewise.targets.kernels import KernelSpec, MemorySpec
 from stridewise.tensor.moves import Move, Moves, Nest, Side, moves
 from stridewise.tensor.quantization import Scales
@@ -17,7 +24,7 @@ from stridewise.tensor.tiles import Group, Tile, groups
 if TYPE_CHECKING:
     from stridewise import _core
 
-__all__ = ["core_reorder", "rearrange_kernel", "reorder_kernel"]
+__all__ = ["core_reorder", "planned_reorder", "planned_reorders", "rearrange_kernel"]
 
 
 def _loop(loop: Move) -> tuple[int, int, int, int]:
@@ -66,22 +73,33 @@ def core_reorder(
         fill: whether the whole destination is zeroed first.
         isa: one of ``reorder_isas()``.
     """
+    planned = _planned(plan, source, destination, scales=scales, fill=fill)
+    made: _core.Reorder = load_core().Reorder(**planned, isa=isa)
+    return made
+
+
+def _planned(
+    plan: Moves,
+    source: tuple[DType, int],
+    destination: tuple[DType, int],
+    *,
+    scales: Scales | None = None,
+    fill: bool,
+) -> PlannedReorder:
     (src, src_nbytes), (dst, dst_nbytes) = source, destination
     numbers = (
         [scales.src_zero, scales.src_scale, scales.dst_scale, scales.dst_zero] if scales else []
     )
-    made: _core.Reorder = load_core().Reorder(
-        [_group(group) for group in groups(plan, src.itemsize, dst.itemsize)],
-        src_itemsize=src.itemsize,
-        dst_itemsize=dst.itemsize,
-        conversion=(src.short, dst.short) if src != dst or scales else None,
-        scales=numbers,
-        src_nbytes=src_nbytes,
-        dst_nbytes=dst_nbytes,
-        fill_nbytes=dst_nbytes if fill else 0,
-        isa=isa,
-    )
-    return made
+    return {
+        "groups": [_group(group) for group in groups(plan, src.itemsize, dst.itemsize)],
+        "src_itemsize": src.itemsize,
+        "dst_itemsize": dst.itemsize,
+        "conversion": (src.short, dst.short) if src != dst or scales else None,
+        "scales": numbers,
+        "src_nbytes": src_nbytes,
+        "dst_nbytes": dst_nbytes,
+        "fill_nbytes": dst_nbytes if fill else 0,
+    }
 
 
 def _steps(memory: MemorySpec) -> tuple[int, ...]:
@@ -135,38 +153,27 @@ def rearrange_kernel(
         rank, first, place = left[:3]
         loops, left = left[3 : 3 + 3 * rank], left[3 + 3 * rank :]
         nests.append(_nest(loops[::3], loops[1::3], loops[2::3], first, place))
-    dtype, isa = dtype_of(memory.dtype), best_isa()
-    plan = Moves(tuple(nests), fill=False)
-    made = core_reorder(
-        plan, (dtype, src.nbytes), (dtype, dst.nbytes), scales=None, fill=False, isa=isa
-    )
-    kernel: _core.ReorderKernel = load_core().ReorderKernel(
-        made, src, dst, threads=threads, isa=isa
-    )
-    return kernel
+    dtype, plan = dtype_of(memory.dtype), Moves(tuple(nests), fill=False)
+    planned = _planned(plan, (dtype, src.nbytes), (dtype, dst.nbytes), fill=False)
+    return native_reorder(planned, src, dst, threads)
 
 
-def reorder_kernel(
-    spec: KernelSpec, src: _core.MemoryDesc, dst: _core.MemoryDesc, threads: int
-) -> _core.ReorderKernel:
-    """Return the kernel of a reorder that :func:`is_own`.
-
-    Args:
-        spec: the reorder.
-        src: its source in native terms.
-        dst: its destination in native terms.
-        threads: how many run it.
-    """
+def planned_reorder(spec: KernelSpec) -> PlannedReorder:
+    """Return how the core computes a reorder that :func:`is_own`."""
     (_, given), (_, wanted) = spec.memories
-    isa = best_isa()
     if given.strides is None and wanted.strides is None:
         (source, have), (destination, want) = _side(given), _side(wanted)
         plan = moves(source, destination)
     else:
         plan = Moves((_nest(given.dims, _steps(given), _steps(wanted)),), fill=False)
         have, want = _typed(given, _span(given)), _typed(wanted, _span(wanted))
-    made = core_reorder(plan, have, want, scales=scaling_of(spec), fill=plan.fill, isa=isa)
-    kernel: _core.ReorderKernel = load_core().ReorderKernel(
-        made, src, dst, threads=threads, isa=isa
-    )
-    return kernel
+    return _planned(plan, have, want, scales=scaling_of(spec), fill=plan.fill)
+
+
+def planned_reorders(program: Program) -> Iterator[tuple[KernelSpec, PlannedReorder]]:
+    """Yield the reorders of a program that the core computes."""
+    steps = [step for step in program.steps if isinstance(step, KernelStep)]
+    own = [step.spec for step in steps if step.implementation.startswith(OWN_REORDERS)]
+    for spec in dict.fromkeys(own):
+        if spec.kind == "reorder":
+            yield spec, planned_reorder(spec)

@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 from stridewise.runtime.binding.library import load_core
 from stridewise.targets.kernels import SCALING, KernelSpec, MemorySpec
 from stridewise.tensor.quantization import Scales
 
+if TYPE_CHECKING:
+    from stridewise import _core
+
 __all__ = [
+    "OWN_REORDERS",
+    "PlannedReorder",
     "best_isa",
     "is_own",
+    "native_reorder",
     "permuted_strides",
     "scaling_of",
 ]
+
+
+OWN_REORDERS = "reorder:"
+"""What the names of the core's reorders begin with."""
+
+PlannedReorder = Mapping[str, Any]
+"""What the core's ``Reorder`` takes, without the instruction set: numbers, texts and lists."""
+
+
+def native_reorder(
+    planned: PlannedReorder, src: _core.MemoryDesc, dst: _core.MemoryDesc, threads: int
+) -> _core.ReorderKernel:
+    """Return the kernel of a reorder that was planned, which the core checks."""
+    core, isa = load_core(), best_isa()
+    made = core.Reorder(**planned, isa=isa)
+    kernel: _core.ReorderKernel = core.ReorderKernel(made, src, dst, threads=threads, isa=isa)
+    return kernel
 
 
 def best_isa() -> str:

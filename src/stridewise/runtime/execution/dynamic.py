@@ -6,7 +6,6 @@ A :class:`Specializer` makes the programs, because the runtime does not read mod
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from operator import index
 from threading import Lock
 from typing import Any, Protocol, SupportsIndex
@@ -14,6 +13,7 @@ from typing import Any, Protocol, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from stridewise.classes import dataclass
 from stridewise.errors import InputError, UnknownValueError, describe
 from stridewise.graph import InputSpec, Refusal, Signature
 from stridewise.planning import Plan

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stridewise.classes import dataclass
 from stridewise.errors import ExecutionError, InputError, StridewiseError
 from stridewise.formats import Format
 from stridewise.graph import Constant, Graph, Value

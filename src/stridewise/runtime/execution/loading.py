@@ -8,8 +8,8 @@ process lowered and packed is loaded in ``stored.py``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from stridewise.classes import dataclass
 from stridewise.planning import Plan
 from stridewise.program import Program
 from stridewise.runtime.binding.kernels import Kernels

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast, overload
 
 from numpy.typing import NDArray
 
+from stridewise.classes import dataclass
 from stridewise.graph import Graph
 from stridewise.runtime.execution.streams import Streams
 

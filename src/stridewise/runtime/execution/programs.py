@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
 from threading import Lock
 from typing import Generic, TypeVar
 
+from stridewise.classes import dataclass
 from stridewise.runtime.execution.executor import CompiledModel
 
 __all__ = ["ProgramCache"]

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from stridewise.program import KernelStep, Program
 from stridewise.runtime.binding.kernels import Kernels
 from stridewise.runtime.binding.program import NativeProgram, check_layouts
+from stridewise.runtime.binding.reorders import PlannedReorder
 from stridewise.runtime.binding.weights import Weights
 from stridewise.runtime.execution.executor import CallSignature, CompiledModel, DeferredPlan
+from stridewise.targets.kernels import KernelSpec
 
 __all__ = ["load_stored"]
 
 
 def load_stored(
-    signature: CallSignature, program: Program, weights: Weights, plan: DeferredPlan
+    signature: CallSignature,
+    program: Program,
+    weights: Weights,
+    plan: DeferredPlan,
+    reorders: Mapping[KernelSpec, PlannedReorder],
+    *,
+    anew: bool = False,
 ) -> CompiledModel:
     """Return the model of a program that another process lowered and packed.
 
@@ -21,15 +31,19 @@ def load_stored(
         program: the program; it has no fallback steps.
         weights: its packed constants.
         plan: restores the plan.
+        reorders: those of the core in the program, planned.
+        anew: whether to create all kernels again, as another process does. The calling thread
+            creates them one by one.
 
     Raises:
         ExecutionError: the library refuses a kernel of the program, or a kernel reads constants in
             another layout than they were packed in.
     """
     threads = signature.threads // program.split.lanes
-    kernels = Kernels(threads)
-    steps = [step for step in program.steps if isinstance(step, KernelStep)]
-    kernels.make((step.spec, step.implementation) for step in steps)
+    kernels = Kernels(threads, reorders, anew=anew)
+    if not anew:
+        steps = [step for step in program.steps if isinstance(step, KernelStep)]
+        kernels.make((step.spec, step.implementation) for step in steps)
     check_layouts(program, kernels)
     part = signature.part(program.split)
     native = NativeProgram(part, program, kernels, threads, weights)

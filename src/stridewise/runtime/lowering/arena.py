@@ -10,8 +10,8 @@ what lies at the very top is placed earlier.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from stridewise.classes import dataclass
 from stridewise.runtime.binding.packing import ALIGNMENT
 
 __all__ = ["Life", "arrange", "lower_bound"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol
 
+from stridewise.classes import dataclass
 from stridewise.graph import Graph
 from stridewise.planning import Plan
 from stridewise.program import (

@@ -8,10 +8,11 @@ is safe can be told only here, where all readers are known; where it is not, a c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Literal
 
+from stridewise.classes import dataclass
 from stridewise.errors import PlanError
 from stridewise.graph import Node
 from stridewise.ops.geometry import stored as stored_desc

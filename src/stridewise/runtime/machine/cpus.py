@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePosixPath
+
+from stridewise.classes import dataclass
 
 __all__ = ["CpuLimit", "CpuLimits", "available_cpus", "cpu_limits", "openmp_limit"]
 

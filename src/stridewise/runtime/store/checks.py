@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 from contextlib import suppress
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Self
 
+from stridewise.classes import dataclass
 from stridewise.replacing import replacing
 
 __all__ = ["Checks", "system_state"]

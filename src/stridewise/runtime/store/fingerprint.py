@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stridewise.classes import dataclass
 from stridewise.graph import Value
 from stridewise.ops.geometry import storage_shape
 from stridewise.runtime.execution.executor import CompiledModel

@@ -24,12 +24,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from stridewise import program as program_module
+from stridewise.classes import dataclass
 from stridewise.dtypes import DType
 from stridewise.errors import StridewiseError
 from stridewise.formats import Format
@@ -39,6 +40,7 @@ from stridewise.planner.split import Split
 from stridewise.program import Program
 from stridewise.replacing import replacing
 from stridewise.runtime.binding.library import load_core
+from stridewise.runtime.binding.reorders import PlannedReorder
 from stridewise.runtime.binding.weights import Weights
 from stridewise.runtime.execution.executor import CallSignature
 from stridewise.runtime.store.fingerprint import Fingerprint, OutputSums
@@ -54,7 +56,7 @@ __all__ = ["ModelStore", "Stamp", "StoredModel", "checksums", "settle", "stamp"]
 _LOG = logging.getLogger("stridewise")
 _SUFFIX = ".model"
 _HEADER = struct.Struct("<16s32sQ")
-_MAGIC = b"stridewise mdl 5"
+_MAGIC = b"stridewise mdl 6"
 _PAGE = 4096
 _PIECE = 8 << 20
 _LARGEST_DOCUMENT = 1 << 28
@@ -101,6 +103,7 @@ class StoredModel:
         costs: keys of the measured costs that decided.
         costs_digest: digest of these costs.
         outputs: sums of the outputs for seeded inputs.
+        reorders: how the core computes its reorders of the program.
         digest: digest of the file that it was read from, weights included; "" for none.
     """
 
@@ -115,6 +118,7 @@ class StoredModel:
     costs: tuple[str, ...]
     costs_digest: str
     outputs: Fingerprint
+    reorders: tuple[tuple[KernelSpec, PlannedReorder], ...] = ()
     digest: str = ""
 
     @property
@@ -136,7 +140,8 @@ def _known_classes() -> dict[tuple[str, str], type]:
 
 @cache
 def _fields(of: type) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(of))
+    """Return the fields of a dataclass with slots; ``dataclasses.fields`` needs all its methods."""
+    return tuple(name for base in reversed(of.__mro__) for name in vars(base).get("__slots__", ()))
 
 
 def _restored(of: type, *values: object) -> object:
@@ -225,8 +230,10 @@ def _read(file: BinaryIO, threads: int) -> tuple[StoredModel, Weights]:
             return mapped.checksum(offset, size)
         return buffer.read(descriptor, begin + offset, offset, size)
 
-    with ThreadPoolExecutor(max(1, threads)) as pool:
-        found = pool.map(checksum, _pieces(nbytes))
+    # At the end of a process, Python starts no more threads.
+    pool = ThreadPoolExecutor(threads) if threads > 1 else None
+    with pool or nullcontext():
+        found = (pool.map if pool else map)(checksum, _pieces(nbytes))
         stored = _decoded(content, digest)
         _needs(stored.nbytes == nbytes, "another length")
         _needs(tuple(found) == stored.pieces, "checksum of the weights")
@@ -270,10 +277,12 @@ class ModelStore:
             key: the model's key.
             threads: how many compute checksums.
         """
-        if not self.limit:
-            return None
+        _wait_for(self._path(key))
+        return self.read(key, threads) if self.limit else None
+
+    def read(self, key: str, threads: int = 1) -> tuple[StoredModel, Weights] | None:
+        """Return what :meth:`find` returns, of a file that is written."""
         path = self._path(key)
-        _wait_for(path)
         try:
             with path.open("rb", buffering=0) as file:
                 stored, weights = _read(cast("BinaryIO", file), threads)
@@ -329,7 +338,9 @@ class ModelStore:
             return False
         return True
 
-    def keep_later(self, key: str, make: Callable[[], StoredModel], weights: Weights) -> None:
+    def keep_later(
+        self, key: str, make: Callable[[], StoredModel], weights: Weights, check: Callable[[], None]
+    ) -> None:
         """Write a model in a thread of its own, while the caller goes on.
 
         The thread begins a second later, so that it does not slow the first runs of the model. The
@@ -339,6 +350,7 @@ class ModelStore:
             key: the model's key.
             make: returns the content of the file; it is called by that thread.
             weights: the packed weights.
+            check: called by that thread when the file is written.
         """
         path, hurry = self._path(key), threading.Event()
 
@@ -348,7 +360,8 @@ class ModelStore:
                 if hurry.wait(_POLL_S):
                     break
             try:
-                self.keep(key, make(), weights)
+                if self.keep(key, make(), weights):
+                    check()
             except (MemoryError, StridewiseError) as error:
                 _LOG.warning("stored model %s is not written: %s", path, error)
             finally:

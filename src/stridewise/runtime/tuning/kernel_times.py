@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, log, prod
 
+from stridewise.classes import dataclass
 from stridewise.graph import Refusal
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.primitives import create, implementations
@@ -101,6 +102,8 @@ class KernelTimes:
         self._cold = cold
         self._spread_nbytes = 2 * machine.threads * cache_nbytes(2)
         self._samples: dict[str, Samples] = {}
+        self._keys: dict[KernelSpec, str] = {}
+        self._estimates: dict[KernelSpec, float] = {}
 
     def is_cold(self, spec: KernelSpec) -> bool:
         """Return whether a kernel reads weights from memory."""
@@ -108,15 +111,21 @@ class KernelTimes:
 
     def key(self, spec: KernelSpec) -> str:
         """Return the key of a kernel in the cost cache."""
-        marks = [" one thread"] * spec.is_small + [" cold"] * self.is_cold(spec)
-        return "".join((str(spec), *marks))
+        known = self._keys.get(spec)
+        if known is None:
+            marks = [" one thread"] * spec.is_small + [" cold"] * self.is_cold(spec)
+            known = self._keys[spec] = "".join((str(spec), *marks))
+        return known
 
     def estimate(self, spec: KernelSpec) -> float:
         """Return the nanoseconds that samples of a kernel are related to."""
-        weights, found = spec.memory("weights"), self._roofline.cost(spec).cost_ns
-        if weights is None or not self._cold:
-            return found
-        return found + 4.0 * prod(weights.dims) / _COLD_BYTES_PER_NS
+        known = self._estimates.get(spec)
+        if known is None:
+            weights, known = spec.memory("weights"), self._roofline.cost(spec).cost_ns
+            if weights is not None and self._cold:
+                known += 4.0 * prod(weights.dims) / _COLD_BYTES_PER_NS
+            self._estimates[spec] = known
+        return known
 
     def known(self, specs: Sequence[KernelSpec]) -> dict[KernelSpec, Known]:
         """Return the costs of the kernels that were measured at any time."""

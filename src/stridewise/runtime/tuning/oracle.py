@@ -69,6 +69,7 @@ class CalibratedOracle:
         self._absent: set[tuple[KernelSpec, str]] = set()
         self._last: dict[KernelSpec, Known] = {}
         self._rates: dict[str, tuple[Samples, dict[KernelSpec, Rate]]] = {}
+        self._traits: dict[KernelSpec, Traits] = {}
 
     def costs(
         self, specs: Sequence[KernelSpec], progress: Progress | None = None
@@ -88,7 +89,9 @@ class CalibratedOracle:
         """Return predicted costs."""
         groups: dict[str, dict[KernelSpec, Traits]] = {}
         for spec in specs:
-            traits = traits_of(spec, cold=self.times.is_cold(spec))
+            traits = self._traits.get(spec)
+            if traits is None:
+                traits = self._traits[spec] = traits_of(spec, cold=self.times.is_cold(spec))
             groups.setdefault(traits.kind, {})[spec] = traits
         found: dict[KernelSpec, Known] = {}
         for kind, group in groups.items():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stridewise.classes import dataclass
 from stridewise.errors import ExecutionError
 from stridewise.ops.geometry import storage_shape
 from stridewise.program import KernelStep

@@ -10,9 +10,10 @@ kernels are the core's, ``native/conv1x1/conv1x1.cpp``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
+from stridewise.classes import dataclass
 from stridewise.formats import Format
 from stridewise.graph import Node
 from stridewise.ops.activation import UNARY

@@ -6,8 +6,9 @@ Each file of a family ends with its :class:`Family`; ``table.py`` collects them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from stridewise.classes import dataclass
 from stridewise.graph import Node, Refusal
 from stridewise.targets.cost import FUNCTION_NS
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec, MemorySpec

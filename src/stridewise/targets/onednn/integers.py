@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from stridewise.classes import dataclass
 from stridewise.dtypes import DType, dtype_of
 from stridewise.graph import PostOp
 from stridewise.ops.activation import SNAPS

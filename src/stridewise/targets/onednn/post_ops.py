@@ -5,8 +5,7 @@ The pass ``fuse_post_ops`` asks for :func:`all_post_ops`. Operands have the form
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from stridewise.classes import dataclass
 from stridewise.errors import GraphError
 from stridewise.formats import Format
 from stridewise.graph import Node

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
+from stridewise.classes import dataclass
 from stridewise.dtypes import DType
 from stridewise.formats import Block, Format, nd
 from stridewise.graph import Refusal, Value

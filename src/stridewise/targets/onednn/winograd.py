@@ -9,10 +9,11 @@ a window has one tap, tiles have one result. This file describes what the kernel
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import cast
 
+from stridewise.classes import dataclass
 from stridewise.graph import Refusal
 from stridewise.targets.kernels import KernelContext, KernelSpec, MemorySpec
 from stridewise.targets.onednn.family import Family, KernelKind

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from stridewise.classes import dataclass
 
 __all__ = ["Part", "PartKind", "partition"]
 

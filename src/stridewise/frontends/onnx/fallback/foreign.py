@@ -10,7 +10,7 @@ therefore run in one piece, or in the tail. ``cluster.py`` decides which nodes r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import onnx
 from onnx import (
@@ -21,6 +21,7 @@ from onnx import (
     shape_inference,
 )
 
+from stridewise.classes import dataclass
 from stridewise.errors import (
     DamageError,
     GraphError,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from onnx import (
     GraphProto,
@@ -12,6 +11,7 @@ from onnx import (
     ValueInfoProto,
 )
 
+from stridewise.classes import dataclass
 from stridewise.errors import UnsupportedError
 from stridewise.frontends.onnx.fallback.cluster import Part
 from stridewise.frontends.onnx.fallback.foreign import Survey, node_label, operator_label

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import onnx
 from onnx import ModelProto, TypeProto, ValueInfoProto, shape_inference
 
+from stridewise.classes import dataclass
 from stridewise.errors import UnsupportedError
 from stridewise.frontends.onnx.fallback import runtime
 from stridewise.frontends.onnx.reading.importer import Importer

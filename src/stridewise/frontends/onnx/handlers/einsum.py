@@ -10,9 +10,9 @@ summed first. An operand with a diagonal (a letter twice) stays an ``einsum`` of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
+from stridewise.classes import dataclass
 from stridewise.errors import GraphError
 from stridewise.frontends.onnx.reading.importer import Handler, Importer
 from stridewise.frontends.onnx.reading.proto import OnnxNode

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from stridewise.classes import dataclass
 from stridewise.frontends.onnx.handlers import (
     concat,
     elementwise,

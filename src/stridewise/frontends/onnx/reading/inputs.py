@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 from operator import index
 from typing import SupportsIndex
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from onnx import ModelProto, ValueInfoProto
 
+from stridewise.classes import dataclass
 from stridewise.dtypes import DType
 from stridewise.errors import InputError, ModelError
 from stridewise.frontends.onnx.reading.tensors import dtype_of_code

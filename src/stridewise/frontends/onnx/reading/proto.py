@@ -6,11 +6,12 @@ Only this module reads the loosely typed protocol buffers of nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto
 
+from stridewise.classes import dataclass
 from stridewise.errors import DamageError, ModelError, UnsupportedError, describe
 from stridewise.frontends.onnx.reading.tensors import TensorReader
 from stridewise.ops.registry import Array

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
+from stridewise.classes import dataclass
 from stridewise.errors import ModelError
 
 __all__ = ["check_functions", "check_model"]

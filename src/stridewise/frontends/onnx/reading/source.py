@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import inliner
 
+from stridewise.classes import dataclass
 from stridewise.errors import ModelError
 from stridewise.frontends.onnx.reading.soundness import check_functions, check_model
 from stridewise.frontends.onnx.reading.tensors import TensorReader

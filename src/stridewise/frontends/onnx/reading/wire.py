@@ -11,10 +11,10 @@ model, of its graph, and of initializers. The parser gets all unusual content un
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from onnx import GraphProto, ModelProto, StringStringEntryProto, TensorProto
 
+from stridewise.classes import dataclass
 from stridewise.frontends.onnx.reading.tensors import is_known
 
 __all__ = ["LEAST", "without_weights"]

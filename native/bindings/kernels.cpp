@@ -296,12 +296,12 @@ void bind_gradients(nb::module_ &m) {
         "conv_weight_gradient",
         [](const MemoryDesc &src, const MemoryDesc &diff_dst, const MemoryDesc &dst,
            const Dims &strides, const Dims &dilations, const Dims &begins, const Dims &ends,
-           int threads) {
+           int groups_together, int threads) {
             const Window window{strides, dilations, begins, ends};
-            return conv_weight_gradient(src, diff_dst, dst, window, threads);
+            return conv_weight_gradient(src, diff_dst, dst, window, groups_together, threads);
         },
         "src"_a, "diff_dst"_a, "dst"_a, "strides"_a, "dilations"_a, "pads_begin"_a, "pads_end"_a,
-        nb::kw_only(), "threads"_a, ReleaseGil());
+        nb::kw_only(), "groups_together"_a = 1, "threads"_a, ReleaseGil());
     m.def(
         "pooling_gradient",
         [](const std::string &algorithm, const MemoryDesc &src, const MemoryDesc &diff_dst,

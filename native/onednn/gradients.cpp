@@ -1,5 +1,7 @@
 #include "onednn/gradients.hpp"
 
+#include <algorithm>
+
 #include "onednn/sequence.hpp"
 #include "support/errors.hpp"
 #include "threads/openmp.hpp"
@@ -15,10 +17,6 @@ normalization_flags affine() {
     return normalization_flags::use_scale | normalization_flags::use_shift;
 }
 
-MemoryDesc any_of(const MemoryDesc &desc) {
-    return MemoryDesc(desc.dims(), "f32", "any");
-}
-
 MemoryDesc row_of(const MemoryDesc &image) {
     return MemoryDesc({image.dims()[1]}, "f32", "a");
 }
@@ -30,6 +28,63 @@ dnnl::batch_normalization_forward::primitive_desc forward_norm(const MemoryDesc 
     require(epsilon > 0, "batch_norm: expected a positive epsilon");
     return {cpu_engine(), prop_kind::forward_training, src.get(), dst.get(), epsilon, affine(),
             make_attr({})};
+}
+
+// Groups of weights that a kernel computes together: groups of the library's as many times as wide,
+// which are zero but for the weights of each.
+struct Together {
+    MemoryDesc whole;  // the weights of the library's groups, row-major
+    MemoryDesc each;   // those that are not zero, within the memory of `whole`
+    MemoryDesc given;  // the same as the caller has them
+};
+
+// Describes groups that are computed together, as many at a time as `whole` has fewer than `given`.
+Together together(const MemoryDesc &given, const Dims &whole, const std::string &dtype) {
+    const Dims dims = given.dims(), steps = given.get().get_strides();
+    require(dims.size() == whole.size() && dims.size() >= 4 && given.get().get_inner_nblks() == 0,
+            "groups: expected weights in the user's order");
+    const std::int64_t count = dims[0] / whole[0];
+    require(count * whole[0] == dims[0] && count * dims[1] == whole[1] &&
+                count * dims[2] == whole[2] &&
+                std::equal(dims.begin() + 3, dims.end(), whole.begin() + 3, whole.end()),
+            "groups: expected weights of several groups each");
+    Dims strides(whole.size(), 1);
+    for (std::size_t axis = whole.size() - 1; axis > 0; --axis) {
+        strides[axis - 1] = strides[axis] * whole[axis];
+    }
+    // The library takes no stride that is less than the extent times the stride below it, and the
+    // groups along the diagonal are one row further apart than their outputs.
+    strides[0] += strides[1];
+    Dims split = {whole[0], count}, own = {strides[0], dims[1] * strides[1] + dims[2] * strides[2]};
+    Dims theirs = {count * steps[0], steps[0]};
+    split.insert(split.end(), dims.begin() + 1, dims.end());
+    own.insert(own.end(), strides.begin() + 1, strides.end());
+    theirs.insert(theirs.end(), steps.begin() + 1, steps.end());
+    return {MemoryDesc::strided(whole, dtype, strides), MemoryDesc::strided(split, dtype, own),
+            MemoryDesc::strided(split, given.dtype(), theirs)};
+}
+
+// Returns the dimensions of weights whose groups are computed together.
+Dims wider_groups(const Dims &dims, int count) {
+    if (count == 1) return dims;
+    require(count > 1 && dims.size() >= 4 && dims[0] % count == 0,
+            "groups: expected a number that divides them, got " + std::to_string(count));
+    Dims found = dims;
+    found[0] /= count;
+    found[1] *= count;
+    found[2] *= count;
+    return found;
+}
+
+// Returns weights in the format of a primitive, after reorders where the caller has others.
+Sequence::Tensor read_weights(Sequence &kernel, Sequence::Tensor tensor, const MemoryDesc &given,
+                              const MemoryDesc &own) {
+    if (given.dims() == own.dims()) return kernel.read_as(tensor, own);
+    const Together groups = together(given, own.dims(), own.dtype());
+    const auto whole = kernel.between(groups.whole);
+    kernel.clear(whole);
+    kernel.convert(kernel.within(tensor, groups.given), kernel.within(whole, groups.each));
+    return kernel.read_as(whole, own);
 }
 
 // Adds one primitive that applies post-ops to `made`: the first one, with the others behind it.
@@ -78,7 +133,9 @@ std::shared_ptr<Kernel> fitted(const PrimitiveDesc &desc, const std::map<int, Me
             made = sums ? kernel->between(own) : tensor;
             args.emplace_back(id, made);
         } else {
-            args.emplace_back(id, kernel->read_as(tensor, own));
+            const bool is_own = other == given.end();
+            args.emplace_back(id,
+                              is_own ? tensor : read_weights(*kernel, tensor, other->second, own));
         }
     }
     kernel->add(desc.get(), args);
@@ -88,12 +145,12 @@ std::shared_ptr<Kernel> fitted(const PrimitiveDesc &desc, const std::map<int, Me
 
 std::shared_ptr<Kernel> conv_weight_gradient(const MemoryDesc &src, const MemoryDesc &diff_dst,
                                              const MemoryDesc &diff_weights, const Window &window,
-                                             int threads) {
+                                             int groups_together, int threads) {
     auto kernel = std::make_shared<Sequence>(threads);
     const Dims dilations = library_dilations(window, src);
     const ThreadScope scope(threads);
-    const MemoryDesc any = any_of(diff_weights);
-    const MemoryDesc weights(diff_weights.dims(), src.dtype(), "any");
+    const Dims dims = wider_groups(diff_weights.dims(), groups_together);
+    const MemoryDesc any(dims, "f32", "any"), weights(dims, src.dtype(), "any");
     const auto direct = algorithm::convolution_direct;
     const dnnl::convolution_forward::primitive_desc hint(
         cpu_engine(), prop_kind::forward_training, direct, src.get(), weights.get(), diff_dst.get(),
@@ -106,7 +163,14 @@ std::shared_ptr<Kernel> conv_weight_gradient(const MemoryDesc &src, const Memory
     const auto result = kernel->argument(DNNL_ARG_DST, diff_weights, true);
     const auto made = kernel->write_as(result, MemoryDesc(desc.diff_weights_desc()));
     kernel->add(desc, {{DNNL_ARG_SRC, x}, {DNNL_ARG_DIFF_DST, dy}, {DNNL_ARG_DIFF_WEIGHTS, made}});
-    kernel->convert(made, result);
+    if (dims == diff_weights.dims()) {
+        kernel->convert(made, result);
+        return kernel;
+    }
+    const Together groups = together(diff_weights, dims, "f32");
+    const auto whole = kernel->between(groups.whole);
+    kernel->convert(made, whole);
+    kernel->convert(kernel->within(whole, groups.each), kernel->within(result, groups.given));
     return kernel;
 }
 

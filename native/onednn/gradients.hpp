@@ -12,15 +12,17 @@ namespace stridewise {
 
 // A primitive with some of the arguments that it reads in other formats than its own. These are
 // reordered before each execution. The post-ops `after` it are computed by a primitive of their
-// own.
+// own. Given weights may have more groups than the primitive has, which computes several of them
+// as one that is zero between them.
 std::shared_ptr<Kernel> fitted(const PrimitiveDesc &desc, const std::map<int, MemoryDesc> &given,
                                const PostOps &after);
 
 // The gradient of a convolution's weights, DST, of its source SRC and the gradient DIFF_DST of its
-// result. Sums are in the same order in every execution.
+// result. Sums are in the same order in every execution. `groups_together` groups are computed as
+// one, whose products of one group with another are left out of the result; 1 for each by itself.
 std::shared_ptr<Kernel> conv_weight_gradient(const MemoryDesc &src, const MemoryDesc &diff_dst,
                                              const MemoryDesc &diff_weights, const Window &window,
-                                             int threads);
+                                             int groups_together, int threads);
 
 // The gradient of a pooling's source, DST, of the gradient DIFF_DST of its result, and of its
 // source SRC for the algorithm "max", which finds the maxima again.

@@ -1,6 +1,7 @@
 #include "onednn/sequence.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "support/errors.hpp"
 #include "threads/openmp.hpp"
@@ -12,6 +13,10 @@ constexpr std::size_t kAlignment = 64;
 
 std::size_t aligned(std::size_t nbytes) {
     return (nbytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+std::size_t reach(const MemoryDesc &desc) {
+    return std::max(desc.nbytes(), desc.extent());
 }
 
 }  // namespace
@@ -30,8 +35,21 @@ Sequence::Tensor Sequence::argument(int id, const MemoryDesc &desc, bool written
 
 Sequence::Tensor Sequence::between(const MemoryDesc &desc) {
     places_.push_back({desc, false, between_nbytes_});
-    between_nbytes_ += aligned(std::max(desc.nbytes(), desc.extent()));
+    between_nbytes_ += aligned(reach(desc));
     return places_.size() - 1;
+}
+
+Sequence::Tensor Sequence::within(Tensor tensor, const MemoryDesc &desc) {
+    const Place whole = places_[tensor];
+    require(desc.extent() <= reach(whole.desc), "sequence: expected a tensor that fits");
+    places_.push_back({desc, whole.is_argument, whole.at});
+    return places_.size() - 1;
+}
+
+void Sequence::clear(Tensor tensor) {
+    require(!places_[tensor].is_argument, "sequence: expected a tensor in the scratchpad");
+    const MemoryDesc none{dnnl::memory::desc()};
+    stages_.push_back({dnnl::primitive(), none, {{DNNL_ARG_DST, tensor}}});
 }
 
 void Sequence::add(const dnnl::primitive_desc_base &desc, const Bound &args, bool names) {
@@ -84,6 +102,11 @@ void Sequence::execute(const std::vector<void *> &data, void *scratchpad) const 
     }
     dnnl::stream stream(cpu_engine());
     for (const Stage &stage : stages_) {
+        if (!stage.primitive) {
+            const Place &place = places_[stage.args.front().second];
+            std::memset(pad + place.at, 0, reach(place.desc));
+            continue;
+        }
         std::vector<dnnl_exec_arg_t> args;
         for (const auto &[id, tensor] : stage.args) args.push_back({id, memories[tensor].get()});
         dnnl::memory own;

@@ -23,6 +23,10 @@ class Sequence final : public Kernel {
     Tensor argument(int id, const MemoryDesc &desc, bool written = false);
     // Declares a tensor in the scratchpad.
     Tensor between(const MemoryDesc &desc);
+    // Declares a tensor in the memory of another one.
+    Tensor within(Tensor tensor, const MemoryDesc &desc);
+    // Adds a stage that sets all bytes of a tensor in the scratchpad to zero.
+    void clear(Tensor tensor);
     // Adds a primitive, without its scratchpad among the arguments. The name of the kernel is that
     // of the last primitive with `names`.
     void add(const dnnl::primitive_desc_base &desc, const Bound &args, bool names = true);
@@ -48,7 +52,7 @@ class Sequence final : public Kernel {
         std::size_t at;  // the position in args_, or bytes from the start of the scratchpad
     };
     struct Stage {
-        dnnl::primitive primitive;
+        dnnl::primitive primitive;  // null for a stage that clears its only argument
         MemoryDesc scratchpad;
         Bound args;
     };

@@ -628,7 +628,8 @@ def fitted(desc: PrimitiveDesc, given: dict[int, MemoryDesc], after: Sequence[Po
     """Return a primitive that reads some arguments in other formats than its own.
 
     It reorders them before each execution. A primitive of their own computes the post-ops
-    ``after`` it.
+    ``after`` it. Given weights may have more groups than the primitive, which computes several of
+    them as one.
     """
 
 def conv_weight_gradient(
@@ -640,9 +641,13 @@ def conv_weight_gradient(
     pads_begin: Sequence[int],
     pads_end: Sequence[int],
     *,
+    groups_together: int = 1,
     threads: int,
 ) -> Kernel:
-    """Return the gradient of a convolution's weights; sums are in the same order in each run."""
+    """Return the gradient of a convolution's weights; sums are in the same order in each run.
+
+    The library computes ``groups_together`` groups as one.
+    """
 
 def pooling_gradient(
     algorithm: str,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from stridewise.program import KernelStep
 from stridewise.runtime.execution.executor import CompiledModel
@@ -21,8 +21,13 @@ class Clock:
         self.times, self.kernel = times, kernel
         self.asked: list[set[str]] = []
 
-    def __call__(self, models: Mapping[str, CompiledModel], until: float | None = None) -> Outcome:
-        del until
+    def __call__(
+        self,
+        models: Mapping[str, CompiledModel],
+        until: float | None = None,
+        ran: Collection[str] = (),
+    ) -> Outcome:
+        del until, ran
         self.asked.append(set(models))
         observed = {
             (step.spec, step.implementation): seen

@@ -42,6 +42,41 @@ def test_the_library_has_naive_loops_where_that_is_assumed():
     assert not wrong
 
 
+Groups = tuple[int, int, int]
+
+
+def data_gradients(tag: str, groups: Groups) -> Iterator[KernelSpec]:
+    """Yield gradients of a convolution's source, of all sizes that it can have."""
+    count, outputs, inputs = groups
+    numbers = product((1, 2, 3), (1, 2, 3), (1, 2), (0, 1), (0, 1, 2, -1, -2))
+    for taps, stride, dilation, begin, end in numbers:
+        reach, side = dilation * (taps - 1), 5
+        result = (side - 1) * stride + reach + 1 - begin - end
+        if begin > reach or -end >= stride or (taps == 1 and dilation > 1):
+            continue
+        weights = (count, outputs, inputs, taps, taps)[count == 1 :]
+        memories = (
+            ("src", MemorySpec((2, count * inputs, side, side), tag)),
+            ("weights", MemorySpec(weights, "abcde"[: len(weights)])),
+            ("dst", MemorySpec((2, count * outputs, result, result), tag)),
+        )
+        names = {"begins": begin, "dilations": dilation, "ends": end, "strides": stride}
+        params = tuple((name, (number, number)) for name, number in names.items())
+        yield KernelSpec("fitted_deconvolution", memories, params, flops=1.0)
+
+
+@pytest.mark.skipif(BLOCKED != "aBcd16b", reason="other instruction sets have more naive loops")
+@pytest.mark.parametrize("groups", [(1, 32, 48), (2, 16, 16), (32, 1, 1), (8, 4, 4)], ids=str)
+@pytest.mark.parametrize("tag", ["acdb", BLOCKED])
+def test_gradients_are_naive_where_that_is_assumed(tag: str, groups: Groups):
+    wrong = [
+        f"{spec}: {found}"
+        for spec in data_gradients(tag, groups)
+        if is_reference(found := create(spec, "", 1).impl) != is_naive(spec)
+    ]
+    assert not wrong
+
+
 def convolution(channels: int, side: int, window: int, *, groups: bool, tag: str) -> KernelSpec:
     weights = (channels, channels, window, window)
     if groups:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.machine.machine import this_machine
 from stridewise.runtime.simulation.reference import run_reference
-from stridewise.runtime.tuning import tuning
+from stridewise.runtime.tuning import plan_race, tuning
 from stridewise.runtime.tuning.cost_cache import CostCache
 from stridewise.runtime.tuning.kernel_times import KernelTimes
 from stridewise.runtime.tuning.oracle import MeasuringOracle
@@ -180,6 +181,36 @@ def test_running_in_turn_times_every_model_and_every_kernel() -> None:
     }
     assert set(outcome.observed) == kernels
     assert all(time > 0 for time in outcome.observed.values())
+
+
+class Slow:
+    """A model whose runs take seconds of a clock, the first one twice as long."""
+
+    call_signature = SimpleNamespace(graph=None, input_formats={}, threads=1)
+    program = SimpleNamespace(steps=(), split=SimpleNamespace(lanes=1, parts=1))
+
+    def __init__(self, seconds: float, clock: list[float]) -> None:
+        self.seconds, self.clock, self.runs = seconds, clock, 0
+
+    def run_program(self, _inputs: Any) -> None:
+        self.runs += 1
+        self.clock[0] += self.seconds * (2 if self.runs == 1 else 1)
+
+    def step_times(self, inputs: Any, _runs: int) -> list[list[int]]:
+        self.run_program(inputs)
+        return [[]]
+
+
+def test_first_runs_do_not_count_and_losers_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    seconds = {"fast": 1.0, "near": 1.05, "slow": 1.5}
+    models: Any = {name: Slow(each, clock) for name, each in seconds.items()}
+    now = SimpleNamespace(monotonic=lambda: 0.0, perf_counter_ns=lambda: round(1e9 * clock[0]))
+    monkeypatch.setattr(plan_race, "time", now)
+    for ran in ((), models):
+        found = run_in_turn(models, ran=ran).times
+        assert found == pytest.approx({name: 1e9 * each for name, each in seconds.items()})
+    assert [model.runs for model in models.values()] == [1 + 9 + 9, 1 + 9 + 9, 1 + 2 + 2]
 
 
 def test_a_disturbed_measurement_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

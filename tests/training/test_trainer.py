@@ -126,6 +126,22 @@ def test_only_the_named_parameters_are_trained():
         assert same == (name != "dense.weights"), name
 
 
+def test_initial_values_of_what_is_trained_are_dropped():
+    graph = network()
+    found, kept = trainer(graph, train=["conv.weights"]), trainer(graph, keep_originals=True)
+    initial = graph.parameters["conv.weights"].array
+    assert {**found.model.plan.graph.parameters}["conv.weights"].is_dropped
+    assert found.model.plan.graph.states["optimizer.conv.weights.momentum"].is_dropped
+    x, labels = batch()
+    found.step(x, labels)
+    assert not np.array_equal(found.graph().parameters["conv.weights"].array, initial)
+    with pytest.raises(GraphError, match="keep_originals=True"):
+        found.model.parameters.reset()
+    kept.step(x, labels)
+    kept.model.parameters.reset()
+    np.testing.assert_array_equal(kept.model.parameters["conv.weights"], initial)
+
+
 def test_the_trained_graph_has_running_statistics(tmp_path: Path):
     found = trainer()
     x, labels = batch()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Unpack
 
 import numpy as np
@@ -96,7 +98,8 @@ class Trainer:
                 times the graph's batch.
             seed: of dropout, from 0 to 2**48 - 1. A step's masks depend on the seed and on the
                 number of the step alone, whatever the threads, formats and checkpoints.
-            **options: of :func:`stridewise.compile`.
+            **options: of :func:`stridewise.compile`. Without ``keep_originals`` the trainer keeps
+                no initial values of what it trains, so that ``model.parameters.reset()`` fails.
 
         Raises:
             GraphError: the graph has several outputs, no parameters, parameters of another type
@@ -107,7 +110,7 @@ class Trainer:
         checked("Trainer", options, GraphCompileOptions)
         streams = options.get("streams", 1)
         check_options(graph, optimizer, loss, train, clip_norm, accumulate, seed, streams)
-        self._graph = trainable(graph)
+        self._graph = _with_own_values(trainable(graph))
         names = self._graph.parameters if train is None else dict.fromkeys(train)
         self.parameters = tuple(name for name in names if name not in self._graph.updates)
         self._optimizer, self._accumulate, self._seed = optimizer, accumulate, seed
@@ -122,8 +125,17 @@ class Trainer:
         self._loss = loss if isinstance(loss, str) else ""
         self._statistics = [name for name in self._graph.states if name in self._graph.updates]
         self.model: CompiledModel = compile(self._step.graph, **options)
+        if not options.get("keep_originals", False):
+            self._drop_initial()
         self.steps = 0
         self.losses: list[float] = []
+
+    def _drop_initial(self) -> None:
+        """Drop the initial values of what steps change, which the model has in its memory."""
+        changing = (*self.parameters, *self._statistics)
+        known = {**self._graph.parameters, **self._graph.states}
+        for item in (*map(known.__getitem__, changing), *self.model.plan.graph.states.values()):
+            item.drop()
 
     @property
     def nbytes(self) -> int:
@@ -298,6 +310,15 @@ class Trainer:
             ModelError: the file is damaged, or of another training.
         """
         self.load_state_dict(read_checkpoint(path))
+
+
+def _with_own_values(graph: Graph) -> Graph:
+    """Return a graph whose parameters and states can be dropped without those of the given one."""
+    parameters, states = (
+        MappingProxyType({name: item.shared() for name, item in known.items()})
+        for known in (graph.parameters, graph.states)
+    )
+    return dataclasses.replace(graph, parameters=parameters, states=states)
 
 
 def _row(number: float) -> Array:

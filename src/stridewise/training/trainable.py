@@ -64,7 +64,9 @@ def evaluation_graph(graph: Graph, values: Mapping[str, Array]) -> Graph:
         values: of parameters and states.
     """
     stored = {
-        kind: MappingProxyType({n: Constant(values.get(n, c.array)) for n, c in known.items()})
+        kind: MappingProxyType(
+            {n: Constant(values[n]) if n in values else c for n, c in known.items()}
+        )
         for kind, known in (("parameters", graph.parameters), ("states", graph.states))
     }
     still = dataclasses.replace(graph, updates=MappingProxyType({}), **stored)

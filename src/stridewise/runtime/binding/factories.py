@@ -297,8 +297,11 @@ def _depthwise_weight_gradient(s: KernelArguments) -> _core.Kernel:
 
 def _fitted(s: KernelArguments) -> _core.Kernel:
     """Return a convolution whose weights lie in the user's order, and are reordered in each run."""
-    weights = s.memory("weights")
-    chosen = s.core.MemoryDesc(weights.dims, s.memory("src").dtype, "any")
+    weights, count = s.memory("weights"), s.integer("groups_together", 1)
+    dims = list(weights.dims)
+    if count > 1:
+        dims[:3] = dims[0] // count, count * dims[1], count * dims[2]
+    chosen = s.core.MemoryDesc(dims, s.memory("src").dtype, "any")
     whole, after = _convolution(s, chosen), s.post_ops()
     if after and whole.impl.startswith(_SCALAR_POST_OPS):
         return s.core.fitted(
@@ -310,7 +313,8 @@ def _fitted(s: KernelArguments) -> _core.Kernel:
 def _conv_weight_gradient(s: KernelArguments) -> _core.Kernel:
     return s.core.conv_weight_gradient(
         s.memory("src"), s.memory("diff_dst"), s.memory("dst"), s.ints("strides"),
-        s.ints("dilations"), s.ints("begins"), s.ints("ends"), threads=s.threads,
+        s.ints("dilations"), s.ints("begins"), s.ints("ends"),
+        groups_together=s.integer("groups_together", 1), threads=s.threads,
     )  # fmt: skip
 
 

@@ -216,12 +216,19 @@ class _Tuning:
         self.kernels: dict[str, float] = {}
         self.corrected: list[Plan] = []
         self.is_disturbed = False
+        self._known: dict[str, float] = {}
         self.times = self._correct(alone[0])
 
     def _run(self, models: Mapping[str, CompiledModel]) -> Outcome:
-        outcome = run_in_turn(models, self._until)
+        """Run models; of those that ran before, the lesser times count."""
+        outcome = run_in_turn(models, self._until, self._known)
         self.is_disturbed |= outcome.is_disturbed
-        return outcome
+        times = {
+            label: min(taken, self._known.get(label, taken))
+            for label, taken in outcome.times.items()
+        }
+        self._known |= times
+        return dataclasses.replace(outcome, times=times)
 
     def _correct(self, latest: Plan) -> Mapping[str, float]:
         """Run, correct and plan again until the plan stays; return the times of all plans."""
@@ -234,6 +241,7 @@ class _Tuning:
                 break
             latest = self.corrected[0]
             self.models[PLANNED] = load(lower_plan(latest), self._weights)
+            self._known.pop(PLANNED, None)
             observed |= self._run({PLANNED: self.models[PLANNED]}).observed
         if PLANNED in self.models:
             return self._run(self.models).times

@@ -23,11 +23,18 @@ from stridewise.targets.kernels import (
 from stridewise.targets.onednn.conv1x1 import conv1x1_options
 from stridewise.targets.onednn.depthwise import depthwise_options, options_with_expansion
 from stridewise.targets.onednn.family import Family, KernelKind, Offer
-from stridewise.targets.onednn.memory import block_of, memory_of, plain_memory, storage_of
+from stridewise.targets.onednn.groups import filled, in_whole_vectors, per_group
+from stridewise.targets.onednn.memory import (
+    block_lanes,
+    block_of,
+    memory_of,
+    plain_memory,
+    storage_of,
+)
 from stridewise.targets.onednn.post_ops import all_post_ops, fused, input_formats
 from stridewise.targets.onednn.winograd import specs, suits
 
-__all__ = ["FAMILY", "conv_options", "library_option", "per_group"]
+__all__ = ["FAMILY", "conv_options", "library_option"]
 
 
 FIRST_LAYER_CHANNELS = 3
@@ -165,14 +172,13 @@ def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         for accumulate in ways:
             direct = _direct(context, kind, (source, result), accumulate=accumulate)
             yield direct
+            if not context.is_constant(context.node.inputs[1]):
+                weights = direct.calls[0].spec.memory("weights")
+                assert weights is not None  # convolutions have them
+                yield from in_whole_vectors(direct, weights, block_lanes(context))
             yield from _in_fewer_products(context, direct)
     yield from own
     yield from conv1x1_options(context)
-
-
-def per_group(src: MemorySpec, weights: MemorySpec) -> tuple[int, ...]:
-    """Return the channels out and in of a group, none of weights without groups."""
-    return weights.dims[1:3] if len(weights.dims) == len(src.dims) + 1 else ()
 
 
 def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
@@ -180,7 +186,7 @@ def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
     src, weights = spec.memory("src"), spec.memory("weights")
     if storage != "blocked" or src is None or weights is None:
         return False
-    block, group = block_of(dst), per_group(src, weights)
+    block, group = block_of(dst), per_group(spec, weights)
     if group:
         return set(group) != {1} and any(extent % block for extent in group)
     return src.dims[1] < block and storage_of(src) == "blocked"
@@ -197,7 +203,7 @@ def prefers_direct(spec: KernelSpec) -> bool:
     if spec.kind != "convolution" or src is None or dst is None or weights is None:
         return False
     is_float32 = {memory.dtype for _, memory in spec.memories} == {"f32"}
-    is_each_channel = set(per_group(src, weights)) == {1}
+    is_each_channel = set(per_group(spec, weights)) == {1}
     is_pixel = prod((dst.dims[0], *dst.dims[2:])) == 1
     is_last = storage_of(dst) == "channels-last"
     return is_float32 and is_last and (is_each_channel or is_pixel)
@@ -210,9 +216,10 @@ a filter for each channel reach: each is a product of a matrix and a vector. Mea
 
 def _share(spec: KernelSpec) -> float:
     src, dst, weights = map(spec.memory, ("src", "dst", "weights"))
-    if src is None or dst is None or weights is None or storage_of(dst) != "plain":
+    if src is None or dst is None or weights is None:
         return 1.0
-    return _PLAIN_DEPTHWISE if set(per_group(src, weights)) == {1} else 1.0
+    is_plain_depthwise = storage_of(dst) == "plain" and set(per_group(spec, weights)) == {1}
+    return _PLAIN_DEPTHWISE if is_plain_depthwise else filled(spec, weights)
 
 
 _CONVOLUTION = KernelKind(

@@ -20,8 +20,9 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.conv import library_option, per_group
+from stridewise.targets.onednn.conv import library_option
 from stridewise.targets.onednn.family import Family, KernelKind, Offer
+from stridewise.targets.onednn.groups import filled, in_whole_vectors, per_group
 from stridewise.targets.onednn.memory import block_lanes, block_of, memory_of, plain_memory
 from stridewise.targets.onednn.post_ops import all_post_ops, fused, input_formats, unknown_post_op
 from stridewise.targets.onednn.winograd import specs, suits
@@ -70,6 +71,10 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             for accumulate in (True, False) if can_sum else (False,):
                 direct = _transposed(context, kind, (source, results[kind]), accumulate=accumulate)
                 yield direct
+                if not context.is_constant(node.inputs[1]):
+                    weights = direct.calls[0].spec.memory("weights")
+                    assert weights is not None  # convolutions have them
+                    yield from in_whole_vectors(direct, weights, block_lanes(context))
                 yield from _in_fewer_products(context, direct)
             yield from _depthwise(context, kind, source, results[kind])
 
@@ -165,23 +170,30 @@ def _ints(spec: KernelSpec, key: str) -> tuple[int, ...]:
 
 
 def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
-    """Return whether groups are uneven, or strides meet dilations or exceed the window."""
+    """Return whether groups are uneven, strides meet dilations, or pads go beyond all taps."""
     src, weights = spec.memory("src"), spec.memory("weights")
     if storage != "blocked" or src is None or weights is None:
         return False
-    block, group = block_of(dst), per_group(src, weights)
-    if set(group) != {1} and any(extent % block for extent in group):
-        return True
-    kernel = weights.dims[2 - len(src.dims) :]
-    strides, dilations = _ints(spec, "strides"), _ints(spec, "dilations")
-    return any(
-        stride > 1 and (dilation > 1 or stride > extent)
-        for stride, dilation, extent in zip(strides, dilations, kernel, strict=True)
+    block, group = block_of(dst), per_group(spec, weights)
+    if set(group) == {1}:
+        return any(dilation > 1 for dilation in _ints(spec, "dilations"))
+    names, kernel = ("strides", "dilations", "ends"), weights.dims[2 - len(src.dims) :]
+    axes = zip(kernel, *(_ints(spec, name) for name in names), strict=True)
+    return any(extent % block for extent in group) or any(
+        (dilation > 1 and stride > 1) or end > dilation * (extent - 1)
+        for extent, stride, dilation, end in axes
     )
 
 
+def _share(spec: KernelSpec) -> float:
+    weights = spec.memory("weights")
+    return 1.0 if weights is None else filled(spec, weights)
+
+
 # Measured on Zen 4: 0.85 to 0.95 of the convolution that it is the data gradient of.
-_DECONVOLUTION = KernelKind({"plain": 0.20, "channels-last": 0.80, "blocked": 0.80}, _is_naive)
+_DECONVOLUTION = KernelKind(
+    {"plain": 0.20, "channels-last": 0.80, "blocked": 0.80}, _is_naive, _share
+)
 
 FAMILY = Family(
     {"conv_transpose": Offer(_kernels, post_ops=all_post_ops)},

@@ -28,9 +28,10 @@ from stridewise.targets.kernels import (
     input_of,
     output_of,
 )
-from stridewise.targets.onednn.conv import FIRST_LAYER_CHANNELS, per_group
+from stridewise.targets.onednn.conv import FIRST_LAYER_CHANNELS
 from stridewise.targets.onednn.depthwise import weight_gradient as depthwise_weights
 from stridewise.targets.onednn.family import Family, KernelKind, Offer, other_than_float32
+from stridewise.targets.onednn.groups import filled, in_whole_vectors, per_group
 from stridewise.targets.onednn.memory import block_of, memory_of, plain_memory, storage_of
 from stridewise.targets.onednn.winograd import WEIGHTS as WINOGRAD
 from stridewise.targets.onednn.winograd import Geometry as Window
@@ -99,6 +100,7 @@ def _conv_weights(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             f"weight gradient, {kind}", needs, (user_format(w),), (Call(spec, args),)
         )
         yield direct
+        yield from in_whole_vectors(direct, plain_memory(dims), _lanes(context))
         if None in needs:
             continue
         src, diff_dst, dst = (memory for _, memory in memories)
@@ -271,7 +273,7 @@ def _is_naive(spec: KernelSpec, _storage: str, dst: MemorySpec) -> bool:
     src, diff_dst = spec.memory("src"), spec.memory("diff_dst")
     if src is None or storage_of(diff_dst) != "blocked":
         return False
-    block, group = block_of(diff_dst), per_group(src, dst)
+    block, group = block_of(diff_dst), per_group(spec, dst)
     if set(group) == {1}:
         return any(extent > _DEPTHWISE_WINDOW for extent in dst.dims[3:])
     return any(extent % block for extent in group) or (
@@ -292,9 +294,11 @@ def _weights_share(spec: KernelSpec) -> float:
     is_depthwise = len(dst.dims) > len(diff_dst.dims) and dst.dims[1:3] == (1, 1)
     if is_depthwise and max(dst.dims[3:]) > _DEPTHWISE_WINDOW:
         return 0.05
+    # Both channels of narrow groups leave lanes empty.
+    fill = filled(spec, dst) ** 2
     if storage == "blocked":
-        return 0.92
-    return 0.88 / (1 + pixels / 15000) if storage == "channels-last" else 0.20
+        return 0.92 * fill
+    return fill * (0.88 / (1 + pixels / 15000) if storage == "channels-last" else 0.20)
 
 
 _DEPTHWISE_WINDOW = 3

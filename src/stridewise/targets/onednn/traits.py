@@ -10,6 +10,7 @@ from math import log2, prod
 
 from stridewise.graph import Attr
 from stridewise.targets.kernels import SCALING, KernelSpec, MemorySpec
+from stridewise.targets.onednn.groups import together
 from stridewise.targets.onednn.memory import storage_of
 from stridewise.targets.onednn.table import is_naive
 from stridewise.targets.rates import Traits
@@ -22,6 +23,11 @@ _SIZELESS = frozenset(
     | {"parts", SCALING}
 )
 """Parameters that do not change the time, or that other traits contain."""
+_DIRECT = frozenset(
+    {"conv_weight_gradient", "convolution", "deconvolution"}
+    | {"fitted_convolution", "fitted_deconvolution"}
+)
+"""Kinds whose weights tell the window."""
 _SCALES = (4.0, 4.0, 4.0, 3.0, 3.0, 4.0, 3.0, 0.7, 0.7, 1.0)
 """Differences of numbers, in powers of two, over which costs change."""
 
@@ -31,18 +37,27 @@ def _storage(memory: MemorySpec) -> str:
     return f"{memory.dtype} {own or 'strided'}"
 
 
+def _is_weight_gradient(spec: KernelSpec) -> bool:
+    return spec.kind.endswith("weight_gradient")
+
+
+def _weights(spec: KernelSpec) -> MemorySpec | None:
+    """Return the weights of a convolution, or their gradient."""
+    return spec.memory("dst" if _is_weight_gradient(spec) else "weights")
+
+
 def _groups(spec: KernelSpec, src: MemorySpec) -> int:
-    weights, known = spec.memory("weights"), dict(spec.params).get("groups")
+    weights, known = _weights(spec), dict(spec.params).get("groups")
     if isinstance(known, int):
         return known
     has_groups = weights is not None and len(weights.dims) == len(src.dims) + 1
-    return weights.dims[0] if weights is not None and has_groups else 1
+    return weights.dims[0] // together(spec) if weights is not None and has_groups else 1
 
 
 def _way(spec: KernelSpec, src: MemorySpec, groups: int) -> str:
     params: dict[str, Attr] = {k: v for k, v in spec.params if k not in _SIZELESS}
-    weights, second = spec.memory("weights"), spec.memory("src1")
-    if spec.kind in ("convolution", "deconvolution") and weights is not None:
+    weights, second = _weights(spec), spec.memory("src1")
+    if spec.kind in _DIRECT and weights is not None:
         params["window"] = weights.dims[2 - len(src.dims) :]
     expression = dict(spec.params).get("expression")
     if isinstance(expression, tuple):
@@ -78,7 +93,8 @@ def traits_of(spec: KernelSpec, *, cold: bool = False) -> Traits:
     'f32 channels-last > f32 plain'
     """
     none = MemorySpec(())
-    dst = spec.memory("dst") or none
+    # Of the gradient of weights, the images decide.
+    dst = spec.memory("diff_dst" if _is_weight_gradient(spec) else "dst") or none
     src = spec.memory("src") or spec.memory("src0") or dst
     groups = _groups(spec, src)
     inner, outer = (

@@ -1,8 +1,8 @@
-"""Compute updates as soon as what they are computed from is known.
+"""Compute updates, and store results as the caller takes them, as soon as they are known.
 
 Gradients of weights are needed until the weights are updated. A graph of a training step has its
 updates at its end; where they stand is free, because all nodes read what a parameter was before the
-run.
+run. Gradients that are results are needed until they are stored in the caller's order.
 """
 
 from __future__ import annotations
@@ -15,17 +15,27 @@ from stridewise.ops import OPS
 __all__ = ["hoist_updates"]
 
 
-def _only_for_updates(graph: Graph) -> set[str]:
-    """Return the nodes of updates, and elementwise ones whose results nothing else reads."""
-    sinks = set(graph.updates.values())
+_MOVES = frozenset({"cast", "identity", "reshape", "transpose"})
+"""Operators whose results have as many elements as their operands."""
+
+
+def _only_for_sinks(graph: Graph) -> set[str]:
+    """Return the nodes of updates and moves of results, and what computes nothing else.
+
+    That is, elementwise nodes for updates, and moves.
+    """
+    sinks, read = set(graph.updates.values()), set[str]()
     wanted = dict.fromkeys(sinks, True)
     wanted |= dict.fromkeys(graph.outputs, False)
     found: set[str] = set()
     for node in reversed(graph.nodes):
         is_own = all(wanted.get(name, False) for name in node.outputs)
         is_new = not sinks.isdisjoint(node.outputs)
-        if is_new or (is_own and OPS[node.op].origin == "elementwise"):
+        is_move = node.op in _MOVES and read.isdisjoint(node.outputs)
+        if is_new or is_move or (is_own and OPS[node.op].origin == "elementwise"):
             found.add(node.name)
+        else:
+            read.update(node.inputs)
         for name in node.inputs:
             wanted[name] = wanted.get(name, True) and node.name in found
     return found
@@ -35,7 +45,7 @@ class _Places:
     """Behind which position each node of a graph goes."""
 
     def __init__(self, graph: Graph) -> None:
-        self._graph, self._early = graph, _only_for_updates(graph)
+        self._graph, self._early = graph, _only_for_sinks(graph)
         self._makers = {n: i for i, node in enumerate(graph.nodes) for n in node.outputs}
         self._readers: dict[str, list[int]] = {}
         for position, node in enumerate(graph.nodes):
@@ -75,7 +85,9 @@ class _Places:
 
 
 def hoist_updates(graph: Graph) -> tuple[Graph, tuple[Refusal, ...]]:
-    """Return the graph with updates directly behind what they depend on; it refuses nothing.
+    """Return the graph with updates and moves of results directly behind what they depend on.
+
+    It refuses nothing.
 
     A node that computes new values of parameters or states stays behind the last node that reads
     the old ones, so that it can overwrite them. What depends on no node stands before its reader.

@@ -231,7 +231,7 @@ def passes_for(ability: Ability, *, keep_parameters: bool = False) -> tuple[Pass
         Pass("remove_dead", "removes nodes and constants that no output needs", remove_dead),
         Pass(
             "hoist_updates",
-            "computes updates of parameters and states as soon as they are known",
+            "computes updates, and stores results in the caller's order, as soon as they are known",
             hoist_updates,
         ),
         *((store,) if keep_parameters else ()),

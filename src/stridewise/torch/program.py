@@ -14,8 +14,6 @@ from stridewise.torch.steps import Step
 
 __all__ = ["Program", "Result"]
 
-__all__ = ["Program"]
-
 Result: TypeAlias = "tuple[Any, int | None, Any]"
 """The node of a result, or its position among the arguments, or neither and its value."""
 
@@ -41,6 +39,11 @@ class Program:
     views: Sequence[Any]
     values: Values
     calls: int = 0
+
+    def release(self) -> None:
+        """Give back memory that is kept for the next run."""
+        for step in self.steps:
+            step.release()
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         """Return the results for the values of the placeholders."""

@@ -128,6 +128,8 @@ class Region:
             return latest[2]
         with self._lock:
             packed = self._packed(args)
+            if latest is not None and latest[2] is not None:
+                latest[2].release()
             if key in packed.programs:
                 packed.programs.move_to_end(key)
             else:

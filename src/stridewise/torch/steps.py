@@ -51,6 +51,9 @@ class Step:
         self._run(tensors)
         self.nanoseconds += perf_counter_ns() - start
 
+    def release(self) -> None:
+        """Give back memory that is kept for the next run."""
+
     def _run(self, tensors: dict[Any, Any]) -> None:
         raise NotImplementedError
 

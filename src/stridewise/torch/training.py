@@ -11,6 +11,7 @@ from stridewise.frontends.torch.partition import Part
 from stridewise.frontends.torch.values import Values
 from stridewise.options import Options
 from stridewise.planner import derive
+from stridewise.torch.memory import Memory
 from stridewise.torch.steps import NativeStep
 
 __all__ = ["TrainingStep"]
@@ -22,6 +23,16 @@ class TrainingStep(NativeStep):
     Its graph has images in PyTorch's logical order, and their order in memory is a format. Forward
     and backward of channels-last images therefore have no transposes between their operators.
     """
+
+    def __init__(self, *args: Any) -> None:
+        """Compile the part; see :class:`NativeStep`."""
+        super().__init__(*args)
+        self._memory = Memory()
+        self._empty = self._memory.empty
+
+    def release(self) -> None:
+        """Give back memory that is kept for the next run."""
+        self._memory.release()
 
     def _described(
         self, name: str, part: Part, constants: Values, values: Values, options: Options

@@ -6,10 +6,11 @@ Transposes at its borders give them PyTorch's logical order; those of known axes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from stridewise.dtypes import DType
 from stridewise.frontends.torch.library import torch
 from stridewise.frontends.torch.partition import Part, read_node
 from stridewise.frontends.torch.reader import BOOL, FLOAT, Reader, Traced, array_of, type_of
@@ -120,29 +121,42 @@ def graph_of(
             order in memory.
     """
     reader = Reader(name)
-    made: dict[Any, Any] = {}
-    inputs = tuple(Border.of(values[node]) for node in part.inputs)
-    given: list[str] = []
-    for node, border in zip(part.inputs, inputs, strict=True):
-        own = node in logical
+    inputs = {node: Border.of(values[node]) for node in part.inputs}
+    outputs = {node: Border.of(values[node]) for node in part.outputs}
+    given: dict[Any, str] = {}
+    for node, border in inputs.items():
         dtype = type_of(values[node])
-        held = FLOAT if dtype == BOOL else dtype
-        shape = border.shape if own else border.stored
-        stored = replace(reader.input(node.name, shape, held), dtype=dtype)
-        given.append(stored.name)
-        made[node] = stored if own else reader.permute(stored, border.back)
+        shape = border.shape if node in logical else border.stored
+        given[node] = reader.declare(node.name, shape, FLOAT if dtype == BOOL else dtype)
+    made: dict[Any, Any] = {}
+    left: dict[Any, str] = {}
+    # Conversions are beside what reads or makes a tensor, so that it is not kept in two types.
     for node in part.nodes:
+        for read in (item for item in node.all_input_nodes if item in given and item not in made):
+            order = () if read in logical else inputs[read].back
+            args = (given[read], type_of(values[read]), order)
+            made[read] = reader.read(read.name, _entered, args, {})
         made[node] = read_node(reader, node, made, constants, values)
-    outputs = tuple(Border.of(values[node]) for node in part.outputs)
-    names: list[str] = []
-    for node, border in zip(part.outputs, outputs, strict=True):
-        value: Traced = made[node]
-        stored = value if node in logical else reader.permute(value, border.order)
-        stored = stored if stored.dtype == BOOL else reader.left(stored)
-        if stored.name in names or stored.name in given:
-            stored = reader.emit("identity", [stored])
-        names.append(stored.name)
-    return PartGraph(reader.builder.build(names), inputs, outputs)
+        if node in outputs:
+            order = () if node in logical else outputs[node].order
+            taken = (*given.values(), *left.values())
+            result: Any = reader.read(node.name, _left, (made[node], order, taken), {})
+            left[node] = result.name
+    names = [left[node] for node in outputs]
+    return PartGraph(reader.builder.build(names), tuple(inputs.values()), tuple(outputs.values()))
+
+
+def _entered(reader: Reader, name: str, dtype: DType, order: Sequence[int]) -> Traced:
+    """Return an input in PyTorch's logical order, as operators read it."""
+    found = replace(reader.entered(name), dtype=dtype)
+    return reader.permute(found, order) if order else found
+
+
+def _left(reader: Reader, x: Traced, order: Sequence[int], taken: Collection[str]) -> Traced:
+    """Return a result as it leaves the graph, of another name than others."""
+    found = reader.permute(x, order) if order else x
+    found = found if found.dtype == BOOL else reader.left(found)
+    return reader.emit("identity", [found]) if found.name in taken else found
 
 
 def stored(tensor: Any, border: Border) -> Any:

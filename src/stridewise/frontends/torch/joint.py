@@ -16,6 +16,7 @@ from math import inf, prod
 from typing import Any
 
 from stridewise.frontends.torch.graphs import Border, dense_strides, memory_order
+from stridewise.frontends.torch.keeping import convert_early, narrow_again
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.table import decompositions
 from stridewise.frontends.torch.values import UNSET, resolved
@@ -245,7 +246,9 @@ def _mask_batch_norm_backward(node: Any) -> None:
         return
     gradient = masked.args[0]
     same = (norm.args[0], norm.args[1], norm.args[3]) == (x, weight, epsilon)
-    if same and all(item.meta["val"].dtype == torch.float32 for item in (gradient, x)):
+    # In float16, results above 0 may become 0.
+    wide = (torch.float32, torch.bfloat16)
+    if same and all(item.meta["val"].dtype in wide for item in (gradient, x)):
         args = (gradient, x, weight, norm.args[2], mean, variance, epsilon, bounds, mask)
         node.target, node.args = _own("masked_batch_norm_backward"), args
 
@@ -412,10 +415,12 @@ def divided(
             change(node)
     joint.graph.eliminate_dead_code()
     joint.recompile()
+    narrow_again(joint.graph, options.get("static_lifetime_input_indices") or ())
     partition = submodule("torch._functorch.partitioners").min_cut_rematerialization_partition
     forward, backward = partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
     for part in (forward, backward):
         _type_random_states(part.graph)
+    convert_early(backward.graph)
     _shape_gradients(backward, inputs[0])
     return forward, backward
 

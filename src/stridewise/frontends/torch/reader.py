@@ -256,8 +256,12 @@ class Reader:
         return replace(self.emit("sub", [1.0, x]), dtype=BOOL)
 
     def input(self, name: str, shape: Sequence[int], dtype: str | DType = "float32") -> Traced:
+        """Add an input of the graph, and return it as operators read it."""
+        return self.entered(self.declare(name, shape, dtype))
+
+    def declare(self, name: str, shape: Sequence[int], dtype: str | DType) -> str:
         """Add an input of the graph."""
-        return self.entered(self.builder.input(self.builder.fresh(name), shape, dtype))
+        return self.builder.input(self.builder.fresh(name), shape, dtype)
 
     def entered(self, name: str) -> Traced:
         """Return a value from outside as operators read it."""

@@ -236,6 +236,7 @@ class _Sources:
 class _Scheduler:
     def __init__(self, plan: Plan) -> None:
         self.plan, self.graph = plan, plan.graph
+        self.outputs = frozenset(plan.graph.outputs)
         self.schedule = Schedule()
         self.by_key: dict[tuple[str, str], Stored] = {}
         self.pending: dict[tuple[str, str], Reorder] = {
@@ -384,6 +385,12 @@ class _Scheduler:
             of_space = [item for item in self.stored.values() if item.space == stored.space]
             stored.index = len(of_space) - 1
 
+    def reorder_outputs(self, node: Node) -> None:
+        """Store outputs as the caller takes them, so that nothing keeps them as they were made."""
+        for name in node.outputs:
+            if name in self.outputs:
+                self.get(name, Storage(self.plan.output_formats[name]))
+
     def caller_outputs(self) -> None:
         """Let outputs be produced in the caller's memory; copy where they cannot be."""
         for index, name in enumerate(self.graph.outputs):
@@ -527,6 +534,7 @@ def make_schedule(plan: Plan) -> Schedule:
     scheduler.mutables()
     for node, decision in zip(plan.graph.nodes, plan.decisions, strict=True):
         scheduler.node(node, decision.chosen)
+        scheduler.reorder_outputs(node)
     scheduler.caller_outputs()
     scheduler.copy_updates()
     scheduler.grant_updates()

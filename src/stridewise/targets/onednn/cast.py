@@ -19,9 +19,9 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn.family import Family, Offer
 from stridewise.targets.onednn.memory import elementwise_formats
-from stridewise.targets.onednn.precision import F32, FLOATS
+from stridewise.targets.onednn.precision import BF16, F32, FLOATS
 
-__all__ = ["FAMILY"]
+__all__ = ["FAMILY", "views_in_bfloat16"]
 
 
 def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
@@ -42,6 +42,21 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             memories = tuple((role, replace(memory, dtype=dtype.short)) for role, dtype in sides)
             args = (Arg("src", input_of(0)), Arg("dst", output_of()))
             yield replace(option, calls=(Call(KernelSpec("reorder", memories), args),))
+
+
+def views_in_bfloat16(context: KernelContext) -> Iterable[KernelOption]:
+    """Yield options of a cast between float32 and bfloat16 that keep the bytes.
+
+    The float32 tensor is stored as bfloat16, too.
+    """
+    node = context.node
+    x, y = context.value(node.inputs[0]), context.value(node.outputs[0])
+    if {x.dtype, y.dtype} != {BF16, F32} or (x if x.dtype == F32 else y).exact:
+        return
+    elements = tuple(Element(None if value.dtype == BF16 else BF16) for value in (x, y))
+    view = (Alias(0, 0, 0, "view"),)
+    for source, result, _ in elementwise_formats(context, x, y):
+        yield KernelOption("cast, bf16", (source,), (result,), aliases=view, elements=elements)
 
 
 FAMILY = Family({"cast": Offer(_kernels)})

@@ -15,6 +15,7 @@ from stridewise.ops.pointwise import OPERANDS
 from stridewise.passes.ability import Ability
 from stridewise.targets.kernels import KernelContext, KernelOption, KernelSpec
 from stridewise.targets.machine import Machine
+from stridewise.targets.onednn.cast import views_in_bfloat16
 from stridewise.targets.onednn.int8 import boundary, in_int8, in_offered_int8
 from stridewise.targets.onednn.precision import (
     BF16,
@@ -171,6 +172,8 @@ class LibraryTarget:
             yield from boundary(context)
         if foreign or context.node.op == "cast":
             yield from self._as_accurate(context, kernel_options(context), only_views=bool(foreign))
+            if self.precision == "bfloat16" and not foreign:
+                yield from views_in_bfloat16(context)
             return
         types = self._types(context)
         items = list(kernel_options(context if types == {F32} else AsFloat32(context)))

@@ -1,0 +1,120 @@
+"""Memory of training steps: what is used again, and what is kept between forward and backward."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra [torch])")
+
+from stridewise.torch import memory  # noqa: E402
+from stridewise.torch.region import REGIONS  # noqa: E402
+from stridewise.torch.steps import NativeStep  # noqa: E402
+
+F = torch.nn.functional
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+@given(st.lists(st.tuples(st.sampled_from("mdv"), st.integers(0, 3)), max_size=40))
+@settings(deadline=None)
+def test_tensors_that_are_alive_share_no_memory(actions):
+    """Make, drop, or keep by a view alone: what is alive keeps its values."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "LARGE", 1)
+        made, alive = memory.Memory(), []
+        for number, (action, which) in enumerate(actions):
+            if action == "m":
+                found = made.empty((2, 3 + which), (1, 2), dtype=torch.float32)
+                assert found.stride() == (1, 2)
+                alive.append((found.fill_(number), number))
+            elif alive and action == "d":
+                alive.pop(which % len(alive))
+            elif alive:
+                tensor, value = alive[which % len(alive)]
+                alive[which % len(alive)] = tensor[-1:, 1:], value
+                del tensor
+            assert all((tensor == value).all() for tensor, value in alive)
+
+
+def test_memory_is_used_again():
+    made = memory.Memory()
+    shape, strides = (4, memory.LARGE // 4), (memory.LARGE // 4, 1)
+    first = made.empty(shape, strides, dtype=torch.bfloat16)
+    address, view = first.data_ptr(), first.view(-1)
+    del first
+    assert made.empty(shape, strides, dtype=torch.bfloat16).data_ptr() != address
+    del view
+    gc.collect()
+    found = {made.empty(shape, strides, dtype=torch.float32).data_ptr() for _ in range(3)}
+    assert address not in found, "it has half of the bytes"
+    assert made.empty(shape, strides, dtype=torch.bfloat16).data_ptr() == address
+    made.release()
+    assert made.empty((1,), (1,), dtype=torch.float32).numel() == 1
+
+
+class Block(torch.nn.Module):
+    """Convolutions, batch norms, a sum and a pool, as residual networks have them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 32, 3, padding=1, bias=False)
+        self.norm = torch.nn.BatchNorm2d(32)
+        self.second = torch.nn.Conv2d(32, 32, 3, padding=1, bias=False)
+        self.other = torch.nn.BatchNorm2d(32)
+        self.last = torch.nn.Linear(32, 5)
+
+    def forward(self, x):
+        y = F.relu(self.norm(self.first(x)))
+        y = F.relu(self.other(self.second(y)) + y)
+        return self.last(F.max_pool2d(y, 2).mean((2, 3)))
+
+
+def trained(**options):
+    """Return the programs of a step under autocast, forward and backward."""
+    torch._dynamo.reset()
+    model = Block().to(memory_format=torch.channels_last)
+    x = torch.randn(4, 3, 64, 64).contiguous(memory_format=torch.channels_last)
+    before = set(REGIONS)
+    fast = torch.compile(model, backend="stridewise", options={"fallback": "error", **options})
+    with torch.autocast("cpu", torch.bfloat16):
+        fast(x).square().mean().backward()
+    found = {
+        region.name.split(".")[1]: step.model
+        for region in set(REGIONS) - before
+        for program in region.programs()
+        for step in program.steps
+        if isinstance(step, NativeStep)
+    }
+    return found["forward"], found["backward"]
+
+
+def test_autocast_keeps_no_image_in_two_types():
+    for model in trained():
+        if "AVX512" not in model.plan.explain().splitlines()[0]:
+            pytest.skip("without AVX-512 plans may convert images, as kernels on bfloat16 are few")
+        widened = [
+            step.node
+            for step in model.program.steps
+            if step.spec.kind == "reorder"
+            and [memory.dtype for _, memory in step.spec.memories] == ["bf16", "f32"]
+            and max(step.spec.memories[0][1].dims) > 5
+        ]
+        assert widened == []
+
+
+def test_results_are_stored_as_soon_as_they_are_known():
+    """Otherwise the backward would keep all gradients of weights twice."""
+    _, backward = trained()
+    tensors = [t for block in backward.program.blocks for t in block.tensors]
+    gradients = [t for t in tensors if t.value.startswith("conv_weight_gradient")]
+    assert gradients
+    assert all(t.last - t.first <= 1 for t in gradients)
+
+
+def test_parameters_are_converted_where_they_are_read():
+    _, backward = trained()
+    given = map(backward.plan.graph.value, backward.plan.graph.inputs)
+    assert [v.dtype.name for v in given if sorted(v.shape) == [3, 3, 32, 32]] == ["float32"]

@@ -17,9 +17,13 @@ __all__ = [
     "OperatorLayout",
     "is_mixed_up",
     "of_copy",
+    "of_filling",
     "of_operator",
+    "of_outside",
+    "of_refusal",
     "of_result",
-    "replaced",
+    "of_strides",
+    "of_view",
 ]
 
 
@@ -54,7 +58,8 @@ class Finding:
         where: the operator.
         problem: what happens there.
         fix: what to change.
-        patch: the line of the program and what to write instead, if that is certain.
+        patch: the line of the program and what to write instead; a run with that change kept
+            channels-last there, and gave the same results.
         milliseconds: what it costs each time, measured: to store the result channels-last again,
             and the copy itself if it is one; None if the run ended there.
     """
@@ -125,20 +130,23 @@ def is_mixed_up(operator: Any, args: Any, made: Sequence[Any]) -> bool:
     return format_of(found) == "channels_last"
 
 
-def of_operator(row: OperatorLayout, is_mixed: bool) -> Finding:
+def of_operator(row: OperatorLayout, is_mixed: bool, made_at: Place | None) -> Finding:
     """Return the finding of an operator that gives images in another format than it reads.
 
     Args:
         row: the operator.
         is_mixed: whether it is for the format of one of its images.
+        made_at: the line that makes that image, if it is known.
     """
-    name = row.operator.split(".")[1]
-    if is_mixed and "contiguous" in row.inputs:
-        at = row.inputs.index("contiguous")
+    name = _name(row)
+    others = [at for at, found in enumerate(row.inputs) if found in ("contiguous", "strided")]
+    if is_mixed and others:
+        made = "" if made_at is None else f", which {made_at} makes,"
         return Finding(
             row,
-            f"{name} reads channels-last and contiguous images; its result is {row.outputs[0]}",
-            f"store image {at + 1} of {len(row.inputs)} channels-last: make it with "
+            f"{name} reads channels-last and {row.inputs[others[0]]} images; its result is "
+            f"{row.outputs[0]}",
+            f"store image {others[0] + 1} of {len(row.inputs)}{made} channels-last: append "
             ".contiguous(memory_format=torch.channels_last)",
         )
     return Finding(
@@ -150,13 +158,57 @@ def of_operator(row: OperatorLayout, is_mixed: bool) -> Finding:
 
 
 def of_result(row: OperatorLayout) -> Finding:
-    """Return the finding of an operator whose results are images only after a reshape."""
-    name = row.operator.split(".")[1]
+    """Return the finding of an operator whose results are images only after a reshape.
+
+    Images of one channel or pixel have no order of their own; new ones of them are NCHW.
+    """
+    if set(row.inputs) == {"either"}:
+        return Finding(
+            row,
+            f"{_name(row)} reads images of one channel or pixel, and gives {row.outputs[0]} ones",
+            "append .contiguous(memory_format=torch.channels_last)",
+        )
     return Finding(
         row,
-        f"{name} stores its result with channels ahead of pixels, and it becomes an image again",
+        f"{_name(row)} stores its result with channels ahead of pixels, and it becomes an image "
+        "again",
         "compute on [N, pixels, C], which x.flatten(2).transpose(1, 2) gives without a copy, "
         "and permute the result back",
+    )
+
+
+def of_view(row: OperatorLayout) -> Finding:
+    """Return the finding of a view in another order that an operator on images reads."""
+    return Finding(
+        row,
+        f"{_name(row)} gives a view of channels-last images in another order, and an operator on "
+        "images copies it as NCHW",
+        "leave the axes in their order, or append .contiguous(memory_format=torch.channels_last)",
+    )
+
+
+def of_filling(made: OperatorLayout | None, row: OperatorLayout) -> Finding:
+    """Return the finding of memory that channels-last images are written into.
+
+    Args:
+        made: the operator that allocates it, if it is known.
+        row: the operator that writes first.
+    """
+    fix = "store it channels-last: append .contiguous(memory_format=torch.channels_last)"
+    if made is None:
+        problem = f"{_name(row)} writes channels-last images into NCHW ones"
+        return Finding(row, problem, f"{fix} where it is made")
+    problem = f"{_name(made)} makes an NCHW image, and line {row.place.line} writes "
+    return Finding(made, f"{problem}channels-last ones into it", fix)
+
+
+def of_outside(row: OperatorLayout) -> Finding:
+    """Return the finding of an image that becomes an array or a list, and a tensor again."""
+    return Finding(
+        row,
+        "a channels-last image leaves PyTorch, and comes back as NCHW",
+        "compute with operators of PyTorch, or append "
+        ".contiguous(memory_format=torch.channels_last) to what comes back",
     )
 
 
@@ -169,29 +221,31 @@ def of_strides(row: OperatorLayout) -> Finding:
     )
 
 
-def of_copy(row: OperatorLayout, rank: int) -> Finding:
+def of_refusal(place: Place) -> Finding:
+    """Return the finding of a view that channels-last makes impossible."""
+    return Finding(
+        OperatorLayout("aten.view.default", "", place, ("channels_last",), ()),
+        "view fails, as axes that it merges are not neighbors in channels-last",
+        "use reshape, which copies, or keep the axes apart; later operators did not run",
+    )
+
+
+def of_copy(row: OperatorLayout) -> Finding:
     """Return the finding of a copy into another order."""
     text = row.place.text
-    if ".contiguous()" in text and rank < 4:
-        problem = "contiguous() stores what was a view of channels-last images as NCHW"
-        patch = replaced(row.place, ".contiguous().view(", ".reshape(")
-        return Finding(row, problem, "leave the call out, and use reshape in place of view", patch)
+    if ".contiguous()" in text and "strided" not in row.inputs and row.inputs:
+        problem = "contiguous() stores channels-last images as NCHW"
+        return Finding(row, problem, "name the memory format, or leave the call out")
     if ".contiguous()" in text:
-        last = "torch.channels_last_3d" if rank == 5 else "torch.channels_last"
-        named = f".contiguous(memory_format={last})"
-        patch = replaced(row.place, ".contiguous()", named)
-        fix = "name the memory format, or leave the call out"
-        return Finding(row, "contiguous() stores channels-last images as NCHW", fix, patch)
+        problem = "contiguous() stores what was a view of channels-last images as NCHW"
+        return Finding(row, problem, "leave the call out, and use reshape in place of view")
     if re.search(r"reshape|flatten|view", text):
         problem = "a reshape of channels-last images copies them as NCHW"
         fix = "split or merge no channels here (torch.nn.ChannelShuffle keeps the format), "
         return Finding(row, problem, f"{fix}or convert the result back")
-    problem = f"{row.operator.split('.')[1]} stores channels-last images in another order"
-    patch = replaced(row.place, "torch.contiguous_format", "torch.preserve_format")
-    return Finding(row, problem, "copy with memory_format=torch.preserve_format", patch)
+    problem = f"{_name(row)} stores channels-last images in another order"
+    return Finding(row, problem, "copy with memory_format=torch.preserve_format")
 
 
-def replaced(place: Place, old: str, new: str) -> tuple[str, str] | None:
-    """Return a line of the program and its replacement, if the text occurs in it once."""
-    text = place.text
-    return (text, text.replace(old, new)) if text.count(old) == 1 else None
+def _name(row: OperatorLayout) -> str:
+    return row.operator.split(".")[1]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 import linecache
-from collections.abc import Sequence
+import sysconfig
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import FrameType, TracebackType
 from typing import Any
 
 from stridewise.frontends.torch.graphs import dense_strides
@@ -19,6 +19,8 @@ __all__ = [
     "channels_last_strides",
     "format_of",
     "is_image",
+    "is_last",
+    "is_plain",
     "place_now",
     "place_of_error",
     "to_channels_last",
@@ -70,6 +72,26 @@ def format_of(tensor: Any) -> str:
     return "channels_last" if last else "contiguous" if plain else "strided"
 
 
+def is_last(tensor: Any) -> bool:
+    """Return whether PyTorch takes a tensor for channels-last, also one with gaps."""
+    if not is_image(tensor) or tensor.is_contiguous():
+        return False
+    if tensor.is_contiguous(memory_format=_channels_last(tensor)):
+        return True  # whatever the stride of a batch of one
+    found = submodule("torch._prims_common").suggest_memory_format(tensor)
+    return found != torch.contiguous_format
+
+
+def is_plain(tensor: Any) -> bool:
+    """Return whether a tensor is an image that PyTorch takes for NCHW.
+
+    Repeated elements have no order of their own, nor have images of one pixel or channel.
+    """
+    if not is_image(tensor) or is_last(tensor) or format_of(tensor) == "either":
+        return False
+    return all(n < 2 or step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A line of the user's program.
@@ -91,27 +113,49 @@ class Place:
         return f"{self.file}:{self.line}"
 
 
+_TYPED = ("<ipython-input", "<python-input", "<stdin>")
+"""How names of files begin that stand for what a user types."""
+
+
 @cache
-def _is_inside(file: str) -> bool:
-    """Return whether a file belongs to PyTorch or to this package."""
+def _package_of(file: str) -> str:
+    """Return the installed package of a file: "" for files of the user, "-" for PyTorch's."""
     folders = (Path(submodule("torch").__file__).parent, Path(__file__).parents[1])
-    return file.startswith("<") or any(folder in Path(file).parents for folder in folders)
+    parents = Path(file).parents
+    if any(folder in parents for folder in folders):
+        return "-"
+    if file.startswith("<"):
+        return "" if file.startswith(_TYPED) else "-"
+    names = [part for part in ("site-packages", "dist-packages") if part in Path(file).parts]
+    if names:
+        return Path(file).parts[Path(file).parts.index(names[0]) + 1].removesuffix(".py")
+    return "-" if Path(sysconfig.get_path("stdlib")) in parents else ""
 
 
-def place_now() -> Place:
-    """Return the innermost line outside of PyTorch that runs now."""
-    frame: FrameType | None = inspect.currentframe()
-    while frame is not None and _is_inside(frame.f_code.co_filename):
+def _chosen(places: Sequence[Place], packages: Collection[str]) -> Place:
+    """Return the innermost line of the user or of packages, without those of other libraries."""
+    outside = [place for place in places if _package_of(place.file) != "-"]
+    own = [place for place in outside if _package_of(place.file) in ("", *packages)]
+    return next(iter([*own, *outside]), Place("", 0))
+
+
+def place_now(packages: Collection[str] = ()) -> Place:
+    """Return the innermost line that runs now, outside of PyTorch and of libraries.
+
+    Args:
+        packages: of the modules that run, whose lines count.
+    """
+    frame, found = inspect.currentframe(), list[Place]()
+    while frame is not None:
+        found.append(Place(frame.f_code.co_filename, frame.f_lineno))
         frame = frame.f_back
-    return Place("", 0) if frame is None else Place(frame.f_code.co_filename, frame.f_lineno)
+    return _chosen(found, packages)
 
 
-def place_of_error(error: BaseException) -> Place:
-    """Return the innermost line outside of PyTorch that an error went through."""
-    found, trace = Place("", 0), error.__traceback__
-    while isinstance(trace, TracebackType):
-        file = trace.tb_frame.f_code.co_filename
-        if not _is_inside(file):
-            found = Place(file, trace.tb_lineno)
+def place_of_error(error: BaseException, packages: Collection[str] = ()) -> Place:
+    """Return the innermost line that an error went through, as :func:`place_now`."""
+    trace, found = error.__traceback__, list[Place]()
+    while trace is not None:
+        found.insert(0, Place(trace.tb_frame.f_code.co_filename, trace.tb_lineno))
         trace = trace.tb_next
-    return found
+    return _chosen(found, packages)

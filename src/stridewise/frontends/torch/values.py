@@ -8,6 +8,7 @@ from typing import Any, cast
 from stridewise.frontends.torch.library import submodule, torch
 
 __all__ = [
+    "OF_SHAPES",
     "UNSET",
     "Values",
     "constants_of",
@@ -151,7 +152,7 @@ def constants_of(module: Any, known: Values, values: Values) -> dict[Any, Any]:
             reads = [n for n in node.all_input_nodes if tensors_of(values[n])]
             if str(node.target) in UNSET:
                 continue
-            if str(node.target) in _OF_SHAPES:
+            if str(node.target) in OF_SHAPES:
                 found[node] = _of_shape(node, values)
             elif all(n in found for n in reads) and tensors_of(values[node]):
                 args, options = resolved((node.args, node.kwargs), found, values)
@@ -160,7 +161,7 @@ def constants_of(module: Any, known: Values, values: Values) -> dict[Any, Any]:
     return found
 
 
-_OF_SHAPES = frozenset(
+OF_SHAPES = frozenset(
     f"aten.{name}.default"
     for name in (
         *("empty_like", "full_like", "new_empty", "new_full", "new_ones", "new_zeros"),
@@ -183,7 +184,7 @@ UNSET = frozenset(
 
 
 def _of_shape(node: Any, values: Values) -> Any:
-    """Return the result of an operator of :data:`_OF_SHAPES`."""
+    """Return the result of an operator of :data:`OF_SHAPES`."""
     read = values[node.args[0]]
     stand_in = torch.empty_strided(read.shape, read.stride(), dtype=read.dtype)
     args, options = resolved((node.args, node.kwargs), {node.args[0]: stand_in}, values)

@@ -159,7 +159,13 @@ def reorder_kernel(
     """
     (_, given), (_, wanted) = spec.memories
     isa = best_isa()
-    if given.strides is None and wanted.strides is None:
+    if not given.dims:
+        plan, have, want = (
+            Moves((_nest((), (), ()),), fill=False),
+            _typed(given, 1),
+            _typed(wanted, 1),
+        )
+    elif given.strides is None and wanted.strides is None:
         (source, have), (destination, want) = _side(given), _side(wanted)
         plan = moves(source, destination)
     else:

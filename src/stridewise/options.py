@@ -12,8 +12,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from math import isfinite
+from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    SupportsIndex,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+)
 
 from stridewise.classes import dataclass
 from stridewise.errors import InputError
@@ -71,6 +80,26 @@ _AUTO_S = 1.0
 
 _SIZES = ("weight_memory_limit", "store_limit")
 """Options that are a number of bytes, 0 or more, or None."""
+
+_TYPES: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
+    ("True or False", bool, ("fallback", "keep_parameters", "verify", "keep_originals")),
+    (
+        "a whole number",
+        SupportsIndex,
+        ("threads", "streams", "max_programs", "max_program_nbytes", *_SIZES),
+    ),
+    ("a number", Real, ("tune_seconds", "max_error")),
+    (
+        "a mapping by name",
+        Mapping,
+        ("shapes", "values", "origins", "input_formats", "output_formats"),
+    ),
+    ("a list of samples", Sequence, ("calibration",)),
+    ("a path", (str, os.PathLike), ("cache_dir",)),
+    ("a name or a path", (str, os.PathLike), ("target",)),
+    ("a function", Callable, ("progress",)),
+)
+"""What options are, and their types; options with the default None may be None."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -181,6 +210,7 @@ class Options:
     keep_originals: bool = False
 
     def __post_init__(self) -> None:
+        self._check_types()
         for name, known in _CHOICES.items():
             given = getattr(self, name)
             if given not in known:
@@ -188,7 +218,7 @@ class Options:
                 raise InputError.at(name, expected=expected, found=repr(given))
         for name in _SIZES:
             size = getattr(self, name)
-            if size is not None and (isinstance(size, bool) or size < 0):
+            if size is not None and size < 0:
                 expected = "a number of bytes, 0 or more"
                 raise InputError.at(name, expected=expected, found=repr(size))
         if not self.tune_seconds > 0:
@@ -213,6 +243,15 @@ class Options:
             raise InputError.at("dtype", expected=expected, found=found, fix=fix)
         if self.streams != 1:
             stream_threads(self.threads, self.streams)
+
+    def _check_types(self) -> None:
+        for expected, types, names in _TYPES:
+            for name in names:
+                given, default = getattr(self, name), type(self).__dataclass_fields__[name].default
+                is_odd = isinstance(given, bool) and types is not bool
+                if (given is None and default is None) or (isinstance(given, types) and not is_odd):
+                    continue
+                raise InputError.at(name, expected=expected, found=repr(given))
 
     @property
     def machine(self) -> Machine:

@@ -286,6 +286,12 @@ def test_inputs_of_any_strides_and_of_other_libraries(model: sw.CompiledModel) -
         np.testing.assert_array_equal(model(same), expected)
 
 
+def test_numbers_of_numpy_are_scalars() -> None:
+    b = sw.GraphBuilder("scalar")
+    model = sw.compile(b.build([b.op("exp", [b.input("x", ())], output="y")]), tune="model")
+    np.testing.assert_allclose(model(np.float32(0.5)), np.exp(0.5), rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -83,12 +83,14 @@ def test_what_no_runtime_knows_is_refused() -> None:
         (node("DFT", "x", "x", axis=1), "a supported operator"),
         (node("Einsum", "x", "y", equation="ab"), "operands that fit 'ab'"),
         (node("Reshape", "x seven", "y"), "a new shape of 192 elements"),
+        (node("Reshape", "none rest", "y"), r"that determine -1, found \[0, -1\] of \[0, 4\]"),
         (node("Conv", "x w", "y"), "2 input channels, found 3"),
         (node("NonMaxSuppression", "x x nowhere", "y"), "defined before it, found 'nowhere'"),
     ],
 )
 def test_damaged_models_are_not_handed_on(bad: NodeProto, message: str) -> None:
-    constants = {"w": weights(4, 2, 1, 1), "seven": np.array([7])}
+    constants = {"w": weights(4, 2, 1, 1), "seven": np.array([7]), "rest": np.array([0, -1])}
+    constants["none"] = np.zeros((0, 4), np.float32)
     damaged = model([bad], [info("x", FLOAT, [1, 3, 8, 8])], "y", constants)
     with pytest.raises(sw.ModelError, match=message):
         sw.load(damaged)

@@ -124,6 +124,20 @@ def test_the_graph_in_memory_runs_as_its_file_does(small: Path, tmp_path: Path) 
         assert np.array_equal(one(x), other(x))
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_transposed_convolutions(groups: int) -> None:
+    random, b = np.random.default_rng(5), sw.GraphBuilder("up")
+    rows = [(6, 8 // groups, 3, 3), (8,)]
+    weights = [b.constant(random.standard_normal(shape).astype(F32), "w") for shape in rows]
+    attrs = {"strides": (2, 2), "pads": (1,) * 4, "groups": groups}
+    graph = b.build([b.op("conv_transpose", [b.input("x", (1, 6, 5, 7)), *weights], attrs)])
+    samples = [random.standard_normal((1, 6, 5, 7)).astype(F32) for _ in range(4)]
+    found = sw.quantize(graph, samples)
+    model, exact = (sw.compile(item, tune="model") for item in (found.graph, graph))
+    pairs = [[np.asarray(item(x)) for item in (model, exact)] for x in samples]
+    assert 0 < relative([a for a, _ in pairs], [b for _, b in pairs]) < 2e-2
+
+
 def test_the_file_has_integers_for_all_layers(small: Path, tmp_path: Path) -> None:
     path = tmp_path / "small.int8.onnx"
     found = sw.quantize(small, images(10, 2), path)

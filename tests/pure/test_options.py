@@ -48,3 +48,29 @@ def test_what_is_no_argument_is_a_type_error(function: Callable[..., Any], optio
     if "later" not in options.__annotations__:
         with pytest.raises(TypeError, match="unexpected keyword argument 'later'"):
             function("no such file.onnx", later="tune")
+
+
+@both
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("threads", "2", "a whole number"),
+        ("threads", True, "a whole number"),
+        ("streams", 1.5, "a whole number"),
+        ("tune_seconds", "1", "a number"),
+        ("shapes", (1, 3), "a mapping by name"),
+        ("origins", "NCHW", "a mapping by name"),
+        ("max_error", None, "a number"),
+        ("cache_dir", 5, "a path"),
+        ("target", 5, "a name or a path"),
+        ("progress", 5, "a function"),
+        ("fallback", "error", "True or False"),
+    ],
+)
+def test_arguments_of_another_type_are_refused(
+    function: Callable[..., Any], options: type, name: str, given: Any, expected: str
+) -> None:
+    if name not in {*options.__annotations__, "target"}:
+        return
+    with pytest.raises(sw.InputError, match=f"{name}: expected {expected}, found"):
+        function("no such file.onnx", **{name: given})

@@ -225,6 +225,14 @@ def test_moves_of_bytes(op: str, attrs: dict[str, Any]) -> None:
     check(net.build(net.b.op(op, [x], attrs)), 0.02, share=0.0, is_native=op != "resize")
 
 
+@pytest.mark.parametrize(("dtype", "zero"), KINDS)
+def test_scalars_are_rounded(dtype: str, zero: int) -> None:
+    net = Net()
+    total = net.b.op("reduce_sum", [net.b.input("x", (7,))], {"axes": (0,), "keepdims": 0})
+    model = sw.compile(net.build(net.snap(total, dtype, 0.125, zero)), tune="model")
+    np.testing.assert_array_equal(model(np.full(7, -0.2, F32)), 0 if zero == 0 else -1.375)
+
+
 def test_linear_resize() -> None:
     net = Net()
     x = net.b.op("max_pool", [net.input(1, 32, 8, 8)], {"kernel": (1, 1)})

@@ -44,8 +44,11 @@ def restored(job: Job) -> tuple[Job, Choose]:
     Raises:
         PlanError: the plan is damaged, or does not fit the model or this release.
     """
-    options, decided, where = job.options, job.options.plan, name_of(job.options)
-    assert decided is not None  # checked by the caller
+    options, decided = job.options, job.options.plan
+    if not isinstance(decided, Plan | str | os.PathLike):
+        found = type(decided).__name__
+        raise PlanError.at("plan", expected="a plan, or the path of a plan file", found=found)
+    where = name_of(options)
     record = _existing(decided) if isinstance(decided, Plan) else files.read(decided)
     if options.target is None and record.target not in TARGETS:
         expected = f"a plan for target {', '.join(TARGETS)}"

@@ -58,7 +58,9 @@ class _Unstacker:
     def shaped(self, name: str, shape: Shape) -> str:
         if self.rewriter.value(name).shape == shape:
             return name
-        before = self.rewriter.producer(name)
+        data, before = self.rewriter.constant(name), self.rewriter.producer(name)
+        if data is not None:  # constants are folded before this pass
+            return self.rewriter.add_constant(name, data.reshape(shape))
         if before is not None and before.op == "reshape":
             return self.shaped(before.inputs[0], shape)
         return self.emit("reshape", (name,), shape=shape)

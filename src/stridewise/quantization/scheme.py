@@ -135,7 +135,9 @@ def _layer(
     # The scale of a bias is that of x times that of the weights; int32 has to represent it.
     reach = np.abs(bias) / _LARGEST_BIAS if bias is not None else np.zeros(1)
     least = np.maximum(reach / x.scale, 2.0**-60)
-    if axis is not None and least.size == 1:
+    if axis is None:
+        least = least.max(keepdims=True)
+    elif least.size == 1:
         least = np.full(real.shape[axis], least.item())
     weights = quantized_weights(
         real, axis, least, best=method == "mse", steps=settings.weight_steps

@@ -161,7 +161,10 @@ def rearrange_kernel(
 def planned_reorder(spec: KernelSpec) -> PlannedReorder:
     """Return how the core computes a reorder that :func:`is_own`."""
     (_, given), (_, wanted) = spec.memories
-    if given.strides is None and wanted.strides is None:
+    if not given.dims:
+        plan = Moves((_nest((), (), ()),), fill=False)
+        have, want = _typed(given, 1), _typed(wanted, 1)
+    elif given.strides is None and wanted.strides is None:
         (source, have), (destination, want) = _side(given), _side(wanted)
         plan = moves(source, destination)
     else:

@@ -62,11 +62,12 @@ def scaling_of(spec: KernelSpec) -> Scales | None:
 def is_own(spec: KernelSpec) -> bool:
     """Return whether the native core has a kernel for a reorder of a program.
 
-    It has one between any two formats, and between any two memories that strides describe.
+    It has one between any two formats, and between any two memories that strides describe. A copy
+    of a scalar is left to the library, which does not scale it.
     """
     memories = [memory for _, memory in spec.memories]
     if not all(memory.dims for memory in memories):
-        return False
+        return scaling_of(spec) is not None
     return all(memory.strides is None for memory in memories) or all(map(_is_walked, memories))
 
 

@@ -98,7 +98,9 @@ def of_dtype(given: Any, dtype: DType, where: str) -> Array:
         InputError: it is not an array, its memory cannot be read, or it has another dtype.
     """
     array = given
-    if not isinstance(given, np.ndarray):
+    if isinstance(given, np.generic):  # NumPy gives these where an operation has a single result
+        array = cast("Array", np.asarray(cast("Any", given)))
+    elif not isinstance(given, np.ndarray):
         try:
             array = np.from_dlpack(given)
         except (AttributeError, TypeError, RuntimeError, BufferError, ValueError) as error:

@@ -54,7 +54,9 @@ def _target(node: OnnxNode, shape: tuple[int, ...], target: tuple[int, ...]) -> 
     known = prod(extent for extent in resolved if extent != -1)
     if min(resolved, default=0) < -1 or resolved.count(-1) > 1:
         raise node.damage("one -1 at most, other extents 0 or more", list(target))
-    if -1 in resolved and known > 0:
+    if -1 in resolved:
+        if not known:
+            raise node.damage("extents that determine -1", f"{list(target)} of {list(shape)}")
         resolved[resolved.index(-1)] = prod(shape) // known
     if prod(resolved) != prod(shape):
         raise node.damage(

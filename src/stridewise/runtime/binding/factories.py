@@ -9,6 +9,7 @@ from stridewise.errors import ExecutionError
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.reorders import permuted_strides
 from stridewise.targets.kernels import SCALING, KernelSpec, MemorySpec
+from stridewise.targets.onednn.groups import together
 
 if TYPE_CHECKING:
     from stridewise import _core
@@ -114,13 +115,22 @@ class KernelArguments:
         return found
 
 
+def _any_weights(s: KernelArguments, dtype: str = "") -> _core.MemoryDesc:
+    """Return the weights in a format of the library's choice, with wider groups if it has them."""
+    weights, count = s.memory("weights"), together(s.spec)
+    dims = list(weights.dims)
+    if count > 1:
+        dims[:3] = dims[0] // count, count * dims[1], count * dims[2]
+    return s.core.MemoryDesc(dims, dtype or weights.dtype, "any")
+
+
 def _convolution(
     s: KernelArguments, weights: _core.MemoryDesc | None = None, *, bare: bool = False
 ) -> _core.PrimitiveDesc:
     is_transposed = s.spec.kind.endswith("deconvolution")
     factory = s.core.deconvolution if is_transposed else s.core.convolution
     return factory(
-        s.memory("src"), weights or s.memory("weights"), s.optional("bias"), s.memory("dst"),
+        s.memory("src"), weights or _any_weights(s), s.optional("bias"), s.memory("dst"),
         s.ints("strides"), s.ints("dilations"), s.ints("begins"), s.ints("ends"),
         [] if bare else s.post_ops(), threads=s.threads, numbers=s.numbers(),
     )  # fmt: skip
@@ -297,11 +307,7 @@ def _depthwise_weight_gradient(s: KernelArguments) -> _core.Kernel:
 
 def _fitted(s: KernelArguments) -> _core.Kernel:
     """Return a convolution whose weights lie in the user's order, and are reordered in each run."""
-    weights, count = s.memory("weights"), s.integer("groups_together", 1)
-    dims = list(weights.dims)
-    if count > 1:
-        dims[:3] = dims[0] // count, count * dims[1], count * dims[2]
-    chosen = s.core.MemoryDesc(dims, s.memory("src").dtype, "any")
+    weights, chosen = s.memory("weights"), _any_weights(s, s.memory("src").dtype)
     whole, after = _convolution(s, chosen), s.post_ops()
     if after and whole.impl.startswith(_SCALAR_POST_OPS):
         return s.core.fitted(
@@ -314,7 +320,7 @@ def _conv_weight_gradient(s: KernelArguments) -> _core.Kernel:
     return s.core.conv_weight_gradient(
         s.memory("src"), s.memory("diff_dst"), s.memory("dst"), s.ints("strides"),
         s.ints("dilations"), s.ints("begins"), s.ints("ends"),
-        groups_together=s.integer("groups_together", 1), threads=s.threads,
+        groups_together=together(s.spec), threads=s.threads,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from stridewise.runtime.binding.factories import role_argument
 from stridewise.runtime.binding.kernels import Kernels
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.primitives import pack_into, packs_itself
+from stridewise.targets.onednn.groups import together
 
 if TYPE_CHECKING:
     from stridewise import _core
@@ -166,7 +167,20 @@ class Packing:
             array = array.reshape((*rows, *self.constant.reshape[1:]))
         if self.constant.permute is not None:
             array = array.transpose(self.constant.permute)
+        count = together(self.constant.spec) if self.constant.spec and array.ndim else 1
+        if count > 1 and self.constant.role == "weights":
+            array = _diagonal(array, count)
         return np.broadcast_to(array, dims) if part is None and array.shape != dims else array
+
+
+def _diagonal(weights: Array, count: int) -> Array:
+    """Return weights (groups, outputs, inputs, ...) of wider groups, zero outside the own."""
+    groups, outputs, inputs, *window = weights.shape
+    found = np.zeros((groups // count, count * outputs, count * inputs, *window), weights.dtype)
+    for i in range(count):
+        rows, columns = slice(i * outputs, (i + 1) * outputs), slice(i * inputs, (i + 1) * inputs)
+        found[:, rows, columns] = weights[i::count]
+    return found
 
 
 def _can_cut(desc: _core.MemoryDesc, axis: int, unit: int) -> bool:

@@ -172,10 +172,9 @@ def conv_options(context: KernelContext) -> Iterable[KernelOption | Refusal]:
         for accumulate in ways:
             direct = _direct(context, kind, (source, result), accumulate=accumulate)
             yield direct
-            if not context.is_constant(context.node.inputs[1]):
-                weights = direct.calls[0].spec.memory("weights")
-                assert weights is not None  # convolutions have them
-                yield from in_whole_vectors(direct, weights, block_lanes(context))
+            weights = direct.calls[0].spec.memory("weights")
+            assert weights is not None  # convolutions have them
+            yield from in_whole_vectors(direct, weights, block_lanes(context))
             yield from _in_fewer_products(context, direct)
     yield from own
     yield from conv1x1_options(context)

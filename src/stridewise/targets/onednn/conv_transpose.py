@@ -71,10 +71,9 @@ def _kernels(context: KernelContext) -> Iterable[KernelOption | Refusal]:
             for accumulate in (True, False) if can_sum else (False,):
                 direct = _transposed(context, kind, (source, results[kind]), accumulate=accumulate)
                 yield direct
-                if not context.is_constant(node.inputs[1]):
-                    weights = direct.calls[0].spec.memory("weights")
-                    assert weights is not None  # convolutions have them
-                    yield from in_whole_vectors(direct, weights, block_lanes(context))
+                weights = direct.calls[0].spec.memory("weights")
+                assert weights is not None  # convolutions have them
+                yield from in_whole_vectors(direct, weights, block_lanes(context))
                 yield from _in_fewer_products(context, direct)
             yield from _depthwise(context, kind, source, results[kind])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from stridewise.program import KernelStep
 from stridewise.runtime.execution.executor import CompiledModel
@@ -25,7 +25,7 @@ class Clock:
         self,
         models: Mapping[str, CompiledModel],
         until: float | None = None,
-        ran: Collection[str] = (),
+        ran: Mapping[str, Sequence[float]] | None = None,
     ) -> Outcome:
         del until, ran
         self.asked.append(set(models))

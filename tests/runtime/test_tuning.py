@@ -207,10 +207,13 @@ def test_first_runs_do_not_count_and_losers_stop(monkeypatch: pytest.MonkeyPatch
     models: Any = {name: Slow(each, clock) for name, each in seconds.items()}
     now = SimpleNamespace(monotonic=lambda: 0.0, perf_counter_ns=lambda: round(1e9 * clock[0]))
     monkeypatch.setattr(plan_race, "time", now)
-    for ran in ((), models):
-        found = run_in_turn(models, ran=ran).times
-        assert found == pytest.approx({name: 1e9 * each for name, each in seconds.items()})
-    assert [model.runs for model in models.values()] == [1 + 9 + 9, 1 + 9 + 9, 1 + 2 + 2]
+    wanted = {name: 1e9 * each for name, each in seconds.items()}
+    first = run_in_turn(models)
+    assert first.times == pytest.approx(wanted)
+    assert [model.runs for model in models.values()] == [1 + 9, 1 + 9, 1 + 2]
+    again = run_in_turn(models, ran=first.runs)
+    assert again.times == pytest.approx(wanted)
+    assert [model.runs for model in models.values()] == [10 + 9, 10 + 9, 3 + 0]
 
 
 def test_a_disturbed_measurement_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

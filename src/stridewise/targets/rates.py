@@ -21,7 +21,7 @@ __all__ = ["UNKNOWN", "VERSION", "Rate", "Sample", "Samples", "Traits", "predict
 
 Array = NDArray[Any]
 
-VERSION = 4
+VERSION = 5
 """Changes with the meaning of traits and with the analytic estimates: samples of other versions are
 ignored."""
 

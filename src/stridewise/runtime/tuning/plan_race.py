@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from math import inf
 from statistics import mean
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -41,11 +44,13 @@ class Outcome:
         times: undisturbed nanoseconds of a whole run, by label.
         observed: mean over all places of the undisturbed time that each kernel took there.
         is_disturbed: whether other work on the machine took a relevant part of the time.
+        runs: nanoseconds of the runs, by label.
     """
 
     times: Mapping[str, float]
     observed: Observed
     is_disturbed: bool
+    runs: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
 
 
 def _made_up_inputs(signature: CallSignature) -> list[NDArray[Any]]:
@@ -87,7 +92,7 @@ def _timed(run: Callable[[], object]) -> int:
 
 
 def _turn(
-    model: CompiledModel, inputs: Sequence[Any], before: Sequence[int]
+    model: CompiledModel, inputs: Sequence[Any], before: Sequence[float]
 ) -> tuple[int, list[list[int]]]:
     """Return the times of one run and of its steps.
 
@@ -106,20 +111,22 @@ def _turn(
     return _timed(lambda: model.run_program(inputs)), model.step_times(inputs, 1)
 
 
-def _contenders(whole: Mapping[str, Sequence[int]]) -> list[str]:
-    """Return the models that may be the fastest by the times of their runs."""
-    least = {label: min(times, default=0) for label, times in whole.items()}
-    fastest = min(least.values(), default=0)
-    few = _LEAST_ROUNDS
-    return [name for name in whole if len(whole[name]) < few or least[name] <= _LOST * fastest]
+def _contenders(whole: Mapping[str, Sequence[float]]) -> list[str]:
+    """Return the models that may be the fastest by the times of their runs, or ran too seldom."""
+    fastest = min((min(times) for times in whole.values() if times), default=inf)
+    return [
+        label
+        for label, times in whole.items()
+        if len(times) < _LEAST_ROUNDS or min(times) <= _LOST * fastest
+    ]
 
 
 def run_in_turn(
     models: Mapping[str, CompiledModel],
     until: float | None = None,
-    ran: Collection[str] = (),
+    ran: Mapping[str, Sequence[float]] = MappingProxyType({}),
 ) -> Outcome:
-    """Run models in turn, a few times each, at least once; those that lose run less often.
+    """Run models in turn, a few times each; those that lose run less often.
 
     A turn is one run that brings the caches into the state that the model itself leaves, one that
     is timed as a whole, and one whose steps are timed. Where runs are long, one does for all, but
@@ -128,11 +135,11 @@ def run_in_turn(
     Args:
         models: what runs, by label.
         until: time of ``time.monotonic`` after which no turn begins.
-        ran: labels of models that ran before.
+        ran: times of the runs of models that ran before, by label.
     """
     # Plans may take their inputs in different formats.
     inputs = {label: _made_up_inputs(model.call_signature) for label, model in models.items()}
-    whole: dict[str, list[int]] = {label: [] for label in models}
+    whole: dict[str, list[float]] = {label: [*ran.get(label, ())] for label in models}
     steps: dict[str, list[list[int]]] = {label: [] for label in models}
     threads = max((model.call_signature.threads for model in models.values()), default=1)
     for label in (name for name in models if name not in ran):
@@ -149,10 +156,12 @@ def run_in_turn(
             steps[label] += samples
     is_disturbed = watch.is_disturbed
     places: dict[tuple[KernelSpec, str], list[float]] = {}
-    for label, model in models.items():
-        _observe(model, steps[label], places)
+    for label, samples in steps.items():
+        if samples:
+            _observe(models[label], samples, places)
     return Outcome(
         {label: undisturbed(times) for label, times in whole.items()},
         {kernel: mean(times) for kernel, times in places.items()},
         is_disturbed,
+        whole,
     )

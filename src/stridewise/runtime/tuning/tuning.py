@@ -216,19 +216,15 @@ class _Tuning:
         self.kernels: dict[str, float] = {}
         self.corrected: list[Plan] = []
         self.is_disturbed = False
-        self._known: dict[str, float] = {}
+        self._runs: dict[str, Sequence[float]] = {}
         self.times = self._correct(alone[0])
 
     def _run(self, models: Mapping[str, CompiledModel]) -> Outcome:
-        """Run models; of those that ran before, the lesser times count."""
-        outcome = run_in_turn(models, self._until, self._known)
+        """Run models; earlier runs count as well."""
+        outcome = run_in_turn(models, self._until, self._runs)
         self.is_disturbed |= outcome.is_disturbed
-        times = {
-            label: min(taken, self._known.get(label, taken))
-            for label, taken in outcome.times.items()
-        }
-        self._known |= times
-        return dataclasses.replace(outcome, times=times)
+        self._runs |= outcome.runs
+        return outcome
 
     def _correct(self, latest: Plan) -> Mapping[str, float]:
         """Run, correct and plan again until the plan stays; return the times of all plans."""
@@ -241,7 +237,7 @@ class _Tuning:
                 break
             latest = self.corrected[0]
             self.models[PLANNED] = load(lower_plan(latest), self._weights)
-            self._known.pop(PLANNED, None)
+            self._runs.pop(PLANNED, None)
             observed |= self._run({PLANNED: self.models[PLANNED]}).observed
         if PLANNED in self.models:
             return self._run(self.models).times

@@ -23,7 +23,7 @@ from stridewise.targets.kernels import (
 from stridewise.targets.onednn.conv1x1 import conv1x1_options
 from stridewise.targets.onednn.depthwise import depthwise_options, options_with_expansion
 from stridewise.targets.onednn.family import Family, KernelKind, Offer
-from stridewise.targets.onednn.groups import filled, in_whole_vectors, per_group
+from stridewise.targets.onednn.groups import in_whole_vectors, narrow_share, per_group
 from stridewise.targets.onednn.memory import (
     block_lanes,
     block_of,
@@ -218,7 +218,7 @@ def _share(spec: KernelSpec) -> float:
     if src is None or dst is None or weights is None:
         return 1.0
     is_plain_depthwise = storage_of(dst) == "plain" and set(per_group(spec, weights)) == {1}
-    return _PLAIN_DEPTHWISE if is_plain_depthwise else filled(spec, weights)
+    return _PLAIN_DEPTHWISE if is_plain_depthwise else narrow_share(spec, weights, 0.6)
 
 
 _CONVOLUTION = KernelKind(

@@ -22,7 +22,7 @@ from stridewise.targets.kernels import (
 )
 from stridewise.targets.onednn.conv import library_option
 from stridewise.targets.onednn.family import Family, KernelKind, Offer
-from stridewise.targets.onednn.groups import filled, in_whole_vectors, per_group
+from stridewise.targets.onednn.groups import in_whole_vectors, narrow_share, per_group
 from stridewise.targets.onednn.memory import block_lanes, block_of, memory_of, plain_memory
 from stridewise.targets.onednn.post_ops import all_post_ops, fused, input_formats, unknown_post_op
 from stridewise.targets.onednn.winograd import specs, suits
@@ -186,7 +186,7 @@ def _is_naive(spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
 
 def _share(spec: KernelSpec) -> float:
     weights = spec.memory("weights")
-    return 1.0 if weights is None else filled(spec, weights)
+    return 1.0 if weights is None else narrow_share(spec, weights, 0.35)
 
 
 # Measured on Zen 4: 0.85 to 0.95 of the convolution that it is the data gradient of.

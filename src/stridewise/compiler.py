@@ -30,7 +30,7 @@ from stridewise.options import Options
 from stridewise.passes import Simplified, passes_for, simplify
 from stridewise.planner import derive
 from stridewise.planning import Plan
-from stridewise.runtime.binding.weights import ArrayStore
+from stridewise.runtime.binding.weights import ArrayStore, WeightStore
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.loading import load, lower_plan
 from stridewise.runtime.machine.machine import checked_limit
@@ -64,12 +64,14 @@ def compile_model(
     graph = job.imported or import_model(job.source, job.options)
     simplified = simplified_graph(graph, job.options, job.arrays)
     derived = derive(simplified.graph, job.options.origins)
+    if job.memory is not None:
+        job.memory.end()  # kernels may be measured from here on
     planner = Planner.of(job, simplified, derived)
     plan = planner.fitted(choose(planner))
     if until == "plan":
         return plan
     lowered = lower_plan(plan)
-    return load(lowered, job.weights)
+    return load(lowered, job.weights or WeightStore(memory=job.memory))
 
 
 def import_model(source: ModelReader, options: Options) -> Graph:

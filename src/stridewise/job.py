@@ -14,6 +14,7 @@ from stridewise.frontends.source import ModelReader
 from stridewise.graph import Graph, Shapes
 from stridewise.options import Options
 from stridewise.planner.split import Split
+from stridewise.runtime.binding.provision import Provision
 from stridewise.runtime.binding.weights import ArrayStore, WeightStore
 from stridewise.runtime.tuning.cost_cache import CostCache
 
@@ -31,6 +32,7 @@ class Job:
         until: time of ``time.monotonic`` at which measuring stops.
         arrays: constants of other programs of the model, shared if they are equal.
         weights: packed constants of other programs of the model.
+        memory: what the constants of the only program may be packed into.
         imported: the graph of the source for the shapes and values of the options; None if it is
             not imported yet.
     """
@@ -41,6 +43,7 @@ class Job:
     until: float = 0.0
     arrays: ArrayStore | None = None
     weights: WeightStore | None = None
+    memory: Provision | None = None
     imported: Graph | None = None
 
     @classmethod

@@ -348,6 +348,71 @@ def test_a_file_of_another_version_is_not_used(cache: Path, source: Path) -> Non
     assert was_stored(source, cache)
 
 
+def test_files_that_were_exchanged_are_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sources = [tmp_path / f"{name}.onnx" for name in ("one", "two")]
+    for factor, path in enumerate(sources, 1):
+        graph = network()
+        changed = {name: type(c)(factor * c.array) for name, c in graph.constants.items()}
+        sw.save(dataclasses.replace(graph, constants=changed), path)
+    settled(sources[1])
+    expected = [compiled(path, tmp_path)(INPUT) for path in sources]
+    assert not np.array_equal(*expected)
+    one, two = files(tmp_path)
+    one.rename(tmp_path / "other")
+    two.rename(one)
+    (tmp_path / "other").rename(two)
+    with caplog.at_level(logging.WARNING, "stridewise"):
+        found = [compiled(path, tmp_path) for path in sources]
+    assert not any(model.source.from_disk for model in found)
+    assert caplog.text.count("the file of another model") == 2
+    for model, wanted in zip(found, expected, strict=True):
+        assert np.allclose(model(INPUT), wanted, rtol=1e-4, atol=1e-5)
+
+
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.data())
+def test_damage_anywhere_gives_no_other_results(
+    cache: Path, source: Path, data: st.DataObject
+) -> None:
+    """The whole start, with the file of checks that make later starts shorter."""
+    expected, found = compiled(source, cache)(INPUT), files(cache)
+    checked = [path.with_suffix(".checked") for path in found]
+    path = data.draw(st.sampled_from([*found, *checked]))
+    whole = path.read_bytes()
+    at = data.draw(st.integers(0, len(whole) - 1))
+    flipped = bytes([whole[at] ^ data.draw(st.integers(1, 255))])
+    rewrite(path, whole[:at] + flipped + whole[at + 1 :])
+    assert np.allclose(compiled(source, cache)(INPUT), expected, rtol=1e-4, atol=1e-5)
+    store_module.settle()
+
+
+def test_processes_store_a_model_at_once(source: Path, tmp_path: Path) -> None:
+    code = textwrap.dedent(
+        """
+        import sys
+        import numpy as np
+        import stridewise as sw
+        model = sw.compile(sys.argv[1], cache_dir=sys.argv[2], threads=1)
+        print(np.abs(model(np.ones((1, 17, 6, 6), np.float32))).sum())
+        """
+    )
+    command = [sys.executable, "-c", code, str(source), str(tmp_path)]
+    started = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    outcomes = [process.communicate() for process in started]
+    assert [error for _, error in outcomes] == [""] * 3
+    results = np.array([float(output) for output, _ in outcomes])
+    assert np.allclose(results, results[0], rtol=1e-4)
+    assert len(files(tmp_path)) == 1
+    assert was_stored(source, tmp_path)
+
+
 def test_weights_are_mapped_and_the_file_may_go(cache: Path, source: Path) -> None:
     (path,) = files(cache)
     assert path.stat().st_mode & 0o222 == 0  # no writes by accident

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
@@ -21,14 +21,19 @@ from stridewise.options import (
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.model import Model, Source
 from stridewise.runtime.execution.streams import Streams
+from stridewise.runtime.machine.machine import checked_limit
 
 if TYPE_CHECKING:
     from stridewise.api.modules import ModuleModel
     from stridewise.frontends.registry import ArraySource, ModelSource, TorchSource
     from stridewise.graph import Graph
+    from stridewise.runtime.binding.provision import Provision
     from stridewise.runtime.execution.dynamic import DynamicModel
 
 __all__ = ["compile"]
+
+_LARGE = 16 << 20
+"""Bytes of a file from which its weights take memory that is slow to provide."""
 
 
 @overload
@@ -121,10 +126,11 @@ def compile(  # noqa: A001
         # What measures for long, or exports a module, may leave much garbage.
         is_short = found.tune != "measure" and isinstance(source, str | bytes | os.PathLike)
         with paused() if is_short else nullcontext():
+            memory = _provided(source, found) if is_short else None
             # Front ends, passes and the planner are most of the code; a stored model needs none.
             from stridewise.api.plans import compiled  # noqa: PLC0415
 
-            model, calls = compiled(source, example_inputs, found, entry)
+            model, calls = compiled(source, example_inputs, found, entry, memory)
     if found.streams > 1:
         model.use_streams(Streams(found.streams))
     # A source in memory is not kept, because it holds the original weights.
@@ -137,3 +143,17 @@ def compile(  # noqa: A001
     from stridewise.api.modules import ModuleModel  # noqa: PLC0415 (for models of PyTorch alone)
 
     return ModuleModel(model, calls)
+
+
+def _provided(source: ModelSource, options: Options) -> Provision | None:
+    """Return memory for the weights of a model file if these may be large, and stay as they are."""
+    is_usual = options.is_native and options.dtype == "model" and options.memory_limit is None
+    if not isinstance(source, str | os.PathLike) or not is_usual or options.machine.threads == 1:
+        return None
+    with suppress(OSError, ValueError, MemoryError):
+        nbytes = Path(source).stat().st_size
+        if _LARGE <= nbytes <= (checked_limit(None) or 0) // 8:
+            from stridewise.runtime.binding.provision import Provision  # noqa: PLC0415 (as above)
+
+            return Provision(nbytes)
+    return None

@@ -23,6 +23,7 @@ from stridewise.options import Options, PlanOptions, TargetName, checked, docume
 from stridewise.planner import Expectations, check
 from stridewise.planner.derivation.derive import Origins
 from stridewise.planning import Plan
+from stridewise.runtime.binding.provision import Provision
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.model import Model
 from stridewise.strategy import Planner
@@ -95,7 +96,11 @@ def _planned(job: Job) -> Plan:
 
 
 def compiled(
-    source: ModelSource, example_inputs: Any, options: Options, entry: StoreEntry | None
+    source: ModelSource,
+    example_inputs: Any,
+    options: Options,
+    entry: StoreEntry | None,
+    memory: Provision | None = None,
 ) -> tuple[Model, CallConvention | None]:
     """Compile a model by the whole flow, and store it.
 
@@ -104,11 +109,13 @@ def compiled(
         example_inputs: positional arguments of a module.
         options: how it is compiled.
         entry: its place in the compiled-model store; None if it is not stored.
+        memory: what weights may be packed into.
 
     Returns:
         The model, and how it is called; None if with arrays.
     """
     job = _job(_exported(source, example_inputs, options), options)
+    job = dataclasses.replace(job, memory=memory)
     model = _compiled(job)
     if isinstance(model, CompiledModel):
         if entry is not None:

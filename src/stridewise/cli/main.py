@@ -8,25 +8,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, cast
 
 import click
 
 from stridewise import __version__
-from stridewise.cli.bench import bench
-from stridewise.cli.calibrate import calibrate
-from stridewise.cli.capability import capability
-from stridewise.cli.check import check
-from stridewise.cli.compile import compile_, passes
-from stridewise.cli.diff import diff
-from stridewise.cli.formats import formats
-from stridewise.cli.info import info
-from stridewise.cli.plan import plan
-from stridewise.cli.quantize import quantize
-from stridewise.cli.reorder import reorder
-from stridewise.cli.report import report
-from stridewise.cli.run import run
-from stridewise.cli.train import train
-from stridewise.cli.verify import verify
 from stridewise.errors import StridewiseError
 
 __all__ = ["main"]
@@ -34,19 +22,53 @@ __all__ = ["main"]
 LOG_VARIABLE = "STRIDEWISE_LOG"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+_ATTRIBUTES = {"compile": "compile_"}
+"""Names of the functions of commands, where they are not those of the commands."""
+
+_MODULES = {
+    "bench": "bench",
+    "calibrate": "calibrate",
+    "capability": "capability",
+    "check": "check",
+    "compile": "compile",
+    "diff": "diff",
+    "formats": "formats",
+    "info": "info",
+    "passes": "compile",
+    "plan": "plan",
+    "quantize": "quantize",
+    "reorder": "reorder",
+    "report": "report",
+    "run": "run",
+    "train": "train",
+    "verify": "verify",
+}
+"""The module of each command."""
+
+
+class _Commands(Mapping[str, click.Command]):
+    """The commands, each imported when it is needed: most starts need one."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        module = import_module(f"stridewise.cli.{_MODULES[name]}")
+        return getattr(module, _ATTRIBUTES.get(name, name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MODULES)
+
+    def __len__(self) -> int:
+        return len(_MODULES)
+
+
+@click.group(
+    commands=cast("Any", _Commands()),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(__version__, prog_name="stridewise")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def cli(debug: bool) -> None:
     """Compile and run convolutional networks on CPUs, and inspect their plans."""
     del debug  # read by main(), which handles errors
-
-
-for _command in (
-    run, compile_, quantize, passes, verify, plan, diff, report, capability, bench, calibrate, info,
-    formats, reorder, train, check,
-):  # fmt: skip
-    cli.add_command(_command)
 
 
 def _configure_log() -> None:

@@ -23,6 +23,7 @@ from stridewise.program import PackedConstant
 from stridewise.runtime.binding.kernels import Kernels
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.packing import Packing, pack_all
+from stridewise.runtime.binding.provision import Provision
 
 if TYPE_CHECKING:
     from stridewise import _core
@@ -79,14 +80,19 @@ class Block:
 class WeightStore:
     """Where packed constants are found again, as long as a program still reads their block."""
 
-    def __init__(self, trunk: WeightStore | None = None) -> None:
-        """Start empty, or with what another store finds."""
-        self._lock, self._trunk = Lock(), trunk
+    def __init__(self, trunk: WeightStore | None = None, memory: Provision | None = None) -> None:
+        """Start empty, or with what another store finds; the first block may have memory."""
+        self._lock, self._trunk, self._memory = Lock(), trunk, memory
         self._places: dict[Hashable, tuple[weakref.ref[Block], int]] = {}
 
     def branch(self) -> WeightStore:
         """Return a store that also finds what this one has, and adds nothing to this one."""
         return WeightStore(self)
+
+    def buffer(self, nbytes: int) -> _core.Buffer:
+        """Return memory for a block, of as many bytes or more."""
+        found = None if self._memory is None else self._memory.take(nbytes)
+        return load_core().Buffer(nbytes) if found is None else found
 
     def find(self, key: Hashable) -> tuple[Block, int] | None:
         """Return the block and the offset of what was packed under a key."""
@@ -146,7 +152,7 @@ class Weights:
             if constant.spec is not None and constant.role == "weights"
             if (nbytes := constant.spec.transformed_nbytes)
         }
-        self.own, self.offsets = _packed(missing, kept, threads)
+        self.own, self.offsets = _packed(missing, kept, threads, store)
         store.add(self.own, self.offsets)
         known.update({key: (self.own, offset) for key, offset in self.offsets.items()})
         # The own block comes first; it is there even if empty, so that every program has one.
@@ -173,7 +179,7 @@ class Weights:
 
 
 def _packed(
-    missing: Sequence[Packing], sources: Sequence[Constant], threads: int
+    missing: Sequence[Packing], sources: Sequence[Constant], threads: int, store: WeightStore
 ) -> tuple[Block, dict[Hashable, int]]:
     """Return a new block with these constants, and where each is in it."""
     offsets: dict[Hashable, int] = {}
@@ -181,6 +187,6 @@ def _packed(
     for packing in missing:
         offsets[packing.key] = end
         end += packing.nbytes
-    buffer: _core.Buffer = load_core().Buffer(end)
+    buffer = store.buffer(end)
     pack_all([(packing, offsets[packing.key]) for packing in missing], buffer, threads)
     return Block(buffer, sources if missing else ()), offsets

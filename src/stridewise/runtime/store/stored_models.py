@@ -104,6 +104,7 @@ class StoredModel:
         costs_digest: digest of these costs.
         outputs: sums of the outputs for seeded inputs.
         reorders: how the core computes its reorders of the program.
+        key: the key that it is stored under, as files may be renamed.
         digest: digest of the file that it was read from, weights included; "" for none.
     """
 
@@ -119,6 +120,7 @@ class StoredModel:
     costs_digest: str
     outputs: Fingerprint
     reorders: tuple[tuple[KernelSpec, PlannedReorder], ...] = ()
+    key: str = ""
     digest: str = ""
 
     @property
@@ -286,6 +288,7 @@ class ModelStore:
         try:
             with path.open("rb", buffering=0) as file:
                 stored, weights = _read(cast("BinaryIO", file), threads)
+                _needs(stored.key == key, "the file of another model")
                 if not stored.is_current:
                     return None
             os.utime(path)  # file systems may not record access times
@@ -317,7 +320,7 @@ class ModelStore:
     def keep(self, key: str, stored: StoredModel, weights: Weights) -> bool:
         """Write a model, whole or not at all; return whether it is there now."""
         document = io.BytesIO()
-        _Writer(document, protocol=5).dump(stored)
+        _Writer(document, protocol=5).dump(dataclasses.replace(stored, key=key))
         content = document.getvalue()
         begin = _after(_HEADER.size + len(content))
         if begin + stored.nbytes > self.limit or len(content) > _LARGEST_DOCUMENT:

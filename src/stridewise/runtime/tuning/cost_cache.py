@@ -102,18 +102,19 @@ _SampleRow = tuple[str, str, bytes, float, str, bool]
 """A sample: family, way, numbers, ratio, implementation, and whether other work disturbed it."""
 
 
+class _Texts(dict[object, str | None]):
+    """Texts by their bytes, each decoded once; None for what is no text."""
+
+    def __missing__(self, key: object) -> str | None:
+        found = self[key] = _decoded(key)
+        return found
+
+
 def _sound(rows: Iterable[Sequence[object]]) -> list[_SampleRow]:
     """Return the rows of samples that are valid and have as many numbers as the longest."""
-    texts: dict[object, str | None] = {}
-
-    def text(found: object) -> str | None:
-        if found not in texts:
-            texts[found] = _decoded(found)
-        return texts[found]
-
-    sound: list[_SampleRow] = []
+    texts, sound = _Texts(), list[_SampleRow]()
     for family, way, numbers, ratio, name, disturbed in rows:
-        words = text(family), text(way), text(name)
+        words = texts[family], texts[way], texts[name]
         if None in words or not (isinstance(ratio, float) and abs(ratio) <= _LARGEST_RATIO):
             continue
         if isinstance(numbers, bytes) and len(numbers) % _NUMBER.itemsize == 0:

@@ -261,10 +261,10 @@ def _fuse_norm_masks() -> Graph:
     rows = [b.parameter(F32([1, 2]), name) for name in ("scale", "shift")]
     y, mean, variance = b.node("batch_norm", [x, *rows], {"epsilon": 0.5})
     above, below = (b.op(op, [y, b.const(n)]) for op, n in (("greater", -1), ("less_equal", 6)))
-    masks = [b.op("where", [item, b.const(1), b.const(0)]) for item in (above, below)]
     whole = b.op("relu", [x])
+    masked = b.op("where", [below, b.op("where", [above, whole, b.const(0)]), b.const(0)])
     results: list[str] = []
-    for dy in (b.op("mul", [whole, b.op("mul", masks)]), whole):
+    for dy in (masked, whole):
         given = [x, dy, rows[0], mean, variance]
         results += b.node("batch_norm_gradient", given, {"epsilon": 0.5})
     return b.build(results)

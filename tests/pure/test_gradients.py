@@ -390,7 +390,8 @@ def _small() -> Net:
     [
         ("nothing", ["x0"], "expected a known value"),
         ("y", ["x0"], "expected a loss of one float element, found 'y', f64"),
-        ("loss", [], "expected one value or more"),
+        ("loss", [], "expected a list of one name or more"),
+        ("loss", "x0", "a list of one name or more, each once, found 'x0'"),
         ("loss", ["x0", "x0"], "each once"),
         ("loss", ["other"], "expected values that 'loss' depends on, found 'other'"),
         ("loss", ["whole"], "expected float values, found 'whole', s64"),

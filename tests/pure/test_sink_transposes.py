@@ -63,6 +63,14 @@ PASSABLE: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+def test_a_row_that_a_reshape_makes_is_turned_by_a_reshape():
+    b, x = net()
+    row = b.op("reshape", [b.input("row", (6,))], {"shape": (1, 6, 1, 1)})
+    y = b.op("mul", [turn(b, x, FIRST), row])
+    ops, _, _ = sunk(b.build([turn(b, y, LAST)]))
+    assert "transpose" not in ops
+
+
 @pytest.mark.parametrize("perm", [LAST, FIRST, (3, 1, 0, 2), (1, 0, 2, 3)])
 @pytest.mark.parametrize("case", PASSABLE)
 def test_operators_that_do_not_mind_let_transposes_pass(case, perm):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -82,3 +84,39 @@ def test_files_that_are_none(tmp_path: Path):
     np.savez(tmp_path / "other.npz", a=np.zeros(3))
     with pytest.raises(ModelError, match="a whole checkpoint"):
         read_checkpoint(tmp_path / "other.npz")
+
+
+def test_drafts_of_killed_writers_are_removed_once_they_are_old(tmp_path: Path):
+    drafts = [tmp_path / f".{name}.draft" for name in ("c.1.a", "c.2.b", "d.3.c")]
+    for draft in drafts:
+        draft.write_bytes(b"half")
+    for draft in (drafts[0], drafts[2]):
+        os.utime(draft, (1000, 1000))
+    write_checkpoint(tmp_path / "c", ARRAYS)
+    assert [draft.exists() for draft in drafts] == [False, True, True]
+
+
+def test_a_file_does_not_replace_what_is_none(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, tmp_path / "a\0b"):
+        with pytest.raises(InputError, match="a file that can be written"):
+            write_checkpoint(path, ARRAYS)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_a_full_disk_leaves_the_old_checkpoint(tmp_path: Path):
+    resource = pytest.importorskip("resource", reason="limits of files are those of Unix")
+    path = tmp_path / "c"
+    write_checkpoint(path, ARRAYS)
+    whole, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        for most in (1, 60, 300, len(whole) // 2, len(whole) - 1):
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
+            with pytest.raises(InputError, match="File too large"):
+                write_checkpoint(path, ARRAYS)
+            assert list(tmp_path.iterdir()) == [path]
+            assert path.read_bytes() == whole
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)

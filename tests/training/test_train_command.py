@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 import stridewise as sw
 from stridewise.cli.train import train
+from stridewise.cli.training_data import pixels
 from stridewise.errors import GraphError, InputError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "train_shapes.py"
@@ -84,6 +85,24 @@ def test_a_folder_of_images_is_read(model: Path, tmp_path: Path):
     folder = tmp_path / "images"
     text = run(model, folder, "--lr", 0.3, "--epochs", 20, "--test", folder).output
     assert float(text.rsplit("accuracy ", 1)[1]) > 0.9
+
+
+def test_images_of_any_mode_are_as_bright_as_they_are(tmp_path: Path):
+    image_module = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    grey = image_module.fromarray(np.full((9, 7), 100, np.uint8))
+    made = {mode: grey.convert(mode) for mode in ("L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr")}
+    made["16"] = image_module.fromarray(np.full((9, 7), 100 * 257, np.uint16))
+    for mode, image in made.items():
+        path = tmp_path / f"{mode}.{'tif' if mode in ('CMYK', 'YCbCr') else 'png'}"
+        image.save(path)
+        for shape in ((3, 4, 5), (1, 4, 5), (4, 5, 3)):
+            found = pixels(path, shape)
+            assert found.shape == shape
+            np.testing.assert_allclose(found, 100 / 127.5 - 1, atol=0.02, err_msg=mode)
+    for dtype in (np.int32, np.float32):
+        image_module.fromarray(np.ones((4, 5), dtype)).save(tmp_path / "wide.tif")
+        with pytest.raises(InputError, match="numbers of 32 bits"):
+            pixels(tmp_path / "wide.tif", (1, 4, 5))
 
 
 def test_data_that_do_not_fit(model: Path, data: Path, tmp_path: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -296,3 +297,30 @@ def test_what_is_not_finite_is_an_error_and_no_checkpoint(tmp_path: Path):
         found.save(tmp_path / "checkpoint")
     found.load(tmp_path / "checkpoint")
     assert found.steps == 0
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("optimizer", [sw.SGD(0.1, 0.9, True, 1e-4), sw.AdamW(0.01)])
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_parameters_of_one_element(shape: tuple[int, ...], optimizer: Any, parts: int):
+    b = sw.GraphBuilder("gain", training=True)
+    gain = b.parameter(np.full(shape, 0.5, F32), "gain")
+    y = b.mul(b.flatten(b.global_avg_pool(b.input("x", (8 // parts, *SHAPE[1:])))), gain)
+    graph = b.build([b.dense(y, CLASSES)])
+    for names in (["gain"], [name for name in graph.parameters if name != "gain"]):
+        found = trainer(graph, optimizer=optimizer, accumulate=parts, train=names, clip_norm=1.0)
+        losses = [found.step(*batch()) for _ in range(5)]
+        assert losses[-1] < losses[0]
+        assert found.graph().parameters["gain"].shape == shape
+
+
+def test_threads_share_a_trainer():
+    alone, shared = (trainer(network(4), accumulate=2) for _ in range(2))
+    x, labels = batch()
+    wanted = [alone.step(x, labels) for _ in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(shared.step, x, labels) for _ in range(8)]
+    assert sorted(task.result() for task in found) == sorted(wanted)
+    assert shared.losses == wanted
+    for name, array in alone.state_dict().items():
+        np.testing.assert_array_equal(shared.state_dict()[name], array)

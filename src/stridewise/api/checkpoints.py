@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stridewise.errors import InputError, ModelError
+from stridewise.replacing import replacing
 
 __all__ = ["read_checkpoint", "write_checkpoint"]
 
@@ -39,28 +39,24 @@ def write_checkpoint(path: str | os.PathLike[str], arrays: Mapping[str, Array]) 
         InputError: the file cannot be written.
     """
     goal = Path(path)
-    # Beside its goal, as only renames within one file system are atomic.
-    draft = goal.with_name(f".{goal.name}.{os.getpid()}.{secrets.token_hex(4)}")
     names = np.frombuffer(json.dumps(list(arrays)).encode(), np.uint8)
     try:
-        try:
-            with draft.open("x+b") as file:
-                file.write(bytes(_HEADER))
-                np.savez(file, *arrays.values(), names=names)
-                digest = _digest(file)
-                file.seek(0)
-                file.write(_KIND + digest)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(goal)
-        finally:
-            draft.unlink(missing_ok=True)
+        with replacing(goal) as file:
+            file.write(bytes(_HEADER))
+            np.savez(file, *arrays.values(), names=names)
+            digest = _digest(file)
+            file.seek(0)
+            file.write(_KIND + digest)
         _sync_folder(goal.parent)
-    except OSError as error:
-        found = error.strerror or str(error)
+    except (OSError, ValueError) as error:
         where = f"checkpoint {str(goal)!r}"
         expected = "a file that can be written"
-        raise InputError.at(where, expected=expected, found=found) from error
+        raise InputError.at(where, expected=expected, found=_reason(error)) from error
+
+
+def _reason(error: OSError | ValueError) -> str:
+    """Return what went wrong; a name that no file can have is a ``ValueError``."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -89,10 +85,11 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Array]:
             with np.load(file, allow_pickle=False) as archive:
                 names = cast("list[str]", json.loads(bytes(archive["names"])))
                 return {name: archive[f"arr_{index}"] for index, name in enumerate(names)}
-    except OSError as error:
-        found = error.strerror or str(error)
+    except ModelError:
+        raise
+    except (OSError, ValueError) as error:
         expected = "a file that can be read"
-        raise InputError.at(where, expected=expected, found=found) from error
+        raise InputError.at(where, expected=expected, found=_reason(error)) from error
 
 
 def _digest(file: io.BufferedReader | io.BufferedRandom) -> bytes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import RLock
 from types import MappingProxyType
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,12 +15,13 @@ from numpy.typing import ArrayLike, NDArray
 from stridewise.api.checkpoints import read_checkpoint, write_checkpoint
 from stridewise.api.compiling import compile  # noqa: A004
 from stridewise.api.training_inputs import (
+    as_array,
     check_finite,
     check_options,
     pairs,
     step_arrays,
 )
-from stridewise.errors import ModelError
+from stridewise.errors import InputError, ModelError
 from stridewise.graph import Graph
 from stridewise.ops.dropout import counter
 from stridewise.options import GraphCompileOptions, checked
@@ -53,6 +55,9 @@ class Trainer:
     norms with the statistics of the batch. Of a graph without parameters, such as a loaded model,
     the weights of layers are trained; its batch norms are a scale and a shift, which are trained,
     too.
+
+    Threads may share a trainer: steps run one after the other, and what is read is that of a whole
+    step.
 
     Attributes:
         model: the compiled step; its program and plan can be printed.
@@ -129,6 +134,7 @@ class Trainer:
             self._drop_initial()
         self.steps = 0
         self.losses: list[float] = []
+        self._lock = RLock()  # schedules may read the trainer
 
     def _drop_initial(self) -> None:
         """Drop the initial values of what steps change, which the model has in its memory."""
@@ -163,16 +169,14 @@ class Trainer:
             ExecutionError: the loss, or a running statistic, is not finite any more. The step is
                 done by then.
         """
-        losses: list[float] = []
-        for feeds in self._feeds(x, labels):
-            (loss,) = self.model.run(feeds).values()
-            losses.append(float(loss))
-        self.steps += 1
-        self.losses.append(float(np.mean(losses)))
-        statistics = {name: self.model.states[name] for name in self._statistics}
-        loss = np.array(self.losses[-1])
-        check_finite(f"step {self.steps}", {"loss": loss, **statistics})
-        return self.losses[-1]
+        with self._lock:
+            parts = (self.model.run(feeds) for feeds in self._feeds(x, labels))
+            loss = float(np.mean([float(value) for part in parts for value in part.values()]))
+            self.steps += 1
+            self.losses.append(loss)
+            statistics = {name: self.model.states[name] for name in self._statistics}
+            check_finite(f"step {self.steps}", {"loss": np.array(loss), **statistics})
+            return loss
 
     def fit(
         self,
@@ -211,11 +215,12 @@ class Trainer:
             InputError: an array does not fit, or ``runs`` is below 1.
             ExecutionError: as for :meth:`step`.
         """
-        kept = self.state_dict()
-        try:
-            return self.model.profile(next(self._feeds(x, labels)), runs)
-        finally:
-            self.load_state_dict(kept)
+        with self._lock:
+            kept = self.state_dict()
+            try:
+                return self.model.profile(next(self._feeds(x, labels)), runs)
+            finally:
+                self.load_state_dict(kept)
 
     def _feeds(self, x: Inputs, labels: ArrayLike) -> Iterator[dict[str, Array]]:
         """Yield the inputs of each run of a step."""
@@ -254,7 +259,8 @@ class Trainer:
         Batch norms of the batch's statistics become a scale and a shift by the running ones. The
         graph can be compiled, and saved with :func:`stridewise.save`.
         """
-        return evaluation_graph(self._graph, {**self.model.parameters, **self.model.states})
+        with self._lock:
+            return evaluation_graph(self._graph, {**self.model.parameters, **self.model.states})
 
     def state_dict(self) -> dict[str, Array]:
         """Return copies of all that steps change, by name, in the user's order of axes.
@@ -262,17 +268,26 @@ class Trainer:
         These are the parameters, the states of the graph, such as running statistics, what the
         optimizer keeps (``"optimizer.<parameter>.<role>"``), and the number of steps.
         """
-        learned = {name: self.model.parameters[name] for name in self.parameters}
-        return {**learned, **self.model.states, _STEP: np.array(self.steps)}
+        with self._lock:
+            learned = {name: self.model.parameters[name] for name in self.parameters}
+            return {**learned, **self.model.states, _STEP: np.array(self.steps)}
 
     def load_state_dict(self, arrays: Mapping[str, ArrayLike]) -> None:
         """Take over what :meth:`state_dict` returned; nothing is changed if something is missing.
 
         Raises:
+            InputError: a value is no array.
             ModelError: names, shapes or element types are those of another training.
         """
+        if not isinstance(cast("object", arrays), Mapping):
+            found = type(arrays).__name__
+            raise InputError.at("load_state_dict", expected="arrays by name", found=found)
+        states = {name: as_array(f"state {name!r}", array) for name, array in arrays.items()}
+        with self._lock:
+            self._load(states)
+
+    def _load(self, found: Mapping[str, Array]) -> None:
         own = self.state_dict()
-        found = {name: np.asarray(array) for name, array in arrays.items()}
         for name in dict.fromkeys((*own, *found)):
             ours, theirs = (_described(known.get(name)) for known in (own, found))
             if ours != theirs:

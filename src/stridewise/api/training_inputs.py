@@ -13,9 +13,13 @@ from stridewise.errors import ExecutionError, InputError
 from stridewise.graph import Graph
 from stridewise.training import Optimizer
 
-__all__ = ["check_finite", "check_options", "pairs", "step_arrays"]
+__all__ = ["as_array", "check_finite", "check_options", "pairs", "step_arrays"]
 
 Array = NDArray[Any]
+
+
+def _may_name(given: object) -> bool:
+    return isinstance(given, Iterable | None) and not isinstance(given, str)
 
 
 def check_options(
@@ -48,7 +52,12 @@ def check_options(
             repr(optimizer),
         ),
         ("loss", isinstance(loss, str) or callable(loss), "a name or a function", repr(loss)),
-        ("train", not isinstance(train, str), "names of parameters, as a list", repr(train)),
+        (
+            "train",
+            _may_name(train),
+            "names of parameters, as a list",
+            repr(train),
+        ),
         (
             "clip_norm",
             clip_norm is None or is_norm,
@@ -89,10 +98,15 @@ def pairs(batches: Iterable[Any]) -> Iterable[tuple[Any, Any]]:
         yield x, labels
 
 
-def _array(where: str, given: Any) -> Array:
+def as_array(where: str, given: Any) -> Array:
+    """Return what is given as an array of NumPy.
+
+    Raises:
+        InputError: it is none; a tensor of PyTorch that needs gradients is none, either.
+    """
     try:
         return np.asarray(given)
-    except ValueError as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         raise InputError.at(where, expected="an array", found=str(error)) from error
 
 
@@ -120,10 +134,10 @@ def step_arrays(
     if set(inputs) != set(names):
         found = ", ".join(map(str, inputs)) or "none"
         raise InputError.at("step, x", expected=f"inputs {', '.join(names)}", found=found)
-    arrays = {name: _array(f"step, {name!r}", inputs[name]) for name in names}
+    arrays = {name: as_array(f"step, {name!r}", inputs[name]) for name in names}
     for name, array in arrays.items():
         _check(f"step, {name!r}", array, _whole(graph, name, parts))
-    shape, given = _whole(graph, target, parts), _array("step, labels", labels)
+    shape, given = _whole(graph, target, parts), as_array("step, labels", labels)
     if kind == "softmax_cross_entropy" and given.dtype != np.float32:
         arrays[target] = _shares(given, shape)
     else:
@@ -141,7 +155,9 @@ def _whole(graph: Graph, name: str, parts: int) -> tuple[int, ...]:
 
 def _check(where: str, array: Array, shape: tuple[int, ...]) -> None:
     if array.shape != shape:
-        raise InputError.at(where, expected=f"shape {shape}", found=str(array.shape))
+        whole = f"a step takes {shape[0]} items: fill a smaller batch up, or leave it out"
+        fix = whole if array.shape[1:] == shape[1:] else ""
+        raise InputError.at(where, expected=f"shape {shape}", found=str(array.shape), fix=fix)
     # Kernels of maxima and ReLU hide NaN, so that a loss may be finite where weights are not.
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise InputError.at(where, expected="finite numbers", found="NaN or infinities")

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from stridewise.errors import DependencyError, GraphError, InputError
 from stridewise.graph import Graph
 
-__all__ = ["Data", "batches", "check_classifier", "read_data"]
+__all__ = ["Data", "batches", "check_classifier", "pixels", "read_data"]
 
 Array = NDArray[Any]
 
@@ -75,22 +75,41 @@ def _arrays(path: Path) -> Data:
     return Data(x.astype(np.float32), labels)
 
 
-def _pixels(path: Path, shape: tuple[int, ...]) -> Array:
-    """Return an image as an array [C, H, W] or [H, W, C] of numbers from -1 to 1."""
+def _in_eight_bits(image: Any) -> Any:
+    """Return an image whose numbers end at 255: Pillow's conversions cut larger ones off.
+
+    Raises:
+        ValueError: nothing says where they end.
+    """
+    if image.mode.startswith("I;16"):
+        pixels = np.rint(np.asarray(image) / 257).astype(np.uint8)
+        return import_module("PIL.Image").fromarray(pixels)
+    if image.mode in ("I", "F"):
+        raise ValueError(f"numbers of 32 bits (mode {image.mode}), whose range is not known")
+    return image
+
+
+def pixels(path: Path, shape: tuple[int, ...]) -> Array:
+    """Return an image as an array [C, H, W] or [H, W, C] of numbers from -1 to 1.
+
+    Raises:
+        InputError: it cannot be read.
+    """
     last = shape[0] not in (1, 3)
     channels, *size = (shape[2], *shape[:2]) if last else shape
     image_module = import_module("PIL.Image")
     try:
         with image_module.open(path) as image:
             mode = "L" if channels == 1 else "RGB"
-            pixels = np.asarray(image.convert(mode).resize(tuple(reversed(size))), np.float32)
+            colors = _in_eight_bits(image).convert(mode)
+            found = np.asarray(colors.resize(tuple(reversed(size))), np.float32)
     except MemoryError:
         raise
     except Exception as error:  # readers of damaged files raise errors of any type
         where = f"image {str(path)!r}"
         raise InputError.at(where, expected="a readable image", found=str(error)) from error
-    pixels = pixels.reshape(*size, channels) / 127.5 - 1
-    return pixels if last else pixels.transpose(2, 0, 1)
+    found = found.reshape(*size, channels) / 127.5 - 1
+    return found if last else found.transpose(2, 0, 1)
 
 
 def _images(path: Path, shape: tuple[int, ...]) -> Data:
@@ -111,7 +130,7 @@ def _images(path: Path, shape: tuple[int, ...]) -> Data:
         expected = "a folder of images for each class, and a model of images of 1 or 3 channels"
         found = f"{len(files)} images in {len(folders)} folders, an input of {shape}"
         raise InputError.at(where, expected=expected, found=found)
-    x = np.stack([_pixels(file, shape) for file, _ in files])
+    x = np.stack([pixels(file, shape) for file, _ in files])
     names = tuple(folder.name for folder in folders)
     return Data(x, np.array([number for _, number in files]), names)
 

@@ -14,7 +14,7 @@ import numpy as np
 from stridewise.classes import dataclass
 from stridewise.graph import Node, TensorType
 from stridewise.ops.attributes import each
-from stridewise.ops.backward import Derivative, Term, elementwise_rule
+from stridewise.ops.backward import Gradient, Term, elementwise_rule, of_steps
 from stridewise.ops.element_types import FLOATS, NUMBERS, SIGNED, Family, computed, needs_type
 from stridewise.ops.functions import exact_erf
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, needs, register
@@ -140,10 +140,10 @@ def _below(x: Term) -> Term:
     return x.of("minimum", 0.0)
 
 
-def _hard_swish_slope(x: Term, a: float, b: float) -> Term:
+def _hard_swish(dy: Term, x: Term, a: float, b: float) -> Term:
     line = x * a + b
-    inside = line.where("greater", 0.0) * line.where("less", 1.0)
-    return line.of("clip", alpha=0.0, beta=1.0) + x * a * inside
+    inside = line.of("less", 1.0).of("where", dy * (x * (2 * a) + b), dy)
+    return inside.kept(line.of("greater", 0.0))
 
 
 def _mish_slope(x: Term) -> Term:
@@ -168,42 +168,52 @@ def _swish_slope(x: Term, a: float) -> Term:
     return s + x * a * s * (1.0 - s)
 
 
-def _steps(x: Term, upper: float, lower: Term | float) -> Term:
-    """Return ``upper`` from 0 on, and ``lower`` below."""
-    above = x.where("greater_equal", 0.0)
-    return above * upper + (1.0 - above) * lower
+def _branches(x: Term, above: Term, below: Term) -> Term:
+    """Return one value above 0, and another one at 0 and below, as PyTorch does."""
+    return x.of("greater", 0.0).of("where", above, below)
 
 
-DERIVATIVES: dict[str, Derivative] = {
-    "snap_s8": lambda x, _y, _a, _b: x.like(0.0),
-    "snap_u8": lambda x, _y, _a, _b: x.like(0.0),
-    "relu": lambda _x, y, _a, _b: y.where("greater", 0.0),
-    "leaky_relu": lambda x, _y, a, _b: _steps(x, 1.0, a),
-    "clip": lambda x, _y, a, b: x.where("greater_equal", a) * x.where("less_equal", b),
-    "sigmoid": lambda _x, y, _a, _b: y * (1.0 - y),
-    "tanh": lambda _x, y, _a, _b: 1.0 - y * y,
-    "hard_sigmoid": lambda _x, y, a, _b: y.where("greater", 0.0) * y.where("less", 1.0) * a,
-    "hard_swish": lambda x, _y, a, b: _hard_swish_slope(x, a, b),
-    "thresholded_relu": lambda x, _y, a, _b: x.where("greater", a),
-    "shrink": lambda x, _y, a, _b: x.where("less", -a) + x.where("greater", a),
-    "mish": lambda x, _y, _a, _b: _mish_slope(x),
-    "gelu_tanh": lambda x, _y, _a, _b: _gelu_tanh_slope(x),
-    "selu": lambda x, _y, a, b: _steps(x, b, _below(x).of("exp") * (a * b)),
-    "celu": lambda x, _y, a, _b: _steps(x, 1.0, (_below(x) / a).of("exp")),
-    "swish": lambda x, _y, a, _b: _swish_slope(x, a),
-    "elu": lambda x, _y, a, _b: _steps(x, 1.0, _below(x).of("exp") * a),
-    "gelu": lambda x, _y, _a, _b: _gelu_slope(x),
-    "softplus": lambda x, _y, _a, _b: x.of("sigmoid"),
-    "exp": lambda _x, y, _a, _b: y,
-    "log": lambda x, _y, _a, _b: 1.0 / x,
-    "sqrt": lambda _x, y, _a, _b: 0.5 / y,
-    "abs": lambda x, _y, _a, _b: x.of("sign"),
-    "neg": lambda x, _y, _a, _b: x.like(-1.0),
-    "power": lambda x, _y, a, _b: x.power(a - 1.0) * a,
-    "reciprocal": lambda _x, y, _a, _b: -(y * y),
-    "round": lambda x, _y, _a, _b: x.like(0.0),
+def _shrink(dy: Term, x: Term, limit: float) -> Term:
+    return x.of("less", -limit).of("where", dy, dy.kept(x.of("greater", limit)))
+
+
+def _power(dy: Term, x: Term, exponent: float) -> Term:
+    slope = x.power(exponent - 1.0) * exponent
+    return dy * slope if exponent else x.like(0.0).expand(x.shape)
+
+
+GRADIENTS: dict[str, Gradient] = {
+    "snap_s8": of_steps,
+    "snap_u8": of_steps,
+    "relu": lambda dy, _x, y, _a, _b: dy.kept(y.of("greater", 0.0)),
+    "leaky_relu": lambda dy, x, _y, a, _b: _branches(x, dy, dy * a),
+    "clip": lambda dy, x, _y, a, b: dy.kept(x.of("greater_equal", a)).kept(x.of("less_equal", b)),
+    "sigmoid": lambda dy, _x, y, _a, _b: dy * (y * (1.0 - y)),
+    "tanh": lambda dy, _x, y, _a, _b: dy * (1.0 - y * y),
+    "hard_sigmoid": lambda dy, _x, y, a, _b: (
+        (dy * a).kept(y.of("greater", 0.0)).kept(y.of("less", 1.0))
+    ),
+    "hard_swish": lambda dy, x, _y, a, b: _hard_swish(dy, x, a, b),
+    "thresholded_relu": lambda dy, x, _y, a, _b: dy.kept(x.of("greater", a)),
+    "shrink": lambda dy, x, _y, a, _b: _shrink(dy, x, a),
+    "mish": lambda dy, x, _y, _a, _b: dy * _mish_slope(x),
+    "gelu_tanh": lambda dy, x, _y, _a, _b: dy * _gelu_tanh_slope(x),
+    "selu": lambda dy, x, _y, a, b: _branches(x, dy * b, dy * (_below(x).of("exp") * (a * b))),
+    "celu": lambda dy, x, _y, a, _b: _branches(x, dy, dy * (_below(x) / a).of("exp")),
+    "swish": lambda dy, x, _y, a, _b: dy * _swish_slope(x, a),
+    "elu": lambda dy, x, _y, a, _b: _branches(x, dy, dy * (_below(x).of("exp") * a)),
+    "gelu": lambda dy, x, _y, _a, _b: dy * _gelu_slope(x),
+    "softplus": lambda dy, x, _y, _a, _b: dy * x.of("sigmoid"),
+    "exp": lambda dy, _x, y, _a, _b: dy * y,
+    "log": lambda dy, x, _y, _a, _b: dy / x,
+    "sqrt": lambda dy, _x, y, _a, _b: dy * 0.5 / y,
+    "abs": lambda dy, x, _y, _a, _b: dy * x.of("sign"),
+    "neg": lambda dy, _x, _y, _a, _b: -dy,
+    "power": lambda dy, x, _y, a, _b: _power(dy, x, a),
+    "reciprocal": lambda dy, _x, y, _a, _b: -(dy * y * y),
+    "round": of_steps,
 }
-"""The derivative of each function; at a kink, one of its sides."""
+"""The gradient of each function; at a kink, that of one of its sides, as in PyTorch."""
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -232,6 +242,6 @@ for _name in UNARY:
             "elementwise",
             post_op="eltwise",
             attributes=each("number", *_PARAMETERS[: len(UNARY[_name].defaults)]),
-            vjp=elementwise_rule(DERIVATIVES[_name], parameters),
+            vjp=elementwise_rule(GRADIENTS[_name], parameters),
         )
     )

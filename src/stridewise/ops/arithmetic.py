@@ -94,13 +94,14 @@ def _vjp_pow(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ..
     dy = Term(b, gradients[0])
     same = exponent.type.dtype == base.type.dtype
     own = exponent if same else exponent.of("cast", to=base.type.dtype.name)
-    of_base = (dy * own * base.of("pow", own - 1.0)).sum_to(base.shape).name
+    slope = dy * own * base.of("pow", own - 1.0)
+    of_base = own.of("equal", 0.0).of("where", dy.like(0.0), slope).sum_to(base.shape).name
     if own is not exponent:
         return (of_base,)
-    # The logarithm counts where the base is positive; 0 to a positive power stays 0.
-    positive = base.of("greater", 0.0)
-    logarithm = positive.of("where", base, base.like(1.0)).of("log")
-    return of_base, (dy * y * logarithm).sum_to(exponent.shape).name
+    # 0 to a power from 0 on stays 0; the logarithm of a negative base is none.
+    zero = base.of("equal", 0.0).of("logical_and", exponent.of("greater_equal", 0.0))
+    logarithm = zero.of("where", base.like(0.0), y * base.of("log"))
+    return of_base, (dy * logarithm).sum_to(exponent.shape).name
 
 
 POW = register(OpSpec("pow", (2, 2), _infer_pow, _evaluate_pow, "elementwise", vjp=_vjp_pow))

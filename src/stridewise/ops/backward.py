@@ -19,11 +19,12 @@ from stridewise.ops.data_format import ATTRIBUTE, canonical_order, inverse, is_t
 from stridewise.ops.registry import OPS, Array, Backward, VjpRule
 
 __all__ = [
-    "Derivative",
+    "Gradient",
     "Term",
     "elementwise_rule",
     "input_gradients",
     "normalization_gradient",
+    "of_steps",
     "rule_of_term",
 ]
 
@@ -96,6 +97,10 @@ class Term:
         ones = (self.of(comparison, other).name, self.like(1.0).name, self.like(0.0).name)
         return Term(self.b, self.b.op("where", ones))
 
+    def kept(self, condition: Term) -> Term:
+        """Return the value where a condition holds, and 0 elsewhere, also of infinities and NaN."""
+        return condition.of("where", self, self.like(0.0))
+
     def sum(self, axes: Sequence[int], *, keepdims: bool = True) -> Term:
         """Return the sum over some axes."""
         return self.of("reduce_sum", axes=tuple(axes), keepdims=int(keepdims)) if axes else self
@@ -129,20 +134,18 @@ class Term:
         return self.sum(axes).reshape(shape)
 
 
-Derivative = Callable[[Term, Term, float, float], Term]
-"""From x, y = f(x), alpha and beta to f'(x)."""
+Gradient = Callable[[Term, Term, Term, float, float], Term]
+"""From dy, x, y = f(x), alpha and beta to dy f'(x).
+
+Where f'(x) is 0 on an interval, dy is not multiplied: it may be infinite there.
+"""
 
 
 def elementwise_rule(
-    derivative: Derivative, parameters: Callable[[Node], tuple[float, float]]
+    gradient: Gradient, parameters: Callable[[Node], tuple[float, float]]
 ) -> VjpRule:
-    """Return the rule of an operator of one operand with a known derivative."""
-
-    def rule(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
-        x, y = Term(b, node.inputs[0]), Term(b, node.outputs[0])
-        return ((Term(b, gradients[0]) * derivative(x, y, *parameters(node))).name,)
-
-    return rule
+    """Return the rule of an operator of one operand with a known gradient."""
+    return rule_of_term(lambda node, x, y, dy: gradient(dy, x, y, *parameters(node)))
 
 
 def rule_of_term(function: Callable[[Node, Term, Term, Term], Term]) -> VjpRule:
@@ -157,6 +160,11 @@ def rule_of_term(function: Callable[[Node, Term, Term, Term], Term]) -> VjpRule:
         return (function(node, x, y, Term(b, gradients[0])).name,)
 
     return rule
+
+
+def of_steps(_dy: Term, x: Term, _y: Term, _alpha: float, _beta: float) -> Term:
+    """Return the gradient of a function of steps, which is 0."""
+    return x.like(0.0).expand(x.shape)
 
 
 class _Canonical:

@@ -45,10 +45,21 @@ def _quotient(a: Array, b: Array) -> Array:
     return rounded_down + ((np.remainder(a, b) != 0) & ((a < 0) != (b < 0))).astype(a.dtype)
 
 
-def _chosen(dy: Term, a: Term, b: Term, comparison: str) -> tuple[Term, Term]:
-    """Return the gradients of what is chosen; equal operands share them."""
-    share = a.where(comparison, b) + a.where("equal", b) * 0.5
-    return dy * share, dy * (1.0 - share)
+def _chosen(dy: Term, a: Term, b: Term, worse: str) -> tuple[Term, Term]:
+    """Return the gradients of what is chosen; equal operands share them.
+
+    Args:
+        dy: the gradient of the result.
+        a: an operand.
+        b: the other one.
+        worse: the comparison that holds where the first one is not chosen.
+    """
+    zero = dy.like(0.0)
+    shared = a.of("equal", b).of("where", dy * 0.5, dy)
+    return (
+        a.of(worse, b).of("where", zero, shared),
+        b.of(worse, a).of("where", zero, shared),
+    )
 
 
 _GRADIENTS: dict[str, Callable[[Term, Term, Term], tuple[Term, Term]]] = {
@@ -56,8 +67,8 @@ _GRADIENTS: dict[str, Callable[[Term, Term, Term], tuple[Term, Term]]] = {
     "sub": lambda dy, _a, _b: (dy, -dy),
     "mul": lambda dy, a, b: (dy * b, dy * a),
     "div": lambda dy, a, b: (dy / b, -(dy * a / (b * b))),
-    "maximum": lambda dy, a, b: _chosen(dy, a, b, "greater"),
-    "minimum": lambda dy, a, b: _chosen(dy, a, b, "less"),
+    "maximum": lambda dy, a, b: _chosen(dy, a, b, "less"),
+    "minimum": lambda dy, a, b: _chosen(dy, a, b, "greater"),
 }
 """From the gradient of the result and both operands to the gradients of these, not yet summed."""
 

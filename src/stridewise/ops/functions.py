@@ -11,7 +11,7 @@ from math import erf, pi, sqrt
 import numpy as np
 
 from stridewise.graph import Node, TensorType
-from stridewise.ops.backward import Derivative, elementwise_rule
+from stridewise.ops.backward import Gradient, elementwise_rule, of_steps
 from stridewise.ops.element_types import FLOATS, NUMBERS, Family, computed, needs_type
 from stridewise.ops.registry import Array, Operands, OpSpec, Types, array, register
 
@@ -45,24 +45,23 @@ FUNCTIONS: dict[str, tuple[Callable[[Array], Array], Family]] = {
 }
 
 
-DERIVATIVES: dict[str, Derivative] = {
-    "acos": lambda x, _y, _a, _b: -1.0 / (1.0 - x * x).of("sqrt"),
-    "acosh": lambda x, _y, _a, _b: 1.0 / (x * x - 1.0).of("sqrt"),
-    "asin": lambda x, _y, _a, _b: 1.0 / (1.0 - x * x).of("sqrt"),
-    "asinh": lambda x, _y, _a, _b: 1.0 / (x * x + 1.0).of("sqrt"),
-    "atan": lambda x, _y, _a, _b: 1.0 / (x * x + 1.0),
-    "atanh": lambda x, _y, _a, _b: 1.0 / (1.0 - x * x),
-    "ceil": lambda x, _y, _a, _b: x.like(0.0),
-    "cos": lambda x, _y, _a, _b: -x.of("sin"),
-    "cosh": lambda x, _y, _a, _b: x.of("sinh"),
-    "erf": lambda x, _y, _a, _b: (-(x * x)).of("exp") * (2 / sqrt(pi)),
-    "floor": lambda x, _y, _a, _b: x.like(0.0),
-    "sign": lambda x, _y, _a, _b: x.like(0.0),
-    "sin": lambda x, _y, _a, _b: x.of("cos"),
-    "sinh": lambda x, _y, _a, _b: x.of("cosh"),
-    "tan": lambda _x, y, _a, _b: y * y + 1.0,
+GRADIENTS: dict[str, Gradient] = {
+    "acos": lambda dy, x, _y, _a, _b: -dy / (1.0 - x * x).of("sqrt"),
+    "acosh": lambda dy, x, _y, _a, _b: dy / (x * x - 1.0).of("sqrt"),
+    "asin": lambda dy, x, _y, _a, _b: dy / (1.0 - x * x).of("sqrt"),
+    "asinh": lambda dy, x, _y, _a, _b: dy / (x * x + 1.0).of("sqrt"),
+    "atan": lambda dy, x, _y, _a, _b: dy / (x * x + 1.0),
+    "atanh": lambda dy, x, _y, _a, _b: dy / (1.0 - x * x),
+    "ceil": of_steps,
+    "cos": lambda dy, x, _y, _a, _b: dy * -x.of("sin"),
+    "cosh": lambda dy, x, _y, _a, _b: dy * x.of("sinh"),
+    "erf": lambda dy, x, _y, _a, _b: dy * ((-(x * x)).of("exp") * (2 / sqrt(pi))),
+    "floor": of_steps,
+    "sign": of_steps,
+    "sin": lambda dy, x, _y, _a, _b: dy * x.of("cos"),
+    "sinh": lambda dy, x, _y, _a, _b: dy * x.of("cosh"),
+    "tan": lambda dy, _x, y, _a, _b: dy * (y * y + 1.0),
 }
-"""The derivative of each function; 0 for those of steps."""
 
 
 def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -74,5 +73,5 @@ def _evaluate(node: Node, operands: Operands) -> tuple[Array, ...]:
 
 
 for _name in FUNCTIONS:
-    _rule = elementwise_rule(DERIVATIVES[_name], lambda _: (0.0, 0.0))
+    _rule = elementwise_rule(GRADIENTS[_name], lambda _: (0.0, 0.0))
     register(OpSpec(_name, (1, 1), _infer, _evaluate, "elementwise", vjp=_rule))

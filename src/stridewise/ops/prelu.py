@@ -42,9 +42,9 @@ def _evaluate(_node: Node, operands: Operands) -> tuple[Array, ...]:
 
 def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
     x, slope = (Term(b, name) for name in node.inputs)
-    dy, below = Term(b, gradients[0]), x.where("less", 0.0)
-    of_slope = (dy * x * below).sum_to(slope.shape)
-    return (dy * (below * slope + (1.0 - below))).name, of_slope.name
+    dy, above = Term(b, gradients[0]), x.of("greater", 0.0)
+    of_slope = above.of("where", dy.like(0.0), dy * x).sum_to(slope.shape)
+    return above.of("where", dy, dy * slope).name, of_slope.name
 
 
 PRELU = register(OpSpec("prelu", (2, 2), _infer, _evaluate, "elementwise", vjp=_vjp))

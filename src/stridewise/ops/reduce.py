@@ -133,13 +133,13 @@ def _permuted(node: Node, shape: tuple[int, ...], perm: tuple[int, ...]) -> Perm
     return Permuted({**dict(node.attrs), "axes": axes}, kept)
 
 
-def _of_chosen(x: Term, y: Term, axes: tuple[int, ...]) -> Term:
-    """Return the share of each element in the greatest or least one; equal ones share it."""
-    chosen = x.where("equal", y)
-    return chosen / chosen.sum(axes)
+def _of_chosen(dy: Term, x: Term, y: Term, axes: tuple[int, ...]) -> Term:
+    """Return the gradients of the greatest or least elements; equal ones share them."""
+    count = x.where("equal", y).sum(axes)
+    return (dy / count).kept(x.of("equal", y))
 
 
-def _product_of_others(x: Term, _y: Term, axes: tuple[int, ...]) -> Term:
+def _product_of_others(x: Term, axes: tuple[int, ...]) -> Term:
     """Return for each element the product of all others; a division fails where one is zero."""
     order = (*(axis for axis in range(len(x.shape)) if axis not in axes), *axes)
     last = len(order) - len(axes)
@@ -153,29 +153,27 @@ _SMALLEST = 2e-38
 """A positive number of float32 whose inverse is finite."""
 
 
-_DERIVATIVES: dict[str, Callable[[Term, Term, tuple[int, ...]], Term | float]] = {
-    "reduce_l1": lambda x, _y, _axes: x.of("sign"),
-    "reduce_l2": lambda x, y, _axes: x / y.of("maximum", _SMALLEST),  # of zeros it is 0
-    "reduce_log_sum": lambda _x, y, _axes: (-y).of("exp"),
-    "reduce_log_sum_exp": lambda x, y, _axes: (x - y).of("exp"),
+_GRADIENTS: dict[str, Callable[[Term, Term, Term, tuple[int, ...]], Term]] = {
+    "reduce_l1": lambda dy, x, _y, _axes: dy * x.of("sign"),
+    "reduce_l2": lambda dy, x, y, _axes: dy * (x / y.of("maximum", _SMALLEST)),  # of zeros it is 0
+    "reduce_log_sum": lambda dy, _x, y, _axes: dy * (-y).of("exp"),
+    "reduce_log_sum_exp": lambda dy, x, y, _axes: dy * (x - y).of("exp"),
     "reduce_max": _of_chosen,
-    "reduce_mean": lambda x, _y, axes: 1 / max(prod(x.shape[axis] for axis in axes), 1),
+    "reduce_mean": lambda dy, x, _y, axes: dy * (1 / max(prod(x.shape[i] for i in axes), 1)),
     "reduce_min": _of_chosen,
-    "reduce_prod": _product_of_others,
-    "reduce_sum": lambda _x, _y, _axes: 1.0,
-    "reduce_sum_square": lambda x, _y, _axes: x * 2.0,
+    "reduce_prod": lambda dy, x, _y, axes: dy * _product_of_others(x, axes),
+    "reduce_sum": lambda dy, _x, _y, _axes: dy,
+    "reduce_sum_square": lambda dy, x, _y, _axes: dy * (x * 2.0),
 }
-"""From x, the result with the reduced axes kept, and these axes to the derivative by x."""
+"""From the gradient, x, the result with the reduced axes kept, and these axes to that of x."""
 
 
 def _vjp(node: Node, gradients: Sequence[str], b: Backward) -> tuple[str, ...]:
     x, y, dy = (Term(b, name) for name in (node.inputs[0], node.outputs[0], gradients[0]))
     axes = reduced_axes(node, len(x.shape))
     kept = tuple(1 if axis in axes else extent for axis, extent in enumerate(x.shape))
-    derivative = _DERIVATIVES[node.op](x, y.reshape(kept), axes)
-    dy = dy.reshape(kept)
-    spread = dy if derivative == 1.0 else dy * derivative
-    return (spread.expand(x.shape).name,)
+    found = _GRADIENTS[node.op](dy.reshape(kept), x, y.reshape(kept), axes)
+    return (found.expand(x.shape).name,)
 
 
 for _name in REDUCTIONS:

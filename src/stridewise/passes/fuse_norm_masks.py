@@ -64,29 +64,10 @@ def _compared(rewriter: Rewriter, name: str) -> _Bounds | None:
     }[node.op]
 
 
-def _mask(rewriter: Rewriter, name: str) -> _Bounds | None:
-    """Return the bounds between which a mask is 1, if it is 0 elsewhere."""
-    node = rewriter.producer(name)
-    if node is None:
-        return None
-    if node.op == "mul":
-        first = _mask(rewriter, node.inputs[0])
-        return first and first.both(_mask(rewriter, node.inputs[1]))
-    numbers = [_scalar(rewriter, item) for item in node.inputs[1:]]
-    return _compared(rewriter, node.inputs[0]) if (node.op, numbers) == ("where", [1, 0]) else None
-
-
 def _masked(rewriter: Rewriter, name: str) -> tuple[str, _Bounds] | None:
     """Match a gradient that is 0 beyond bounds; return the whole gradient, and these."""
     node = rewriter.producer(name)
-    if node is None or node.post_ops:
-        return None
-    if node.op == "mul":
-        for own, other in (node.inputs, node.inputs[::-1]):
-            found = _mask(rewriter, other)
-            if found is not None:
-                return own, found
-    if node.op != "where" or _scalar(rewriter, node.inputs[2]) != 0:
+    if node is None or node.op != "where" or _scalar(rewriter, node.inputs[2]) != 0:
         return None
     bounds, inner = _compared(rewriter, node.inputs[0]), _masked(rewriter, node.inputs[1])
     if bounds is not None and inner is not None:

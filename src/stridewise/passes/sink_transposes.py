@@ -150,11 +150,28 @@ class _Sinking:
         if prod(self.values[seen.source].shape) == 1 and OPS[node.op].origin == "elementwise":
             return seen.source
         constant = self.constants.get(seen.source)
-        if constant is None:
+        if constant is None and not self.is_row(seen.source, perm):
             return None
         if (seen.source, perm) not in self.turned:
-            self.turned[seen.source, perm] = self.turned_constant(seen.source, constant, perm)
+            self.turned[seen.source, perm] = (
+                self.turned_row(seen.source, perm)
+                if constant is None
+                else self.turned_constant(seen.source, constant, perm)
+            )
         return self.turned[seen.source, perm]
+
+    def is_row(self, name: str, perm: Perm) -> bool:
+        """Return whether a reshape gives a row, which another one gives along another axis."""
+        producer, shape = self.producers.get(name), self.values[name].shape
+        is_reshaped = producer is not None and producer.op == "reshape"
+        return is_reshaped and len(shape) == len(perm) and sum(n > 1 for n in shape) <= 1
+
+    def turned_row(self, name: str, perm: Perm) -> str:
+        turned = self.fresh(f"{name}.transposed", self.taken)
+        title = self.fresh(f"{self.producers[name].name}.row", self.taken_nodes)
+        shape = tuple(self.values[name].shape[axis] for axis in inverse(perm))
+        self.emit(Node(title, "reshape", (name,), (turned,), (("shape", shape),)))
+        return turned
 
     def turned_constant(self, name: str, constant: Constant, perm: Perm) -> str:
         data = constant.array.reshape((1,) * (len(perm) - len(constant.shape)) + constant.shape)

@@ -30,8 +30,8 @@ def _checked(graph: Graph, loss: str, wrt: Sequence[str]) -> None:
     if prod(type_.shape) != 1 or not _is_float(type_):
         expected, found = "a loss of one float element", f"{loss!r}, {type_}"
         raise GraphError.at(where, expected=expected, found=found, fix="take its mean")
-    if not wrt or len(set(wrt)) != len(wrt):
-        expected, found = "one value or more, each once", repr(tuple(wrt))
+    if isinstance(wrt, str) or not wrt or len(set(wrt)) != len(wrt):
+        expected, found = "a list of one name or more, each once", repr(wrt)
         raise GraphError.at(f"{where}, wrt", expected=expected, found=found)
     for name in wrt:
         if not _is_float(graph.value(name).type):

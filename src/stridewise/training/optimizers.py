@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import Protocol, runtime_checkable
+from numbers import Real
+from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 
@@ -51,7 +52,7 @@ class Optimizer(Protocol):
 def _checked(optimizer: str, **limits: tuple[object, float]) -> None:
     """Raise unless numbers lie from 0 up to below a limit; schedules are not called."""
     for name, (value, below) in limits.items():
-        if callable(value) or (isinstance(value, int | float) and 0 <= value < below):
+        if callable(value) or (isinstance(value, Real) and 0 <= float(value) < below):
             continue
         end = "" if below == float("inf") else f" and below {below:g}"
         expected = f"a number from 0 on{end}"
@@ -161,7 +162,7 @@ class AdamW:
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if len(self.betas) != 2:
+        if not isinstance(cast("object", self.betas), tuple | list) or len(self.betas) != 2:
             found = repr(self.betas)
             raise InputError.at("AdamW, betas", expected="two numbers", found=found)
         first, second = self.betas

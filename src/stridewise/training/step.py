@@ -48,8 +48,8 @@ def _number(b: GraphBuilder, name: str) -> str:
 
 
 def _chosen(flag: Term, yes: Term, no: Term) -> Term:
-    """Return one of two values, by a number that is 1 or 0; this is exact for finite values."""
-    return yes * flag + no * (1.0 - flag)
+    """Return one of two values, by a number that is 1 or 0."""
+    return flag.of("greater", 0.0).of("where", yes, no)
 
 
 def _clipped(gradients: dict[str, Term], limit: float) -> dict[str, Term]:
@@ -76,7 +76,7 @@ def _accumulated(
         zeros = np.zeros(gradient.shape, np.float32)
         state = Term(b, b.state(zeros, b.fresh(f"optimizer.{name}.gradient")))
         share = gradient * (1 / parts)
-        found[name] = _chosen(first, share, state + share)
+        found[name] = _chosen(first, share, state + share).reshape(gradient.shape)
         b.update(state.name, found[name].name)
     return found
 
@@ -166,7 +166,11 @@ def step_graph(
     b = GraphBuilder.of(graph)
     (prediction,) = graph.outputs
     target = b.input(b.fresh("target"), b.type(prediction).shape)
-    value = b.op("identity", [loss(b, prediction, target)], output=b.fresh("loss"))
+    found = loss(b, prediction, target)
+    if not found:
+        expected = "a function that returns the name of a value"
+        raise InputError.at(f"graph {graph.name!r}, loss", expected=expected, found=repr(found))
+    value = b.op("identity", [found], output=b.fresh("loss"))
     backward = grad(b.build([value]), value, names)
     outputs = dict(zip(names, backward.outputs[1:], strict=True))
     b = GraphBuilder.of(backward)
@@ -184,7 +188,7 @@ def step_graph(
         updates |= optimizer.updates(b, name, gradient, terms)
     for name, new in updates.items():
         kept = _chosen(Term(b, last), new, Term(b, name)) if last else new
-        b.update(name, kept.name)
+        b.update(name, kept.reshape(b.type(name).shape).name)  # numbers have one axis
     step = _with_exact_ends(b.build([value]), (prediction, target), backward.values)
     moments = tuple(name for name in step.states if name not in graph.states)
     return StepGraph(step, target, scalars, first, last, draws, moments)

@@ -45,7 +45,7 @@ def _group_norm_backward(
     gradient: Any, x: Any, weight: Any, groups: int, epsilon: float, mask: Sequence[bool]
 ) -> Any:
     aten = torch.ops.aten
-    sizes = (x.shape[0], x.shape[1], x[0, 0].numel(), groups)
+    sizes = (x.shape[0], x.shape[1], prod(x.shape[2:]), groups)
     _, mean, inverse = aten.native_group_norm.default(x, weight, None, *sizes, epsilon)
     operands = (gradient, x, mean, inverse, weight, *sizes, mask)
     return _dense(aten.native_group_norm_backward.default(*operands), x)

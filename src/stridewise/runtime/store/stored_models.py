@@ -38,7 +38,7 @@ from stridewise.formats import data as format_module
 from stridewise.graph import Graph, TensorType, Value
 from stridewise.planner.split import Split
 from stridewise.program import Program
-from stridewise.replacing import replacing
+from stridewise.replacing import remove_abandoned, replacing
 from stridewise.runtime.binding.library import load_core
 from stridewise.runtime.binding.reorders import PlannedReorder
 from stridewise.runtime.binding.weights import Weights
@@ -60,8 +60,6 @@ _MAGIC = b"stridewise mdl 6"
 _PAGE = 4096
 _PIECE = 8 << 20
 _LARGEST_DOCUMENT = 1 << 28
-_ABANDONED_S = 3600.0
-"""Age of a draft whose writer has ended."""
 _LATER_S, _POLL_S = 1.0, 0.02
 """How long a model that was just compiled has the processors for itself, and how often its writer
 looks whether the process ends before."""
@@ -385,9 +383,7 @@ class ModelStore:
             if path != but:
                 _remove(path)
                 total -= size
-        for used, _, path in _sizes(self.folder.glob(".*.draft")):
-            if time.time() - used > _ABANDONED_S:
-                path.unlink(missing_ok=True)
+        remove_abandoned(self.folder)
 
 
 _WRITERS: dict[Path, tuple[threading.Thread, threading.Event]] = {}

@@ -43,6 +43,7 @@ from stridewise.targets.onednn import (
     winograd,
 )
 from stridewise.targets.onednn.canonical import CanonicalContext, fitted, misread
+from stridewise.targets.onednn.constants import with_constants
 from stridewise.targets.onednn.family import DEFAULT_EFFICIENCY, Family, KernelKind, Offer
 from stridewise.targets.onednn.memory import storage_of
 
@@ -116,7 +117,8 @@ def kernel_options(context: KernelContext) -> Iterator[KernelOption | Refusal]:
         return
     seen = CanonicalContext(context) if turned else context
     for item in (*_offered(seen), *_held(seen)):
-        yield fitted(context, item) if isinstance(item, KernelOption) else item
+        found = fitted(context, item) if isinstance(item, KernelOption) else item
+        yield with_constants(context, found) if isinstance(found, KernelOption) else found
 
 
 def _offered(context: KernelContext) -> Iterable[KernelOption | Refusal]:

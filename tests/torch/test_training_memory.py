@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 
 import pytest
@@ -13,6 +14,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra [to
 from stridewise.torch import memory  # noqa: E402
 from stridewise.torch.region import REGIONS  # noqa: E402
 from stridewise.torch.steps import NativeStep  # noqa: E402
+
+from .test_gradients import relative  # noqa: E402
 
 F = torch.nn.functional
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -118,3 +121,43 @@ def test_parameters_are_converted_where_they_are_read():
     _, backward = trained()
     given = map(backward.plan.graph.value, backward.plan.graph.inputs)
     assert [v.dtype.name for v in given if sorted(v.shape) == [3, 3, 32, 32]] == ["float32"]
+
+
+@pytest.mark.parametrize("kind", [torch.nn.ReLU, torch.nn.ReLU6, torch.nn.Identity])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_what_convolutions_read_is_normalized_again(kind, autocast):
+    """The backward reads the source of the norm, and not its result."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    first, norm = torch.nn.Conv2d(3, 16, 3, bias=False), torch.nn.BatchNorm2d(16)
+    model = torch.nn.Sequential(first, norm, kind(), torch.nn.Conv2d(16, 40, 3))
+    x, factors = torch.randn(4, 3, 16, 16), torch.randn(4, 40, 12, 12)
+    with torch.no_grad():
+        norm.bias.uniform_(-1, 1)
+        norm.weight.uniform_(-2, 2)
+    twin, exact = copy.deepcopy(model), copy.deepcopy(model).double()
+    before = set(REGIONS)
+    fast = torch.compile(model, backend="stridewise", options={"fallback": "error"})
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        for net in (fast, twin):
+            (net(x) * factors).sum().backward()
+    (exact(x.double()) * factors).sum().backward()
+    for ours, theirs, wanted in zip(*(n.parameters() for n in (model, twin, exact)), strict=True):
+        error, usual = relative(ours.grad, wanted.grad), relative(theirs.grad, wanted.grad)
+        assert error <= max(1e-4, 1.5 * usual if autocast else 0)
+    (backward,) = (r for r in set(REGIONS) - before if r.name.endswith("backward"))
+    images = [i for i in backward.module.graph.nodes if i.op == "placeholder"]
+    held = [i for i in images if tuple(i.meta["val"].shape) == (4, 16, 14, 14)]
+    assert len(held) == 1
+
+
+def test_depthwise_convolutions_keep_what_they_read():
+    """There, normalizing again would take as long as the gradients."""
+    torch._dynamo.reset()
+    norm, narrow = torch.nn.BatchNorm2d(16), torch.nn.Conv2d(16, 16, 3, groups=16)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), norm, torch.nn.ReLU(), narrow)
+    before = set(REGIONS)
+    torch.compile(model, backend="stridewise")(torch.randn(4, 3, 16, 16)).sum().backward()
+    (backward,) = (r for r in set(REGIONS) - before if r.name.endswith("backward"))
+    images = [i for i in backward.module.graph.nodes if i.op == "placeholder"]
+    assert sum(tuple(i.meta["val"].shape) == (4, 16, 14, 14) for i in images) == 2

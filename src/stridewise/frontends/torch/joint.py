@@ -15,8 +15,9 @@ from functools import cache
 from math import inf, prod
 from typing import Any
 
+from stridewise.frontends.torch.adding import Types, called, fake_mode
 from stridewise.frontends.torch.graphs import Border, dense_strides, memory_order
-from stridewise.frontends.torch.keeping import convert_early, narrow_again
+from stridewise.frontends.torch.keeping import convert_early, narrow_again, normalize_again
 from stridewise.frontends.torch.library import submodule, torch
 from stridewise.frontends.torch.table import decompositions
 from stridewise.frontends.torch.values import UNSET, resolved
@@ -190,9 +191,9 @@ def _of_batch_norm(node: Any) -> None:
     if not training:
         return
     with node.graph.inserting_before(node):
-        found = _called(node, _own("batch_norm"), (x, weight, bias, epsilon))
+        found = called(node, _own("batch_norm"), (x, weight, bias, epsilon))
         result, mean, variance, unbiased = (
-            _called(node, operator.getitem, (found, index)) for index in range(4)
+            called(node, operator.getitem, (found, index)) for index in range(4)
         )
         new = zip(running, (mean, unbiased), strict=False)  # instance norms may have none
         moved = [_moved(node, old, value, momentum) for old, value in new]
@@ -206,14 +207,14 @@ def _of_batch_norm(node: Any) -> None:
 
 def _moved(node: Any, old: Any, new: Any, momentum: float) -> Any:
     aten = torch.ops.aten
-    kept = _called(node, aten.mul.Tensor, (old, 1 - momentum))
-    added = _called(node, aten.mul.Tensor, (new, momentum))
-    return _called(node, aten.add.Tensor, (kept, added))
+    kept = called(node, aten.mul.Tensor, (old, 1 - momentum))
+    added = called(node, aten.mul.Tensor, (new, momentum))
+    return called(node, aten.add.Tensor, (kept, added))
 
 
 def _inverse(taker: Any, variance: Any, epsilon: float) -> tuple[Any, tuple[Any, ...]]:
     with taker.graph.inserting_before(taker):
-        added = _called(taker, torch.ops.aten.add.Tensor, (variance, epsilon))
+        added = called(taker, torch.ops.aten.add.Tensor, (variance, epsilon))
     return torch.ops.aten.rsqrt.default, (added,)
 
 
@@ -305,34 +306,10 @@ def _of_bernoulli(node: Any) -> None:
         given = {"dtype": empty.meta["val"].dtype}
         args = (list(border.stored), list(dense_strides(border.stored)))
         with node.graph.inserting_before(node):
-            stored = _called(node, torch.ops.aten.empty_strided.default, args, given)
-            drawn = _called(node, node.target, (stored, *node.args[1:]), node.kwargs)
-            turned = _called(node, torch.ops.aten.permute.default, (drawn, list(border.back)))
+            stored = called(node, torch.ops.aten.empty_strided.default, args, given)
+            drawn = called(node, node.target, (stored, *node.args[1:]), node.kwargs)
+            turned = called(node, torch.ops.aten.permute.default, (drawn, list(border.back)))
         node.replace_all_uses_with(turned)
-
-
-def _fake_mode() -> Any:
-    """Return the mode in which tensors have types alone."""
-    return submodule("torch._guards").TracingContext.get().fake_mode
-
-
-class _Types(dict[Any, Any]):
-    """By node, the type of its result."""
-
-    def __missing__(self, node: Any) -> Any:
-        return node.meta["val"]
-
-
-def _called(
-    node: Any, target: Any, args: tuple[Any, ...], options: Mapping[str, Any] | None = None
-) -> Any:
-    """Add a call beside a node, with the type of its result."""
-    found = node.graph.call_function(target, args, dict(options or {}))
-    found.meta = dict(node.meta)
-    known, given = resolved((args, found.kwargs), {}, _Types())
-    with _fake_mode():
-        found.meta["val"] = target(*known, **given)
-    return found
 
 
 def _is_fixed(tensor: Any) -> bool:
@@ -364,9 +341,9 @@ def _relaid(node: Any, source: Any, read: Border, made: Border) -> None:
         return
     aten = torch.ops.aten
     with node.graph.inserting_before(node):
-        turned = _called(node, aten.permute.default, (source, list(read.order)))
-        shaped = _called(node, aten.reshape.default, (turned, list(made.stored)))
-        found = _called(node, aten.permute.default, (shaped, list(made.back)))
+        turned = called(node, aten.permute.default, (source, list(read.order)))
+        shaped = called(node, aten.reshape.default, (turned, list(made.stored)))
+        found = called(node, aten.permute.default, (shaped, list(made.back)))
     node.replace_all_uses_with(found)
 
 
@@ -415,6 +392,7 @@ def divided(
             change(node)
     joint.graph.eliminate_dead_code()
     joint.recompile()
+    normalize_again(joint.graph)
     narrow_again(joint.graph, options.get("static_lifetime_input_indices") or ())
     partition = submodule("torch._functorch.partitioners").min_cut_rematerialization_partition
     forward, backward = partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
@@ -427,7 +405,7 @@ def divided(
 
 def _type_random_states(graph: Any) -> None:
     """Note types where a checkpoint draws with a kept state of the random generator."""
-    with _fake_mode():
+    with fake_mode():
         state = torch.empty(torch.get_rng_state().shape, dtype=torch.uint8)
     for node in graph.nodes:
         if str(node.target) == "run_and_save_rng_state":
@@ -440,8 +418,8 @@ def _type_random_states(graph: Any) -> None:
 
 
 def _drawn(target: Any, *args: Any) -> Any:
-    with _fake_mode():
-        return target(*resolved(args, {}, _Types()))
+    with fake_mode():
+        return target(*resolved(args, {}, Types()))
 
 
 def _shape_gradients(backward: Any, primals: Sequence[Any]) -> None:

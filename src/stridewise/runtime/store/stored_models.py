@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -279,7 +280,9 @@ class ModelStore:
                 stored, weights = _read(cast("BinaryIO", file), threads)
                 if not stored.is_current:
                     return None
-            os.utime(path)  # file systems may not record access times
+            # File systems may not record access times. Folders that are read-only keep no order.
+            with suppress(OSError):
+                os.utime(path)
         except FileNotFoundError:
             return None
         except OSError as error:

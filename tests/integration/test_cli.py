@@ -103,6 +103,13 @@ def test_run_saves_what_the_api_gives(
         )
 
 
+def test_run_takes_files_of_the_other_byte_order(run: Run, model: Path, image: Path) -> None:
+    options = ("--tune", "model", "--json")
+    found = run("run", model, "--input", image, *options).json
+    np.save(image, np.load(image).astype(">f4"))
+    assert run("run", model, "--input", image, *options).json == found
+
+
 def test_run_as_json_summarizes_the_outputs(run: Run, model: Path, image: Path) -> None:
     found = run("run", model, "--input", image, "--tune", "model", "--json").json
     y = sw.compile(model, tune="model")(np.load(image))

@@ -108,6 +108,7 @@ def net(op: str, attrs: dict[str, Any], others: list[Any], batch: int) -> Graph:
 W = np.linspace(-1, 1, 5 * 3 * 9, dtype=np.float32).reshape(5, 3, 3, 3)
 M = np.linspace(-1, 1, 6 * 4, dtype=np.float32).reshape(6, 4)
 ONE = np.ones((1, 3, 1, 1), np.float32)
+ROW = np.ones(3, np.float32)
 TALL = np.arange(BATCH, dtype=np.float32).reshape(BATCH, 1, 1, 1)
 
 
@@ -125,6 +126,17 @@ TALL = np.arange(BATCH, dtype=np.float32).reshape(BATCH, 1, 1, 1)
         ("reduce_mean", {"axes": (2, 3)}, [], True),
         ("reduce_mean", {"axes": (0,)}, [], False),
         ("reduce_max", {"axes": (0, 1), "keepdims": 0}, [], False),
+        ("reduce_l2", {"axes": (1,)}, [], True),
+        ("arg_max", {"axis": 2, "keepdims": 1}, [], True),
+        ("arg_max", {"axis": 0, "keepdims": 1}, [], False),
+        ("cumsum", {"axis": 3}, [], True),
+        ("cumsum", {"axis": 0}, [], False),
+        ("space_to_depth", {"block": 3}, [], True),
+        ("group_norm", {"groups": 3, "epsilon": 0.5}, [ROW, ROW], True),
+        ("layer_norm", {"axes": (1, 2, 3), "epsilon": 0.5}, [], True),
+        ("layer_norm", {"axes": (0,), "epsilon": 0.5}, [], False),
+        ("top_k", {"axis": 1, "k": 2}, [], True),
+        ("top_k", {"axis": 0, "k": 2}, [], False),
         ("reshape", {"shape": ("B", 108)}, [], True),
         ("transpose", {"perm": (0, 2, 3, 1)}, [], True),
         ("transpose", {"perm": (1, 0, 2, 3)}, [], False),

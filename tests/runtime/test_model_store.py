@@ -482,6 +482,16 @@ def test_a_read_only_folder_is_no_error(tmp_path: Path, source: Path) -> None:
     assert compiled(source, tmp_path)(INPUT).shape == (1, 5, 6, 6)
 
 
+def test_a_model_in_a_read_only_folder_is_used(
+    cache: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(os, "utime", refused)
+    assert was_stored(source, cache)
+
+
 def test_processes_share_a_folder(tmp_path: Path, source: Path) -> None:
     script = textwrap.dedent(
         """

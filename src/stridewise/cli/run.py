@@ -72,7 +72,9 @@ def _load(name: str, path: Path) -> Array:
         raise InputError.at(
             where, expected="one array", found="an archive", fix="save it with numpy.save"
         )
-    return loaded
+    # Files may have the other byte order.
+    array: Array = np.asarray(loaded, loaded.dtype.newbyteorder("="))
+    return array
 
 
 def given_arrays(file: ModelReader, given: tuple[str, ...], *, random: bool) -> dict[str, Array]:

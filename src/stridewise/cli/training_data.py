@@ -65,7 +65,8 @@ def _arrays(path: Path) -> Data:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as found:
             x, labels = found["x"], found["labels"]
     except (OSError, ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError.at(where, expected=expected, found=str(error)) from error
+        reason = "one array" if isinstance(error, TypeError) else str(error)
+        raise InputError.at(where, expected=expected, found=reason) from error
     if x.dtype.kind not in "biuf" or labels.dtype.kind not in "iu":
         expected, types = "numbers x and integers labels", f"{x.dtype} and {labels.dtype}"
         raise InputError.at(where, expected=expected, found=types)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from itertools import zip_longest
 
 from stridewise.graph import Graph, Node, Refusal
+from stridewise.ops.reduce import REDUCTIONS
 from stridewise.ops.registry import OPS
 
 __all__ = ["batch_outputs"]
@@ -46,6 +47,10 @@ def _reduce(node: Node, shapes: Shapes, _carried: Carried) -> bool:
     axes = node.get("axes")
     rank = len(shapes[0])
     return isinstance(axes, tuple) and all(int(axis) % rank != 0 for axis in axes) and bool(axes)
+
+
+def _normalized(node: Node, shapes: Shapes, carried: Carried) -> bool:
+    return _first_only(node, shapes, carried) and _reduce(node, shapes, carried)
 
 
 def _pad(node: Node, shapes: Shapes, _carried: Carried) -> bool:
@@ -86,28 +91,34 @@ def _matmul(node: Node, shapes: Shapes, carried: Carried) -> bool:
 
 
 _RULES: Mapping[str, Rule] = {
+    "arg_max": _other_axis,
+    "arg_min": _other_axis,
     "avg_pool": _first_only,
     "channel_shuffle": _first_only,
     "concat": _concat,
     "conv": _first_only,
     "conv_transpose": _first_only,
+    "cumsum": _other_axis,
+    "depth_to_space": _first_only,
     "expand": _expand,
     "gather": _other_axis,
+    "group_norm": _first_only,
+    "hardmax": _other_axis,
     "interpolate": _other_axis,
+    "layer_norm": _normalized,
     "log_softmax": _other_axis,
     "lrn": _first_only,
     "matmul": _matmul,
     "max_pool": _first_only,
     "pad": _pad,
-    "reduce_max": _reduce,
-    "reduce_mean": _reduce,
-    "reduce_min": _reduce,
-    "reduce_sum": _reduce,
+    **dict.fromkeys(REDUCTIONS, _reduce),
     "reshape": _reshape,
     "resize": _resize,
     "scale_shift": _first_only,
     "slice": _slice,
     "softmax": _other_axis,
+    "space_to_depth": _first_only,
+    "top_k": _other_axis,
     "transpose": _transpose,
 }
 

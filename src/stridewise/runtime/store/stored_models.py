@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -289,7 +289,9 @@ class ModelStore:
                 _needs(stored.key == key, "the file of another model")
                 if not stored.is_current:
                     return None
-            os.utime(path)  # file systems may not record access times
+            # File systems may not record access times. Folders that are read-only keep no order.
+            with suppress(OSError):
+                os.utime(path)
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -129,6 +129,12 @@ def _writes_to_a_view(x):
     return y * 3
 
 
+def _writes_to_a_list(x):
+    y = x * 2
+    torch._foreach_add_([y], 1.0)
+    return y * 3
+
+
 def _random(x):
     return F.dropout(x, 0.5) * 2
 
@@ -148,7 +154,10 @@ def _sorts(x):
 
 @pytest.mark.parametrize(
     "function",
-    [_writes, _views, _twice, _writes_to_a_view, _random, _reads_a_tensor, _converts, _sorts],
+    [
+        *(_writes, _views, _twice, _writes_to_a_view, _writes_to_a_list),
+        *(_random, _reads_a_tensor, _converts, _sorts),
+    ],
 )
 def test_what_is_left_to_aot_autograd(function):
     with torch.no_grad():

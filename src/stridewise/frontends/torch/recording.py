@@ -169,9 +169,12 @@ class _Recording:
                 before = torch.empty_strided(args[0].shape, args[0].stride(), dtype=args[0].dtype)
                 self._node(args[0]).meta["val"] = before
             found = func(*args, **options)
+        is_mutable = func._schema.is_mutable
         if not tensors_of(found):
+            if is_mutable:
+                raise _UnfitError  # it writes and returns nothing
             return found  # a number that depends on shapes alone
-        if func._schema.is_mutable:
+        if is_mutable:
             target = self._functional(func, args, options)
         read = submodule("torch.fx").node.map_aggregate((tuple(given), dict(options)), self._node)
         node = self.graph.call_function(target, *read)

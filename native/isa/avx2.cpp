@@ -1,6 +1,7 @@
 #include "isa/avx2.hpp"
 
 #include "conv1x1/lanes.hpp"
+#include "depthwise/byte_lanes.hpp"
 #include "depthwise/lanes.hpp"
 #include "pointwise/convert.hpp"
 #include "pointwise/lanes.hpp"
@@ -14,6 +15,10 @@ const WinogradKernels *avx2_winograd_kernels(const WinogradTile &tile, HalfSides
 
 const DepthwiseKernels &avx2_depthwise_kernels(const DepthwiseAxis &axis, HalfSides halves) {
     return depthwise_kernels<8, 6>(axis, halves);
+}
+
+const ByteDepthwiseKernels &avx2_byte_depthwise(std::int64_t quads, bool is_float) {
+    return byte_depthwise<2>(quads, is_float);
 }
 
 const Conv1x1Kernels &avx2_conv1x1_kernels() {

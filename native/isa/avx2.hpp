@@ -3,6 +3,7 @@
 
 #include <immintrin.h>
 
+#include "support/byte_vectors.hpp"
 #include "support/vectors.hpp"
 
 namespace stridewise {
@@ -32,6 +33,67 @@ inline void Lanes<8>::store_some(float *to, V value, std::int64_t count) {
 template <>
 inline Lanes<8>::V Lanes<8>::without(V value, std::int64_t count) {
     return _mm256_and_ps(value, _mm256_castsi256_ps(first_lanes(count)));
+}
+
+template <>
+inline Lanes<8>::V Lanes<8>::whole(V x) {
+    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
+// Each half of a vector holds 16 bytes of a group, so interleaving within halves takes the order of
+// word_of(), and packing within halves takes it back.
+inline void ByteGroup::interleave(const std::uint8_t *const *from, std::uint8_t flip,
+                                  std::uint32_t *to) {
+    __m256i bytes[4];
+    for (int i = 0; i < 4; ++i) {
+        bytes[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i_u *>(from[i]));
+    }
+    const __m256i low[2] = {_mm256_unpacklo_epi8(bytes[0], bytes[1]),
+                            _mm256_unpacklo_epi8(bytes[2], bytes[3])};
+    const __m256i high[2] = {_mm256_unpackhi_epi8(bytes[0], bytes[1]),
+                             _mm256_unpackhi_epi8(bytes[2], bytes[3])};
+    const __m256i quads[4] = {
+        _mm256_unpacklo_epi16(low[0], low[1]), _mm256_unpackhi_epi16(low[0], low[1]),
+        _mm256_unpacklo_epi16(high[0], high[1]), _mm256_unpackhi_epi16(high[0], high[1])};
+    const __m256i flips = _mm256_set1_epi8(static_cast<char>(flip));
+    for (int i = 0; i < 4; ++i) {
+        store(to + 8 * i, reinterpret_cast<Words>(_mm256_xor_si256(quads[i], flips)));
+    }
+}
+
+#ifdef __AVX512VNNI__
+inline ByteGroup::Integers ByteGroup::add_products(Integers sum, Words bytes, Words weights) {
+    return reinterpret_cast<Integers>(_mm256_dpbusd_epi32(reinterpret_cast<__m256i>(sum),
+                                                          reinterpret_cast<__m256i>(bytes),
+                                                          reinterpret_cast<__m256i>(weights)));
+}
+#else
+// Even and odd bytes by themselves, because sums of two products exceed 16 bits.
+inline ByteGroup::Integers ByteGroup::add_products(Integers sum, Words bytes, Words weights) {
+    const auto w = reinterpret_cast<__m256i>(weights);
+    const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(w, 8), 8);
+    const __m256i odd = _mm256_srai_epi16(w, 8);
+    const auto a = _mm256_madd_epi16(reinterpret_cast<__m256i>(bytes & 0x00FF00FF), even);
+    const auto b = _mm256_madd_epi16(reinterpret_cast<__m256i>((bytes >> 8) & 0x00FF00FF), odd);
+    return sum + reinterpret_cast<Integers>(a) + reinterpret_cast<Integers>(b);
+}
+#endif
+
+inline void ByteGroup::narrow(const V *values, const ByteBounds &bounds, std::uint8_t *to) {
+    __m256i whole[4];
+    for (int i = 0; i < 4; ++i) {
+        // Greater ones would become the least integer.
+        whole[i] = _mm256_cvtps_epi32(_mm256_min_ps(values[i], _mm256_set1_ps(1e9F)));
+    }
+    const __m256i offset = _mm256_set1_epi16(bounds.offset);
+    const __m256i a = _mm256_adds_epi16(_mm256_packs_epi32(whole[0], whole[1]), offset);
+    const __m256i b = _mm256_adds_epi16(_mm256_packs_epi32(whole[2], whole[3]), offset);
+    const __m256i low = _mm256_set1_epi8(static_cast<char>(bounds.low));
+    const __m256i high = _mm256_set1_epi8(static_cast<char>(bounds.high));
+    const __m256i found =
+        bounds.is_signed ? _mm256_min_epi8(high, _mm256_max_epi8(low, _mm256_packs_epi16(a, b)))
+                         : _mm256_min_epu8(high, _mm256_max_epu8(low, _mm256_packus_epi16(a, b)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i_u *>(to), found);
 }
 
 }  // namespace

@@ -35,6 +35,11 @@ inline Lanes<16>::V Lanes<16>::without(V value, std::int64_t count) {
     return _mm512_maskz_mov_ps(first_lanes(count), value);
 }
 
+template <>
+inline Lanes<16>::V Lanes<16>::whole(V x) {
+    return _mm512_maskz_roundscale_ps(kAll, x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+
 // GCC converts a vector extension of this width in two halves.
 template <>
 inline Lanes<16>::V Lanes<16>::load(const Bfloat16 *from) {

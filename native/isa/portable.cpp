@@ -1,6 +1,7 @@
 #include "isa/portable.hpp"
 
 #include "conv1x1/lanes.hpp"
+#include "depthwise/byte_lanes.hpp"
 #include "depthwise/lanes.hpp"
 #include "pointwise/convert.hpp"
 #include "pointwise/lanes.hpp"
@@ -59,6 +60,10 @@ const DepthwiseKernels &portable_depthwise_kernels(const DepthwiseAxis &axis, Ha
                                                    int lanes) {
     return lanes == 16 ? depthwise_kernels<16, 2>(axis, halves)
                        : depthwise_kernels<8, 3>(axis, halves);
+}
+
+const ByteDepthwiseKernels &portable_byte_depthwise(std::int64_t /*quads*/, bool is_float) {
+    return is_float ? kByteDepthwise<1, 0, true> : kByteDepthwise<1, 0, false>;
 }
 
 const Conv1x1Kernels &portable_conv1x1_kernels(int lanes) {

@@ -47,6 +47,8 @@ struct Stages {
                 return L::smaller(beta, L::larger(alpha, value));
             case StageOp::linear:
                 return alpha * value + beta;
+            case StageOp::round:
+                return L::whole(value);
             case StageOp::abs:
                 return L::absolute(value);
             case StageOp::square:
@@ -116,6 +118,10 @@ struct Stages {
             for (int k = 0; k < Count; ++k) {
                 values[k] = L::smaller(beta, L::larger(alpha, values[k]));
             }
+        } else if (step.op == StageOp::linear) {
+            for (int k = 0; k < Count; ++k) values[k] = alpha * values[k] + beta;
+        } else if (step.op == StageOp::round) {
+            for (int k = 0; k < Count; ++k) values[k] = L::whole(values[k]);
         } else if (step.op == StageOp::swish) {
             for (int k = 0; k < Count; ++k) values[k] = L::swish(values[k], alpha);
         } else if (step.op == StageOp::hardswish) {

@@ -15,6 +15,7 @@ const std::map<std::string, StageOp> &eltwise_ops() {
         {"clip", StageOp::clip},
         {"clip_v2", StageOp::clip},
         {"linear", StageOp::linear},
+        {"round", StageOp::round},
         {"abs", StageOp::abs},
         {"square", StageOp::square},
         {"hardsigmoid", StageOp::hardsigmoid},

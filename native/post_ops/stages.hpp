@@ -9,6 +9,7 @@ enum class StageOp : int {
     relu,  // alpha: the slope of negative values
     clip,  // alpha, beta: the bounds
     linear,
+    round,  // to the nearest whole number, ties to even
     abs,
     square,
     hardsigmoid,

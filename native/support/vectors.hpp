@@ -100,6 +100,14 @@ struct Lanes {
         }
         return value;
     }
+    // The nearest whole numbers, ties to even. Files for instruction sets that round define their
+    // own.
+    static inline V whole(V x) {
+        constexpr float kWhole = 8388608.0F;  // 2^23: from it on, there are no fractions
+        const V sign = x < 0.0F ? all(-kWhole) : all(kWhole);
+        const V found = (x + sign) - sign;
+        return absolute(x) < kWhole ? found : x;
+    }
     // Files for instruction sets with instructions for exponents define their own.
     static inline V power_of_two(V x);
     // Files for results of fewer bits define their own.

@@ -157,6 +157,19 @@ std::vector<std::string> winograd_isas(int lanes, [[maybe_unused]] bool halves) 
     return found;
 }
 
+std::vector<std::string> byte_isas() {
+    std::vector<std::string> found;
+#ifdef STRIDEWISE_AVX2
+    if (winograd_isas(16).front() == "avx512" && is_allowed(dnnl_cpu_isa_avx512_core_vnni) &&
+        __builtin_cpu_supports("avx512vnni")) {
+        found.emplace_back("avx512_vnni");
+    }
+#endif
+    const auto others = winograd_isas(8);
+    found.insert(found.end(), others.begin(), others.end());
+    return found;
+}
+
 Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
     : options_(with_isa(std::move(options))), kernels_(&find_kernels(options_)) {
     const auto &o = options_;

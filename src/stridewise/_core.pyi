@@ -195,6 +195,46 @@ class Depthwise(Kernel):
         """
 
 @final
+class ByteDepthwise(Kernel):
+    """Depthwise convolution of integers of 8 bits."""
+
+    def __init__(
+        self,
+        src: MemoryDesc,
+        dst: MemoryDesc,
+        has_bias: bool,
+        pads_begin: Sequence[int],
+        pads_end: Sequence[int],
+        post_ops: Sequence[PostOp],
+        numbers: Sequence[float],
+        *,
+        window: Sequence[int],
+        strides: Sequence[int],
+        dilations: Sequence[int],
+        lanes: int,
+        threads: int,
+        isa: str = "",
+    ) -> None:
+        """Create the kernel; ValueError if it does not support the operation.
+
+        Args:
+            src: the source: s8 or u8 in acdb, or in blocks of ``lanes`` channels.
+            dst: the destination, likewise, or of f32.
+            has_bias: whether there is a bias: real numbers, float32.
+            pads_begin: padding above and on the left, in pixels.
+            pads_end: padding below and on the right.
+            post_ops: post-ops without operands, of real numbers.
+            numbers: the zero point of the source, the scale and the zero point of the result; the
+                latter two count for results of integers.
+            window: taps along rows and columns.
+            strides: pixels of the source from one result to the next.
+            dilations: pixels of the source from one tap to the next.
+            lanes: channels of a block: 8 or 16.
+            threads: number of threads. Results do not depend on it.
+            isa: one of ``byte_isas``, by default the best.
+        """
+
+@final
 class Conv1x1(Kernel):
     """1x1 convolution whose source may be multiplied by a factor for each channel of each image."""
 
@@ -494,6 +534,9 @@ def winograd_isas(lanes: int, halves: bool = False) -> list[str]:
 
     With ``halves``, those of kernels on bfloat16 tensors.
     """
+
+def byte_isas() -> list[str]:
+    """The instruction sets of kernels for tensors of bytes, best first."""
 
 def cache_nbytes(level: int) -> int:
     """The size of a cache in bytes as reported by the system, or that of a small processor.

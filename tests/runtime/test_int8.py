@@ -128,6 +128,30 @@ def test_convolutions(
         assert conv.option.calls[0].spec.memory("src").dtype == dtype
 
 
+@pytest.mark.parametrize(("dtype", "zero"), KINDS)
+@pytest.mark.parametrize("channels", [40, 33])
+@pytest.mark.parametrize("groups", [1, None])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_batch_norms_are_computed_by_the_convolution_before_them(
+    dtype: str, zero: int, channels: int, groups: int | None, kernel: int
+) -> None:
+    """The result of the convolution is rounded to its own grid first, and is not stored."""
+    net = Net()
+    x = net.input(2, channels, 14, 11, dtype=dtype, zero=zero)
+    w = net.weights(channels, channels // (groups or channels), kernel, kernel)
+    attrs = {"pads": (kernel // 2,) * 4, "groups": groups or channels}
+    y = net.snap(net.b.op("conv", [x, w, net.bias(channels)], attrs), dtype, 0.03)
+    scale, shift = (
+        net.b.constant(net.rng.uniform(low, high, channels).astype(F32), name)
+        for low, high, name in ((0.5, 2.0, "scale"), (-1.0, 1.0, "shift"))
+    )
+    y = net.b.op("relu", [net.b.op("scale_shift", [y, scale, shift])])
+    model = check(net.build(net.snap(y, dtype, 0.02, 5)), 0.02)
+    if NATIVE:
+        held = [decision.chosen.option.held for decision in model.plan.decisions]
+        assert held == ["", "channels-last, batch norm", ""]
+
+
 @pytest.mark.parametrize("dtype", ["u8", "s8"])
 def test_residual_sums_are_one_kernel(dtype: str) -> None:
     net = Net()

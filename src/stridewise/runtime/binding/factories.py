@@ -280,6 +280,15 @@ def _depthwise(s: KernelArguments) -> _core.Depthwise:
     )  # fmt: skip
 
 
+def _depthwise_int8(s: KernelArguments) -> _core.ByteDepthwise:
+    return s.core.ByteDepthwise(
+        s.memory("src"), s.memory("dst"), s.spec.memory("depthwise_bias") is not None,
+        s.ints("begins"), s.ints("ends"), s.post_ops(), s.floats(SCALING),
+        window=s.ints("window"), strides=s.ints("strides"), dilations=s.ints("dilations"),
+        lanes=s.integer("lanes"), threads=s.threads,
+    )  # fmt: skip
+
+
 def _conv1x1(s: KernelArguments) -> _core.Conv1x1:
     has, weights = {role for role, _ in s.spec.memories}, s.memory("weights")
     return s.core.Conv1x1(
@@ -415,6 +424,7 @@ KERNELS: dict[str, Callable[[KernelArguments], _core.Kernel]] = {
     "conv1x1": _conv1x1,
     "conv_weight_gradient": _conv_weight_gradient,
     "depthwise": _depthwise,
+    "depthwise_int8": _depthwise_int8,
     "depthwise_weight_gradient": _depthwise_weight_gradient,
     "dropout": _dropout,
     "expand_depthwise": _depthwise,

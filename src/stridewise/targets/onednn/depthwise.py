@@ -35,6 +35,7 @@ from stridewise.targets.onednn.post_ops import fused, unknown_post_op
 from stridewise.targets.onednn.winograd import Geometry
 
 __all__ = [
+    "ALONE",
     "FAMILY",
     "KIND",
     "depthwise_options",
@@ -139,7 +140,7 @@ def depthwise_options(context: KernelContext) -> Iterator[KernelOption]:
     for kind in kinds_of(context, node.inputs[0], node.outputs[0]):
         source, result = (context.formats(n)[kind] for n in (node.inputs[0], node.outputs[0]))
         spec = _alone(context, kind, lanes)
-        if unknown_post_op(spec.post_ops):
+        if unknown_post_op(spec.post_ops, rounds=True):
             continue
         args = (Arg("src", input_of(0)), *_own_args(node, spec))
         yield KernelOption(

@@ -1,9 +1,8 @@
 """Kernels on tensors that are stored as integers: options of float32 kernels, with other elements.
 
 A value with a grid can be stored as integers and loses nothing. What kernels compute with them are
-the real numbers that they stand for: scales and zero points are arguments of the library's kernels,
-or become linear post-ops where it has no such arguments. A rounding to the grid of the result, the
-last post-op of a node, is what storing the result as integers does.
+the real numbers that they stand for. A rounding to the grid of the result, the last post-op of a
+node, is what storing the result as integers does.
 """
 
 from __future__ import annotations
@@ -21,119 +20,34 @@ from stridewise.targets.kernels import (
     Element,
     KernelContext,
     KernelOption,
-    MemorySpec,
-    Operand,
     input_of,
     output_of,
-    scale_args,
-    scale_memories,
 )
 from stridewise.targets.onednn.activation import ELTWISE
 from stridewise.targets.onednn.context_view import ContextView
+from stridewise.targets.onednn.int8_depthwise import is_in_rows
 from stridewise.targets.onednn.int8_elementwise import affine, averages, elementwise, tables
+from stridewise.targets.onednn.int8_norm import held_by_norm, norm_with_convolution
 from stridewise.targets.onednn.int8_pointwise import expressions
+from stridewise.targets.onednn.int8_products import products, products_to
 from stridewise.targets.onednn.integers import (
-    Chain,
-    Typed,
     element_of,
     grid_named,
     stored_as,
-    stored_grid,
-    with_types,
 )
 from stridewise.targets.onednn.memory import storage_of
 from stridewise.targets.onednn.norm import affine_options
 from stridewise.targets.onednn.reorder import reorder_spec
-from stridewise.tensor import Grid, Storage
+from stridewise.tensor import Storage
 
 __all__ = ["boundary", "in_int8", "in_offered_int8"]
-
-_PRODUCTS = frozenset({"convolution", "deconvolution", "matmul"})
-"""Kinds of kernels that multiply integers, for which the CPU needs instructions."""
 
 _MOVES = frozenset({"concat", "reorder", "shuffle"})
 """Kinds of kernels that copy elements."""
 
-_SIGNED = {"s8": 0, "u8": 128}
-"""Zero points of weights that are whole numbers of 8 bits with a sign when it is taken off."""
-
 _WORD = 4
 
 _SNAP = {short: op for op, short in SNAPS.items()}
-
-
-# --- products -------------------------------------------------------------------------------------
-
-
-def _weights_grid(context: KernelContext, kind: str) -> Grid | None:
-    """Return the grid of weights that are signed integers of 8 bits, with scales for results."""
-    node = context.node
-    name = node.inputs[1]
-    grid = context.value(name).grid
-    if grid is None or not context.is_constant(name):
-        return None
-    if set(grid.zero_points) != {_SIGNED[grid.dtype]}:
-        return None
-    rank = len(context.value(name).shape)
-    results = 0 if kind == "convolution" or node.int_attr("trans_b", 0) else rank - 1
-    if kind == "deconvolution":
-        return grid if grid.axis is None else None
-    return grid if grid.axis in (None, results) else None
-
-
-def _products(option: KernelOption, context: KernelContext) -> Iterator[KernelOption]:
-    """Yield convolutions and matrix products of integers, with integers or real results."""
-    for result in dict.fromkeys((stored_grid(context), None)):
-        yield from _products_to(result, option, context)
-
-
-def _products_to(
-    result: Grid | None, option: KernelOption, context: KernelContext
-) -> Iterator[KernelOption]:
-    if len(option.calls) != 1 or option.calls[0].spec.kind not in _PRODUCTS or option.aliases:
-        return
-    node, spec, args = context.node, option.calls[0].spec, option.calls[0].args
-    source, weights = grid_named(context, node.inputs[0]), _weights_grid(context, spec.kind)
-    if source is None or weights is None:
-        return
-    if spec.kind != "matmul" and storage_of(spec.memory("src")) != "channels-last":
-        return
-    operands = _operands(context, option)
-    typed = Typed(context, (source, *operands[1:]), result)
-    chain = Chain()
-    destination = spec.memory("dst")
-    assert destination is not None  # products have one
-    typed.posts(chain, destination)
-    to = "f32" if result is None else result.dtype
-    types = {"src": source.dtype, "weights": "s8", "dst": to}
-    scale = Arg("weights_scale", Operand("numbers", 0, weights.scales))
-    numbers = (*scale_args("src", source.quantization), scale)
-    if result is not None:
-        chain.store(result)
-    memories = (*with_types(spec.memories, types), *scale_memories(numbers))
-    kept = [arg for arg in args if not arg.role.startswith("post")]
-    kept = [replace(arg, grid=weights) if arg.role == "weights" else arg for arg in kept]
-    value = context.value(node.inputs[1])
-    if value.offer is not None and value.bias:
-        if spec.memory("bias") is None:
-            memories = (*memories, ("bias", MemorySpec((len(value.bias),), "a")))
-        corrected = Arg("bias", Operand("numbers", 0, value.bias))
-        kept = [*(arg for arg in kept if arg.role != "bias"), corrected]
-    made = replace(spec, memories=memories, post_ops=tuple(chain.specs))
-    call = Call(made, (*kept, *chain.args, *numbers))
-    yield typed.option(option, call, f"{option.algorithm}, {source.dtype} to {to}")
-
-
-def _operands(context: KernelContext, option: KernelOption) -> tuple[Grid | None, ...]:
-    """Return the grids of the operands of post-ops; None where one is a factor around no zero."""
-    node = context.node
-    found: list[Grid | None] = [None] * len(option.inputs)
-    for post in node.post_ops:
-        if post.operand is not None:
-            grid = grid_named(context, node.inputs[post.operand])
-            if grid is not None and (post.op != "mul" or grid.zero_points[0] == 0):
-                found[post.operand] = grid
-    return tuple(found)
 
 
 # --- copies ---------------------------------------------------------------------------------------
@@ -229,6 +143,13 @@ def _is_naive(option: KernelOption) -> bool:
     )
 
 
+def _is_taken(option: KernelOption) -> bool:
+    """Return whether there may be a kernel on integers in the formats of an option."""
+    formats = (fmt for fmt in (*option.inputs, *option.outputs) if fmt is not None)
+    is_blocked = any(fmt.is_blocked for fmt in formats) and not is_in_rows(option)
+    return not (option.is_joint or is_blocked or _is_naive(option))
+
+
 def in_int8(options: Iterable[KernelOption], context: KernelContext) -> Iterator[KernelOption]:
     """Yield options of a node on tensors of integers, where the library has the kernels.
 
@@ -245,11 +166,10 @@ def in_int8(options: Iterable[KernelOption], context: KernelContext) -> Iterator
         yield from tables(context)
     for result in dict.fromkeys((grid_named(context, context.node.outputs[0]), None)):
         yield from expressions(context, result)
-    for option in options:
-        formats = [fmt for fmt in (*option.inputs, *option.outputs) if fmt is not None]
-        if option.is_joint or any(fmt.is_blocked for fmt in formats) or _is_naive(option):
-            continue
-        for made in (_products, _moves, averages, elementwise, affine):
+    yield from norm_with_convolution(context)
+    yield from held_by_norm(context)
+    for option in filter(_is_taken, options):
+        for made in (products, _moves, averages, elementwise, affine):
             yield from made(option, context)
 
 
@@ -297,13 +217,10 @@ def in_offered_int8(
     yield from expressions(real, None)
     if node.op == "scale_shift":
         options = affine_options(rounded)
-    for option in options:
-        formats = [fmt for fmt in (*option.inputs, *option.outputs) if fmt is not None]
-        if option.is_joint or any(fmt.is_blocked for fmt in formats) or _is_naive(option):
-            continue
-        yield from _products_to(None, option, real)
+    for option in filter(_is_taken, options):
+        yield from products_to(None, option, real)
         yield from _moves(option, real)
         if grid is not None:
-            yield from _products_to(grid, option, rounded)
+            yield from products_to(grid, option, rounded)
             for made in (averages, elementwise, affine):
                 yield from made(option, rounded)

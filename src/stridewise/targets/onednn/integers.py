@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from stridewise.classes import dataclass
 from stridewise.dtypes import DType, dtype_of
-from stridewise.graph import PostOp
+from stridewise.graph import PostOp, Value
 from stridewise.ops.activation import SNAPS
 from stridewise.targets.kernels import (
     Arg,
@@ -16,6 +16,7 @@ from stridewise.targets.kernels import (
     KernelContext,
     KernelOption,
     MemorySpec,
+    Operand,
     PostOpSpec,
     input_of,
 )
@@ -23,13 +24,54 @@ from stridewise.targets.onednn.activation import eltwise_steps
 from stridewise.targets.onednn.post_ops import BINARY_ALGORITHMS
 from stridewise.tensor import Grid, Quantization
 
-__all__ = ["Chain", "Typed", "element_of", "grid_named", "stored_as", "stored_grid", "with_types"]
+__all__ = [
+    "Chain",
+    "Typed",
+    "corrected_bias",
+    "element_of",
+    "grid_named",
+    "stored_as",
+    "stored_grid",
+    "weights_grid",
+    "with_types",
+]
+
+_SIGNED = {"s8": 0, "u8": 128}
+"""Zero points of weights that are whole numbers of 8 bits with a sign when it is taken off."""
 
 
 def grid_named(context: KernelContext, name: str) -> Grid | None:
     """Return the grid of a value, None for one without, and for scales along an axis."""
     grid = context.value(name).grid if name else None
     return grid if grid is not None and grid.axis is None else None
+
+
+def weights_grid(context: KernelContext, kind: str) -> Grid | None:
+    """Return the grid of weights that are signed integers of 8 bits, with scales for results.
+
+    Args:
+        context: of a convolution or a matrix product.
+        kind: ``"convolution"``, ``"deconvolution"`` or ``"matmul"``.
+    """
+    node = context.node
+    name = node.inputs[1]
+    grid = context.value(name).grid
+    if grid is None or not context.is_constant(name):
+        return None
+    if set(grid.zero_points) != {_SIGNED[grid.dtype]}:
+        return None
+    rank = len(context.value(name).shape)
+    results = 0 if kind == "convolution" or node.int_attr("trans_b", 0) else rank - 1
+    if kind == "deconvolution":
+        return grid if grid.axis is None else None
+    return grid if grid.axis in (None, results) else None
+
+
+def corrected_bias(weights: Value) -> Arg | None:
+    """Return the bias with what rounding the weights subtracts from it; None where nothing is."""
+    if weights.offer is None or not weights.bias:
+        return None
+    return Arg("bias", Operand("numbers", 0, weights.bias))
 
 
 def stored_as(grid: Grid) -> tuple[DType, Quantization | None]:
@@ -45,9 +87,9 @@ def element_of(grid: Grid | None) -> Element:
 class Chain:
     """Post-ops on the real numbers of a result; linear ones next to each other become one."""
 
-    def __init__(self) -> None:
-        """Start without post-ops."""
-        self.specs: list[PostOpSpec] = []
+    def __init__(self, specs: Iterable[PostOpSpec] = ()) -> None:
+        """Start with the post-ops of a kernel, whose operands are its own."""
+        self.specs = list(specs)
         self.args: list[Arg] = []
 
     def eltwise(self, algorithm: str, alpha: float, beta: float) -> None:

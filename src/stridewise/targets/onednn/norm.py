@@ -142,7 +142,10 @@ def _is_naive(_spec: KernelSpec, storage: str, dst: MemorySpec) -> bool:
 
 
 FAMILY = Family(
-    {"scale_shift": Offer(_kernels_scale_shift, post_ops=_post_ops), "lrn": Offer(_kernels_lrn)},
+    {
+        "scale_shift": Offer(_kernels_scale_shift, frozenset({"conv"}), _post_ops),
+        "lrn": Offer(_kernels_lrn),
+    },
     {
         "scale_shift": KernelKind(),
         "lrn": KernelKind({"plain": 0.20, "channels-last": 0.30, "blocked": 0.35}, _is_naive),

@@ -113,10 +113,20 @@ def input_formats(
     return tuple(formats)
 
 
-def unknown_post_op(post_ops: tuple[PostOpSpec, ...]) -> str:
-    """Return a post-op that the core's kernels cannot apply, or ``""``."""
+def unknown_post_op(post_ops: tuple[PostOpSpec, ...], *, rounds: bool = False) -> str:
+    """Return a post-op that the core's kernels cannot apply, or ``""``.
+
+    Args:
+        post_ops: of a kernel.
+        rounds: whether the kernel may round to a grid. Those whose sums differ from direct ones do
+            not, because a sum next to a half would be rounded to the other side.
+    """
     for post in post_ops:
         known = {"eltwise": _OWN_ELTWISE, "binary": _OWN_BINARY}.get(post.kind)
-        if known is not None and post.algorithm not in known:
+        if (
+            known is not None
+            and not (rounds and post.algorithm == "round")
+            and post.algorithm not in known
+        ):
             return post.algorithm
     return ""

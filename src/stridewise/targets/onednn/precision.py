@@ -267,11 +267,13 @@ def _jumps(step: str) -> bool:
 
 
 def _is_native(spec: KernelSpec, *, has_primitives: bool) -> bool:
+    algorithms = (dict(spec.params).get("algorithm"), *(post.algorithm for post in spec.post_ops))
+    if _NO_BFLOAT16 in algorithms:
+        return False
     if spec.kind in OWN:
         expression = cast("tuple[str, ...]", dict(spec.params).get("expression", ()))
         return not any(map(_jumps, expression))
-    algorithms = (dict(spec.params).get("algorithm"), *(post.algorithm for post in spec.post_ops))
-    return has_primitives and spec.kind in PRIMITIVES and _NO_BFLOAT16 not in algorithms
+    return has_primitives and spec.kind in PRIMITIVES
 
 
 def _is_exact(option: KernelOption, context: KernelContext) -> bool:

@@ -1,0 +1,82 @@
+// The inner loops of a depthwise convolution of integers of 8 bits, for groups of 32 channels: one
+// table of kernels for each instruction set. Files that implement it include no standard templates,
+// for the reason in winograd/kernels.hpp.
+//
+// Instructions multiply quads of bytes and add up the products. So each pixel becomes a quad: its
+// own byte and those of the pixels that the next three taps of a row of the window read. Words of a
+// group are in the order of word_of().
+#pragma once
+
+#include <cstdint>
+
+#include "post_ops/stages.hpp"
+#include "support/byte_groups.hpp"
+
+namespace stridewise {
+
+constexpr std::int64_t kQuad = 4;
+
+// Where the channels of a group lie: in pieces of some channels.
+struct GroupPixels {
+    std::int64_t pixel;     // elements from one pixel to the next
+    std::int64_t piece;     // channels of a piece
+    std::int64_t next;      // elements from one piece to the next
+    std::int64_t channels;  // valid ones
+};
+
+// A row of the source of a group of channels, and the positions of padding around it.
+struct ByteRow : GroupPixels {
+    const std::uint8_t *from, *end;       // the first pixel; the end of the tensor
+    std::int64_t row;                     // bytes from one row to the next
+    std::int64_t before, count, padding;  // positions before the pixels, pixels, positions after
+    std::int64_t step;                    // from one position with a quad to the next
+    std::int64_t dilation;                // pixels from one tap to the next
+    std::uint8_t flip;                    // bits of each byte that are inverted
+    const std::uint8_t *outside;          // a group of padding
+    std::uint32_t *to;                    // [position][word]
+};
+
+// Weights of a group of channels.
+struct ByteWeights {
+    const std::uint8_t *from;     // [tap][channel]
+    std::int64_t rows, taps;      // of the window
+    const std::uint8_t *zeros;    // a group of zeros
+    const std::uint32_t *padded;  // [word]: a quad of padding
+    std::uint32_t *to;            // [row][quad][word]
+    std::int32_t *start;          // [word]: what sums start with, so that padding adds zero
+};
+
+// One row of results of a group of channels. Operands of stages have a word for each channel.
+struct ByteDepthwiseRow : GroupPixels {
+    void *result;
+    std::int64_t count;                // results
+    bool blocked;                      // channels that are not valid are set to zero
+    const std::uint32_t *const *rows;  // one per vertical tap, each at the first result's position
+    std::int64_t down;                 // taps of a column of the window
+    std::int64_t quads;                // of a row of the window
+    std::int64_t stride;               // words from one result's position to the next
+    std::int64_t ahead;                // words from a quad of taps to the next
+    const std::uint32_t *weights;      // [row][quad][word]
+    const std::int32_t *start;         // [word]
+    const float *scale, *bias;         // [word]
+    const Stage *stages;
+    int stage_count;
+    std::int64_t offset;  // of the group in the operands of stages
+    float factor;         // of what the stages give
+    ByteBounds bounds;    // of results of bytes
+};
+
+struct ByteDepthwiseKernels {
+    void (*gather)(const ByteRow &row);
+    void (*pack)(const ByteWeights &weights);
+    void (*row)(const ByteDepthwiseRow &row);
+};
+
+// Returns the kernels for some quads of a row of a window, with results of float32 or of bytes.
+const ByteDepthwiseKernels &portable_byte_depthwise(std::int64_t quads, bool is_float);
+#ifdef STRIDEWISE_AVX2
+const ByteDepthwiseKernels &avx2_byte_depthwise(std::int64_t quads, bool is_float);
+const ByteDepthwiseKernels &avx512_vnni_byte_depthwise(std::int64_t quads, bool is_float);
+#endif
+
+}  // namespace stridewise

@@ -1,0 +1,251 @@
+// Depthwise convolution of bytes; each file that includes it compiles one instruction set.
+#pragma once
+
+#include "depthwise/byte_kernels.hpp"
+#include "post_ops/lanes.hpp"
+#include "support/byte_vectors.hpp"
+
+namespace stridewise {
+namespace {
+
+constexpr int kVectors = 4, kWords = 8;  // of a group, and of a vector
+
+// Copies up to a group of bytes. Most counts are multiples of 8.
+inline void copy_some(const std::uint8_t *from, std::uint8_t *to, std::int64_t count) {
+    std::int64_t at = 0;
+    for (; at + 16 <= count; at += 16) __builtin_memcpy(to + at, from + at, 16);
+    for (; at + 8 <= count; at += 8) __builtin_memcpy(to + at, from + at, 8);
+    for (; at < count; ++at) to[at] = from[at];
+}
+
+struct Quads {
+    using G = ByteGroup;
+
+    // Returns the bytes of a pixel, copied where they are not in a row.
+    static inline const std::uint8_t *pixel(const ByteRow &row, const std::uint8_t *from,
+                                            std::uint8_t *copy) {
+        // What follows the channels of a pixel is read as well, unless the tensor ends there.
+        if (row.piece >= kGroup && from + kGroup <= row.end) return from;
+        for (std::int64_t at = 0; at < row.channels; at += row.piece, from += row.next) {
+            const std::int64_t left = row.channels - at;
+            copy_some(from, copy + at, left < row.piece ? left : row.piece);
+        }
+        return copy;
+    }
+
+    // Stores the quads of a position near the ends of a row, or of channels in pieces.
+    __attribute__((noinline)) static void gather_some(const ByteRow &row, std::int64_t at,
+                                                      std::uint32_t *to) {
+        std::uint8_t copies[kQuad][kGroup] = {};
+        const std::uint8_t *pixels[kQuad];
+        for (int tap = 0; tap < kQuad; ++tap) {
+            const std::int64_t place = at + tap * row.dilation - row.before;
+            const bool inside = place >= 0 && place < row.count;
+            pixels[tap] =
+                inside ? pixel(row, row.from + place * row.pixel, copies[tap]) : row.outside;
+        }
+        G::interleave(pixels, row.flip, to);
+    }
+
+    static void gather(const ByteRow &row) {
+        const std::int64_t positions = row.before + row.count + row.padding, step = row.step;
+        const std::int64_t width = row.pixel, next = row.dilation * width, below = row.row;
+        const std::int64_t reach = (kQuad - 1) * row.dilation;
+        // Positions from `first` to `last` have four pixels, after which the tensor goes on.
+        const std::int64_t most = (row.end - row.from - kGroup) / width - reach;
+        const std::int64_t inner = row.count - reach - 1 < most ? row.count - reach - 1 : most;
+        const std::int64_t first = row.piece < kGroup ? positions : row.before;
+        const std::int64_t last = row.before + inner;
+        const std::uint8_t flip = row.flip, *from = row.from;
+        std::uint32_t *to = row.to;
+        for (std::int64_t at = 0; at < positions; at += step, to += kGroup) {
+            if (at < first || at > last) {
+                gather_some(row, at, to);
+                continue;
+            }
+            const std::uint8_t *pixel = from + (at - first) * width;
+            const std::uint8_t *pixels[kQuad] = {pixel, pixel + next, pixel + 2 * next,
+                                                 pixel + 3 * next};
+            // The next row is read after the results of this row.
+            __builtin_prefetch(pixel + below);
+            G::interleave(pixels, flip, to);
+        }
+    }
+
+    static void pack(const ByteWeights &weights) {
+        typename G::Integers sums[kVectors] = {};
+        const std::uint8_t *from = weights.from;
+        std::uint32_t *to = weights.to;
+        for (std::int64_t row = 0; row < weights.rows; ++row) {
+            for (std::int64_t tap = 0; tap < weights.taps; tap += kQuad, to += kGroup) {
+                const std::uint8_t *taps[kQuad];
+                for (int at = 0; at < kQuad; ++at) {
+                    const bool inside = tap + at < weights.taps;
+                    taps[at] = inside ? from : weights.zeros;
+                    if (inside) from += kGroup;
+                }
+                G::interleave(taps, 0, to);
+                for (int v = 0; v < kVectors; ++v) {
+                    sums[v] = G::add_products(sums[v], G::load(weights.padded + v * kWords),
+                                              G::load(to + v * kWords));
+                }
+            }
+        }
+        for (int v = 0; v < kVectors; ++v) {
+            sums[v] = -sums[v];
+            __builtin_memcpy(weights.start + v * kWords, &sums[v], sizeof sums[v]);
+        }
+    }
+};
+
+// A row of results, `Most` at a time, for windows with `Number` quads of taps in a row; with 0, it
+// is a run-time parameter.
+template <int Most, int Number, bool IsFloat>
+struct ByteRows {
+    using G = ByteGroup;
+    using L = Lanes<kWords>;
+    using V = typename L::V;
+    using Steps = Stages<kWords>;
+
+    static inline void apply(const ByteDepthwiseRow &row, V *values) {
+        for (int s = 0; s < row.stage_count; ++s) {
+            const Stage &stage = row.stages[s];
+            if (stage.op < StageOp::sum) {
+                Steps::template activate<kVectors>(stage, values);
+            } else {
+                const float *others = static_cast<const float *>(stage.operand) + row.offset;
+                Steps::template combine<kVectors>(stage, values, others, kWords, kWords);
+            }
+        }
+    }
+
+    static inline void put_floats(const ByteDepthwiseRow &row, const V *values, float *to) {
+        float copy[kGroup];
+        const bool is_whole = row.channels >= kGroup && row.piece >= kGroup;
+        float *all = is_whole ? to : copy;
+        for (int v = 0; v < kVectors; ++v) {
+            float words[kWords];
+            __builtin_memcpy(words, &values[v], sizeof words);
+            __builtin_memcpy(all + 4 * v, words, sizeof words / 2);
+            __builtin_memcpy(all + 16 + 4 * v, words + 4, sizeof words / 2);
+        }
+        for (std::int64_t at = 0; !is_whole && at < row.channels; at += row.piece, to += row.next) {
+            const std::int64_t left = row.channels - at;
+            for (std::int64_t i = 0; i < row.piece && (i < left || row.blocked); ++i) {
+                to[i] = i < left ? copy[at + i] : 0.0F;
+            }
+        }
+    }
+
+    static inline void put_bytes(const ByteDepthwiseRow &row, V *values, std::uint8_t *to) {
+        if (row.stage_count > 0) {
+            for (int v = 0; v < kVectors; ++v) values[v] *= row.factor;
+        }
+        if (row.channels >= kGroup && row.piece >= kGroup) return G::narrow(values, row.bounds, to);
+        std::uint8_t copy[kGroup];
+        G::narrow(values, row.bounds, copy);
+        for (std::int64_t at = 0; at < row.channels; at += row.piece, to += row.next) {
+            const std::int64_t left = row.channels - at;
+            copy_some(copy + at, to, left < row.piece ? left : row.piece);
+            for (std::int64_t i = left; row.blocked && i < row.piece; ++i) to[i] = 0;
+        }
+    }
+
+    __attribute__((noinline)) static void put(const ByteDepthwiseRow &row, V *values,
+                                              std::int64_t at) {
+        apply(row, values);
+        if constexpr (IsFloat) {
+            put_floats(row, values, static_cast<float *>(row.result) + at * row.pixel);
+        } else {
+            put_bytes(row, values, static_cast<std::uint8_t *>(row.result) + at * row.pixel);
+        }
+    }
+
+    template <int Count>
+    static inline void block(const ByteDepthwiseRow &row, std::int64_t first) {
+        const std::int64_t quads = Number > 0 ? Number : row.quads, stride = row.stride;
+        const std::uint32_t *weights = row.weights;
+        typename G::Integers sums[Count][kVectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+            typename G::Integers start;
+            __builtin_memcpy(&start, row.start + v * kWords, sizeof start);
+#pragma GCC unroll 4
+            for (int k = 0; k < Count; ++k) sums[k][v] = start;
+        }
+        for (std::int64_t down = 0; down < row.down; ++down) {
+            const std::uint32_t *from = row.rows[down] + first * stride;
+            for (std::int64_t quad = 0; quad < quads;
+                 ++quad, from += row.ahead, weights += kGroup) {
+#pragma GCC unroll 4
+                for (int v = 0; v < kVectors; ++v) {
+                    const auto weight = G::load(weights + v * kWords);
+#pragma GCC unroll 4
+                    for (int k = 0; k < Count; ++k) {
+                        const auto bytes = G::load(from + k * stride + v * kWords);
+                        sums[k][v] = G::add_products(sums[k][v], bytes, weight);
+                    }
+                }
+            }
+        }
+        const bool is_plain =
+            !IsFloat && row.stage_count == 0 && row.channels >= kGroup && row.piece >= kGroup;
+        const ByteBounds bounds = row.bounds;
+        const float *scale = row.scale, *bias = row.bias;
+        auto *to = static_cast<std::uint8_t *>(row.result) + first * row.pixel;
+        const std::int64_t pixel = row.pixel;
+#pragma GCC unroll 4
+        for (int k = 0; k < Count; ++k, to += pixel) {
+            V values[kVectors];
+#pragma GCC unroll 4
+            for (int v = 0; v < kVectors; ++v) {
+                values[v] = __builtin_convertvector(sums[k][v], V) * L::load(scale + v * kWords) +
+                            L::load(bias + v * kWords);
+            }
+            if (is_plain) {
+                G::narrow(values, bounds, to);
+            } else {
+                V copy[kVectors];
+                for (int v = 0; v < kVectors; ++v) copy[v] = values[v];
+                put(row, copy, first + k);
+            }
+        }
+    }
+
+    // Computes at most Count results.
+    template <int Count>
+    static inline void some(const ByteDepthwiseRow &row, std::int64_t first, std::int64_t count) {
+        if (count == Count) {
+            block<Count>(row, first);
+        } else if constexpr (Count > 1) {
+            some<Count - 1>(row, first, count);
+        }
+    }
+
+    static void run(const ByteDepthwiseRow &row) {
+        const std::int64_t blocks = (row.count + Most - 1) / Most;
+        for (std::int64_t i = 0; i < blocks; ++i) {
+            const std::int64_t first = row.count * i / blocks;
+            some<Most>(row, first, row.count * (i + 1) / blocks - first);
+        }
+    }
+};
+
+template <int Most, int Number, bool IsFloat>
+constexpr ByteDepthwiseKernels kByteDepthwise{Quads::gather, Quads::pack,
+                                              ByteRows<Most, Number, IsFloat>::run};
+
+template <int Most, bool IsFloat>
+const ByteDepthwiseKernels &byte_depthwise_to(std::int64_t quads) {
+    if (quads == 1) return kByteDepthwise<Most, 1, IsFloat>;
+    if (quads == 2) return kByteDepthwise<Most, 2, IsFloat>;
+    return kByteDepthwise<Most, 0, IsFloat>;
+}
+
+template <int Most>
+const ByteDepthwiseKernels &byte_depthwise(std::int64_t quads, bool is_float) {
+    return is_float ? byte_depthwise_to<Most, true>(quads) : byte_depthwise_to<Most, false>(quads);
+}
+
+}  // namespace
+}  // namespace stridewise

@@ -1,0 +1,10 @@
+#include "depthwise/byte_lanes.hpp"
+#include "isa/avx2.hpp"
+
+namespace stridewise {
+
+const ByteDepthwiseKernels &avx512_vnni_byte_depthwise(std::int64_t quads, bool is_float) {
+    return byte_depthwise<4>(quads, is_float);
+}
+
+}  // namespace stridewise

@@ -5,12 +5,12 @@ Plain, printable data; :mod:`stridewise.runtime.execution.executor` creates nati
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from stridewise.classes import dataclass
 from stridewise.graph import Node
+from stridewise.graph.graph import quoted
 from stridewise.planner.split import WHOLE, Split
 from stridewise.targets.kernels import KernelSpec
 from stridewise.tensor import Grid, TensorDesc
@@ -174,7 +174,7 @@ class PackedConstant:
 
     def __str__(self) -> str:
         made = f"numbers {_listed(self.numbers)}" if self.numbers else f"filled with {self.fill!r}"
-        parts = [_quoted(self.value) if self.value else made]
+        parts = [quoted(self.value) if self.value else made]
         parts += [f"as {self.grid.dtype}"] if self.grid is not None else []
         parts += [f"reshaped to {list(self.reshape)}"] if self.reshape is not None else []
         parts += [f"permuted by {list(self.permute)}"] if self.permute is not None else []
@@ -267,7 +267,6 @@ class Program:
 # --- text -----------------------------------------------------------------------------------------
 
 
-_quoted = json.dumps
 _MOST_NUMBERS = 8
 
 
@@ -282,21 +281,21 @@ def _program_lines(program: Program) -> Iterator[str]:
         yield f"split: {program.split}"
     yield f"arena: {program.arena_nbytes} bytes, lower bound {program.lower_bound_nbytes} bytes"
     for side, names in (("input", program.inputs), ("output", program.outputs)):
-        yield from (f"{side} {index}: {_quoted(name)}" for index, name in enumerate(names))
+        yield from (f"{side} {index}: {quoted(name)}" for index, name in enumerate(names))
     yield from (f"constant {index}: {item}" for index, item in enumerate(program.constants))
     yield from (f"parameter {index}: {item}" for index, item in enumerate(program.parameters))
-    yield from (f"state {index}: {_quoted(name)}" for index, name in enumerate(program.states))
+    yield from (f"state {index}: {quoted(name)}" for index, name in enumerate(program.states))
     for index, step in enumerate(program.steps):
-        yield f"step {index}: {_quoted(step.node)} {step}"
+        yield f"step {index}: {quoted(step.node)} {step}"
         if isinstance(step, KernelStep):
             yield from _kernel_lines(step, index, program.blocks)
         for item in step.written:
             place = f"at {item.ref}, {item.desc.nbytes} bytes"
-            yield f"  writes {_quoted(item.value)} {item.desc.summary} {place}"
+            yield f"  writes {quoted(item.value)} {item.desc.summary} {place}"
     for block in program.blocks:
         end, steps = block.offset + block.nbytes, f"steps {block.first} to {block.last}"
-        names = [f"{_quoted(item.value)} at arena+{item.offset}" for item in block.tensors]
-        what = ", ".join(names) or f"scratchpad of {_quoted(block.node)}"
+        names = [f"{quoted(item.value)} at arena+{item.offset}" for item in block.tensors]
+        what = ", ".join(names) or f"scratchpad of {quoted(block.node)}"
         yield f"block arena+{block.offset} to arena+{end}, {steps}: {what}"
 
 
@@ -306,7 +305,7 @@ def _kernel_lines(step: KernelStep, index: int, blocks: Iterable[ArenaBlock]) ->
     for binding in step.bindings:
         memory = spec.memory(binding.role)
         found = [
-            _quoted(tensor.value)
+            quoted(tensor.value)
             for block in live
             for tensor in block.tensors
             if binding.ref.space == "arena" and binding.ref.offset == tensor.offset

@@ -32,12 +32,11 @@ from .graphs import Net
 SHAPE = (1, 17, 6, 6)
 MACHINE = Machine("a processor", "AVX2", 1, "a library")
 UNNEEDED = {
-    "difflib", "email", "importlib.metadata", "numpy.random", "onnx", "sqlite3", "statistics",
-    "stridewise.compiler", "stridewise.frontends", "stridewise.ops.registry",
-    "stridewise.passes", "stridewise.planning", "stridewise.quantization", "stridewise.report",
-    "stridewise.strategy",
-    "stridewise.targets.onednn.target",
-    "stridewise.training",
+    "difflib", "email", "importlib.metadata", "json", "numpy.random", "onnx", "secrets", "sqlite3",
+    "statistics", "stridewise.api.modules", "stridewise.compiler", "stridewise.frontends",
+    "stridewise.ops.registry", "stridewise.passes", "stridewise.planning",
+    "stridewise.quantization", "stridewise.report", "stridewise.strategy",
+    "stridewise.targets.onednn.target", "stridewise.tensor.moves", "stridewise.training",
 }  # fmt: skip
 START = """
     import sys

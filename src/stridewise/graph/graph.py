@@ -36,6 +36,7 @@ __all__ = [
     "TensorType",
     "Value",
     "data_of",
+    "quoted",
     "to_text",
 ]
 
@@ -324,7 +325,7 @@ class Graph:
 # --- text -----------------------------------------------------------------------------------------
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """Return a text in the quotes of JSON."""
     import json  # noqa: PLC0415 (a start with a stored model prints no graph)
 
@@ -334,13 +335,13 @@ def _quoted(text: str) -> str:
 def _ref(name: str) -> str:
     if not name:
         return "_"
-    return f"%{name}" if _PLAIN_NAME.fullmatch(name) else f"%{_quoted(name)}"
+    return f"%{name}" if _PLAIN_NAME.fullmatch(name) else f"%{quoted(name)}"
 
 
 def _attr_text(value: Attr) -> str:
     if isinstance(value, tuple):
         return "[" + ", ".join(_attr_text(item) for item in value) + "]"
-    return _quoted(value) if isinstance(value, str) else repr(value)
+    return quoted(value) if isinstance(value, str) else repr(value)
 
 
 def _value_text(value: Value) -> str:
@@ -374,7 +375,7 @@ def _node_text(graph: Graph, node: Node) -> str:
         text += f" {{{attrs}}}"
     if node.post_ops:
         text += f" post [{', '.join(_post_text(post) for post in node.post_ops)}]"
-    return f"{text} {_quoted(node.name)}"
+    return f"{text} {quoted(node.name)}"
 
 
 def _tail_text(tail: Tail) -> str:
@@ -390,7 +391,7 @@ def data_of(graph: Graph) -> tuple[tuple[str, Mapping[str, Constant]], ...]:
 def to_text(graph: Graph) -> str:
     """Return the text form of a graph."""
     inputs = ", ".join(_value_text(graph.values[name]) for name in graph.inputs)
-    lines = [f"graph {_quoted(graph.name)} ({inputs}) {{"]
+    lines = [f"graph {quoted(graph.name)} ({inputs}) {{"]
     for kind, known in data_of(graph):
         for name, constant in known.items():
             lines.append(f"  {kind} {_value_text(graph.values[name])} {_constant_text(constant)}")

@@ -126,7 +126,7 @@ def test_parameters_are_converted_where_they_are_read():
 @pytest.mark.parametrize("kind", [torch.nn.ReLU, torch.nn.ReLU6, torch.nn.Identity])
 @pytest.mark.parametrize("autocast", [False, True])
 def test_what_convolutions_read_is_normalized_again(kind, autocast):
-    """The backward reads the source of the norm, and not its result."""
+    """In 16 bits the backward reads the source of the norm, and not its result."""
     torch._dynamo.reset()
     torch.manual_seed(0)
     first, norm = torch.nn.Conv2d(3, 16, 3, bias=False), torch.nn.BatchNorm2d(16)
@@ -148,7 +148,7 @@ def test_what_convolutions_read_is_normalized_again(kind, autocast):
     (backward,) = (r for r in set(REGIONS) - before if r.name.endswith("backward"))
     images = [i for i in backward.module.graph.nodes if i.op == "placeholder"]
     held = [i for i in images if tuple(i.meta["val"].shape) == (4, 16, 14, 14)]
-    assert len(held) == 1
+    assert len(held) == (1 if autocast else 2)
 
 
 def test_depthwise_convolutions_keep_what_they_read():
@@ -157,7 +157,8 @@ def test_depthwise_convolutions_keep_what_they_read():
     norm, narrow = torch.nn.BatchNorm2d(16), torch.nn.Conv2d(16, 16, 3, groups=16)
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), norm, torch.nn.ReLU(), narrow)
     before = set(REGIONS)
-    torch.compile(model, backend="stridewise")(torch.randn(4, 3, 16, 16)).sum().backward()
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.compile(model, backend="stridewise")(torch.randn(4, 3, 16, 16)).sum().backward()
     (backward,) = (r for r in set(REGIONS) - before if r.name.endswith("backward"))
     images = [i for i in backward.module.graph.nodes if i.op == "placeholder"]
     assert sum(tuple(i.meta["val"].shape) == (4, 16, 14, 14) for i in images) == 2

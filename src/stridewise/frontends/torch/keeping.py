@@ -62,7 +62,8 @@ def normalize_again(graph: Any) -> None:
     """Let the backward normalize again what convolutions with many operations have read.
 
     The gradient of a batch norm needs its source anyway. Where gradients of convolutions alone need
-    its result, only the source is kept.
+    its result, only the source is kept. This holds for images of 16 bits; those of float32 are kept
+    as in eager PyTorch, for speed.
 
     Args:
         graph: forward and backward, before they are divided.
@@ -74,7 +75,8 @@ def normalize_again(graph: Any) -> None:
             readers.setdefault(node.args[1], []).append(node)
     for image, gradients in readers.items():
         norm = _norm_of(image)
-        if norm is None or sum(map(_operations, gradients)) < _DENSE:
+        is_wide = image.meta["val"].dtype.itemsize > 2
+        if norm is None or is_wide or sum(map(_operations, gradients)) < _DENSE:
             continue
         is_kept = any(user in backward and user not in gradients for user in image.users)
         has_source = any(user in backward for user in norm.args[0].users)

@@ -110,6 +110,19 @@ def test_other_devices():
         assert fast(x).shape == (2, 5)
 
 
+def test_results_are_on_the_cpu_whatever_the_default_device():
+    def mixed(x):
+        y = F.relu(x).exp()[:, :, ::2].expand(2, 3, -1, -1) * x.new_ones(3, 1, 1)
+        return y + F.layer_norm(y, y.shape[3:]), torch.cumsum(y, 1)
+
+    fast, x = compiled(mixed, fallback="eager"), torch.randn(2, 3, 6, 5)
+    with torch.no_grad(), torch.device("meta"), pytest.warns(st.FallbackWarning, match="cumsum"):
+        found, wanted = fast(x), mixed(x)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.device.type == "cpu"
+        close(a, b)
+
+
 def test_random_operators_draw_as_in_pytorch():
     def noisy(x):
         return F.dropout(F.relu(x), 0.5) + torch.rand_like(x)

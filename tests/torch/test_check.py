@@ -9,6 +9,8 @@ import json
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st_
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (extra [torch])")
 
@@ -306,6 +308,11 @@ def norm_of_a_slice(x):
     return torch.cat([a, x[:, 4:]], 1)
 
 
+def copied_ahead_of_numpy(x):
+    x = x.contiguous()  # here
+    return torch.from_numpy(x.numpy() * 2)
+
+
 def copied_and_added(x):
     y = x.contiguous()  # here
     return y + x
@@ -372,6 +379,7 @@ PLANTED = {
     spectrum: None,
     shuffled_by_stack: None,
     norm_of_a_slice: None,
+    copied_ahead_of_numpy: "contiguous(memory_format=torch.channels_last)",
     copied_and_added: "contiguous(memory_format=torch.channels_last)",
     median: None,
     mixed_pixels: None,
@@ -542,6 +550,30 @@ CLEAN = {
 def test_clean_operators(name):
     found = st.check(planted(CLEAN[name])().eval(), torch.randn(2, 3, 8, 8))
     assert found.is_clean, str(found)
+
+
+SAME_SHAPE = sorted(
+    name
+    for name, function in CLEAN.items()
+    if function(torch.randn(2, 8, 8, 8)).shape == (2, 8, 8, 8)
+)
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    st_.lists(st_.sampled_from(SAME_SHAPE), max_size=4),
+    st_.sampled_from([None, *(f for f in PLANTED if f not in (viewed, strides_written_down))]),
+)
+def test_a_loss_is_found_after_clean_steps(before, loss):
+    def between(x):
+        for name in before:
+            x = CLEAN[name](x)
+        return x if loss is None else loss(x)
+
+    found = st.check(planted(between)().eval(), torch.randn(2, 3, 8, 8))
+    lost = [finding.where.place.text for finding in found.findings]
+    assert len(lost) == (loss is not None), str(found)
+    assert all(text.endswith("# here") for text in lost)
 
 
 @pytest.mark.parametrize("kind", [Net, LayerNorm2d, Classifier, Embedded, Branches])

@@ -238,6 +238,11 @@ def test_random_modules():
         compiled(torch.nn.Sequential(torch.nn.Dropout()).train(), image())
 
 
+def test_weights_on_another_device():
+    with pytest.raises(UnsupportedError, match=r"on meta; call \.cpu\(\)"):
+        compiled(Net().eval().to("meta"), image().to("meta"))
+
+
 def test_modules_that_cannot_be_exported():
     class Branching(Net):
         def forward(self, x):

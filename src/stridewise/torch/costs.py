@@ -55,7 +55,8 @@ class Loss:
         return found + _fastest(lambda: last.copy_(result))
 
     def _tensor(self, strides: tuple[int, ...]) -> Any:
-        return torch.empty_strided(self.shape, strides, dtype=self.dtype).zero_()
+        found = torch.empty_strided(self.shape, strides, dtype=self.dtype, device="cpu")
+        return found.zero_()
 
 
 def _fastest(run: Callable[[], object]) -> float:

@@ -168,7 +168,7 @@ class Region:
         if any(isinstance(x, torch.Tensor) and not x.numel() for x in given):
             return None  # nothing to compute, which PyTorch does as well
         unset = submodule("torch._subclasses.fake_tensor").unset_fake_temporarily
-        with without_collection(), unset(), torch.no_grad():
+        with without_collection(), unset(), torch.no_grad(), torch.device("cpu"):
             values = values_of(self.module, args)
             packed = self._packable(args)
             known = {self._inputs[index]: args[index] for index in packed}

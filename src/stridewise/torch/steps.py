@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -121,7 +122,8 @@ class NativeStep(Step):
         self._layouts = [_layout(border, values[node].dtype) for node, border in self._results]
         kinds = [values[node].dtype for node in part.outputs]
         self._masks = [at for at, dtype in enumerate(kinds) if dtype == torch.bool]
-        self._empty: Callable[..., Any] = torch.empty_strided
+        # On the CPU also where a program has another default device.
+        self._empty: Callable[..., Any] = partial(torch.empty_strided, device="cpu")
 
     def _described(
         self, name: str, part: Part, constants: Values, values: Values, options: CompilerOptions

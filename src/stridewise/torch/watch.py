@@ -77,7 +77,8 @@ class Watch:
         self.results: list[Any] | None = None
         self._memory = Memory()
         self._turned: Any = submodule("torch.utils.weak").WeakIdKeyDictionary()  # views
-        self._gone: dict[int, Place] = {}  # where images left PyTorch, by their sizes
+        # Where images left PyTorch and what they had lost, by their sizes.
+        self._gone: dict[int, tuple[Place, Finding | None]] = {}
         self._path: list[str] = []
         self._packages = [_package(model)]
         self._losses: dict[Finding, Loss] = {}
@@ -170,18 +171,19 @@ class Watch:
 
     def _entered(self, row: OperatorLayout, x: Any) -> None:
         """Take note of memory that no operator made, after images have left PyTorch."""
-        place = self._gone.get(x.numel())
+        gone = self._gone.get(x.numel())
         if format_of(x) != "-" and self._gone:
-            place = place or list(self._gone.values())[-1]
-        if place is not None and self._memory.of(x) is None:
-            where = row if row.operator in _VIEWS else replace(row, place=place)
-            self._memory.note(x, Note(row, is_image=True, loss=of_outside(where)))
+            gone = gone or list(self._gone.values())[-1]
+        if gone is not None and self._memory.of(x) is None:
+            where = row if row.operator in _VIEWS else replace(row, place=gone[0])
+            loss = gone[1] or of_outside(where)
+            self._memory.note(x, Note(row, is_image=True, loss=loss))
 
     def leaves(self, x: Any) -> None:
         """Take note of a tensor that becomes a NumPy array or a list."""
         if isinstance(x, torch.Tensor) and x.numel() > 1 and self._is_image(x):
             self._gone.pop(x.numel(), None)
-            self._gone[x.numel()] = self.place
+            self._gone[x.numel()] = (self.place, self._loss(x))
 
     def _reads(self, x: Any, made: Sequence[Any]) -> None:
         """Take note of an image that an operator on images reads."""

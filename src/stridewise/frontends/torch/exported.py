@@ -65,7 +65,8 @@ class ProgramReader:
 
         Raises:
             UnsupportedError: it writes to buffers or inputs, or has random operators, shapes that
-                depend on data, or numbers as results that depend on shapes.
+                depend on data, numbers as results that depend on shapes, or parameters on another
+                device.
             DTypeError: an input has a type that Stridewise does not support.
         """
         self.opened, self.paths = time.time(), tuple[Path, ...]()
@@ -313,9 +314,18 @@ def _is_node(item: Any) -> bool:
 
 
 def _tensor(program: Any, target: str) -> Any:
-    """Return a copy of a parameter, a buffer or a constant."""
+    """Return a copy of a parameter, a buffer or a constant.
+
+    Raises:
+        UnsupportedError: it is not on the CPU.
+    """
     found = program.state_dict.get(target)
     found = program.constants[target] if found is None else found
+    if _is_tensor(found) and found.device.type != "cpu":
+        where, reason = f"parameter {target!r}", f"a tensor on {found.device}"
+        fix = "call .cpu() on the module, or .to_empty(device='cpu') and load its weights"
+        message = describe(where, expected="a tensor on the CPU", found=reason, fix=fix)
+        raise UnsupportedError(message, reason)
     return found.detach().clone() if _is_tensor(found) else found
 
 

@@ -189,5 +189,5 @@ def restored(tensor: Any, border: Border) -> Any:
         1 if extent > 1 and not stride else extent
         for extent, stride in zip(border.shape, border.strides, strict=True)
     ]
-    found = torch.empty_strided(single, border.strides, dtype=tensor.dtype)
+    found = torch.empty_strided(single, border.strides, dtype=tensor.dtype, device=tensor.device)
     return found.copy_(logical).expand(border.shape)

@@ -26,14 +26,16 @@ struct GroupPixels {
 
 // A row of the source of a group of channels, and the positions of padding around it.
 struct ByteRow : GroupPixels {
-    const std::uint8_t *from, *end;       // the first pixel; the end of the tensor
-    std::int64_t row;                     // bytes from one row to the next
-    std::int64_t before, count, padding;  // positions before the pixels, pixels, positions after
-    std::int64_t step;                    // from one position with a quad to the next
-    std::int64_t dilation;                // pixels from one tap to the next
-    std::uint8_t flip;                    // bits of each byte that are inverted
-    const std::uint8_t *outside;          // a group of padding
-    std::uint32_t *to;                    // [position][word]
+    const std::uint8_t *from, *end;  // the first pixel; the end of the tensor
+    std::int64_t row;                // bytes from one row to the next
+    std::int64_t before, count;      // positions of padding before the pixels; pixels
+    std::int64_t positions;          // that are read
+    std::int64_t taps;               // of a quad that have weights
+    std::int64_t step;               // from one position with a quad to the next
+    std::int64_t dilation;           // pixels from one tap to the next
+    std::uint8_t flip;               // bits of each byte that are inverted
+    const std::uint8_t *outside;     // a group of padding
+    std::uint32_t *to;               // [position][word]
 };
 
 // Weights of a group of channels.
@@ -61,9 +63,9 @@ struct ByteDepthwiseRow : GroupPixels {
     const float *scale, *bias;         // [word]
     const Stage *stages;
     int stage_count;
-    std::int64_t offset;  // of the group in the operands of stages
-    float factor;         // of what the stages give
-    ByteBounds bounds;    // of results of bytes
+    std::int64_t offset;       // of the group in the operands of stages
+    float factor;              // of what the stages give
+    const ByteBounds *bounds;  // of results of bytes
 };
 
 struct ByteDepthwiseKernels {

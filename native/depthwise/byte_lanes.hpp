@@ -36,7 +36,7 @@ struct Quads {
     // Stores the quads of a position near the ends of a row, or of channels in pieces.
     __attribute__((noinline)) static void gather_some(const ByteRow &row, std::int64_t at,
                                                       std::uint32_t *to) {
-        std::uint8_t copies[kQuad][kGroup] = {};
+        std::uint8_t copies[kQuad][kGroup];  // what follows the channels does not count
         const std::uint8_t *pixels[kQuad];
         for (int tap = 0; tap < kQuad; ++tap) {
             const std::int64_t place = at + tap * row.dilation - row.before;
@@ -48,12 +48,14 @@ struct Quads {
     }
 
     static void gather(const ByteRow &row) {
-        const std::int64_t positions = row.before + row.count + row.padding, step = row.step;
+        const std::int64_t positions = row.positions, step = row.step;
         const std::int64_t width = row.pixel, next = row.dilation * width, below = row.row;
         const std::int64_t reach = (kQuad - 1) * row.dilation;
-        // Positions from `first` to `last` have four pixels, after which the tensor goes on.
+        // Positions from `first` to `last` have pixels for all taps, and read no others than those
+        // of the tensor.
         const std::int64_t most = (row.end - row.from - kGroup) / width - reach;
-        const std::int64_t inner = row.count - reach - 1 < most ? row.count - reach - 1 : most;
+        const std::int64_t own = row.count - (row.taps - 1) * row.dilation - 1;
+        const std::int64_t inner = own < most ? own : most;
         const std::int64_t first = row.piece < kGroup ? positions : row.before;
         const std::int64_t last = row.before + inner;
         const std::uint8_t flip = row.flip, *from = row.from;
@@ -141,9 +143,10 @@ struct ByteRows {
         if (row.stage_count > 0) {
             for (int v = 0; v < kVectors; ++v) values[v] *= row.factor;
         }
-        if (row.channels >= kGroup && row.piece >= kGroup) return G::narrow(values, row.bounds, to);
+        if (row.channels >= kGroup && row.piece >= kGroup)
+            return G::narrow(values, *row.bounds, to);
         std::uint8_t copy[kGroup];
-        G::narrow(values, row.bounds, copy);
+        G::narrow(values, *row.bounds, copy);
         for (std::int64_t at = 0; at < row.channels; at += row.piece, to += row.next) {
             const std::int64_t left = row.channels - at;
             copy_some(copy + at, to, left < row.piece ? left : row.piece);
@@ -190,7 +193,7 @@ struct ByteRows {
         }
         const bool is_plain =
             !IsFloat && row.stage_count == 0 && row.channels >= kGroup && row.piece >= kGroup;
-        const ByteBounds bounds = row.bounds;
+        const ByteBounds &bounds = *row.bounds;
         const float *scale = row.scale, *bias = row.bias;
         auto *to = static_cast<std::uint8_t *>(row.result) + first * row.pixel;
         const std::int64_t pixel = row.pixel;

@@ -23,11 +23,7 @@ constexpr std::int64_t kMostTaps = 1 << 16;
 constexpr std::int64_t kFewest = 7;
 // Number of pieces of each thread's share. Idle threads take pieces of others.
 constexpr std::int64_t kPieces = 8;
-constexpr std::int64_t kWord = sizeof(std::uint32_t), kLine = 64 / kWord;
-
-std::int64_t whole_lines(std::int64_t count) {
-    return ceil_div(count, kLine) * kLine;
-}
+constexpr std::int64_t kWord = sizeof(std::uint32_t);
 
 bool is_byte(const std::string &dtype) {
     return dtype == "u8" || dtype == "s8";
@@ -155,21 +151,24 @@ void ByteDepthwise::plan_stages(const PostOps &post_ops) {
         operands_.push_back(binary == nullptr ? -1 : static_cast<int>(args_.size()) - 1);
     }
     if (is_float()) return;
-    bounds_.offset = static_cast<std::int16_t>(o.result_zero);
-    bounds_.is_signed = o.result == "s8";
-    const int least = least_of(o.result);
+    // Integers with a sign are bounded as if 128 were added, which the flipped bit takes off again.
+    const int least = least_of(o.result), zero = o.result_zero - least;
     const auto bound = [&](float real) {
-        const double whole = std::nearbyint(real / o.result_scale) + o.result_zero;
-        return static_cast<std::uint8_t>(
-            static_cast<int>(std::clamp<double>(whole, least, least + 255)));
+        const double whole = std::nearbyint(real / o.result_scale) + zero;
+        return static_cast<std::uint8_t>(std::clamp<double>(whole, 0, 255));
     };
-    bounds_.low = static_cast<std::uint8_t>(least);
-    bounds_.high = static_cast<std::uint8_t>(least + 255);
+    std::uint8_t low = 0, high = 255;
     if (!stages_.empty() && stages_.back().op == StageOp::clip) {
-        bounds_.low = bound(stages_.back().alpha);
-        bounds_.high = bound(stages_.back().beta);
+        low = bound(stages_.back().alpha);
+        high = bound(stages_.back().beta);
         stages_.pop_back();
     }
+    std::fill(std::begin(bounds_.offset), std::end(bounds_.offset),
+              static_cast<std::int16_t>(zero));
+    std::fill(std::begin(bounds_.low), std::end(bounds_.low), low);
+    std::fill(std::begin(bounds_.high), std::end(bounds_.high), high);
+    std::fill(std::begin(bounds_.flip), std::end(bounds_.flip),
+              static_cast<std::uint8_t>(least < 0 ? 0x80 : 0));
     if (stages_.empty()) {
         times_ /= o.result_scale;
         plus_ /= o.result_scale;
@@ -282,7 +281,9 @@ void ByteDepthwise::compute_group(const Call &call, const Item &item, std::int64
     from.row = s.row;
     from.before = first - left;
     from.count = end - first;
-    from.padding = right - end;
+    from.positions = (item.column_end - item.column - 1) * o.across.stride +
+                     kQuad * (quads_ - 1) * o.across.dilation + 1;
+    from.taps = quads_ == 1 ? o.across.taps : kQuad;
     from.step = step_;
     from.dilation = o.across.dilation;
     from.flip = flip_;
@@ -304,7 +305,7 @@ void ByteDepthwise::compute_group(const Call &call, const Item &item, std::int64
     work.stage_count = static_cast<int>(stages_.size());
     work.offset = group * kGroup;
     work.factor = factor_;
-    work.bounds = bounds_;
+    work.bounds = &bounds_;
     const std::int64_t result_nbytes = is_float() ? sizeof(float) : 1;
     std::int64_t next = 0;  // the first row of the source that is not there
     for (std::int64_t out = item.row; out < item.row_end; ++out) {

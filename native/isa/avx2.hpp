@@ -80,19 +80,20 @@ inline ByteGroup::Integers ByteGroup::add_products(Integers sum, Words bytes, Wo
 #endif
 
 inline void ByteGroup::narrow(const V *values, const ByteBounds &bounds, std::uint8_t *to) {
+    const auto of = [](const void *from) {
+        return _mm256_loadu_si256(static_cast<const __m256i_u *>(from));
+    };
     __m256i whole[4];
     for (int i = 0; i < 4; ++i) {
         // Greater ones would become the least integer.
         whole[i] = _mm256_cvtps_epi32(_mm256_min_ps(values[i], _mm256_set1_ps(1e9F)));
     }
-    const __m256i offset = _mm256_set1_epi16(bounds.offset);
+    const __m256i offset = of(bounds.offset);
     const __m256i a = _mm256_adds_epi16(_mm256_packs_epi32(whole[0], whole[1]), offset);
     const __m256i b = _mm256_adds_epi16(_mm256_packs_epi32(whole[2], whole[3]), offset);
-    const __m256i low = _mm256_set1_epi8(static_cast<char>(bounds.low));
-    const __m256i high = _mm256_set1_epi8(static_cast<char>(bounds.high));
+    const __m256i least = _mm256_max_epu8(_mm256_packus_epi16(a, b), of(bounds.low));
     const __m256i found =
-        bounds.is_signed ? _mm256_min_epi8(high, _mm256_max_epi8(low, _mm256_packs_epi16(a, b)))
-                         : _mm256_min_epu8(high, _mm256_max_epu8(low, _mm256_packus_epi16(a, b)));
+        _mm256_xor_si256(_mm256_min_epu8(least, of(bounds.high)), of(bounds.flip));
     _mm256_storeu_si256(reinterpret_cast<__m256i_u *>(to), found);
 }
 

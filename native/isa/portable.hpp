@@ -37,15 +37,14 @@ inline ByteGroup::Integers ByteGroup::add_products(Integers sum, Words bytes, Wo
 inline void ByteGroup::narrow(const V *values, const ByteBounds &bounds, std::uint8_t *to) {
     constexpr float kWhole = 12582912.0F;  // 1.5 * 2^23: sums with it have no fractions
     constexpr float kMost = 4096.0F;       // beyond all integers and offsets
-    const int least = bounds.is_signed ? static_cast<std::int8_t>(bounds.low) : bounds.low;
-    const int most = bounds.is_signed ? static_cast<std::int8_t>(bounds.high) : bounds.high;
+    const int least = bounds.low[0], most = bounds.high[0];
     for (std::int64_t byte = 0; byte < kGroup; ++byte) {
         float x = values[word_of(byte) / 8][word_of(byte) % 8];
         x = x < kMost ? x : kMost;
         x = x > -kMost ? x : -kMost;
-        const int found = static_cast<int>(x + kWhole - kWhole) + bounds.offset;
+        const int found = static_cast<int>(x + kWhole - kWhole) + bounds.offset[0];
         const int bound = found > least ? found : least;
-        to[byte] = static_cast<std::uint8_t>(bound < most ? bound : most);
+        to[byte] = static_cast<std::uint8_t>((bound < most ? bound : most) ^ bounds.flip[0]);
     }
 }
 

@@ -16,11 +16,11 @@ constexpr std::int64_t word_of(std::int64_t byte) {
     return byte % 16 / 4 * 8 + byte / 16 * 4 + byte % 4;
 }
 
-// What results of bytes are bounded by, after an offset is added to whole numbers.
+// What makes results of whole numbers, for vectors: an offset is added, then they are saturated as
+// bytes without a sign and bounded, and some bits are inverted.
 struct ByteBounds {
-    std::int16_t offset;
-    bool is_signed;
-    std::uint8_t low, high;  // as stored
+    std::int16_t offset[16];
+    std::uint8_t low[kGroup], high[kGroup], flip[kGroup];
 };
 
 }  // namespace stridewise

@@ -34,8 +34,8 @@ struct ByteGroup {
     // Adds the products of the four bytes of each word, without a sign, with those of another one,
     // which have a sign.
     static inline Integers add_products(Integers sum, Words bytes, Words weights);
-    // Rounds numbers below 2^31 to the nearest, ties to even, adds an offset, saturates, bounds
-    // results, and stores them in the order of bytes.
+    // Rounds numbers to the nearest, ties to even, and stores what bounds make of them in the order
+    // of bytes.
     static inline void narrow(const V *values, const ByteBounds &bounds, std::uint8_t *to);
 };
 

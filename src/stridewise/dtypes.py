@@ -5,7 +5,9 @@ The table has names and sizes only. Which dtypes a kernel supports is defined by
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
+from typing import cast
 
 import numpy as np
 
@@ -89,7 +91,10 @@ def dtype_of(spelling: str | np.dtype[np.generic] | type[np.generic] | DType) ->
     """
     if isinstance(spelling, DType):
         return spelling
-    name = spelling if isinstance(spelling, str) else _name_of(np.dtype(spelling))
+    name = repr(spelling)
+    with suppress(TypeError):
+        if cast("object", spelling) is not None:  # NumPy takes it for float64
+            name = spelling if isinstance(spelling, str) else _name_of(np.dtype(spelling))
     found = DTYPES.get(name) or _BY_SHORT.get(name)
     if found is None:
         raise DTypeError.at("dtype", expected=f"one of {', '.join(DTYPES)}", found=name)

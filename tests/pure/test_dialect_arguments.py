@@ -280,3 +280,12 @@ def test_formats_of_several_systems_are_equal():
         Format.parse("OIHWBiBo", "onnxruntime", block=16),
     ]
     assert len(set(weights)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("block", -3), ("block", 0), ("block", "16"), ("groups", 0), ("rank", -1), ("rank", 2.5)],
+)
+def test_numbers_that_do_not_fit_are_refused(name, given):
+    with pytest.raises(FormatError, match=f"{name}: expected a whole number of"):
+        Format.parse("NC1HWC0", **{name: given})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -55,3 +56,9 @@ def test_an_unknown_dtype_is_refused():
         sw.ModelError, match=r"^dtype: expected one of float64, .*, found complex64"
     ):
         dtype_of("complex64")
+
+
+@pytest.mark.parametrize("given", [None, 5, object])
+def test_what_is_no_dtype_is_refused(given: Any):
+    with pytest.raises(sw.DTypeError, match="expected one of float64"):
+        dtype_of(given)

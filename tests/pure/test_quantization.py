@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.integration.models import run_reference
 from tests.networks import F32, Net, rng
 
+import stridewise as sw
 from stridewise.graph import Graph
 from stridewise.quantization.equalize import equalized
 from stridewise.quantization.rebuild import quantized_graph, simulated_graph
@@ -254,3 +255,9 @@ def test_reasons_of_products_that_stay_in_float():
         "ranks": "its weights have rank 3",
         "matmul": "its first operand is transposed",
     }
+
+
+@pytest.mark.parametrize("given", [("a",), (None,), (1.0, float("nan")), (1.0, float("inf"))])
+def test_what_is_no_number_is_refused(given: Any) -> None:
+    with pytest.raises(sw.FormatError, match=r"quantization: expected (numbers|whole|positive)"):
+        sw.Quantization(*given)

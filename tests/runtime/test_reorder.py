@@ -117,6 +117,22 @@ def test_views_with_equal_extents_are_read_by_their_strides():
     np.testing.assert_array_equal(found, last.transpose(0, 3, 1, 2))
 
 
+def test_results_of_another_shape_than_that_of_the_storage_are_refused():
+    x = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
+    out = np.zeros_like(x)
+    with pytest.raises(FormatError, match=r"array of shape \(1, 3, 4, 2\)"):
+        sw.reorder(x, "NCHW", "NHWC", out=out)
+    assert not out.any()
+
+
+@pytest.mark.parametrize("given", [None, 5, ["NHWC"], b"NHWC"])
+def test_what_is_no_format_is_refused(given: Any):
+    x = np.zeros((1, 2, 3, 4), np.float32)
+    for ends in ((given, "NCHW"), ("NCHW", given)):
+        with pytest.raises(FormatError, match="expected a format, its name, or a TensorDesc"):
+            sw.reorder(x, *ends)
+
+
 def test_arrays_of_numpy_and_dlpack_are_taken_without_a_copy():
     class Foreign:
         def __init__(self, array: Array) -> None:

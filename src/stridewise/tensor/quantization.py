@@ -55,13 +55,17 @@ class Quantization:
         zero_point: int | Sequence[int] | NDArray[np.generic] = 0,
         axis: str | None = None,
     ) -> None:
-        scales = tuple(map(float, np.ravel(np.asarray(scale)).tolist()))
+        try:
+            scales = tuple(map(float, np.ravel(np.asarray(scale)).tolist()))
+        except (TypeError, ValueError):
+            raise _refuse("numbers as scales", repr(scale)) from None
         zeros = np.ravel(np.asarray(zero_point)).tolist()
         for value in scales:
             if not (isfinite(np.float32(value)) and np.float32(value) > 0):
                 raise _refuse("positive, finite float32 scales", f"{value}")
         for value in zeros:
-            if value != int(value) or abs(value) >= 2**24:
+            is_number = isinstance(value, int | float) and isfinite(value)
+            if not is_number or value != int(value) or abs(value) >= 2**24:
                 raise _refuse("whole zero points below 2**24", f"{value}")
         if axis is None and (len(scales) != 1 or len(zeros) != 1):
             raise _refuse("an axis for scales that vary", f"{max(len(scales), len(zeros))} of them")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from stridewise.errors import FormatError
 from stridewise.formats.data import FormatData
@@ -136,6 +136,8 @@ def parse(
     Raises:
         FormatError: as for :func:`stridewise.formats.parse`.
     """
+    if not isinstance(cast("object", text), str):
+        raise FormatError.at("format", expected="a name", found=repr(text))
     if dialect is not None:
         system = find(dialect)
         found = system.parse(text, parameters or Parameters())

@@ -39,6 +39,14 @@ class Parameters:
     device: str | None = None
     hidden_size: int | None = None
 
+    def __post_init__(self) -> None:
+        numbers = {"block": 1, "groups": 1, "rank": 0, "hidden_size": 1}
+        for name, least in numbers.items():
+            given: object = getattr(self, name)
+            if given is not None and not (isinstance(given, int) and given >= least):
+                expected = f"a whole number of {least} or more"
+                raise FormatError.at(name, expected=expected, found=repr(given))
+
     @property
     def bits(self) -> int | None:
         """Bits of an element; None if no dtype is given.

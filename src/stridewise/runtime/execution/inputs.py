@@ -99,7 +99,7 @@ def of_dtype(given: Any, dtype: DType, where: str) -> Array:
     """
     array = given
     if isinstance(given, np.generic):  # NumPy gives these where an operation has a single result
-        array = cast("Array", np.asarray(cast("Any", given)))
+        array = np.asarray(cast("Any", given))
     elif not isinstance(given, np.ndarray):
         try:
             array = np.from_dlpack(given)

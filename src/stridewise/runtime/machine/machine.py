@@ -7,6 +7,7 @@ import os
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
+from typing import SupportsIndex, cast
 
 from stridewise.errors import InputError
 from stridewise.runtime.binding.library import library_info, load_core
@@ -87,8 +88,8 @@ def checked_threads(threads: int) -> int:
     Raises:
         InputError: it is not between 1 and 1024, or above OpenMP's limit.
     """
-    if not 1 <= threads <= 1024:
-        raise InputError.at("threads", expected="a number from 1 to 1024", found=str(threads))
+    if not isinstance(cast("object", threads), SupportsIndex) or not 1 <= threads <= 1024:
+        raise InputError.at("threads", expected="a number from 1 to 1024", found=repr(threads))
     limit = openmp_limit()
     if limit is not None and threads > limit:
         # OpenMP would start fewer threads, and oneDNN's kernels would skip the work of the others.

@@ -304,6 +304,11 @@ def _prepared(
         _turn(source, sides[0]) if known else None,
         None if target is None else _turn(target, sides[1]),
     )
+    # A name alone says nothing about another shape than that of the storage, but strides do.
+    if target and not (target.is_torch or known or isinstance(dst, TensorDesc)):
+        strides = target.strides or dense_strides(target.shape, target.dtype.itemsize)
+        if orders[1] and not falls_along(orders[1], target.shape, strides):
+            orders = (orders[0], None)
     run = Reorder(
         *sides,
         src_quantization=options.src_quantization,
@@ -400,6 +405,10 @@ def reorder(  # noqa: PLR0913 (all but three have a default)
     >>> reorder(x, "NCHW", "nChw4c").shape
     (1, 1, 1, 2, 4)
     """
+    for side, given in (("source", src), ("destination", dst)):
+        if not isinstance(cast("object", given), str | Format | TensorDesc):
+            expected, found = "a format, its name, or a TensorDesc", repr(given)
+            raise FormatError.at(f"{side} of a reorder", expected=expected, found=found)
     source = _as_numpy(array, "source of a reorder")
     target = None if out is None else _as_numpy(out, "destination of a reorder")
     options = _Options(

@@ -67,6 +67,8 @@ TargetName = str | os.PathLike[str]
 PlanSource: TypeAlias = "str | os.PathLike[str] | Plan"
 """Decisions to use again: a plan file, or a plan of the same graph."""
 
+_MAX_ERROR = 1e-2
+
 _CHOICES = {
     "tune": ("auto", "measure", "model"),
     "accuracy": ("fast", "exact"),
@@ -196,7 +198,7 @@ class Options:
     memory_limit: int | None = None
     accuracy: Accuracy = "fast"
     dtype: PrecisionChoice = "model"
-    max_error: float = 1e-2
+    max_error: float = _MAX_ERROR
     calibration: Sequence[Mapping[str, ArrayLike]] | None = None
     weight_memory_limit: int | None = None
     fallback: bool = True
@@ -231,11 +233,10 @@ class Options:
         if not (isfinite(self.max_error) and self.max_error > 0):
             expected = "a relative error above 0"
             raise InputError.at("max_error", expected=expected, found=repr(self.max_error))
-        if self.calibration is not None and self.dtype != "auto":
-            fix = "choose it, or leave calibration out"
-            raise InputError.at(
-                "calibration", expected="dtype 'auto'", found=repr(self.dtype), fix=fix
-            )
+        for name, default in (("calibration", None), ("max_error", _MAX_ERROR)):
+            if self.dtype != "auto" and getattr(self, name) != default:
+                fix = f"choose it, or leave {name} out"
+                raise InputError.at(name, expected="dtype 'auto'", found=repr(self.dtype), fix=fix)
         if self.dtype == "auto" and self.has_formats:
             found = "input_formats or output_formats"
             fix = "leave them out"

@@ -74,3 +74,9 @@ def test_arguments_of_another_type_are_refused(
         return
     with pytest.raises(sw.InputError, match=f"{name}: expected {expected}, found"):
         function("no such file.onnx", **{name: given})
+
+
+@pytest.mark.parametrize("dtype", ["model", "float32", "bfloat16"])
+def test_an_error_budget_without_a_choice_of_precision_is_refused(dtype: str) -> None:
+    with pytest.raises(sw.InputError, match=r"max_error: expected dtype 'auto', found"):
+        Options(dtype=dtype, max_error=0.1)  # type: ignore[arg-type]

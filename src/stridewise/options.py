@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from stridewise.targets.target import Accuracy, PrecisionChoice
 
 __all__ = [
+    "MAX_ERROR",
     "CompileOptions",
     "GraphCompileOptions",
     "GraphOptions",
@@ -67,7 +68,8 @@ TargetName = str | os.PathLike[str]
 PlanSource: TypeAlias = "str | os.PathLike[str] | Plan"
 """Decisions to use again: a plan file, or a plan of the same graph."""
 
-_MAX_ERROR = 1e-2
+MAX_ERROR = 1e-2
+"""Limit on the relative error of outputs, if none is given."""
 
 _CHOICES = {
     "tune": ("auto", "measure", "model"),
@@ -85,11 +87,8 @@ _SIZES = ("weight_memory_limit", "store_limit")
 
 _TYPES: tuple[tuple[str, Any, tuple[str, ...]], ...] = (
     ("True or False", bool, ("fallback", "keep_parameters", "verify", "keep_originals")),
-    (
-        "a whole number",
-        SupportsIndex,
-        ("threads", "streams", "max_programs", "max_program_nbytes", *_SIZES),
-    ),
+    ("a whole number", SupportsIndex, ("threads", "streams", "max_programs", "max_program_nbytes")),
+    ("a number of bytes, 0 or more", SupportsIndex, _SIZES),
     ("a number", Real, ("tune_seconds", "max_error")),
     (
         "a mapping by name",
@@ -198,7 +197,7 @@ class Options:
     memory_limit: int | None = None
     accuracy: Accuracy = "fast"
     dtype: PrecisionChoice = "model"
-    max_error: float = _MAX_ERROR
+    max_error: float = MAX_ERROR
     calibration: Sequence[Mapping[str, ArrayLike]] | None = None
     weight_memory_limit: int | None = None
     fallback: bool = True
@@ -233,7 +232,7 @@ class Options:
         if not (isfinite(self.max_error) and self.max_error > 0):
             expected = "a relative error above 0"
             raise InputError.at("max_error", expected=expected, found=repr(self.max_error))
-        for name, default in (("calibration", None), ("max_error", _MAX_ERROR)):
+        for name, default in (("calibration", None), ("max_error", MAX_ERROR)):
             if self.dtype != "auto" and getattr(self, name) != default:
                 fix = f"choose it, or leave {name} out"
                 raise InputError.at(name, expected="dtype 'auto'", found=repr(self.dtype), fix=fix)

@@ -12,6 +12,7 @@ from stridewise.classes import dataclass
 from stridewise.errors import InputError, PlanError
 from stridewise.graph import Graph, Refusal
 from stridewise.job import Job
+from stridewise.options import MAX_ERROR
 from stridewise.passes import Simplified
 from stridewise.planner import Derived
 from stridewise.planner.problem.candidates import Offers
@@ -195,7 +196,8 @@ class Planner:
 
     def _again(self, dtype: PrecisionChoice) -> Planner:
         """Return the planner for another ``dtype``, with its whole time to measure."""
-        job = self.job.renewed(dtype=dtype, calibration=None)
+        limit = self.job.options.max_error if dtype == "auto" else MAX_ERROR
+        job = self.job.renewed(dtype=dtype, calibration=None, max_error=limit)
         return Planner._of(job, self.refusals, self.derived, self.reference)
 
 

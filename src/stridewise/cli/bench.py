@@ -28,6 +28,7 @@ from stridewise.errors import InputError
 from stridewise.frontends.registry import WRITER
 from stridewise.runtime.execution.executor import CompiledModel
 from stridewise.runtime.execution.model import Model
+from stridewise.runtime.store.stored_models import settle
 
 __all__ = [
     "Open",
@@ -155,8 +156,10 @@ def interleave(
 ) -> list[list[float]]:
     """Time several functions in turn and return the milliseconds of each.
 
-    Every round runs each function once; the order rotates from round to round.
+    Every round runs each function once; the order rotates from round to round. Models are stored
+    before: the thread that does it would take processors from all functions.
     """
+    settle()
     for _ in range(warmup):
         for run in runners:
             run()

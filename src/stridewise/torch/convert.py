@@ -45,7 +45,7 @@ def convert(model: Any, inputs: Any, *, tolerance: float = 1e-4) -> LayoutCheck:
                 fix="call check() to see which operators depend on strides",
             )
         return check(model, inputs)
-    except Exception:
+    except BaseException:  # an interruption, too, leaves the model as it was
         for x, data in before.items():
             x.data = data
         raise

@@ -19,6 +19,7 @@
 #include "depthwise/weights.hpp"
 #include "dropout/dropout.hpp"
 #include "executor/measure.hpp"
+#include "isa/choice.hpp"
 #include "lookup/lookup.hpp"
 #include "onednn/gradients.hpp"
 #include "pointwise/pointwise.hpp"
@@ -420,7 +421,7 @@ void bind_kernels(nb::module_ &m) {
              "isa"_a = "");
     m.attr("ARG_DEPTHWISE_WEIGHTS") = kDepthwiseWeights;
     m.attr("ARG_DEPTHWISE_BIAS") = kDepthwiseBias;
-    m.def("winograd_isas", &winograd_isas, "lanes"_a, "halves"_a = false);
+    m.def("kernel_isas", &kernel_isas, "lanes"_a, "halves"_a = false);
     m.def("byte_isas", &byte_isas);
     m.def(
         "winograd_partition",

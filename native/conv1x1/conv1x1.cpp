@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "isa/choice.hpp"
 #include "post_ops/parse.hpp"
 #include "support/errors.hpp"
 #include "threads/openmp.hpp"
 #include "threads/shares.hpp"
-#include "winograd/winograd.hpp"
 
 namespace stridewise {
 namespace {
@@ -36,7 +36,7 @@ void prefetch_results(const FinishPixels &work) {
 }
 
 Conv1x1Options checked(Conv1x1Options o) {
-    const auto known = winograd_isas(o.lanes);
+    const auto known = kernel_isas(o.lanes);
     if (o.isa.empty()) o.isa = known.front();
     require(std::find(known.begin(), known.end(), o.isa) != known.end(),
             "conv1x1: there are no " + o.isa + " kernels of " + std::to_string(o.lanes) +

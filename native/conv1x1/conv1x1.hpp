@@ -22,7 +22,7 @@ struct Conv1x1Options {
     bool has_bias;
     bool has_factor;
     int threads;
-    std::string isa;  // one of winograd_isas(lanes); "" for the best
+    std::string isa;  // one of kernel_isas(lanes); "" for the best
 };
 
 // The argument id of the factors.

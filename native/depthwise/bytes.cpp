@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "isa/choice.hpp"
 #include "post_ops/parse.hpp"
 #include "support/errors.hpp"
 #include "threads/openmp.hpp"
 #include "threads/shares.hpp"
-#include "winograd/winograd.hpp"
 
 namespace stridewise {
 namespace {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "isa/choice.hpp"
 #include "post_ops/parse.hpp"
 #include "support/errors.hpp"
 #include "threads/openmp.hpp"
 #include "threads/shares.hpp"
-#include "winograd/winograd.hpp"
 
 namespace stridewise {
 namespace {
@@ -28,7 +28,7 @@ constexpr std::int64_t kPieces = 8;
 constexpr std::int64_t kInputBlock = 16;
 
 DepthwiseOptions checked(DepthwiseOptions o) {
-    const auto known = winograd_isas(o.lanes, o.halves.source || o.halves.result);
+    const auto known = kernel_isas(o.lanes, o.halves.source || o.halves.result);
     if (o.isa.empty()) o.isa = known.front();
     require(std::find(known.begin(), known.end(), o.isa) != known.end(),
             "depthwise: there are no " + o.isa + " kernels of " + std::to_string(o.lanes) +

@@ -36,7 +36,7 @@ struct DepthwiseOptions {
     bool has_bias;           // of the 1x1 convolution
     bool has_depthwise_bias;
     int threads;
-    std::string isa;  // one of winograd_isas(lanes); "" for the best
+    std::string isa;  // one of kernel_isas(lanes); "" for the best
 };
 
 // Argument ids of the depthwise convolution, fused or not.

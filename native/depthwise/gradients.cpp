@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "isa/choice.hpp"
 #include "support/errors.hpp"
-#include "winograd/winograd.hpp"
 
 namespace stridewise {
 namespace {
@@ -14,7 +14,7 @@ constexpr std::int64_t kLargest = 1 << 12;
 }  // namespace
 
 GradientOptions checked(GradientOptions o, const std::string &what) {
-    const auto known = winograd_isas(o.lanes, o.is_half);
+    const auto known = kernel_isas(o.lanes, o.is_half);
     if (o.isa.empty()) o.isa = known.front();
     require(std::find(known.begin(), known.end(), o.isa) != known.end(),
             what + ": there are no " + o.isa + " kernels of " + std::to_string(o.lanes) +

@@ -21,7 +21,7 @@ struct GradientOptions {
     bool is_half;                          // whether both images are of bfloat16
     bool channels_last;                    // otherwise channels in blocks of one vector
     int threads;
-    std::string isa;  // one of winograd_isas(lanes, is_half); "" for the best
+    std::string isa;  // one of kernel_isas(lanes, is_half); "" for the best
 };
 
 // Returns the options with the name of the instruction set. Throws std::invalid_argument, with

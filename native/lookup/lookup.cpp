@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "isa/choice.hpp"
 #include "lookup/kernels.hpp"
 #include "support/errors.hpp"
 #include "threads/openmp.hpp"
-#include "winograd/winograd.hpp"
 
 namespace stridewise {
 namespace {
@@ -66,7 +66,7 @@ void Lookup::execute(const std::vector<void *> &data, void *) const {
 std::vector<std::string> lookup_isas() {
     std::vector<std::string> found;
 #ifdef STRIDEWISE_AVX2
-    if (winograd_isas(16).front() == "avx512" && __builtin_cpu_supports("avx512vbmi") != 0) {
+    if (kernel_isas(16).front() == "avx512" && __builtin_cpu_supports("avx512vbmi") != 0) {
         found.emplace_back("vbmi");
     }
 #endif

@@ -6,10 +6,10 @@
 #include <numeric>
 #include <utility>
 
+#include "isa/choice.hpp"
 #include "support/errors.hpp"
 #include "support/images.hpp"
 #include "threads/openmp.hpp"
-#include "winograd/winograd.hpp"
 
 namespace stridewise {
 namespace {
@@ -370,7 +370,7 @@ std::vector<std::string> pointwise_isas(bool halves) {
     std::vector<std::string> found;
     // Kernels of 16 lanes exist where AVX-512 does, those of 8 where AVX2 does.
     for (const int lanes : {16, 8}) {
-        const auto some = winograd_isas(lanes, halves);
+        const auto some = kernel_isas(lanes, halves);
         found.insert(found.end(), some.begin(), some.end() - 1);  // without the portable one
     }
     found.emplace_back("portable");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "isa/choice.hpp"
 #include "post_ops/parse.hpp"
 #include "support/errors.hpp"
 #include "threads/openmp.hpp"
@@ -66,16 +67,8 @@ const WinogradKernels &find_kernels(const WinogradOptions &options) {
     return *found;
 }
 
-#ifdef STRIDEWISE_AVX2
-// An instruction set has all bits of the sets that it includes.
-bool is_allowed(dnnl_cpu_isa_t isa) {
-    const unsigned wanted = isa;
-    return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & wanted) == wanted;
-}
-#endif
-
 WinogradOptions with_isa(WinogradOptions options) {
-    auto known = winograd_isas(options.lanes, options.halves.source || options.halves.result);
+    auto known = kernel_isas(options.lanes, options.halves.source || options.halves.result);
     if (options.multiplies_halves) {
         known.erase(std::remove_if(known.begin(), known.end(),
                                    [](const std::string &isa) {
@@ -136,39 +129,6 @@ struct Winograd::Call {
     const float *weights;
     WinogradResult result;
 };
-
-std::vector<std::string> winograd_isas(int lanes, [[maybe_unused]] bool halves) {
-    require(lanes == 8 || lanes == 16,
-            "winograd: expected vectors of 8 or 16 lanes, got " + std::to_string(lanes));
-    std::vector<std::string> found;
-#ifdef STRIDEWISE_AVX2
-    const bool wide = is_allowed(dnnl_cpu_isa_avx512_core) && __builtin_cpu_supports("avx512f") &&
-                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                      __builtin_cpu_supports("avx512bw");
-    const bool narrow = is_allowed(dnnl_cpu_isa_avx2) && __builtin_cpu_supports("avx2") &&
-                        __builtin_cpu_supports("fma");
-    const bool rounds =
-        is_allowed(dnnl_cpu_isa_avx512_core_bf16) && __builtin_cpu_supports("avx512bf16");
-    if (halves && lanes == 16 && wide && rounds) found.emplace_back("avx512_bf16");
-    if (lanes == 16 && wide) found.emplace_back("avx512");
-    if (lanes == 8 && narrow) found.emplace_back("avx2");
-#endif
-    found.emplace_back("portable");
-    return found;
-}
-
-std::vector<std::string> byte_isas() {
-    std::vector<std::string> found;
-#ifdef STRIDEWISE_AVX2
-    if (winograd_isas(16).front() == "avx512" && is_allowed(dnnl_cpu_isa_avx512_core_vnni) &&
-        __builtin_cpu_supports("avx512vnni")) {
-        found.emplace_back("avx512_vnni");
-    }
-#endif
-    const auto others = winograd_isas(8);
-    found.insert(found.end(), others.begin(), others.end());
-    return found;
-}
 
 Winograd::Winograd(WinogradOptions options, const PostOps &post_ops)
     : options_(with_isa(std::move(options))), kernels_(&find_kernels(options_)) {

@@ -29,14 +29,8 @@ struct WinogradOptions {
     bool channels_last;              // otherwise channels in blocks of one vector
     bool has_bias;
     int threads;
-    std::string isa;  // one of winograd_isas(lanes); "" for the best
+    std::string isa;  // one of kernel_isas(lanes); "" for the best
 };
-
-// The instruction sets with kernels for vectors of 8 or 16 lanes that this processor has and that
-// oneDNN is allowed to use, best first; those for bfloat16 tensors where there are some.
-std::vector<std::string> winograd_isas(int lanes, bool halves = false);
-// Those with kernels for tensors of bytes, best first.
-std::vector<std::string> byte_isas();
 
 // Where the weights of a convolution lie, whose windows are row-major.
 struct WinogradFilters {

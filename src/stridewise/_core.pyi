@@ -191,7 +191,7 @@ class Depthwise(Kernel):
                 dst are of bfloat16 then.
             parts: parts of the window that some channels after others have, five numbers each:
                 channels, first tap down and across, taps down and across. Weights outside are zero.
-            isa: one of ``winograd_isas``, by default the best.
+            isa: one of ``kernel_isas``, by default the best.
         """
 
 @final
@@ -266,7 +266,7 @@ class Conv1x1(Kernel):
             lanes: elements of a vector: 8 or 16.
             threads: number of threads. Results do not depend on it.
             groups: of channels; in blocks, whole ones.
-            isa: one of ``winograd_isas``, by default the best.
+            isa: one of ``kernel_isas``, by default the best.
         """
 
 class TransposedDepthwise(Kernel):
@@ -298,7 +298,7 @@ class TransposedDepthwise(Kernel):
             dilations: pixels of the destination from one tap to the next.
             lanes: elements of a vector, 8 or 16.
             threads: of an execution. Results do not depend on it.
-            isa: one of :func:`winograd_isas`; the best by default.
+            isa: one of :func:`kernel_isas`; the best by default.
         """
 
 class DepthwiseWeightGradient(Kernel):
@@ -329,7 +329,7 @@ class DepthwiseWeightGradient(Kernel):
             dilations: pixels of the source from one tap to the next.
             lanes: elements of a vector, 8 or 16.
             threads: of an execution. Results do not depend on it.
-            isa: one of :func:`winograd_isas`; the best by default.
+            isa: one of :func:`kernel_isas`; the best by default.
         """
 
 class Winograd(Kernel):
@@ -371,7 +371,7 @@ class Winograd(Kernel):
             groups: number of groups, whose channels must be whole vectors.
             pool: 2 stores the maxima of 2x2 results instead of the results.
             multiplies_halves: whether a source of bfloat16 is multiplied in pairs of bfloat16.
-            isa: one of ``winograd_isas``, by default the best.
+            isa: one of ``kernel_isas``, by default the best.
         """
 
     def pack_into(
@@ -529,7 +529,7 @@ def winograd_partition(
         reads for a block.
     """
 
-def winograd_isas(lanes: int, halves: bool = False) -> list[str]:
+def kernel_isas(lanes: int, halves: bool = False) -> list[str]:
     """The instruction sets for vectors of 8 or 16 lanes on this processor, best first.
 
     With ``halves``, those of kernels on bfloat16 tensors.

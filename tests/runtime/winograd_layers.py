@@ -17,8 +17,8 @@ from stridewise.runtime.binding.primitives import create
 Array = np.ndarray[Any, np.dtype[Any]]
 F32 = np.float32
 CORE = load_core()
-KERNELS = [(lanes, isa) for lanes in (8, 16) for isa in CORE.winograd_isas(lanes)]
-HALF_KERNELS = [(lanes, isa) for lanes in (8, 16) for isa in CORE.winograd_isas(lanes, halves=True)]
+KERNELS = [(lanes, isa) for lanes in (8, 16) for isa in CORE.kernel_isas(lanes)]
+HALF_KERNELS = [(lanes, isa) for lanes in (8, 16) for isa in CORE.kernel_isas(lanes, halves=True)]
 KINDS = ("channels-last", "blocked")
 WHOLE = ("f32", "f32")
 """The element types of source and result."""

@@ -1,5 +1,7 @@
 #include "threads/openmp.hpp"
 
+#include <sched.h>
+
 #include <stdexcept>
 
 namespace stridewise {
@@ -16,7 +18,32 @@ int probe(int threads) {
     return found;
 }
 
+// Threads of a region that wait for each other.
+struct Gathering {
+    Places places;
+    std::atomic<int> missing;
+
+    static void enter(void *data) {
+        auto &gathering = *static_cast<Gathering *>(data);
+        Teams::join();
+        gathering.places.claim();
+        --gathering.missing;
+        if (omp_get_thread_num() == 0) gathering.wait();
+    }
+
+    // Yields the processor to workers that wait for it, for the some 50 us that waking takes.
+    void wait() const {
+        constexpr int turns = 100;
+        for (int turn = 0; turn < turns && missing > 0; ++turn) sched_yield();
+    }
+};
+
 }  // namespace
+
+void gather(int threads) {
+    Gathering gathering{{}, threads};
+    GOMP_parallel(&Gathering::enter, &gathering, static_cast<unsigned>(threads), 0);
+}
 
 void prepare_leader(int threads) {
     // Overrides OMP_DYNAMIC and OMP_MAX_ACTIVE_LEVELS. The settings are local to this thread.

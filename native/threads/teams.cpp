@@ -119,14 +119,18 @@ class Teams::Leader {
                 prepare_leader(wanted_);
                 threads_ = wanted_;
             }
+            if (std::chrono::steady_clock::now() > ended_ + kWorkers) gather(wanted_);
             job_(data_);
         } catch (...) {
             error_ = std::current_exception();
         }
+        ended_ = std::chrono::steady_clock::now();
     }
 
     // A caller that spins longer would keep this processor from a worker of its own run.
     static constexpr std::chrono::microseconds kCaller{10}, kLeader{50};
+    // Workers that have waited for less time are still awake.
+    static constexpr std::chrono::microseconds kWorkers{100};
 
     std::mutex mutex_;
     std::condition_variable changed_, done_;
@@ -135,7 +139,8 @@ class Teams::Leader {
     const void *data_ = nullptr;
     int wanted_ = 0;
     std::exception_ptr error_;
-    std::atomic<int> threads_{0};  // threads of its regions; 0 before the first job
+    std::atomic<int> threads_{0};                  // threads of its regions; 0 before the first job
+    std::chrono::steady_clock::time_point ended_;  // when its last job ended
 };
 
 Teams::Teams(int most) : most_(most) {

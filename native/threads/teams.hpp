@@ -54,4 +54,8 @@ class Teams {
 // std::runtime_error if OpenMP gives fewer.
 void prepare_leader(int threads);
 
+// Wakes the workers of the calling thread, a leader, each on a processor of its own (see
+// places.hpp).
+void gather(int threads);
+
 }  // namespace stridewise

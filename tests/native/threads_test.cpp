@@ -1,6 +1,8 @@
 // Parts of the core that share data between threads, without OpenMP, so that ThreadSanitizer sees
-// every synchronization: the gate, the shares of work and the teams. Built and run by
-// tests/runtime/test_native_threads.py, with and without the sanitizer.
+// every synchronization: the gate, the shares of work, the teams and their processors. Built and
+// run by tests/runtime/test_native_threads.py, with and without the sanitizer.
+#include <sched.h>
+
 #include <atomic>
 #include <cstdio>
 #include <stdexcept>
@@ -8,12 +10,15 @@
 #include <vector>
 
 #include "executor/gate.hpp"
+#include "threads/places.hpp"
 #include "threads/shares.hpp"
 #include "threads/teams.hpp"
 
 namespace stridewise {
 
-// Without OpenMP there are no regions to prepare for.
+// Without OpenMP there are no regions to prepare for, and no workers.
+void gather(int) {}
+
 void prepare_leader(int threads) {
     if (threads > 100) throw std::runtime_error("too many threads");
 }
@@ -23,6 +28,7 @@ void prepare_leader(int threads) {
 namespace {
 
 using stridewise::Gate;
+using stridewise::Places;
 using stridewise::Shares;
 using stridewise::Teams;
 
@@ -127,6 +133,52 @@ void errors_come_back() {
         nullptr);
 }
 
+cpu_set_t allowed() {
+    cpu_set_t found;
+    CPU_ZERO(&found);
+    sched_getaffinity(0, sizeof found, &found);
+    return found;
+}
+
+void threads_claim_processors_of_their_own() {
+    const cpu_set_t before = allowed();
+    // More threads than processors: those that find no free one stay where they are.
+    Places places;
+    std::atomic<int> unchanged{0};
+    const int count = CPU_COUNT(&before) + 2;
+    in_threads(count, [&](int) {
+        places.claim();
+        const cpu_set_t after = allowed();
+        unchanged += CPU_EQUAL(&before, &after) ? 1 : 0;
+    });
+    expect(unchanged == count, "claims leave the allowed processors as they were");
+}
+
+void a_thread_leaves_a_taken_processor() {
+    const cpu_set_t before = allowed();
+    in_threads(1, [&](int) {
+        // Bound to one processor, the thread has no other place.
+        const int processor = sched_getcpu();
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(processor, &one);
+        sched_setaffinity(0, sizeof one, &one);
+        Places places;
+        places.claim();
+        places.claim();
+        stridewise::avoid(processor);
+        const cpu_set_t bound = allowed();
+        expect(CPU_EQUAL(&one, &bound), "a bound thread stays bound");
+        expect(sched_getcpu() == processor, "a bound thread stays");
+    });
+    in_threads(1, [&](int) {
+        stridewise::avoid(-1);
+        stridewise::avoid(sched_getcpu());
+        const cpu_set_t after = allowed();
+        expect(CPU_EQUAL(&before, &after), "a thread that moved may use all processors");
+    });
+}
+
 }  // namespace
 
 int main() {
@@ -134,6 +186,8 @@ int main() {
     a_gate_lets_few_in();
     teams_run_every_job();
     errors_come_back();
+    threads_claim_processors_of_their_own();
+    a_thread_leaves_a_taken_processor();
     if (failures == 0) std::printf("passed\n");
     return failures == 0 ? 0 : 1;
 }

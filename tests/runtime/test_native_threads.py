@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-SOURCES = ("tests/native/threads_test.cpp", "native/executor/gate.cpp", "native/threads/teams.cpp")
+SOURCES = (
+    "tests/native/threads_test.cpp",
+    "native/executor/gate.cpp",
+    "native/threads/places.cpp",
+    "native/threads/teams.cpp",
+)
 
 
 @pytest.mark.parametrize("sanitizer", ["", "thread", "address,undefined"])
